@@ -1,0 +1,222 @@
+//! The one contract that every election honours.
+//!
+//! An election is a value. It is handed inputs and drained of effects, in order:
+//!
+//! ```text
+//!     loop:
+//!         wait for an input, or for deadline()
+//!         read the clock                         (after the input was taken, never before)
+//!         machine.handle(now, input)
+//!         while let Some(output) = machine.poll()
+//!             finish the effect before starting the next
+//! ```
+//!
+//! The daemon, the simulator, the script runner and the model checker are all this loop.
+
+use crate::fence::FencingToken;
+use crate::id::{Identity, Incarnation, NodeId};
+use crate::term::Term;
+use crate::time::{Duration, Instant};
+
+/// An election, as a state machine without I/O.
+pub trait Protocol {
+    /// What it says to others.
+    type Message: Clone;
+    /// What of its state must survive a crash; `()` where nothing must.
+    type Durable: Clone;
+
+    /// Takes one input. It never fails and never blocks. All outputs must have been drained before.
+    fn handle(&mut self, now: Instant, input: Input<Self::Message>);
+
+    /// The next effect, in the order in which effects must take place. Drain it to `None` before the next
+    /// [`handle`](Self::handle); finish each effect before the next one is started. If a `Persist` fails, nothing after it
+    /// may happen: the machine is to be thrown away, as in a crash.
+    fn poll(&mut self) -> Option<Output<Self::Message, Self::Durable>>;
+
+    /// When to hand it [`Input::Timeout`] if nothing else comes before. One that comes early does nothing.
+    fn deadline(&self) -> Option<Instant>;
+}
+
+/// Where a message comes from or goes to. A store is one more endpoint, which happens to be linearizable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Endpoint {
+    /// Another node.
+    Node(NodeId),
+    /// The store that the election is held in.
+    Store,
+}
+
+/// What can happen to a machine.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Input<M> {
+    /// A message came. The transport vouches for the sender.
+    Message {
+        /// Who sent it.
+        from: Endpoint,
+        /// What it says.
+        message: M,
+    },
+    /// The deadline has come.
+    Timeout,
+    /// The application or its operator wants something.
+    Command(Command),
+    /// The transport or a guardian has noticed something about another node.
+    Evidence(Evidence),
+}
+
+/// What the application or its operator may want.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Command {
+    /// Stand for election until further notice. A machine starts without standing.
+    Campaign,
+    /// Stand no more; a leader resigns.
+    Withdraw,
+    /// Give up the lead in order: stop accepting, drain, release. Nothing happens if this node does not lead.
+    Resign,
+    /// The same, and let this node have the lead. For elections among peers.
+    Transfer(NodeId),
+    /// The work has ended, after [`Event::Resigning`]: the lead may be released.
+    Drained,
+    /// What the health check says: a node that is not healthy does not stand, and gives up the lead.
+    Healthy(bool),
+}
+
+/// What may be known of another node without a message from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Evidence {
+    /// A connection from this node has been made, and its handshake was accepted.
+    Connected(Peer),
+    /// The last connection from this node has closed. It is not heard any more, and that is all: kernels reset
+    /// the connections of living processes, and proxies close what they like.
+    Disconnected(NodeId),
+    /// The guardian of this process life vouches that it is gone, and after it all its work.
+    Died(Identity),
+}
+
+/// What a node tells of itself in its handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Peer {
+    /// Who it is.
+    pub identity: Identity,
+    /// Its priority: nodes of higher priority stand first.
+    pub priority: u32,
+    /// Whether it votes only and never stands.
+    pub witness: bool,
+    /// How long the handshake's round trip took.
+    pub round_trip: Duration,
+}
+
+/// The effects, each to be finished before the next.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Output<M, D> {
+    /// Write this, in place of what was written before, and return only when it would survive a power cut.
+    Persist(D),
+    /// Send this. It may be lost.
+    Send {
+        /// To whom.
+        to: Endpoint,
+        /// What.
+        message: M,
+    },
+    /// Tell the application.
+    Event(Event),
+}
+
+/// What a leader was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mandate {
+    /// The election reserved this number for this leadership alone.
+    Fenced(FencingToken),
+    /// Nothing keeps a second leader away in a partition; so there is no token.
+    Advisory,
+}
+
+/// Who leads, as one node knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Leader {
+    /// The process life that leads.
+    pub identity: Identity,
+    /// Its term.
+    pub term: Term,
+}
+
+/// What an application is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// This node leads.
+    Elected {
+        /// The number of this leadership.
+        term: Term,
+        /// What it may show to resources.
+        mandate: Mandate,
+        /// The end on this node's own clock; the work must have ended by then unless it is [`Event::Renewed`].
+        valid_until: Instant,
+    },
+    /// This node leads for longer.
+    Renewed {
+        /// The new end; later than the one before.
+        valid_until: Instant,
+    },
+    /// This node shall give up the lead: stop accepting, drain, then hand in [`Command::Drained`]. The end of
+    /// the leadership is not moved any more.
+    Resigning(Reason),
+    /// This node leads no more.
+    Deposed(Reason),
+    /// Another node leads, as far as this node knows, or none.
+    LeaderChanged(Option<Leader>),
+    /// Something that must never be was seen. This node does not lead, and an operator should look.
+    Violation(Violation),
+}
+
+/// Why a leadership ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// The application or an operator asked for it.
+    Resigned,
+    /// The lead goes to this node.
+    Transferred(NodeId),
+    /// The health check failed.
+    Unhealthy,
+    /// It could not be renewed in time.
+    Expired,
+    /// A node had a higher term.
+    HigherTerm(Term),
+    /// Another process wrote over the record.
+    Overwritten,
+    /// What must never be was seen.
+    Violation,
+}
+
+/// What must never be, and was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Violation {
+    /// Two leaders in one term.
+    TwoLeaders {
+        /// The term.
+        term: Term,
+        /// The one that was known.
+        known: Identity,
+        /// The other one.
+        other: Identity,
+    },
+    /// The store shows a token that is lower than one that it has shown before.
+    TokenWentDown {
+        /// The highest that was seen.
+        seen: FencingToken,
+        /// What the store shows now.
+        found: FencingToken,
+    },
+    /// The record that this node holds is gone from the store.
+    RecordVanished {
+        /// The token that it had.
+        held: FencingToken,
+    },
+}
+
+impl Identity {
+    /// This life of a node.
+    #[must_use]
+    pub const fn new(node: NodeId, incarnation: Incarnation) -> Self {
+        Self { node, incarnation }
+    }
+}
