@@ -1,8 +1,89 @@
-//! Quorum election: the election of BlazingMQ, which is Raft's without the log, made sticky and given a lease.
+//! Quorum: a majority of voters elects, and goes on supporting, one leader.
+//!
+//! It is the election of BlazingMQ (Raft's, without a log, made sticky by pre-votes), with votes on disk and
+//! with a lease that the supporters give.
+//!
+//! Assumes   a fixed set of voters; a minority of them may fail; messages may be lost, doubled, delayed and
+//!           reordered; disks keep what was persisted; for `Safety::Lease`, the rates of any two clocks
+//!           differ by at most `drift_max`.
+//! Promises  at most one leader per term, over all history, so the term is the fencing token. Under
+//!           `Safety::Lease` no two nodes believe at the same time that they lead.
+//! Costs     a heartbeat and its answer per follower and interval. A change of leader: pre-vote, vote and first
+//!           heartbeat, one round trip each, and one write to each voter's disk.
+//!
+//! How it goes:
+//!
+//! ```text
+//!              no leader, and the wait is over          majority says yes
+//!   Follower ─────────────────────────────► PreCandidate ────────────────► Candidate ──┐
+//!      ▲  ▲                                     │                              │       │ majority votes
+//!      │  └──── no majority: wait again ────────┴──────────────────────────────┘       ▼
+//!      └──── higher term, lease over, resigned, or two leaders in one term ────────  Leader
+//! ```
+//!
+//! Why nobody else leads while the leader's lease runs: every answer to a heartbeat is a promise to vote for
+//! nobody else for a while. The leader counts the promise from when it *sent* the heartbeat and shortens it by
+//! the drift; the voter counts it from when it *received* the heartbeat. So the leader stops believing before the
+//! promises of its majority end, and another leader needs a vote from that majority.
 
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use crate::detector::MissedHeartbeats;
+use crate::fence::FencingToken;
 use crate::id::{Identity, Incarnation, NodeId};
+use crate::majority::{self, Outcome};
+use crate::protocol::{
+    Command, Endpoint, Event, Evidence, Input, Leader, Mandate, Output, Peer, Protocol, Reason, Violation,
+};
+use crate::rng::Rng;
 use crate::term::Term;
-use crate::time::Duration;
+use crate::time::{Drift, Duration, Instant};
+
+/// A term above this one is no honest node's: it would take a thousand elections a second for 292 million years.
+const TERM_MAX: Term = Term(u64::MAX / 2);
+
+/// How many dead process lives are remembered for each node. A node's messages come over a connection of their
+/// process, so those of lives further back are long gone.
+const DEAD_MAX: usize = 8;
+
+/// Who takes part, and how patient they are.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// This node, in this life.
+    pub me: Identity,
+    /// All who vote, this node among them.
+    pub voters: BTreeSet<NodeId>,
+    /// What is promised. The same for all voters.
+    pub safety: Safety,
+    /// How often the leader shows itself.
+    pub heartbeat_interval: Duration,
+    /// How many heartbeats in a row must be missed until the leader is not heard any more.
+    pub miss_count: u32,
+    /// For how long an answered heartbeat binds this node. Nodes with different durations are safe together.
+    pub promise_duration: Duration,
+    /// How long a new node listens for a leader.
+    pub initial_wait: Duration,
+    /// The longest random wait before a node stands.
+    pub random_wait_max: Duration,
+    /// How long a candidate waits for the answers of one round.
+    pub round_timeout: Duration,
+    /// The least time between two nodes that stand in order.
+    pub stagger: Duration,
+    /// How far the rates of two clocks may differ.
+    pub drift_max: Drift,
+    /// Nodes of higher priority stand first.
+    pub priority: u32,
+    /// Whether this node only votes.
+    pub witness: bool,
+    /// Whether a candidate asks before it takes a new term. Off only to show why it is on.
+    pub pre_vote: bool,
+    /// Whether a node that hears a leader refuses pre-votes. Off only to show why it is on.
+    pub sticky: bool,
+    /// The seed of the random waits. Different for each node and each of its lives.
+    pub seed: u64,
+}
 
 /// What nodes say to each other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -131,4 +212,852 @@ pub enum Safety {
     Lease,
     /// Tokens grow, and that is all: for where every resource checks them.
     Fenced,
+}
+
+/// The machine of one node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Quorum {
+    config: Config,
+    hard: HardState,
+    role: Role,
+    /// The application wants this node to lead.
+    campaigning: bool,
+    healthy: bool,
+    /// A node that has just started does not know what it promised; until then it grants nothing.
+    silent_until: Instant,
+    /// To support nobody else.
+    promise: Option<Promise>,
+    /// The latest resignation heard of; passed on to those who may not have heard it.
+    leave: Option<Leave>,
+    /// When to stand, while no leader is heard.
+    stand_at: Instant,
+    round: Round,
+    connected: BTreeMap<NodeId, Peer>,
+    dead: BTreeMap<NodeId, VecDeque<Incarnation>>,
+    /// Why the last round failed, for people.
+    refusals: BTreeMap<NodeId, Refusal>,
+    /// What the application was told last.
+    told_leader: Option<Leader>,
+    rng: Rng,
+    outputs: VecDeque<Output<Message, HardState>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Role {
+    Follower { leader: Option<Following> },
+    PreCandidate(Poll),
+    Candidate(Poll),
+    Leader(Lead),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Following {
+    leader: Leader,
+    detector: MissedHeartbeats,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Promise {
+    to: Identity,
+    term: Term,
+    until: Instant,
+}
+
+/// A round of questions and the answers so far, keyed by who gave them: a doubled answer counts once.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Poll {
+    round: Round,
+    asked_at: Instant,
+    yes: BTreeSet<NodeId>,
+    no: BTreeMap<NodeId, Refusal>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Lead {
+    /// The end of the belief; `None` until a majority has answered.
+    valid_until: Option<Instant>,
+    /// When a leader that nobody answers gives up.
+    confirm_by: Instant,
+    beat_at: Instant,
+    /// When the latest rounds were sent.
+    sent: VecDeque<(Round, Instant)>,
+    /// Until when, counted on this clock, each voter surely supports this leader.
+    support: BTreeMap<NodeId, Instant>,
+    /// Set while the work is being drained; from then on the lease is not prolonged.
+    resigning: Option<Reason>,
+}
+
+/// What a node believes, for people and for judges.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Its role: `follower`, `pre-candidate`, `candidate` or `leader`.
+    pub role: &'static str,
+    /// Its durable state.
+    pub hard: HardState,
+    /// The leader that it hears, or itself if it believes to lead.
+    pub leader: Option<Leader>,
+    /// The end of its own leadership.
+    pub valid_until: Option<Instant>,
+    /// Whom it supports, and until when.
+    pub promise: Option<(Identity, Instant)>,
+    /// Why its last round failed.
+    pub refusals: BTreeMap<NodeId, Refusal>,
+}
+
+impl Protocol for Quorum {
+    type Message = Message;
+    type Durable = HardState;
+
+    fn handle(&mut self, now: Instant, input: Input<Message>) {
+        debug_assert!(self.outputs.is_empty(), "all outputs must be drained before the next input");
+        self.expire(now);
+        match input {
+            Input::Message { from: Endpoint::Node(from), message } => self.on_message(now, from, message),
+            Input::Message { from: Endpoint::Store, .. } => {} // This election knows no store.
+            Input::Timeout => self.on_timeout(now),
+            Input::Command(command) => self.on_command(now, command),
+            Input::Evidence(evidence) => self.on_evidence(now, evidence),
+        }
+        self.tell_leader();
+    }
+
+    fn poll(&mut self) -> Option<Output<Message, HardState>> {
+        self.outputs.pop_front()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let role = match &self.role {
+            Role::Follower { leader: Some(following) } => following.detector.deadline(),
+            Role::Follower { leader: None } if self.may_stand() => self.stand_at.max(self.silent_until),
+            Role::Follower { leader: None } => Instant::NEVER,
+            Role::PreCandidate(poll) | Role::Candidate(poll) => {
+                poll.asked_at.after(self.config.round_timeout)
+            }
+            Role::Leader(lead) => {
+                let end = lead.valid_until.unwrap_or(lead.confirm_by);
+                if lead.resigning.is_some() { end } else { end.min(lead.beat_at) }
+            }
+        };
+        let silence = if self.promise_can_be_lowered() { self.silent_until } else { Instant::NEVER };
+        Some(role.min(silence)).filter(|&at| at < Instant::NEVER)
+    }
+}
+
+impl Quorum {
+    /// The machine of `config.me`, with what an earlier life left on its disk. It does not stand until it is told to.
+    ///
+    /// # Panics
+    /// If this node is not among the voters.
+    #[must_use]
+    pub fn new(config: Config, hard: HardState, now: Instant) -> Self {
+        assert!(config.voters.contains(&config.me.node), "a node that does not vote takes no part");
+        let mut rng = Rng::new(config.seed);
+        let longest = hard.promise.max(config.promised());
+        let silent_until = now.after(longest);
+        let listened_at = now.after(config.initial_wait).max(silent_until);
+        let stand_at = listened_at.after(rng.duration_up_to(config.random_wait_max));
+        let mut machine = Self {
+            config,
+            hard,
+            role: Role::Follower { leader: None },
+            campaigning: false,
+            healthy: true,
+            silent_until,
+            promise: None,
+            leave: None,
+            stand_at,
+            round: Round(0),
+            connected: BTreeMap::new(),
+            dead: BTreeMap::new(),
+            refusals: BTreeMap::new(),
+            told_leader: None,
+            rng,
+            outputs: VecDeque::new(),
+        };
+        if hard.promise < longest {
+            // Before the first promise: the next life must know for how long to stay silent.
+            machine.persist(HardState { promise: longest, ..hard });
+        }
+        machine
+    }
+
+    /// What this node believes.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let (role, valid_until) = match &self.role {
+            Role::Follower { .. } => ("follower", None),
+            Role::PreCandidate(_) => ("pre-candidate", None),
+            Role::Candidate(_) => ("candidate", None),
+            Role::Leader(lead) => ("leader", lead.valid_until),
+        };
+        Status {
+            role,
+            hard: self.hard,
+            leader: self.leader(),
+            valid_until,
+            promise: self.promise.map(|promise| (promise.to, promise.until)),
+            refusals: self.refusals.clone(),
+        }
+    }
+
+    // ── inputs ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    fn on_message(&mut self, now: Instant, from: NodeId, message: Message) {
+        let stranger = from == self.config.me.node || !self.config.voters.contains(&from);
+        if stranger || message.term > TERM_MAX || self.is_dead(from, message.incarnation) {
+            return;
+        }
+        let from = Identity::new(from, message.incarnation);
+        let term = message.term;
+        match message.body {
+            Body::PreVote { round, leave } => self.on_pre_vote(now, from, term, round, leave),
+            Body::Vote { round, leave } => self.on_vote(now, from, term, round, leave),
+            Body::Heartbeat { round } => self.on_heartbeat(now, from, term, round),
+            Body::Resigned { successor } => self.on_resigned(now, from, term, successor),
+            // An answer to an earlier life of this process is none to this one.
+            Body::PreVoteReply { to, .. } | Body::VoteReply { to, .. } | Body::HeartbeatReply { to, .. }
+                if to != self.config.me.incarnation => {}
+            Body::PreVoteReply { round, answer, .. } => {
+                self.on_pre_vote_reply(now, from.node, term, round, answer)
+            }
+            Body::VoteReply { round, answer, .. } => self.on_vote_reply(now, from.node, term, round, answer),
+            Body::HeartbeatReply { round, promise, .. } => {
+                self.on_heartbeat_reply(now, from.node, term, round, promise);
+            }
+        }
+    }
+
+    fn on_timeout(&mut self, now: Instant) {
+        if now >= self.silent_until && self.promise_can_be_lowered() {
+            // All that an earlier life promised has ended; this life's promises are shorter.
+            self.persist(HardState { promise: self.config.promised(), ..self.hard });
+        }
+        match &self.role {
+            Role::Follower { leader: Some(following) } if following.detector.suspects(now) => {
+                // Silence: nobody knows who else has noticed, so a random wait keeps the nodes apart.
+                self.role = Role::Follower { leader: None };
+                self.stand_after_random_wait(self.promise_end(now));
+            }
+            Role::Follower { leader: None }
+                if now >= self.stand_at.max(self.silent_until) && self.may_stand() =>
+            {
+                self.stand(now);
+            }
+            Role::PreCandidate(poll) | Role::Candidate(poll)
+                if now >= poll.asked_at.after(self.config.round_timeout) =>
+            {
+                self.fail_round(now);
+            }
+            Role::Leader(lead) if now >= lead.beat_at && lead.resigning.is_none() => self.beat(now),
+            Role::Follower { .. } | Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_) => {} // Early.
+        }
+    }
+
+    fn on_command(&mut self, now: Instant, command: Command) {
+        match command {
+            Command::Campaign => self.campaigning = true,
+            Command::Withdraw => {
+                self.campaigning = false;
+                self.retire(now, Reason::Resigned);
+            }
+            Command::Healthy(true) => self.healthy = true,
+            Command::Healthy(false) => {
+                self.healthy = false;
+                self.retire(now, Reason::Unhealthy);
+            }
+            Command::Resign => self.resign(now, Reason::Resigned),
+            Command::Transfer(to) if to != self.config.me.node && self.config.voters.contains(&to) => {
+                self.resign(now, Reason::Transferred(to));
+            }
+            Command::Transfer(_) => {} // To itself, or to a stranger: nothing to do.
+            Command::Drained => {
+                if let Role::Leader(Lead { resigning: Some(reason), .. }) = self.role {
+                    self.give_up(now, reason);
+                }
+            }
+        }
+    }
+
+    fn on_evidence(&mut self, now: Instant, evidence: Evidence) {
+        match evidence {
+            Evidence::Connected(peer) if self.config.voters.contains(&peer.identity.node) => {
+                self.connected.insert(peer.identity.node, peer);
+                // A node that was away learns of its leader at once and not at the next heartbeat.
+                if let Role::Leader(Lead { resigning: None, sent, .. }) = &self.role
+                    && let Some(&(round, _)) = sent.back()
+                {
+                    self.send(peer.identity.node, Body::Heartbeat { round });
+                }
+            }
+            Evidence::Connected(_) => {} // It has no vote.
+            Evidence::Disconnected(node) => {
+                self.connected.remove(&node);
+                // The leader is not heard any more, and that is all: the promise to it stands until it ends.
+                if self.hears().is_some_and(|leader| leader.identity.node == node) {
+                    self.role = Role::Follower { leader: None };
+                    self.stand_in_order(self.promise_end(now), node);
+                }
+            }
+            Evidence::Died(identity) => self.on_died(now, identity),
+        }
+    }
+
+    /// Its guardian vouches that this process life is gone, and all its work: whatever it led, it leads no more.
+    fn on_died(&mut self, now: Instant, identity: Identity) {
+        let dead = self.dead.entry(identity.node).or_default();
+        if !dead.contains(&identity.incarnation) {
+            dead.push_back(identity.incarnation);
+            while dead.len() > DEAD_MAX {
+                dead.pop_front();
+            }
+        }
+        self.connected.retain(|_, peer| peer.identity != identity);
+        let heard = self.hears().is_some_and(|leader| leader.identity == identity);
+        let promised = self.promise.is_some_and(|promise| promise.to == identity);
+        if promised {
+            self.promise = None;
+        }
+        if heard {
+            self.role = Role::Follower { leader: None };
+        }
+        if (heard || promised) && matches!(self.role, Role::Follower { leader: None }) {
+            self.stand_in_order(now, identity.node);
+        }
+    }
+
+    /// Past its lease a leader has stopped, whatever comes next. It stops heartbeating too, else its followers would
+    /// stick to a leader that leads nobody.
+    fn expire(&mut self, now: Instant) {
+        if let Role::Leader(lead) = &self.role
+            && now >= lead.valid_until.unwrap_or(lead.confirm_by)
+        {
+            self.step_down(Reason::Expired);
+            self.stand_after_random_wait(now);
+        }
+    }
+
+    // ── standing ────────────────────────────────────────────────────────────────────────────────────────────
+
+    fn may_stand(&self) -> bool {
+        self.campaigning && self.healthy && !self.config.witness
+    }
+
+    /// Asks the others whether they would vote for this node. Nothing of its own changes.
+    fn stand(&mut self, now: Instant) {
+        debug_assert!(self.may_stand());
+        if !self.config.pre_vote {
+            return self.become_candidate(now);
+        }
+        let poll = self.new_poll(now);
+        let round = poll.round;
+        self.role = Role::PreCandidate(poll);
+        self.send_all(Body::PreVote { round, leave: self.leave });
+        let answer = self.opinion(now, self.config.me, self.hard.term.next());
+        self.count_pre_vote(now, self.config.me.node, answer);
+    }
+
+    /// Takes a new term and votes for itself, which a promise to another forbids as it forbids any vote.
+    fn become_candidate(&mut self, now: Instant) {
+        if let Some(refusal) = self.bound_to_another(now, self.config.me) {
+            self.refusals.insert(self.config.me.node, refusal);
+            return self.fail_round(now);
+        }
+        let mut poll = self.new_poll(now);
+        poll.yes.insert(self.config.me.node);
+        let round = poll.round;
+        self.role = Role::Candidate(poll);
+        self.hard.term = self.hard.term.next();
+        // The request may leave before the own vote is on disk: no reply is handled before it is, and if this
+        // process dies in between, its next life is another candidate, for whom these votes do not count.
+        self.send_all(Body::Vote { round, leave: self.leave });
+        self.persist(HardState { voted_for: Some(self.config.me), ..self.hard });
+        self.count_votes(now);
+    }
+
+    fn become_leader(&mut self, now: Instant, poll: &Poll) {
+        assert_eq!(self.hard.voted_for, Some(self.config.me), "a leader has voted for itself");
+        let support = match self.config.safety {
+            // A vote promises nothing: belief comes with the answers to the first heartbeat.
+            Safety::Lease => BTreeMap::new(),
+            Safety::Fenced => {
+                let until = poll.asked_at.after(self.config.drift_max.shorten(self.config.promise_duration));
+                poll.yes.iter().map(|&voter| (voter, until)).collect()
+            }
+        };
+        self.refusals.clear();
+        self.leave = None;
+        self.role = Role::Leader(Lead {
+            valid_until: None,
+            confirm_by: now.after(self.config.promise_duration),
+            beat_at: now,
+            sent: VecDeque::new(),
+            support,
+            resigning: None,
+        });
+        self.beat(now);
+    }
+
+    fn new_poll(&mut self, now: Instant) -> Poll {
+        self.round = Round(self.round.0 + 1);
+        Poll { round: self.round, asked_at: now, yes: BTreeSet::new(), no: BTreeMap::new() }
+    }
+
+    fn on_pre_vote_reply(&mut self, now: Instant, from: NodeId, term: Term, round: Round, answer: Answer) {
+        match &self.role {
+            Role::PreCandidate(poll) if poll.round == round => self.count_pre_vote(now, from, answer),
+            // Late: that round is over.
+            Role::PreCandidate(_) | Role::Follower { .. } | Role::Candidate(_) | Role::Leader(_) => {}
+        }
+        self.learn_term(now, term, answer);
+    }
+
+    fn count_pre_vote(&mut self, now: Instant, from: NodeId, answer: Answer) {
+        let voters = self.config.voters.len();
+        let Role::PreCandidate(poll) = &mut self.role else { return };
+        match poll.count(from, answer, voters) {
+            Outcome::Won => self.become_candidate(now),
+            Outcome::Lost => self.fail_round(now),
+            Outcome::Pending => {}
+        }
+    }
+
+    fn on_vote_reply(&mut self, now: Instant, from: NodeId, term: Term, round: Round, answer: Answer) {
+        match &mut self.role {
+            Role::Candidate(poll) if poll.round == round => {
+                poll.count(from, answer, self.config.voters.len());
+                self.count_votes(now);
+            }
+            // Late: that election is over.
+            Role::Candidate(_) | Role::Follower { .. } | Role::PreCandidate(_) | Role::Leader(_) => {}
+        }
+        self.learn_term(now, term, answer);
+    }
+
+    fn count_votes(&mut self, now: Instant) {
+        let Role::Candidate(poll) = &self.role else { return };
+        match majority::outcome(self.config.voters.len(), poll.yes.len(), poll.no.len()) {
+            Outcome::Won => {
+                let poll = poll.clone();
+                self.become_leader(now, &poll);
+            }
+            Outcome::Lost => self.fail_round(now),
+            Outcome::Pending => {}
+        }
+    }
+
+    /// A refusal tells the refuser's term; a node that hears no leader takes a higher one over, so that its next
+    /// question is not below it again.
+    fn learn_term(&mut self, now: Instant, term: Term, answer: Answer) {
+        let leaderless = self.hears().is_none() && !matches!(self.role, Role::Leader(_));
+        if term > self.hard.term && leaderless && matches!(answer, Answer::No(_)) {
+            self.take_over(term);
+            if matches!(self.role, Role::PreCandidate(_) | Role::Candidate(_)) {
+                self.fail_round(now);
+            }
+        }
+    }
+
+    /// Waits before the next round: in order where only promises stood against this one, which all know to
+    /// end; randomly otherwise.
+    fn fail_round(&mut self, now: Instant) {
+        let (Role::PreCandidate(poll) | Role::Candidate(poll)) = &self.role else { return };
+        let mut refusals = poll.no.clone();
+        if let Some(own) = self.bound_to_another(now, self.config.me) {
+            refusals.insert(self.config.me.node, own);
+        }
+        let only_promises = !refusals.is_empty() && refusals.values().all(|refusal| refusal.left().is_some());
+        // Nobody's word makes this node wait for ever; asking again too early does no harm.
+        let patience = self.config.promise_duration.times(10);
+        let left =
+            refusals.values().filter_map(|refusal| refusal.left()).max().unwrap_or_default().min(patience);
+        self.refusals = refusals;
+        self.role = Role::Follower { leader: None };
+        if only_promises {
+            self.stand_in_order(now.after(left), self.config.me.node);
+        } else {
+            self.stand_after_random_wait(now);
+            self.stand_at = self.stand_at.max(now.after(left));
+        }
+    }
+
+    fn stand_after_random_wait(&mut self, from: Instant) {
+        let higher: BTreeSet<u32> = self
+            .connected
+            .values()
+            .map(|peer| peer.priority)
+            .filter(|&other| other > self.config.priority)
+            .collect();
+        let behind = self.config.random_wait_max.times(higher.len() as u64);
+        self.stand_at = from.after(self.rng.duration_up_to(self.config.random_wait_max)).after(behind);
+    }
+
+    /// Where all learn of it at the same time, random waits would only cost time. The first by (priority, name)
+    /// among those that are connected stands at once, each next one a stagger later.
+    fn stand_in_order(&mut self, from: Instant, gone: NodeId) {
+        let place = |node: NodeId, priority: u32| (Reverse(priority), node);
+        let mine = place(self.config.me.node, self.config.priority);
+        let rivals = self.connected.values().filter(|peer| !peer.witness && peer.identity.node != gone);
+        let before = rivals.filter(|peer| place(peer.identity.node, peer.priority) < mine).count();
+        self.stand_at = from.after(self.stagger().times(before as u64));
+    }
+
+    fn stagger(&self) -> Duration {
+        let round_trip = self.connected.values().map(|peer| peer.round_trip).max().unwrap_or_default();
+        // One slow handshake must not make the order slower than chance.
+        round_trip.times(4).min(self.config.random_wait_max).max(self.config.stagger)
+    }
+
+    // ── voting ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    fn on_pre_vote(&mut self, now: Instant, from: Identity, term: Term, round: Round, leave: Option<Leave>) {
+        self.learn_leave(now, leave);
+        let answer = self.opinion(now, from, term.next());
+        self.send(from.node, Body::PreVoteReply { round, to: from.incarnation, answer });
+    }
+
+    /// What this node would say to a candidate for `term`.
+    fn opinion(&self, now: Instant, candidate: Identity, term: Term) -> Answer {
+        let heard = self.leader_or_self().filter(|leader| leader.identity != candidate && self.config.sticky);
+        match (heard, self.bound_to_another(now, candidate)) {
+            (Some(leader), _) => Answer::No(Refusal::HearsLeader(leader.identity.node)),
+            (None, Some(refusal)) => Answer::No(refusal),
+            (None, None) if term <= self.hard.term => Answer::No(Refusal::Term),
+            (None, None) => Answer::Yes,
+        }
+    }
+
+    /// What forbids this node to support `candidate`, whatever its term.
+    fn bound_to_another(&self, now: Instant, candidate: Identity) -> Option<Refusal> {
+        if now < self.silent_until {
+            return Some(Refusal::JustStarted { left: self.silent_until.since(now) });
+        }
+        let promise = self.promise.filter(|promise| promise.to != candidate && now < promise.until)?;
+        Some(Refusal::Promised { left: promise.until.since(now) })
+    }
+
+    fn on_vote(&mut self, now: Instant, from: Identity, term: Term, round: Round, leave: Option<Leave>) {
+        self.learn_leave(now, leave);
+        let same_vote = term == self.hard.term && self.hard.voted_for == Some(from);
+        let answer = match self.bound_to_another(now, from) {
+            // The term is not taken over either: otherwise votes that were gathered on the strength of old
+            // pre-votes would unseat a leader whose lease still runs.
+            Some(refusal) => Answer::No(refusal),
+            None if term > self.hard.term || same_vote => Answer::Yes,
+            None => Answer::No(Refusal::Term),
+        };
+        if answer == Answer::Yes && !same_vote {
+            self.step_down(Reason::HigherTerm(term));
+            self.role = Role::Follower { leader: None };
+            self.persist(HardState { term, voted_for: Some(from), ..self.hard });
+            // The candidate needs a round to show itself.
+            self.stand_after_random_wait(now.after(self.config.round_timeout));
+        }
+        self.send(from.node, Body::VoteReply { round, to: from.incarnation, answer });
+    }
+
+    // ── leading and following ───────────────────────────────────────────────────────────────────────────────
+
+    /// A new round of heartbeats, which this node answers for itself at once.
+    fn beat(&mut self, now: Instant) {
+        self.round = Round(self.round.0 + 1);
+        let (me, term, round) = (self.config.me, self.hard.term, self.round);
+        let Role::Leader(lead) = &mut self.role else { return };
+        lead.beat_at = now.after(self.config.heartbeat_interval);
+        while lead.sent.front().is_some_and(|&(_, at)| now >= at.after(self.config.promise_duration)) {
+            lead.sent.pop_front();
+        }
+        lead.sent.push_back((round, now));
+        lead.support.insert(me.node, now.after(self.config.drift_max.shorten(self.config.promise_duration)));
+        if self.config.safety == Safety::Lease {
+            self.promise = Some(Promise { to: me, term, until: now.after(self.config.promise_duration) });
+        }
+        self.send_all(Body::Heartbeat { round });
+        self.prolong(now);
+    }
+
+    fn on_heartbeat(&mut self, now: Instant, from: Identity, term: Term, round: Round) {
+        if self.leave.is_some_and(|leave| term <= leave.term) {
+            return; // Whoever led then has resigned for good; this came late.
+        }
+        if term < self.hard.term {
+            // The answer carries the higher term, which tells that leader that it is none.
+            let promise = Duration::ZERO;
+            return self.send(from.node, Body::HeartbeatReply { round, to: from.incarnation, promise });
+        }
+        let rival = self.leader_or_self().filter(|known| known.term == term && known.identity != from);
+        if let Some(known) = rival {
+            self.outputs.push_back(Output::Event(Event::Violation(Violation::TwoLeaders {
+                term,
+                known: known.identity,
+                other: from,
+            })));
+            self.step_down(Reason::Violation);
+            return self.stand_after_random_wait(now.after(self.config.promise_duration));
+        }
+        self.step_down(Reason::HigherTerm(term));
+        if term > self.hard.term {
+            self.take_over(term);
+        }
+        self.follow(now, Leader { identity: from, term });
+        let promise = self.config.promised();
+        self.send(from.node, Body::HeartbeatReply { round, to: from.incarnation, promise });
+    }
+
+    fn follow(&mut self, now: Instant, leader: Leader) {
+        let detector = MissedHeartbeats::new(self.config.heartbeat_interval, self.config.miss_count, now);
+        self.role = Role::Follower { leader: Some(Following { leader, detector }) };
+        self.refusals.clear();
+        self.leave = None;
+        // A promise to an earlier leader may still run. It has done its work: the new leader has a vote from each
+        // majority that the earlier one could rest on, and that voter's promise had ended.
+        if self.config.safety == Safety::Lease {
+            let until = now.after(self.config.promise_duration);
+            self.promise = Some(Promise { to: leader.identity, term: leader.term, until });
+        }
+    }
+
+    fn on_heartbeat_reply(
+        &mut self,
+        now: Instant,
+        from: NodeId,
+        term: Term,
+        round: Round,
+        promise: Duration,
+    ) {
+        let (own_term, configured) = (self.hard.term, self.config.promise_duration);
+        let Role::Leader(lead) = &mut self.role else { return }; // Late: that leadership is over.
+        if term > own_term {
+            // Somebody took a higher term, on stale pre-votes for example. It costs a new token and not the
+            // leader: the followers may vote for the leader that they follow.
+            self.step_down(Reason::HigherTerm(term));
+            self.take_over(term);
+            return if self.may_stand() { self.stand(now) } else { self.stand_after_random_wait(now) };
+        }
+        let Some(&(_, sent_at)) = lead.sent.iter().find(|&&(sent, _)| sent == round) else { return };
+        if term < own_term {
+            return; // An answer from before it followed; nothing rests on it.
+        }
+        let promised = match self.config.safety {
+            Safety::Lease => promise,
+            Safety::Fenced => configured,
+        };
+        // Counted from before the heartbeat left; the voter counts from when it came.
+        let until = sent_at.after(self.config.drift_max.shorten(promised));
+        let supported = lead.support.entry(from).or_insert(until);
+        *supported = until.max(*supported);
+        self.prolong(now);
+    }
+
+    /// Moves the end of the lease to where a majority surely supports this leader.
+    fn prolong(&mut self, now: Instant) {
+        let (term, voters) = (self.hard.term, self.config.voters.len());
+        let Role::Leader(lead) = &mut self.role else { return };
+        let mut support: Vec<Instant> = lead.support.values().copied().collect();
+        let Some(until) = majority::reached(voters, &mut support) else { return };
+        if lead.resigning.is_some() || until <= lead.valid_until.unwrap_or(now).max(now) {
+            return;
+        }
+        let event = match lead.valid_until {
+            None => {
+                let mandate = Mandate::Fenced(FencingToken(term.0));
+                Event::Elected { term, mandate, valid_until: until }
+            }
+            Some(_) => Event::Renewed { valid_until: until },
+        };
+        lead.valid_until = Some(until);
+        self.outputs.push_back(Output::Event(event));
+    }
+
+    // ── the end of a leadership ─────────────────────────────────────────────────────────────────────────────
+
+    /// Leaves candidacy, or the lead in order.
+    fn retire(&mut self, now: Instant, reason: Reason) {
+        match &self.role {
+            Role::Leader(_) => self.resign(now, reason),
+            Role::PreCandidate(_) | Role::Candidate(_) => self.role = Role::Follower { leader: None },
+            Role::Follower { .. } => {} // It does not lead.
+        }
+    }
+
+    /// Asks the application to drain. The lease is not prolonged from here on, so its end bounds the drain.
+    fn resign(&mut self, now: Instant, reason: Reason) {
+        let Role::Leader(lead) = &mut self.role else { return };
+        match (lead.valid_until, lead.resigning) {
+            (Some(_), None) => {
+                lead.resigning = Some(reason);
+                self.outputs.push_back(Output::Event(Event::Resigning(reason)));
+            }
+            (Some(_), Some(_)) => {}                // It does so already.
+            (None, _) => self.give_up(now, reason), // Nobody was told to work, so there is nothing to drain.
+        }
+    }
+
+    /// Gives up the lead for good, and only then tells the others that they need not wait for its end.
+    fn give_up(&mut self, now: Instant, reason: Reason) {
+        let leave = Leave { leader: self.config.me, term: self.hard.term };
+        self.step_down(reason);
+        self.leave = Some(leave);
+        let successor = match reason {
+            Reason::Transferred(to) => Some(to),
+            Reason::Resigned | Reason::Unhealthy | Reason::Expired | Reason::HigherTerm(_) => None,
+            Reason::Overwritten | Reason::Violation => None,
+        };
+        self.send_all(Body::Resigned { successor });
+        // The others go first.
+        self.stand_after_random_wait(now.after(self.config.promise_duration));
+    }
+
+    /// Ends this node's leadership, if it has one. Its promise to itself ends with it.
+    fn step_down(&mut self, reason: Reason) {
+        let Role::Leader(lead) = &self.role else { return };
+        if lead.valid_until.is_some() {
+            self.outputs.push_back(Output::Event(Event::Deposed(reason)));
+        }
+        self.promise = self.promise.filter(|promise| promise.to != self.config.me);
+        self.role = Role::Follower { leader: None };
+    }
+
+    fn on_resigned(&mut self, now: Instant, from: Identity, term: Term, successor: Option<NodeId>) {
+        let known = self.leave.is_some_and(|leave| term <= leave.term);
+        if term < self.hard.term || known {
+            return; // Of an earlier leadership, or a copy.
+        }
+        self.learn_leave(now, Some(Leave { leader: from, term }));
+        if !matches!(self.role, Role::Follower { leader: None }) {
+            return; // Another leads already, or this node stands.
+        }
+        if successor == Some(self.config.me.node) {
+            self.stand_at = now;
+            if self.may_stand() && now >= self.silent_until {
+                self.stand(now);
+            }
+        } else if successor.is_some() {
+            self.stand_at = self.stand_at.after(self.stagger());
+        }
+    }
+
+    /// A resignation, heard from the leader itself or passed on by a candidate: the promise to it has ended.
+    fn learn_leave(&mut self, now: Instant, leave: Option<Leave>) {
+        let Some(leave) = leave.filter(|leave| leave.leader != self.config.me && leave.term <= TERM_MAX)
+        else {
+            return;
+        };
+        self.promise = self.promise.filter(|promise| promise.to != leave.leader || promise.term > leave.term);
+        if leave.term < self.hard.term || self.leave.is_some_and(|known| leave.term <= known.term) {
+            return; // Nothing else rests on an earlier leadership.
+        }
+        self.leave = Some(leave);
+        if self.hears().is_some_and(|leader| leader.identity == leave.leader) {
+            self.role = Role::Follower { leader: None };
+            self.stand_in_order(now, leave.leader.node);
+        }
+    }
+
+    // ── small things ────────────────────────────────────────────────────────────────────────────────────────
+
+    /// The leader that this node hears.
+    fn hears(&self) -> Option<Leader> {
+        match &self.role {
+            Role::Follower { leader } => leader.as_ref().map(|following| following.leader),
+            Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_) => None,
+        }
+    }
+
+    /// The leader that this node hears, or itself from the moment it has won.
+    fn leader_or_self(&self) -> Option<Leader> {
+        match &self.role {
+            Role::Leader(_) => Some(Leader { identity: self.config.me, term: self.hard.term }),
+            Role::Follower { .. } | Role::PreCandidate(_) | Role::Candidate(_) => self.hears(),
+        }
+    }
+
+    /// The leader that this node would name: itself only once it believes.
+    fn leader(&self) -> Option<Leader> {
+        match &self.role {
+            Role::Leader(Lead { valid_until: None, .. }) => None,
+            Role::Leader(_) | Role::Follower { .. } | Role::PreCandidate(_) | Role::Candidate(_) => {
+                self.leader_or_self()
+            }
+        }
+    }
+
+    fn tell_leader(&mut self) {
+        let leader = self.leader();
+        if leader != self.told_leader {
+            self.told_leader = leader;
+            self.outputs.push_back(Output::Event(Event::LeaderChanged(leader)));
+        }
+    }
+
+    fn promise_end(&self, now: Instant) -> Instant {
+        self.promise.map_or(now, |promise| promise.until.max(now))
+    }
+
+    fn promise_can_be_lowered(&self) -> bool {
+        self.hard.promise > self.config.promised()
+    }
+
+    fn is_dead(&self, node: NodeId, incarnation: Incarnation) -> bool {
+        self.dead.get(&node).is_some_and(|dead| dead.contains(&incarnation))
+    }
+
+    fn take_over(&mut self, term: Term) {
+        assert!(term > self.hard.term, "a term never goes down");
+        self.persist(HardState { term, voted_for: None, ..self.hard });
+    }
+
+    fn persist(&mut self, hard: HardState) {
+        self.hard = hard;
+        self.outputs.push_back(Output::Persist(hard));
+    }
+
+    fn send(&mut self, to: NodeId, body: Body) {
+        let message = Message { incarnation: self.config.me.incarnation, term: self.hard.term, body };
+        self.outputs.push_back(Output::Send { to: Endpoint::Node(to), message });
+    }
+
+    fn send_all(&mut self, body: Body) {
+        let peers: Vec<NodeId> =
+            self.config.voters.iter().copied().filter(|&voter| voter != self.config.me.node).collect();
+        for peer in peers {
+            self.send(peer, body);
+        }
+    }
+}
+
+impl Config {
+    /// For how long an answer to a heartbeat binds this node.
+    fn promised(&self) -> Duration {
+        match self.safety {
+            Safety::Lease => self.promise_duration,
+            Safety::Fenced => Duration::ZERO,
+        }
+    }
+}
+
+impl Poll {
+    fn count(&mut self, from: NodeId, answer: Answer, voters: usize) -> Outcome {
+        match answer {
+            Answer::Yes => {
+                self.no.remove(&from);
+                self.yes.insert(from);
+            }
+            Answer::No(_) if self.yes.contains(&from) => {} // It has said yes; a reordered no takes nothing back.
+            Answer::No(refusal) => {
+                self.no.insert(from, refusal);
+            }
+        }
+        majority::outcome(voters, self.yes.len(), self.no.len())
+    }
+}
+
+impl Refusal {
+    /// For how much longer it will be so, where that is known.
+    #[must_use]
+    pub const fn left(&self) -> Option<Duration> {
+        match self {
+            Self::Promised { left } | Self::JustStarted { left } => Some(*left),
+            Self::Term | Self::HearsLeader(_) => None,
+        }
+    }
 }
