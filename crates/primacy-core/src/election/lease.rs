@@ -1,11 +1,66 @@
-//! Lease: an expiring record in any store with compare-and-set.
+//! Lease: whoever holds an expiring record in a compare-and-set store leads.
+//!
+//! Assumes   the store's compare-and-set is linearizable; the rates of any two clocks differ by at most
+//!           `drift_max`. No clocks are compared, and the store's clock plays no part.
+//! Promises  at most one node at a time believes that it leads; each leadership has a higher token.
+//! Costs     one write per third of the lease; a take-over after silence costs the whole lease, after a release
+//!           or a witnessed death a read and a write.
+//!
+//! How it goes:
+//!
+//! ```text
+//!            released, or unchanged for its whole duration          written
+//!   Waiting ──────────────────────────────────────────────► Claiming ─────► Holding ──┐ renews each third
+//!      ▲                                                       │               │  ▲───┘
+//!      ├──────────────── another was first ────────────────────┘               │
+//!      ├──────────────── overwritten, or not renewed in time ──────────────────┤
+//!      └──────────────── the record says so ◄── Releasing ◄── drained ─────────┘
+//! ```
+//!
+//! Why two never hold it: a rival starts its watch when it *sees* the record, waits the whole duration and the
+//! drift, and then names the version that it saw, so a renewal in between makes it fail. The holder counts from
+//! before it *asked* for the renewal, less the drift, and so stops believing before any rival may take.
+//!
+//! A write has three answers: done, not done, and not known. In the third case the record is read, and the
+//! write is known by its nonce: it is neither repeated blindly nor taken to have failed.
 
 use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::string::String;
 
 use crate::fence::FencingToken;
 use crate::id::Identity;
-use crate::time::Duration;
+use crate::protocol::{
+    Command, Endpoint, Event, Input, Leader, Mandate, Output, Protocol, Reason, Violation,
+};
+use crate::rng::Rng;
+use crate::term::Term;
+use crate::time::{Drift, Duration, Instant};
+
+/// How many own writes of unknown outcome are remembered. One that is forgotten gives no belief, and that is all.
+const PENDING_MAX: usize = 16;
+
+/// Who takes part, and how patient it is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// This node, in this life.
+    pub me: Identity,
+    /// Where this node can be reached; goes into the record.
+    pub address: String,
+    /// How long a rival must see the record unchanged. Fixed for a process life.
+    pub duration: Duration,
+    /// How far the rates of two clocks may differ.
+    pub drift_max: Drift,
+    /// How often the holder renews: a third of the duration.
+    pub renew_interval: Duration,
+    /// After how long the outcome of a request counts as unknown.
+    pub request_timeout: Duration,
+    /// How often a candidate reads where the store does not tell of changes, and how long it waits before it asks a
+    /// store again that could not be reached.
+    pub poll_interval: Duration,
+    /// The seed of the nonces. Different for each process life.
+    pub seed: u64,
+}
 
 /// What the store keeps for one election.
 ///
@@ -118,6 +173,17 @@ pub enum Found {
     },
 }
 
+impl Found {
+    /// The version of the record; `None` where there is none.
+    #[must_use]
+    pub const fn version(&self) -> Option<&Version> {
+        match self {
+            Self::Record { version, .. } => Some(version),
+            Self::Absent { .. } => None,
+        }
+    }
+}
+
 impl Version {
     /// From what the store calls it.
     #[must_use]
@@ -168,6 +234,638 @@ impl Record {
             nonce: 0,
             resign_request: None,
             unknown: Box::default(),
+        }
+    }
+}
+
+/// The machine of one candidate, or of one observer that does not stand.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Lease {
+    config: Config,
+    role: Role,
+    /// The application wants this node to lead.
+    campaigning: bool,
+    healthy: bool,
+    /// What the store showed last.
+    seen: Option<Seen>,
+    /// The highest token that it ever showed.
+    highest: FencingToken,
+    /// Own writes of which it is not known whether they landed.
+    pending: VecDeque<Write>,
+    asked: Option<Asked>,
+    last_request: RequestId,
+    /// The store told of a change while a request was under way.
+    changed: bool,
+    /// When to act next, while no request is under way.
+    act_at: Instant,
+    /// One that has just resigned lets others go first.
+    stand_from: Instant,
+    told_leader: Option<Leader>,
+    rng: Rng,
+    outputs: VecDeque<Output<Message, ()>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Role {
+    /// Watches the record.
+    Waiting,
+    /// Has asked for the record, with this token.
+    Claiming,
+    Holding(Hold),
+    /// Has given up for good what it held or claimed; the record may still name this node, or come to name it.
+    Releasing {
+        until: Instant,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Hold {
+    token: FencingToken,
+    /// The end by this node's clock, whether it believes yet or not.
+    valid_until: Instant,
+    /// Who created the record waits until a holder of a deleted one would have stopped.
+    believes_from: Option<Instant>,
+    renew_at: Instant,
+    /// Set while the work is being drained; from then on the lease is not renewed.
+    resigning: Option<Reason>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Seen {
+    found: Found,
+    /// Since when, on this clock, the record has not changed.
+    since: Instant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Write {
+    nonce: u64,
+    asked_at: Instant,
+    /// Whether it made the record.
+    creates: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Asked {
+    request: RequestId,
+    at: Instant,
+    /// The record, where it is a write.
+    record: Option<Record>,
+}
+
+impl Protocol for Lease {
+    type Message = Message;
+    type Durable = ();
+
+    fn handle(&mut self, now: Instant, input: Input<Message>) {
+        debug_assert!(self.outputs.is_empty(), "all outputs must be drained before the next input");
+        self.expire(now);
+        match input {
+            Input::Message { from: Endpoint::Store, message } => self.on_message(now, message),
+            Input::Message { from: Endpoint::Node(_), .. } => {} // The candidates do not talk to each other.
+            Input::Timeout => self.on_timeout(now),
+            Input::Command(command) => self.on_command(now, command),
+            Input::Evidence(_) => {} // Only the record counts; a guardian writes what it knows into it.
+        }
+        self.tell_leader(now);
+    }
+
+    fn poll(&mut self) -> Option<Output<Message, ()>> {
+        self.outputs.pop_front()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let end = match &self.role {
+            Role::Holding(hold) => hold.valid_until,
+            Role::Waiting | Role::Claiming | Role::Releasing { .. } => {
+                self.told_leader.and(self.free_from()).unwrap_or(Instant::NEVER)
+            }
+        };
+        let begin = match &self.role {
+            Role::Holding(hold) => hold.believes_from.unwrap_or(Instant::NEVER),
+            Role::Waiting | Role::Claiming | Role::Releasing { .. } => Instant::NEVER,
+        };
+        let next = match &self.asked {
+            Some(asked) => asked.at.after(self.config.request_timeout),
+            None => self.act_at,
+        };
+        Some(next.min(end).min(begin))
+    }
+}
+
+impl Lease {
+    /// The machine of `config.me`. It watches from the start, and stands when it is told to.
+    #[must_use]
+    pub fn new(config: Config, now: Instant) -> Self {
+        let rng = Rng::new(config.seed);
+        Self {
+            config,
+            role: Role::Waiting,
+            campaigning: false,
+            healthy: true,
+            seen: None,
+            highest: FencingToken(0),
+            pending: VecDeque::new(),
+            asked: None,
+            last_request: RequestId(0),
+            changed: false,
+            act_at: now,
+            stand_from: now,
+            told_leader: None,
+            rng,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// Whether it has nothing left to do for an application that has withdrawn: it neither holds the record nor
+    /// has a write under way that could make it the holder.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        matches!(self.role, Role::Waiting) && self.asked.as_ref().is_none_or(|asked| asked.record.is_none())
+    }
+
+    /// The role, for people: `waiting`, `claiming`, `holding` or `releasing`.
+    #[must_use]
+    pub const fn role(&self) -> &'static str {
+        match self.role {
+            Role::Waiting => "waiting",
+            Role::Claiming => "claiming",
+            Role::Holding(_) => "holding",
+            Role::Releasing { .. } => "releasing",
+        }
+    }
+
+    // ── inputs ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    fn on_message(&mut self, now: Instant, message: Message) {
+        match message {
+            Message::Changed => match self.asked {
+                Some(_) => self.changed = true,
+                None => self.read(now),
+            },
+            Message::ReadReply { request, found } => {
+                if self.take_asked(request).is_some() {
+                    self.on_read(now, found);
+                }
+            }
+            Message::CompareAndSetReply { request, result } => {
+                if let Some(Asked { at, record: Some(record), .. }) = self.take_asked(request) {
+                    self.on_set(now, at, record, result);
+                }
+            }
+            Message::Read { .. } | Message::CompareAndSet { .. } => {} // The store asks nothing.
+        }
+        if self.changed && self.asked.is_none() {
+            self.read(now);
+        }
+    }
+
+    /// The request that is answered; `None` where the answer is to an earlier one, whose outcome was looked up since.
+    fn take_asked(&mut self, request: RequestId) -> Option<Asked> {
+        self.asked.take_if(|asked| asked.request == request)
+    }
+
+    fn on_timeout(&mut self, now: Instant) {
+        if let Role::Holding(hold) = &mut self.role
+            && hold.believes_from.is_some_and(|from| now >= from)
+        {
+            hold.believes_from = None;
+            self.elected();
+        }
+        match &self.asked {
+            // No answer: for a write that means "unknown", and for a read nothing at all.
+            Some(asked) if now >= asked.at.after(self.config.request_timeout) => self.read(now),
+            None if now >= self.act_at => self.act(now),
+            Some(_) | None => {} // Early.
+        }
+    }
+
+    fn on_command(&mut self, now: Instant, command: Command) {
+        match command {
+            Command::Campaign => {
+                self.campaigning = true;
+                self.consider_soon(now);
+            }
+            Command::Withdraw => {
+                self.campaigning = false;
+                self.retire(now, Reason::Resigned);
+            }
+            Command::Healthy(true) => {
+                self.healthy = true;
+                self.consider_soon(now);
+            }
+            Command::Healthy(false) => {
+                self.healthy = false;
+                self.retire(now, Reason::Unhealthy);
+            }
+            Command::Resign => self.resign(now, Reason::Resigned),
+            Command::Transfer(_) => {} // The record cannot choose who takes it next.
+            Command::Drained => {
+                if let Role::Holding(Hold { resigning: Some(reason), .. }) = self.role {
+                    self.give_up(now, reason);
+                }
+            }
+        }
+    }
+
+    // ── what the store says ─────────────────────────────────────────────────────────────────────────────────
+
+    fn on_read(&mut self, now: Instant, found: Option<Found>) {
+        let Some(found) = found else {
+            // The store was not reached. The lease runs on or runs out; asking at once would not help it.
+            self.act_at = now.after(self.config.poll_interval);
+            return;
+        };
+        let landed = self.see(now, found);
+        match self.role.clone() {
+            Role::Waiting | Role::Claiming => self.on_read_while_waiting(now, landed),
+            Role::Holding(hold) => self.on_read_while_holding(now, &hold, landed),
+            Role::Releasing { until } => self.on_read_while_releasing(now, until),
+        }
+    }
+
+    /// Takes note of what was found; returns the own write that it shows to have landed.
+    fn see(&mut self, now: Instant, found: Found) -> Option<Write> {
+        let same = match (&self.seen, &found) {
+            (Some(Seen { found: Found::Record { record: old, .. }, .. }), Found::Record { record, .. }) => {
+                // A request to resign is not a sign of life.
+                (&old.holder, old.token, old.renewal, old.nonce)
+                    == (&record.holder, record.token, record.renewal, record.nonce)
+            }
+            (_, Found::Record { .. } | Found::Absent { .. }) => false,
+        };
+        let since = self.seen.as_ref().filter(|_| same).map_or(now, |seen| seen.since);
+        let landed = match &found {
+            Found::Record { record, .. } => {
+                self.pending.iter().copied().find(|write| self.is_mine(record) && write.nonce == record.nonce)
+            }
+            Found::Absent { .. } => None,
+        };
+        let version_moved = self.seen.as_ref().is_none_or(|seen| seen.found.version() != found.version());
+        if version_moved {
+            // A write that named an earlier version can land no more.
+            self.pending.clear();
+        }
+        self.seen = Some(Seen { found, since });
+        landed
+    }
+
+    fn on_read_while_waiting(&mut self, now: Instant, landed: Option<Write>) {
+        self.role = Role::Waiting;
+        if self.distrusts(now) {
+            return;
+        }
+        if let Some(write) = landed
+            && now < self.valid_until(write.asked_at)
+        {
+            return self.become_holder(now, write);
+        }
+        self.consider(now);
+    }
+
+    /// Compares what was found with what this node holds: still held, overwritten, or what must never be.
+    fn on_read_while_holding(&mut self, now: Instant, hold: &Hold, landed: Option<Write>) {
+        let Some(Seen { found, .. }) = &self.seen else { return };
+        let Found::Record { record, .. } = found else {
+            self.step_down(Reason::Violation);
+            self.tell(Event::Violation(Violation::RecordVanished { held: hold.token }));
+            return self.consider(now);
+        };
+        if self.is_mine(record) && record.token == hold.token {
+            let asked_to_resign =
+                record.resign_request.as_ref().is_some_and(|asked| asked.token == hold.token);
+            if let Some(write) = landed {
+                self.prolong(now, write.asked_at);
+            }
+            if asked_to_resign {
+                self.resign(now, Reason::Resigned);
+            }
+            return self.renew_if_due(now);
+        }
+        let went_down = record.token < hold.token;
+        self.step_down(if went_down { Reason::Violation } else { Reason::Overwritten });
+        self.on_read_while_waiting(now, None);
+    }
+
+    fn on_read_while_releasing(&mut self, now: Instant, until: Instant) {
+        let Some(Seen { found, .. }) = &self.seen else { return };
+        match found {
+            Found::Record { record, version } if self.is_mine(record) => {
+                let (record, version) = (record.clone(), version.clone());
+                self.write(now, Some(version), Record { holder: None, resign_request: None, ..record });
+            }
+            // A claim that was withdrawn may still land.
+            Found::Record { .. } | Found::Absent { .. } if !self.pending.is_empty() && now < until => {
+                self.act_at = now.after(self.config.poll_interval);
+            }
+            Found::Record { .. } | Found::Absent { .. } => self.settle(now),
+        }
+    }
+
+    fn on_set(&mut self, now: Instant, asked_at: Instant, record: Record, result: Result<Version, SetError>) {
+        let nonce = record.nonce;
+        match result {
+            Ok(version) => {
+                let write = self.pending.iter().copied().find(|write| write.nonce == nonce);
+                let write = write.unwrap_or(Write { nonce, asked_at, creates: false });
+                self.see(now, Found::Record { record, version });
+                self.highest = self.highest.max(self.record_token());
+                match self.role {
+                    Role::Waiting => self.consider(now),
+                    Role::Claiming => self.become_holder(now, write),
+                    Role::Holding(_) => self.prolong(now, asked_at),
+                    Role::Releasing { until } => self.on_read_while_releasing(now, until),
+                }
+            }
+            // Our own write may have been met by its own repetition; and where it may have landed, we look.
+            Err(SetError::Conflict | SetError::Unknown) => self.read(now),
+            Err(SetError::Unavailable) => {
+                self.pending.retain(|write| write.nonce != nonce);
+                self.act_at = now.after(self.config.poll_interval);
+                if matches!(self.role, Role::Claiming) {
+                    self.role = Role::Waiting;
+                }
+            }
+        }
+    }
+
+    /// A token below one that was seen: a store that was set back. Whoever leads there now could be fenced off by
+    /// work that is done already, or worse, repeat a token; so nobody leads here until a person has looked.
+    fn distrusts(&mut self, now: Instant) -> bool {
+        let Some(Seen { found: Found::Record { record, .. }, since }) = &self.seen else { return false };
+        let (seen, found, new) = (self.highest, record.token, *since == now);
+        if found >= seen {
+            self.highest = found;
+            return false;
+        }
+        if new {
+            self.tell(Event::Violation(Violation::TokenWentDown { seen, found }));
+        }
+        self.act_at = now.after(self.config.poll_interval);
+        true
+    }
+
+    // ── taking ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    fn act(&mut self, now: Instant) {
+        match &self.role {
+            Role::Holding(hold) if hold.resigning.is_none() && now >= hold.renew_at => self.renew(now),
+            // Of a record that is absent the read tells the first token, which must be a fresh one.
+            Role::Waiting if self.knows_record() && self.free_from().is_some_and(|free| now >= free) => {
+                self.consider(now);
+            }
+            Role::Waiting | Role::Claiming | Role::Holding(_) | Role::Releasing { .. } => self.read(now),
+        }
+    }
+
+    fn may_stand(&self, now: Instant) -> bool {
+        self.campaigning && self.healthy && now >= self.stand_from
+    }
+
+    fn consider_soon(&mut self, now: Instant) {
+        if matches!(self.role, Role::Waiting) {
+            self.act_at = now;
+        }
+    }
+
+    /// Takes the record if it is free and this node stands; waits otherwise.
+    fn consider(&mut self, now: Instant) {
+        let Some(Seen { found, .. }) = &self.seen else { return self.read(now) };
+        let free_from = self.free_from().unwrap_or(Instant::NEVER);
+        if !self.may_stand(now) || now < free_from {
+            let stands = self.campaigning && self.healthy;
+            let next = if stands { free_from.max(self.stand_from) } else { Instant::NEVER };
+            self.act_at = now.after(self.config.poll_interval).min(next);
+            return;
+        }
+        let holder = Some(Holder { identity: self.config.me, address: self.config.address.clone() });
+        let (expect, record) = match found {
+            Found::Record { record, version } => {
+                let token = record.token.next();
+                (
+                    Some(version.clone()),
+                    Record { holder, token, renewal: 0, resign_request: None, ..record.clone() },
+                )
+            }
+            Found::Absent { first_token } => {
+                let token = self.highest.next().max(*first_token);
+                (None, Record { holder, ..Record::released(token, self.config.duration) })
+            }
+        };
+        self.role = Role::Claiming;
+        self.write(now, expect, Record { duration: self.config.duration, ..record });
+    }
+
+    /// From when on the record may be taken, by this clock; `None` if it is not known.
+    fn free_from(&self) -> Option<Instant> {
+        let seen = self.seen.as_ref()?;
+        match &seen.found {
+            Found::Record { record, .. } => match &record.holder {
+                // What names this node without it holding is left from a leadership that has ended.
+                Some(holder) if holder.identity != self.config.me => {
+                    Some(seen.since.after(self.config.drift_max.lengthen(record.duration)))
+                }
+                Some(_) | None => Some(seen.since),
+            },
+            Found::Absent { .. } => Some(seen.since),
+        }
+    }
+
+    fn become_holder(&mut self, now: Instant, write: Write) {
+        let wait = self.config.drift_max.lengthen(self.config.duration);
+        // Absence has no version: whoever held a record that was deleted does not know it yet, and must have
+        // stopped before its successor believes.
+        let believes_from = write.creates.then(|| now.after(wait));
+        let valid_until = self.valid_until(write.asked_at);
+        self.highest = self.highest.max(self.record_token());
+        self.role = Role::Holding(Hold {
+            token: self.record_token(),
+            valid_until,
+            believes_from,
+            renew_at: write.asked_at.after(self.config.renew_interval),
+            resigning: None,
+        });
+        if now >= valid_until {
+            // The answer took longer than the lease. Nobody was told to work; the record is taken anew.
+            self.role = Role::Waiting;
+            return self.consider(now);
+        }
+        self.act_at = write.asked_at.after(self.config.renew_interval);
+        if !self.campaigning || !self.healthy {
+            return self.give_up(now, Reason::Resigned);
+        }
+        if believes_from.is_none() {
+            self.elected();
+        }
+    }
+
+    fn elected(&mut self) {
+        let Role::Holding(Hold { token, valid_until, .. }) = self.role else { return };
+        let mandate = Mandate::Fenced(token);
+        self.tell(Event::Elected { term: Term(token.0), mandate, valid_until });
+    }
+
+    // ── holding ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// The end of a lease that was asked for then.
+    fn valid_until(&self, asked_at: Instant) -> Instant {
+        asked_at.after(self.config.drift_max.shorten(self.config.duration))
+    }
+
+    fn prolong(&mut self, now: Instant, asked_at: Instant) {
+        let until = self.valid_until(asked_at);
+        let Role::Holding(hold) = &mut self.role else { return };
+        hold.renew_at = hold.renew_at.max(asked_at.after(self.config.renew_interval));
+        self.act_at = hold.renew_at.max(now);
+        if hold.resigning.is_none() && until > hold.valid_until {
+            hold.valid_until = until;
+            if hold.believes_from.is_none() {
+                self.tell(Event::Renewed { valid_until: until });
+            }
+        }
+    }
+
+    fn renew_if_due(&mut self, now: Instant) {
+        let Role::Holding(hold) = &self.role else { return };
+        match hold.resigning {
+            None if now >= hold.renew_at => self.renew(now),
+            None => self.act_at = hold.renew_at,
+            Some(_) => self.act_at = now.after(self.config.poll_interval),
+        }
+    }
+
+    fn renew(&mut self, now: Instant) {
+        let Some(Seen { found: Found::Record { record, version }, .. }) = &self.seen else {
+            return self.read(now);
+        };
+        let (record, version) = (record.clone(), version.clone());
+        self.write(now, Some(version), Record { renewal: record.renewal.wrapping_add(1), ..record });
+    }
+
+    fn expire(&mut self, now: Instant) {
+        if let Role::Holding(hold) = &self.role
+            && now >= hold.valid_until
+        {
+            self.step_down(Reason::Expired);
+            self.act_at = now;
+        }
+    }
+
+    // ── the end of a leadership ─────────────────────────────────────────────────────────────────────────────
+
+    /// Leaves candidacy, or the lead in order.
+    fn retire(&mut self, now: Instant, reason: Reason) {
+        match &self.role {
+            Role::Holding(_) => self.resign(now, reason),
+            // The claim may have landed or may yet; if it does, it is released.
+            Role::Claiming => self.release(now),
+            Role::Waiting | Role::Releasing { .. } => {} // It does not lead.
+        }
+    }
+
+    fn resign(&mut self, now: Instant, reason: Reason) {
+        let Role::Holding(hold) = &mut self.role else { return };
+        if hold.believes_from.is_some() {
+            return self.give_up(now, reason); // Nobody was told to work, so there is nothing to drain.
+        }
+        if hold.resigning.is_none() {
+            hold.resigning = Some(reason);
+            self.tell(Event::Resigning(reason));
+        }
+    }
+
+    /// Gives up the token for good, and only then tells the store.
+    fn give_up(&mut self, now: Instant, reason: Reason) {
+        self.step_down(reason);
+        self.stand_from = now.after(self.config.renew_interval); // The others go first.
+        self.release(now);
+    }
+
+    fn release(&mut self, now: Instant) {
+        let until = now.after(self.config.duration);
+        self.role = Role::Releasing { until };
+        if self.asked.is_none() {
+            match &self.seen {
+                Some(_) if self.pending.is_empty() => self.on_read_while_releasing(now, until),
+                Some(_) | None => self.read(now),
+            }
+        }
+    }
+
+    fn settle(&mut self, now: Instant) {
+        self.role = Role::Waiting;
+        self.pending.clear();
+        self.consider(now);
+    }
+
+    fn step_down(&mut self, reason: Reason) {
+        let Role::Holding(hold) = &self.role else { return };
+        if hold.believes_from.is_none() {
+            self.tell(Event::Deposed(reason));
+        }
+        self.role = Role::Waiting;
+    }
+
+    // ── small things ────────────────────────────────────────────────────────────────────────────────────────
+
+    fn is_mine(&self, record: &Record) -> bool {
+        record.holder.as_ref().is_some_and(|holder| holder.identity == self.config.me)
+    }
+
+    fn knows_record(&self) -> bool {
+        matches!(&self.seen, Some(Seen { found: Found::Record { .. }, .. }))
+    }
+
+    fn record_token(&self) -> FencingToken {
+        match &self.seen {
+            Some(Seen { found: Found::Record { record, .. }, .. }) => record.token,
+            Some(Seen { found: Found::Absent { .. }, .. }) | None => FencingToken(0),
+        }
+    }
+
+    fn ask(&mut self, now: Instant, record: Option<Record>) -> RequestId {
+        self.last_request = RequestId(self.last_request.0 + 1);
+        self.asked = Some(Asked { request: self.last_request, at: now, record });
+        self.last_request
+    }
+
+    fn read(&mut self, now: Instant) {
+        self.changed = false;
+        let request = self.ask(now, None);
+        self.outputs.push_back(Output::Send { to: Endpoint::Store, message: Message::Read { request } });
+    }
+
+    fn write(&mut self, now: Instant, expect: Option<Version>, record: Record) {
+        let record = Record { nonce: self.rng.next_u64(), ..record };
+        self.pending.push_back(Write { nonce: record.nonce, asked_at: now, creates: expect.is_none() });
+        if self.pending.len() > PENDING_MAX {
+            self.pending.pop_front();
+        }
+        let request = self.ask(now, Some(record.clone()));
+        let message = Message::CompareAndSet { request, expect, record };
+        self.outputs.push_back(Output::Send { to: Endpoint::Store, message });
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.outputs.push_back(Output::Event(event));
+    }
+
+    fn leader(&self, now: Instant) -> Option<Leader> {
+        let me = |token: FencingToken| Leader { identity: self.config.me, term: Term(token.0) };
+        if let Role::Holding(hold) = &self.role {
+            return hold.believes_from.is_none().then(|| me(hold.token));
+        }
+        let Found::Record { record, .. } = &self.seen.as_ref()?.found else { return None };
+        let holder = record.holder.as_ref().filter(|holder| holder.identity != self.config.me)?;
+        let running = self.free_from().is_some_and(|free| now < free);
+        running.then_some(Leader { identity: holder.identity, term: Term(record.token.0) })
+    }
+
+    fn tell_leader(&mut self, now: Instant) {
+        let leader = self.leader(now);
+        if leader != self.told_leader {
+            self.told_leader = leader;
+            self.tell(Event::LeaderChanged(leader));
         }
     }
 }

@@ -5,7 +5,10 @@
 //! | [`appointed`] | the node that the configuration names | advisory: two configurations, two leaders |
 //! | [`quorum`] | by a majority of voters | a token; with `Safety::Lease` also one leader at a time |
 //! | [`lease`] | over an expiring record in any compare-and-set store | a token, and one leader at a time |
+//!
+//! Beside them, [`errand`] writes into the record of a lease for somebody who does not stand.
 
 pub mod appointed;
+pub mod errand;
 pub mod lease;
 pub mod quorum;

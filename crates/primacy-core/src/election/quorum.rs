@@ -512,16 +512,21 @@ impl Quorum {
             }
         }
         self.connected.retain(|_, peer| peer.identity != identity);
-        let heard = self.hears().is_some_and(|leader| leader.identity == identity);
-        let promised = self.promise.is_some_and(|promise| promise.to == identity);
+        self.release(now, identity, TERM_MAX);
+    }
+
+    /// That process life leads in this term or a lower one no more: it is not heard, and no promise to it binds.
+    fn release(&mut self, now: Instant, leader: Identity, term: Term) {
+        let promised = self.promise.is_some_and(|promise| promise.to == leader && promise.term <= term);
         if promised {
             self.promise = None;
         }
+        let heard = self.hears().is_some_and(|known| known.identity == leader && known.term <= term);
         if heard {
             self.role = Role::Follower { leader: None };
         }
         if (heard || promised) && matches!(self.role, Role::Follower { leader: None }) {
-            self.stand_in_order(now, identity.node);
+            self.stand_in_order(now, leader.node);
         }
     }
 
@@ -942,14 +947,9 @@ impl Quorum {
         else {
             return;
         };
-        self.promise = self.promise.filter(|promise| promise.to != leave.leader || promise.term > leave.term);
-        if leave.term < self.hard.term || self.leave.is_some_and(|known| leave.term <= known.term) {
-            return; // Nothing else rests on an earlier leadership.
-        }
-        self.leave = Some(leave);
-        if self.hears().is_some_and(|leader| leader.identity == leave.leader) {
-            self.role = Role::Follower { leader: None };
-            self.stand_in_order(now, leave.leader.node);
+        self.release(now, leave.leader, leave.term);
+        if leave.term >= self.hard.term && self.leave.is_none_or(|known| leave.term > known.term) {
+            self.leave = Some(leave);
         }
     }
 

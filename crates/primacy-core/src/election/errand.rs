@@ -1,0 +1,202 @@
+//! Errand: what somebody who does not stand may write into the record of a [`lease`](super::lease).
+//!
+//! There are two errands. A guardian *releases for the dead*: when the holder's process and all its work are gone,
+//! it clears the holder, so that nobody waits for the rest of the lease. And anyone may *ask the holder to resign*.
+//!
+//! Both read the record, change it, and compare-and-set it. An answer that is a conflict, unknown or missing leads
+//! back to reading, so nothing is repeated blindly and nothing is taken to have failed.
+
+use alloc::collections::VecDeque;
+use alloc::string::String;
+
+use super::lease::{Found, Message, Record, RequestId, ResignRequest, Version};
+use crate::id::Identity;
+use crate::protocol::{Endpoint, Input, Output, Protocol};
+use crate::rng::Rng;
+use crate::time::{Duration, Instant};
+
+/// What is to be done to the record.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Task {
+    /// Clear the holder, if it is this process life, which is gone with all its work.
+    ReleaseFor(Identity),
+    /// Ask whoever holds the record to resign.
+    AskToResign {
+        /// Who asks, for people.
+        by: String,
+    },
+}
+
+/// How an errand ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ending {
+    /// The record was changed as asked.
+    Done,
+    /// The time passed and there was nothing to change.
+    NothingToDo,
+    /// The time passed and the store did not let it be known.
+    Unknown,
+}
+
+/// The machine of one errand. It ends by itself; see [`Errand::ending`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Errand {
+    task: Task,
+    /// A write of the dead may still be under way for as long as a lease; so one that finds nothing looks again.
+    until: Instant,
+    poll_interval: Duration,
+    asked: Option<(RequestId, Instant)>,
+    last_request: RequestId,
+    /// The nonce of a release that may have landed.
+    nonce: Option<u64>,
+    act_at: Instant,
+    /// Whether the last read found nothing to change.
+    nothing_to_do: bool,
+    ending: Option<Ending>,
+    rng: Rng,
+    outputs: VecDeque<Output<Message, ()>>,
+}
+
+impl Errand {
+    /// An errand that looks every `poll_interval`, for at most `patience`: one whole lease, where it is for the dead.
+    #[must_use]
+    pub fn new(task: Task, patience: Duration, poll_interval: Duration, seed: u64, now: Instant) -> Self {
+        Self {
+            task,
+            until: now.after(patience),
+            poll_interval,
+            asked: None,
+            last_request: RequestId(0),
+            nonce: None,
+            act_at: now,
+            nothing_to_do: false,
+            ending: None,
+            rng: Rng::new(seed),
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// How it ended; `None` while it goes on.
+    #[must_use]
+    pub const fn ending(&self) -> Option<Ending> {
+        self.ending
+    }
+
+    fn on_message(&mut self, now: Instant, message: Message) {
+        match message {
+            Message::ReadReply { request, found } if self.answers(request) => match found {
+                Some(found) => self.on_found(now, found),
+                None => self.act_at = now.after(self.poll_interval), // The store was not reached.
+            },
+            Message::CompareAndSetReply { request, result } if self.answers(request) => match result {
+                Ok(_) => self.ending = Some(Ending::Done),
+                Err(_) => self.read(now), // Somebody else wrote, or nobody knows: look.
+            },
+            Message::Changed if self.asked.is_none() => self.read(now),
+            Message::ReadReply { .. } | Message::CompareAndSetReply { .. } | Message::Changed => {} // Late.
+            Message::Read { .. } | Message::CompareAndSet { .. } => {} // The store asks nothing.
+        }
+    }
+
+    fn on_timeout(&mut self, now: Instant) {
+        if now >= self.until {
+            self.ending = Some(if self.nothing_to_do { Ending::NothingToDo } else { Ending::Unknown });
+            return;
+        }
+        match self.asked {
+            Some((_, at)) if now >= self.times_out(at) => self.read(now),
+            None if now >= self.act_at => self.read(now),
+            Some(_) | None => {} // Early.
+        }
+    }
+
+    fn on_found(&mut self, now: Instant, found: Found) {
+        let Found::Record { record, version } = found else {
+            return self.find_nothing(now);
+        };
+        if self.nonce == Some(record.nonce) {
+            self.ending = Some(Ending::Done); // The write whose answer was lost.
+            return;
+        }
+        match self.changed(&record) {
+            Some(changed) => self.write(now, version, changed),
+            None => self.find_nothing(now),
+        }
+    }
+
+    /// The record as it should be; `None` where it needs no change.
+    fn changed(&mut self, record: &Record) -> Option<Record> {
+        let holder = record.holder.as_ref()?;
+        match &self.task {
+            Task::ReleaseFor(dead) if holder.identity == *dead => {
+                let nonce = self.rng.next_u64();
+                self.nonce = Some(nonce);
+                Some(Record { holder: None, resign_request: None, nonce, ..record.clone() })
+            }
+            Task::ReleaseFor(_) => None, // Another holds it.
+            // All other fields are kept, the nonce among them: a request must not look like a sign of life.
+            Task::AskToResign { by } => {
+                let request = ResignRequest { token: record.token, by: by.clone() };
+                Some(Record { resign_request: Some(request), ..record.clone() })
+            }
+        }
+    }
+
+    fn find_nothing(&mut self, now: Instant) {
+        self.nothing_to_do = true;
+        self.act_at = now.after(self.poll_interval);
+    }
+
+    fn write(&mut self, now: Instant, version: Version, record: Record) {
+        self.nothing_to_do = false;
+        let request = self.ask(now);
+        let message = Message::CompareAndSet { request, expect: Some(version), record };
+        self.outputs.push_back(Output::Send { to: Endpoint::Store, message });
+    }
+
+    fn read(&mut self, now: Instant) {
+        let request = self.ask(now);
+        self.outputs.push_back(Output::Send { to: Endpoint::Store, message: Message::Read { request } });
+    }
+
+    fn ask(&mut self, now: Instant) -> RequestId {
+        self.last_request = RequestId(self.last_request.0 + 1);
+        self.asked = Some((self.last_request, now));
+        self.last_request
+    }
+
+    fn answers(&mut self, request: RequestId) -> bool {
+        self.asked.take_if(|(asked, _)| *asked == request).is_some()
+    }
+
+    fn times_out(&self, asked_at: Instant) -> Instant {
+        asked_at.after(self.poll_interval.times(4))
+    }
+}
+
+impl Protocol for Errand {
+    type Message = Message;
+    type Durable = ();
+
+    fn handle(&mut self, now: Instant, input: Input<Message>) {
+        debug_assert!(self.outputs.is_empty(), "all outputs must be drained before the next input");
+        if self.ending.is_some() {
+            return;
+        }
+        match input {
+            Input::Message { from: Endpoint::Store, message } => self.on_message(now, message),
+            Input::Timeout => self.on_timeout(now),
+            // None of these is meant for an errand.
+            Input::Message { from: Endpoint::Node(_), .. } | Input::Command(_) | Input::Evidence(_) => {}
+        }
+    }
+
+    fn poll(&mut self) -> Option<Output<Message, ()>> {
+        self.outputs.pop_front()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let next = self.asked.map_or(self.act_at, |(_, at)| self.times_out(at));
+        self.ending.is_none().then(|| next.min(self.until))
+    }
+}
