@@ -1,1 +1,55 @@
-//! primacy-conformance
+//! The laws that every store passes, so that an election needs to know no store by name.
+//!
+//! [`check`] is the one entry point: it runs every law that the store claims through its [`Capabilities`], prints
+//! the others as `not claimed`, and prints `NOT RUN` where the store is not there. A law that is broken panics,
+//! as a test does.
+//!
+//! To put a new store under the laws, implement [`Harness`] and call [`check`] in a test.
+
+pub mod harness;
+pub mod register_laws;
+pub mod rival;
+
+pub use harness::{Capabilities, Harness};
+pub use register_laws::{LAWS, Law};
+
+/// The environment variable that makes a store that is not there a failure: for the machine that has them all.
+pub const REQUIRE_LIVE_VARIABLE: &str = "PRIMACY_REQUIRE_LIVE";
+
+/// What became of a law.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The store keeps it.
+    Passed,
+    /// The store does not claim what the law is about.
+    NotClaimed,
+    /// The store was not there.
+    NotRun,
+}
+
+/// Holds a store to the laws, and tells for each what became of it.
+///
+/// # Panics
+/// If a law is broken; or if the store is not there and [`REQUIRE_LIVE_VARIABLE`] is set.
+pub async fn check(harness: &dyn Harness) -> Vec<(&'static str, Outcome)> {
+    let name = harness.name();
+    if let Err(why) = harness.reach().await {
+        println!("{name}: NOT RUN: {why}");
+        assert!(std::env::var_os(REQUIRE_LIVE_VARIABLE).is_none(), "{name} is required to be there: {why}");
+        return LAWS.iter().map(|law| (law.name, Outcome::NotRun)).collect();
+    }
+    let mut outcomes = Vec::new();
+    for law in &LAWS {
+        let outcome = if harness.capabilities().contain(law.needs) {
+            // Before it runs, so that a law that panics has been named.
+            println!("{name}: {} …", law.name);
+            (law.run)(harness).await;
+            Outcome::Passed
+        } else {
+            println!("{name}: {} not claimed", law.name);
+            Outcome::NotClaimed
+        };
+        outcomes.push((law.name, outcome));
+    }
+    outcomes
+}

@@ -185,6 +185,8 @@ pub enum Reason {
     Overwritten,
     /// What must never be was seen.
     Violation,
+    /// The node cannot go on: its state could not be written, or it is closing without having drained.
+    Halted,
 }
 
 /// What must never be, and was seen.

@@ -1,1 +1,23 @@
-//! primacy-sim
+//! A deterministic world for the state machines of `primacy-core`, and the stories that are told in it.
+//!
+//! Everything in a run follows from its seed: there is no clock, no entropy and no thread in here. Start
+//! reading at [`world`], which runs the real machines as a driver would; then [`story`], which lists the
+//! commands of the scripts under `scripts/`.
+
+pub mod algorithm;
+pub mod beliefs;
+pub mod clock;
+pub mod disk;
+pub mod faults;
+pub mod invariants;
+pub mod naive;
+pub mod network;
+pub mod node;
+pub mod queue;
+pub mod resource;
+pub mod script;
+pub mod store;
+pub mod story;
+pub mod swarm;
+pub mod trace;
+pub mod world;

@@ -1,1 +1,31 @@
-//! primacy
+#![doc = include_str!("../README.md")]
+
+mod among_peers;
+pub mod clock;
+pub(crate) mod codec;
+pub mod config;
+pub mod disk;
+mod driver;
+mod elector;
+mod error;
+pub mod fence;
+pub mod handshake;
+mod leadership;
+mod observer;
+mod over_store;
+mod peers;
+pub mod transport;
+pub mod witness;
+
+pub use config::{ConfigError, TimerProblem, Timers};
+pub use elector::{Builder, Elector};
+pub use error::{CampaignError, ConnectError};
+pub use leadership::{Leadership, Lost, WorkGuard, describe};
+pub use observer::{Change, Observer};
+pub use peers::Peers;
+pub use primacy_core::election::quorum::Safety;
+pub use primacy_core::{
+    self as core, Drift, FencingToken, Identity, Incarnation, Instant, Leader, LeaderSequence, NodeId,
+    Reason, Term, Violation,
+};
+pub use primacy_stores as stores;

@@ -1,0 +1,96 @@
+//! The boot clock, which counts on while the machine is suspended, and a timer on it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use primacy_core::time::Instant;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+use tokio::io::unix::AsyncFd;
+
+use crate::readable::readable;
+
+/// The time on the boot clock.
+pub(crate) fn now() -> Instant {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
+    Instant::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
+}
+
+/// A file descriptor that becomes readable at an instant of the boot clock.
+///
+/// The timeout of `poll` stands still while the machine is suspended; a deadline that passed meanwhile must be seen
+/// the moment the machine is back.
+#[derive(Debug)]
+pub(crate) struct BootTimer {
+    fd: OwnedFd,
+}
+
+impl BootTimer {
+    /// A timer that is not set.
+    pub(crate) fn new() -> std::io::Result<Self> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        Ok(Self { fd: timerfd_create(TimerfdClockId::Boottime, flags)? })
+    }
+
+    /// Sets it to `deadline`, or to nothing. It is readable from then on until it is set again.
+    pub(crate) fn set(&self, deadline: Option<Instant>) -> std::io::Result<()> {
+        set(&self.fd, deadline)
+    }
+}
+
+fn set(timer: &OwnedFd, deadline: Option<Instant>) -> std::io::Result<()> {
+    // Relative, because a clock that a test has faked is not the kernel's. Zero would mean "never".
+    let nanos = deadline.map_or(0, |at| at.since(now()).as_nanos().max(1));
+    let value = Timespec {
+        tv_sec: i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX),
+        tv_nsec: i64::try_from(nanos % 1_000_000_000).unwrap_or(0),
+    };
+    let never = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let setting = Itimerspec { it_interval: never, it_value: value };
+    timerfd_settime(timer, TimerfdTimerFlags::empty(), &setting)?;
+    Ok(())
+}
+
+impl AsFd for BootTimer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// A [`BootTimer`] to await.
+#[derive(Debug)]
+pub(crate) struct AsyncBootTimer {
+    timer: AsyncFd<OwnedFd>,
+    deadline: Option<Instant>,
+}
+
+impl AsyncBootTimer {
+    /// A timer that is not set.
+    pub(crate) fn new() -> std::io::Result<Self> {
+        Ok(Self { timer: readable(BootTimer::new()?.fd)?, deadline: None })
+    }
+
+    /// Sets it to `deadline`, or to nothing.
+    pub(crate) fn set(&mut self, deadline: Option<Instant>) -> std::io::Result<()> {
+        if self.deadline == deadline {
+            return Ok(());
+        }
+        self.deadline = deadline;
+        set(self.timer.get_ref(), deadline)
+    }
+
+    /// Waits until the deadline has come. May be cancelled.
+    pub(crate) async fn elapsed(&self) {
+        while self.deadline.is_none_or(|deadline| now() < deadline) {
+            match self.timer.readable().await {
+                // It may have been readable for an earlier deadline.
+                Ok(mut ready) if self.deadline.is_none_or(|deadline| now() < deadline) => ready.clear_ready(),
+                Ok(_) => return,
+                // The runtime is being shut down.
+                Err(_) => std::future::pending().await,
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The exit codes of `primacy`, all of them. They are those of sysexits.h where it has one.
+
+use std::process::ExitCode;
+
+/// Why `primacy` itself ends; a job's own exit code is passed on as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Done.
+    Success,
+    /// The demo, or a check, found what must not be.
+    Failed,
+    /// The command line is wrong: unknown option, malformed URL, a secret where others can read it.
+    Usage,
+    /// The store, or the address to listen on, cannot be used.
+    Unavailable,
+    /// Something that must never be was seen; an operator should look.
+    Violation,
+    /// The system refused something that is always needed: a process, a thread, a file descriptor.
+    System,
+    /// The state directory is used by another process with the same node name.
+    InUse,
+    /// The state directory or a file in it cannot be read, is damaged or foreign, or the disk is full.
+    State,
+    /// Not elected in time (`--wait`, `--no-wait`).
+    NotElected,
+    /// The settings contradict each other: timers, voters, names.
+    Config,
+    /// The command was found and cannot be executed.
+    NotExecutable,
+    /// The command was not found.
+    NotFound,
+    /// Ended by this signal, after the job was ended in order.
+    Signal(i32),
+    /// The job's own exit code.
+    Job(u8),
+}
+
+/// What `primacy run --help` says about exit codes.
+pub(crate) const HELP: &str = "\
+Exit codes:
+  The command's own code when it ends by itself; 128 + N when signal N ended it.
+  0       done
+  64      the command line is wrong
+  69      the store, or the address to listen on, cannot be used
+  70      a contradiction that must never be was seen; look at the election before trying again
+  71      the system refused a process, a thread or a file descriptor
+  73      another process with the same node name is running
+  74      the state directory is unreadable, damaged, foreign or full
+  75      not elected in time (--wait, --no-wait); nothing was run
+  78      the settings contradict each other, for example lease and drain
+  126     the command cannot be executed
+  127     the command was not found
+  129 130 143   ended by SIGHUP, SIGINT or SIGTERM, after the command was ended in order";
+
+impl Exit {
+    /// The number.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Success => 0,
+            Self::Failed => 1,
+            Self::Usage => 64,
+            Self::Unavailable => 69,
+            Self::Violation => 70,
+            Self::System => 71,
+            Self::InUse => 73,
+            Self::State => 74,
+            Self::NotElected => 75,
+            Self::Config => 78,
+            Self::NotExecutable => 126,
+            Self::NotFound => 127,
+            Self::Signal(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
+            Self::Job(code) => code,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}
+
+/// An end with its explanation, which says what to do.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) exit: Exit,
+    pub(crate) message: String,
+}
+
+impl Failure {
+    /// A failure with this message.
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: message.into() }
+    }
+}

@@ -1,0 +1,80 @@
+//! Starting a job or a hook, so that it cannot outlive its guardian or its leadership.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use primacy_core::time::Instant;
+use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
+
+use crate::boot_clock;
+
+/// The program to run with its arguments; the first of them is the name under which the program sees itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    /// The file to execute.
+    pub(crate) file: OsString,
+    /// Name and arguments.
+    pub(crate) args: Vec<OsString>,
+}
+
+impl Program {
+    /// The program that runs a shell command.
+    pub(crate) fn shell(script: &str) -> Self {
+        Self { file: "/bin/sh".into(), args: vec!["sh".into(), "-c".into(), script.into()] }
+    }
+}
+
+/// Starts `program` in a process group of its own, unless it is `too_late` when it would begin.
+///
+/// The process dies with the thread that starts it, so this is for the guardian's only thread.
+///
+/// # Errors
+/// What the system says; `ETIME` if it was too late.
+pub(crate) fn start(program: &Program, env: &[(&str, String)], too_late: Instant) -> io::Result<Pid> {
+    let guardian = getpid();
+    let mut command = Command::new(&program.file);
+    if let Some((name, args)) = program.args.split_first() {
+        command.arg0(name).args(args);
+    }
+    command
+        .env_remove(crate::leftovers::GUARDIAN_MARK)
+        .envs(env.iter().map(|(name, value)| (name, value)))
+        .process_group(0);
+    before_exec(&mut command, move || {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        // The guardian may have died before the signal was asked for.
+        if getppid() != Some(guardian) {
+            return Err(io::Error::from_raw_os_error(rustix::io::Errno::SRCH.raw_os_error()));
+        }
+        // The machine may have stood still since the guardian looked at its clock.
+        if boot_clock::now() >= too_late {
+            return Err(io::Error::from_raw_os_error(rustix::io::Errno::TIME.raw_os_error()));
+        }
+        Ok(())
+    });
+    // The guardian reaps all its children in one place; a `Child` that is dropped does not interfere.
+    command.spawn().map(|child| Pid::from_child(&child))
+}
+
+/// Makes the child of `command` die with the thread that starts it.
+pub(crate) fn bind_to_parent(command: &mut Command, signal: Signal) {
+    let parent = getpid();
+    before_exec(command, move || {
+        set_parent_process_death_signal(Some(signal))?;
+        if getppid() != Some(parent) {
+            return Err(io::Error::from_raw_os_error(rustix::io::Errno::SRCH.raw_os_error()));
+        }
+        Ok(())
+    });
+}
+
+fn before_exec(command: &mut Command, act: impl FnMut() -> io::Result<()> + Send + Sync + 'static) {
+    // SAFETY: the callers' closures make system calls and nothing else: no allocation, no lock, and no memory
+    // that another thread could have left half written when the process was forked.
+    #[allow(unsafe_code)] // No safe wrapper can promise this for a closure.
+    unsafe {
+        command.pre_exec(act);
+    }
+}

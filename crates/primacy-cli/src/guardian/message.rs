@@ -1,0 +1,156 @@
+//! What a supervisor and its guardian say to each other: one JSON object a line, over a socket pair.
+
+use serde::{Deserialize, Serialize};
+
+use crate::process_tree::Ended;
+
+/// What the guardian is told first, and once.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Duty {
+    /// The supervisor.
+    pub(crate) supervisor: i32,
+    /// The election, for the job.
+    pub(crate) election: String,
+    /// The node, for the job.
+    pub(crate) node: String,
+    /// The mark by which a later supervisor recognises what this one left behind.
+    pub(crate) mark: String,
+    /// How long the job may take to end by itself, in nanoseconds.
+    pub(crate) drain: u64,
+    /// How long before the end of the leadership everything is killed, in nanoseconds.
+    pub(crate) kill_margin: u64,
+    /// A shell command to run before the job.
+    pub(crate) on_elected: Option<String>,
+    /// A shell command to run after the job.
+    pub(crate) on_deposed: Option<String>,
+    /// What is needed to tell others of the supervisor's death.
+    pub(crate) witness: Option<serde_json::Value>,
+}
+
+/// What the supervisor asks for. Instants are nanoseconds of the boot clock, which both processes share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "order", rename_all = "snake_case")]
+pub(crate) enum Order {
+    /// This node was elected: start the job.
+    Start {
+        /// The token of the leadership, which also names it in all that follows.
+        token: u64,
+        /// Its term.
+        term: u64,
+        /// Its end, by which everything must be gone.
+        valid_until: u64,
+    },
+    /// The leadership lasts longer.
+    Extend {
+        /// Which leadership.
+        token: u64,
+        /// Its new end.
+        valid_until: u64,
+    },
+    /// End the job in order: SIGTERM, and after the drain SIGKILL.
+    Stop {
+        /// Which leadership.
+        token: u64,
+    },
+    /// End the job now.
+    Kill {
+        /// Which leadership.
+        token: u64,
+    },
+    /// The supervisor is about to end in order; there is nothing left to guard, and no death to tell of.
+    Leave,
+}
+
+/// What the guardian tells.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "report", rename_all = "snake_case")]
+pub(crate) enum Report {
+    /// It is ready to start jobs.
+    Ready,
+    /// The job runs.
+    Started {
+        /// Of which leadership.
+        token: u64,
+        /// The job's first process, which leads its group.
+        pid: i32,
+    },
+    /// The job could not be started. `Gone` follows.
+    NotStarted {
+        /// Of which leadership.
+        token: u64,
+        /// Why.
+        reason: NotStarted,
+    },
+    /// The job was told to end.
+    Stopping {
+        /// Of which leadership.
+        token: u64,
+        /// Why.
+        reason: Stopping,
+    },
+    /// The job did not end in time, and all that is left of it is being killed.
+    Killing {
+        /// Of which leadership.
+        token: u64,
+    },
+    /// The job's first process has ended.
+    Exited {
+        /// Of which leadership.
+        token: u64,
+        /// How.
+        ended: Ended,
+    },
+    /// A hook has ended.
+    HookEnded {
+        /// Of which leadership.
+        token: u64,
+        /// Which hook.
+        hook: Hook,
+        /// How.
+        ended: Ended,
+    },
+    /// The job is gone with all its descendants, and the hook that follows it has begun.
+    Parting {
+        /// Of which leadership.
+        token: u64,
+    },
+    /// The job is gone with all its descendants, and so is the hook that follows it.
+    Gone {
+        /// Of which leadership.
+        token: u64,
+    },
+}
+
+/// Why a job was not started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum NotStarted {
+    /// Too little of the leadership was left.
+    TooLate,
+    /// The hook that precedes it failed.
+    Hook,
+    /// The system refused, with this error number and message.
+    System(i32, String),
+}
+
+/// Why a job is told to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Stopping {
+    /// The supervisor asked for it.
+    Asked,
+    /// The leadership ends soon and was not renewed.
+    Deadline,
+    /// The job's first process has ended, and these are what it left behind.
+    Leftovers,
+}
+
+/// The two hooks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Hook {
+    /// `--on-elected`
+    Elected,
+    /// `--on-deposed`
+    Deposed,
+}

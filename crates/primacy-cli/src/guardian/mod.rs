@@ -1,0 +1,485 @@
+//! The guardian: a small process that holds the deadline of a leadership and everything that works under it.
+//!
+//! Its supervisor holds the election and may be killed, paused or starved at any moment; the job must end in
+//! time all the same. So the guardian is the parent of the job and of the hooks, has its own timer on the boot
+//! clock, and decides alone when to stop and when to kill. It is a child subreaper: descendants that left the
+//! job's group, its session or their parents are handed to it, and it kills until it has no child left. The
+//! job dies with the guardian (parent-death signal), and then its descendants are handed to the supervisor,
+//! which is a subreaper too.
+//!
+//! When the supervisor is dead, and *after that* nothing of the job is left, the guardian tells the others so;
+//! in that order, for a process that is alive may still start something.
+//!
+//! It has one thread, since the parent-death signal follows the thread, and no runtime, since it should stay
+//! small. On waking it always reads what it was told before it looks at the time: a guardian that was itself
+//! paused must not kill a job whose leadership was extended meanwhile.
+
+pub(crate) mod handle;
+pub(crate) mod job;
+pub(crate) mod message;
+mod wire;
+
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use primacy_core::time::{Duration, Instant};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getpgid, getppid, kill_process_group, pidfd_open, set_child_subreaper, setsid,
+};
+use signal_hook::consts::{SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+
+use crate::boot_clock::{self, BootTimer};
+use crate::guardian::job::Program;
+use crate::guardian::message::{Duty, Hook, NotStarted, Order, Report, Stopping};
+use crate::guardian::wire::Wire;
+use crate::process_tree::{Children, Ended, children, end_descendants, reap, signal_descendants};
+
+/// One leadership, and the processes that work under it.
+#[derive(Debug)]
+struct Charge {
+    token: u64,
+    term: u64,
+    valid_until: Instant,
+    stage: Stage,
+    /// The first process of the job, or the hook, until it was reaped.
+    main: Option<Pid>,
+}
+
+/// How far a leadership's work has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// To be started when all orders have been read.
+    Due,
+    /// The hook that precedes the job is running.
+    Preparing,
+    /// The job is running.
+    Working,
+    /// All were told to end, and will be killed at this time.
+    Draining { kill_at: Instant },
+    /// The job is gone and the hook that follows it is running; it will be killed at this time.
+    Parting { kill_at: Instant },
+}
+
+struct Guardian {
+    wire: Wire,
+    /// Readable when the supervisor's process is gone; `None` if it was gone before it could be watched.
+    supervisor: Option<OwnedFd>,
+    /// A byte comes for every child that ended.
+    child_signals: UnixStream,
+    timer: BootTimer,
+    duty: Duty,
+    job: Program,
+    charge: Option<Charge>,
+    /// The supervisor is dead, or has closed its end without taking leave.
+    supervisor_lost: bool,
+    leave_taken: bool,
+}
+
+/// Runs the guardian: `primacy guardian FD FILE NAME [ARG…]`, which only a supervisor starts.
+pub(crate) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
+    match guard(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("primacy guardian: {error}; this command is started by `primacy run`, not by hand");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn guard(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
+    let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
+    let socket: RawFd =
+        args.next().and_then(|arg| arg.to_str()?.parse().ok()).filter(|&fd| fd > 2).ok_or_else(invalid)?;
+    let file = args.next().ok_or_else(invalid)?;
+    let job = Program { file, args: args.collect() };
+    // SAFETY: the supervisor made this descriptor for us alone and named it on our command line; it is none of
+    // the standard three, and nothing else in this process, which has just begun, knows it.
+    #[allow(unsafe_code)]
+    // A descriptor that comes as a number over `exec` can be taken over in no other way.
+    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+    rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
+
+    // A session of its own: what the terminal sends to its processes reaches the supervisor, which ends the job
+    // in order; and a job that reads the terminal is not stopped for it.
+    setsid()?;
+    set_child_subreaper(Some(rustix::process::getpid()))?;
+    let child_signals = keep_signals_away()?;
+    let (wire, duty) = Wire::open(UnixStream::from(socket))?;
+    let supervisor = Pid::from_raw(duty.supervisor).ok_or_else(invalid)?;
+    // If it has died already, then its number may be another process's by now; but we have another parent.
+    let pidfd = pidfd_open(supervisor, PidfdFlags::empty()).ok().filter(|_| getppid() == Some(supervisor));
+    let mut guardian = Guardian {
+        wire,
+        supervisor: pidfd,
+        child_signals,
+        timer: BootTimer::new()?,
+        duty,
+        job,
+        charge: None,
+        supervisor_lost: false,
+        leave_taken: false,
+    };
+    guardian.wire.say(&Report::Ready);
+    guardian.watch()
+}
+
+/// Turns the end of children into bytes on a socket, and makes the signals harmless that are meant to end
+/// processes: `killall primacy` asks the supervisor to end the job in order, and for that we must be there.
+/// Handlers, other than ignored signals, are not passed on to the job.
+fn keep_signals_away() -> io::Result<UnixStream> {
+    let (ours, handlers) = UnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    signal_hook::low_level::pipe::register(SIGCHLD, handlers)?;
+    let unread = Arc::new(AtomicBool::new(false));
+    for signal in [SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2] {
+        signal_hook::flag::register(signal, Arc::clone(&unread))?;
+    }
+    Ok(ours)
+}
+
+impl Guardian {
+    fn watch(&mut self) -> io::Result<()> {
+        // The first orders may have come together with the duty.
+        let mut supervisor_dead = false;
+        loop {
+            self.take_orders();
+            if supervisor_dead || self.wire.closed() {
+                self.on_supervisor_lost();
+            }
+            self.reap();
+            self.start_if_due();
+            self.on_time(boot_clock::now());
+            if self.charge.is_none() {
+                if self.leave_taken {
+                    return Ok(());
+                }
+                if self.supervisor_lost {
+                    return self.tell_of_the_death();
+                }
+            }
+            supervisor_dead = self.wait()?;
+        }
+    }
+
+    /// Waits for anything to happen, and says whether the supervisor is found dead.
+    fn wait(&mut self) -> io::Result<bool> {
+        self.timer.set(self.charge.as_ref().and_then(|charge| charge.deadline(&self.duty)))?;
+        let mut wire = PollFlags::IN;
+        if self.wire.has_unsent() {
+            wire |= PollFlags::OUT;
+        }
+        let mut polled =
+            vec![PollFd::new(&self.child_signals, PollFlags::IN), PollFd::new(&self.timer, PollFlags::IN)];
+        // What is known to be lost stays readable for ever, and is not asked for any more.
+        if !self.wire.closed() {
+            polled.push(PollFd::new(self.wire.stream(), wire));
+        }
+        let watched = self.supervisor.as_ref().filter(|_| !self.supervisor_lost);
+        if let Some(pidfd) = watched {
+            polled.push(PollFd::new(pidfd, PollFlags::IN));
+        } else if !self.supervisor_lost {
+            return Ok(true);
+        }
+        match poll(&mut polled, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let last = polled.last().map(PollFd::revents);
+        let supervisor_dead = watched.is_some() && last.is_some_and(|events| events.contains(PollFlags::IN));
+        let mut bytes = [0; 64];
+        while self.child_signals.read(&mut bytes).is_ok_and(|count| count > 0) {}
+        Ok(supervisor_dead)
+    }
+
+    fn take_orders(&mut self) {
+        for order in self.wire.hear() {
+            match order {
+                Order::Start { token, term, valid_until } if self.charge.is_none() => {
+                    let valid_until = Instant::from_nanos(valid_until);
+                    self.charge = Some(Charge { token, term, valid_until, stage: Stage::Due, main: None });
+                }
+                // The supervisor waits for `Gone` before it starts anew, so this is its error; it must not
+                // wait for an answer that does not come.
+                Order::Start { token, .. } => {
+                    self.wire.say(&Report::NotStarted { token, reason: NotStarted::TooLate });
+                    self.wire.say(&Report::Gone { token });
+                }
+                Order::Extend { token, valid_until } => self.extend(token, Instant::from_nanos(valid_until)),
+                Order::Stop { token } => self.stop(token),
+                Order::Kill { token } => self.kill(token),
+                Order::Leave => self.leave_taken = true,
+            }
+        }
+    }
+
+    fn charge_of(&mut self, token: u64) -> Option<&mut Charge> {
+        self.charge.as_mut().filter(|charge| charge.token == token)
+    }
+
+    fn extend(&mut self, token: u64, valid_until: Instant) {
+        if let Some(charge) = self.charge_of(token) {
+            charge.valid_until = charge.valid_until.max(valid_until);
+        }
+    }
+
+    fn stop(&mut self, token: u64) {
+        let Some(stage) = self.charge_of(token).map(|charge| charge.stage) else {
+            return; // It is gone, and the report of that is under way.
+        };
+        match stage {
+            Stage::Due => self.gone(),
+            Stage::Preparing | Stage::Working => self.drain(Stopping::Asked),
+            Stage::Draining { .. } | Stage::Parting { .. } => {} // It is being ended already.
+        }
+    }
+
+    fn kill(&mut self, token: u64) {
+        if self.charge_of(token).is_some() {
+            self.end_now();
+        }
+    }
+
+    fn on_supervisor_lost(&mut self) {
+        if self.supervisor_lost {
+            return;
+        }
+        self.supervisor_lost = true;
+        match self.charge.as_ref().map(|charge| charge.stage) {
+            Some(Stage::Due) => self.gone(),
+            Some(Stage::Preparing | Stage::Working | Stage::Draining { .. }) => self.end_now(),
+            // The hook that follows the job may finish: it cleans up, and it has its own deadline.
+            Some(Stage::Parting { .. }) | None => {}
+        }
+    }
+
+    /// Takes the ends of all children, and goes on when the one that was waited for is among them.
+    fn reap(&mut self) {
+        let mut main_ended = None;
+        let main = self.charge.as_ref().and_then(|charge| charge.main);
+        reap(|pid, ended| {
+            if Some(pid) == main {
+                main_ended = Some(ended);
+            }
+        });
+        if let Some(ended) = main_ended {
+            self.on_main_ended(ended);
+        }
+        let stage = self.charge.as_ref().map(|charge| charge.stage);
+        let ending = matches!(stage, Some(Stage::Draining { .. } | Stage::Parting { .. }));
+        if ending && children() == Children::None {
+            self.gone();
+        }
+    }
+
+    fn on_main_ended(&mut self, ended: Ended) {
+        let Some(charge) = &mut self.charge else { return };
+        charge.main = None;
+        let token = charge.token;
+        match charge.stage {
+            Stage::Preparing => {
+                self.wire.say(&Report::HookEnded { token, hook: Hook::Elected, ended });
+                if ended == Ended::Code(0) {
+                    self.start_job();
+                } else {
+                    self.wire.say(&Report::NotStarted { token, reason: NotStarted::Hook });
+                    self.drain(Stopping::Leftovers);
+                }
+            }
+            Stage::Working => {
+                self.wire.say(&Report::Exited { token, ended });
+                self.drain(Stopping::Leftovers);
+            }
+            Stage::Draining { .. } => self.wire.say(&Report::Exited { token, ended }),
+            Stage::Parting { .. } => {
+                self.wire.say(&Report::HookEnded { token, hook: Hook::Deposed, ended });
+            }
+            Stage::Due => {} // Nothing runs.
+        }
+    }
+
+    fn start_if_due(&mut self) {
+        let Some(charge) = self.charge.as_ref().filter(|charge| charge.stage == Stage::Due) else { return };
+        let token = charge.token;
+        let Some(script) = self.duty.on_elected.clone() else { return self.start_job() };
+        if let Some(pid) = self.start(&Program::shell(&script), Stage::Preparing, &[]) {
+            tracing::debug!(token, pid = pid.as_raw_nonzero().get(), "hook started");
+        }
+    }
+
+    fn start_job(&mut self) {
+        let job = self.job.clone();
+        let Some(pid) = self.start(&job, Stage::Working, &[]) else { return };
+        let Some(charge) = &self.charge else { return };
+        self.wire.say(&Report::Started { token: charge.token, pid: pid.as_raw_nonzero().get() });
+    }
+
+    /// Starts the next process of the leadership, or ends the leadership's work if that cannot be.
+    fn start(&mut self, program: &Program, stage: Stage, more_env: &[(&'static str, String)]) -> Option<Pid> {
+        let charge = self.charge.as_mut()?;
+        let too_late = match stage {
+            Stage::Parting { kill_at } => kill_at,
+            Stage::Due | Stage::Preparing | Stage::Working | Stage::Draining { .. } => {
+                charge.stop_at(&self.duty)
+            }
+        };
+        let mut env = vec![
+            ("PRIMACY_ELECTION", self.duty.election.clone()),
+            ("PRIMACY_ID", self.duty.node.clone()),
+            ("PRIMACY_TOKEN", charge.token.to_string()),
+            ("PRIMACY_TERM", charge.term.to_string()),
+            (crate::leftovers::MARK, self.duty.mark.clone()),
+        ];
+        env.extend_from_slice(more_env);
+        let error = match job::start(program, &env, too_late) {
+            Ok(pid) => {
+                charge.stage = stage;
+                charge.main = Some(pid);
+                return Some(pid);
+            }
+            Err(error) => error,
+        };
+        let token = charge.token;
+        if stage == Stage::Working || stage == Stage::Preparing {
+            let errno = error.raw_os_error().unwrap_or(0);
+            let too_late = errno == rustix::io::Errno::TIME.raw_os_error();
+            let reason =
+                if too_late { NotStarted::TooLate } else { NotStarted::System(errno, error.to_string()) };
+            self.wire.say(&Report::NotStarted { token, reason });
+            self.drain(Stopping::Leftovers);
+        }
+        None
+    }
+
+    /// Asks everything to end, and sets the time at which it is killed.
+    fn drain(&mut self, reason: Stopping) {
+        let Some(charge) = &mut self.charge else { return };
+        let before = charge.stage;
+        let drained_by = boot_clock::now().after(self.duty.drain());
+        charge.stage = Stage::Draining { kill_at: drained_by.min(charge.kill_at(&self.duty)) };
+        let (token, main) = (charge.token, charge.main);
+        if children() == Children::None {
+            // Nothing was left behind, or nothing was started at all.
+            return if before == Stage::Due { self.let_go() } else { self.gone() };
+        }
+        self.wire.say(&Report::Stopping { token, reason });
+        // A stopped process does not see SIGTERM before it goes on.
+        for signal in [Signal::TERM, Signal::CONT] {
+            if let Some(main) = main {
+                // The first process was not reaped, so its group still has its number. The group is told in
+                // one step, so that a process which it is just starting is not missed.
+                let _ = kill_process_group(main, signal);
+            }
+            signal_descendants(signal, |pid| main.is_none() || getpgid(Some(pid)).ok() != main);
+        }
+    }
+
+    fn on_time(&mut self, now: Instant) {
+        let Some(charge) = &self.charge else { return };
+        if charge.deadline(&self.duty).is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        match charge.stage {
+            Stage::Due | Stage::Preparing | Stage::Working => self.drain(Stopping::Deadline),
+            Stage::Draining { .. } | Stage::Parting { .. } => self.end_now(),
+        }
+    }
+
+    /// Kills all that is left, and returns when it is gone.
+    fn end_now(&mut self) {
+        let Some(charge) = &mut self.charge else { return };
+        let (token, stage) = (charge.token, charge.stage);
+        let main = charge.main.take();
+        if !self.supervisor_lost {
+            self.wire.say(&Report::Killing { token });
+        }
+        let mut ends = None;
+        end_descendants(|pid, ended| {
+            if Some(pid) == main {
+                ends = Some(ended);
+            }
+        });
+        if let Some(ended) = ends {
+            let report = match stage {
+                Stage::Parting { .. } => Report::HookEnded { token, hook: Hook::Deposed, ended },
+                Stage::Preparing => Report::HookEnded { token, hook: Hook::Elected, ended },
+                Stage::Due | Stage::Working | Stage::Draining { .. } => Report::Exited { token, ended },
+            };
+            self.wire.say(&report);
+        }
+        self.gone();
+    }
+
+    /// Nothing of the stage is left: goes on to the hook that follows the job, or lets the leadership go.
+    fn gone(&mut self) {
+        let Some(charge) = &self.charge else { return };
+        let script = match charge.stage {
+            Stage::Due | Stage::Parting { .. } => None,
+            Stage::Preparing | Stage::Working | Stage::Draining { .. } => self.duty.on_deposed.clone(),
+        };
+        let Some(script) = script else { return self.let_go() };
+        let (now, lead_ends, token) = (boot_clock::now(), charge.kill_at(&self.duty), charge.token);
+        let (lead, kill_at) = match now.after(self.duty.drain()) {
+            drained if now < lead_ends => ("held", drained.min(lead_ends)),
+            // A hook that is told that the lead is lost may run on after it; it still has an end.
+            drained => ("lost", drained),
+        };
+        let env = [("PRIMACY_LEAD", lead.to_owned())];
+        if self.start(&Program::shell(&script), Stage::Parting { kill_at }, &env).is_some() {
+            self.wire.say(&Report::Parting { token });
+        } else {
+            self.let_go();
+        }
+    }
+
+    fn let_go(&mut self) {
+        if let Some(charge) = self.charge.take() {
+            self.wire.say(&Report::Gone { token: charge.token });
+        }
+    }
+
+    /// The supervisor has gone and nothing is left of its job.
+    fn tell_of_the_death(&mut self) -> io::Result<()> {
+        // A closed socket is no proof; the process itself must be gone.
+        while let Some(pidfd) = &self.supervisor {
+            match poll(&mut [PollFd::new(pidfd, PollFlags::IN)], None) {
+                Ok(_) => break,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Charge {
+    /// When the job is told to end if the leadership is not extended.
+    fn stop_at(&self, duty: &Duty) -> Instant {
+        self.kill_at(duty).before(duty.drain())
+    }
+
+    /// When everything is killed if the leadership is not extended.
+    fn kill_at(&self, duty: &Duty) -> Instant {
+        self.valid_until.before(Duration::from_nanos(duty.kill_margin))
+    }
+
+    /// When something is to be done if nothing happens before.
+    fn deadline(&self, duty: &Duty) -> Option<Instant> {
+        Some(match self.stage {
+            Stage::Due => return None,
+            Stage::Preparing | Stage::Working => self.stop_at(duty),
+            Stage::Draining { kill_at } | Stage::Parting { kill_at } => kill_at,
+        })
+    }
+}
+
+impl Duty {
+    fn drain(&self) -> Duration {
+        Duration::from_nanos(self.drain)
+    }
+}

@@ -1,0 +1,147 @@
+//! What an earlier supervisor of the same node left behind when it died together with its guardian.
+//!
+//! Every job carries a mark in its environment that names the node and the process life of its supervisor. A
+//! starting supervisor ends whatever carries its node's mark under a supervisor that is no more. A process that
+//! has changed its user, or cleared its environment before it started others, is not found.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
+
+use crate::process_tree::{all_processes, started_at};
+
+/// The variable that marks jobs and hooks.
+pub(crate) const MARK: &str = "PRIMACY_JOB";
+/// The variable that marks guardians.
+pub(crate) const GUARDIAN_MARK: &str = "PRIMACY_GUARDIAN";
+
+/// The node of one supervisor, as its marks name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NodeMark {
+    prefix: String,
+}
+
+/// Another supervisor of the same node is running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AlreadyRunning {
+    /// Its process.
+    pub(crate) supervisor: i32,
+}
+
+/// A marked process whose supervisor is gone.
+struct Leftover {
+    pidfd: OwnedFd,
+    guardian: bool,
+}
+
+impl NodeMark {
+    /// For `node` in `election`; `place` tells apart elections of the same name that are held elsewhere.
+    pub(crate) fn new(election: &str, node: &str, place: &[u8]) -> Self {
+        // The place may be a URL with a password, and environments can be read: only its hash (FNV-1a) is shown.
+        let hash = place.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        Self { prefix: format!("{election}/{node}/{hash:016x}/") }
+    }
+
+    /// The mark of what this process starts.
+    pub(crate) fn of_this_process(&self) -> String {
+        let pid = getpid();
+        format!("{}{}.{}", self.prefix, pid.as_raw_nonzero(), started_at(pid).unwrap_or(0))
+    }
+
+    /// The supervisor in a mark, if the mark is of this node.
+    fn supervisor(&self, mark: &str) -> Option<(Pid, u64)> {
+        let (pid, started) = mark.strip_prefix(&self.prefix)?.split_once('.')?;
+        Some((Pid::from_raw(pid.parse().ok()?)?, started.parse().ok()?))
+    }
+}
+
+/// Ends what earlier supervisors of this node left behind, and returns how many processes that were. A guardian
+/// among them is given `patience` to finish its work, which ends with telling the others of the death.
+///
+/// # Errors
+/// [`AlreadyRunning`] if a supervisor of this node is alive. Then nothing was done.
+pub(crate) fn end(node: &NodeMark, patience: Duration) -> Result<usize, AlreadyRunning> {
+    let patient_until = Instant::now() + patience;
+    let mut ended = 0;
+    loop {
+        let found = find(node)?;
+        if found.is_empty() {
+            return Ok(ended);
+        }
+        let guarded = found.iter().any(|leftover| leftover.guardian) && Instant::now() < patient_until;
+        for leftover in &found {
+            if !guarded {
+                // It may have ended by itself meanwhile.
+                ended += usize::from(pidfd_send_signal(&leftover.pidfd, Signal::KILL).is_ok());
+            }
+        }
+        let mut polled: Vec<PollFd<'_>> =
+            found.iter().map(|leftover| PollFd::new(&leftover.pidfd, PollFlags::IN)).collect();
+        let _ = poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 20_000_000 }));
+    }
+}
+
+fn find(node: &NodeMark) -> Result<Vec<Leftover>, AlreadyRunning> {
+    let mut found = Vec::new();
+    for pid in all_processes().filter(|&pid| pid != getpid()) {
+        // Opened before the environment is read, so that what is read and what is killed are one process.
+        let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
+        let Ok(environment) = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())) else { continue };
+        let mark = |name| variable(&environment, name).and_then(|mark| node.supervisor(mark));
+        let (guardian, Some((supervisor, started))) = (match mark(GUARDIAN_MARK) {
+            Some(supervisor) => (true, Some(supervisor)),
+            None => (false, mark(MARK)),
+        }) else {
+            continue;
+        };
+        if supervisor == getpid() && started_at(supervisor) == Some(started) {
+            continue;
+        }
+        if started_at(supervisor) == Some(started) {
+            return Err(AlreadyRunning { supervisor: supervisor.as_raw_nonzero().get() });
+        }
+        if started_at(pid).is_some() {
+            found.push(Leftover { pidfd, guardian });
+        }
+    }
+    Ok(found)
+}
+
+fn variable<'a>(environment: &'a [u8], name: &str) -> Option<&'a str> {
+    let mut variables = environment.split(|&byte| byte == 0);
+    let value = variables.find_map(|variable| variable.strip_prefix(name.as_bytes())?.strip_prefix(b"="))?;
+    std::str::from_utf8(value).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn what_a_dead_supervisor_left_is_ended_and_what_a_living_one_guards_is_not() {
+        let node = NodeMark::new("leftovers-test", "a", b"somewhere");
+        let mut supervisor = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = Pid::from_child(&supervisor);
+        let mark = format!("{}{}.{}", node.prefix, pid.as_raw_nonzero(), started_at(pid).unwrap());
+        let mut job = Command::new("sleep").arg("60").env(MARK, mark).spawn().unwrap();
+        let mut other = Command::new("sleep").arg("60").env(MARK, "leftovers-test/b/0/1.1").spawn().unwrap();
+
+        let running = end(&node, Duration::ZERO);
+        assert_eq!(running, Err(AlreadyRunning { supervisor: pid.as_raw_nonzero().get() }));
+        assert!(job.try_wait().unwrap().is_none());
+
+        supervisor.kill().unwrap();
+        supervisor.wait().unwrap();
+        assert_eq!(end(&node, Duration::ZERO), Ok(1));
+        assert!(!job.wait().unwrap().success());
+        assert!(other.try_wait().unwrap().is_none());
+        other.kill().unwrap();
+        other.wait().unwrap();
+    }
+}

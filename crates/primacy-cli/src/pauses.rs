@@ -1,0 +1,29 @@
+//! Measures how long the machine keeps this process from running, and warns before that costs the lead.
+
+use std::time::Duration;
+
+use primacy_core::time::Duration as CoreDuration;
+
+use crate::boot_clock;
+use crate::report::{Event, Reporter};
+
+/// How often the clock is looked at. A shorter pause than this cannot cost a lead that has a sensible margin.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// Warns whenever this process was kept waiting for longer than ever before and for more than `bearable`; for ever.
+pub(crate) async fn watch(bearable: CoreDuration, lease: CoreDuration, reporter: Reporter) {
+    let mut worst = bearable;
+    loop {
+        let before = boot_clock::now();
+        tokio::time::sleep(INTERVAL).await;
+        let late = boot_clock::now().since(before.after(INTERVAL.into()));
+        if late > worst {
+            worst = late;
+            let message = format!(
+                "this process was kept from running for {late}, while the lease is {lease}; \
+                 if that happens often, take a longer --lease, or give the machine more room"
+            );
+            reporter.tell(&Event::Warning { message });
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! The processes below this one: finding them, ending them, and knowing that none is left.
+//!
+//! A child subreaper is handed every descendant whose own parent has ended, so a process that left its group,
+//! its session or its parent is still below it. "No child to wait for" is therefore the proof that nothing is
+//! left, and the only one that is trusted here; the process table merely says whom to signal.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, kill_process,
+    pidfd_open, pidfd_send_signal, wait, waitid,
+};
+use serde::{Deserialize, Serialize};
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Ended {
+    /// It exited with this code.
+    Code(i32),
+    /// It was ended by this signal.
+    Signal(i32),
+}
+
+/// Whether a process has children, those that have ended and were not reaped included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Children {
+    /// There are some.
+    Left,
+    /// There is none: this process has no descendant at all.
+    None,
+}
+
+/// A process below this one.
+#[derive(Clone, Copy, Debug)]
+struct Descendant {
+    pid: Pid,
+    parent: Pid,
+}
+
+/// How long to wait for one of the processes that were told to end before looking for new ones.
+const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+
+impl Ended {
+    fn from_status(status: WaitStatus) -> Option<Self> {
+        status.exit_status().map(Self::Code).or_else(|| status.terminating_signal().map(Self::Signal))
+    }
+
+    /// The exit code that a shell gives to such an end.
+    pub(crate) fn exit_code(self) -> u8 {
+        let code = match self {
+            Self::Code(code) => code,
+            Self::Signal(signal) => 128 + signal,
+        };
+        u8::try_from(code & 0xff).unwrap_or(u8::MAX)
+    }
+}
+
+/// Takes the ends of all children that have ended.
+pub(crate) fn reap(mut on_end: impl FnMut(Pid, Ended)) {
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some((pid, status))) => {
+                if let Some(ended) = Ended::from_status(status) {
+                    on_end(pid, ended);
+                }
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            Ok(None) | Err(_) => return,
+        }
+    }
+}
+
+/// Whether any child is left, without taking its end.
+pub(crate) fn children() -> Children {
+    let only_look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    match waitid(WaitId::All, only_look) {
+        Err(rustix::io::Errno::CHILD) => Children::None,
+        // Everything else is no proof that none is left.
+        Ok(_) | Err(_) => Children::Left,
+    }
+}
+
+/// Ends everything below this process by SIGKILL and returns when nothing is left. No other thread may be
+/// starting processes.
+pub(crate) fn end_descendants(mut on_end: impl FnMut(Pid, Ended)) {
+    loop {
+        reap(&mut on_end);
+        if children() == Children::None {
+            return;
+        }
+        signal_descendants(Signal::KILL, |_| true);
+        wait_for_a_child();
+    }
+}
+
+/// Sends `signal` to every descendant that is `wanted`.
+pub(crate) fn signal_descendants(signal: Signal, wanted: impl Fn(Pid) -> bool) {
+    let own = getpid();
+    for descendant in descendants(own) {
+        if wanted(descendant.pid) {
+            // One that has ended meanwhile needs no signal; one that may not be signalled has changed its user,
+            // and whoever waits for the last child goes on waiting, which is the truth.
+            let _ = descendant.signal(own, signal);
+        }
+    }
+}
+
+impl Descendant {
+    fn signal(self, own: Pid, signal: Signal) -> rustix::io::Result<()> {
+        if self.parent == own {
+            // Our own child cannot be mistaken: its number stays taken until we reap it.
+            return kill_process(self.pid, signal);
+        }
+        let pidfd = pidfd_open(self.pid, PidfdFlags::empty())?;
+        if parent_of(self.pid) == Some(self.parent) {
+            pidfd_send_signal(pidfd, signal)?;
+        }
+        // Otherwise it ended and its number was given away, or its parent ended and it is now our own child,
+        // which the next look shows.
+        Ok(())
+    }
+}
+
+/// Waits until a child has ended, or a moment, since a child that cannot end must not keep us from its siblings.
+fn wait_for_a_child() {
+    let own = getpid();
+    let pidfds: Vec<OwnedFd> =
+        children_of(own).into_iter().filter_map(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()).collect();
+    let mut polled: Vec<PollFd<'_>> = pidfds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+    // Interrupted or timed out: the caller looks again in every case.
+    let _ = poll(&mut polled, Some(&LOOK_AGAIN));
+}
+
+fn descendants(root: Pid) -> Vec<Descendant> {
+    let mut found: Vec<Descendant> = Vec::new();
+    let mut parents = vec![root];
+    while let Some(parent) = parents.pop() {
+        for pid in children_of(parent) {
+            // The table is read while it changes, so the same process may be met twice.
+            if !found.iter().any(|descendant| descendant.pid == pid) {
+                found.push(Descendant { pid, parent });
+                parents.push(pid);
+            }
+        }
+    }
+    found
+}
+
+/// The children of all threads of a process, as far as the process table shows them at this moment.
+fn children_of(parent: Pid) -> Vec<Pid> {
+    let tasks = format!("/proc/{}/task", parent.as_raw_nonzero());
+    let Ok(threads) = fs::read_dir(tasks) else {
+        return Vec::new();
+    };
+    let mut children = Vec::new();
+    for thread in threads.flatten() {
+        match fs::read_to_string(thread.path().join("children")) {
+            Ok(list) => children.extend(list.split_ascii_whitespace().filter_map(parse_pid)),
+            // A kernel without CONFIG_PROC_CHILDREN.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && thread.path().exists() => {
+                return children_by_scan(parent);
+            }
+            Err(_) => {}
+        }
+    }
+    children
+}
+
+fn children_by_scan(parent: Pid) -> Vec<Pid> {
+    all_processes().filter(|&pid| parent_of(pid) == Some(parent)).collect()
+}
+
+/// Every process in the table.
+pub(crate) fn all_processes() -> impl Iterator<Item = Pid> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| parse_pid(entry.file_name().to_str()?))
+}
+
+fn parse_pid(text: &str) -> Option<Pid> {
+    Pid::from_raw(text.parse().ok()?)
+}
+
+fn parent_of(pid: Pid) -> Option<Pid> {
+    parse_pid(&stat_field(pid, 4)?)
+}
+
+/// When a process was started, in the kernel's ticks since the boot: with its number, this names one process.
+pub(crate) fn started_at(pid: Pid) -> Option<u64> {
+    // A process that has ended and was not reaped is still in the table, and is no process any more.
+    if matches!(stat_field(pid, 3)?.as_str(), "Z" | "X") {
+        return None;
+    }
+    stat_field(pid, 22)?.parse().ok()
+}
+
+/// A field of `/proc/PID/stat`, numbered as in proc(5); from the third on.
+fn stat_field(pid: Pid, number: usize) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    // The second field is the program's name in parentheses, which may hold blanks and parentheses itself.
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_ascii_whitespace().nth(number.checked_sub(3)?).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_child_is_seen_in_the_process_table_by_both_ways_of_looking() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        assert!(children_of(getpid()).contains(&pid));
+        assert!(children_by_scan(getpid()).contains(&pid));
+        assert!(started_at(pid).is_some());
+        child.kill().unwrap();
+        while started_at(pid).is_some() {
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert_eq!(parent_of(pid), None);
+    }
+
+    #[test]
+    fn exit_codes_are_those_of_a_shell() {
+        assert_eq!(Ended::Code(3).exit_code(), 3);
+        assert_eq!(Ended::Signal(9).exit_code(), 137);
+    }
+}

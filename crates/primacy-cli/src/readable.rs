@@ -1,0 +1,15 @@
+//! A file descriptor that the runtime waits for.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// Registers a descriptor, to wait until it is readable. Must be called inside the runtime.
+pub(crate) fn readable(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an `OwnedFd` names one open file until it is dropped, which `AsyncFd` does after it has deregistered it.
+    #[allow(unsafe_code)] // The safe constructor cannot know this of every type, and is deprecated for it.
+    let registered = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
+    Ok(registered?)
+}

@@ -1,0 +1,159 @@
+//! What `primacy run` tells while it runs: lines for people, or JSON objects for programs, on standard error,
+//! for standard output is the job's.
+
+use std::io::Write as _;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+
+use crate::boot_clock;
+use crate::process_tree::Ended;
+
+/// What happens.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub(crate) enum Event {
+    /// The guardian runs.
+    Guardian { pid: i32 },
+    /// Processes that an earlier supervisor had left behind were ended.
+    LeftoversEnded { processes: usize },
+    /// This node stands for election.
+    Standing,
+    /// This node leads.
+    Elected { token: u64, term: u64, valid_for_ms: f64 },
+    /// The job runs.
+    Started { token: u64, pid: i32 },
+    /// The job was not started.
+    NotStarted { token: u64, reason: String },
+    /// The job was told to end.
+    Stopping { token: u64, reason: String },
+    /// The job did not end in time and is being killed.
+    Killing { token: u64 },
+    /// The job's first process has ended.
+    Exited { token: u64, ended: Ended },
+    /// A hook has ended.
+    HookEnded { token: u64, hook: &'static str, ended: Ended },
+    /// The guardian died, or did not answer and was killed; all its descendants are gone.
+    GuardianLost,
+    /// The lead was given up, after the job was gone with all its descendants.
+    Released { token: u64, reason: String },
+    /// Nothing is run before this time has passed, because the job ended too soon.
+    Backoff { ms: u64 },
+    /// Something to know.
+    Warning { message: String },
+    /// The end of `primacy run`.
+    Ended { exit_code: u8 },
+}
+
+/// Writes events, in order. It never waits for whoever reads them: a terminal that was stopped must not cost the lead.
+#[derive(Clone, Debug)]
+pub(crate) struct Reporter {
+    json: bool,
+    node: Arc<str>,
+    lines: SyncSender<Option<String>>,
+    writer: Arc<Mutex<Option<JoinHandle<()>>>>,
+}
+
+/// How many lines may wait for the reader; what comes then is dropped.
+const LINES_MAX: usize = 1_000;
+
+impl Reporter {
+    /// Reports for `node`.
+    pub(crate) fn new(json: bool, node: &str) -> std::io::Result<Self> {
+        let (lines, incoming) = sync_channel(LINES_MAX);
+        let writer =
+            std::thread::Builder::new().name("report".into()).spawn(move || write_lines(&incoming))?;
+        Ok(Self { json, node: node.into(), lines, writer: Arc::new(Mutex::new(Some(writer))) })
+    }
+
+    /// Tells of an event.
+    pub(crate) fn tell(&self, event: &Event) {
+        let line = if self.json {
+            self.json_line(event)
+        } else {
+            match text(event) {
+                Some(text) => format!("primacy[{}]: {text}\n", self.node),
+                None => return,
+            }
+        };
+        match self.lines.try_send(Some(line)) {
+            // Dropped where nobody reads.
+            Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
+        }
+    }
+
+    fn json_line(&self, event: &Event) -> String {
+        #[derive(Serialize)]
+        struct Line<'a> {
+            /// Milliseconds since 1970.
+            at_ms: u64,
+            /// The machine's boot clock, for comparing the events of processes on one machine.
+            boot_ns: u64,
+            node: &'a str,
+            #[serde(flatten)]
+            event: &'a Event,
+        }
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let at_ms = u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX);
+        let line = Line { at_ms, boot_ns: boot_clock::now().as_nanos(), node: &self.node, event };
+        let mut text = serde_json::to_string(&line).unwrap_or_default();
+        text.push('\n');
+        text
+    }
+
+    /// Gives what was told a moment to be read, at the end of the program.
+    pub(crate) fn finish(self) {
+        let Self { lines, writer, .. } = self;
+        // The other senders, of which every clone has one, need not be gone.
+        let _ = lines.try_send(None);
+        let writer = writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let patient_until = std::time::Instant::now() + std::time::Duration::from_millis(500);
+        while writer.as_ref().is_some_and(|writer| !writer.is_finished()) {
+            if std::time::Instant::now() > patient_until {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_micros(200));
+        }
+    }
+}
+
+fn write_lines(incoming: &Receiver<Option<String>>) {
+    let mut stderr = std::io::stderr();
+    for line in incoming.iter().map_while(|line| line) {
+        // Nobody is there to be told of an error.
+        let _ = stderr.write_all(line.as_bytes());
+    }
+}
+
+/// The line for people, if it is of interest to them.
+fn text(event: &Event) -> Option<String> {
+    Some(match event {
+        Event::Guardian { .. } => return None,
+        Event::LeftoversEnded { processes } => {
+            format!("ended {processes} process(es) that an earlier run of this node had left behind")
+        }
+        Event::Standing => "standing for election".into(),
+        Event::Elected { token, term, valid_for_ms } => {
+            format!("elected: token {token}, term {term}, valid for {valid_for_ms:.0} ms unless renewed")
+        }
+        Event::Started { pid, .. } => format!("the command runs as process {pid}"),
+        Event::NotStarted { reason, .. } => format!("the command was not started: {reason}"),
+        Event::Stopping { reason, .. } => format!("stopping the command: {reason}"),
+        Event::Killing { .. } => "killing what is left of the command".into(),
+        Event::Exited { ended: Ended::Code(code), .. } => format!("the command exited with code {code}"),
+        Event::Exited { ended: Ended::Signal(signal), .. } => {
+            format!("the command was ended by signal {signal}")
+        }
+        Event::HookEnded { hook, ended, .. } => format!("{hook} ended with exit code {}", ended.exit_code()),
+        Event::GuardianLost => {
+            "the guardian is dead; all that it guarded was ended, and a new one starts".into()
+        }
+        Event::Released { token, reason } => format!("leads no more (token {token}): {reason}"),
+        Event::Backoff { ms } => format!("the command ended too soon; standing again in {ms} ms"),
+        Event::Warning { message } => format!("warning: {message}"),
+        Event::Ended { exit_code } => format!("done, exit code {exit_code}"),
+    })
+}

@@ -1,0 +1,68 @@
+//! What the laws need to know of a store.
+
+use std::process::Command;
+use std::sync::Arc;
+
+use primacy_stores::{Pending, Register};
+
+/// A store under the laws.
+pub trait Harness: Send + Sync {
+    /// The store's name, for the report.
+    fn name(&self) -> String;
+
+    /// What the store claims beyond what every store must do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Whether the store is there; an error says why not.
+    fn reach(&self) -> Pending<'_, Result<(), String>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    /// A new handle on an election, as another process would have it. An election that was not named before has
+    /// no record. Laws name theirs after themselves.
+    fn open<'a>(&'a self, election: &'a str) -> Pending<'a, Arc<dyn Register>>;
+
+    /// Puts these bytes in the place of the record, as another program could. Asked for only where
+    /// [`Capabilities::raw_bytes`] is claimed.
+    fn plant<'a>(&'a self, election: &'a str, bytes: &'a [u8]) -> Pending<'a, ()> {
+        let _ = (election, bytes);
+        unreachable!("{} claims no raw bytes", self.name())
+    }
+
+    /// The bytes that are kept. Asked for only where [`Capabilities::raw_bytes`] is claimed.
+    fn stored<'a>(&'a self, election: &'a str) -> Pending<'a, Option<Vec<u8>>> {
+        let _ = election;
+        unreachable!("{} claims no raw bytes", self.name())
+    }
+
+    /// A process that runs [`rival::play`](crate::rival::play) on a handle of its own, with `number` as the
+    /// rival's, until the token is `last`. Asked for only where [`Capabilities::processes`] is claimed.
+    fn rival(&self, election: &str, number: u64, last: u64) -> Command {
+        let _ = (election, number, last);
+        unreachable!("{} claims no processes", self.name())
+    }
+}
+
+/// What a store may claim, and what a law may need.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Processes share a record.
+    pub processes: bool,
+    /// A record outlives all handles.
+    pub lasting: bool,
+    /// The harness can get at the bytes behind the store's back.
+    pub raw_bytes: bool,
+}
+
+impl Capabilities {
+    /// Nothing beyond what every store must do.
+    pub const NONE: Self = Self { processes: false, lasting: false, raw_bytes: false };
+
+    /// Whether all of `needs` is claimed.
+    #[must_use]
+    pub fn contain(self, needs: Self) -> bool {
+        (self.processes || !needs.processes)
+            && (self.lasting || !needs.lasting)
+            && (self.raw_bytes || !needs.raw_bytes)
+    }
+}

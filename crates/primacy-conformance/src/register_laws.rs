@@ -1,0 +1,376 @@
+//! The laws of [`Register`].
+
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use primacy_core::election::lease::{Holder, Record, ResignRequest, Version};
+use primacy_core::{FencingToken, Identity, Incarnation, NodeId};
+use primacy_stores::faulty::{Fault, FaultyRegister};
+use primacy_stores::{Pending, ReadError, Register, SetError};
+
+use crate::harness::{Capabilities, Harness};
+use crate::rival;
+
+/// Far longer than anything takes that works.
+const BOUND: Duration = Duration::from_secs(60);
+
+/// One promise that stores make.
+#[derive(Debug)]
+pub struct Law {
+    /// Its name, which is the promise.
+    pub name: &'static str,
+    /// What a store must claim for it to be asked.
+    pub needs: Capabilities,
+    pub(crate) run: for<'a> fn(&'a dyn Harness) -> Pending<'a, ()>,
+}
+
+macro_rules! law {
+    ($law:ident) => {
+        law!($law, Capabilities::NONE)
+    };
+    ($law:ident, $needs:expr) => {
+        Law { name: stringify!($law), needs: $needs, run: |harness| Box::pin($law(harness)) }
+    };
+}
+
+/// All laws; this is their one list.
+pub const LAWS: [Law; 16] = [
+    law!(a_record_that_nobody_wrote_is_absent),
+    law!(creating_twice_conflicts),
+    law!(a_write_with_an_old_version_is_refused),
+    law!(a_version_of_a_record_that_is_absent_is_refused),
+    law!(a_refused_write_changes_nothing),
+    law!(writing_the_same_again_makes_a_new_version),
+    law!(of_many_rivals_exactly_one_wins),
+    law!(of_many_processes_exactly_one_wins, Capabilities { processes: true, ..Capabilities::NONE }),
+    law!(a_reader_never_sees_the_past),
+    law!(a_lost_reply_is_unknown_not_failed),
+    law!(a_record_is_kept_whole_with_unknown_fields),
+    law!(a_record_outlives_its_handles, Capabilities { lasting: true, ..Capabilities::NONE }),
+    law!(elections_do_not_touch_each_other),
+    law!(changed_wakes_a_waiter),
+    law!(changed_rests_until_something_changes),
+    law!(what_is_no_record_is_refused_and_kept, Capabilities { raw_bytes: true, ..Capabilities::NONE }),
+];
+
+/// An election that was never held has no record.
+pub async fn a_record_that_nobody_wrote_is_absent(harness: &dyn Harness) {
+    let register = harness.open("a_record_that_nobody_wrote_is_absent").await;
+    assert_eq!(read(&register).await, None);
+    assert_eq!(read(&register).await, None, "reading makes none");
+}
+
+/// A record that is there is not created again, by whatever handle.
+pub async fn creating_twice_conflicts(harness: &dyn Harness) {
+    let [one, two] = open_twice(harness, "creating_twice_conflicts").await;
+    let version = set(&one, None, 1).await.expect("the first creates it");
+    assert_eq!(set(&two, None, 2).await, Err(SetError::Conflict));
+    assert_eq!(set(&one, None, 2).await, Err(SetError::Conflict));
+    assert_eq!(read(&two).await, Some((record(1), version)));
+}
+
+/// A write that names a version which has been written over is refused.
+pub async fn a_write_with_an_old_version_is_refused(harness: &dyn Harness) {
+    let [one, two] = open_twice(harness, "a_write_with_an_old_version_is_refused").await;
+    let first = set(&one, None, 1).await.expect("created");
+    let second = set(&two, Some(&first), 2).await.expect("the newest version");
+    assert_eq!(set(&one, Some(&first), 3).await, Err(SetError::Conflict));
+    let third = set(&one, Some(&second), 3).await.expect("the newest version");
+    for old in [&first, &second] {
+        assert_eq!(set(&two, Some(old), 4).await, Err(SetError::Conflict));
+    }
+    assert_eq!(read(&two).await, Some((record(3), third)));
+}
+
+/// Where there is no record, no version is right, and neither is one that the store never gave.
+pub async fn a_version_of_a_record_that_is_absent_is_refused(harness: &dyn Harness) {
+    let other = harness.open("a_version_of_another_election").await;
+    let foreign = set(&other, None, 1).await.expect("created");
+    let register = harness.open("a_version_of_a_record_that_is_absent_is_refused").await;
+    let odd = [foreign, Version::from(0), Version::from(u64::MAX), Version::new(b""), Version::new(b"odd")];
+    for version in &odd {
+        assert_eq!(set(&register, Some(version), 1).await, Err(SetError::Conflict), "{version:?}");
+    }
+    assert_eq!(read(&register).await, None);
+    set(&register, None, 1).await.expect("created");
+    for version in &odd[1..] {
+        assert_eq!(set(&register, Some(version), 2).await, Err(SetError::Conflict), "{version:?}");
+    }
+}
+
+/// After a refusal, everything is as it was: the record, and its version.
+pub async fn a_refused_write_changes_nothing(harness: &dyn Harness) {
+    let [one, two] = open_twice(harness, "a_refused_write_changes_nothing").await;
+    let first = set(&one, None, 1).await.expect("created");
+    let second = set(&one, Some(&first), 2).await.expect("the newest version");
+    assert_eq!(set(&two, Some(&first), 3).await, Err(SetError::Conflict));
+    let mut long = record(3);
+    long.resign_request = Some(ResignRequest { token: FencingToken(3), by: "x".repeat(1 << 20) });
+    let refused = two.compare_and_set(Some(&second), &long).await;
+    assert!(matches!(refused, Err(SetError::Unavailable { .. })), "too long: {refused:?}");
+    assert_eq!(read(&two).await, Some((record(2), second.clone())));
+    set(&one, Some(&second), 3).await.expect("the version is still the newest");
+}
+
+/// A version tells a write, not a content: no two writes have the same one.
+pub async fn writing_the_same_again_makes_a_new_version(harness: &dyn Harness) {
+    let register = harness.open("writing_the_same_again_makes_a_new_version").await;
+    let mut versions = vec![set(&register, None, 1).await.expect("created")];
+    for _ in 0..5 {
+        let next = set(&register, versions.last(), 1).await.expect("the newest version");
+        assert!(!versions.contains(&next), "{next:?} was there before: {versions:?}");
+        versions.push(next);
+    }
+}
+
+/// However many try at once, each version is followed by one write.
+pub async fn of_many_rivals_exactly_one_wins(harness: &dyn Harness) {
+    const LAST: u64 = 50;
+    let mut rivals = Vec::new();
+    for number in 0..8 {
+        let register = harness.open("of_many_rivals_exactly_one_wins").await;
+        rivals.push(tokio::spawn(async move { rival::play(&*register, number, LAST).await }));
+    }
+    let mut won = Vec::new();
+    for rival in rivals {
+        won.push(within("a rival's end", rival).await.expect("a rival that does not panic"));
+    }
+    rival::assert_each_won_once(won, LAST);
+}
+
+/// The same among processes.
+pub async fn of_many_processes_exactly_one_wins(harness: &dyn Harness) {
+    const LAST: u64 = 50;
+    let spawn = |number| -> Child {
+        let mut command = harness.rival("of_many_processes_exactly_one_wins", number, LAST);
+        command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().expect("a process can be started")
+    };
+    let rivals: Vec<Child> = (0..4).map(spawn).collect();
+    let won = rivals.into_iter().map(|rival| {
+        // A rival that hangs is ended with the test that waits for it.
+        let output = rival.wait_with_output().expect("a process can be waited for");
+        assert!(output.status.success(), "a rival failed: {:?}", output.status);
+        rival::parse_won(&String::from_utf8_lossy(&output.stdout)).expect("a rival tells what it won")
+    });
+    rival::assert_each_won_once(won, LAST);
+}
+
+/// A read that begins after a write was answered sees that write or a later one; and no reader goes back.
+pub async fn a_reader_never_sees_the_past(harness: &dyn Harness) {
+    const LAST: u64 = 40;
+    let election = "a_reader_never_sees_the_past";
+    let writer = harness.open(election).await;
+    let mut version = set(&writer, None, 1).await.expect("created");
+    let mut readers = Vec::new();
+    for _ in 0..3 {
+        let register = harness.open(election).await;
+        readers.push(tokio::spawn(async move {
+            let mut seen = 0;
+            while seen < LAST {
+                let (record, _) = read(&register).await.expect("a record that was written is never absent");
+                assert!(record.token.0 >= seen, "from {seen} back to {}", record.token);
+                seen = record.token.0;
+                tokio::task::yield_now().await;
+            }
+        }));
+    }
+    let fresh = harness.open(election).await;
+    for token in 2..=LAST {
+        version = set(&writer, Some(&version), token).await.expect("nobody else writes");
+        assert_eq!(read(&fresh).await, Some((record(token), version.clone())));
+    }
+    for reader in readers {
+        within("a reader's end", reader).await.expect("a reader that does not panic");
+    }
+}
+
+/// Whoever gets no reply is told `Unknown`, whether it was written or not, and finds out by reading.
+pub async fn a_lost_reply_is_unknown_not_failed(harness: &dyn Harness) {
+    let inner = harness.open("a_lost_reply_is_unknown_not_failed").await;
+    let (faulty, switch) = FaultyRegister::new(Arc::clone(&inner));
+    let faulty: Arc<dyn Register> = Arc::new(faulty);
+    switch.next(Fault::LoseReply);
+    let lost = set(&faulty, None, 1).await;
+    assert!(matches!(lost, Err(SetError::Unknown { .. })), "{lost:?}");
+    let (found, version) = read(&faulty).await.expect("it was written");
+    assert_eq!(found.nonce, record(1).nonce, "and is known by its nonce");
+
+    switch.next(Fault::LoseRequest);
+    let lost = set(&faulty, Some(&version), 2).await;
+    assert!(matches!(lost, Err(SetError::Unknown { .. })), "{lost:?}");
+    assert_eq!(read(&faulty).await, Some((record(1), version.clone())), "it was not written");
+
+    switch.next(Fault::Unavailable);
+    let unavailable = set(&faulty, Some(&version), 2).await;
+    assert!(matches!(unavailable, Err(SetError::Unavailable { .. })), "{unavailable:?}");
+    switch.next(Fault::Unavailable);
+    assert!(matches!(faulty.read().await, Err(ReadError::Unavailable { .. })));
+    switch.next(Fault::Delay(Duration::from_millis(1)));
+    set(&faulty, Some(&version), 2).await.expect("late, and not refused");
+}
+
+/// Every field comes back as it was, at the ends of its range too, and so does what a later version has added.
+pub async fn a_record_is_kept_whole_with_unknown_fields(harness: &dyn Harness) {
+    let [one, two] = open_twice(harness, "a_record_is_kept_whole_with_unknown_fields").await;
+    let mut version = None;
+    for number in [0, 1, 1 << 53, u64::MAX] {
+        for (text, unknown) in [("", ""), ("host:1 \"é\"\n\u{1F600}", r#"{"later":[1e999,{"a":"b"}]}"#)] {
+            let node = NodeId::new("node-1").expect("a name");
+            let incarnation = Incarnation { count: number, nonce: number };
+            let identity = Identity::new(node, incarnation);
+            let whole = Record {
+                holder: Some(Holder { identity, address: text.to_owned() }),
+                token: FencingToken(number),
+                duration: primacy_core::Duration::from_nanos(number),
+                renewal: number,
+                nonce: number,
+                resign_request: Some(ResignRequest { token: FencingToken(number), by: text.to_owned() }),
+                unknown: unknown.as_bytes().into(),
+            };
+            let next = one.compare_and_set(version.as_ref(), &whole).await.expect("nobody else writes");
+            assert_eq!(read(&two).await, Some((whole, next.clone())));
+            version = Some(next);
+        }
+    }
+}
+
+/// When nobody has a handle any more, the record is still there, with its version.
+pub async fn a_record_outlives_its_handles(harness: &dyn Harness) {
+    let election = "a_record_outlives_its_handles";
+    let register = harness.open(election).await;
+    let first = set(&register, None, 1).await.expect("created");
+    drop(register);
+    let register = harness.open(election).await;
+    assert_eq!(read(&register).await, Some((record(1), first.clone())));
+    set(&register, Some(&first), 2).await.expect("the version still counts");
+}
+
+/// What is written in one election is not seen in another, however similar their names.
+pub async fn elections_do_not_touch_each_other(harness: &dyn Harness) {
+    let names = ["election", "Election", "election ", "election/a", "élection", "election%", "election'--"];
+    for (token, name) in (1..).zip(names) {
+        let register = harness.open(name).await;
+        assert_eq!(read(&register).await, None, "{name:?}");
+        set(&register, None, token).await.expect("created");
+    }
+    for (token, name) in (1..).zip(names) {
+        let (found, _) = read(&harness.open(name).await).await.expect("it was created");
+        assert_eq!(found, record(token), "{name:?}");
+    }
+}
+
+/// Whoever waits for a change is woken by one, also by one that came between the read and the waiting; and
+/// may stop waiting and begin again.
+pub async fn changed_wakes_a_waiter(harness: &dyn Harness) {
+    let [waiter, writer] = open_twice(harness, "changed_wakes_a_waiter").await;
+    let mut version = set(&writer, None, 1).await.expect("created");
+    for token in 2..12 {
+        read_until(&waiter, token - 1).await;
+        let woken = match token % 3 {
+            0 => {
+                // Asked for, dropped, and asked for again after the write.
+                drop(tokio::time::timeout(Duration::ZERO, waiter.changed()).await);
+                version = set(&writer, Some(&version), token).await.expect("nobody else writes");
+                waiter.changed()
+            }
+            1 => {
+                version = set(&writer, Some(&version), token).await.expect("nobody else writes");
+                waiter.changed()
+            }
+            _ => {
+                let mut waiting = waiter.changed();
+                drop(tokio::time::timeout(Duration::ZERO, &mut waiting).await);
+                // It may have ended without a change; a future that has ended is not asked again.
+                version = set(&writer, Some(&version), token).await.expect("nobody else writes");
+                waiter.changed()
+            }
+        };
+        within("the change to be noticed", woken).await;
+    }
+    let waiting = tokio::spawn(async move {
+        while read(&waiter).await.expect("a record").0.token.0 < 12 {
+            within("the change to be noticed", waiter.changed()).await;
+        }
+    });
+    tokio::task::yield_now().await;
+    set(&writer, Some(&version), 12).await.expect("nobody else writes");
+    within("the waiter's end", waiting).await.expect("a waiter that does not panic");
+}
+
+/// After a read, or a write of one's own, waiting rests: a caller that reads at every wake-up does not spin.
+pub async fn changed_rests_until_something_changes(harness: &dyn Harness) {
+    let register = harness.open("changed_rests_until_something_changes").await;
+    let rests = async || {
+        for _ in 0..50 {
+            if tokio::time::timeout(Duration::from_millis(20), register.changed()).await.is_err() {
+                return true;
+            }
+            // Some wake-ups without a change are allowed, and answered as a caller would.
+            let _ = register.read().await;
+        }
+        false
+    };
+    assert_eq!(read(&register).await, None);
+    assert!(rests().await, "where there is no record");
+    set(&register, None, 1).await.expect("created");
+    assert!(rests().await, "after a write of one's own");
+    if harness.capabilities().raw_bytes {
+        harness.plant("changed_rests_until_something_changes", b"no record").await;
+        register.read().await.expect_err("what is there is no record");
+        assert!(rests().await, "where there is something that is no record");
+    }
+}
+
+/// Bytes that are no record of this version are an error for every reader, and no write takes their place.
+pub async fn what_is_no_record_is_refused_and_kept(harness: &dyn Harness) {
+    let election = "what_is_no_record_is_refused_and_kept";
+    let register = harness.open(election).await;
+    let version = set(&register, None, 1).await.expect("created");
+    let later = br#"{"primacy":2,"something":"else"}"#;
+    for bytes in [&b""[..], b"\xff\x00", b"[]", later] {
+        harness.plant(election, bytes).await;
+        let found = register.read().await;
+        assert!(matches!(found, Err(ReadError::Malformed { .. })), "{found:?}");
+        for expect in [None, Some(&version)] {
+            assert_eq!(set(&register, expect, 2).await, Err(SetError::Conflict));
+        }
+        assert_eq!(harness.stored(election).await.as_deref(), Some(bytes));
+    }
+}
+
+/// A record that differs from others by its token alone.
+fn record(token: u64) -> Record {
+    let mut record = Record::released(FencingToken(token), primacy_core::Duration::from_secs(10));
+    record.nonce = token;
+    record
+}
+
+async fn open_twice(harness: &dyn Harness, election: &str) -> [Arc<dyn Register>; 2] {
+    [harness.open(election).await, harness.open(election).await]
+}
+
+async fn read(register: &Arc<dyn Register>) -> Option<(Record, Version)> {
+    register.read().await.expect("the store is there")
+}
+
+/// Reads until the token is there, which it is at the first read of a linearizable store.
+async fn read_until(register: &Arc<dyn Register>, token: u64) {
+    let found = read(register).await.map(|(record, _)| record.token.0);
+    assert_eq!(found, Some(token));
+}
+
+async fn set(
+    register: &Arc<dyn Register>,
+    expect: Option<&Version>,
+    token: u64,
+) -> Result<Version, SetError> {
+    register.compare_and_set(expect, &record(token)).await
+}
+
+async fn within<T>(what: &str, wait: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(BOUND, wait).await {
+        Ok(done) => done,
+        Err(_) => panic!("waited {BOUND:?} in vain for {what}"),
+    }
+}

@@ -1,0 +1,215 @@
+//! The lease over a store in the world, and the guardian's errand beside it.
+
+use primacy_core::election::errand::{Errand, Task};
+use primacy_core::election::lease::{Config, Found, Lease as Candidate, Message, Record, SetError};
+use primacy_core::{Drift, Duration, FencingToken, Identity, Input, Instant, NodeId, Output, Protocol};
+
+use super::{Algorithm, Life, Settings, drift, duration, unknown_setting};
+use crate::invariants::drained_before_released::DrainedBeforeReleased;
+use crate::invariants::one_leader_at_a_time::OneLeaderAtATime;
+use crate::invariants::one_leader_per_term::OneLeaderPerTerm;
+use crate::invariants::tokens_grow::TokensGrow;
+use crate::invariants::{Invariant, Meaning};
+
+/// `lease`.
+#[derive(Clone, Copy, Debug)]
+pub struct Lease;
+
+/// What can be set for a node.
+#[derive(Clone, Debug)]
+pub struct Timers {
+    /// How long a lease is.
+    pub duration: Duration,
+    /// The bound on drift.
+    pub drift_max: Drift,
+    /// How often the holder renews.
+    pub renew_interval: Duration,
+    /// When a request is taken to be lost.
+    pub request_timeout: Duration,
+    /// How often a candidate looks.
+    pub poll_interval: Duration,
+}
+
+impl Default for Timers {
+    /// The defaults of the library.
+    fn default() -> Self {
+        Self {
+            duration: Duration::from_secs(10),
+            drift_max: Drift::from_ppm(10_000),
+            renew_interval: Duration::from_millis(3_333),
+            request_timeout: Duration::from_secs(1),
+            poll_interval: Duration::from_secs(1),
+        }
+    }
+}
+
+impl Settings for Timers {
+    fn set(&mut self, key: &str, text: &str) -> Result<(), String> {
+        match key {
+            "duration" => {
+                self.duration = duration(text)?;
+                self.renew_interval = self.duration.divided_by(3);
+            }
+            "drift_max" => self.drift_max = drift(text)?,
+            "renew_interval" => self.renew_interval = duration(text)?,
+            "request_timeout" => self.request_timeout = duration(text)?,
+            "poll_interval" => self.poll_interval = duration(text)?,
+            _ => return unknown_setting(key),
+        }
+        Ok(())
+    }
+
+    fn lease_duration(&self) -> Duration {
+        self.duration
+    }
+}
+
+/// Who runs beside a store: a candidate, or somebody with an errand.
+#[derive(Clone, Debug)]
+pub enum Machine {
+    /// A candidate.
+    Candidate(Box<Candidate>),
+    /// A guardian that releases for the dead.
+    Errand(Box<Errand>),
+}
+
+impl Protocol for Machine {
+    type Message = Message;
+    type Durable = ();
+
+    fn handle(&mut self, now: Instant, input: Input<Message>) {
+        match self {
+            Self::Candidate(machine) => machine.handle(now, input),
+            Self::Errand(machine) => machine.handle(now, input),
+        }
+    }
+
+    fn poll(&mut self) -> Option<Output<Message, ()>> {
+        match self {
+            Self::Candidate(machine) => machine.poll(),
+            Self::Errand(machine) => machine.poll(),
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        match self {
+            Self::Candidate(machine) => machine.deadline(),
+            Self::Errand(machine) => machine.deadline(),
+        }
+    }
+}
+
+impl Algorithm for Lease {
+    type Message = Message;
+    type Durable = ();
+    type Machine = Machine;
+    type Settings = Timers;
+
+    fn start(settings: &Timers, life: Life<'_, ()>) -> Machine {
+        let config = Config {
+            me: life.me,
+            address: String::new(),
+            duration: settings.duration,
+            drift_max: settings.drift_max,
+            renew_interval: settings.renew_interval,
+            request_timeout: settings.request_timeout,
+            poll_interval: settings.poll_interval,
+            seed: life.seed,
+        };
+        Machine::Candidate(Box::new(Candidate::new(config, life.now)))
+    }
+
+    fn undertaker(settings: &Timers, dead: Identity, seed: u64, now: Instant) -> Option<Machine> {
+        let task = Task::ReleaseFor(dead);
+        let errand = Errand::new(task, settings.duration, settings.poll_interval, seed, now);
+        Some(Machine::Errand(Box::new(errand)))
+    }
+
+    fn kind(message: &Message) -> &'static str {
+        match message {
+            Message::Read { .. } => "Read",
+            Message::ReadReply { .. } => "ReadReply",
+            Message::CompareAndSet { .. } => "Write",
+            Message::CompareAndSetReply { .. } => "WriteReply",
+            Message::Changed => "Changed",
+        }
+    }
+
+    /// Reads and renewals are said all the time; so are the good answers to writes.
+    fn is_routine(message: &Message) -> bool {
+        match message {
+            Message::Read { .. } | Message::ReadReply { .. } => true,
+            Message::CompareAndSet { record, .. } => record.holder.is_some() && record.renewal > 0,
+            Message::CompareAndSetReply { result, .. } => result.is_ok(),
+            Message::Changed => false,
+        }
+    }
+
+    fn text(message: &Message) -> String {
+        match message {
+            Message::Read { .. } => "Read".to_owned(),
+            Message::ReadReply { found: None, .. } => "ReadReply not reached".to_owned(),
+            Message::ReadReply { found: Some(Found::Absent { .. }), .. } => "ReadReply absent".to_owned(),
+            Message::ReadReply { found: Some(Found::Record { record, version }), .. } => {
+                format!("ReadReply {}, version {version:?}", record_text(record))
+            }
+            Message::CompareAndSet { expect: Some(version), record, .. } => {
+                format!("Write {}, over version {version:?}", record_text(record))
+            }
+            Message::CompareAndSet { expect: None, record, .. } => {
+                format!("Write {}, as the first record", record_text(record))
+            }
+            Message::CompareAndSetReply { result, .. } => match result {
+                Ok(version) => format!("WriteReply done, version {version:?}"),
+                Err(SetError::Conflict) => "WriteReply conflict".to_owned(),
+                Err(SetError::Unknown) => "WriteReply unknown".to_owned(),
+                Err(SetError::Unavailable) => "WriteReply not reached".to_owned(),
+            },
+            Message::Changed => "Changed".to_owned(),
+        }
+    }
+
+    fn meaning(message: &Message, _to: Option<NodeId>) -> Meaning {
+        match message {
+            Message::CompareAndSet { record: Record { holder: None, token, .. }, .. } => {
+                Meaning::Releases { token: FencingToken(token.0) }
+            }
+            Message::CompareAndSet { .. } | Message::Read { .. } | Message::ReadReply { .. } => {
+                Meaning::Nothing
+            }
+            Message::CompareAndSetReply { .. } | Message::Changed => Meaning::Nothing,
+        }
+    }
+
+    fn request(message: &Message) -> Option<&Message> {
+        Some(message)
+    }
+
+    fn reply(message: Message) -> Option<Message> {
+        Some(message)
+    }
+
+    fn invariants(_settings: &Timers) -> Vec<Box<dyn Invariant>> {
+        vec![
+            Box::new(OneLeaderPerTerm::default()),
+            Box::new(OneLeaderAtATime::default()),
+            Box::new(TokensGrow::in_order_of_elections()),
+            Box::new(DrainedBeforeReleased),
+        ]
+    }
+}
+
+/// What a record says, for people.
+#[must_use]
+pub fn record_text(record: &Record) -> String {
+    let token = record.token;
+    let request = record.resign_request.as_ref();
+    let request = request.map_or_else(String::new, |asked| format!(", {} asks to resign", asked.by));
+    match &record.holder {
+        None => format!("released, token {token}{request}"),
+        Some(holder) => {
+            let node = holder.identity.node;
+            format!("{node} holds token {token}, renewal {}{request}", record.renewal)
+        }
+    }
+}

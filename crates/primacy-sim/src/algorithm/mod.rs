@@ -1,0 +1,202 @@
+//! What the world must know of an election to run its machines: one small file for each.
+
+pub mod appointed;
+pub mod lease;
+pub mod naive;
+pub mod quorum;
+
+use core::fmt::Debug;
+use std::collections::BTreeSet;
+
+use primacy_core::election::lease as store;
+use primacy_core::{Drift, Duration, Identity, Instant, NodeId, Protocol};
+
+use crate::invariants::{Invariant, Meaning};
+
+/// An election that runs in the world.
+pub trait Algorithm: Debug + Sized + 'static {
+    /// What its machines say.
+    type Message: Clone + Debug;
+    /// What its machines keep on disk.
+    type Durable: Clone + Debug;
+    /// The machine itself, the one that real nodes run.
+    type Machine: Protocol<Message = Self::Message, Durable = Self::Durable> + Debug;
+    /// What can be set for each node.
+    type Settings: Settings;
+
+    /// Starts a machine.
+    fn start(settings: &Self::Settings, life: Life<'_, Self::Durable>) -> Self::Machine;
+
+    /// Starts what a guardian runs once the process that it guards is gone and its work has ended, if it runs
+    /// anything.
+    fn undertaker(
+        settings: &Self::Settings,
+        dead: Identity,
+        seed: u64,
+        now: Instant,
+    ) -> Option<Self::Machine> {
+        let _ = (settings, dead, seed, now);
+        None
+    }
+
+    /// The name of a kind of message, by which faults are aimed.
+    fn kind(message: &Self::Message) -> &'static str;
+
+    /// Whether it is said all the time, so that a story had better leave it out.
+    fn is_routine(message: &Self::Message) -> bool;
+
+    /// What it says, for people; it begins with the kind.
+    fn text(message: &Self::Message) -> String;
+
+    /// What it means to the judge.
+    fn meaning(message: &Self::Message, to: Option<NodeId>) -> Meaning;
+
+    /// The request to the store in it, for elections that are held in one.
+    fn request(message: &Self::Message) -> Option<&store::Message> {
+        let _ = message;
+        None
+    }
+
+    /// The store's words, for elections that are held in one.
+    fn reply(message: store::Message) -> Option<Self::Message> {
+        drop(message);
+        None
+    }
+
+    /// What this election promises.
+    fn invariants(settings: &Self::Settings) -> Vec<Box<dyn Invariant>>;
+}
+
+/// One life of a process, as its machine is told of it.
+#[derive(Clone, Debug)]
+pub struct Life<'a, D> {
+    /// Who.
+    pub me: Identity,
+    /// The voters that this node's configuration names.
+    pub voters: &'a BTreeSet<NodeId>,
+    /// What was found on its disk.
+    pub durable: Option<D>,
+    /// For its random waits.
+    pub seed: u64,
+    /// What its clock shows.
+    pub now: Instant,
+}
+
+/// What can be set for a node by name.
+pub trait Settings: Clone + Debug + Default {
+    /// Sets one thing.
+    ///
+    /// # Errors
+    /// Why that cannot be set.
+    fn set(&mut self, key: &str, value: &str) -> Result<(), String>;
+
+    /// Sets what a source states.
+    ///
+    /// # Errors
+    /// If there is no profile of that name.
+    fn profile(&mut self, name: &str) -> Result<(), String> {
+        Err(format!("there is no profile {name} here"))
+    }
+
+    /// What a node tells of itself in its handshake: its priority, and whether it votes only.
+    fn standing(&self) -> (u32, bool) {
+        (0, false)
+    }
+
+    /// How long a lease is, for elections that have one.
+    fn lease_duration(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// What must be the same on two nodes that talk.
+    fn terms_of_use(&self) -> String {
+        String::new()
+    }
+}
+
+/// Parses `250ms`, `1.5s` or `90us`.
+///
+/// # Errors
+/// If it is none of these.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is no duration; write 250ms, 1.5s or 90us");
+    let (number, unit) = if let Some(number) = text.strip_suffix("ms") {
+        (number, 1_000_000)
+    } else if let Some(number) = text.strip_suffix("us") {
+        (number, 1_000)
+    } else {
+        (text.strip_suffix('s').ok_or_else(wrong)?, 1_000_000_000)
+    };
+    let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+    let mut nanos = whole.parse::<u64>().map_err(|_| wrong())?.checked_mul(unit).ok_or_else(wrong)?;
+    let mut place = unit / 10;
+    for digit in part.chars() {
+        nanos += u64::from(digit.to_digit(10).ok_or_else(wrong)?) * place;
+        place /= 10;
+    }
+    Ok(Duration::from_nanos(nanos))
+}
+
+/// Parses `1%`, `+2%`, `-0.5%` or `300ppm` into parts per million.
+///
+/// # Errors
+/// If it is none of these.
+pub fn parts_per_million(text: &str) -> Result<i32, String> {
+    let wrong = || format!("{text:?} is no rate; write 1%, -0.5% or 300ppm");
+    if let Some(number) = text.strip_suffix("ppm") {
+        return number.parse().map_err(|_| wrong());
+    }
+    let number = text.strip_suffix('%').ok_or_else(wrong)?;
+    let (sign, number) = match number.strip_prefix('-') {
+        Some(number) => (-1, number),
+        None => (1, number.strip_prefix('+').unwrap_or(number)),
+    };
+    let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+    let mut ppm = whole.parse::<i32>().map_err(|_| wrong())?.checked_mul(10_000).ok_or_else(wrong)?;
+    for (digit, place) in part.chars().zip([1_000, 100, 10, 1]) {
+        ppm += i32::try_from(digit.to_digit(10).ok_or_else(wrong)?).map_err(|_| wrong())? * place;
+    }
+    Ok(sign * ppm)
+}
+
+/// Parses a bound on drift.
+///
+/// # Errors
+/// If it is none, or negative.
+pub fn drift(text: &str) -> Result<Drift, String> {
+    let ppm = u32::try_from(parts_per_million(text)?).map_err(|_| "a bound is not negative".to_owned())?;
+    Ok(Drift::from_ppm(ppm))
+}
+
+/// Parses `true` or `false`, a number, or anything else that knows how.
+///
+/// # Errors
+/// If it is not such a thing.
+pub fn value<T: core::str::FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("{text:?} does not fit here"))
+}
+
+/// What to say of a setting that is not known.
+///
+/// # Errors
+/// Always.
+pub fn unknown_setting(key: &str) -> Result<(), String> {
+    Err(format!("there is no setting {key} here"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_and_rates_are_read_as_people_write_them() {
+        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(duration("1.05s"), Ok(Duration::from_millis(1_050)));
+        assert_eq!(duration("90us"), Ok(Duration::from_nanos(90_000)));
+        assert!(duration("5").is_err() && duration("s").is_err() && duration("1.xs").is_err());
+        assert_eq!(parts_per_million("+2%"), Ok(20_000));
+        assert_eq!(parts_per_million("-0.5%"), Ok(-5_000));
+        assert_eq!(parts_per_million("300ppm"), Ok(300));
+        assert!(drift("-1%").is_err());
+    }
+}

@@ -1,0 +1,235 @@
+//! The quorum election in the world.
+
+use primacy_core::election::quorum::{
+    Answer, Body, Config, HardState, Leave, Message, Quorum as Machine, Refusal, Safety,
+};
+use primacy_core::{Drift, Duration, FencingToken, Identity, NodeId};
+
+use super::{Algorithm, Life, Settings, drift, duration, unknown_setting, value};
+use crate::invariants::drained_before_released::DrainedBeforeReleased;
+use crate::invariants::one_leader_at_a_time::OneLeaderAtATime;
+use crate::invariants::one_leader_per_term::OneLeaderPerTerm;
+use crate::invariants::one_vote_per_term::OneVotePerTerm;
+use crate::invariants::tokens_grow::TokensGrow;
+use crate::invariants::{Invariant, Meaning};
+
+/// `quorum`.
+#[derive(Clone, Copy, Debug)]
+pub struct Quorum;
+
+/// What can be set for a node: its configuration without what its life adds.
+#[derive(Clone, Debug)]
+pub struct Timers {
+    /// What is promised.
+    pub safety: Safety,
+    /// How often the leader shows itself.
+    pub heartbeat_interval: Duration,
+    /// How many may be missed.
+    pub miss_count: u32,
+    /// For how long an answer binds.
+    pub promise_duration: Duration,
+    /// How long a new node listens.
+    pub initial_wait: Duration,
+    /// The longest random wait.
+    pub random_wait_max: Duration,
+    /// How long a candidate waits for answers.
+    pub round_timeout: Duration,
+    /// Between two that stand in order.
+    pub stagger: Duration,
+    /// The bound on drift.
+    pub drift_max: Drift,
+    /// Higher stands first.
+    pub priority: u32,
+    /// Votes only.
+    pub witness: bool,
+    /// Asks before it takes a term.
+    pub pre_vote: bool,
+    /// Keeps the leader that it hears.
+    pub sticky: bool,
+}
+
+impl Default for Timers {
+    /// The defaults of the library.
+    fn default() -> Self {
+        Self {
+            safety: Safety::Lease,
+            heartbeat_interval: Duration::from_millis(250),
+            miss_count: 4,
+            promise_duration: Duration::from_secs(1),
+            initial_wait: Duration::from_millis(500),
+            random_wait_max: Duration::from_millis(300),
+            round_timeout: Duration::from_millis(500),
+            stagger: Duration::from_millis(5),
+            drift_max: Drift::from_ppm(10_000),
+            priority: 0,
+            witness: false,
+            pre_vote: true,
+            sticky: true,
+        }
+    }
+}
+
+impl Settings for Timers {
+    fn set(&mut self, key: &str, text: &str) -> Result<(), String> {
+        match key {
+            "safety" => {
+                self.safety = match text {
+                    "lease" => Safety::Lease,
+                    "fenced" => Safety::Fenced,
+                    _ => return Err("safety is lease or fenced".to_owned()),
+                }
+            }
+            "heartbeat_interval" => self.heartbeat_interval = duration(text)?,
+            "miss_count" => self.miss_count = value(text)?,
+            "promise_duration" => self.promise_duration = duration(text)?,
+            "initial_wait" => self.initial_wait = duration(text)?,
+            "random_wait_max" => self.random_wait_max = duration(text)?,
+            "round_timeout" => self.round_timeout = duration(text)?,
+            "stagger" => self.stagger = duration(text)?,
+            "drift_max" => self.drift_max = drift(text)?,
+            "priority" => self.priority = value(text)?,
+            "witness" => self.witness = value(text)?,
+            "pre_vote" => self.pre_vote = value(text)?,
+            "sticky" => self.sticky = value(text)?,
+            _ => return unknown_setting(key),
+        }
+        Ok(())
+    }
+
+    /// `article`: what the BlazingMQ article states, three missed heartbeats and a random wait of 0 to 3 s; for what
+    /// it does not state, the defaults of BlazingMQ's code; and a promise of as long as the three heartbeats last.
+    fn profile(&mut self, name: &str) -> Result<(), String> {
+        if name != "article" {
+            return Err(format!("there is no profile {name}; there is article"));
+        }
+        self.heartbeat_interval = Duration::from_secs(2);
+        self.miss_count = 3;
+        self.promise_duration = Duration::from_secs(6);
+        self.initial_wait = Duration::from_secs(8);
+        self.random_wait_max = Duration::from_secs(3);
+        self.round_timeout = Duration::from_secs(4);
+        Ok(())
+    }
+
+    fn standing(&self) -> (u32, bool) {
+        (self.priority, self.witness)
+    }
+
+    fn terms_of_use(&self) -> String {
+        format!("{:?}", self.safety)
+    }
+}
+
+impl Algorithm for Quorum {
+    type Message = Message;
+    type Durable = HardState;
+    type Machine = Machine;
+    type Settings = Timers;
+
+    fn start(settings: &Timers, life: Life<'_, HardState>) -> Machine {
+        let config = Config {
+            me: life.me,
+            voters: life.voters.clone(),
+            safety: settings.safety,
+            heartbeat_interval: settings.heartbeat_interval,
+            miss_count: settings.miss_count,
+            promise_duration: settings.promise_duration,
+            initial_wait: settings.initial_wait,
+            random_wait_max: settings.random_wait_max,
+            round_timeout: settings.round_timeout,
+            stagger: settings.stagger,
+            drift_max: settings.drift_max,
+            priority: settings.priority,
+            witness: settings.witness,
+            pre_vote: settings.pre_vote,
+            sticky: settings.sticky,
+            seed: life.seed,
+        };
+        Machine::new(config, life.durable.unwrap_or_default(), life.now)
+    }
+
+    fn kind(message: &Message) -> &'static str {
+        match message.body {
+            Body::PreVote { .. } => "PreVote",
+            Body::PreVoteReply { .. } => "PreVoteReply",
+            Body::Vote { .. } => "Vote",
+            Body::VoteReply { .. } => "VoteReply",
+            Body::Heartbeat { .. } => "Heartbeat",
+            Body::HeartbeatReply { .. } => "HeartbeatReply",
+            Body::Resigned { .. } => "Resigned",
+        }
+    }
+
+    fn is_routine(message: &Message) -> bool {
+        match message.body {
+            Body::Heartbeat { .. } | Body::HeartbeatReply { .. } => true,
+            Body::PreVote { .. } | Body::PreVoteReply { .. } => false,
+            Body::Vote { .. } | Body::VoteReply { .. } | Body::Resigned { .. } => false,
+        }
+    }
+
+    fn text(message: &Message) -> String {
+        let term = message.term;
+        let kind = Self::kind(message);
+        match message.body {
+            Body::PreVote { leave, .. } => format!("{kind} for term {}{}", term.next(), leave_text(leave)),
+            Body::Vote { leave, .. } => format!("{kind} for term {term}{}", leave_text(leave)),
+            Body::PreVoteReply { answer, .. } | Body::VoteReply { answer, .. } => {
+                format!("{kind} {} (its term {term})", answer_text(answer))
+            }
+            Body::Heartbeat { round } => format!("{kind} in term {term}, round {}", round.0),
+            Body::HeartbeatReply { round, promise, .. } => {
+                format!("{kind} in term {term}, round {}, promises {promise}", round.0)
+            }
+            Body::Resigned { successor: None } => format!("{kind} in term {term}"),
+            Body::Resigned { successor: Some(to) } => format!("{kind} in term {term}, for {to}"),
+        }
+    }
+
+    fn meaning(message: &Message, to: Option<NodeId>) -> Meaning {
+        let term = message.term;
+        match (message.body, to) {
+            (Body::VoteReply { answer: Answer::Yes, to: incarnation, .. }, Some(node)) => {
+                Meaning::Votes { term, candidate: Identity { node, incarnation } }
+            }
+            (Body::Heartbeat { .. }, _) => Meaning::Leads { term },
+            (Body::Resigned { .. }, _) => Meaning::Releases { token: FencingToken(term.0) },
+            (Body::VoteReply { .. } | Body::PreVote { .. } | Body::PreVoteReply { .. }, _)
+            | (Body::Vote { .. } | Body::HeartbeatReply { .. }, _) => Meaning::Nothing,
+        }
+    }
+
+    fn invariants(settings: &Timers) -> Vec<Box<dyn Invariant>> {
+        let mut promised: Vec<Box<dyn Invariant>> = vec![
+            Box::new(OneLeaderPerTerm::default()),
+            Box::new(OneVotePerTerm::default()),
+            Box::new(DrainedBeforeReleased),
+        ];
+        match settings.safety {
+            Safety::Lease => {
+                promised.push(Box::new(OneLeaderAtATime::default()));
+                promised.push(Box::new(TokensGrow::in_order_of_elections()));
+            }
+            Safety::Fenced => promised.push(Box::new(TokensGrow::at_the_resource())),
+        }
+        promised
+    }
+}
+
+fn answer_text(answer: Answer) -> String {
+    match answer {
+        Answer::Yes => "yes".to_owned(),
+        Answer::No(Refusal::Term) => "no: term".to_owned(),
+        Answer::No(Refusal::HearsLeader(leader)) => format!("no: hears {leader}"),
+        Answer::No(Refusal::Promised { left }) => format!("no: promised for {}", millis(left)),
+        Answer::No(Refusal::JustStarted { left }) => format!("no: just started, silent for {}", millis(left)),
+    }
+}
+
+fn millis(duration: Duration) -> String {
+    Duration::from_millis(duration.as_millis()).to_string()
+}
+
+fn leave_text(leave: Option<Leave>) -> String {
+    leave.map_or_else(String::new, |leave| format!(" ({} left in term {})", leave.leader.node, leave.term))
+}

@@ -1,0 +1,141 @@
+//! True time, and the clocks that nodes read instead of it.
+
+use core::fmt;
+
+use primacy_core::{Duration, Instant};
+
+const PPM: u64 = 1_000_000;
+
+/// A moment of the world's own time, in nanoseconds since it began. No machine ever sees one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(u64);
+
+impl Moment {
+    /// What never comes.
+    pub const NEVER: Self = Self(u64::MAX);
+
+    /// From nanoseconds since the world began.
+    #[must_use]
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the world began.
+    #[must_use]
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// The moment that is `duration` later.
+    #[must_use]
+    pub const fn after(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(duration.as_nanos()))
+    }
+
+    /// How long ago `earlier` was; zero if it is not in the past.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl fmt::Display for Moment {
+    /// Seconds with three decimals, rounded down: `1.250s`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Self::NEVER {
+            return f.pad("never");
+        }
+        let millis = self.0 / 1_000_000;
+        f.pad(&format!("{}.{:03}s", millis / 1_000, millis % 1_000))
+    }
+}
+
+/// A clock that may run fast or slow, stand still, or jump.
+///
+/// It is a straight line from the moment when it was last changed: cheap to read, and exact to read backwards,
+/// which is how the world knows at which moment a node's deadline comes or its belief ends.
+#[derive(Clone, Debug)]
+pub struct Clock {
+    changed_at: Moment,
+    reading: u64,
+    rate: u64,
+}
+
+impl Clock {
+    /// A clock that shows `reading` when the world begins, and runs true.
+    #[must_use]
+    pub const fn new(reading: Instant) -> Self {
+        Self { changed_at: Moment(0), reading: reading.as_nanos(), rate: PPM }
+    }
+
+    /// What it shows at `moment`, rounded down.
+    #[must_use]
+    pub fn read(&self, moment: Moment) -> Instant {
+        let passed = u128::from(moment.0.saturating_sub(self.changed_at.0));
+        let shown = u128::from(self.reading) + passed * u128::from(self.rate) / u128::from(PPM);
+        Instant::from_nanos(u64::try_from(shown).unwrap_or(u64::MAX))
+    }
+
+    /// The first moment at which it shows `instant` or more, if it goes on as it does.
+    #[must_use]
+    pub fn when(&self, instant: Instant) -> Moment {
+        if instant.as_nanos() <= self.reading {
+            return self.changed_at;
+        }
+        if instant == Instant::NEVER || self.rate == 0 {
+            return Moment::NEVER;
+        }
+        let ahead = u128::from(instant.as_nanos() - self.reading);
+        let passed = (ahead * u128::from(PPM)).div_ceil(u128::from(self.rate));
+        u64::try_from(passed).map_or(Moment::NEVER, |passed| Moment(self.changed_at.0.saturating_add(passed)))
+    }
+
+    /// From `now` on it runs this many parts per million faster than true, or slower; it does not go backwards.
+    pub fn set_rate(&mut self, now: Moment, ppm: i32) {
+        self.reading = self.read(now).as_nanos();
+        self.changed_at = now;
+        self.rate = PPM.saturating_add_signed(i64::from(ppm));
+    }
+
+    /// It stands still, as in a machine that was frozen whole.
+    pub fn freeze(&mut self, now: Moment) {
+        self.reading = self.read(now).as_nanos();
+        self.changed_at = now;
+        self.rate = 0;
+    }
+
+    /// It jumps ahead.
+    pub fn jump(&mut self, now: Moment, by: Duration) {
+        self.reading = self.read(now).after(by).as_nanos();
+        self.changed_at = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_is_read_backwards_exactly() {
+        let mut clock = Clock::new(Instant::from_nanos(5_000));
+        for ppm in [0, 10_000, -10_000, 333_333, -777_777, 7] {
+            clock.set_rate(Moment(1_000), ppm);
+            for nanos in (5_500..9_000).step_by(7) {
+                let instant = Instant::from_nanos(nanos);
+                let moment = clock.when(instant);
+                assert!(clock.read(moment) >= instant);
+                assert!(moment == Moment(1_000) || clock.read(Moment(moment.0 - 1)) < instant);
+            }
+        }
+    }
+
+    #[test]
+    fn a_frozen_clock_never_comes_anywhere() {
+        let mut clock = Clock::new(Instant::from_nanos(0));
+        clock.freeze(Moment(10));
+        assert_eq!(clock.when(Instant::from_nanos(11)), Moment::NEVER);
+        assert_eq!(clock.read(Moment(99)), Instant::from_nanos(10));
+        clock.set_rate(Moment(100), 0);
+        assert_eq!(clock.when(Instant::from_nanos(11)), Moment(101));
+    }
+}

@@ -1,0 +1,303 @@
+//! What can go wrong with nodes, and how others learn of it: crashes, pauses, restarts, connections, guardians.
+
+use primacy_core::{Command, Duration, Evidence, Identity, Input, Peer};
+
+use crate::algorithm::{Algorithm, Settings as _};
+use crate::disk::MetByCrash;
+use crate::invariants::Observation;
+use crate::network::{Hello, Refused, shake_hands};
+use crate::node::Seat;
+use crate::trace::Level;
+use crate::world::{Happening, World};
+
+/// How often a guardian repeats what was lost on the way.
+const TELL_AGAIN: Duration = Duration::from_millis(50);
+
+/// What crashes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crash {
+    /// The node's process: its connections close, and its guardian ends its work and tells the others.
+    Process,
+    /// The process and its guardian: the connections close, the work dies with the guardian, and nobody tells.
+    ProcessAndGuardian,
+    /// The whole host: nothing closes, and nobody tells.
+    Host,
+}
+
+impl<A: Algorithm> World<A> {
+    /// Something crashes; everything that is not on the disk is lost.
+    pub fn crash(&mut self, seat: Seat, what: Crash, met: MetByCrash) {
+        let Some(process) = self.seats[seat.0].take() else { return };
+        let text = match what {
+            Crash::Process => "crashes",
+            Crash::ProcessAndGuardian => "crashes, and its guardian too",
+            Crash::Host => "loses power",
+        };
+        self.trace_node(seat, Level::Event, || text.to_owned());
+        let (dead, life) = (process.me, process.life);
+        let guarded = self.node(seat).guarded;
+        let node = self.node_mut(seat);
+        node.leader = None;
+        node.disk.crash(process.writing, met);
+        match what {
+            Crash::Process if guarded => {
+                self.close_all(seat, life);
+                self.plan(self.conditions.kill, Happening::WorkKilled { seat, dead });
+            }
+            Crash::Process | Crash::ProcessAndGuardian => {
+                self.close_all(seat, life);
+                self.beliefs.gone(self.now, dead);
+                self.node_mut(seat).guarded = false;
+            }
+            Crash::Host => {
+                self.beliefs.gone(self.now, dead);
+                let guardian = self.guardian(seat);
+                self.seats[guardian.0] = None;
+                self.node_mut(seat).guarded = false;
+            }
+        }
+    }
+
+    fn guardian(&self, seat: Seat) -> Seat {
+        Seat(seat.0 % self.nodes.len() + self.nodes.len())
+    }
+
+    fn close_all(&mut self, seat: Seat, life: u64) {
+        for other in self.seats() {
+            let (a, b) = (self.host(seat), self.host(other));
+            let Some(lives) = self.network.connection(a, b).filter(|_| other != seat) else { continue };
+            let mine = if a < b { lives.0 } else { lives.1 };
+            if mine == life && !self.network.is_cut(a, b) {
+                let delay = self.network.delay(a, b);
+                self.plan(delay, Happening::Close { to: other, from: seat, lives });
+            }
+        }
+    }
+
+    pub(crate) fn closed(&mut self, to: Seat, from: Seat, lives: (u64, u64)) {
+        let (a, b) = (self.host(from), self.host(to));
+        if self.network.connection(a, b) != Some(lives) {
+            return; // A newer connection has taken its place.
+        }
+        self.network.set_connection(a, b, None);
+        let name = self.node(from).name;
+        self.give(to, Input::Evidence(Evidence::Disconnected(name)));
+    }
+
+    /// A proxy between two nodes closes their connection; they make it again.
+    pub fn close(&mut self, a: Seat, b: Seat) {
+        let hosts = (self.host(a), self.host(b));
+        if self.network.connection(hosts.0, hosts.1).is_none() {
+            return;
+        }
+        self.network.set_connection(hosts.0, hosts.1, None);
+        let (name_a, name_b) = (self.node(a).name, self.node(b).name);
+        self.give(a, Input::Evidence(Evidence::Disconnected(name_b)));
+        self.give(b, Input::Evidence(Evidence::Disconnected(name_a)));
+        self.plan(self.conditions.reconnect, Happening::Reconnect { seats: (a, b) });
+    }
+
+    /// The guardian has ended the work of its dead node; only then it tells the others.
+    pub(crate) fn work_killed(&mut self, seat: Seat, dead: Identity) {
+        self.beliefs.gone(self.now, dead);
+        if !self.node(seat).guarded {
+            return;
+        }
+        for to in self.seats().filter(|&to| to != seat) {
+            self.tell_death(seat, to, dead);
+        }
+        let seed = self.rng.next_u64();
+        let node = self.node(seat);
+        let undertaker = A::undertaker(&node.settings, dead, seed, node.clock.read(self.now));
+        if let Some(machine) = undertaker {
+            let guardian = self.guardian(seat);
+            self.begin(guardian, dead, machine);
+        }
+    }
+
+    pub(crate) fn tell_death(&mut self, guardian_of: Seat, to: Seat, dead: Identity) {
+        if !self.node(guardian_of).guarded {
+            return;
+        }
+        let (a, b) = (self.host(guardian_of), self.host(to));
+        let fate = self.network.fate(a, b, "Died", &mut self.rng);
+        // A connection repeats what was lost; it tells everything once.
+        match fate.arrivals[0] {
+            Some(delay) => {
+                self.plan(delay, Happening::Notice { seat: to, evidence: Evidence::Died(dead) });
+            }
+            None => self.plan(TELL_AGAIN, Happening::TellDeath { guardian_of, to, dead }),
+        }
+    }
+
+    /// Only the guardian of a node crashes: the node sees it, ends its work, resigns, and starts a new one.
+    pub fn crash_guardian(&mut self, seat: Seat) {
+        self.trace_node(seat, Level::Event, || "loses its guardian".to_owned());
+        let Some(who) = self.process(seat).map(|process| process.me) else {
+            self.node_mut(seat).guarded = false; // Nobody is left to start a new one.
+            return;
+        };
+        // The work dies with the guardian.
+        self.beliefs.work_ended(self.now, who);
+        self.give(seat, Input::Command(Command::Resign));
+    }
+
+    /// A crashed node starts again; without its disk, if `disk_lost`.
+    pub fn restart(&mut self, seat: Seat, disk_lost: bool) {
+        if self.process(seat).is_some() {
+            return;
+        }
+        if disk_lost {
+            let id = self.rng.next_u64();
+            let node = self.node_mut(seat);
+            node.disk.replace(id);
+            node.known_disks.clear();
+            self.trace_node(seat, Level::Event, || "finds an empty disk".to_owned());
+        }
+        self.start(seat);
+    }
+
+    /// A process is stopped, as by SIGSTOP: what comes, waits. Its clock goes on.
+    pub fn pause(&mut self, seat: Seat) {
+        if let Some(process) = &mut self.seats[seat.0] {
+            process.paused = true;
+            self.trace_node(seat, Level::Event, || "is paused".to_owned());
+        }
+    }
+
+    /// It goes on.
+    pub fn resume(&mut self, seat: Seat) {
+        if let Some(process) = self.seats[seat.0].as_mut().filter(|process| process.paused) {
+            process.paused = false;
+            self.trace_node(seat, Level::Event, || "is resumed".to_owned());
+            self.settle(seat);
+            self.connect_all();
+        }
+    }
+
+    /// A whole machine stands still, and its clock with it: what no lease can survive.
+    pub fn freeze(&mut self, seat: Seat) {
+        let now = self.now;
+        self.pause(seat);
+        self.node_mut(seat).clock.freeze(now);
+        self.clock_changed(seat);
+    }
+
+    /// It goes on as if no time had passed.
+    pub fn thaw(&mut self, seat: Seat) {
+        self.set_rate(seat, 0);
+        self.resume(seat);
+    }
+
+    /// A clock runs this much faster than true.
+    pub fn set_rate(&mut self, seat: Seat, ppm: i32) {
+        let now = self.now;
+        self.node_mut(seat).clock.set_rate(now, ppm);
+        self.clock_changed(seat);
+    }
+
+    /// A clock jumps ahead.
+    pub fn jump(&mut self, seat: Seat, by: Duration) {
+        let now = self.now;
+        self.node_mut(seat).clock.jump(now, by);
+        self.clock_changed(seat);
+    }
+
+    fn clock_changed(&mut self, seat: Seat) {
+        let guardian = self.guardian(seat);
+        if let Some(who) = self.process(seat).map(|process| process.me) {
+            let clock = &self.nodes[seat.0].clock;
+            self.beliefs.clock_changed(clock, who);
+            self.observe(Observation::ClockChanged);
+        }
+        self.settle(seat);
+        self.settle(guardian);
+    }
+
+    // ── connections ─────────────────────────────────────────────────────────────────────────────────────────
+
+    pub(crate) fn is_connected(&self, from: Seat, life: u64, to: Seat) -> bool {
+        let (a, b) = (self.host(from), self.host(to));
+        let lives = self.network.connection(a, b);
+        lives.is_some_and(|(first, second)| life == if a < b { first } else { second })
+    }
+
+    fn lives(&self, a: Seat, b: Seat) -> Option<(u64, u64)> {
+        let (one, other) = (self.process(a)?.life, self.process(b)?.life);
+        Some(if self.host(a) < self.host(b) { (one, other) } else { (other, one) })
+    }
+
+    /// Two nodes try to connect, if they can and are not connected already.
+    pub(crate) fn connect(&mut self, a: Seat, b: Seat) {
+        let (host_a, host_b) = (self.host(a), self.host(b));
+        let Some(lives) = self.lives(a, b).filter(|_| a != b) else { return };
+        if self.network.connection(host_a, host_b) != Some(lives) {
+            let round_trip = self.network.delay(host_a, host_b).plus(self.network.delay(host_b, host_a));
+            self.plan(round_trip, Happening::ShakeHands { seats: (a, b), lives });
+        }
+    }
+
+    /// All that are not connected try to connect.
+    pub fn connect_all(&mut self) {
+        for a in self.seats() {
+            for b in self.seats().filter(|&b| a < b) {
+                self.connect(a, b);
+            }
+        }
+    }
+
+    pub(crate) fn shake_hands(&mut self, (a, b): (Seat, Seat), lives: (u64, u64)) {
+        let (host_a, host_b) = (self.host(a), self.host(b));
+        let done = self.network.connection(host_a, host_b) == Some(lives);
+        let gone = self.lives(a, b) != Some(lives);
+        let paused = [a, b].into_iter().any(|seat| self.process(seat).is_some_and(|it| it.paused));
+        let cut = self.network.is_cut(host_a, host_b) || self.network.is_cut(host_b, host_a);
+        if done || gone || paused || cut {
+            return; // They try again when something changes.
+        }
+        if let Err(refused) = self.may_talk(a, b) {
+            let (name_a, name_b) = (self.node(a).name, self.node(b).name);
+            let why = match refused {
+                Refused::Voters => "their voter sets differ",
+                Refused::TermsOfUse => "their elections promise different things",
+                Refused::Disk => "a disk is not the one that was known",
+            };
+            return self.trace_world(Level::Event, || format!("{name_a} and {name_b} do not talk: {why}"));
+        }
+        let (disk_a, disk_b) = (self.node(a).disk.id, self.node(b).disk.id);
+        self.node_mut(a).known_disks.insert(b, disk_b);
+        self.node_mut(b).known_disks.insert(a, disk_a);
+        self.network.set_connection(host_a, host_b, Some(lives));
+        let round_trip = self.network.delay(host_a, host_b).plus(self.network.delay(host_b, host_a));
+        for (seat, other) in [(a, b), (b, a)] {
+            let Some(identity) = self.process(other).map(|process| process.me) else { continue };
+            let (priority, witness) = self.standing(other);
+            let name = self.node(other).name;
+            self.trace_node(seat, Level::Disk, || format!("is connected with {name}"));
+            let peer = Peer { identity, priority, witness, round_trip };
+            self.give(seat, Input::Evidence(Evidence::Connected(peer)));
+        }
+    }
+
+    fn may_talk(&self, a: Seat, b: Seat) -> Result<(), Refused> {
+        let hello = |seat: Seat| {
+            let node = self.node(seat);
+            Hello {
+                voters: node.voters.iter().copied().collect(),
+                terms_of_use: node.settings.terms_of_use(),
+                disk: node.disk.id,
+            }
+        };
+        let (hello_a, hello_b) = (hello(a), hello(b));
+        shake_hands(&hello_a, &hello_b, self.node(a).known_disks.get(&b).copied())?;
+        shake_hands(&hello_b, &hello_a, self.node(b).known_disks.get(&a).copied())
+    }
+
+    /// An operator vouches for a node's new disk: the others know it under its new id from now on.
+    pub fn readmit(&mut self, seat: Seat) {
+        for other in self.seats() {
+            self.node_mut(other).known_disks.remove(&seat);
+        }
+        self.connect_all();
+    }
+}

@@ -1,0 +1,31 @@
+//! I8: nothing is released before its work has drained.
+
+use primacy_core::Mandate;
+
+use super::{Invariant, Meaning, Observation};
+use crate::beliefs::Beliefs;
+use crate::clock::Moment;
+
+/// Looks, at every release, for work that may still be running under the token that is let go of.
+#[derive(Debug, Default)]
+pub struct DrainedBeforeReleased;
+
+impl Invariant for DrainedBeforeReleased {
+    fn name(&self) -> &'static str {
+        "I8"
+    }
+
+    fn observe(&mut self, now: Moment, seen: &Observation<'_>, beliefs: &Beliefs) -> Result<(), String> {
+        let Observation::Said { who, meaning: Meaning::Releases { token } } = *seen else { return Ok(()) };
+        let running = beliefs.in_force(now).find(|belief| match belief.mandate {
+            Mandate::Fenced(held) => held == token,
+            Mandate::Advisory => belief.who == who,
+        });
+        running.map_or(Ok(()), |belief| {
+            Err(format!(
+                "{} releases token {token}, and the work of {} has not drained",
+                who.node, belief.who.node
+            ))
+        })
+    }
+}

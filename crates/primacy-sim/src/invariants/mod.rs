@@ -1,0 +1,87 @@
+//! What must never happen: one small file each, judged after every step of the world.
+//!
+//! The names I1 to I9 are those of the design ("Invariants of the bench").
+
+pub mod drained_before_released;
+pub mod one_leader_at_a_time;
+pub mod one_leader_per_term;
+pub mod one_vote_per_term;
+pub mod tokens_grow;
+
+use primacy_core::{Event, FencingToken, Identity, Term};
+
+use crate::beliefs::Beliefs;
+use crate::clock::Moment;
+
+/// Something that the judge is shown.
+#[derive(Clone, Copy, Debug)]
+pub enum Observation<'a> {
+    /// A machine told its application something.
+    Told {
+        /// Whose machine.
+        who: Identity,
+        /// What.
+        event: &'a Event,
+    },
+    /// A machine sent something.
+    Said {
+        /// Whose machine.
+        who: Identity,
+        /// What it means.
+        meaning: Meaning,
+    },
+    /// The resource accepted a write of this leadership: its token, or its place in time where there is none.
+    Accepted {
+        /// The number by which leaderships are ordered.
+        number: u64,
+    },
+    /// A clock was changed, and with it the end of a belief.
+    ClockChanged,
+}
+
+/// What a message means, whatever algorithm it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meaning {
+    /// Nothing that an invariant asks for.
+    Nothing,
+    /// The sender votes.
+    Votes {
+        /// In this term.
+        term: Term,
+        /// For this process life.
+        candidate: Identity,
+    },
+    /// The sender says that it leads.
+    Leads {
+        /// In this term.
+        term: Term,
+    },
+    /// The sender lets go of the leadership with this token, its own or that of a dead one.
+    Releases {
+        /// The token.
+        token: FencingToken,
+    },
+}
+
+/// One thing that must never happen.
+pub trait Invariant: core::fmt::Debug {
+    /// Its name in the design.
+    fn name(&self) -> &'static str;
+
+    /// Looks at what has just happened.
+    ///
+    /// # Errors
+    /// How it was broken.
+    fn observe(&mut self, now: Moment, seen: &Observation<'_>, beliefs: &Beliefs) -> Result<(), String>;
+}
+
+/// An invariant was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Breach {
+    /// When.
+    pub at: Moment,
+    /// The invariant's name.
+    pub invariant: &'static str,
+    /// How.
+    pub what: String,
+}

@@ -1,0 +1,43 @@
+//! I3: intervals of belief never overlap, under the drift bound.
+
+use std::collections::BTreeSet;
+
+use primacy_core::{Event, Identity};
+
+use super::{Invariant, Observation};
+use crate::beliefs::Beliefs;
+use crate::clock::Moment;
+use crate::trace::until;
+
+/// Compares the beliefs that are in force.
+///
+/// Two intervals that overlap do so at the later one's beginning; so it is enough to look when one begins, is
+/// made longer, or has its end moved by a clock.
+#[derive(Debug, Default)]
+pub struct OneLeaderAtATime {
+    reported: BTreeSet<(Identity, Identity)>,
+}
+
+impl Invariant for OneLeaderAtATime {
+    fn name(&self) -> &'static str {
+        "I3"
+    }
+
+    fn observe(&mut self, now: Moment, seen: &Observation<'_>, beliefs: &Beliefs) -> Result<(), String> {
+        match *seen {
+            Observation::Told { event: Event::Elected { .. } | Event::Renewed { .. }, .. }
+            | Observation::ClockChanged => {}
+            Observation::Told { .. } | Observation::Said { .. } | Observation::Accepted { .. } => {
+                return Ok(());
+            }
+        }
+        let mut in_force = beliefs.in_force(now);
+        let Some(one) = in_force.next() else { return Ok(()) };
+        let Some(other) = in_force.find(|other| other.who != one.who) else { return Ok(()) };
+        if !self.reported.insert((one.who, other.who)) {
+            return Ok(());
+        }
+        let (a, b) = (one.who.node, other.who.node);
+        Err(format!("{a} believes {}, and {b} {}", until(one.until()), until(other.until())))
+    }
+}

@@ -1,0 +1,39 @@
+//! I1: at most one leader per term, over all history.
+
+use std::collections::BTreeMap;
+
+use primacy_core::{Event, Identity, Term};
+
+use super::{Invariant, Meaning, Observation};
+use crate::beliefs::Beliefs;
+use crate::clock::Moment;
+
+/// Remembers who led in which term, also those who only said so and never believed it.
+#[derive(Debug, Default)]
+pub struct OneLeaderPerTerm {
+    leaders: BTreeMap<Term, Vec<Identity>>,
+}
+
+impl Invariant for OneLeaderPerTerm {
+    fn name(&self) -> &'static str {
+        "I1"
+    }
+
+    fn observe(&mut self, _now: Moment, seen: &Observation<'_>, _beliefs: &Beliefs) -> Result<(), String> {
+        let (who, term) = match *seen {
+            Observation::Told { who, event: &Event::Elected { term, .. } } => (who, term),
+            Observation::Said { who, meaning: Meaning::Leads { term } } => (who, term),
+            Observation::Told { .. }
+            | Observation::Said { .. }
+            | Observation::Accepted { .. }
+            | Observation::ClockChanged => return Ok(()),
+        };
+        let leaders = self.leaders.entry(term).or_default();
+        if leaders.contains(&who) {
+            return Ok(());
+        }
+        let before = leaders.first().copied();
+        leaders.push(who);
+        before.map_or(Ok(()), |first| Err(format!("{} and {} lead in term {term}", first.node, who.node)))
+    }
+}

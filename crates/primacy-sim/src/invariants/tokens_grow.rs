@@ -1,0 +1,58 @@
+//! I2: tokens strictly grow, in the order of the elections, and along the writes that a resource accepts.
+
+use primacy_core::{Event, Mandate};
+
+use super::{Invariant, Observation};
+use crate::beliefs::Beliefs;
+use crate::clock::Moment;
+
+/// Remembers the highest token given, and the highest number accepted.
+#[derive(Debug)]
+pub struct TokensGrow {
+    in_order_of_elections: bool,
+    given: u64,
+    accepted: u64,
+}
+
+impl TokensGrow {
+    /// For elections of which only one leads at a time: each token is higher than all that were given before.
+    #[must_use]
+    pub const fn in_order_of_elections() -> Self {
+        Self { in_order_of_elections: true, given: 0, accepted: 0 }
+    }
+
+    /// For elections that rest on the resource's own check: a lower token may be given a little later than a
+    /// higher one, and the resource sorts them out.
+    #[must_use]
+    pub const fn at_the_resource() -> Self {
+        Self { in_order_of_elections: false, given: 0, accepted: 0 }
+    }
+}
+
+impl Invariant for TokensGrow {
+    fn name(&self) -> &'static str {
+        "I2"
+    }
+
+    fn observe(&mut self, _now: Moment, seen: &Observation<'_>, _beliefs: &Beliefs) -> Result<(), String> {
+        match *seen {
+            Observation::Told { who, event: &Event::Elected { mandate: Mandate::Fenced(token), .. } } => {
+                let before = self.given;
+                self.given = before.max(token.0);
+                if self.in_order_of_elections && token.0 <= before {
+                    return Err(format!("{} is given token {token} after token {before}", who.node));
+                }
+                Ok(())
+            }
+            Observation::Accepted { number } => {
+                let before = self.accepted;
+                self.accepted = before.max(number);
+                if number < before {
+                    return Err(format!("a write of leadership {number} is accepted after one of {before}"));
+                }
+                Ok(())
+            }
+            Observation::Told { .. } | Observation::Said { .. } | Observation::ClockChanged => Ok(()),
+        }
+    }
+}

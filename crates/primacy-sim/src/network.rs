@@ -1,0 +1,282 @@
+//! What lies between hosts: delays, losses, cuts and connections.
+//!
+//! Hosts are numbered; the store's is [`STORE`]. Every fault is of one direction, so that a link can be half
+//! dead, which is the shape that elections fail on most.
+
+use primacy_core::rng::Rng;
+use primacy_core::{Duration, NodeId};
+
+/// The number of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Host(pub usize);
+
+/// The host of the store.
+pub const STORE: Host = Host(0);
+
+/// How often chance strikes a packet, in parts per million, and how hard.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Chance {
+    /// It is lost.
+    pub lost: u32,
+    /// It comes twice.
+    pub doubled: u32,
+    /// It comes late, and so out of order.
+    pub delayed: u32,
+    /// How late at most.
+    pub delay_max: Duration,
+}
+
+/// What happens to the next packets that a rule is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// They are lost.
+    Drop,
+    /// They come twice.
+    Double,
+    /// They come this much later.
+    Delay(Duration),
+}
+
+/// A fault that is aimed at some packets.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// From this host, or any.
+    pub from: Option<Host>,
+    /// To this host, or any.
+    pub to: Option<Host>,
+    /// Of this kind, or any.
+    pub kind: Option<String>,
+    /// What happens to them.
+    pub fault: Fault,
+    /// To how many; `None` for all until the network is healed.
+    pub times: Option<u32>,
+}
+
+/// What becomes of one packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fate {
+    /// After how long it arrives, once or twice or not at all.
+    pub arrivals: [Option<Duration>; 2],
+    /// What is remarkable about it.
+    pub remark: Option<Remark>,
+}
+
+/// What is remarkable about a packet's fate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remark {
+    /// The link is cut.
+    Cut,
+    /// There is no connection.
+    Unconnected,
+    /// It was lost.
+    Lost,
+    /// It comes twice.
+    Doubled,
+    /// It comes this much later.
+    Late(Duration),
+}
+
+/// One direction between two hosts.
+#[derive(Clone, Debug)]
+struct Link {
+    delay: Duration,
+    cut: bool,
+}
+
+/// The lives of two processes that are connected, in the order of their hosts.
+pub type Lives = (u64, u64);
+
+/// All the links.
+#[derive(Clone, Debug)]
+pub struct Network {
+    hosts: usize,
+    links: Vec<Link>,
+    connections: Vec<Option<Lives>>,
+    rules: Vec<Rule>,
+    /// What chance does to every packet.
+    pub chance: Chance,
+}
+
+impl Network {
+    /// A network of the store and `nodes` other hosts, in which a packet takes `delay`.
+    #[must_use]
+    pub fn new(nodes: usize, delay: Duration) -> Self {
+        let hosts = nodes + 1;
+        Self {
+            hosts,
+            links: vec![Link { delay, cut: false }; hosts * hosts],
+            connections: vec![None; hosts * hosts],
+            rules: Vec::new(),
+            chance: Chance::default(),
+        }
+    }
+
+    const fn place(&self, from: Host, to: Host) -> usize {
+        from.0 * self.hosts + to.0
+    }
+
+    const fn pair(&self, a: Host, b: Host) -> usize {
+        if a.0 < b.0 { self.place(a, b) } else { self.place(b, a) }
+    }
+
+    /// How long a packet takes.
+    #[must_use]
+    pub fn delay(&self, from: Host, to: Host) -> Duration {
+        self.links[self.place(from, to)].delay
+    }
+
+    /// A packet takes `delay` from now on.
+    pub fn set_delay(&mut self, from: Host, to: Host, delay: Duration) {
+        let place = self.place(from, to);
+        self.links[place].delay = delay;
+    }
+
+    /// Whether nothing goes this way.
+    #[must_use]
+    pub fn is_cut(&self, from: Host, to: Host) -> bool {
+        self.links[self.place(from, to)].cut
+    }
+
+    /// Nothing goes this way from now on, or everything again.
+    pub fn set_cut(&mut self, from: Host, to: Host, cut: bool) {
+        let place = self.place(from, to);
+        self.links[place].cut = cut;
+    }
+
+    /// Mends every cut and forgets every rule; what chance does goes on.
+    pub fn heal(&mut self) {
+        self.links.iter_mut().for_each(|link| link.cut = false);
+        self.rules.clear();
+    }
+
+    /// Aims a fault.
+    pub fn add_rule(&mut self, rule: Rule) {
+        self.rules.push(rule);
+    }
+
+    /// The lives that are connected.
+    #[must_use]
+    pub fn connection(&self, a: Host, b: Host) -> Option<Lives> {
+        self.connections[self.pair(a, b)]
+    }
+
+    /// These lives are connected from now on, or none.
+    pub fn set_connection(&mut self, a: Host, b: Host, lives: Option<Lives>) {
+        let pair = self.pair(a, b);
+        self.connections[pair] = lives;
+    }
+
+    /// Decides what becomes of a packet.
+    pub fn fate(&mut self, from: Host, to: Host, kind: &str, rng: &mut Rng) -> Fate {
+        if self.is_cut(from, to) {
+            return Fate::lost(Remark::Cut);
+        }
+        let delay = self.delay(from, to);
+        if let Some(fault) = self.aimed(from, to, kind) {
+            return match fault {
+                Fault::Drop => Fate::lost(Remark::Lost),
+                Fault::Double => Fate::twice(delay, delay),
+                Fault::Delay(later) => Fate::late(delay, later),
+            };
+        }
+        self.drawn(delay, rng)
+    }
+
+    fn aimed(&mut self, from: Host, to: Host, kind: &str) -> Option<Fault> {
+        let aimed_at = |rule: &Rule| {
+            rule.from.is_none_or(|host| host == from)
+                && rule.to.is_none_or(|host| host == to)
+                && rule.kind.as_ref().is_none_or(|of| of == kind)
+        };
+        let index = self.rules.iter().position(aimed_at)?;
+        let fault = self.rules[index].fault;
+        if let Some(times) = &mut self.rules[index].times {
+            *times = times.saturating_sub(1);
+            if *times == 0 {
+                self.rules.remove(index);
+            }
+        }
+        Some(fault)
+    }
+
+    fn drawn(&self, delay: Duration, rng: &mut Rng) -> Fate {
+        let chance = self.chance;
+        if chance.lost + chance.doubled + chance.delayed == 0 {
+            return Fate::on_time(delay); // The common case draws nothing.
+        }
+        let drawn = u32::try_from(rng.up_to(999_999)).expect("below a million");
+        if drawn < chance.lost {
+            return Fate::lost(Remark::Lost);
+        }
+        if drawn - chance.lost < chance.doubled {
+            return Fate::twice(delay, delay.plus(rng.duration_up_to(chance.delay_max)));
+        }
+        if drawn - chance.lost - chance.doubled < chance.delayed {
+            return Fate::late(delay, rng.duration_up_to(chance.delay_max));
+        }
+        Fate::on_time(delay)
+    }
+}
+
+impl Fate {
+    const fn lost(remark: Remark) -> Self {
+        Self { arrivals: [None, None], remark: Some(remark) }
+    }
+
+    /// A packet for which there is no connection.
+    #[must_use]
+    pub const fn unconnected() -> Self {
+        Self::lost(Remark::Unconnected)
+    }
+
+    const fn on_time(delay: Duration) -> Self {
+        Self { arrivals: [Some(delay), None], remark: None }
+    }
+
+    const fn twice(first: Duration, second: Duration) -> Self {
+        Self { arrivals: [Some(first), Some(second)], remark: Some(Remark::Doubled) }
+    }
+
+    const fn late(delay: Duration, later: Duration) -> Self {
+        Self { arrivals: [Some(delay.plus(later)), None], remark: Some(Remark::Late(later)) }
+    }
+}
+
+/// What a node tells in its handshake that decides whether the two may talk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// The voters that its configuration names.
+    pub voters: Vec<NodeId>,
+    /// What its election promises, and whatever else must be the same on both sides.
+    pub terms_of_use: String,
+    /// The id of its disk.
+    pub disk: u64,
+}
+
+/// Why two nodes do not talk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// Their configurations name other voters.
+    Voters,
+    /// Their elections promise different things.
+    TermsOfUse,
+    /// The other's disk is not the one that was known.
+    Disk,
+}
+
+/// Whether `own` may talk with `other`, whose disk was known by the id `known`.
+///
+/// # Errors
+/// [`Refused`], with what differs.
+pub fn shake_hands(own: &Hello, other: &Hello, known: Option<u64>) -> Result<(), Refused> {
+    if own.voters != other.voters {
+        return Err(Refused::Voters);
+    }
+    if own.terms_of_use != other.terms_of_use {
+        return Err(Refused::TermsOfUse);
+    }
+    if known.is_some_and(|disk| disk != other.disk) {
+        return Err(Refused::Disk);
+    }
+    Ok(())
+}

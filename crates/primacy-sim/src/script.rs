@@ -1,0 +1,139 @@
+//! Golden files: a story is told in commands, and what happened stands below them.
+//!
+//! A file is a sequence of blocks. A block is commands and comments, a line `---`, and the output of these
+//! commands up to an empty line. The first word of a line is the command; `#` begins a comment. The name of the
+//! file says what is shown, and its folder which election it is about. With `UPDATE_GOLDENFILES=1` in the
+//! environment of the tests the outputs are written anew; read the difference before you keep it.
+
+use core::fmt::Write as _;
+
+/// The line between commands and output.
+const SEPARATOR: &str = "---";
+
+/// How many lines are shown of what came before a failure.
+const SHOWN_BEFORE_FAILURE: usize = 20;
+
+/// Whoever carries out the commands of one file.
+pub trait Stage {
+    /// Carries out one command.
+    ///
+    /// # Errors
+    /// Why it cannot be carried out, or what it expects and does not find.
+    fn command(&mut self, words: &[&str]) -> Result<(), String>;
+
+    /// The lines that have come since this was last asked.
+    fn output(&mut self) -> Vec<String>;
+
+    /// The file has ended.
+    ///
+    /// # Errors
+    /// What must not be left at the end.
+    fn end(&mut self) -> Result<(), String>;
+}
+
+/// Carries out a file, and returns it with the outputs as they are now.
+///
+/// # Errors
+/// The line of the command that failed, and why.
+pub fn replay(text: &str, stage: &mut dyn Stage) -> Result<String, String> {
+    let mut told = String::new();
+    let mut in_output = false;
+    for (index, line) in text.lines().enumerate() {
+        if in_output {
+            in_output = !line.is_empty();
+            if !in_output {
+                told.push('\n');
+            }
+            continue;
+        }
+        told.push_str(line);
+        told.push('\n');
+        if line == SEPARATOR {
+            in_output = true;
+            let output = stage.output();
+            for line in output {
+                told.push_str(&line);
+                told.push('\n');
+            }
+            continue;
+        }
+        let command = line.split('#').next().unwrap_or_default();
+        let words: Vec<&str> = command.split_whitespace().collect();
+        if !words.is_empty() {
+            let done = stage.command(&words);
+            done.map_err(|why| format!("line {}: {command}: {why}{}", index + 1, so_far(stage)))?;
+        }
+    }
+    stage.end().map_err(|why| format!("{why}{}", so_far(stage)))?;
+    Ok(told)
+}
+
+/// What came before something failed, to find out why.
+fn so_far(stage: &mut dyn Stage) -> String {
+    let lines = stage.output();
+    let last = lines.iter().skip(lines.len().saturating_sub(SHOWN_BEFORE_FAILURE));
+    last.map(|line| format!("\n{line}")).collect()
+}
+
+/// Where two files differ first, with what stands around it; `None` if they are the same.
+#[must_use]
+pub fn difference(expected: &str, found: &str) -> Option<String> {
+    let (old, new): (Vec<&str>, Vec<&str>) = (expected.lines().collect(), found.lines().collect());
+    if old == new {
+        return None;
+    }
+    let first = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
+    let mut shown = format!("they differ from line {} on:\n", first + 1);
+    let around = |lines: &[&str], mark: char, shown: &mut String| {
+        for line in lines.iter().skip(first).take(8) {
+            let _ = writeln!(shown, "{mark} {line}");
+        }
+    };
+    for line in old.iter().take(first).skip(first.saturating_sub(3)) {
+        let _ = writeln!(shown, "  {line}");
+    }
+    around(&old, '-', &mut shown);
+    around(&new, '+', &mut shown);
+    Some(shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Echo(Vec<String>);
+
+    impl Stage for Echo {
+        fn command(&mut self, words: &[&str]) -> Result<(), String> {
+            if words == ["fail"] {
+                return Err("as it was told".to_owned());
+            }
+            self.0.push(words.join("+"));
+            Ok(())
+        }
+
+        fn output(&mut self) -> Vec<String> {
+            std::mem::take(&mut self.0)
+        }
+
+        fn end(&mut self) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn outputs_are_made_anew_and_all_else_is_kept() {
+        let text = "# A story.\n\nsay a  # aside\nsay b\n---\nold\nolder\n\nsay c\n---\n";
+        let told = replay(text, &mut Echo(Vec::new())).unwrap();
+        assert_eq!(told, "# A story.\n\nsay a  # aside\nsay b\n---\nsay+a\nsay+b\n\nsay c\n---\nsay+c\n");
+        assert_eq!(replay(&told, &mut Echo(Vec::new())).unwrap(), told);
+        assert_eq!(difference(&told, &told), None);
+        assert!(difference(text, &told).unwrap().contains("- old\n"));
+    }
+
+    #[test]
+    fn a_failing_command_is_named() {
+        let error = replay("say a\nfail\n", &mut Echo(Vec::new())).unwrap_err();
+        assert_eq!(error, "line 2: fail: as it was told");
+    }
+}

@@ -1,0 +1,187 @@
+//! A linearizable cell for one lease record, whose requests and replies meet the faults of a real store.
+
+use std::collections::VecDeque;
+
+use primacy_core::election::lease::{Found, Message, Record, RequestId, SetError, Version};
+use primacy_core::{FencingToken, NodeId};
+
+use crate::clock::Moment;
+
+/// How many past states can be gone back to.
+const HISTORY_MAX: usize = 16;
+
+/// What the world's calendar shows when it begins, in milliseconds since 1970: long before our time, but above
+/// any token that a story counts up by hand.
+const CALENDAR: u64 = 1_000_000;
+
+/// How the store meets requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mood {
+    /// It serves.
+    #[default]
+    Up,
+    /// It refuses at once.
+    Down,
+    /// It answers nothing.
+    Silent,
+}
+
+/// A fault that is aimed at one request of one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mishap {
+    /// It is done, and the reply is lost on the way.
+    ReplyLost,
+    /// It is done, and the reply says that nobody knows.
+    UnknownButDone,
+    /// It is not done, and the reply says that nobody knows.
+    UnknownNotDone,
+}
+
+/// What a request did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// The reply, unless it was lost.
+    pub reply: Option<Message>,
+    /// Whether the record is another one now.
+    pub changed: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Cell {
+    record: Option<Record>,
+    version: u64,
+}
+
+/// The store.
+#[derive(Clone, Debug)]
+pub struct Store {
+    cell: Cell,
+    /// The states before, the newest last.
+    history: VecDeque<Cell>,
+    /// How it meets requests.
+    pub mood: Mood,
+    /// Whether it tells everybody at once that the record has changed.
+    pub tells_changes: bool,
+    mishaps: Vec<(NodeId, Mishap)>,
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self {
+            cell: Cell { record: None, version: 0 },
+            history: VecDeque::new(),
+            mood: Mood::Up,
+            tells_changes: false,
+            mishaps: Vec::new(),
+        }
+    }
+}
+
+impl Store {
+    /// The record, if there is one.
+    #[must_use]
+    pub const fn record(&self) -> Option<&Record> {
+        self.cell.record.as_ref()
+    }
+
+    /// The store's counter of writes.
+    #[must_use]
+    pub const fn version(&self) -> u64 {
+        self.cell.version
+    }
+
+    /// Aims a fault at the next compare-and-set of this node.
+    pub fn aim(&mut self, at: NodeId, mishap: Mishap) {
+        self.mishaps.push((at, mishap));
+    }
+
+    /// Forgets what was aimed, and serves again.
+    pub fn heal(&mut self) {
+        self.mishaps.clear();
+        self.mood = Mood::Up;
+    }
+
+    /// Writes without asking for a version, as an operator does; `None` deletes.
+    pub fn put(&mut self, record: Option<Record>) {
+        self.history.push_back(self.cell.clone());
+        if self.history.len() > HISTORY_MAX {
+            self.history.pop_front();
+        }
+        self.cell = Cell { record, version: self.cell.version + 1 };
+    }
+
+    /// Goes back by this many writes, as after a restore from a backup; it then gives the same versions again.
+    pub fn rewind(&mut self, writes: usize) {
+        for _ in 0..writes {
+            if let Some(cell) = self.history.pop_back() {
+                self.cell = cell;
+            }
+        }
+    }
+
+    /// Serves one request of `from`. `None` stands for something that is no request.
+    pub fn serve(&mut self, now: Moment, from: NodeId, message: &Message) -> Served {
+        match (self.mood, message) {
+            (Mood::Silent, _) => Served { reply: None, changed: false },
+            (Mood::Down, _) => Served { reply: unavailable(message), changed: false },
+            (Mood::Up, Message::Read { request }) => {
+                Served { reply: Some(self.read(now, *request)), changed: false }
+            }
+            (Mood::Up, Message::CompareAndSet { request, expect, record }) => {
+                self.compare_and_set(from, *request, expect.as_ref(), record)
+            }
+            (Mood::Up, Message::ReadReply { .. } | Message::CompareAndSetReply { .. } | Message::Changed) => {
+                Served { reply: None, changed: false }
+            } // No request.
+        }
+    }
+
+    fn read(&self, now: Moment, request: RequestId) -> Message {
+        let found = match &self.cell.record {
+            Some(record) => {
+                Found::Record { record: record.clone(), version: Version::from(self.cell.version) }
+            }
+            None => Found::Absent { first_token: FencingToken(CALENDAR + now.as_nanos() / 1_000_000) },
+        };
+        Message::ReadReply { request, found: Some(found) }
+    }
+
+    fn compare_and_set(
+        &mut self,
+        from: NodeId,
+        request: RequestId,
+        expect: Option<&Version>,
+        record: &Record,
+    ) -> Served {
+        let mishap =
+            self.mishaps.iter().position(|&(node, _)| node == from).map(|i| self.mishaps.remove(i).1);
+        let reply = |result| Some(Message::CompareAndSetReply { request, result });
+        if mishap == Some(Mishap::UnknownNotDone) {
+            return Served { reply: reply(Err(SetError::Unknown)), changed: false };
+        }
+        let current = self.cell.record.as_ref().map(|_| Version::from(self.cell.version));
+        let changed = current.as_ref() == expect;
+        let result = if changed {
+            self.put(Some(record.clone()));
+            Ok(Version::from(self.cell.version))
+        } else {
+            Err(SetError::Conflict)
+        };
+        let reply = match mishap {
+            None => reply(result),
+            Some(Mishap::ReplyLost) => None,
+            Some(Mishap::UnknownButDone | Mishap::UnknownNotDone) => reply(Err(SetError::Unknown)),
+        };
+        Served { reply, changed }
+    }
+}
+
+fn unavailable(message: &Message) -> Option<Message> {
+    match message {
+        Message::Read { request } => Some(Message::ReadReply { request: *request, found: None }),
+        Message::CompareAndSet { request, .. } => {
+            Some(Message::CompareAndSetReply { request: *request, result: Err(SetError::Unavailable) })
+        }
+        Message::ReadReply { .. } | Message::CompareAndSetReply { .. } | Message::Changed => None, // No request.
+    }
+}

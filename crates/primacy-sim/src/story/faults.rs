@@ -1,0 +1,182 @@
+//! What befalls nodes and messages.
+
+use super::Story;
+use crate::algorithm::{Algorithm, duration, parts_per_million};
+use crate::disk::MetByCrash;
+use crate::faults::Crash;
+use crate::network::{Fault, Host, Rule, STORE};
+use crate::node::Seat;
+use crate::store::{Mishap, Mood};
+use crate::trace::Level;
+
+impl<A: Algorithm> Story<A> {
+    pub(super) fn host(&mut self, name: &str) -> Result<Host, String> {
+        if name == "store" {
+            return Ok(STORE);
+        }
+        let seat = self.seat(name)?;
+        Ok(self.world()?.host(seat))
+    }
+
+    fn any_host(&mut self, name: &str) -> Result<Option<Host>, String> {
+        if name == "any" { Ok(None) } else { self.host(name).map(Some) }
+    }
+
+    pub(super) fn node_faults(&mut self, words: &[&str]) -> Result<bool, String> {
+        match *words {
+            ["crash", "guardian", node] => {
+                let seat = self.seat(node)?;
+                self.world()?.crash_guardian(seat);
+            }
+            ["crash", "host", node] => self.crash(node, Crash::Host)?,
+            ["crash", node] => self.crash(node, Crash::Process)?,
+            ["crash", node, "and", "guardian"] => self.crash(node, Crash::ProcessAndGuardian)?,
+            ["crash", node, "at", "its", "next", "write"] => {
+                let seat = self.seat(node)?;
+                self.world()?.node_mut(seat).crash_at_write = Some(MetByCrash::Lost);
+            }
+            ["crash", node, "at", "its", "next", "write", "kept"] => {
+                let seat = self.seat(node)?;
+                self.world()?.node_mut(seat).crash_at_write = Some(MetByCrash::Kept);
+            }
+            ["restart", node] => self.restart(node, false)?,
+            ["restart", node, "without", "disk"] => self.restart(node, true)?,
+            ["readmit", node] => {
+                let seat = self.seat(node)?;
+                self.world()?.readmit(seat);
+            }
+            ["pause", node] => self.at(node, |world, seat| world.pause(seat))?,
+            ["resume", node] => self.at(node, |world, seat| world.resume(seat))?,
+            ["freeze", node] => self.at(node, |world, seat| world.freeze(seat))?,
+            ["thaw", node] => self.at(node, |world, seat| world.thaw(seat))?,
+            ["clock", node, rate] => {
+                let (seat, ppm) = (self.seat(node)?, parts_per_million(rate)?);
+                self.world()?.set_rate(seat, ppm);
+            }
+            ["jump", node, by] => {
+                let (seat, by) = (self.seat(node)?, duration(by)?);
+                self.world()?.jump(seat, by);
+            }
+            ["disk", node, "fails"] => {
+                self.at(node, |world, seat| world.node_mut(seat).disk.failing = true)?
+            }
+            ["disk", node, "works"] => {
+                self.at(node, |world, seat| world.node_mut(seat).disk.failing = false)?
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn at(&mut self, node: &str, act: impl FnOnce(&mut crate::world::World<A>, Seat)) -> Result<(), String> {
+        let seat = self.seat(node)?;
+        act(self.world()?, seat);
+        Ok(())
+    }
+
+    fn crash(&mut self, node: &str, what: Crash) -> Result<(), String> {
+        let seat = self.seat(node)?;
+        if self.world()?.process(seat).is_none() {
+            return Err(format!("{node} does not run"));
+        }
+        self.world()?.crash(seat, what, MetByCrash::Lost);
+        Ok(())
+    }
+
+    fn restart(&mut self, node: &str, disk_lost: bool) -> Result<(), String> {
+        let seat = self.seat(node)?;
+        if self.world()?.process(seat).is_some() {
+            return Err(format!("{node} runs"));
+        }
+        self.world()?.restart(seat, disk_lost);
+        Ok(())
+    }
+
+    pub(super) fn message_faults(&mut self, words: &[&str]) -> Result<bool, String> {
+        match *words {
+            ["cut", a, "->", b] => self.cut(&[(a, b)], true)?,
+            ["cut", a, b] => self.cut(&[(a, b), (b, a)], true)?,
+            ["join", a, b] => {
+                self.cut(&[(a, b), (b, a)], false)?;
+                self.world()?.connect_all();
+            }
+            ["isolate", node] => self.isolate(node)?,
+            ["heal"] => {
+                let world = self.world()?;
+                world.network.heal();
+                world.store.heal();
+                world.trace_world(Level::Event, || "the network is healed".to_owned());
+                world.connect_all();
+            }
+            ["close", a, b] => {
+                let (a, b) = (self.seat(a)?, self.seat(b)?);
+                self.world()?.close(a, b);
+            }
+            ["drop", times, from, "->", to, ref kind @ ..] => {
+                self.aim(Fault::Drop, times, (from, to), kind)?
+            }
+            ["double", times, from, "->", to, ref kind @ ..] => {
+                self.aim(Fault::Double, times, (from, to), kind)?;
+            }
+            ["delay", times, from, "->", to, by, ref kind @ ..] => {
+                self.aim(Fault::Delay(duration(by)?), times, (from, to), kind)?;
+            }
+            ["store", "down"] => self.world()?.store.mood = Mood::Down,
+            ["store", "silent"] => self.world()?.store.mood = Mood::Silent,
+            ["store", "up"] => self.world()?.store.mood = Mood::Up,
+            ["lose", "next", "reply", node] => self.mishap(node, Mishap::ReplyLost)?,
+            ["unknown", "next", "write", node] => self.mishap(node, Mishap::UnknownButDone)?,
+            ["unknown", "next", "write", node, "undone"] => self.mishap(node, Mishap::UnknownNotDone)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn cut(&mut self, links: &[(&str, &str)], cut: bool) -> Result<(), String> {
+        for (from, to) in links {
+            let (from, to) = (self.host(from)?, self.host(to)?);
+            self.world()?.network.set_cut(from, to, cut);
+        }
+        Ok(())
+    }
+
+    fn isolate(&mut self, node: &str) -> Result<(), String> {
+        let alone = self.host(node)?;
+        let world = self.world()?;
+        let others: Vec<Host> = world.seats().map(|seat| world.host(seat)).chain([STORE]).collect();
+        for other in others.into_iter().filter(|&other| other != alone) {
+            world.network.set_cut(alone, other, true);
+            world.network.set_cut(other, alone, true);
+        }
+        Ok(())
+    }
+
+    fn aim(
+        &mut self,
+        fault: Fault,
+        times: &str,
+        (from, to): (&str, &str),
+        kind: &[&str],
+    ) -> Result<(), String> {
+        let times = match times {
+            "next" => Some(1),
+            "all" => None,
+            count => Some(count.parse().map_err(|_| "write next, all or a number".to_owned())?),
+        };
+        let kind = match *kind {
+            [] => None,
+            [kind] => Some(kind.to_owned()),
+            _ => return Err("a fault is aimed at one kind of message".to_owned()),
+        };
+        let (from, to) = (self.any_host(from)?, self.any_host(to)?);
+        self.world()?.network.add_rule(Rule { from, to, kind, fault, times });
+        Ok(())
+    }
+
+    fn mishap(&mut self, node: &str, mishap: Mishap) -> Result<(), String> {
+        let seat = self.seat(node)?;
+        let name = self.world()?.node(seat).name;
+        self.world()?.store.aim(name, mishap);
+        Ok(())
+    }
+}

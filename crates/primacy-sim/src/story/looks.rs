@@ -1,0 +1,101 @@
+//! What is looked at, and what must be so.
+
+use super::Story;
+use crate::algorithm::lease::record_text;
+use crate::algorithm::{Algorithm, value};
+use crate::node::Seat;
+use crate::trace::Level;
+
+impl<A: Algorithm> Story<A> {
+    pub(super) fn looks(&mut self, words: &[&str]) -> Result<bool, String> {
+        match *words {
+            ["show", what] => self.world()?.trace.show(level(what)?, true),
+            ["hide", what] => self.world()?.trace.show(level(what)?, false),
+            ["who"] => {
+                let world = self.world()?;
+                let at = world.now();
+                let states: Vec<String> = world.seats().map(|seat| state(world, seat)).collect();
+                self.say(format!("{at:>8}  {}", states.join("; ")));
+            }
+            ["record"] => {
+                let world = self.world()?;
+                let (at, version) = (world.now(), world.store.version());
+                let text = world.store.record().map_or_else(|| "absent".to_owned(), record_text);
+                self.say(format!("{at:>8}  record: {text}, version {version}"));
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    pub(super) fn expect(&mut self, words: &[&str]) -> Result<bool, String> {
+        match *words {
+            ["expect", "leader", node] => {
+                let seat = self.seat(node)?;
+                self.expect_leader(seat)?;
+            }
+            ["expect", "leader", node, "term", term] => {
+                let (seat, term) = (self.seat(node)?, value::<u64>(term)?);
+                self.expect_leader(seat)?;
+                let world = self.world()?;
+                let led = world.process(seat).and_then(|process| world.beliefs.of(process.me));
+                let led = led.map(|belief| belief.term.0);
+                if led != Some(term) {
+                    return Err(format!("it leads in term {}", led.unwrap_or_default()));
+                }
+            }
+            ["expect", "no", "leader"] => {
+                let world = self.world()?;
+                if let Some(seat) = world.leaders().next() {
+                    return Err(format!("{} leads", world.node(seat).name));
+                }
+            }
+            ["expect", "elections", count] => {
+                let (count, so_far) = (value::<u64>(count)?, self.world()?.beliefs.count);
+                if count != so_far {
+                    return Err(format!("there have been {so_far}"));
+                }
+            }
+            ["expect", invariant] => {
+                self.expected.insert(invariant.to_owned());
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn expect_leader(&mut self, seat: Seat) -> Result<(), String> {
+        let world = self.world()?;
+        let found: Vec<Seat> = world.leaders().collect();
+        if found == [seat] {
+            return Ok(());
+        }
+        let names: Vec<&str> = found.iter().map(|&seat| world.node(seat).name.as_str()).collect();
+        Err(format!("it is {names:?} who leads"))
+    }
+}
+
+fn level(what: &str) -> Result<Level, String> {
+    match what {
+        "events" => Ok(Level::Event),
+        "messages" => Ok(Level::Message),
+        "heartbeats" => Ok(Level::Heartbeat),
+        "disk" => Ok(Level::Disk),
+        _ => Err("there are events, messages, heartbeats and disk".to_owned()),
+    }
+}
+
+fn state<A: Algorithm>(world: &crate::world::World<A>, seat: Seat) -> String {
+    let node = world.node(seat);
+    let name = node.name;
+    let Some(process) = world.process(seat) else { return format!("{name} is down") };
+    let paused = if process.paused { " (paused)" } else { "" };
+    if world.believes(seat) {
+        let term = world.beliefs.of(process.me).map_or(0, |belief| belief.term.0);
+        return format!("{name} leads in term {term}{paused}");
+    }
+    match node.leader.filter(|leader| leader.identity.node != name) {
+        Some(leader) => format!("{name} follows {} in term {}{paused}", leader.identity.node, leader.term),
+        None => format!("{name} follows nobody{paused}"),
+    }
+}

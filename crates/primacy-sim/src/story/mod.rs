@@ -1,0 +1,306 @@
+//! The commands of the scripts: the words in which stories about elections are told.
+//!
+//! Nodes go by their names, `all` is all of them, `store` is the store's end of a link, `any` is any end.
+//!
+//! | to begin | |
+//! |---|---|
+//! | `seed 7` | before `nodes`: another world, with other random waits (1 if not given) |
+//! | `nodes a b c` | the nodes, none of them started |
+//! | `profile article` | the numbers that a source states |
+//! | `set pre_vote=false`, `set a priority=2` | settings, which a node takes up when it starts |
+//! | `voters d = a b d` | what the configuration of `d` names as voters |
+//! | `latency a b 20ms`, `drain 100ms`, `disk a takes 5ms` | how slow things are |
+//! | `start a b`, `start all` | starts processes that stand; `boot a` starts one that does not |
+//! | `elect a` | starts all, `a` as the only one that stands; waits until all follow it, and lets all stand |
+//!
+//! | to go on | |
+//! |---|---|
+//! | `advance 5s` | lets time pass |
+//! | `run until leader`, `run until leader b`, `run until no leader` | … until somebody, or nobody, believes to lead |
+//! | `run until b follows a`, `run until b follows nobody` | … until a node names another as leader |
+//! | `run until breach` | … until an invariant is broken |
+//!
+//! | what befalls nodes | |
+//! |---|---|
+//! | `crash a`, `crash a and guardian`, `crash guardian a`, `crash host a` | see [`Crash`](crate::faults::Crash) |
+//! | `crash a at its next write`, `… kept` | before the write is on disk, or just after |
+//! | `restart a`, `restart a without disk`, `readmit a` | |
+//! | `pause a`, `resume a`, `freeze a`, `thaw a` | one process, or a whole machine and its clock |
+//! | `clock a +2%`, `jump a 5s` | |
+//! | `disk a fails`, `disk a works` | |
+//!
+//! | what befalls messages | |
+//! |---|---|
+//! | `cut a b`, `cut a -> b`, `isolate a`, `join a b`, `heal` | no link is closed by this, it only carries nothing |
+//! | `close a b` | their connection closes, and is made again a little later |
+//! | `drop next a -> b Vote`, `drop all any -> a` | `next`, a number or `all`, and a kind or none |
+//! | `double next a -> b`, `delay next a -> b 300ms Heartbeat` | |
+//! | `store down`, `store silent`, `store up` | |
+//! | `lose next reply a`, `unknown next write a`, `unknown next write a undone` | the write is done, or not |
+//!
+//! | what is wanted of machines and their surroundings | |
+//! |---|---|
+//! | `campaign a`, `withdraw a`, `resign a`, `transfer a b`, `health a bad`, `health a good` | |
+//! | `busy a`, `drained a` | its work does not end by itself, and now it has ended |
+//! | `write a`, `write a late 3s` | its work writes to the resource, with the token that it was given last |
+//! | `store init`, `store init 41`, `store delete`, `store rewind 2`, `store tells changes` | |
+//! | `request-resign ops` | somebody leaves a request in the record |
+//!
+//! | to look | |
+//! |---|---|
+//! | `show heartbeats`, `hide messages`, `show disk` | which lines are wanted |
+//! | `who`, `record` | what each node believes, what the store holds |
+//! | `expect leader a`, `expect leader a term 5`, `expect no leader`, `expect elections 1` | what must be so now |
+//! | `expect I3` | this file shows how that invariant is broken: it fails if it is not |
+
+mod faults;
+mod looks;
+mod wishes;
+
+use std::collections::BTreeSet;
+
+use primacy_core::{Command, Duration, Input, NodeId};
+
+use crate::algorithm::{Algorithm, Settings as _, duration};
+use crate::clock::Moment;
+use crate::node::Seat;
+use crate::script::Stage;
+use crate::trace::{Level, Trace};
+use crate::world::{Conditions, World};
+
+/// No story waits longer than this for something to happen.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The election that a folder of scripts is about, ready to be told of. The one list of their names.
+///
+/// # Errors
+/// If there is no election of that name.
+pub fn open(election: &str) -> Result<Box<dyn Stage>, String> {
+    match election {
+        "appointed" => Ok(Box::new(Story::<crate::algorithm::appointed::Appointed>::new())),
+        "naive" => Ok(Box::new(Story::<crate::algorithm::naive::Naive>::new())),
+        "quorum" => Ok(Box::new(Story::<crate::algorithm::quorum::Quorum>::new())),
+        "lease" => Ok(Box::new(Story::<crate::algorithm::lease::Lease>::new())),
+        _ => Err(format!("there is no election {election}")),
+    }
+}
+
+/// One story about one election.
+#[derive(Debug)]
+pub struct Story<A: Algorithm> {
+    seed: u64,
+    world: Option<World<A>>,
+    /// The invariants that this story is meant to break.
+    expected: BTreeSet<String>,
+    said: Vec<String>,
+}
+
+impl<A: Algorithm> Story<A> {
+    fn new() -> Self {
+        Self { seed: 1, world: None, expected: BTreeSet::new(), said: Vec::new() }
+    }
+
+    fn world(&mut self) -> Result<&mut World<A>, String> {
+        self.world.as_mut().ok_or_else(|| "a story begins with its nodes".to_owned())
+    }
+
+    fn seat(&mut self, name: &str) -> Result<Seat, String> {
+        self.world()?.find(name)
+    }
+
+    /// The nodes that are named, or all of them.
+    fn seats(&mut self, names: &[&str]) -> Result<Vec<Seat>, String> {
+        if names == ["all"] {
+            return Ok(self.world()?.seats().collect());
+        }
+        names.iter().map(|name| self.seat(name)).collect()
+    }
+
+    /// Keeps what the world's trace has taken in, so that lines said aside stand in their place.
+    fn gather(&mut self) {
+        if let Some(world) = &mut self.world {
+            let lines = world.trace.take();
+            self.said.extend(lines.iter().map(ToString::to_string));
+        }
+    }
+
+    fn say(&mut self, line: String) {
+        self.gather();
+        self.said.push(line);
+    }
+
+    fn begin(&mut self, words: &[&str]) -> Result<bool, String> {
+        match *words {
+            ["seed", seed] => self.seed = seed.parse().map_err(|_| "a seed is a number".to_owned())?,
+            ["nodes", ref names @ ..] => {
+                let ids: Result<Vec<NodeId>, _> = names.iter().map(|name| NodeId::new(name)).collect();
+                let ids = ids.map_err(|error| error.to_string())?;
+                let trace = Trace::keeping(&[Level::Event, Level::Message]);
+                self.world = Some(World::new(&ids, Conditions::default(), trace, self.seed));
+            }
+            ["profile", name] => {
+                for seat in self.seats(&["all"])? {
+                    self.world()?.node_mut(seat).settings.profile(name)?;
+                }
+                self.judge()?;
+            }
+            ["set", ref settings @ ..] => self.set(settings)?,
+            ["voters", node, "=", ref names @ ..] => {
+                let voters: Result<BTreeSet<NodeId>, _> =
+                    names.iter().map(|name| NodeId::new(name)).collect();
+                let seat = self.seat(node)?;
+                self.world()?.node_mut(seat).voters = voters.map_err(|error| error.to_string())?;
+            }
+            ["latency", a, b, delay] => {
+                let (a, b, delay) = (self.host(a)?, self.host(b)?, duration(delay)?);
+                let world = self.world()?;
+                world.network.set_delay(a, b, delay);
+                world.network.set_delay(b, a, delay);
+            }
+            ["drain", time] => self.world()?.conditions.drain = duration(time)?,
+            ["disk", node, "takes", time] => {
+                let (seat, latency) = (self.seat(node)?, duration(time)?);
+                self.world()?.node_mut(seat).disk.latency = latency;
+            }
+            ["start", ref names @ ..] => self.start(names, true)?,
+            ["boot", ref names @ ..] => self.start(names, false)?,
+            ["elect", node] => self.elect(node)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn set(&mut self, words: &[&str]) -> Result<(), String> {
+        let (seats, settings) = match words {
+            [node, settings @ ..] if !node.contains('=') => (vec![self.seat(node)?], settings),
+            settings => (self.seats(&["all"])?, settings),
+        };
+        for setting in settings {
+            let (key, value) = setting.split_once('=').ok_or("a setting is key=value")?;
+            for &seat in &seats {
+                self.world()?.node_mut(seat).settings.set(key, value)?;
+            }
+        }
+        self.judge()
+    }
+
+    /// Only what is promised under the settings is asked for.
+    fn judge(&mut self) -> Result<(), String> {
+        let world = self.world()?;
+        let settings = world.node(Seat(0)).settings.clone();
+        world.judge_by(&settings);
+        Ok(())
+    }
+
+    fn start(&mut self, names: &[&str], campaigns: bool) -> Result<(), String> {
+        for seat in self.seats(names)? {
+            let world = self.world()?;
+            if world.process(seat).is_some() {
+                return Err("it runs already".to_owned());
+            }
+            world.node_mut(seat).campaigns = campaigns;
+            world.start(seat);
+        }
+        Ok(())
+    }
+
+    /// How most stories begin, told without what is said.
+    fn elect(&mut self, node: &str) -> Result<(), String> {
+        let leader = self.seat(node)?;
+        let shown = self.world()?.trace.kept().to_vec();
+        self.world()?.trace.set_kept(&[Level::Event]);
+        for seat in self.seats(&["all"])? {
+            let world = self.world()?;
+            if world.process(seat).is_none() {
+                world.node_mut(seat).campaigns = seat == leader;
+                world.start(seat);
+            }
+        }
+        self.run_until(|world| {
+            let name = world.node(leader).name;
+            let running = world.seats().filter(|&seat| world.process(seat).is_some());
+            let named = |seat: Seat| world.node(seat).leader.map(|named| named.identity.node);
+            running.map(named).all(|named| named == Some(name))
+        })?;
+        for seat in self.seats(&["all"])? {
+            self.world()?.node_mut(seat).campaigns = true;
+            self.world()?.give(seat, Input::Command(Command::Campaign));
+        }
+        self.gather();
+        self.world()?.trace.set_kept(&shown);
+        Ok(())
+    }
+
+    fn pass_time(&mut self, words: &[&str]) -> Result<bool, String> {
+        match *words {
+            ["advance", time] => {
+                let until = self.world()?.now().after(duration(time)?);
+                self.world()?.run_until(until);
+            }
+            ["run", "until", "leader"] => self.run_until(|world| world.leaders().next().is_some())?,
+            ["run", "until", "leader", node] => {
+                let seat = self.seat(node)?;
+                self.run_until(|world| world.leaders().any(|leader| leader == seat))?;
+            }
+            ["run", "until", "no", "leader"] => self.run_until(|world| world.leaders().next().is_none())?,
+            ["run", "until", node, "follows", leader] => {
+                let seat = self.seat(node)?;
+                let leader = if leader == "nobody" { None } else { Some(self.seat(leader)?) };
+                self.run_until(|world| {
+                    let named = world.node(seat).leader.map(|named| named.identity.node);
+                    named == leader.map(|leader| world.node(leader).name)
+                })?;
+            }
+            ["run", "until", "breach"] => self.run_until(|world| !world.breaches().is_empty())?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn run_until(&mut self, come: impl Fn(&World<A>) -> bool) -> Result<(), String> {
+        let world = self.world()?;
+        let latest = world.now().after(PATIENCE);
+        while !come(world) {
+            // A belief can end between two steps, when nobody but its clock knows.
+            let ends = world.beliefs.in_force(world.now()).map(crate::beliefs::Belief::until);
+            let next = ends.chain(world.next_at()).min().unwrap_or(Moment::NEVER);
+            if next > latest {
+                return Err(format!("that does not come within {PATIENCE}"));
+            }
+            if world.next_at() == Some(next) {
+                world.step();
+            } else {
+                world.run_until(next);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<A: Algorithm> Stage for Story<A> {
+    fn command(&mut self, words: &[&str]) -> Result<(), String> {
+        let known = self.begin(words)?
+            || self.pass_time(words)?
+            || self.node_faults(words)?
+            || self.message_faults(words)?
+            || self.wishes(words)?
+            || self.store_wishes(words)?
+            || self.looks(words)?
+            || self.expect(words)?;
+        if known { Ok(()) } else { Err("there is no such command".to_owned()) }
+    }
+
+    fn output(&mut self) -> Vec<String> {
+        self.gather();
+        std::mem::take(&mut self.said)
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        let breaches = self.world.as_ref().map_or(&[][..], World::breaches);
+        let broken: BTreeSet<String> = breaches.iter().map(|breach| breach.invariant.to_owned()).collect();
+        if broken == self.expected {
+            return Ok(());
+        }
+        Err(format!("expected to break {:?}, and {broken:?} broke: {breaches:?}", self.expected))
+    }
+}

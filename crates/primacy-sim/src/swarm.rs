@@ -1,0 +1,410 @@
+//! Worlds that are drawn from a number: who takes part, with which timers, and what befalls them.
+//!
+//! Each seed draws its own mix of faults, and leaves some kinds out altogether: a world with every fault at once
+//! hides what one of them does alone. A run has two phases: faults, in which only safety is asked for; then
+//! everything is healed, and there must be one leader, known to all, within a stated time.
+
+use core::fmt;
+
+use primacy_core::rng::Rng;
+use primacy_core::{Command, Duration, Input, NodeId};
+
+use crate::algorithm::{Algorithm, lease, quorum};
+use crate::beliefs::Stage;
+use crate::clock::Moment;
+use crate::disk::MetByCrash;
+use crate::faults::Crash;
+use crate::invariants::Breach;
+use crate::network::{Chance, STORE};
+use crate::node::Seat;
+use crate::store::{Mishap, Mood};
+use crate::trace::{Level, Trace};
+use crate::world::{Conditions, World};
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The invariants that were broken.
+    pub breaches: Vec<Breach>,
+    /// How often a machine itself saw what must never be.
+    pub alarms: u64,
+    /// How many leaderships there were.
+    pub elections: u64,
+    /// How many inputs were handled.
+    pub handled: u64,
+    /// How long after the healing all knew one leader; `None` if that did not come in time.
+    pub settled_after: Option<Duration>,
+    /// A number that any difference between two runs would change, if the trace made one.
+    pub digest: Option<u64>,
+}
+
+impl Verdict {
+    /// Whether all that is promised was kept.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        self.breaches.is_empty() && self.alarms == 0 && self.settled_after.is_some()
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // What follows the first is seldom a second mistake.
+        for Breach { at, invariant, what } in self.breaches.iter().take(1) {
+            writeln!(f, "{at} {invariant}: {what}")?;
+        }
+        match self.settled_after {
+            Some(after) => write!(f, "{} elections, settled {after} after healing", self.elections),
+            None => write!(f, "{} elections, and not settled after healing", self.elections),
+        }?;
+        if self.alarms > 0 {
+            write!(f, ", {} alarms", self.alarms)?;
+        }
+        Ok(())
+    }
+}
+
+/// The kinds of faults of which each world draws a mix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Crash,
+    CrashAtWrite,
+    Pause,
+    Clock,
+    Cut,
+    Close,
+    Command,
+    Guardian,
+    Store,
+    Write,
+}
+
+const KINDS: [Kind; 10] = [
+    Kind::Crash,
+    Kind::CrashAtWrite,
+    Kind::Pause,
+    Kind::Clock,
+    Kind::Cut,
+    Kind::Close,
+    Kind::Command,
+    Kind::Guardian,
+    Kind::Store,
+    Kind::Write,
+];
+
+/// A world with what is drawn for it.
+#[derive(Debug)]
+struct Swarm<A: Algorithm> {
+    world: World<A>,
+    rng: Rng,
+    kinds: Vec<Kind>,
+    /// The time in which this election would replace a silent leader: the measure of everything else.
+    patience: Duration,
+}
+
+/// Runs the quorum election with the faults of this seed.
+#[must_use]
+pub fn quorum(seed: u64, trace: Trace) -> (Verdict, Trace) {
+    let mut rng = Rng::new(seed);
+    let nodes = [3, 3, 3, 5, 5, 4, 2, 1][index(&mut rng, 8)];
+    let mut world = World::<quorum::Quorum>::new(&names(nodes), conditions(&mut rng), trace, seed);
+    let heartbeat = millis(&mut rng, 50, 250);
+    let mut patience = Duration::ZERO;
+    let fenced = one_in(&mut rng, 5);
+    let one_for_all = one_in(&mut rng, 2);
+    let mut promise = heartbeat.times(2 + rng.up_to(4));
+    // A round must leave time for the way there, the write, and the way back.
+    let round = world.conditions.delay.times(2).plus(world.conditions.disk_latency.times(2));
+    for seat in world.seats() {
+        let settings = &mut world.node_mut(seat).settings;
+        if !one_for_all {
+            promise = heartbeat.times(2 + rng.up_to(4));
+        }
+        settings.heartbeat_interval = heartbeat;
+        settings.miss_count = u32::try_from(2 + rng.up_to(3)).unwrap_or(2);
+        settings.promise_duration = promise;
+        settings.initial_wait = rng.duration_up_to(promise);
+        settings.random_wait_max = millis(&mut rng, 50, 300);
+        settings.round_timeout = round.plus(millis(&mut rng, 20, 500));
+        settings.priority = u32::try_from(rng.up_to(3)).unwrap_or(0) / 2;
+        settings.witness = nodes > 2 && seat.0 > 0 && one_in(&mut rng, 10);
+        if fenced {
+            settings.safety = primacy_core::election::quorum::Safety::Fenced;
+        }
+        patience = patience.max(promise);
+    }
+    let settings = world.node(Seat(0)).settings.clone();
+    world.judge_by(&settings);
+    Swarm::new(world, rng, patience).run()
+}
+
+/// Runs the lease over a store with the faults of this seed.
+#[must_use]
+pub fn lease(seed: u64, trace: Trace) -> (Verdict, Trace) {
+    let mut rng = Rng::new(seed);
+    let nodes = 2 + index(&mut rng, 3);
+    let mut world = World::<lease::Lease>::new(&names(nodes), conditions(&mut rng), trace, seed);
+    let (duration, one_for_all) = (millis(&mut rng, 500, 2_000), one_in(&mut rng, 2));
+    for seat in world.seats() {
+        let settings = &mut world.node_mut(seat).settings;
+        settings.duration = if one_for_all { duration } else { millis(&mut rng, 500, 2_000) };
+        settings.renew_interval = settings.duration.divided_by(3);
+        settings.request_timeout = millis(&mut rng, 50, 400);
+        settings.poll_interval = millis(&mut rng, 20, 150);
+    }
+    if !one_in(&mut rng, 3) {
+        let record = primacy_core::election::lease::Record::released(primacy_core::FencingToken(0), duration);
+        world.store.put(Some(record));
+    }
+    world.store.tells_changes = one_in(&mut rng, 2);
+    Swarm::new(world, rng, Duration::from_secs(2)).run()
+}
+
+fn names(count: usize) -> Vec<NodeId> {
+    ["a", "b", "c", "d", "e", "f", "g"].iter().take(count).filter_map(|name| NodeId::new(name).ok()).collect()
+}
+
+fn conditions(rng: &mut Rng) -> Conditions {
+    Conditions {
+        delay: millis(rng, 1, 10),
+        disk_latency: if one_in(rng, 3) { millis(rng, 0, 60) } else { millis(rng, 0, 3) },
+        drain: millis(rng, 0, 400),
+        kill: millis(rng, 0, 20),
+        reconnect: millis(rng, 1, 300),
+        deadline_first: one_in(rng, 2),
+    }
+}
+
+fn index(rng: &mut Rng, count: usize) -> usize {
+    let drawn = rng.up_to(count.saturating_sub(1) as u64);
+    usize::try_from(drawn).unwrap_or(0)
+}
+
+fn one_in(rng: &mut Rng, count: u64) -> bool {
+    rng.up_to(count - 1) == 0
+}
+
+fn millis(rng: &mut Rng, least: u64, most: u64) -> Duration {
+    Duration::from_millis(least).plus(rng.duration_up_to(Duration::from_millis(most - least)))
+}
+
+impl<A: Algorithm> Swarm<A> {
+    fn new(mut world: World<A>, mut rng: Rng, patience: Duration) -> Self {
+        let kinds = KINDS.into_iter().filter(|_| !one_in(&mut rng, 3)).collect();
+        let chance = |rng: &mut Rng| {
+            if one_in(rng, 2) { 0 } else { u32::try_from(rng.up_to(100_000)).unwrap_or(0) }
+        };
+        world.network.chance = Chance {
+            lost: chance(&mut rng),
+            doubled: chance(&mut rng),
+            delayed: chance(&mut rng),
+            delay_max: rng.duration_up_to(patience.times(3)),
+        };
+        Self { world, rng, kinds, patience }
+    }
+
+    fn run(mut self) -> (Verdict, Trace) {
+        for seat in self.world.seats() {
+            let offset = self.rng.duration_up_to(Duration::from_secs(1_000));
+            self.world.jump(seat, offset);
+            self.draw_clock(seat);
+            self.world.start(seat);
+        }
+        let end = self.world.now().after(self.patience.times(40));
+        while self.world.now() < end && self.world.breaches().is_empty() {
+            let pause = self.rng.duration_up_to(self.patience.divided_by(2));
+            self.world.run_until(self.world.now().after(pause));
+            if let Some(&kind) = self.kinds.get(index(&mut self.rng, self.kinds.len())) {
+                self.befall(kind);
+            }
+        }
+        self.heal();
+        let settled_after = self.settle();
+        let trace = core::mem::replace(&mut self.world.trace, Trace::keeping(&[]));
+        let verdict = Verdict {
+            breaches: self.world.breaches().to_vec(),
+            alarms: self.world.alarms(),
+            elections: self.world.beliefs.count,
+            handled: self.world.handled(),
+            settled_after,
+            digest: trace.digest(),
+        };
+        (verdict, trace)
+    }
+
+    fn seat(&mut self) -> Seat {
+        let count = self.world.seats().count();
+        Seat(index(&mut self.rng, count))
+    }
+
+    /// A node, and more often than not one that leads.
+    fn victim(&mut self) -> Seat {
+        let leader = self.world.leaders().next();
+        match leader {
+            Some(leader) if !one_in(&mut self.rng, 3) => leader,
+            Some(_) | None => self.seat(),
+        }
+    }
+
+    fn befall(&mut self, kind: Kind) {
+        let seat = self.victim();
+        match kind {
+            Kind::Crash => {
+                if self.world.process(seat).is_none() {
+                    return self.world.restart(seat, false);
+                }
+                let what = [Crash::Process, Crash::ProcessAndGuardian, Crash::Host][index(&mut self.rng, 3)];
+                let met = self.met();
+                self.world.crash(seat, what, met);
+            }
+            Kind::CrashAtWrite => {
+                let met = self.met();
+                self.world.node_mut(seat).crash_at_write = Some(met);
+                self.restart_somebody();
+            }
+            Kind::Pause => match self.world.process(seat) {
+                Some(process) if process.paused => self.world.resume(seat),
+                Some(_) => self.world.pause(seat),
+                None => self.world.restart(seat, false),
+            },
+            Kind::Clock => self.draw_clock(seat),
+            Kind::Cut => self.cut(),
+            Kind::Close => {
+                let other = self.seat();
+                self.world.close(seat, other);
+            }
+            Kind::Command => self.command(seat),
+            Kind::Guardian => self.world.crash_guardian(seat),
+            Kind::Store => self.store(),
+            Kind::Write => {
+                let after = self.rng.duration_up_to(self.patience.times(2));
+                let _ = self.world.write(seat, after); // A node that never led has nothing to write.
+            }
+        }
+    }
+
+    fn met(&mut self) -> MetByCrash {
+        if one_in(&mut self.rng, 2) { MetByCrash::Lost } else { MetByCrash::Kept }
+    }
+
+    fn restart_somebody(&mut self) {
+        let down = self.world.seats().find(|&seat| self.world.process(seat).is_none());
+        if let Some(seat) = down {
+            self.world.restart(seat, false);
+        }
+    }
+
+    /// Any two clocks differ by at most one per cent, the bound of the defaults.
+    fn draw_clock(&mut self, seat: Seat) {
+        let ppm = i32::try_from(self.rng.up_to(10_000)).unwrap_or(0);
+        self.world.set_rate(seat, ppm);
+    }
+
+    fn cut(&mut self) {
+        let (a, b) = (self.seat(), self.seat());
+        let (host_a, host_b) = (self.world.host(a), self.world.host(b));
+        match self.rng.up_to(6) {
+            0 => self.world.network.set_cut(host_a, host_b, true),
+            1 => {
+                self.world.network.set_cut(host_a, host_b, true);
+                self.world.network.set_cut(host_b, host_a, true);
+            }
+            2 => {
+                for other in self.world.seats().filter(|&other| other != a) {
+                    let host = self.world.host(other);
+                    self.world.network.set_cut(host_a, host, true);
+                    self.world.network.set_cut(host, host_a, true);
+                }
+            }
+            3 => self.world.network.set_cut(host_a, STORE, true),
+            4 => self.world.network.set_cut(STORE, host_a, true),
+            _ => {
+                self.world.network.heal();
+                self.world.connect_all();
+            }
+        }
+    }
+
+    fn command(&mut self, seat: Seat) {
+        let to = self.seat();
+        let to = self.world.node(to).name;
+        let command = match self.rng.up_to(6) {
+            0 => Command::Resign,
+            1 | 2 => Command::Transfer(to),
+            3 => Command::Healthy(one_in(&mut self.rng, 2)),
+            4 => {
+                let busy = one_in(&mut self.rng, 2);
+                self.world.node_mut(seat).busy = busy;
+                return;
+            }
+            5 => Command::Withdraw,
+            _ => Command::Campaign,
+        };
+        self.world.give(seat, Input::Command(command));
+    }
+
+    fn store(&mut self) {
+        let seat = self.victim();
+        let name = self.world.node(seat).name;
+        match self.rng.up_to(7) {
+            0 => self.world.store.mood = Mood::Down,
+            1 => self.world.store.mood = Mood::Silent,
+            2 => self.world.store.aim(name, Mishap::ReplyLost),
+            3 => self.world.store.aim(name, Mishap::UnknownButDone),
+            4 => self.world.store.aim(name, Mishap::UnknownNotDone),
+            _ => self.world.store.mood = Mood::Up,
+        }
+    }
+
+    fn heal(&mut self) {
+        self.world.trace_world(Level::Event, || "everything is healed".to_owned());
+        self.world.network.heal();
+        self.world.network.chance = Chance::default();
+        self.world.store.heal();
+        for seat in self.world.seats() {
+            let node = self.world.node_mut(seat);
+            node.crash_at_write = None;
+            node.busy = false;
+            self.world.resume(seat);
+            self.world.restart(seat, false);
+            self.let_drain(seat);
+            self.world.give(seat, Input::Command(Command::Healthy(true)));
+            self.world.give(seat, Input::Command(Command::Campaign));
+        }
+        self.world.connect_all();
+    }
+
+    /// Work that was too busy to end, ends.
+    fn let_drain(&mut self, seat: Seat) {
+        let Some(who) = self.world.process(seat).map(|process| process.me) else { return };
+        if self.world.beliefs.of(who).is_some_and(|belief| belief.stage == Stage::Resigning) {
+            self.world.drained(seat);
+        }
+    }
+
+    /// How long it takes until one node believes to lead and all others name it. What was under way when the world
+    /// was healed may still disturb it, so it must stay so for a while.
+    fn settle(&mut self) -> Option<Duration> {
+        let healed_at = self.world.now();
+        let end = healed_at.after(self.patience.times(30));
+        let calm = self.patience.times(4);
+        let mut since: Option<Moment> = None;
+        while self.world.now() < end {
+            self.world.run_until(self.world.now().after(Duration::from_millis(20)));
+            let now = self.world.now();
+            since = if self.agreed() { Some(since.unwrap_or(now)) } else { None };
+            if let Some(since) = since.filter(|&since| now.since(since) >= calm) {
+                return Some(since.since(healed_at));
+            }
+        }
+        None
+    }
+
+    fn agreed(&self) -> bool {
+        let mut leaders = self.world.leaders();
+        let (Some(leader), None) = (leaders.next(), leaders.next()) else { return false };
+        let name = self.world.node(leader).name;
+        self.world
+            .seats()
+            .all(|seat| self.world.node(seat).leader.is_some_and(|named| named.identity.node == name))
+    }
+}

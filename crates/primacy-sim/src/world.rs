@@ -1,0 +1,678 @@
+//! The world: true time, one queue, and nodes whose machines are run exactly as a driver would run them.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use primacy_core::rng::Rng;
+use primacy_core::{
+    Command, Duration, Endpoint, Event, Evidence, Identity, Incarnation, Input, Instant, NodeId, Output,
+    Protocol,
+};
+
+use crate::algorithm::{Algorithm, Life, Settings as _};
+use crate::beliefs::Beliefs;
+use crate::clock::{Clock, Moment};
+use crate::disk::Disk;
+use crate::invariants::{Breach, Invariant, Observation};
+use crate::network::{Fate, Host, Network, STORE};
+use crate::node::{Node, Process, Seat};
+use crate::queue::Queue;
+use crate::resource::Resource;
+use crate::store::Store;
+use crate::trace::{Entry, Level, Trace, What, event_text, is_late};
+
+/// A machine that wants to be woken this often without time passing asks for ever.
+const TIMEOUTS_AT_ONCE_MAX: u32 = 50;
+
+/// The constants of a world: what is the same for all its nodes.
+#[derive(Clone, Copy, Debug)]
+pub struct Conditions {
+    /// How long a packet takes.
+    pub delay: Duration,
+    /// How long a write to a disk takes.
+    pub disk_latency: Duration,
+    /// How long work takes to drain.
+    pub drain: Duration,
+    /// How long a guardian takes until the work of its dead node has ended.
+    pub kill: Duration,
+    /// After how long a closed connection is made again.
+    pub reconnect: Duration,
+    /// A process that wakes late sees its deadline first, and only then what has come meanwhile.
+    pub deadline_first: bool,
+}
+
+impl Default for Conditions {
+    fn default() -> Self {
+        Self {
+            delay: Duration::from_millis(1),
+            disk_latency: Duration::from_millis(1),
+            drain: Duration::from_millis(50),
+            kill: Duration::from_millis(1),
+            reconnect: Duration::from_millis(100),
+            deadline_first: false,
+        }
+    }
+}
+
+/// What will happen.
+#[derive(Debug)]
+pub(crate) enum Happening<M> {
+    Wake { seat: Seat, life: u64 },
+    Arrive { seat: Seat, from: Endpoint, message: M, sent_at: Moment },
+    ArriveAtStore { seat: Seat, life: u64, message: M, sent_at: Moment },
+    ArriveFromStore { seat: Seat, life: u64, message: M, sent_at: Moment },
+    Notice { seat: Seat, evidence: Evidence },
+    ShakeHands { seats: (Seat, Seat), lives: (u64, u64) },
+    Close { to: Seat, from: Seat, lives: (u64, u64) },
+    Reconnect { seats: (Seat, Seat) },
+    Written { seat: Seat, life: u64 },
+    Drained { seat: Seat, ordinal: u64 },
+    WorkKilled { seat: Seat, dead: Identity },
+    TellDeath { guardian_of: Seat, to: Seat, dead: Identity },
+    WriteArrives { seat: Seat, late: bool, mandate: primacy_core::Mandate, ordinal: u64 },
+}
+
+/// A world in which one election runs.
+#[derive(Debug)]
+pub struct World<A: Algorithm> {
+    pub(crate) now: Moment,
+    pub(crate) queue: Queue<Happening<A::Message>>,
+    pub(crate) nodes: Vec<Node<A>>,
+    /// A place for each node's process, and then one for each node's guardian.
+    pub(crate) seats: Vec<Option<Process<A>>>,
+    pub(crate) lives: u64,
+    /// The links and connections.
+    pub network: Network,
+    /// The store, which only some elections use.
+    pub store: Store,
+    /// What leaders write to.
+    pub resource: Resource,
+    /// Who believes what.
+    pub beliefs: Beliefs,
+    /// What happened.
+    pub trace: Trace,
+    /// What is the same for all.
+    pub conditions: Conditions,
+    invariants: Vec<Box<dyn Invariant>>,
+    breaches: Vec<Breach>,
+    alarms: u64,
+    pub(crate) rng: Rng,
+    handled: u64,
+}
+
+impl<A: Algorithm> World<A> {
+    /// A world with these nodes, none of them started.
+    #[must_use]
+    pub fn new(names: &[NodeId], conditions: Conditions, trace: Trace, seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let voters: BTreeSet<NodeId> = names.iter().copied().collect();
+        let node = |name: &NodeId, rng: &mut Rng| Node {
+            name: *name,
+            settings: A::Settings::default(),
+            voters: voters.clone(),
+            disk: Disk::new(rng.next_u64(), conditions.disk_latency),
+            clock: Clock::new(Instant::default()),
+            known_disks: std::collections::BTreeMap::new(),
+            campaigns: true,
+            mandate: None,
+            leader: None,
+            busy: false,
+            guarded: true,
+            crash_at_write: None,
+        };
+        Self {
+            now: Moment::default(),
+            queue: Queue::default(),
+            nodes: names.iter().map(|name| node(name, &mut rng)).collect(),
+            seats: (0..2 * names.len()).map(|_| None).collect(),
+            lives: 0,
+            network: Network::new(names.len(), conditions.delay),
+            store: Store::default(),
+            resource: Resource::default(),
+            beliefs: Beliefs::default(),
+            trace,
+            conditions,
+            invariants: A::invariants(&A::Settings::default()),
+            breaches: Vec::new(),
+            alarms: 0,
+            rng,
+            handled: 0,
+        }
+    }
+
+    /// The time.
+    #[must_use]
+    pub const fn now(&self) -> Moment {
+        self.now
+    }
+
+    /// How many inputs machines have handled.
+    #[must_use]
+    pub const fn handled(&self) -> u64 {
+        self.handled
+    }
+
+    /// The nodes, in the order in which they were named.
+    pub fn seats(&self) -> impl Iterator<Item = Seat> + use<A> {
+        (0..self.nodes.len()).map(Seat)
+    }
+
+    /// The node of this name.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn find(&self, name: &str) -> Result<Seat, String> {
+        let found = self.nodes.iter().position(|node| node.name.as_str() == name);
+        found.map(Seat).ok_or_else(|| format!("there is no node {name}"))
+    }
+
+    /// A node, or the node that a guardian guards.
+    #[must_use]
+    pub fn node(&self, seat: Seat) -> &Node<A> {
+        &self.nodes[seat.0 % self.nodes.len()]
+    }
+
+    /// The same, to change it.
+    pub fn node_mut(&mut self, seat: Seat) -> &mut Node<A> {
+        let count = self.nodes.len();
+        &mut self.nodes[seat.0 % count]
+    }
+
+    /// The process that runs there.
+    #[must_use]
+    pub fn process(&self, seat: Seat) -> Option<&Process<A>> {
+        self.seats[seat.0].as_ref()
+    }
+
+    /// The host of a node.
+    #[must_use]
+    pub fn host(&self, seat: Seat) -> Host {
+        Host(seat.0 % self.nodes.len() + 1)
+    }
+
+    /// Judges from now on by what this election promises under these settings.
+    pub fn judge_by(&mut self, settings: &A::Settings) {
+        self.invariants = A::invariants(settings);
+    }
+
+    /// The invariants that were broken, in order.
+    #[must_use]
+    pub fn breaches(&self) -> &[Breach] {
+        &self.breaches
+    }
+
+    /// Whether a node believes to lead now.
+    #[must_use]
+    pub fn believes(&self, seat: Seat) -> bool {
+        let belief = self.process(seat).and_then(|process| self.beliefs.of(process.me));
+        belief.is_some_and(|belief| belief.in_force(self.now))
+    }
+
+    /// The nodes that believe to lead now.
+    pub fn leaders(&self) -> impl Iterator<Item = Seat> {
+        self.seats().filter(|&seat| self.believes(seat))
+    }
+
+    /// How often a machine itself has seen what must never be.
+    #[must_use]
+    pub const fn alarms(&self) -> u64 {
+        self.alarms
+    }
+
+    // ── time ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// Lets the next thing happen. `false` if nothing is planned.
+    pub fn step(&mut self) -> bool {
+        let Some((at, happening)) = self.queue.take() else { return false };
+        debug_assert!(at >= self.now, "time does not go back");
+        self.now = at;
+        self.happen(happening);
+        true
+    }
+
+    /// Lets everything happen that happens by `moment`.
+    pub fn run_until(&mut self, moment: Moment) {
+        while self.queue.next_at().is_some_and(|at| at <= moment) {
+            self.step();
+        }
+        self.now = self.now.max(moment);
+    }
+
+    /// When the next thing happens.
+    #[must_use]
+    pub fn next_at(&self) -> Option<Moment> {
+        self.queue.next_at()
+    }
+
+    pub(crate) fn plan(&mut self, after: Duration, happening: Happening<A::Message>) {
+        self.queue.plan(self.now.after(after), happening);
+    }
+
+    fn happen(&mut self, happening: Happening<A::Message>) {
+        match happening {
+            Happening::Wake { seat, life } => {
+                if self.process(seat).is_some_and(|it| it.life == life && it.wake_at == Some(self.now)) {
+                    self.settle(seat);
+                }
+            }
+            Happening::Arrive { seat, from, message, sent_at } => {
+                self.trace_late(seat, from, &message, sent_at);
+                self.give(seat, Input::Message { from, message });
+            }
+            Happening::ArriveAtStore { seat, life, message, sent_at } => {
+                self.serve(seat, life, &message, sent_at);
+            }
+            Happening::ArriveFromStore { seat, life, message, sent_at } => {
+                if self.process(seat).is_some_and(|process| process.life == life) {
+                    self.trace_late(seat, Endpoint::Store, &message, sent_at);
+                    self.give(seat, Input::Message { from: Endpoint::Store, message });
+                }
+            }
+            Happening::Notice { seat, evidence } => self.give(seat, Input::Evidence(evidence)),
+            Happening::ShakeHands { seats, lives } => self.shake_hands(seats, lives),
+            Happening::Close { to, from, lives } => self.closed(to, from, lives),
+            Happening::Reconnect { seats: (a, b) } => self.connect(a, b),
+            Happening::Written { seat, life } => self.written(seat, life),
+            Happening::Drained { seat, ordinal } => {
+                // The end of earlier work is no news about this one.
+                let who = self.process(seat).map(|process| process.me);
+                let belief = who.and_then(|who| self.beliefs.of(who));
+                if belief.is_some_and(|belief| belief.ordinal == ordinal) {
+                    self.drained(seat);
+                }
+            }
+            Happening::WorkKilled { seat, dead } => self.work_killed(seat, dead),
+            Happening::TellDeath { guardian_of, to, dead } => self.tell_death(guardian_of, to, dead),
+            Happening::WriteArrives { seat, late, mandate, ordinal } => {
+                self.write_arrives(seat, late, mandate, ordinal);
+            }
+        }
+    }
+
+    // ── the driver ──────────────────────────────────────────────────────────────────────────────────────────
+
+    /// Starts a process in an empty place.
+    pub(crate) fn begin(&mut self, seat: Seat, me: Identity, machine: A::Machine) {
+        self.lives += 1;
+        let inbox = VecDeque::new();
+        let life = self.lives;
+        let process = Process { me, life, machine, inbox, writing: None, paused: false, wake_at: None };
+        self.seats[seat.0] = Some(process);
+        self.settle(seat);
+    }
+
+    /// Starts the next life of a node.
+    pub fn start(&mut self, seat: Seat) {
+        let (nonce, seed) = (self.rng.next_u64(), self.rng.next_u64());
+        let now = self.now;
+        let node = self.node_mut(seat);
+        node.disk.starts += 1;
+        node.guarded = true;
+        node.leader = None;
+        let me = Identity::new(node.name, Incarnation { count: node.disk.starts, nonce });
+        let life = Life {
+            me,
+            voters: &node.voters,
+            durable: node.disk.slot.clone(),
+            seed,
+            now: node.clock.read(now),
+        };
+        let machine = A::start(&node.settings, life);
+        let campaigns = node.campaigns;
+        let text = format!("· life {} begins", me.incarnation.count);
+        self.trace_node(seat, Level::Event, || text);
+        self.begin(seat, me, machine);
+        if campaigns {
+            self.give(seat, Input::Command(Command::Campaign));
+        }
+        for other in self.seats() {
+            self.connect(seat, other);
+        }
+    }
+
+    /// Hands an input to a process, if there is one; it takes it when it can.
+    pub fn give(&mut self, seat: Seat, input: Input<A::Message>) {
+        if let Some(process) = &mut self.seats[seat.0] {
+            process.inbox.push_back(input);
+            self.settle(seat);
+        }
+    }
+
+    /// The drain loop of every driver: finish the effects in order, then take the next input, and read the clock
+    /// after it was taken.
+    pub(crate) fn settle(&mut self, seat: Seat) {
+        let mut timeouts = 0;
+        loop {
+            let Some(process) = &mut self.seats[seat.0] else { return };
+            if process.paused || process.writing.is_some() {
+                return;
+            }
+            if let Some(output) = process.machine.poll() {
+                self.perform(seat, output);
+                continue;
+            }
+            let clock = &self.nodes[seat.0 % self.nodes.len()].clock;
+            let now = clock.read(self.now);
+            let due = process.machine.deadline().is_some_and(|deadline| deadline <= now);
+            let deadline_first = due && self.conditions.deadline_first;
+            let input = if deadline_first { None } else { process.inbox.pop_front() };
+            match input {
+                Some(input) => process.machine.handle(now, input),
+                None if due => {
+                    timeouts += 1;
+                    if timeouts > TIMEOUTS_AT_ONCE_MAX {
+                        let what = format!("{} asks to be woken again and again", process.me.node);
+                        return self.breach("contract", what);
+                    }
+                    process.machine.handle(now, Input::Timeout);
+                }
+                None => return self.sleep(seat),
+            }
+            self.handled += 1;
+        }
+    }
+
+    fn sleep(&mut self, seat: Seat) {
+        let now = self.now;
+        let clock = &self.nodes[seat.0 % self.nodes.len()].clock;
+        let Some(process) = &mut self.seats[seat.0] else { return };
+        let wake_at = process.machine.deadline().map(|deadline| clock.when(deadline).max(now));
+        let wake_at = wake_at.filter(|&at| at != Moment::NEVER);
+        if wake_at == process.wake_at {
+            return;
+        }
+        process.wake_at = wake_at;
+        let life = process.life;
+        if let Some(at) = wake_at {
+            self.queue.plan(at, Happening::Wake { seat, life });
+        }
+    }
+
+    fn perform(&mut self, seat: Seat, output: Output<A::Message, A::Durable>) {
+        match output {
+            Output::Persist(durable) => self.persist(seat, durable),
+            Output::Send { to: Endpoint::Node(to), message } => self.send(seat, to, message),
+            Output::Send { to: Endpoint::Store, message } => self.send_to_store(seat, message),
+            Output::Event(event) => self.tell(seat, &event),
+        }
+    }
+
+    fn persist(&mut self, seat: Seat, durable: A::Durable) {
+        self.trace_node(seat, Level::Disk, || format!("writes {durable:?}"));
+        if let Some(met) = self.node_mut(seat).crash_at_write.take() {
+            if let Some(process) = &mut self.seats[seat.0] {
+                process.writing = Some(durable);
+            }
+            return self.crash(seat, crate::faults::Crash::Process, met);
+        }
+        let disk = &mut self.node_mut(seat).disk;
+        if disk.failing {
+            self.trace_node(seat, Level::Event, || "cannot write to its disk, and ends".to_owned());
+            return self.crash(seat, crate::faults::Crash::Process, crate::disk::MetByCrash::Lost);
+        }
+        let latency = disk.latency;
+        if latency.is_zero() {
+            disk.slot = Some(durable);
+            return;
+        }
+        let Some(process) = &mut self.seats[seat.0] else { return };
+        process.writing = Some(durable);
+        let life = process.life;
+        self.plan(latency, Happening::Written { seat, life });
+    }
+
+    fn written(&mut self, seat: Seat, life: u64) {
+        let Some(process) = self.seats[seat.0].as_mut().filter(|process| process.life == life) else {
+            return;
+        };
+        let written = process.writing.take();
+        self.node_mut(seat).disk.slot = written;
+        self.settle(seat);
+    }
+
+    fn send(&mut self, seat: Seat, to: NodeId, message: A::Message) {
+        let Some(process) = self.process(seat) else { return };
+        let (me, life) = (process.me, process.life);
+        let meaning = A::meaning(&message, Some(to));
+        self.observe(Observation::Said { who: me, meaning });
+        let Ok(to_seat) = self.find(to.as_str()) else { return };
+        let fate = if self.is_connected(seat, life, to_seat) {
+            let (from_host, to_host) = (self.host(seat), self.host(to_seat));
+            self.network.fate(from_host, to_host, A::kind(&message), &mut self.rng)
+        } else {
+            Fate::unconnected()
+        };
+        self.trace_send(seat, Endpoint::Node(to), &message, fate);
+        for delay in fate.arrivals.into_iter().flatten() {
+            let (from, sent_at) = (Endpoint::Node(me.node), self.now);
+            self.plan(delay, Happening::Arrive { seat: to_seat, from, message: message.clone(), sent_at });
+        }
+    }
+
+    fn send_to_store(&mut self, seat: Seat, message: A::Message) {
+        let Some(process) = self.process(seat) else { return };
+        let (me, life) = (process.me, process.life);
+        let meaning = A::meaning(&message, None);
+        self.observe(Observation::Said { who: me, meaning });
+        let fate = self.network.fate(self.host(seat), STORE, A::kind(&message), &mut self.rng);
+        self.trace_send(seat, Endpoint::Store, &message, fate);
+        for delay in fate.arrivals.into_iter().flatten() {
+            let sent_at = self.now;
+            self.plan(delay, Happening::ArriveAtStore { seat, life, message: message.clone(), sent_at });
+        }
+    }
+
+    fn serve(&mut self, seat: Seat, life: u64, message: &A::Message, sent_at: Moment) {
+        // A request that has left is served, whether its sender still lives or not.
+        self.trace_late_at_store(seat, message, sent_at);
+        let Some(request) = A::request(message) else { return };
+        let served = self.store.serve(self.now, self.node(seat).name, request);
+        if let Some(reply) = served.reply.and_then(A::reply) {
+            let fate = self.network.fate(STORE, self.host(seat), A::kind(&reply), &mut self.rng);
+            self.trace_reply(seat, &reply, fate);
+            for delay in fate.arrivals.into_iter().flatten() {
+                let (message, sent_at) = (reply.clone(), self.now);
+                self.plan(delay, Happening::ArriveFromStore { seat, life, message, sent_at });
+            }
+        }
+        if served.changed {
+            self.tell_change(Some(seat));
+        }
+    }
+
+    /// Tells everybody but the writer that the record has changed, if the store does so.
+    pub(crate) fn tell_change(&mut self, writer: Option<Seat>) {
+        if !self.store.tells_changes {
+            return;
+        }
+        for seat in (0..self.seats.len()).map(Seat) {
+            let Some(life) = self.process(seat).map(|process| process.life) else { continue };
+            let Some(message) = A::reply(primacy_core::election::lease::Message::Changed) else { continue };
+            if Some(seat) != writer && !self.network.is_cut(STORE, self.host(seat)) {
+                let delay = self.network.delay(STORE, self.host(seat));
+                let sent_at = self.now;
+                self.plan(delay, Happening::ArriveFromStore { seat, life, message, sent_at });
+            }
+        }
+    }
+
+    // ── the application ─────────────────────────────────────────────────────────────────────────────────────
+
+    fn tell(&mut self, seat: Seat, event: &Event) {
+        let Some(process) = self.process(seat) else { return };
+        let who = process.me;
+        let level = match event {
+            Event::Renewed { .. } => Level::Heartbeat,
+            Event::Elected { .. } | Event::Resigning(_) | Event::Deposed(_) => Level::Event,
+            Event::LeaderChanged(_) | Event::Violation(_) => Level::Event,
+        };
+        if self.trace.wants(level) && !self.names_itself(seat, event) {
+            let clock = self.node(seat).clock.clone();
+            self.trace_node(seat, level, || event_text(event, |instant| clock.when(instant)));
+        }
+        let busy = self.node(seat).busy;
+        let drained_by = if busy { Moment::NEVER } else { self.now.after(self.conditions.drain) };
+        let clock = &self.nodes[seat.0 % self.nodes.len()].clock;
+        if let Err(what) = self.beliefs.told(self.now, clock, who, event, drained_by) {
+            self.breach("contract", what);
+        }
+        match *event {
+            Event::Elected { mandate, .. } => {
+                self.node_mut(seat).mandate = Some((mandate, self.beliefs.count));
+            }
+            Event::Resigning(_) => self.drain(seat, who, busy),
+            Event::LeaderChanged(leader) => self.node_mut(seat).leader = leader,
+            Event::Violation(_) => self.alarms += 1,
+            Event::Renewed { .. } | Event::Deposed(_) => {}
+        }
+        self.observe(Observation::Told { who, event });
+    }
+
+    /// Ends the work in order, which takes no time where it is dead already.
+    fn drain(&mut self, seat: Seat, who: Identity, busy: bool) {
+        let Some(belief) = self.beliefs.of(who) else { return };
+        let ordinal = belief.ordinal;
+        if !belief.in_force(self.now) {
+            self.plan(Duration::ZERO, Happening::Drained { seat, ordinal });
+        } else if !busy {
+            self.plan(self.conditions.drain, Happening::Drained { seat, ordinal });
+        }
+    }
+
+    /// A leader that names itself as the leader says nothing new.
+    fn names_itself(&self, seat: Seat, event: &Event) -> bool {
+        match event {
+            Event::LeaderChanged(Some(leader)) => leader.identity.node == self.node(seat).name,
+            Event::LeaderChanged(None) | Event::Elected { .. } | Event::Renewed { .. } => false,
+            Event::Resigning(_) | Event::Deposed(_) | Event::Violation(_) => false,
+        }
+    }
+
+    /// The work of a node has ended.
+    pub fn drained(&mut self, seat: Seat) {
+        let Some(who) = self.process(seat).map(|process| process.me) else { return };
+        self.beliefs.work_ended(self.now, who);
+        self.give(seat, Input::Command(Command::Drained));
+    }
+
+    /// The work of a node writes to the resource with what its latest leadership was given. The write takes `after`.
+    ///
+    /// # Errors
+    /// If the node never led.
+    pub fn write(&mut self, seat: Seat, after: Duration) -> Result<(), String> {
+        let name = self.node(seat).name;
+        let (mandate, ordinal) = self.node(seat).mandate.ok_or_else(|| format!("{name} has never led"))?;
+        let late = !after.is_zero();
+        let delay = after.plus(self.conditions.delay);
+        self.plan(delay, Happening::WriteArrives { seat, late, mandate, ordinal });
+        Ok(())
+    }
+
+    fn write_arrives(&mut self, seat: Seat, late: bool, mandate: primacy_core::Mandate, ordinal: u64) {
+        let (number, with) = match mandate {
+            primacy_core::Mandate::Fenced(token) => (token.0, format!("token {token}")),
+            primacy_core::Mandate::Advisory => (ordinal, "no token".to_owned()),
+        };
+        let name = self.node(seat).name;
+        let late = if late { "late " } else { "" };
+        let answer = match self.resource.write(mandate) {
+            Ok(()) => "accepted".to_owned(),
+            Err(error) => format!("refused: {error}"),
+        };
+        self.trace_world(Level::Event, || format!("resource: {late}write of {name} with {with} {answer}"));
+        if answer == "accepted" {
+            self.observe(Observation::Accepted { number });
+        }
+    }
+
+    // ── the judge ───────────────────────────────────────────────────────────────────────────────────────────
+
+    pub(crate) fn observe(&mut self, seen: Observation<'_>) {
+        let mut broken = Vec::new();
+        for invariant in &mut self.invariants {
+            if let Err(what) = invariant.observe(self.now, &seen, &self.beliefs) {
+                broken.push((invariant.name(), what));
+            }
+        }
+        for (invariant, what) in broken {
+            self.breach(invariant, what);
+        }
+    }
+
+    fn breach(&mut self, invariant: &'static str, what: String) {
+        self.trace_world(Level::Event, || format!("!! {invariant} is broken: {what}"));
+        self.breaches.push(Breach { at: self.now, invariant, what });
+    }
+
+    // ── the trace ───────────────────────────────────────────────────────────────────────────────────────────
+
+    pub(crate) fn trace_world(&mut self, level: Level, text: impl FnOnce() -> String) {
+        if self.trace.wants(level) {
+            self.trace.add(Entry { at: self.now, level, what: What::World { text: text() } });
+        }
+    }
+
+    pub(crate) fn trace_node(&mut self, seat: Seat, level: Level, text: impl FnOnce() -> String) {
+        if self.trace.wants(level) {
+            let nodes = vec![self.label(seat)];
+            self.trace.add(Entry { at: self.now, level, what: What::Node { nodes, text: text() } });
+        }
+    }
+
+    /// The name of a node, or of its guardian.
+    fn label(&self, seat: Seat) -> NodeId {
+        let name = self.node(seat).name;
+        if seat.0 < self.nodes.len() {
+            return name;
+        }
+        NodeId::new(&format!("{name}:guardian")).unwrap_or(name)
+    }
+
+    fn level_of(message: &A::Message) -> Level {
+        if A::is_routine(message) { Level::Heartbeat } else { Level::Message }
+    }
+
+    fn trace_send(&mut self, seat: Seat, to: Endpoint, message: &A::Message, fate: Fate) {
+        let level = Self::level_of(message);
+        if self.trace.wants(level) {
+            let from = vec![Endpoint::Node(self.label(seat))];
+            let what = What::Says { from, to: vec![(to, fate.remark)], text: A::text(message) };
+            self.trace.add(Entry { at: self.now, level, what });
+        }
+    }
+
+    fn trace_reply(&mut self, seat: Seat, message: &A::Message, fate: Fate) {
+        let level = Self::level_of(message);
+        if self.trace.wants(level) {
+            let to = Endpoint::Node(self.label(seat));
+            let what = What::Says {
+                from: vec![Endpoint::Store],
+                to: vec![(to, fate.remark)],
+                text: A::text(message),
+            };
+            self.trace.add(Entry { at: self.now, level, what });
+        }
+    }
+
+    fn trace_late(&mut self, seat: Seat, from: Endpoint, message: &A::Message, sent_at: Moment) {
+        let level = Self::level_of(message);
+        if is_late(sent_at, self.now) && self.trace.wants(level) {
+            let to = Endpoint::Node(self.label(seat));
+            let what = What::Hears { to, from, text: A::text(message), sent_at };
+            self.trace.add(Entry { at: self.now, level, what });
+        }
+    }
+
+    fn trace_late_at_store(&mut self, seat: Seat, message: &A::Message, sent_at: Moment) {
+        let level = Self::level_of(message);
+        if is_late(sent_at, self.now) && self.trace.wants(level) {
+            let from = Endpoint::Node(self.label(seat));
+            let what = What::Hears { to: Endpoint::Store, from, text: A::text(message), sent_at };
+            self.trace.add(Entry { at: self.now, level, what });
+        }
+    }
+
+    /// What a node tells of itself in its handshake.
+    pub(crate) fn standing(&self, seat: Seat) -> (u32, bool) {
+        self.node(seat).settings.standing()
+    }
+}

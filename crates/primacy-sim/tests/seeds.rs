@@ -1,0 +1,49 @@
+//! Fixed seeds, each a world of its own with its own faults: no invariant may break, and after the healing there
+//! must be a leader. Each seed is run twice, and the two runs must be the same.
+
+use primacy_sim::swarm::{self, Verdict};
+use primacy_sim::trace::{Level, Trace};
+
+const SEEDS: u64 = 300;
+
+fn search(election: &str, run: fn(u64, Trace) -> (Verdict, Trace)) {
+    if let Ok(seed) = std::env::var("PRIMACY_SIM_SEED") {
+        return tell(seed.parse().expect("PRIMACY_SIM_SEED is a number"), run);
+    }
+    let seeds = std::env::var("PRIMACY_SIM_SEEDS").map_or(SEEDS, |count| count.parse().expect("a number"));
+    let mut bad = Vec::new();
+    let mut elections = 0;
+    for seed in 0..seeds {
+        let (verdict, _) = run(seed, Trace::digesting());
+        if seeds <= SEEDS {
+            assert_eq!(verdict, run(seed, Trace::digesting()).0, "{election}: seed {seed} does not repeat");
+        }
+        elections += verdict.elections;
+        if !verdict.is_good() {
+            bad.push(format!("{election}: seed {seed}: {verdict}"));
+        }
+    }
+    println!("{election}: {seeds} seeds, {elections} elections, {} bad", bad.len());
+    let shown = bad.iter().take(20).cloned().collect::<Vec<_>>().join("\n");
+    assert!(bad.is_empty(), "{} bad; see one with PRIMACY_SIM_SEED=n and --nocapture\n{shown}", bad.len());
+    assert!(elections > 2 * seeds, "the faults hardly cost a leader: {elections} elections");
+}
+
+/// Tells the whole story of one seed.
+fn tell(seed: u64, run: fn(u64, Trace) -> (Verdict, Trace)) {
+    let levels = [Level::Event, Level::Message, Level::Heartbeat, Level::Disk];
+    let (verdict, mut trace) = run(seed, Trace::keeping(&levels));
+    trace.take().iter().for_each(|entry| println!("{entry}"));
+    println!("{verdict}");
+    assert!(verdict.is_good());
+}
+
+#[test]
+fn quorum_keeps_its_promises() {
+    search("quorum", swarm::quorum);
+}
+
+#[test]
+fn lease_keeps_its_promises() {
+    search("lease", swarm::lease);
+}

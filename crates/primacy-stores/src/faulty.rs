@@ -1,0 +1,118 @@
+//! A register whose requests go wrong on demand: the faults that a store on a network has, without a network.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use primacy_core::election::lease::{Record, Version};
+
+use crate::register::{Pending, ReadError, Register, SetError};
+
+/// What happens to a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing.
+    #[default]
+    None,
+    /// The request reaches the store this much later.
+    Delay(Duration),
+    /// The request is lost on its way; the caller cannot tell this from [`Fault::LoseReply`].
+    LoseRequest,
+    /// The request takes effect, and its reply is lost on the way back.
+    LoseReply,
+    /// The store is known not to be reached.
+    Unavailable,
+}
+
+/// A register in front of another one, with faults that a [`FaultSwitch`] turns on and off.
+#[derive(Debug)]
+pub struct FaultyRegister {
+    inner: Arc<dyn Register>,
+    switch: FaultSwitch,
+}
+
+/// Turns the faults of a [`FaultyRegister`] on and off. Clones turn the same ones.
+#[derive(Clone, Debug, Default)]
+pub struct FaultSwitch {
+    faults: Arc<Mutex<Faults>>,
+}
+
+#[derive(Debug, Default)]
+struct Faults {
+    always: Fault,
+    next: VecDeque<Fault>,
+}
+
+impl FaultyRegister {
+    /// Puts faults in front of `inner`; there are none until the switch says so.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Register>) -> (Self, FaultSwitch) {
+        let switch = FaultSwitch::default();
+        (Self { inner, switch: switch.clone() }, switch)
+    }
+}
+
+impl FaultSwitch {
+    /// From now on, each request meets this fault.
+    pub fn always(&self, fault: Fault) {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner).always = fault;
+    }
+
+    /// One request meets this fault: the next one, or the one after those for which a fault waits already.
+    pub fn next(&self, fault: Fault) {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner).next.push_back(fault);
+    }
+
+    fn draw(&self) -> Fault {
+        let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        let always = faults.always;
+        faults.next.pop_front().unwrap_or(always)
+    }
+}
+
+impl Register for FaultyRegister {
+    fn read(&self) -> Pending<'_, Result<Option<(Record, Version)>, ReadError>> {
+        Box::pin(async move {
+            let unavailable = |why: &str| Err(ReadError::Unavailable { why: why.to_owned() });
+            match self.switch.draw() {
+                Fault::None => self.inner.read().await,
+                Fault::Delay(delay) => {
+                    tokio::time::sleep(delay).await;
+                    self.inner.read().await
+                }
+                Fault::LoseRequest | Fault::LoseReply => unavailable("no reply (a fault on demand)"),
+                Fault::Unavailable => unavailable("not reached (a fault on demand)"),
+            }
+        })
+    }
+
+    fn compare_and_set<'a>(
+        &'a self,
+        expect: Option<&'a Version>,
+        record: &'a Record,
+    ) -> Pending<'a, Result<Version, SetError>> {
+        Box::pin(async move {
+            let unknown = || SetError::Unknown { why: "no reply (a fault on demand)".to_owned() };
+            match self.switch.draw() {
+                Fault::None => self.inner.compare_and_set(expect, record).await,
+                Fault::Delay(delay) => {
+                    tokio::time::sleep(delay).await;
+                    self.inner.compare_and_set(expect, record).await
+                }
+                Fault::LoseRequest => Err(unknown()),
+                Fault::LoseReply => {
+                    // Whatever the store answered, nobody hears it.
+                    let _ = self.inner.compare_and_set(expect, record).await;
+                    Err(unknown())
+                }
+                Fault::Unavailable => {
+                    Err(SetError::Unavailable { why: "not reached (a fault on demand)".to_owned() })
+                }
+            }
+        })
+    }
+
+    fn changed(&self) -> Pending<'_, ()> {
+        self.inner.changed()
+    }
+}

@@ -1,0 +1,139 @@
+//! Cells in the memory of this process, shared by name: for tests, and to try things out.
+//!
+//! Promises  linearizable; [`changed`](Register::changed) at once.
+//! Lasts     as long as the process. Nothing outside the process sees it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use primacy_core::election::lease::{Record, Version};
+use tokio::sync::watch;
+
+use crate::open::{Address, OpenError, Opening};
+use crate::record;
+use crate::register::{Pending, ReadError, Register, SetError};
+
+/// All cells of this process, by the name of the store and the election.
+static CELLS: Mutex<BTreeMap<(String, String), Arc<Cell>>> = Mutex::new(BTreeMap::new());
+
+/// What a cell holds: the version, from 1, and the record's bytes. Version 0 is absence.
+type Content = (u64, Vec<u8>);
+
+/// A handle on one election in one store in memory.
+///
+/// The cell keeps bytes, as every other store does, so that whatever is lost on the wire is lost here too.
+#[derive(Debug)]
+pub struct MemoryRegister {
+    cell: Arc<Cell>,
+    /// The version that was last read or written through this handle.
+    seen: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Cell {
+    content: watch::Sender<Content>,
+}
+
+impl MemoryRegister {
+    /// A handle on the election `election` in the store `name`; handles of the same names share their record.
+    #[must_use]
+    pub fn open(name: &str, election: &str) -> Self {
+        let mut cells = CELLS.lock().unwrap_or_else(PoisonError::into_inner);
+        let cell = cells.entry((name.to_owned(), election.to_owned())).or_default();
+        Self { cell: Arc::clone(cell), seen: AtomicU64::new(cell.content.borrow().0) }
+    }
+
+    fn exists(name: &str) -> bool {
+        let cells = CELLS.lock().unwrap_or_else(PoisonError::into_inner);
+        cells.keys().any(|(store, _)| store == name)
+    }
+
+    /// Puts arbitrary bytes in the place of the record, as somebody else's program could; for tests.
+    pub fn plant(&self, bytes: &[u8]) {
+        self.cell.content.send_modify(|(version, content)| {
+            *version += 1;
+            *content = bytes.to_vec();
+        });
+    }
+
+    /// The bytes that are kept, whatever they are; for tests.
+    #[must_use]
+    pub fn bytes(&self) -> Option<Vec<u8>> {
+        let content = self.cell.content.borrow();
+        (content.0 > 0).then(|| content.1.clone())
+    }
+
+    fn read_now(&self) -> Result<Option<(Record, Version)>, ReadError> {
+        let (version, bytes) = self.cell.content.borrow().clone();
+        self.seen.store(version, Ordering::SeqCst);
+        if version == 0 {
+            return Ok(None);
+        }
+        let record = record::decode(&bytes).map_err(|error| ReadError::Malformed { error })?;
+        Ok(Some((record, Version::from(version))))
+    }
+
+    fn compare_and_set_now(&self, expect: Option<&Version>, record: &Record) -> Result<Version, SetError> {
+        let bytes = record::encode(record)?;
+        // A version of another store is not a number, and so it is none of ours.
+        let expected = expect.map_or(Some(0), |version| version.as_u64().filter(|number| *number > 0));
+        let mut written = None;
+        self.cell.content.send_if_modified(|(version, content)| {
+            if expected != Some(*version) {
+                return false;
+            }
+            *version += 1;
+            *content = bytes;
+            written = Some(*version);
+            true
+        });
+        let version = written.ok_or(SetError::Conflict)?;
+        self.seen.store(version, Ordering::SeqCst);
+        Ok(Version::from(version))
+    }
+}
+
+impl Default for Cell {
+    fn default() -> Self {
+        Self { content: watch::Sender::new((0, Vec::new())) }
+    }
+}
+
+impl Register for MemoryRegister {
+    fn read(&self) -> Pending<'_, Result<Option<(Record, Version)>, ReadError>> {
+        Box::pin(async { self.read_now() })
+    }
+
+    fn compare_and_set<'a>(
+        &'a self,
+        expect: Option<&'a Version>,
+        record: &'a Record,
+    ) -> Pending<'a, Result<Version, SetError>> {
+        Box::pin(async move { self.compare_and_set_now(expect, record) })
+    }
+
+    fn changed(&self) -> Pending<'_, ()> {
+        let mut content = self.cell.content.subscribe();
+        Box::pin(async move {
+            // The sender lives in the cell that `self` holds, so the wait ends by a change only.
+            let _ = content.wait_for(|(version, _)| *version != self.seen.load(Ordering::SeqCst)).await;
+        })
+    }
+}
+
+/// Opens `memory:NAME`.
+pub(crate) fn open_url(address: Address) -> Opening {
+    Box::pin(async move {
+        if address.rest.trim_start_matches('/').is_empty() {
+            let why = "a store in memory needs a name".to_owned();
+            return Err(OpenError::Malformed { form: "memory:NAME", why });
+        }
+        if !address.create && !MemoryRegister::exists(&address.rest) {
+            let why = format!("this process has no store `{}` in its memory", address.rest);
+            return Err(OpenError::Unavailable { why });
+        }
+        let register: Arc<dyn Register> = Arc::new(MemoryRegister::open(&address.rest, &address.election));
+        Ok(register)
+    })
+}

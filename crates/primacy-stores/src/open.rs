@@ -1,0 +1,237 @@
+//! From a URL to a store. The table `STORES` is the one list of stores.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::memory;
+use crate::register::{Pending, Register};
+#[cfg(feature = "sqlite")]
+use crate::sqlite;
+
+/// The longest name of an election, in bytes.
+pub const ELECTION_LENGTH_MAX: usize = 200;
+
+/// One line a store: its scheme, how its URL is written, and what opens it.
+#[rustfmt::skip]
+const STORES: [Store; 12] = [
+    Store { scheme: "memory",     form: "memory:NAME",                   support: Support::BuiltIn(memory::open_url) },
+    Store { scheme: "sqlite",     form: "sqlite:PATH",                   support: built_in!("sqlite", sqlite::open_url) },
+    Store { scheme: "postgres",   form: "postgres://HOST/DATABASE",      support: Support::Planned },
+    Store { scheme: "etcd",       form: "etcd://HOST",                   support: Support::Planned },
+    Store { scheme: "zookeeper",  form: "zookeeper://HOST/PATH",         support: Support::Planned },
+    Store { scheme: "consul",     form: "consul://HOST/KEY",             support: Support::Planned },
+    Store { scheme: "kubernetes", form: "kubernetes:NAMESPACE",          support: Support::Planned },
+    Store { scheme: "s3",         form: "s3://BUCKET/PREFIX",            support: Support::Planned },
+    Store { scheme: "gs",         form: "gs://BUCKET/PREFIX",            support: Support::Planned },
+    Store { scheme: "az",         form: "az://CONTAINER/PREFIX",         support: Support::Planned },
+    Store { scheme: "nats",       form: "nats://HOST/BUCKET",            support: Support::Planned },
+    Store { scheme: "redis",      form: "redis://HOST/PREFIX",           support: Support::Planned },
+];
+
+/// A line of the table.
+struct Store {
+    scheme: &'static str,
+    form: &'static str,
+    support: Support,
+}
+
+enum Support {
+    BuiltIn(fn(Address) -> Opening),
+    #[cfg_attr(feature = "sqlite", expect(dead_code, reason = "every store that exists is built in"))]
+    Feature(&'static str),
+    Planned,
+}
+
+/// What opens a store, or the name of the feature that would build it in.
+macro_rules! built_in {
+    ($feature:literal, $open:path) => {{
+        #[cfg(feature = $feature)]
+        {
+            Support::BuiltIn($open)
+        }
+        #[cfg(not(feature = $feature))]
+        {
+            Support::Feature($feature)
+        }
+    }};
+}
+use built_in;
+
+/// A store being opened.
+pub(crate) type Opening = Pending<'static, Result<Arc<dyn Register>, OpenError>>;
+
+/// What a store is told when it is opened.
+#[derive(Clone, Debug)]
+pub(crate) struct Address {
+    /// What stands behind `scheme:`.
+    pub(crate) rest: String,
+    /// The election, whose name has been checked.
+    pub(crate) election: String,
+    /// Whether a database that does not exist may be made.
+    pub(crate) create: bool,
+}
+
+/// Why a store was not opened. No text of it shows a part of the URL that could hold a password.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OpenError {
+    /// This is not how a URL of this store is written.
+    Malformed {
+        /// How it is written.
+        form: &'static str,
+        /// What is wrong.
+        why: String,
+    },
+    /// There is no store with this scheme.
+    UnknownScheme {
+        /// The scheme; empty if there was none.
+        scheme: String,
+    },
+    /// The store exists, and this program was built without it.
+    NotBuiltIn {
+        /// The scheme.
+        scheme: &'static str,
+        /// The cargo feature that builds it in.
+        feature: &'static str,
+    },
+    /// A later version will have this store.
+    NotSupported {
+        /// The scheme.
+        scheme: &'static str,
+    },
+    /// The name of the election cannot be used.
+    Election {
+        /// What is wrong with it.
+        why: String,
+    },
+    /// What is there must not be used for an election. Trying again does not help.
+    Refused {
+        /// Why not.
+        why: String,
+    },
+    /// The store was not reached. Trying again may help.
+    Unavailable {
+        /// What went wrong.
+        why: String,
+    },
+}
+
+/// Opens the store of `url` for the election `election`, and makes its database if there is none.
+///
+/// # Errors
+/// [`OpenError`]; nothing was changed then, but for a database that may have been made.
+pub async fn open(url: &str, election: &str) -> Result<Arc<dyn Register>, OpenError> {
+    open_with(url, election, true).await
+}
+
+/// Opens the store of `url` to look at the election `election`: like [`open`], but a database that does not
+/// exist is an error.
+///
+/// # Errors
+/// [`OpenError`]; nothing was changed then.
+pub async fn open_existing(url: &str, election: &str) -> Result<Arc<dyn Register>, OpenError> {
+    open_with(url, election, false).await
+}
+
+async fn open_with(url: &str, election: &str, create: bool) -> Result<Arc<dyn Register>, OpenError> {
+    check_election(election)?;
+    let (scheme, rest) = url.split_once(':').unwrap_or(("", url));
+    let Some(store) = STORES.iter().find(|store| store.scheme == scheme) else {
+        return Err(OpenError::UnknownScheme { scheme: scheme.to_owned() });
+    };
+    match &store.support {
+        Support::BuiltIn(open) => {
+            open(Address { rest: rest.to_owned(), election: election.to_owned(), create }).await
+        }
+        Support::Feature(feature) => Err(OpenError::NotBuiltIn { scheme: store.scheme, feature }),
+        Support::Planned => Err(OpenError::NotSupported { scheme: store.scheme }),
+    }
+}
+
+/// Checks what every store can keep as a key.
+fn check_election(election: &str) -> Result<(), OpenError> {
+    let why = if election.is_empty() {
+        "an election needs a name; this one is empty".to_owned()
+    } else if election.len() > ELECTION_LENGTH_MAX {
+        format!(
+            "the name of an election has at most {ELECTION_LENGTH_MAX} bytes; this one has {}",
+            election.len()
+        )
+    } else if let Some(character) = election.chars().find(|character| character.is_control()) {
+        format!("the name of an election has no control characters; this one has {character:?}")
+    } else {
+        return Ok(());
+    };
+    Err(OpenError::Election { why })
+}
+
+/// The URLs that this program can open, for help texts: each form, in the order of the table.
+pub fn forms() -> impl Iterator<Item = &'static str> {
+    STORES.iter().filter(|store| matches!(store.support, Support::BuiltIn(_))).map(|store| store.form)
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed { form, why } => write!(f, "{why}; write {form}"),
+            Self::UnknownScheme { scheme } => {
+                match scheme.as_str() {
+                    "" => f.write_str("a store is named by a URL, and this one has no scheme")?,
+                    scheme => write!(f, "there is no store `{scheme}:`")?,
+                }
+                f.write_str("; the stores are ")?;
+                for (position, form) in forms().enumerate() {
+                    write!(f, "{}{form}", if position == 0 { "" } else { ", " })?;
+                }
+                Ok(())
+            }
+            Self::NotBuiltIn { scheme, feature } => write!(
+                f,
+                "the store `{scheme}:` is not built into this program; build it with `--features {feature}`"
+            ),
+            Self::NotSupported { scheme } => {
+                write!(f, "the store `{scheme}:` is not supported by this version of Primacy; these are: ")?;
+                f.write_str(&forms().collect::<Vec<_>>().join(", "))
+            }
+            Self::Election { why } | Self::Refused { why } | Self::Unavailable { why } => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn refusal(url: &str) -> OpenError {
+        open(url, "e").await.expect_err("nothing to open there")
+    }
+
+    #[tokio::test]
+    async fn every_refusal_says_what_to_do() {
+        let unknown = refusal("mysql://root:secret@host").await.to_string();
+        assert!(unknown.contains("`mysql:`") && unknown.contains("memory:NAME"), "{unknown}");
+        assert!(!unknown.contains("secret"), "{unknown}");
+        assert!(refusal("no scheme").await.to_string().contains("has no scheme"));
+        let planned = refusal("postgres://user:secret@host/db").await;
+        assert_eq!(planned, OpenError::NotSupported { scheme: "postgres" });
+        assert!(!planned.to_string().contains("secret"));
+        assert!(matches!(refusal("memory:").await, OpenError::Malformed { .. }));
+        #[cfg(not(feature = "sqlite"))]
+        assert!(refusal("sqlite:x.db").await.to_string().contains("--features sqlite"));
+    }
+
+    #[tokio::test]
+    async fn names_of_elections_are_checked() {
+        for election in ["", "a\nb", &"x".repeat(ELECTION_LENGTH_MAX + 1)] {
+            let error = open("memory:names", election).await.expect_err("no such election");
+            assert!(matches!(error, OpenError::Election { .. }));
+        }
+        assert!(open("memory:names", "jobs/nightly é").await.is_ok());
+    }
+
+    #[test]
+    fn the_forms_begin_with_their_schemes() {
+        assert!(STORES.iter().all(|store| store.form.starts_with(&format!("{}:", store.scheme))));
+    }
+}

@@ -1,0 +1,98 @@
+//! [`Register`]: the one thing that a store must be able to do.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::pin::Pin;
+
+use primacy_core::election::lease;
+use primacy_core::election::lease::{Record, Version};
+
+use crate::record::RecordError;
+
+/// A future that may be sent to another thread; what the methods of [`Register`] return, so that a register
+/// can be a trait object.
+pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A cell for one [`Record`], with compare-and-set; linearizable, and shared by all who open the same election
+/// in the same store.
+///
+/// A handle is cheap to keep and may be used from many tasks at once. The record is never deleted.
+pub trait Register: Send + Sync + Debug {
+    /// Reads the record and its version; `None` if there has never been one.
+    ///
+    /// Dropping the future gives up the read.
+    fn read(&self) -> Pending<'_, Result<Option<(Record, Version)>, ReadError>>;
+
+    /// Writes `record` if the version is still `expect`, where `None` means that there must be no record yet.
+    /// Returns the new version, and only when the write would survive whatever the store promises to survive.
+    ///
+    /// Once it has been polled, dropping the future does not take the write back: whether it happened is then
+    /// as unknown as after [`SetError::Unknown`].
+    fn compare_and_set<'a>(
+        &'a self,
+        expect: Option<&'a Version>,
+        record: &'a Record,
+    ) -> Pending<'a, Result<Version, SetError>>;
+
+    /// Resolves when the record may have changed since the last read or successful write through this handle,
+    /// and at once if it already has.
+    ///
+    /// It may resolve without a change, and it is a hint only: the caller reads now and then as well. It may be
+    /// dropped and asked for again without missing anything. Of several tasks that wait on one handle, each is
+    /// woken.
+    fn changed(&self) -> Pending<'_, ()>;
+}
+
+/// Why there is no answer to a read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// The store was not reached, or did not answer. Nothing is known about the record.
+    #[error("the store is not available: {why}")]
+    Unavailable {
+        /// What went wrong.
+        why: String,
+    },
+    /// The store answered, with something that is no record of this version. It is left as it is.
+    #[error("the record is not usable: {error}")]
+    Malformed {
+        /// What is wrong with it.
+        error: RecordError,
+    },
+}
+
+/// What a compare-and-set that did not succeed means: not mine, not known, or not done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SetError {
+    /// The version is not the expected one; nothing was written.
+    #[error("the record has changed since it was read")]
+    Conflict,
+    /// It may have been written, or may yet be. Read before believing anything, and never simply repeat it.
+    #[error("it is not known whether the record was written: {why}")]
+    Unknown {
+        /// What went wrong.
+        why: String,
+    },
+    /// Nothing was written, and nothing of it will be.
+    #[error("the record was not written: {why}")]
+    Unavailable {
+        /// What went wrong.
+        why: String,
+    },
+}
+
+impl From<SetError> for lease::SetError {
+    fn from(error: SetError) -> Self {
+        match error {
+            SetError::Conflict => Self::Conflict,
+            SetError::Unknown { .. } => Self::Unknown,
+            SetError::Unavailable { .. } => Self::Unavailable,
+        }
+    }
+}
+
+impl From<RecordError> for SetError {
+    /// A record that cannot be put into bytes never left this process.
+    fn from(error: RecordError) -> Self {
+        Self::Unavailable { why: error.to_string() }
+    }
+}

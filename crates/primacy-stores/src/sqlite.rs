@@ -1,0 +1,483 @@
+//! The record of an election in a table of an SQLite database: for the processes of one machine.
+//!
+//! Promises  linearizable, and durable when a write returns (`synchronous`); [`changed`](Register::changed)
+//!           within a millisecond or two, in other processes too.
+//! Assumes   a local file system whose locks and shared memory work, and one machine.
+//! Leaves    what else is in the database as it is; a file that is no database is never written.
+//!
+//! The database lives on a thread of its own, because SQLite blocks. Several handles, also of several
+//! processes, may be open on one file; each is a connection. A database that this store makes is in WAL mode
+//! and carries [`APPLICATION_ID`]; in one that somebody else has made it only adds its table, and only when
+//! the first record is written.
+//!
+//! **A new database has nothing to wait for.** In an ordinary store, absence has no version, so whoever
+//! creates a record must hold it for a whole duration before believing in it. But where the transaction that
+//! writes the very first schema of a database also writes the record, there was never another one. So [`open`]
+//! puts a released record there, with the milliseconds since 1970 as its token. Where the database was there
+//! before, absence is absence.
+
+mod place;
+mod watch;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::time::{Duration, SystemTime};
+
+use primacy_core::FencingToken;
+use primacy_core::election::lease::{Record, Version};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior};
+use tokio::sync::{oneshot, watch as channel};
+
+use self::place::Place;
+use self::watch::Watcher;
+use crate::open::{Address, OpenError, Opening};
+use crate::record;
+use crate::register::{Pending, ReadError, Register, SetError};
+
+/// The `application_id` of a database that this store has made: `PRMY`.
+pub const APPLICATION_ID: i32 = 0x5052_4d59;
+
+/// The `user_version` of such a database: the version of its schema.
+const SCHEMA_VERSION: i32 = 1;
+
+/// How long a request waits for another process's write to end. A write takes as long as the disk's flush, so
+/// this is many of them; and it is short beside any lease.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The column order is that of the documented statements.
+const CREATE_TABLE: &str = "CREATE TABLE primacy_record(
+    election TEXT NOT NULL PRIMARY KEY,
+    version INTEGER NOT NULL,
+    record BLOB NOT NULL
+)";
+
+/// A handle on one election in one SQLite database.
+#[derive(Debug)]
+pub struct SqliteRegister {
+    requests: mpsc::Sender<Request>,
+    place: Arc<Place>,
+    /// The version that was last read or written through this handle; 0 is absence.
+    seen: AtomicI64,
+    /// The newest version that the store's thread has come across.
+    latest: channel::Receiver<i64>,
+    /// Started by the first who waits for a change.
+    watcher: OnceLock<Option<Watcher>>,
+}
+
+type Reply<T> = oneshot::Sender<T>;
+/// The bytes of a record, whatever they are, and their version.
+type ReadResult = Result<Option<(Vec<u8>, i64)>, ReadError>;
+
+enum Request {
+    Read { reply: Reply<ReadResult> },
+    CompareAndSet { expect: Option<i64>, bytes: Vec<u8>, reply: Reply<Result<i64, SetError>> },
+    Look,
+}
+
+/// What the store's thread owns.
+struct Database {
+    connection: Connection,
+    place: Arc<Place>,
+    election: String,
+    latest: channel::Sender<i64>,
+    /// The table was seen, and it is ours.
+    has_table: bool,
+}
+
+/// Opens the election `election` in the database at `path`, which is made if there is none. A new database
+/// gets a released record.
+///
+/// # Errors
+/// [`OpenError::Refused`] if the file must not be used, [`OpenError::Unavailable`] if it could not be opened.
+pub async fn open(path: &Path, election: &str) -> Result<SqliteRegister, OpenError> {
+    start(path, election, true).await
+}
+
+/// The same, and an error if there is no database. Nothing is written.
+///
+/// # Errors
+/// As for [`open`].
+pub async fn open_existing(path: &Path, election: &str) -> Result<SqliteRegister, OpenError> {
+    start(path, election, false).await
+}
+
+/// Opens `sqlite:PATH`.
+pub(crate) fn open_url(address: Address) -> Opening {
+    Box::pin(async move {
+        let path = place::path_of_url(&address.rest)?;
+        let register: Arc<dyn Register> = Arc::new(start(&path, &address.election, address.create).await?);
+        Ok(register)
+    })
+}
+
+async fn start(path: &Path, election: &str, create: bool) -> Result<SqliteRegister, OpenError> {
+    let (requests, received) = mpsc::channel();
+    let (opened, outcome) = oneshot::channel();
+    let (path, election) = (path.to_owned(), election.to_owned());
+    let serve = move || {
+        let database = Database::open(&path, &election, create);
+        // A caller that has gone needs neither the answer nor the thread.
+        match database {
+            Err(error) => drop(opened.send(Err(error))),
+            Ok((database, latest)) => {
+                let place = Arc::clone(&database.place);
+                if opened.send(Ok((place, latest))).is_ok() {
+                    database.serve(&received);
+                }
+            }
+        }
+    };
+    let unavailable = |why: String| OpenError::Unavailable { why };
+    std::thread::Builder::new()
+        .name("primacy-sqlite".to_owned())
+        .spawn(serve)
+        .map_err(|error| unavailable(format!("no thread could be started for the database: {error}")))?;
+    let stopped = |_| unavailable("the database's thread has stopped".to_owned());
+    let (place, latest) = outcome.await.map_err(stopped)??;
+    let seen = AtomicI64::new(*latest.borrow());
+    Ok(SqliteRegister { requests, place, seen, latest, watcher: OnceLock::new() })
+}
+
+impl SqliteRegister {
+    /// Asks the store's thread, and waits for its answer.
+    async fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Option<T> {
+        let (reply, answer) = oneshot::channel();
+        self.requests.send(request(reply)).ok()?;
+        answer.await.ok()
+    }
+
+    fn watcher(&self) -> Option<&Watcher> {
+        let start = || {
+            let requests = self.requests.clone();
+            Watcher::start(Arc::clone(&self.place), move || requests.send(Request::Look).is_ok())
+        };
+        self.watcher.get_or_init(start).as_ref()
+    }
+}
+
+impl Register for SqliteRegister {
+    fn read(&self) -> Pending<'_, Result<Option<(Record, Version)>, ReadError>> {
+        Box::pin(async {
+            let Some(result) = self.ask(|reply| Request::Read { reply }).await else {
+                return Err(ReadError::Unavailable { why: THREAD_STOPPED.to_owned() });
+            };
+            let found = result?;
+            // Noted here and not by the thread, because a reader that was dropped has seen nothing; and before
+            // the record is decoded, because one that cannot be is not a change either.
+            let version = found.as_ref().map_or(0, |(_, version)| *version);
+            self.seen.store(version, Ordering::SeqCst);
+            let Some((bytes, version)) = found else { return Ok(None) };
+            let record = record::decode(&bytes).map_err(|error| ReadError::Malformed { error })?;
+            Ok(Some((record, version_of(version))))
+        })
+    }
+
+    fn compare_and_set<'a>(
+        &'a self,
+        expect: Option<&'a Version>,
+        record: &'a Record,
+    ) -> Pending<'a, Result<Version, SetError>> {
+        Box::pin(async move {
+            let bytes = record::encode(record)?;
+            let expect = match expect {
+                None => None,
+                // A version that is no number of ours is of another store, and so it is not the present one.
+                Some(version) => Some(number_of(version).ok_or(SetError::Conflict)?),
+            };
+            let request = |reply| Request::CompareAndSet { expect, bytes, reply };
+            let Some(result) = self.ask(request).await else {
+                return Err(SetError::Unknown { why: THREAD_STOPPED.to_owned() });
+            };
+            let version = result?;
+            self.seen.store(version, Ordering::SeqCst);
+            Ok(version_of(version))
+        })
+    }
+
+    fn changed(&self) -> Pending<'_, ()> {
+        let mut latest = self.latest.clone();
+        Box::pin(async move {
+            let watcher = self.watcher();
+            let moved = latest.wait_for(|version| *version != self.seen.load(Ordering::SeqCst)).await.is_ok();
+            if !moved || watcher.is_none() {
+                // Nothing will ever be noticed; the caller's own reading now and then has to do.
+                std::future::pending::<()>().await;
+            }
+        })
+    }
+}
+
+const THREAD_STOPPED: &str = "the database's thread has stopped";
+
+fn version_of(number: i64) -> Version {
+    Version::from(number.unsigned_abs())
+}
+
+fn number_of(version: &Version) -> Option<i64> {
+    i64::try_from(version.as_u64()?).ok().filter(|number| *number > 0)
+}
+
+impl Database {
+    fn open(path: &Path, election: &str, create: bool) -> Result<(Self, channel::Receiver<i64>), OpenError> {
+        let path = place::resolve(path, create)?;
+        let named = |error: &rusqlite::Error| refusal(&path, error);
+        let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        flags.set(OpenFlags::SQLITE_OPEN_CREATE, create);
+        let connection = Connection::open_with_flags(&path, flags).map_err(|error| named(&error))?;
+        connection.busy_timeout(BUSY_TIMEOUT).map_err(|error| named(&error))?;
+        // In WAL mode the same as FULL: flushed at every commit. Where a host database has a rollback journal,
+        // also the directory is flushed, without which a commit may be undone by a power cut.
+        connection.pragma_update(None, "synchronous", "EXTRA").map_err(|error| named(&error))?;
+        let place = Arc::new(Place::identify(path.clone())?);
+        let (sender, latest) = channel::channel(0);
+        let election = election.to_owned();
+        let mut database = Self { connection, place, election, latest: sender, has_table: false };
+        // The first statement that reads the file: what is no database is found out here, and not written.
+        let is_new = is_new(&database.connection).map_err(|error| named(&error))?;
+        if is_new && create {
+            database.make_new().map_err(|error| named(&error))?;
+        }
+        check_schema(&database.connection).map_err(|error| match error {
+            SchemaError::Sqlite(error) => named(&error),
+            SchemaError::Refused(why) => OpenError::Refused { why: format!("{}: {why}", path.display()) },
+        })?;
+        database.look();
+        Ok((database, latest))
+    }
+
+    /// Writes the first schema of a database, and with it a released record.
+    fn make_new(&mut self) -> Result<(), rusqlite::Error> {
+        // WAL mode cannot be turned on inside a transaction. It needs the file for itself for a moment, and
+        // for that SQLite does not wait by itself.
+        let deadline = std::time::Instant::now() + BUSY_TIMEOUT;
+        loop {
+            let mode = self.connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()));
+            match mode {
+                Err(error) if is_busy(&error) && std::time::Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                other => break other?,
+            }
+        }
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        // Somebody may have been faster; under the write lock the answer stays true.
+        if !is_new(&transaction)? {
+            return transaction.rollback();
+        }
+        transaction.execute_batch(CREATE_TABLE)?;
+        transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+        transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+        let since_1970 = milliseconds_since_1970();
+        let token = FencingToken(since_1970.unsigned_abs());
+        // Nobody ever waits for the duration of a record that nobody holds.
+        let record = Record::released(token, primacy_core::Duration::ZERO);
+        let bytes = record::encode(&record).expect("a released record is short");
+        insert(&transaction, &self.election, &bytes)?;
+        transaction.commit()?;
+        self.place.ring();
+        Ok(())
+    }
+
+    /// Answers requests until nobody is left who could ask.
+    fn serve(mut self, requests: &mpsc::Receiver<Request>) {
+        while let Ok(request) = requests.recv() {
+            // Whoever has stopped waiting for an answer does not miss it.
+            match request {
+                Request::Read { reply } => drop(reply.send(self.read())),
+                Request::CompareAndSet { expect, bytes, reply } => {
+                    let result = self.compare_and_set(expect, &bytes);
+                    if let Ok(version) = result {
+                        self.publish(version);
+                    }
+                    drop(reply.send(result));
+                }
+                Request::Look => self.look(),
+            }
+        }
+    }
+
+    fn publish(&self, version: i64) {
+        self.latest.send_if_modified(|latest| std::mem::replace(latest, version) != version);
+    }
+
+    /// Finds out whether the record has changed.
+    fn look(&mut self) {
+        // What cannot be read now is read when somebody asks, who then gets the error.
+        if let Ok(true) = self.find_table()
+            && let Ok(version) = self.select_version()
+        {
+            self.publish(version.unwrap_or(0));
+        }
+    }
+
+    fn select_version(&self) -> Result<Option<i64>, rusqlite::Error> {
+        let mut select = self.connection.prepare("SELECT version FROM primacy_record WHERE election = ?1")?;
+        select.query_row([&self.election], |row| row.get(0)).optional()
+    }
+
+    /// Whether there is the table. It is checked again until it is there, for others may make it.
+    fn find_table(&mut self) -> Result<bool, String> {
+        if !self.has_table {
+            self.has_table = check_schema(&self.connection).map_err(|error| error.to_string())?;
+        }
+        Ok(self.has_table)
+    }
+
+    fn read(&mut self) -> ReadResult {
+        let unavailable = |why: String| ReadError::Unavailable { why };
+        self.place.check().map_err(unavailable)?;
+        if !self.find_table().map_err(unavailable)? {
+            self.publish(0);
+            return Ok(None);
+        }
+        let found = self.select().map_err(|error| unavailable(error.to_string()))?;
+        self.publish(found.as_ref().map_or(0, |(_, version)| *version));
+        match found {
+            Some((_, version)) if version <= 0 => {
+                Err(unavailable(format!("the version {version} in primacy_record is not above 0")))
+            }
+            found => Ok(found),
+        }
+    }
+
+    fn select(&self) -> Result<Option<(Vec<u8>, i64)>, rusqlite::Error> {
+        let mut select =
+            self.connection.prepare("SELECT record, version FROM primacy_record WHERE election = ?1")?;
+        // As text, too: that is what an operator who repairs a record by hand will put there.
+        let row = |row: &rusqlite::Row<'_>| Ok((row.get_ref(0)?.as_bytes()?.to_vec(), row.get(1)?));
+        select.query_row([&self.election], row).optional()
+    }
+
+    /// Everything that fails before the commit has written nothing. A commit that fails may have put all of it
+    /// into the log before the flush failed, where the next one who opens the database may find it.
+    fn compare_and_set(&mut self, expect: Option<i64>, bytes: &[u8]) -> Result<i64, SetError> {
+        let unavailable = |why: String| SetError::Unavailable { why };
+        let failed = |error: rusqlite::Error| SetError::Unavailable { why: error.to_string() };
+        self.place.check().map_err(unavailable)?;
+        let has_table = self.find_table().map_err(unavailable)?;
+        let transaction =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
+        if !has_table && !check_schema(&transaction).map_err(|error| unavailable(error.to_string()))? {
+            transaction.execute_batch(CREATE_TABLE).map_err(failed)?;
+        }
+        let written = match expect {
+            None => insert(&transaction, &self.election, bytes),
+            Some(version) => update(&transaction, &self.election, version, bytes),
+        };
+        let Some(version) = written.map_err(failed)? else {
+            // Dropping the transaction rolls it back; a table that was made for nothing goes with it.
+            return Err(SetError::Conflict);
+        };
+        if let Err(error) = transaction.commit() {
+            let why = error.to_string();
+            // Busy means that it waited for readers (with a rollback journal only), and it was rolled back.
+            let is_undone = is_busy(&error) && self.connection.is_autocommit();
+            return Err(if is_undone { SetError::Unavailable { why } } else { SetError::Unknown { why } });
+        }
+        self.place.ring();
+        // A file that was removed meanwhile has taken the record with it.
+        self.place.check().map_err(|why| SetError::Unknown { why })?;
+        Ok(version)
+    }
+}
+
+/// Writes the first record of an election; `None` if there is one.
+///
+/// Versions start from the milliseconds since 1970 and not from 1, so that where somebody has deleted a record,
+/// a version of the old one is none of the new one.
+fn insert(
+    transaction: &Transaction<'_>,
+    election: &str,
+    bytes: &[u8],
+) -> Result<Option<i64>, rusqlite::Error> {
+    let version = milliseconds_since_1970();
+    let rows = transaction.execute(
+        "INSERT INTO primacy_record(election, version, record) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
+        (election, version, bytes),
+    )?;
+    Ok((rows == 1).then_some(version))
+}
+
+/// Writes over the record of this version; `None` if there is none of this version.
+fn update(
+    transaction: &Transaction<'_>,
+    election: &str,
+    version: i64,
+    bytes: &[u8],
+) -> Result<Option<i64>, rusqlite::Error> {
+    let Some(next) = version.checked_add(1) else { return Ok(None) };
+    let rows = transaction.execute(
+        "UPDATE primacy_record SET version = ?3, record = ?4 WHERE election = ?1 AND version = ?2",
+        (election, version, next, bytes),
+    )?;
+    Ok((rows == 1).then_some(next))
+}
+
+/// Whether nothing has ever been written into this database: its schema has never changed.
+fn is_new(connection: &Connection) -> Result<bool, rusqlite::Error> {
+    for pragma in ["schema_version", "application_id", "user_version"] {
+        let value: i64 = connection.pragma_query_value(None, pragma, |row| row.get(0))?;
+        if value != 0 {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+#[derive(Debug, thiserror::Error)]
+enum SchemaError {
+    #[error("{0}")]
+    Refused(String),
+    #[error(transparent)]
+    Sqlite(#[from] rusqlite::Error),
+}
+
+/// Whether the table is there; an error if it is not the one that this version writes.
+fn check_schema(connection: &Connection) -> Result<bool, SchemaError> {
+    let application: i32 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    let version: i32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    if application == APPLICATION_ID && version > SCHEMA_VERSION {
+        return Err(SchemaError::Refused(format!(
+            "this database was made by a later version of Primacy (schema {version}; this one knows \
+             {SCHEMA_VERSION}); upgrade this node"
+        )));
+    }
+    let mut columns = connection.prepare("SELECT name FROM pragma_table_info('primacy_record')")?;
+    let columns: Vec<String> = columns.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    match columns.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        [] => Ok(false),
+        ["election", "version", "record"] => Ok(true),
+        other => Err(SchemaError::Refused(format!(
+            "its table primacy_record has the columns {}, and not election, version, record; it was made by \
+             something else, so name another database",
+            other.join(", ")
+        ))),
+    }
+}
+
+/// What an error while opening means for the caller.
+fn refusal(path: &Path, error: &rusqlite::Error) -> OpenError {
+    let path = path.display();
+    match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase) => OpenError::Refused {
+            why: format!("{path} is not an SQLite database; it was left as it is. Name another file"),
+        },
+        Some(ErrorCode::DatabaseCorrupt) => OpenError::Refused {
+            why: format!(
+                "{path} is a damaged SQLite database ({error}); it was left as it is. Restore it from a copy"
+            ),
+        },
+        Some(_) | None => OpenError::Unavailable { why: format!("{path} could not be opened: {error}") },
+    }
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+}
+
+/// By the machine's wall clock, which takes part in no waiting; 1 if it stands before 1970.
+fn milliseconds_since_1970() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX / 2).max(1)
+}

@@ -1,0 +1,209 @@
+//! What the SQLite store promises beyond the laws that every store passes: about files, and about other programs.
+#![cfg(feature = "sqlite")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, SystemTime};
+
+use primacy_core::FencingToken;
+use primacy_core::election::lease::Record;
+use primacy_stores::sqlite::{APPLICATION_ID, open, open_existing};
+use primacy_stores::{OpenError, ReadError, Register, SetError};
+use rusqlite::Connection;
+
+/// Far more than anything here takes; who waits this long waits for something that does not come.
+const BOUND: Duration = Duration::from_secs(20);
+
+/// A directory that goes away with the test.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::SeqCst);
+        let path = std::env::temp_dir().join(format!("primacy-sqlite-{}-{number}", std::process::id()));
+        fs::create_dir_all(&path).expect("the temporary directory can be written");
+        Self(path)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn record(token: u64) -> Record {
+    Record::released(FencingToken(token), primacy_core::Duration::from_secs(10))
+}
+
+/// Why a database is not opened; and it, and its directory, stay as they were.
+async fn refusal(path: &Path) -> OpenError {
+    let before = fs::read(path).ok();
+    let error = open(path, "e").await.expect_err("this must not be opened");
+    assert_eq!(fs::read(path).ok(), before);
+    error
+}
+
+#[tokio::test]
+async fn a_new_database_has_a_released_record_and_nothing_to_wait_for() {
+    let directory = Directory::new();
+    let path = directory.file("new.db");
+    let earliest = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis();
+    let register = open(&path, "e").await.unwrap();
+    let (released, version) = register.read().await.unwrap().expect("a record");
+    assert_eq!(released.holder, None);
+    assert!(u128::from(released.token.0) >= earliest);
+    register.compare_and_set(Some(&version), &record(released.token.0 + 1)).await.unwrap();
+
+    let again = open(&path, "e").await.unwrap();
+    assert_eq!(again.read().await.unwrap().unwrap().0.token.0, released.token.0 + 1, "opened, not made anew");
+    let other = open(&path, "other").await.unwrap();
+    assert_eq!(other.read().await.unwrap(), None, "absence in an old database is absence");
+}
+
+#[tokio::test]
+async fn many_who_open_a_new_database_at_once_find_one_record() {
+    for round in 0..10 {
+        let directory = Directory::new();
+        let path = directory.file("raced.db");
+        let opening: Vec<_> = (0..8)
+            .map(|_| {
+                let path = path.clone();
+                tokio::spawn(async move { open(&path, "e").await.unwrap().read().await.unwrap().unwrap() })
+            })
+            .collect();
+        let mut found = Vec::new();
+        for opened in opening {
+            found.push(opened.await.unwrap());
+        }
+        assert!(found.iter().all(|other| *other == found[0]), "round {round}: {found:?}");
+    }
+}
+
+#[tokio::test]
+async fn looking_makes_no_database() {
+    let directory = Directory::new();
+    let path = directory.file("absent.db");
+    let error = open_existing(&path, "e").await.expect_err("there is none");
+    assert!(matches!(error, OpenError::Unavailable { .. }), "{error}");
+    assert!(!path.exists());
+}
+
+#[tokio::test]
+async fn what_is_no_database_is_refused_and_left_as_it_is() {
+    let directory = Directory::new();
+    let contents: [&[u8]; 5] =
+        [b"x", b"not a database\n", &[0; 100], &[b'y'; 5000], b"SQLite format 3\0and then nonsense"];
+    for (number, content) in contents.iter().enumerate() {
+        let path = directory.file(&format!("foreign-{number}"));
+        fs::write(&path, content).unwrap();
+        let error = refusal(&path).await;
+        assert!(matches!(error, OpenError::Refused { .. }), "{number}: {error:?}");
+        assert!(error.to_string().contains("left as it is"), "{error}");
+    }
+    assert!(matches!(refusal(&directory.0).await, OpenError::Refused { .. }));
+    let nowhere = refusal(&directory.file("no/such/directory.db")).await.to_string();
+    assert!(nowhere.contains("directory"), "{nowhere}");
+    std::os::unix::fs::symlink(directory.file("gone"), directory.file("dangling")).unwrap();
+    assert!(matches!(refusal(&directory.file("dangling")).await, OpenError::Unavailable { .. }));
+    assert!(matches!(refusal(Path::new("/dev/null")).await, OpenError::Refused { .. }));
+}
+
+#[tokio::test]
+async fn a_path_is_never_taken_for_a_name_that_sqlite_reserves() {
+    // Relative to the directory that the tests run in, and never made: both would open without one.
+    for name in [":memory:", "file:x?mode=memory"] {
+        let error = open_existing(Path::new(name), "e").await.expect_err("no such file");
+        assert!(matches!(error, OpenError::Unavailable { .. }), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_database_of_an_application_is_a_host_and_gets_nothing_but_the_table() {
+    let directory = Directory::new();
+    let path = directory.file("host.db");
+    let host = Connection::open(&path).unwrap();
+    host.execute_batch("PRAGMA application_id = 7; PRAGMA user_version = 3; CREATE TABLE theirs(a)").unwrap();
+    let register = open(&path, "e").await.unwrap();
+    let tables = "SELECT count(*) FROM sqlite_schema WHERE name = 'primacy_record'";
+    assert_eq!(register.read().await.unwrap(), None);
+    assert_eq!(host.query_row(tables, [], |row| row.get::<_, i64>(0)).unwrap(), 0, "reading adds nothing");
+
+    register.compare_and_set(None, &record(1)).await.unwrap();
+    assert_eq!(host.query_row(tables, [], |row| row.get::<_, i64>(0)).unwrap(), 1);
+    let pragma =
+        |name| host.pragma_query_value(None, name, |row| row.get::<_, rusqlite::types::Value>(0)).unwrap();
+    assert_eq!(pragma("application_id"), 7.into());
+    assert_eq!(pragma("user_version"), 3.into());
+    assert_eq!(pragma("journal_mode"), "delete".to_owned().into());
+}
+
+#[tokio::test]
+async fn a_schema_of_somebody_else_or_of_a_later_version_is_refused() {
+    let directory = Directory::new();
+    let path = directory.file("theirs.db");
+    Connection::open(&path).unwrap().execute_batch("CREATE TABLE primacy_record(a, b)").unwrap();
+    let error = refusal(&path).await;
+    assert!(error.to_string().contains("columns a, b"), "{error}");
+
+    let path = directory.file("later.db");
+    drop(open(&path, "e").await.unwrap());
+    let connection = Connection::open(&path).unwrap();
+    let id: i32 = connection.pragma_query_value(None, "application_id", |row| row.get(0)).unwrap();
+    assert_eq!(id, APPLICATION_ID);
+    connection.pragma_update(None, "user_version", 2).unwrap();
+    let error = open(&path, "e").await.expect_err("a later version");
+    assert!(error.to_string().contains("upgrade"), "{error}");
+}
+
+#[tokio::test]
+async fn a_write_with_plain_sql_wakes_a_waiter() {
+    let directory = Directory::new();
+    let path = directory.file("sql.db");
+    let register = open(&path, "e").await.unwrap();
+    let (_, version) = register.read().await.unwrap().unwrap();
+    let changed = register.changed();
+    let writer = Connection::open(&path).unwrap();
+    let planted = std::thread::spawn(move || {
+        writer.execute("UPDATE primacy_record SET version = version + 1, record = 'by hand'", []).unwrap();
+    });
+    tokio::time::timeout(BOUND, changed).await.expect("the write is noticed");
+    planted.join().unwrap();
+    let error = register.read().await.expect_err("that was no record");
+    assert!(matches!(error, ReadError::Malformed { .. }), "{error}");
+    assert_eq!(register.compare_and_set(Some(&version), &record(2)).await, Err(SetError::Conflict));
+}
+
+#[tokio::test]
+async fn a_file_that_was_removed_is_not_written_any_more() {
+    let directory = Directory::new();
+    let path = directory.file("removed.db");
+    let register = open(&path, "e").await.unwrap();
+    let (_, version) = register.read().await.unwrap().unwrap();
+    fs::remove_file(&path).unwrap();
+    let set = register.compare_and_set(Some(&version), &record(1)).await;
+    assert!(matches!(set, Err(SetError::Unavailable { .. })), "{set:?}");
+    drop(open(&path, "e").await.unwrap());
+    assert!(matches!(register.read().await, Err(ReadError::Unavailable { .. })), "another file is there now");
+}
+
+#[tokio::test]
+async fn a_database_that_is_locked_is_unavailable_and_nothing_was_written() {
+    let directory = Directory::new();
+    let path = directory.file("locked.db");
+    let register = open(&path, "e").await.unwrap();
+    let (_, version) = register.read().await.unwrap().unwrap();
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let set = register.compare_and_set(Some(&version), &record(1)).await;
+    assert!(matches!(set, Err(SetError::Unavailable { .. })), "{set:?}");
+    assert_eq!(register.read().await.unwrap().unwrap().1, version, "readers do not wait for the writer");
+    other.execute_batch("ROLLBACK").unwrap();
+    register.compare_and_set(Some(&version), &record(1)).await.expect("the lock is gone");
+}

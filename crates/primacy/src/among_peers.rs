@@ -1,0 +1,163 @@
+//! An election among peers: the quorum machine on a disk and a mesh of connections.
+
+use std::collections::BTreeSet;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::path::Path;
+
+use primacy_core::election::quorum::{self, HardState, Quorum};
+use primacy_core::{Endpoint, Identity, Input, NodeId};
+use tokio::sync::mpsc;
+
+use crate::clock;
+use crate::config::{Config, ConfigError};
+use crate::disk::{self, StateFile};
+use crate::driver::{Halt, Settles, World};
+use crate::error::ConnectError;
+use crate::handshake::{Hello, PROTOCOL_VERSION, Role, Voters};
+use crate::peers::Peers;
+use crate::transport::{Arrival, Limits, Mesh, MeshConfig, TransportError};
+
+/// How many arrivals may wait for the driver; the connections wait after that.
+const INBOX: usize = 1024;
+
+/// The disk and the mesh of one node.
+#[derive(Debug)]
+pub(crate) struct PeersWorld {
+    state: StateFile,
+    mesh: Mesh,
+    inbox: mpsc::Receiver<Arrival>,
+}
+
+/// What is known of this node before it takes part.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) hello: Hello,
+    state: StateFile,
+    stored: disk::Stored,
+    listener: std::net::TcpListener,
+    listen: SocketAddr,
+    peers: Vec<(NodeId, String)>,
+}
+
+/// Opens the state and takes the address: whatever is wrong with the configuration is known after this.
+pub(crate) fn enter(config: &Config, peers: &Peers, state_dir: &Path) -> Result<Entry, ConnectError> {
+    let Some(address) = peers.address(config.node) else {
+        let names = peers.iter().map(|(node, _)| node.to_string()).collect::<Vec<_>>().join(", ");
+        return Err(ConfigError::NotAPeer { node: config.node, peers: names }.into());
+    };
+    let listen = resolve(address)?;
+    // The state comes first: a second process of this node is told so, and not that its port is in use.
+    let (state, stored) = StateFile::open(state_dir, &config.election, config.node)?;
+    let listener = Mesh::bind(listen)?;
+    let hello = Hello {
+        protocol_version: PROTOCOL_VERSION,
+        cluster: config.election.clone(),
+        election: config.election.clone(),
+        identity: Identity::new(config.node, stored.incarnation),
+        role: Role::Node,
+        disk: stored.disk,
+        voters: Voters::new(peers.iter().map(|(node, _)| node)),
+        safety: config.safety,
+        priority: config.priority,
+        witness: config.witness,
+    };
+    let others = peers.iter().filter(|&(node, _)| node != config.node);
+    let peers = others.map(|(node, address)| (node, address.to_owned())).collect();
+    Ok(Entry { hello, state, stored, listener, listen, peers })
+}
+
+impl Entry {
+    /// The peers' addresses.
+    pub(crate) fn peers(&self) -> &[(NodeId, String)] {
+        &self.peers
+    }
+
+    /// Starts to listen and to dial; the machine is ready to be driven. To be called inside a `LocalSet`.
+    pub(crate) async fn start(self, config: &Config) -> Result<(Quorum, PeersWorld), ConnectError> {
+        let seed = u64::from_be_bytes(disk::entropy()?);
+        let voters: BTreeSet<NodeId> = self.hello.voters.iter().collect();
+        let timers = &config.timers;
+        let machine = Quorum::new(
+            quorum::Config {
+                me: self.hello.identity,
+                voters,
+                safety: config.safety,
+                heartbeat_interval: timers.renewal.into(),
+                miss_count: timers.miss_count,
+                promise_duration: timers.lease.into(),
+                initial_wait: timers.initial_wait.into(),
+                random_wait_max: timers.random_wait_max.into(),
+                round_timeout: timers.answer_timeout.into(),
+                stagger: timers.stagger.into(),
+                drift_max: timers.drift_max,
+                priority: config.priority,
+                witness: config.witness,
+                pre_vote: true,
+                sticky: true,
+                seed,
+            },
+            self.stored.hard_state,
+            clock::now(),
+        );
+        let (arrivals, inbox) = mpsc::channel(INBOX);
+        let mesh_config = MeshConfig {
+            me: self.hello,
+            listen: self.listen,
+            peers: self.peers,
+            peer_disks: self.stored.peer_disks,
+            limits: Limits::default(),
+        };
+        let mesh = Mesh::start_on(self.listener, mesh_config, arrivals).await?;
+        Ok((machine, PeersWorld { state: self.state, mesh, inbox }))
+    }
+}
+
+impl World<Quorum> for PeersWorld {
+    fn persist(&mut self, hard: HardState) -> Result<(), Halt> {
+        self.state.persist(&hard).map_err(|error| Halt { why: error.to_string() })
+    }
+
+    fn send(&mut self, to: Endpoint, message: quorum::Message) {
+        match to {
+            Endpoint::Node(node) => {
+                // What is lost is counted by the mesh, and sent again by the election.
+                let _ = self.mesh.send(node, &message);
+            }
+            Endpoint::Store => {} // This election has none.
+        }
+    }
+
+    async fn arrival(&mut self) -> Result<Input<quorum::Message>, Halt> {
+        loop {
+            match self.inbox.recv().await {
+                Some(Arrival::Message { from, message }) => {
+                    return Ok(Input::Message { from: Endpoint::Node(from), message });
+                }
+                Some(Arrival::Evidence(evidence)) => return Ok(Input::Evidence(evidence)),
+                Some(Arrival::PeerDisk { node, disk }) => {
+                    let recorded = self.state.record_peer_disk(node, disk);
+                    recorded.map_err(|error| Halt { why: error.to_string() })?;
+                }
+                None => return Err(Halt { why: "the connections to the peers have ended".to_owned() }),
+            }
+        }
+    }
+}
+
+impl Settles for Quorum {
+    fn is_settled(&self) -> bool {
+        true // What it has under way cannot make it the leader once it does not stand.
+    }
+}
+
+fn resolve(address: &str) -> Result<SocketAddr, ConnectError> {
+    let unknown = || ConfigError::Peer { entry: address.to_owned() };
+    let resolved = address.to_socket_addrs().map_err(|_| unknown())?.next();
+    resolved.ok_or_else(|| ConnectError::from(unknown()))
+}
+
+impl From<TransportError> for Halt {
+    fn from(error: TransportError) -> Self {
+        Self { why: error.to_string() }
+    }
+}

@@ -1,0 +1,65 @@
+//! The clock that leases are counted on.
+//!
+//! It counts while the machine is suspended: a laptop that sleeps through its lease must find, on waking,
+//! that the lease is over. The standard library's `Instant` stops during a suspend on Linux, so it cannot be
+//! used. The clock is read through libc (and there through the vDSO, without a system call), so that a faked
+//! clock is seen in tests. Instants of one machine can be compared between its processes, because the origin
+//! is its boot.
+
+use primacy_core::Instant;
+use rustix::time::ClockId;
+
+/// The boot clock, which goes on during a suspend.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const CLOCK: ClockId = ClockId::Boottime;
+
+/// Elsewhere the monotonic clock; on Apple's systems it, too, goes on during a suspend.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const CLOCK: ClockId = ClockId::Monotonic;
+
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
+const NANOS_PER_MILLI: u64 = 1_000_000;
+
+/// The time now, on the clock that leases are counted on. Costs tens of nanoseconds.
+#[must_use]
+pub fn now() -> Instant {
+    Instant::from_nanos(nanos(CLOCK))
+}
+
+/// Milliseconds since 1970 by the wall clock, which people and other programs may set forwards and back.
+///
+/// Nothing is ever counted on it. It serves as the first token of an election in a store that has lost or
+/// never had its record, so that a new beginning is above the old one.
+#[must_use]
+pub fn wall_millis() -> u64 {
+    nanos(ClockId::Realtime) / NANOS_PER_MILLI
+}
+
+fn nanos(clock: ClockId) -> u64 {
+    let time = rustix::time::clock_gettime(clock);
+    // A clock that stands before its own origin (a wall clock before 1970) counts as standing at it.
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let part = u64::try_from(time.tv_nsec).unwrap_or(0);
+    seconds.saturating_mul(NANOS_PER_SECOND).saturating_add(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_does_not_go_back() {
+        let mut before = now();
+        for _ in 0..10_000 {
+            let after = now();
+            assert!(after >= before);
+            before = after;
+        }
+    }
+
+    #[test]
+    fn the_wall_clock_is_in_this_century() {
+        // 2020 and 2100, in milliseconds.
+        assert!((1_577_836_800_000..4_102_444_800_000).contains(&wall_millis()));
+    }
+}

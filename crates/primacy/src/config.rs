@@ -1,0 +1,349 @@
+//! Every default, and every relation between timers, checked once.
+//!
+//! | what | among peers | over a store |
+//! |---|---|---|
+//! | lease (among peers: the promise) | 1 s | 10 s |
+//! | renewal (among peers: the heartbeat) | a quarter | a third |
+//! | drain | a quarter | a quarter |
+//! | kill margin | a tenth, at most 200 ms | the same |
+//! | drift bound | 1 % | 1 % |
+//! | heartbeats missed until the leader is not heard | 4 | |
+//! | random wait before standing | 0 to three tenths | |
+//! | stagger of those who stand in order | four round trips, at least 5 ms | |
+//! | time for the answers of a round | a quarter | a sixth |
+//! | poll, where the store does not tell of changes | | a tenth, at most 1 s |
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use primacy_core::election::quorum::Safety;
+use primacy_core::id::NodeIdError;
+use primacy_core::{self as core, Drift, NodeId};
+
+use crate::transport::Limits;
+
+/// The promise among peers, where none is configured.
+pub const PROMISE: Duration = Duration::from_secs(1);
+/// The lease over a store, where none is configured.
+pub const LEASE: Duration = Duration::from_secs(10);
+/// How far the rates of two clocks may differ, where nothing else is configured: one per cent.
+pub const DRIFT_MAX: Drift = Drift::from_ppm(10_000);
+
+const KILL_MARGIN_MAX: Duration = Duration::from_millis(200);
+const POLL_INTERVAL_MAX: Duration = Duration::from_secs(1);
+const STAGGER: Duration = Duration::from_millis(5);
+const MISS_COUNT: u32 = 4;
+
+/// Where the election is held, as far as timers depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Venue {
+    /// Among the nodes themselves.
+    Peers,
+    /// Over a store.
+    Store,
+}
+
+/// Every timer of an election. [`Timers::new`] derives the others from the lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timers {
+    /// How long a leader may lead without being heard; among peers, how long a supporter supports nobody else.
+    pub lease: Duration,
+    /// How often the leader renews; among peers, the heartbeat interval.
+    pub renewal: Duration,
+    /// How long the work may take to end in order.
+    pub drain: Duration,
+    /// How long before the end of the lease what has not ended is killed.
+    pub kill_margin: Duration,
+    /// How far the rates of two clocks may differ.
+    pub drift_max: Drift,
+    /// Among peers: how many heartbeats are missed until the leader is not heard.
+    pub miss_count: u32,
+    /// Among peers: how long a new node listens for a leader before it stands.
+    pub initial_wait: Duration,
+    /// Among peers: the longest random wait before standing.
+    pub random_wait_max: Duration,
+    /// Among peers: the least time between two nodes that stand in order.
+    pub stagger: Duration,
+    /// How long an answer is waited for: of the voters in one round, or of the store.
+    pub answer_timeout: Duration,
+    /// Over a store: how often it is read where it does not tell of changes.
+    pub poll_interval: Duration,
+}
+
+/// What is wrong with a configuration. Wrong relations between timers are all in one message.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// The election's name cannot be one.
+    #[error(
+        "the election's name {name:?} cannot be used: it names files and records; use 1 to 63 letters, digits, '.', '_' and '-'"
+    )]
+    Election {
+        /// The name.
+        name: String,
+    },
+    /// A node's name cannot be one.
+    #[error("the node's name {name:?} cannot be used: {error}")]
+    Node {
+        /// The name.
+        name: String,
+        /// Why not.
+        error: NodeIdError,
+    },
+    /// The timers do not fit together.
+    #[error("the timers do not fit together:{}", .0.iter().map(|problem| format!("\n  - {problem}")).collect::<String>())]
+    Timers(Vec<TimerProblem>),
+    /// An entry of the list of peers is not `name=host:port`.
+    #[error(
+        "{entry:?} is not a peer: write name=host:port, separated by commas, as in a=10.0.0.1:7400,b=10.0.0.2:7400"
+    )]
+    Peer {
+        /// The entry.
+        entry: String,
+    },
+    /// A node is named twice among the peers.
+    #[error("the node {0} is named twice among the peers")]
+    PeerTwice(NodeId),
+    /// Two nodes have one address.
+    #[error("the address {address} belongs to two peers, {first} and {second}; each node listens on its own")]
+    AddressTwice {
+        /// The address.
+        address: String,
+        /// One of them.
+        first: NodeId,
+        /// The other one.
+        second: NodeId,
+    },
+    /// This node is not one of the peers.
+    #[error(
+        "the node {node} is not one of the peers ({peers}); say with --node or Builder::node which of them this is"
+    )]
+    NotAPeer {
+        /// This node.
+        node: NodeId,
+        /// The peers' names.
+        peers: String,
+    },
+    /// No directory for state is known.
+    #[error(
+        "no directory for this node's state is known: set HOME or XDG_STATE_HOME, or name one (--state-dir, Builder::state_dir)"
+    )]
+    NoStateDirectory,
+}
+
+/// One relation between timers that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TimerProblem {
+    /// A timer is zero.
+    #[error("{name} is zero")]
+    Zero {
+        /// Which one.
+        name: &'static str,
+    },
+    /// The drift bound is not below one half: clocks like that keep no lease.
+    #[error("the drift bound of {ppm} parts per million is not below 500000")]
+    Drift {
+        /// The bound.
+        ppm: u32,
+    },
+    /// The lease leaves no room for renewal, drain and kill.
+    #[error(
+        "the lease of {lease:?} must be longer than renewal {renewal:?} + drain {drain:?} + kill margin {kill_margin:?} + drift {drift:?} = {sum:?}; lengthen the lease or shorten the others"
+    )]
+    LeaseTooShort {
+        /// The lease.
+        lease: Duration,
+        /// The renewal.
+        renewal: Duration,
+        /// The drain.
+        drain: Duration,
+        /// The kill margin.
+        kill_margin: Duration,
+        /// What drift takes of the lease.
+        drift: Duration,
+        /// Together.
+        sum: Duration,
+    },
+    /// An answer may take so long that one that is late costs the lease.
+    #[error(
+        "renewal {renewal:?} + time for an answer {answer_timeout:?} must be shorter than the lease of {lease:?}, or one late answer costs the lead"
+    )]
+    AnswerTooLate {
+        /// The renewal.
+        renewal: Duration,
+        /// The time for an answer.
+        answer_timeout: Duration,
+        /// The lease.
+        lease: Duration,
+    },
+    /// Followers would give up a leader that is well.
+    #[error("{miss_count} heartbeats missed must be at least 2, or one late packet costs the leader")]
+    MissCount {
+        /// The count.
+        miss_count: u32,
+    },
+}
+
+impl Timers {
+    /// All timers, derived from the lease, or from the default lease of the venue.
+    #[must_use]
+    pub fn new(venue: Venue, lease: Option<Duration>) -> Self {
+        let lease = lease.unwrap_or(match venue {
+            Venue::Peers => PROMISE,
+            Venue::Store => LEASE,
+        });
+        let (renewal, answer_timeout) = match venue {
+            Venue::Peers => (lease / 4, lease / 4),
+            Venue::Store => (lease / 3, lease / 6),
+        };
+        Self {
+            lease,
+            renewal,
+            drain: lease / 4,
+            kill_margin: (lease / 10).min(KILL_MARGIN_MAX),
+            drift_max: DRIFT_MAX,
+            miss_count: MISS_COUNT,
+            initial_wait: lease,
+            random_wait_max: lease * 3 / 10,
+            stagger: STAGGER,
+            answer_timeout,
+            poll_interval: (lease / 10).min(POLL_INTERVAL_MAX),
+        }
+    }
+
+    /// Checks every relation between the timers.
+    ///
+    /// # Errors
+    /// [`ConfigError::Timers`] with all that do not hold.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let mut problems = Vec::new();
+        let named =
+            [("lease", self.lease), ("renewal", self.renewal), ("time for an answer", self.answer_timeout)];
+        for (name, duration) in named {
+            if duration.is_zero() {
+                problems.push(TimerProblem::Zero { name });
+            }
+        }
+        let ppm = self.drift_max.as_ppm();
+        if ppm >= 500_000 {
+            problems.push(TimerProblem::Drift { ppm });
+        }
+        let (lease, renewal, drain, kill_margin) = (self.lease, self.renewal, self.drain, self.kill_margin);
+        let drift = lease.saturating_sub(self.drift_max.shorten(lease.into()).into());
+        let sum = renewal.saturating_add(drain).saturating_add(kill_margin).saturating_add(drift);
+        if lease <= sum {
+            problems.push(TimerProblem::LeaseTooShort { lease, renewal, drain, kill_margin, drift, sum });
+        }
+        let answer_timeout = self.answer_timeout;
+        if renewal.saturating_add(answer_timeout) >= lease {
+            problems.push(TimerProblem::AnswerTooLate { renewal, answer_timeout, lease });
+        }
+        if self.miss_count < 2 {
+            problems.push(TimerProblem::MissCount { miss_count: self.miss_count });
+        }
+        if problems.is_empty() { Ok(()) } else { Err(ConfigError::Timers(problems)) }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connect_timeout: core::Duration::from_secs(1),
+            handshake_timeout: core::Duration::from_secs(5),
+            stall_timeout: core::Duration::from_secs(3),
+            keep_alive: core::Duration::from_secs(1),
+            backoff_first: core::Duration::from_millis(10),
+            backoff_max: core::Duration::from_secs(1),
+            testifying_backoff_max: core::Duration::from_millis(50),
+            accept_pause: core::Duration::from_millis(50),
+            strangers_max: 64,
+            buffer_max: 256 * 1024,
+        }
+    }
+}
+
+/// All that a [`Builder`](crate::Builder) gathers.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    pub(crate) election: String,
+    pub(crate) node: NodeId,
+    pub(crate) address: String,
+    pub(crate) safety: Safety,
+    pub(crate) priority: u32,
+    pub(crate) witness: bool,
+    pub(crate) timers: Timers,
+}
+
+/// The name of a node where none is given: the host's name and the process id.
+///
+/// # Errors
+/// [`ConfigError::Node`] if even that cannot be a name.
+pub fn default_node() -> Result<NodeId, ConfigError> {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let host: String =
+        host.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_')).collect();
+    let pid = std::process::id().to_string();
+    let room = NodeId::LENGTH_MAX - pid.len() - 1;
+    let host = host.get(..room).unwrap_or(&host);
+    let name = if host.is_empty() { pid } else { format!("{host}-{pid}") };
+    NodeId::new(&name).map_err(|error| ConfigError::Node { name, error })
+}
+
+/// The directory for state where none is given: `$XDG_STATE_HOME/primacy`, or `~/.local/state/primacy`.
+///
+/// # Errors
+/// [`ConfigError::NoStateDirectory`] if neither `XDG_STATE_HOME` nor `HOME` is set.
+pub fn default_state_dir() -> Result<PathBuf, ConfigError> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    set("XDG_STATE_HOME")
+        .or_else(|| set("HOME").map(|home| home.join(".local/state")))
+        .map(|dir| dir.join("primacy"))
+        .ok_or(ConfigError::NoStateDirectory)
+}
+
+/// Checks an election's name, which becomes part of file names and of records.
+pub(crate) fn check_election(name: &str) -> Result<(), ConfigError> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let dots = name.chars().all(|c| c == '.');
+    if name.is_empty() || name.len() > NodeId::LENGTH_MAX || dots || !name.chars().all(allowed) {
+        return Err(ConfigError::Election { name: name.to_owned() });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_fit_together_at_every_scale() {
+        for venue in [Venue::Peers, Venue::Store] {
+            for millis in [20, 100, 1_000, 15_000, 600_000] {
+                Timers::new(venue, Some(Duration::from_millis(millis))).check().unwrap();
+            }
+            Timers::new(venue, None).check().unwrap();
+        }
+    }
+
+    #[test]
+    fn all_wrong_relations_are_in_one_message() {
+        let second = Duration::from_secs(1);
+        let wrong =
+            Timers { drain: second, renewal: second, miss_count: 1, ..Timers::new(Venue::Peers, None) };
+        let Err(ConfigError::Timers(problems)) = wrong.check() else { panic!("these timers are wrong") };
+        assert_eq!(problems.len(), 3, "{problems:?}");
+        assert_eq!(ConfigError::Timers(problems).to_string().lines().count(), 4);
+    }
+
+    #[test]
+    fn names_that_would_leave_the_directory_are_refused() {
+        for name in ["", "..", "a/b", "a b", &"x".repeat(64)] {
+            assert!(check_election(name).is_err(), "{name:?}");
+        }
+        check_election("billing-2.eu").unwrap();
+    }
+
+    #[test]
+    fn the_default_node_has_the_process_in_its_name() {
+        assert!(default_node().unwrap().as_str().ends_with(&std::process::id().to_string()));
+    }
+}

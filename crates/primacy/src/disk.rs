@@ -1,0 +1,682 @@
+//! What a node must not forget, in a file.
+//!
+//! The file has two slots. A new state is written over the older one, in place, and flushed; so whatever
+//! happens in the middle of it, the other slot still has the last state that anybody was told of. Each slot
+//! carries a sequence number, which tells the newer one, and a checksum, which tells a torn one:
+//!
+//! ```text
+//!   0      8        12         16         24       28                      4096
+//!   | magic | version | checksum | sequence | length | record … | zeros … |  second slot, the same
+//! ```
+//!
+//! Numbers stand with their highest byte first. The checksum is the CRC-32 of the slot without the checksum's
+//! own four bytes. Magic, version and checksum keep their places and their meaning in every later version.
+//!
+//! A file that cannot be trusted is refused and never written to: a node that went on without its votes could
+//! vote twice in a term. One thing cannot be told from a torn write, and that is a newest slot that has
+//! rotted on the disk after it was flushed; whoever fears it uses a file system with checksums.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use primacy_core::election::quorum::HardState;
+use primacy_core::{Duration, Identity, Incarnation, NodeId, Term};
+use prost::Message as _;
+use rustix::fs::{FlockOperation, flock};
+
+use crate::handshake::DiskId;
+
+/// The first bytes of each slot.
+const MAGIC: [u8; 8] = *b"PRIMACY\x1a";
+/// The version of the record that this code writes, and the newest that it reads.
+const VERSION: u32 = 1;
+/// One slot is one page, so that overwriting it needs no reading and no new space on a full disk.
+const SLOT_LENGTH: usize = 4096;
+const FILE_LENGTH: usize = 2 * SLOT_LENGTH;
+/// Where the record begins in its slot.
+const HEADER_LENGTH: usize = 28;
+const RECORD_LENGTH_MAX: usize = SLOT_LENGTH - HEADER_LENGTH;
+/// The longest file name that the usual file systems take.
+const FILE_NAME_MAX: usize = 255;
+
+/// The durable state of one node in one election: open, locked, and ready to be written.
+///
+/// Nobody else can open it while this value lives.
+#[derive(Debug)]
+pub struct StateFile {
+    path: PathBuf,
+    file: File,
+    /// Which slot has the newest state; the other one is written next.
+    newest: Slot,
+    record: Record,
+    /// Why nothing can be written any more, once something could not.
+    failed: Option<String>,
+    /// Holds the lock while it is open.
+    _lock: File,
+}
+
+/// What was found in the file, or put there at the first start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// What the election had written.
+    pub hard_state: HardState,
+    /// This life of the node: its counter has been raised durably, and its nonce is new.
+    pub incarnation: Incarnation,
+    /// The number that was drawn when the file was made.
+    pub disk: DiskId,
+    /// The disks that this node has seen its peers with.
+    pub peer_disks: BTreeMap<NodeId, DiskId>,
+    /// Whether the file was made just now: this node has never taken part, or has lost its disk.
+    pub created: bool,
+}
+
+/// Why the state cannot be used. Every text says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum DiskError {
+    /// Another process has this state open.
+    #[error(
+        "{} is in use by {}: two processes of one node would vote twice; stop the other one, or give this one \
+         another node name", path.display(), holder(*pid)
+    )]
+    Locked {
+        /// The state file.
+        path: PathBuf,
+        /// The process that has it open, if it could be found out.
+        pid: Option<u32>,
+    },
+    /// The file or its directory may not be read or written by this user.
+    #[error("{} must be readable and writable for the user that runs this node: {source}", path.display())]
+    Forbidden {
+        /// What could not be opened.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// There is no space left.
+    #[error(
+        "the disk of {} is full: {source}; make room and start this node again, until then it neither votes nor \
+         leads", path.display()
+    )]
+    Full {
+        /// What was to be written.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Anything else that reading, writing or flushing may end in.
+    #[error("cannot {action} {}: {source}; this node neither votes nor leads without its state", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// With which file or directory.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The file was made by something else, or is not the length of a state file.
+    #[error(
+        "{} is no state file of Primacy ({found}); it is left as it is: move it away if it does not belong \
+         there, or restore the state from a copy", path.display()
+    )]
+    NotAStateFile {
+        /// The file.
+        path: PathBuf,
+        /// What was found instead.
+        found: String,
+    },
+    /// Both slots are damaged.
+    #[error(
+        "both copies of the state in {} are damaged ({found}); it is left as it is. This node may have voted and \
+         cannot know it any more: restore the file, or move it away and let an operator readmit the node to its \
+         peers", path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        found: String,
+    },
+    /// A later version has written the file.
+    #[error(
+        "{} was written by a newer Primacy (its version is {version}, this one reads up to {VERSION}); start the \
+         newer one", path.display()
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// The version that it names.
+        version: u32,
+    },
+    /// The file belongs to another node or another election.
+    #[error(
+        "{} belongs to the node {node:?} in the election {election:?}, as it says itself; it was copied or \
+         renamed. Put it back, or correct the node name or the state directory", path.display()
+    )]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// The election that it names.
+        election: String,
+        /// The node that it names.
+        node: String,
+    },
+    /// What is to be written does not fit into a slot.
+    #[error(
+        "the state of {} would have {length} bytes, and there is room for {RECORD_LENGTH_MAX}: this node has seen \
+         too many peers", path.display()
+    )]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+        /// How long the record is.
+        length: usize,
+    },
+    /// The names of node and election make too long a file name.
+    #[error(
+        "a file name has at most {FILE_NAME_MAX} bytes and {name:?} has more; choose a shorter election name"
+    )]
+    NameTooLong {
+        /// The file name.
+        name: String,
+    },
+    /// An earlier write has failed.
+    ///
+    /// It is not tried again: after a failed flush the kernel may count the pages as written, and the next
+    /// flush of the same pages would succeed without anything being on the disk (as PostgreSQL found out in
+    /// 2018).
+    #[error(
+        "{} takes no more writes because an earlier one failed ({cause}); what is on the disk is known again only \
+         after the node was restarted", path.display()
+    )]
+    FailedBefore {
+        /// The file.
+        path: PathBuf,
+        /// The earlier error.
+        cause: String,
+    },
+    /// The system has no random numbers for an incarnation or a disk id.
+    #[error("the system gives no random numbers: {0}")]
+    Entropy(io::Error),
+}
+
+fn holder(pid: Option<u32>) -> String {
+    pid.map_or_else(|| "another process".to_owned(), |pid| format!("the process {pid}"))
+}
+
+impl StateFile {
+    /// Opens the state of `node` in `election` that is kept in `dir`, or makes it at the first start, and
+    /// raises the counter of the node's incarnation. What is returned is on the disk.
+    ///
+    /// Blocks for a few flushes of the disk, and never for another process.
+    ///
+    /// # Errors
+    /// [`DiskError`]; a file that was there before is left as it was, except if raising the counter failed.
+    pub fn open(dir: &Path, election: &str, node: NodeId) -> Result<(Self, Stored), DiskError> {
+        let name = file_name(election, node)?;
+        let path = dir.join(format!("{name}.state"));
+        make_dir(dir)?;
+        let lock = lock(&dir.join(format!("{name}.lock")), &path)?;
+        let created = match open_existing(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                create(dir, &path, &Record::first(election, node)?)?;
+                true
+            }
+            Ok(_) | Err(_) => false,
+        };
+        let file = open_existing(&path).map_err(|error| DiskError::io("open", &path, error))?;
+        let (newest, record) = read(&path, &file)?;
+        if record.election != election || record.node != node {
+            let (election, node) = (record.election, record.node.to_string());
+            return Err(DiskError::Foreign { path, election, node });
+        }
+        let mut state = Self { path, file, newest, record, failed: None, _lock: lock };
+        // What was read may have been in the kernel's memory only: an earlier process may have been killed
+        // before its flush, or have ended because of a failed one. The slot is written again, in place and
+        // before the other one is touched, so that at any moment one of the two is good on the disk.
+        let (slot, again) = (state.newest, state.record.clone());
+        state.write(slot, &again)?;
+        let next = Record { incarnations: again.incarnations.saturating_add(1), ..again };
+        state.advance(next)?;
+        let stored = state.stored(created)?;
+        Ok((state, stored))
+    }
+
+    /// Writes `hard_state` in place of what was written before. When it returns, a power cut changes nothing.
+    ///
+    /// # Errors
+    /// [`DiskError`], after which nothing may be sent that rests on this state, and every further write is
+    /// refused until the file is opened again.
+    pub fn persist(&mut self, hard_state: &HardState) -> Result<(), DiskError> {
+        self.advance(Record { hard_state: *hard_state, ..self.record.clone() })
+    }
+
+    /// Remembers that `node` came with `disk`, in place of what was remembered of it before.
+    ///
+    /// # Errors
+    /// As [`persist`](Self::persist).
+    pub fn record_peer_disk(&mut self, node: NodeId, disk: DiskId) -> Result<(), DiskError> {
+        if self.record.peer_disks.get(&node) == Some(&disk) {
+            return Ok(());
+        }
+        let mut record = self.record.clone();
+        record.peer_disks.insert(node, disk);
+        self.advance(record)
+    }
+
+    /// The state file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn stored(&self, created: bool) -> Result<Stored, DiskError> {
+        let nonce = u64::from_be_bytes(entropy()?);
+        Ok(Stored {
+            hard_state: self.record.hard_state,
+            incarnation: Incarnation { count: self.record.incarnations, nonce },
+            disk: self.record.disk,
+            peer_disks: self.record.peer_disks.clone(),
+            created,
+        })
+    }
+
+    /// Writes the next record over the older slot.
+    fn advance(&mut self, mut record: Record) -> Result<(), DiskError> {
+        record.sequence = self.record.sequence.checked_add(1).expect("a disk does not see 2^64 writes");
+        let slot = self.newest.other();
+        self.write(slot, &record)?;
+        self.newest = slot;
+        self.record = record;
+        Ok(())
+    }
+
+    fn write(&mut self, slot: Slot, record: &Record) -> Result<(), DiskError> {
+        if let Some(cause) = &self.failed {
+            return Err(DiskError::FailedBefore { path: self.path.clone(), cause: cause.clone() });
+        }
+        // That it does not fit is known before anything is written, so it is no failed write.
+        let bytes = record.encode(&self.path)?;
+        let written = self.file.write_all_at(&bytes, slot.offset()).and_then(|()| self.file.sync_data());
+        written.map_err(|error| {
+            self.failed = Some(error.to_string());
+            DiskError::io("write", &self.path, error)
+        })
+    }
+}
+
+/// Random bytes from the system, for what must never repeat: incarnations, disk ids, and seeds.
+///
+/// # Errors
+/// [`DiskError::Entropy`] if the system has none.
+pub fn entropy<const LENGTH: usize>() -> Result<[u8; LENGTH], DiskError> {
+    let mut bytes = [0; LENGTH];
+    getrandom::fill(&mut bytes).map_err(|error| DiskError::Entropy(io::Error::other(error.to_string())))?;
+    Ok(bytes)
+}
+
+impl DiskError {
+    fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
+        let path = path.to_owned();
+        // A read-only file system also refuses the user; a quota is a disk that is full for this user.
+        if matches!(source.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) {
+            Self::Forbidden { path, source }
+        } else if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+            Self::Full { path, source }
+        } else {
+            Self::Io { action, path, source }
+        }
+    }
+}
+
+/// `election@node`, with every byte of the election that could mean something to a file system as `%` and its
+/// number. No node name has an `@`, so no two pairs share a file.
+fn file_name(election: &str, node: NodeId) -> Result<String, DiskError> {
+    let mut name = String::new();
+    for byte in election.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-') {
+            name.push(char::from(byte));
+        } else {
+            name.push_str(&format!("%{byte:02x}"));
+        }
+    }
+    name.push('@');
+    name.push_str(node.as_str());
+    let longest_suffix = ".state.new".len();
+    if name.len() + longest_suffix > FILE_NAME_MAX { Err(DiskError::NameTooLong { name }) } else { Ok(name) }
+}
+
+/// Makes the directory with its parents, each of them durably: a state directory that vanishes in a power cut
+/// takes the node's votes with it.
+fn make_dir(dir: &Path) -> Result<(), DiskError> {
+    if dir.as_os_str().is_empty() || dir.is_dir() {
+        return Ok(());
+    }
+    let parent = dir.parent().unwrap_or(Path::new(""));
+    make_dir(parent)?;
+    match std::fs::create_dir(dir) {
+        Ok(()) => sync_dir(parent),
+        // Another node of the same machine was faster.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
+        Err(error) => Err(DiskError::io("make the directory", dir, error)),
+    }
+}
+
+fn sync_dir(dir: &Path) -> Result<(), DiskError> {
+    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+    let synced = File::open(dir).and_then(|opened| opened.sync_all());
+    synced.map_err(|error| DiskError::io("flush the directory", dir, error))
+}
+
+/// The lock is a file of its own, because it must be held before the state file exists.
+fn lock(lock_path: &Path, state_path: &Path) -> Result<File, DiskError> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let mut file = options.open(lock_path).map_err(|error| DiskError::io("open", lock_path, error))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let mut text = String::new();
+            // What cannot be read or understood only makes the message poorer.
+            let pid = file.read_to_string(&mut text).ok().and_then(|_| text.trim().parse().ok());
+            return Err(DiskError::Locked { path: state_path.to_owned(), pid });
+        }
+        Err(error) => return Err(DiskError::io("lock", lock_path, error.into())),
+    }
+    // The number always has the same length, so that writing it needs no truncation and, after the first
+    // time, no space. It only serves the message above, so a failure is no reason not to start.
+    let _ = file.rewind().and_then(|()| writeln!(file, "{:>10}", std::process::id()));
+    Ok(file)
+}
+
+fn open_existing(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).open(path)
+}
+
+/// Makes the file under another name first, so that under its own name it is always whole. The lock is held,
+/// so nobody else makes it, and a leftover of an earlier attempt may be overwritten.
+fn create(dir: &Path, path: &Path, record: &Record) -> Result<(), DiskError> {
+    let new = path.with_extension("state.new");
+    let second = Record { sequence: record.sequence + 1, ..record.clone() };
+    let bytes = [record.encode(path)?, second.encode(path)?].concat();
+    let made = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&new)
+        .and_then(|mut file| file.write_all(&bytes).and_then(|()| file.sync_all()))
+        .and_then(|()| std::fs::rename(&new, path));
+    if let Err(error) = made {
+        // Best effort: it would be overwritten at the next start anyway.
+        let _ = std::fs::remove_file(&new);
+        return Err(DiskError::io("make", path, error));
+    }
+    sync_dir(dir)
+}
+
+/// One of the two places in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Slot {
+    First,
+    Second,
+}
+
+impl Slot {
+    const fn other(self) -> Self {
+        match self {
+            Self::First => Self::Second,
+            Self::Second => Self::First,
+        }
+    }
+
+    const fn offset(self) -> u64 {
+        match self {
+            Self::First => 0,
+            Self::Second => SLOT_LENGTH as u64,
+        }
+    }
+}
+
+/// What one slot says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Record {
+    sequence: u64,
+    election: String,
+    node: NodeId,
+    disk: DiskId,
+    incarnations: u64,
+    hard_state: HardState,
+    peer_disks: BTreeMap<NodeId, DiskId>,
+}
+
+/// Why a slot says nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum SlotError {
+    Magic,
+    Checksum,
+    Record(String),
+    Newer(u32),
+}
+
+/// The newer of the two slots that can be read.
+fn read(path: &Path, file: &File) -> Result<(Slot, Record), DiskError> {
+    let mut bytes = Vec::new();
+    // One byte more than there should be is enough to see that it is no state file; nobody reads a terabyte
+    // for that.
+    let limit = u64::try_from(FILE_LENGTH + 1).expect("two pages");
+    file.take(limit).read_to_end(&mut bytes).map_err(|error| DiskError::io("read", path, error))?;
+    let path = path.to_owned();
+    if bytes.len() != FILE_LENGTH {
+        let found = match bytes.len() {
+            length if length > FILE_LENGTH => format!("it has more than {FILE_LENGTH} bytes"),
+            length => format!("it has {length} bytes in place of {FILE_LENGTH}; it may have been cut short"),
+        };
+        return Err(DiskError::NotAStateFile { path, found });
+    }
+    let (first, second) = bytes.split_at(SLOT_LENGTH);
+    match (Record::decode(first), Record::decode(second)) {
+        (Err(SlotError::Newer(version)), _) | (_, Err(SlotError::Newer(version))) => {
+            Err(DiskError::Newer { path, version })
+        }
+        (Err(SlotError::Magic), Err(SlotError::Magic)) => {
+            let found = "it does not begin as one".to_owned();
+            Err(DiskError::NotAStateFile { path, found })
+        }
+        (Err(first), Err(second)) => {
+            Err(DiskError::Damaged { path, found: format!("{first}, and {second}") })
+        }
+        (Ok(record), Err(_)) => Ok((Slot::First, record)),
+        (Err(_), Ok(record)) => Ok((Slot::Second, record)),
+        (Ok(first), Ok(second)) => newer(path, first, second),
+    }
+}
+
+fn newer(path: PathBuf, first: Record, second: Record) -> Result<(Slot, Record), DiskError> {
+    if (&first.election, first.node, first.disk) != (&second.election, second.node, second.disk) {
+        let found = "they belong to different states".to_owned();
+        return Err(DiskError::Damaged { path, found });
+    }
+    match first.sequence.cmp(&second.sequence) {
+        std::cmp::Ordering::Greater => Ok((Slot::First, first)),
+        std::cmp::Ordering::Less => Ok((Slot::Second, second)),
+        std::cmp::Ordering::Equal if first == second => Ok((Slot::First, first)),
+        std::cmp::Ordering::Equal => {
+            let found = "they have the same number and differ".to_owned();
+            Err(DiskError::Damaged { path, found })
+        }
+    }
+}
+
+impl std::fmt::Display for SlotError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Magic => f.write_str("one does not begin as a state"),
+            Self::Checksum => f.write_str("the checksum of one is wrong"),
+            Self::Record(reason) => write!(f, "one has a right checksum and a wrong record: {reason}"),
+            Self::Newer(version) => write!(f, "one has version {version}"),
+        }
+    }
+}
+
+/// The record as Protocol Buffers has it. A tag that was once used is never given another meaning.
+mod format {
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(super) struct Record {
+        #[prost(string, tag = "1")]
+        pub(super) election: String,
+        #[prost(string, tag = "2")]
+        pub(super) node: String,
+        #[prost(bytes = "vec", tag = "3")]
+        pub(super) disk: Vec<u8>,
+        #[prost(uint64, tag = "4")]
+        pub(super) incarnations: u64,
+        #[prost(uint64, tag = "5")]
+        pub(super) term: u64,
+        #[prost(message, optional, tag = "6")]
+        pub(super) voted_for: Option<VotedFor>,
+        #[prost(uint64, tag = "7")]
+        pub(super) promise_nanos: u64,
+        #[prost(message, repeated, tag = "8")]
+        pub(super) peer_disks: Vec<PeerDisk>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(super) struct VotedFor {
+        #[prost(string, tag = "1")]
+        pub(super) node: String,
+        #[prost(uint64, tag = "2")]
+        pub(super) count: u64,
+        #[prost(fixed64, tag = "3")]
+        pub(super) nonce: u64,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(super) struct PeerDisk {
+        #[prost(string, tag = "1")]
+        pub(super) node: String,
+        #[prost(bytes = "vec", tag = "2")]
+        pub(super) disk: Vec<u8>,
+    }
+}
+
+impl Record {
+    fn first(election: &str, node: NodeId) -> Result<Self, DiskError> {
+        Ok(Self {
+            sequence: 1,
+            election: election.to_owned(),
+            node,
+            disk: DiskId(entropy()?),
+            incarnations: 0,
+            hard_state: HardState::default(),
+            peer_disks: BTreeMap::new(),
+        })
+    }
+
+    /// The slot that says this.
+    fn encode(&self, path: &Path) -> Result<Vec<u8>, DiskError> {
+        let peer_disk = |(node, disk): (&NodeId, &DiskId)| format::PeerDisk {
+            node: node.as_str().to_owned(),
+            disk: disk.0.to_vec(),
+        };
+        let voted_for = self.hard_state.voted_for.map(|identity| format::VotedFor {
+            node: identity.node.as_str().to_owned(),
+            count: identity.incarnation.count,
+            nonce: identity.incarnation.nonce,
+        });
+        let record = format::Record {
+            election: self.election.clone(),
+            node: self.node.as_str().to_owned(),
+            disk: self.disk.0.to_vec(),
+            incarnations: self.incarnations,
+            term: self.hard_state.term.0,
+            voted_for,
+            promise_nanos: self.hard_state.promise.as_nanos(),
+            peer_disks: self.peer_disks.iter().map(peer_disk).collect(),
+        };
+        let record = record.encode_to_vec();
+        if record.len() > RECORD_LENGTH_MAX {
+            return Err(DiskError::TooLong { path: path.to_owned(), length: record.len() });
+        }
+        Ok(seal(VERSION, self.sequence, &record))
+    }
+
+    fn decode(slot: &[u8]) -> Result<Self, SlotError> {
+        let (version, sequence, record) = unseal(slot)?;
+        if version != VERSION {
+            return Err(SlotError::Newer(version));
+        }
+        let wrong = |field: &str| SlotError::Record(format!("{field} has a value that is not allowed"));
+        let record = format::Record::decode(record).map_err(|error| SlotError::Record(error.to_string()))?;
+        let disk = |bytes: Vec<u8>| bytes.try_into().map(DiskId).map_err(|_| wrong("a disk id"));
+        let node = |name: &str| NodeId::new(name).map_err(|_| wrong("a node name"));
+        let voted_for = record.voted_for.map(|vote| {
+            let incarnation = Incarnation { count: vote.count, nonce: vote.nonce };
+            node(&vote.node).map(|node| Identity::new(node, incarnation))
+        });
+        let peer_disks = record.peer_disks.into_iter();
+        let peer_disks = peer_disks.map(|peer| Ok((node(&peer.node)?, disk(peer.disk)?)));
+        Ok(Self {
+            sequence,
+            election: record.election,
+            node: node(&record.node)?,
+            disk: disk(record.disk)?,
+            incarnations: record.incarnations,
+            hard_state: HardState {
+                term: Term(record.term),
+                voted_for: voted_for.transpose()?,
+                promise: Duration::from_nanos(record.promise_nanos),
+            },
+            peer_disks: peer_disks.collect::<Result<_, SlotError>>()?,
+        })
+    }
+}
+
+/// Puts the header in front of the record.
+fn seal(version: u32, sequence: u64, record: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(record.len()).expect("at most a slot");
+    let mut slot = Vec::with_capacity(SLOT_LENGTH);
+    slot.extend_from_slice(&MAGIC);
+    slot.extend_from_slice(&version.to_be_bytes());
+    slot.extend_from_slice(&[0; 4]);
+    slot.extend_from_slice(&sequence.to_be_bytes());
+    slot.extend_from_slice(&length.to_be_bytes());
+    slot.extend_from_slice(record);
+    slot.resize(SLOT_LENGTH, 0);
+    let sum = checksum(&slot);
+    slot[12..16].copy_from_slice(&sum.to_be_bytes());
+    slot
+}
+
+/// The version, the sequence number and the record of a slot that is whole.
+fn unseal(slot: &[u8]) -> Result<(u32, u64, &[u8]), SlotError> {
+    let (magic, rest) = slot.split_first_chunk::<8>().ok_or(SlotError::Magic)?;
+    if *magic != MAGIC {
+        return Err(SlotError::Magic);
+    }
+    let (version, rest) = rest.split_first_chunk::<4>().ok_or(SlotError::Checksum)?;
+    let (sum, rest) = rest.split_first_chunk::<4>().ok_or(SlotError::Checksum)?;
+    // Before anything else is believed, the version included: a flipped bit is no newer version.
+    if u32::from_be_bytes(*sum) != checksum(slot) {
+        return Err(SlotError::Checksum);
+    }
+    let (sequence, rest) = rest.split_first_chunk::<8>().ok_or(SlotError::Checksum)?;
+    let (length, rest) = rest.split_first_chunk::<4>().ok_or(SlotError::Checksum)?;
+    let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
+    let record =
+        rest.get(..length).ok_or_else(|| SlotError::Record("it is longer than its slot".to_owned()))?;
+    Ok((u32::from_be_bytes(*version), u64::from_be_bytes(*sequence), record))
+}
+
+/// The CRC-32 of a slot without the four bytes that hold it.
+fn checksum(slot: &[u8]) -> u32 {
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(slot.get(..12).unwrap_or_default());
+    sum.update(slot.get(16..).unwrap_or_default());
+    sum.finalize()
+}
+
+#[cfg(test)]
+mod tests;

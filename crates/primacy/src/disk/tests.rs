@@ -1,0 +1,336 @@
+//! Crashes in the middle of a write, damage, strangers' files, and disks that fail.
+
+use std::fs;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::*;
+
+/// A directory of the test's own, removed at its end.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("primacy-disk-{}-{number}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir(&dir).unwrap();
+        Self(dir)
+    }
+
+    fn open(&self) -> Result<(StateFile, Stored), DiskError> {
+        StateFile::open(&self.0, "main", a())
+    }
+
+    fn state(&self) -> PathBuf {
+        self.0.join("main@a.state")
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn a() -> NodeId {
+    NodeId::new("a").unwrap()
+}
+
+fn b() -> NodeId {
+    NodeId::new("b").unwrap()
+}
+
+fn vote(term: u64) -> HardState {
+    let voted_for = Identity::new(b(), Incarnation { count: 3, nonce: 99 });
+    HardState { term: Term(term), voted_for: Some(voted_for), promise: Duration::from_millis(1_000) }
+}
+
+/// A directory whose state has votes in the terms 1 to `terms`.
+fn voted(terms: u64) -> Dir {
+    let dir = Dir::new();
+    let (mut state, _) = dir.open().unwrap();
+    for term in 1..=terms {
+        state.persist(&vote(term)).unwrap();
+    }
+    dir
+}
+
+#[test]
+fn what_was_written_is_found_again() {
+    let dir = Dir::new();
+    let (mut state, first) = dir.open().unwrap();
+    assert!(first.created);
+    assert_eq!(first.hard_state, HardState::default());
+    assert_eq!(first.incarnation.count, 1);
+    state.persist(&vote(4)).unwrap();
+    let disk = DiskId([7; DiskId::LENGTH]);
+    state.record_peer_disk(b(), disk).unwrap();
+    drop(state);
+    let (_state, second) = dir.open().unwrap();
+    assert!(!second.created);
+    assert_eq!(second.hard_state, vote(4));
+    assert_eq!(second.disk, first.disk);
+    assert_eq!(second.peer_disks, BTreeMap::from([(b(), disk)]));
+    assert_eq!(second.incarnation.count, 2);
+    assert_ne!(second.incarnation.nonce, first.incarnation.nonce);
+}
+
+#[test]
+fn the_directory_is_made_and_names_cannot_leave_it() {
+    let dir = Dir::new();
+    let deep = dir.0.join("x/y");
+    let (state, _) = StateFile::open(&deep, "../billing/eu é", a()).unwrap();
+    assert_eq!(state.path(), deep.join("%2e%2e%2fbilling%2feu%20%c3%a9@a.state"));
+    let error = StateFile::open(&dir.0, &"x".repeat(250), a()).unwrap_err();
+    assert!(matches!(error, DiskError::NameTooLong { .. }), "{error}");
+}
+
+#[test]
+fn a_second_process_of_the_node_is_told_who_holds_the_state() {
+    let dir = Dir::new();
+    let (_state, _) = dir.open().unwrap();
+    let error = dir.open().unwrap_err();
+    assert!(error.to_string().contains(&format!("the process {}", std::process::id())), "{error}");
+    // Another node of the same election has its own file.
+    StateFile::open(&dir.0, "main", b()).unwrap();
+}
+
+#[test]
+fn a_torn_write_leaves_the_state_before_it() {
+    // Every way in which a prefix of the new slot may have reached the disk, sector by sector and byte by
+    // byte.
+    let dir = voted(5);
+    let before = fs::read(dir.state()).unwrap();
+    let (slot, record) = read(&dir.state(), &open_existing(&dir.state()).unwrap()).unwrap();
+    let target = slot.other();
+    let next = Record { sequence: record.sequence + 1, hard_state: vote(6), ..record };
+    let new = next.encode(&dir.state()).unwrap();
+    let start = usize::try_from(target.offset()).unwrap();
+    let mut seen = [0, 0];
+    for length in (0..200).chain((200..=SLOT_LENGTH).step_by(512)).chain([SLOT_LENGTH]) {
+        let mut bytes = before.clone();
+        bytes[start..start + length].copy_from_slice(&new[..length]);
+        fs::write(dir.state(), &bytes).unwrap();
+        let (_, found) = read(&dir.state(), &open_existing(&dir.state()).unwrap()).unwrap();
+        match found.hard_state.term {
+            Term(5) => seen[0] += 1,
+            Term(6) => seen[1] += 1,
+            term => panic!("{length} bytes: term {term}"),
+        }
+    }
+    assert!(seen[0] > 10 && seen[1] > 10, "{seen:?}");
+}
+
+#[test]
+fn a_torn_slot_is_the_one_that_is_written_next() {
+    let dir = voted(5);
+    let (newest, _) = read(&dir.state(), &open_existing(&dir.state()).unwrap()).unwrap();
+    let mut bytes = fs::read(dir.state()).unwrap();
+    bytes[usize::try_from(newest.other().offset()).unwrap() + 100] ^= 1;
+    fs::write(dir.state(), &bytes).unwrap();
+    let (state, stored) = dir.open().unwrap();
+    assert_eq!(stored.hard_state, vote(5));
+    assert_eq!(state.newest, newest.other());
+    drop(state);
+    // Both are good again.
+    let bytes = fs::read(dir.state()).unwrap();
+    for slot in bytes.chunks(SLOT_LENGTH) {
+        assert_eq!(Record::decode(slot).unwrap().hard_state, vote(5));
+    }
+}
+
+#[test]
+fn the_order_of_the_slots_means_nothing() {
+    for terms in [4, 5] {
+        let dir = voted(terms);
+        let mut bytes = fs::read(dir.state()).unwrap();
+        bytes.rotate_left(SLOT_LENGTH);
+        fs::write(dir.state(), &bytes).unwrap();
+        assert_eq!(dir.open().unwrap().1.hard_state, vote(terms));
+    }
+}
+
+/// Opens, expects a refusal, and checks that not one byte of the file was touched.
+#[track_caller]
+fn refused(dir: &Dir, bytes: &[u8]) -> DiskError {
+    fs::write(dir.state(), bytes).unwrap();
+    let error = dir.open().unwrap_err();
+    assert_eq!(fs::read(dir.state()).unwrap(), bytes, "the file was changed");
+    assert!(error.to_string().contains("main@a.state"), "{error}");
+    error
+}
+
+#[test]
+fn a_file_of_any_other_length_is_refused() {
+    let dir = voted(2);
+    let mut bytes = fs::read(dir.state()).unwrap();
+    let scratch = dir.0.join("scratch");
+    fs::write(&scratch, &bytes).unwrap();
+    for length in (0..FILE_LENGTH).rev() {
+        let file = open_existing(&scratch).unwrap();
+        file.set_len(u64::try_from(length).unwrap()).unwrap();
+        assert!(matches!(read(&dir.state(), &file), Err(DiskError::NotAStateFile { .. })), "{length}");
+    }
+    assert!(matches!(refused(&dir, &[]), DiskError::NotAStateFile { .. }));
+    assert!(refused(&dir, &bytes[..SLOT_LENGTH]).to_string().contains("cut short"));
+    bytes.push(0);
+    assert!(matches!(refused(&dir, &bytes), DiskError::NotAStateFile { .. }));
+}
+
+#[test]
+fn every_flipped_bit_is_noticed() {
+    let dir = voted(5);
+    let bytes = fs::read(dir.state()).unwrap();
+    for position in 0..SLOT_LENGTH {
+        for bit in 0..8 {
+            let mut slot = bytes[..SLOT_LENGTH].to_vec();
+            slot[position] ^= 1 << bit;
+            let error = Record::decode(&slot).unwrap_err();
+            assert!(matches!(error, SlotError::Magic | SlotError::Checksum), "{position}: {error:?}");
+        }
+    }
+}
+
+#[test]
+fn two_damaged_slots_are_refused_and_left_as_they_are() {
+    let dir = voted(5);
+    let good = fs::read(dir.state()).unwrap();
+    let mut bytes = good.clone();
+    bytes[50] ^= 1;
+    bytes[SLOT_LENGTH + 50] ^= 1;
+    let error = refused(&dir, &bytes);
+    assert!(matches!(error, DiskError::Damaged { .. }) && error.to_string().contains("readmit"), "{error}");
+    assert!(matches!(refused(&dir, &[0; FILE_LENGTH]), DiskError::NotAStateFile { .. }));
+    assert!(matches!(refused(&dir, &[b'x'; FILE_LENGTH]), DiskError::NotAStateFile { .. }));
+    // Two whole slots that cannot both be this node's.
+    let record = Record::decode(&good[..SLOT_LENGTH]).unwrap();
+    let slot = |record: &Record| record.encode(&dir.state()).unwrap();
+    let other_disk = Record { disk: DiskId([1; DiskId::LENGTH]), ..record.clone() };
+    assert!(matches!(refused(&dir, &[slot(&record), slot(&other_disk)].concat()), DiskError::Damaged { .. }));
+    let other_vote = Record { hard_state: vote(77), ..record.clone() };
+    assert!(matches!(refused(&dir, &[slot(&record), slot(&other_vote)].concat()), DiskError::Damaged { .. }));
+    fs::write(dir.state(), [slot(&record), slot(&record)].concat()).unwrap();
+    assert!(dir.open().is_ok());
+}
+
+#[test]
+fn another_nodes_or_elections_file_is_refused() {
+    let dir = voted(1);
+    let (mine, theirs) = (dir.state(), dir.0.join("main@b.state"));
+    fs::copy(&mine, &theirs).unwrap();
+    let error = StateFile::open(&dir.0, "main", b()).unwrap_err();
+    assert!(error.to_string().contains(r#"node "a" in the election "main""#), "{error}");
+    fs::rename(&mine, dir.0.join("other@a.state")).unwrap();
+    let error = StateFile::open(&dir.0, "other", a()).unwrap_err();
+    assert!(matches!(error, DiskError::Foreign { .. }), "{error}");
+}
+
+#[test]
+fn a_newer_version_is_refused_also_if_only_one_slot_is_newer() {
+    let dir = voted(1);
+    let mut bytes = fs::read(dir.state()).unwrap();
+    bytes[..SLOT_LENGTH].copy_from_slice(&seal(2, 99, b"whatever comes"));
+    let error = refused(&dir, &bytes);
+    assert!(matches!(error, DiskError::Newer { version: 2, .. }), "{error}");
+}
+
+#[test]
+fn bytes_with_a_right_checksum_cannot_panic_us() {
+    let mut random = primacy_core::rng::Rng::new(1);
+    let good = Record::first("main", a()).unwrap().encode(Path::new("x")).unwrap();
+    let (_, _, record) = unseal(&good).unwrap();
+    for _ in 0..20_000 {
+        let mut record = record.to_vec();
+        for _ in 0..=random.up_to(4) {
+            let position = usize::try_from(random.up_to(record.len() as u64 - 1)).unwrap();
+            record[position] = random.next_u64().to_be_bytes()[0];
+        }
+        let _ = Record::decode(&seal(VERSION, 1, &record));
+    }
+    // A length that is longer than the slot.
+    let mut slot = good;
+    slot[24..28].copy_from_slice(&u32::MAX.to_be_bytes());
+    let sum = checksum(&slot);
+    slot[12..16].copy_from_slice(&sum.to_be_bytes());
+    assert!(matches!(Record::decode(&slot), Err(SlotError::Record(_))));
+}
+
+#[test]
+fn after_a_failed_write_nothing_is_written_until_the_file_is_opened_again() {
+    let dir = voted(3);
+    let (mut state, _) = dir.open().unwrap();
+    // Writes to this device end in "no space left", as on a full disk.
+    let good = std::mem::replace(&mut state.file, OpenOptions::new().write(true).open("/dev/full").unwrap());
+    let error = state.persist(&vote(4)).unwrap_err();
+    assert!(matches!(error, DiskError::Full { .. }), "{error}");
+    state.file = good;
+    let error = state.persist(&vote(5)).unwrap_err();
+    assert!(matches!(error, DiskError::FailedBefore { .. }), "{error}");
+    assert!(state.record_peer_disk(b(), DiskId([1; DiskId::LENGTH])).is_err());
+    drop(state);
+    let (mut state, stored) = dir.open().unwrap();
+    assert_eq!(stored.hard_state, vote(3));
+    state.persist(&vote(6)).unwrap();
+}
+
+#[test]
+fn a_failed_flush_is_a_failed_write() {
+    let dir = voted(3);
+    let (mut state, _) = dir.open().unwrap();
+    // This device takes every write and can flush none.
+    state.file = OpenOptions::new().write(true).open("/dev/null").unwrap();
+    let error = state.persist(&vote(4)).unwrap_err();
+    assert!(matches!(error, DiskError::Io { action: "write", .. }), "{error}");
+    assert!(matches!(state.persist(&vote(4)), Err(DiskError::FailedBefore { .. })));
+}
+
+#[test]
+fn too_many_peers_are_refused_before_anything_is_written() {
+    let dir = Dir::new();
+    let (mut state, _) = dir.open().unwrap();
+    let mut known = 0;
+    let error = loop {
+        let peer = NodeId::new(&format!("{known:x>63}")).unwrap();
+        match state.record_peer_disk(peer, DiskId([1; DiskId::LENGTH])) {
+            Ok(()) => known += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, DiskError::TooLong { .. }), "{error}");
+    assert!(known > 40, "{known}");
+    state.persist(&vote(1)).unwrap();
+}
+
+#[test]
+fn the_bytes_on_the_disk_are_these() {
+    let record = Record {
+        sequence: 0x0102,
+        election: "main".into(),
+        node: a(),
+        disk: DiskId([0xdd; DiskId::LENGTH]),
+        incarnations: 2,
+        hard_state: vote(5),
+        peer_disks: BTreeMap::from([(b(), DiskId([0xbb; DiskId::LENGTH]))]),
+    };
+    let slot = record.encode(Path::new("x")).unwrap();
+    let used = slot.iter().rposition(|&byte| byte != 0).unwrap() + 1;
+    let hex: String = slot[..used].iter().map(|byte| format!("{byte:02x}")).collect();
+    let golden = concat!(
+        "5052494d4143591a",
+        "00000001",
+        "e4cefd46",
+        "0000000000000102",
+        "0000004c",
+        "0a046d61696e",
+        "120161",
+        "1a10dddddddddddddddddddddddddddddddd",
+        "2002",
+        "2805",
+        "320e0a016210031963000000000000003880",
+        "94ebdc03",
+        "42150a01621210bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb",
+    );
+    assert_eq!(hex, golden);
+    assert_eq!(Record::decode(&slot).unwrap(), record);
+}

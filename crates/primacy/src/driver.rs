@@ -1,0 +1,332 @@
+//! The driver: the one loop that hands a machine its inputs and performs its effects, in order.
+//!
+//! It runs on an operating system thread of its own, with a runtime of its own. However busy or blocked the
+//! application's runtime is, heartbeats and renewals go on, and so does the end of a leadership.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use primacy_core::{
+    Command, Endpoint, Event, Identity, Input, Instant, Leader, Mandate, NodeId, Output, Protocol, Reason,
+    Term,
+};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::clock;
+use crate::config::Timers;
+use crate::error::CampaignError;
+use crate::leadership::{Cell, Leadership};
+use crate::observer::{Change, Publisher};
+
+/// What the application asks of the driver.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// Stand, and answer when elected. If the receiver is dropped, nobody wants the answer any more.
+    Campaign(oneshot::Sender<Result<Leadership, CampaignError>>),
+    /// Give up this leadership, if it is still the current one.
+    Resign { term: Term },
+    /// Give up the lead to this node.
+    Transfer(NodeId),
+    /// What the health check says.
+    Healthy(bool),
+    /// End in order, and say so.
+    Close(oneshot::Sender<()>),
+}
+
+/// Where the effects of a machine take place.
+pub(crate) trait World<P: Protocol> {
+    /// Returns only when the state would survive a power cut. An error ends this node's part in the election.
+    fn persist(&mut self, durable: P::Durable) -> Result<(), Halt>;
+    /// Sends without waiting. A message may be lost.
+    fn send(&mut self, to: Endpoint, message: P::Message);
+    /// The next thing that comes from outside.
+    fn arrival(&mut self) -> impl Future<Output = Result<Input<P::Message>, Halt>>;
+}
+
+/// A machine that can be left.
+pub(crate) trait Settles {
+    /// Whether nothing is under way that could make this node the leader after it has withdrawn.
+    fn is_settled(&self) -> bool;
+}
+
+/// Why a driver cannot go on.
+#[derive(Clone, Debug)]
+pub(crate) struct Halt {
+    pub(crate) why: String,
+}
+
+/// The application's side: who waits to be elected, who leads, who watches.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    pub(crate) identity: Identity,
+    pub(crate) timers: Timers,
+    pub(crate) orders: mpsc::UnboundedReceiver<Order>,
+    /// For the leaderships that are handed out; weak, so that the driver ends with its last user.
+    pub(crate) sender: mpsc::WeakUnboundedSender<Order>,
+    pub(crate) publisher: Publisher,
+    pub(crate) candidate: Option<oneshot::Sender<Result<Leadership, CampaignError>>>,
+    pub(crate) cell: Option<Arc<Cell>>,
+    /// Set while this node ends in order.
+    pub(crate) closing: Option<Vec<oneshot::Sender<()>>>,
+}
+
+/// What woke the driver.
+enum Woken<M> {
+    Arrival(Result<Input<M>, Halt>),
+    Order(Option<Order>),
+    CandidateGone,
+    Drained,
+    Deadline,
+}
+
+/// Drives `machine` until the application wants no more of it, or until its state cannot be written.
+pub(crate) async fn drive<P: Protocol + Settles, W: World<P>>(
+    machine: &mut P,
+    world: &mut W,
+    desk: &mut Desk,
+) -> Result<(), Halt> {
+    let outcome = drive_to_end(machine, world, desk).await;
+    if let Some(cell) = desk.cell.take() {
+        cell.end(Reason::Halted);
+    }
+    desk.publisher.publish(Change::Leader(None));
+    if let Err(halt) = &outcome {
+        tracing::error!(why = halt.why, "this node takes no part in the election any more");
+        desk.answer(Err(CampaignError::Halted { why: halt.why.clone() }));
+    }
+    for closed in desk.closing.take().unwrap_or_default() {
+        let _ = closed.send(());
+    }
+    outcome
+}
+
+async fn drive_to_end<P: Protocol + Settles, W: World<P>>(
+    machine: &mut P,
+    world: &mut W,
+    desk: &mut Desk,
+) -> Result<(), Halt> {
+    perform(machine, world, desk)?;
+    loop {
+        let closed = desk.closing.is_some() && desk.cell.is_none() && machine.is_settled();
+        if closed {
+            return Ok(());
+        }
+        let woken = wait(machine, world, desk).await;
+        let input = match woken {
+            Woken::Arrival(input) => Some(input?),
+            Woken::Order(order) => desk.on_order(order),
+            Woken::CandidateGone => desk.on_candidate_gone(),
+            Woken::Drained => Some(Input::Command(Command::Drained)),
+            Woken::Deadline if desk.must_stop(clock::now()) => Some(Input::Command(Command::Resign)),
+            Woken::Deadline => Some(Input::Timeout),
+        };
+        if let Some(input) = input {
+            // After the input was taken, never before: an input that has waited is not older than it is.
+            machine.handle(clock::now(), input);
+            perform(machine, world, desk)?;
+        }
+    }
+}
+
+/// Drives a machine that no application waits on, until `ended` says so.
+pub(crate) async fn drive_alone<P: Protocol, W: World<P>>(
+    machine: &mut P,
+    world: &mut W,
+    ended: impl Fn(&P) -> bool,
+) -> Result<(), Halt> {
+    loop {
+        while let Some(output) = machine.poll() {
+            match output {
+                Output::Persist(durable) => world.persist(durable)?,
+                Output::Send { to, message } => world.send(to, message),
+                Output::Event(_) => {} // Nobody is told.
+            }
+        }
+        if ended(machine) {
+            return Ok(());
+        }
+        let input = tokio::select! {
+            biased;
+            () = sleep_until(machine.deadline()) => Input::Timeout,
+            input = world.arrival() => input?,
+        };
+        machine.handle(clock::now(), input);
+    }
+}
+
+/// Finishes each effect before it starts the next.
+fn perform<P: Protocol, W: World<P>>(machine: &mut P, world: &mut W, desk: &mut Desk) -> Result<(), Halt> {
+    loop {
+        let mut then = None;
+        while let Some(output) = machine.poll() {
+            match output {
+                Output::Persist(durable) => world.persist(durable)?,
+                Output::Send { to, message } => world.send(to, message),
+                Output::Event(event) => then = desk.on_event(event).or(then),
+            }
+        }
+        // What the application's side answers to an event, once all effects are done.
+        let Some(command) = then else { return Ok(()) };
+        machine.handle(clock::now(), Input::Command(command));
+    }
+}
+
+async fn wait<P: Protocol, W: World<P>>(machine: &P, world: &mut W, desk: &mut Desk) -> Woken<P::Message> {
+    let deadline = [machine.deadline(), desk.stop_at()].into_iter().flatten().min();
+    let Desk { orders, candidate, cell, closing, .. } = desk;
+    let draining = cell.clone().filter(|cell| cell.is_ending());
+    let candidate_gone = async {
+        match candidate {
+            Some(candidate) => candidate.closed().await,
+            None => std::future::pending().await,
+        }
+    };
+    let drained = async {
+        match &draining {
+            Some(cell) => cell.drained().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        () = sleep_until(deadline) => Woken::Deadline,
+        order = orders.recv(), if closing.is_none() || !orders.is_closed() => Woken::Order(order),
+        () = candidate_gone => Woken::CandidateGone,
+        () = drained => Woken::Drained,
+        arrival = world.arrival() => Woken::Arrival(arrival),
+    }
+}
+
+async fn sleep_until(deadline: Option<Instant>) {
+    let Some(deadline) = deadline else { return std::future::pending().await };
+    let left = deadline.since(clock::now());
+    if !left.is_zero() {
+        tokio::time::sleep(left.into()).await;
+    }
+}
+
+impl Desk {
+    fn on_order<M>(&mut self, order: Option<Order>) -> Option<Input<M>> {
+        let command = match order {
+            Some(Order::Campaign(answer)) => return self.on_campaign(answer).map(Input::Command),
+            Some(Order::Resign { term }) => {
+                let current = self.cell.as_ref().filter(|cell| cell.term() == term)?;
+                current.begin_end(Reason::Resigned);
+                Command::Withdraw
+            }
+            Some(Order::Transfer(to)) => Command::Transfer(to),
+            Some(Order::Healthy(healthy)) => Command::Healthy(healthy),
+            Some(Order::Close(closed)) => {
+                self.closing.get_or_insert_default().push(closed);
+                self.answer(Err(CampaignError::Closed));
+                Command::Withdraw
+            }
+            None => {
+                // The last handle is gone, and with it everyone who could ask for anything.
+                self.closing.get_or_insert_default();
+                self.orders.close();
+                Command::Withdraw
+            }
+        };
+        Some(Input::Command(command))
+    }
+
+    fn on_campaign(&mut self, answer: oneshot::Sender<Result<Leadership, CampaignError>>) -> Option<Command> {
+        let refusal = if self.closing.is_some() {
+            Some(CampaignError::Closed)
+        } else if self.cell.as_ref().is_some_and(|cell| !cell.is_ending()) {
+            Some(CampaignError::AlreadyLeading)
+        } else if self.candidate.as_ref().is_some_and(|candidate| !candidate.is_closed()) {
+            Some(CampaignError::AlreadyCampaigning)
+        } else {
+            None
+        };
+        if let Some(refusal) = refusal {
+            // Nobody may be waiting any more.
+            let _ = answer.send(Err(refusal));
+            return None;
+        }
+        self.candidate = Some(answer);
+        Some(Command::Campaign)
+    }
+
+    fn on_candidate_gone<M>(&mut self) -> Option<Input<M>> {
+        self.candidate = None;
+        Some(Input::Command(Command::Withdraw))
+    }
+
+    /// When the work must be asked to stop, so that it can drain, and be killed if need be, before the lease ends.
+    fn stop_at(&self) -> Option<Instant> {
+        let cell = self.cell.as_ref().filter(|cell| !cell.is_ending())?;
+        let needed = self.timers.drain.saturating_add(self.timers.kill_margin);
+        Some(cell.valid_until().before(needed.into()))
+    }
+
+    fn must_stop(&self, now: Instant) -> bool {
+        let due = self.stop_at().is_some_and(|at| now >= at);
+        if let (true, Some(cell)) = (due, &self.cell) {
+            cell.begin_end(Reason::Expired);
+        }
+        due
+    }
+
+    /// Tells the application; what the machine is to be told in return.
+    fn on_event(&mut self, event: Event) -> Option<Command> {
+        match event {
+            Event::Elected { term, mandate: Mandate::Fenced(token), valid_until } => {
+                tracing::info!(%term, %token, "elected");
+                let leader = Leader { identity: self.identity, term };
+                let cell = Arc::new(Cell::new(leader, token, valid_until));
+                self.cell = Some(Arc::clone(&cell));
+                let handed_out = self.hand_out(cell);
+                return (!handed_out).then_some(Command::Withdraw);
+            }
+            Event::Elected { mandate: Mandate::Advisory, .. } => {
+                // No election that this library offers is advisory; a leader without a token is not handed out.
+                return Some(Command::Withdraw);
+            }
+            Event::Renewed { valid_until } => {
+                if let Some(cell) = &self.cell {
+                    cell.extend(valid_until);
+                }
+            }
+            Event::Resigning(reason) => {
+                if let Some(cell) = &self.cell {
+                    tracing::info!(term = %cell.term(), ?reason, "resigning");
+                    cell.begin_end(reason);
+                }
+            }
+            Event::Deposed(reason) => {
+                if let Some(cell) = self.cell.take() {
+                    tracing::info!(term = %cell.term(), ?reason, "deposed");
+                    cell.end(reason);
+                }
+                // To stand again is the application's decision; it may have taken it already.
+                return self.candidate.is_none().then_some(Command::Withdraw);
+            }
+            Event::LeaderChanged(leader) => self.publisher.publish(Change::Leader(leader)),
+            Event::Violation(violation) => {
+                tracing::error!(?violation, "this must never be; an operator should look");
+                self.publisher.publish(Change::Violation(violation));
+            }
+        }
+        None
+    }
+
+    /// Gives the leadership to whoever waits for it; `false` if nobody does any more.
+    fn hand_out(&mut self, cell: Arc<Cell>) -> bool {
+        let (Some(candidate), Some(sender)) = (self.candidate.take(), self.sender.upgrade()) else {
+            cell.begin_end(Reason::Resigned);
+            return false;
+        };
+        // If the receiver has gone meanwhile, the leadership comes back and is dropped, which resigns it.
+        let _ = candidate.send(Ok(Leadership::new(cell, sender)));
+        true
+    }
+
+    fn answer(&mut self, answer: Result<Leadership, CampaignError>) {
+        if let Some(candidate) = self.candidate.take() {
+            let _ = candidate.send(answer);
+        }
+    }
+}

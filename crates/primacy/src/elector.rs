@@ -1,0 +1,363 @@
+//! Entering an election, and standing in it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use primacy_core::election::quorum::Safety;
+use primacy_core::{Drift, Identity, Incarnation, NodeId};
+use primacy_stores::Register;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::LocalSet;
+
+use crate::among_peers;
+use crate::clock;
+use crate::config::{self, Config, ConfigError, Timers, Venue};
+use crate::disk;
+use crate::driver::{Desk, Order, drive};
+use crate::error::{CampaignError, ConnectError};
+use crate::leadership::Leadership;
+use crate::observer::{Observer, Publisher};
+use crate::over_store::{self, StoreWorld};
+use crate::peers::Peers;
+use crate::witness::{StoreSpec, WitnessSpec};
+
+/// One node's part in one election.
+///
+/// A handle can be cloned; they are all the same node. When the last one is dropped, and every leadership and guard
+/// with it, the node leaves the election in order.
+///
+/// ```
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use primacy::Elector;
+///
+/// let elector = Elector::builder().election("billing").connect("memory:example").await?;
+/// let leadership = elector.campaign().await?;
+/// let token = leadership.token(); // For every resource that is written to.
+/// leadership.check()?;            // Right before each act.
+/// leadership.resign().await;
+/// # let _ = token;
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(example()).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct Elector {
+    orders: mpsc::UnboundedSender<Order>,
+    publisher: Publisher,
+    about: Arc<About>,
+}
+
+/// What does not change while the node lives.
+#[derive(Debug)]
+struct About {
+    election: String,
+    identity: Identity,
+    witness: bool,
+    timers: Timers,
+    witness_spec: Option<WitnessSpec>,
+}
+
+/// Gathers how a node takes part; made by [`Elector::builder`].
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct Builder {
+    election: Option<String>,
+    node: Option<NodeId>,
+    address: String,
+    safety: Safety,
+    priority: u32,
+    witness: bool,
+    state_dir: Option<PathBuf>,
+    lease: Option<Duration>,
+    renewal: Option<Duration>,
+    drain: Option<Duration>,
+    kill_margin: Option<Duration>,
+    drift_max: Option<Drift>,
+    random_wait_max: Option<Duration>,
+}
+
+impl Elector {
+    /// Starts to describe a node's part in an election.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Stands until elected.
+    ///
+    /// Cancel safe: dropping the future ends the candidacy. If this node was elected at that very moment, it resigns.
+    ///
+    /// # Errors
+    /// [`CampaignError`]; waiting for another leader to go is no error.
+    pub async fn campaign(&self) -> Result<Leadership, CampaignError> {
+        if self.about.witness {
+            return Err(CampaignError::Witness);
+        }
+        let (answer, elected) = oneshot::channel();
+        self.orders.send(Order::Campaign(answer)).map_err(|_| CampaignError::Closed)?;
+        elected.await.unwrap_or(Err(CampaignError::Closed))
+    }
+
+    /// Watches who leads, from now on.
+    #[must_use]
+    pub fn observe(&self) -> Observer {
+        self.publisher.observe()
+    }
+
+    /// Says whether this node is fit to lead. One that is not does not stand, and gives up the lead in order.
+    pub fn set_healthy(&self, healthy: bool) {
+        // Where the driver is gone, nobody leads.
+        let _ = self.orders.send(Order::Healthy(healthy));
+    }
+
+    /// The election's name.
+    #[must_use]
+    pub fn election(&self) -> &str {
+        &self.about.election
+    }
+
+    /// This node, in this life.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        self.about.identity
+    }
+
+    /// The timers that are in force.
+    #[must_use]
+    pub fn timers(&self) -> &Timers {
+        &self.about.timers
+    }
+
+    /// What a guardian of this process needs to bear witness to its death; `None` over a store that has no URL.
+    #[must_use]
+    pub fn witness_spec(&self) -> Option<WitnessSpec> {
+        self.about.witness_spec.clone()
+    }
+
+    /// Leaves the election: gives up the lead if this node has it, once all guards are dropped or its time has passed,
+    /// and returns when that is done.
+    pub async fn close(self) {
+        let (closed, done) = oneshot::channel();
+        if self.orders.send(Order::Close(closed)).is_ok() {
+            // An error means that the driver has ended already.
+            let _ = done.await;
+        }
+    }
+}
+
+impl fmt::Debug for Elector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Elector({} in {})", self.about.identity, self.about.election)
+    }
+}
+
+impl Builder {
+    /// The election's name: 1 to 63 letters, digits, `.`, `_` and `-`. Those who name the same one, and the same store
+    /// or peers, stand against each other.
+    pub fn election(mut self, name: impl Into<String>) -> Self {
+        self.election = Some(name.into());
+        self
+    }
+
+    /// This node's name; the host's name and the process id if none is given. Among peers it is required.
+    pub const fn node(mut self, node: NodeId) -> Self {
+        self.node = Some(node);
+        self
+    }
+
+    /// Where this node can be reached, for those who look for the leader; goes into a store's record.
+    pub fn address(mut self, address: impl Into<String>) -> Self {
+        self.address = address.into();
+        self
+    }
+
+    /// How long a leader may lead without renewing: the longest outage after a silent death. Among peers it is the
+    /// promise. 1 s among peers and 10 s over a store if none is given.
+    pub const fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// How often the leader renews; among peers, the heartbeat interval.
+    pub const fn renewal(mut self, renewal: Duration) -> Self {
+        self.renewal = Some(renewal);
+        self
+    }
+
+    /// How long the work may take to end in order; a quarter of the lease if none is given.
+    pub const fn drain(mut self, drain: Duration) -> Self {
+        self.drain = Some(drain);
+        self
+    }
+
+    /// How long before the end of the lease what has not ended is killed.
+    pub const fn kill_margin(mut self, kill_margin: Duration) -> Self {
+        self.kill_margin = Some(kill_margin);
+        self
+    }
+
+    /// How far the rates of two clocks may differ; one per cent if nothing is given.
+    pub const fn drift_max(mut self, drift_max: Drift) -> Self {
+        self.drift_max = Some(drift_max);
+        self
+    }
+
+    /// Among peers: the longest random wait before standing.
+    pub const fn random_wait_max(mut self, wait: Duration) -> Self {
+        self.random_wait_max = Some(wait);
+        self
+    }
+
+    /// Among peers: what is promised. All nodes must agree.
+    pub const fn safety(mut self, safety: Safety) -> Self {
+        self.safety = safety;
+        self
+    }
+
+    /// Among peers: nodes of higher priority stand first.
+    pub const fn priority(mut self, priority: u32) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Among peers: this node votes and never stands.
+    pub const fn witness(mut self, witness: bool) -> Self {
+        self.witness = witness;
+        self
+    }
+
+    /// Among peers: where this node keeps what it must not forget; see [`default_state_dir`](config::default_state_dir).
+    pub fn state_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.state_dir = Some(dir.into());
+        self
+    }
+
+    /// Enters an election over the store at this URL.
+    ///
+    /// # Errors
+    /// [`ConnectError`] if the configuration or the URL is wrong, or the store cannot be used.
+    pub async fn connect(self, url: &str) -> Result<Elector, ConnectError> {
+        let config = self.config(Venue::Store)?;
+        let register = primacy_stores::open(url, &config.election).await?;
+        self.enter_store(config, register, Some(url)).await
+    }
+
+    /// Enters an election over a store of one's own.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub async fn register(self, register: Arc<dyn Register>) -> Result<Elector, ConnectError> {
+        let config = self.config(Venue::Store)?;
+        self.enter_store(config, register, None).await
+    }
+
+    async fn enter_store(
+        self,
+        config: Config,
+        register: Arc<dyn Register>,
+        url: Option<&str>,
+    ) -> Result<Elector, ConnectError> {
+        // What cannot be read now would never be elected over; better to say so.
+        register.read().await?;
+        let incarnation =
+            Incarnation { count: clock::wall_millis(), nonce: u64::from_be_bytes(disk::entropy()?) };
+        let identity = Identity::new(config.node, incarnation);
+        let seed = u64::from_be_bytes(disk::entropy()?);
+        let spec = |url| StoreSpec::new(url, &config.election, identity, config.timers.lease);
+        let witness = url.map(|url| WitnessSpec::Store(spec(url)));
+        start(config, identity, witness, move |config, mut desk, ready| async move {
+            let mut machine = over_store::machine(&config, identity, seed);
+            let mut world = StoreWorld::new(register);
+            let _ = ready.send(Ok(()));
+            // A lease that ends is reported by the driver.
+            let _ = drive(&mut machine, &mut world, &mut desk).await;
+        })
+        .await
+    }
+
+    /// Enters an election among these peers, of which this node is one.
+    ///
+    /// # Errors
+    /// [`ConnectError`] if the configuration is wrong, or this node's state or address cannot be used.
+    pub async fn peers(self, peers: Peers) -> Result<Elector, ConnectError> {
+        let state_dir = self.state_dir.clone().map_or_else(config::default_state_dir, Ok)?;
+        let config = self.config(Venue::Peers)?;
+        let entry = among_peers::enter(&config, &peers, &state_dir)?;
+        let identity = entry.hello.identity;
+        let witness = Some(WitnessSpec::peers(&entry.hello, entry.peers().to_vec()));
+        start(config, identity, witness, move |config, mut desk, ready| async move {
+            match entry.start(&config).await {
+                Ok((mut machine, mut world)) => {
+                    let _ = ready.send(Ok(()));
+                    // Why it ended is reported by the driver.
+                    let _ = drive(&mut machine, &mut world, &mut desk).await;
+                }
+                Err(error) => {
+                    let _ = ready.send(Err(error));
+                }
+            }
+        })
+        .await
+    }
+
+    fn config(&self, venue: Venue) -> Result<Config, ConfigError> {
+        let election = self.election.clone().unwrap_or_default();
+        config::check_election(&election)?;
+        let node = self.node.map_or_else(config::default_node, Ok)?;
+        let derived = Timers::new(venue, self.lease);
+        let timers = Timers {
+            renewal: self.renewal.unwrap_or(derived.renewal),
+            drain: self.drain.unwrap_or(derived.drain),
+            kill_margin: self.kill_margin.unwrap_or(derived.kill_margin),
+            drift_max: self.drift_max.unwrap_or(derived.drift_max),
+            random_wait_max: self.random_wait_max.unwrap_or(derived.random_wait_max),
+            ..derived
+        };
+        timers.check()?;
+        let address = self.address.clone();
+        let Self { safety, priority, witness, .. } = *self;
+        Ok(Config { election, node, address, safety, priority, witness, timers })
+    }
+}
+
+/// Starts the thread of the election, and waits until it takes part.
+async fn start<F, L>(
+    config: Config,
+    identity: Identity,
+    witness_spec: Option<WitnessSpec>,
+    life: L,
+) -> Result<Elector, ConnectError>
+where
+    L: FnOnce(Config, Desk, oneshot::Sender<Result<(), ConnectError>>) -> F + Send + 'static,
+    F: Future<Output = ()>,
+{
+    let (orders, received) = mpsc::unbounded_channel();
+    let publisher = Publisher::new();
+    let desk = Desk {
+        identity,
+        timers: config.timers.clone(),
+        orders: received,
+        sender: orders.downgrade(),
+        publisher: publisher.clone(),
+        candidate: None,
+        cell: None,
+        closing: None,
+    };
+    let about = Arc::new(About {
+        election: config.election.clone(),
+        identity,
+        witness: config.witness,
+        timers: config.timers.clone(),
+        witness_spec,
+    });
+    let (ready, started) = oneshot::channel();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ConnectError::Thread)?;
+    std::thread::Builder::new()
+        .name("primacy".to_owned())
+        .spawn(move || LocalSet::new().block_on(&runtime, life(config, desk, ready)))
+        .map_err(ConnectError::Thread)?;
+    started.await.map_err(|_| ConnectError::Thread(std::io::Error::other("it ended at once")))??;
+    Ok(Elector { orders, publisher, about })
+}

@@ -1,0 +1,52 @@
+//! What can go wrong when an election is entered or stood for.
+
+use crate::config::ConfigError;
+use crate::disk::DiskError;
+use crate::transport::TransportError;
+use primacy_stores::{OpenError, ReadError};
+
+/// Why an election could not be entered.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The store's URL is wrong, or the store cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The store could be opened and its record not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// This node's state cannot be used.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// This node cannot listen or talk to its peers.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    /// The thread that drives the election could not be started.
+    #[error("the thread of the election could not be started: {0}")]
+    Thread(std::io::Error),
+}
+
+/// Why a campaign ended without a leadership.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CampaignError {
+    /// The elector was closed.
+    #[error("the elector is closed")]
+    Closed,
+    /// Another campaign of this elector is under way. One node stands once.
+    #[error("another campaign of this elector is under way; await that one, or drop it")]
+    AlreadyCampaigning,
+    /// This node leads already.
+    #[error("this node leads already; the leadership that it holds must end before it can stand again")]
+    AlreadyLeading,
+    /// This node votes only.
+    #[error("this node is a witness: it votes and never stands")]
+    Witness,
+    /// This node could not go on, because its state cannot be written for example.
+    #[error("this node takes no part in the election any more: {why}")]
+    Halted {
+        /// What happened.
+        why: String,
+    },
+}

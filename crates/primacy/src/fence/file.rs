@@ -1,0 +1,459 @@
+//! [`DurableFence`]: the highest token that was admitted, in a file.
+//!
+//! The file holds two copies of the same few lines of text, each in a block of its own. A new token is written
+//! to the first copy and flushed, then to the second and flushed, and only then admitted. So after a power cut
+//! at any moment, one copy is whole; and where both are, the higher one counts. An equal token is admitted
+//! without writing, but only where both copies agree: a copy whose flush has failed looks well until the
+//! power cut.
+//!
+//! Many processes may share one file. Each takes a lock on it for as long as one admission lasts.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use primacy_core::fence::{Fence, FenceError, FencingToken};
+
+/// The length of a copy: the largest unit that a disk may lose as a whole.
+const COPY_LENGTH: usize = 4096;
+
+/// The longest name of an election, in bytes.
+pub const ELECTION_LENGTH_MAX: usize = 200;
+
+/// A fence that remembers across restarts.
+///
+/// ```
+/// use primacy::fence::{DurableFence, FencingToken};
+/// # let directory = std::env::temp_dir().join(format!("primacy-fence-doc-{}", std::process::id()));
+/// # std::fs::create_dir_all(&directory)?;
+/// # let path = directory.join("orders.fence");
+///
+/// let fence = DurableFence::open_or_create(&path, "orders")?;
+/// fence.admit_and(FencingToken(7), || { /* Write to the resource, before another process is admitted. */ })?;
+/// assert!(fence.admit(FencingToken(6)).is_err());
+/// # std::fs::remove_dir_all(&directory)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct DurableFence {
+    path: PathBuf,
+    election: String,
+    /// The kernel's lock is one for all threads that share this file, so they need one of their own.
+    file: Mutex<File>,
+}
+
+/// Why a token was not admitted. Nothing may be written to the resource then.
+#[derive(Debug, thiserror::Error)]
+pub enum DurableFenceError {
+    /// A later leader has been here.
+    #[error(transparent)]
+    Stale(#[from] FenceError),
+    /// The file could not be read or written. Whether it remembers the token is not known; try again.
+    #[error("the fence {path} could not be {doing}: {error}", path = .path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was tried.
+        doing: &'static str,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The file is not a fence, or both copies in it are damaged. It was left as it is.
+    #[error(
+        "{path} is not a whole fence of Primacy ({why}); it was left as it is. If it was one, make a new one with a \
+         token that is above any that was given out", path = .path.display()
+    )]
+    NotAFence {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The file is the fence of another election.
+    #[error("{path} is the fence of the election {found:?}; it was left as it is", path = .path.display())]
+    OtherElection {
+        /// The file.
+        path: PathBuf,
+        /// The election that it belongs to.
+        found: String,
+    },
+    /// The path leads to another file than the one that was opened, or to none.
+    #[error("the fence {path} was removed or replaced while it was open; open it again", path = .path.display())]
+    Replaced {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The election's name cannot be written into the file.
+    #[error("the name of an election has 1 to {ELECTION_LENGTH_MAX} bytes and no control characters")]
+    Election,
+}
+
+impl DurableFence {
+    /// Opens the fence of `election`. One that is not there is an error, for a fence that is lost and made anew
+    /// admits every zombie.
+    ///
+    /// # Errors
+    /// [`DurableFenceError`]; the file was not changed.
+    pub fn open(path: &Path, election: &str) -> Result<Self, DurableFenceError> {
+        check_election(election)?;
+        let failed = |error| DurableFenceError::Io { path: path.to_owned(), doing: "opened", error };
+        // Asked before opening: to open a pipe would wait for its other end.
+        if !path.metadata().map_err(failed)?.is_file() {
+            return Err(DurableFenceError::NotAFence { path: path.to_owned(), why: "it is not a file" });
+        }
+        let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
+        let fence = Self { path: path.to_owned(), election: election.to_owned(), file: Mutex::new(file) };
+        fence.highest()?;
+        Ok(fence)
+    }
+
+    /// Makes a fence that has seen `highest` already. It is an error if there is a file.
+    ///
+    /// # Errors
+    /// [`DurableFenceError::Io`]; there is no fence then, or a whole one.
+    pub fn create(path: &Path, election: &str, highest: FencingToken) -> Result<Self, DurableFenceError> {
+        check_election(election)?;
+        let failed = |error| DurableFenceError::Io { path: path.to_owned(), doing: "made", error };
+        let copy = encode(election, highest);
+        let unfinished = unfinished_path(path);
+        // Made whole under another name, so that there is never a part of it under its own.
+        let made = write_new(&unfinished, &[copy, copy].concat())
+            .and_then(|()| std::fs::hard_link(&unfinished, path))
+            .and_then(|()| sync_directory(path));
+        // What is left of it hurts nobody.
+        let _ = std::fs::remove_file(&unfinished);
+        made.map_err(failed)?;
+        Self::open(path, election)
+    }
+
+    /// Opens the fence of `election`, or makes one that has seen nothing yet if there is no file.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open) and [`create`](Self::create).
+    pub fn open_or_create(path: &Path, election: &str) -> Result<Self, DurableFenceError> {
+        let is = |result: &Result<Self, DurableFenceError>, kind: io::ErrorKind| matches!(result, Err(DurableFenceError::Io { error, .. }) if error.kind() == kind);
+        let opened = Self::open(path, election);
+        if !is(&opened, io::ErrorKind::NotFound) {
+            return opened;
+        }
+        let created = Self::create(path, election, FencingToken::default());
+        // Somebody else has made it at the same time.
+        if is(&created, io::ErrorKind::AlreadyExists) { Self::open(path, election) } else { created }
+    }
+
+    /// Admits `presented`, and returns when that would survive a power cut; or refuses it.
+    ///
+    /// Between this and the write that it is for, another process may be admitted. Where the resource cannot
+    /// check the token itself, use [`admit_and`](Self::admit_and).
+    ///
+    /// # Errors
+    /// [`DurableFenceError`]; the token was not admitted.
+    pub fn admit(&self, presented: FencingToken) -> Result<(), DurableFenceError> {
+        self.admit_and(presented, || ())
+    }
+
+    /// Admits `presented` and does `act` before anybody else is admitted: the check and the write as one step,
+    /// among all who use this fence.
+    ///
+    /// # Errors
+    /// [`DurableFenceError`]; the token was not admitted, and `act` was not done.
+    pub fn admit_and<T>(
+        &self,
+        presented: FencingToken,
+        act: impl FnOnce() -> T,
+    ) -> Result<T, DurableFenceError> {
+        let locked = self.lock()?;
+        let (highest, agree) = self.read(&locked.file)?;
+        let mut fence = Fence::new(highest);
+        fence.admit(presented)?;
+        if presented > highest || !agree {
+            self.write(&locked.file, presented)?;
+        }
+        Ok(act())
+    }
+
+    /// The highest token that was presented and not refused.
+    ///
+    /// # Errors
+    /// [`DurableFenceError`], but never [`Stale`](DurableFenceError::Stale).
+    pub fn highest(&self) -> Result<FencingToken, DurableFenceError> {
+        let locked = self.lock()?;
+        Ok(self.read(&locked.file)?.0)
+    }
+
+    fn lock(&self) -> Result<Locked<'_>, DurableFenceError> {
+        // Nothing is left half done by a thread that panicked: the file is read anew each time.
+        let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        file.lock().map_err(|error| self.failed("locked", error))?;
+        let locked = Locked { file };
+        let ours = locked.file.metadata().map_err(|error| self.failed("looked at", error))?;
+        match self.path.metadata() {
+            Ok(now) if now.dev() == ours.dev() && now.ino() == ours.ino() => Ok(locked),
+            Ok(_) | Err(_) => Err(DurableFenceError::Replaced { path: self.path.clone() }),
+        }
+    }
+
+    /// The highest token, and whether both copies have it.
+    fn read(&self, file: &File) -> Result<(FencingToken, bool), DurableFenceError> {
+        let not_a_fence = |why| Err(DurableFenceError::NotAFence { path: self.path.clone(), why });
+        let length = file.metadata().map_err(|error| self.failed("looked at", error))?.len();
+        if length != 2 * COPY_LENGTH as u64 {
+            return not_a_fence("its length is wrong");
+        }
+        let mut bytes = [0; 2 * COPY_LENGTH];
+        file.read_exact_at(&mut bytes, 0).map_err(|error| self.failed("read", error))?;
+        let (first, second) = bytes.split_at(COPY_LENGTH);
+        let (first, second) = (decode(first), decode(second));
+        for (election, _) in [&first, &second].into_iter().flatten() {
+            if *election != self.election {
+                let found = (*election).to_owned();
+                return Err(DurableFenceError::OtherElection { path: self.path.clone(), found });
+            }
+        }
+        match (first.map(|(_, token)| token), second.map(|(_, token)| token)) {
+            (Some(first), Some(second)) => Ok((first.max(second), first == second)),
+            (Some(one), None) | (None, Some(one)) => Ok((one, false)),
+            (None, None) => not_a_fence("neither copy is whole"),
+        }
+    }
+
+    fn write(&self, file: &File, token: FencingToken) -> Result<(), DurableFenceError> {
+        let copy = encode(&self.election, token);
+        for offset in [0, COPY_LENGTH as u64] {
+            file.write_all_at(&copy, offset).map_err(|error| self.failed("written", error))?;
+            // The second copy is not touched before the first is safe.
+            file.sync_data().map_err(|error| self.failed("flushed", error))?;
+        }
+        Ok(())
+    }
+
+    fn failed(&self, doing: &'static str, error: io::Error) -> DurableFenceError {
+        DurableFenceError::Io { path: self.path.clone(), doing, error }
+    }
+}
+
+/// The file, for one admission.
+struct Locked<'a> {
+    file: MutexGuard<'a, File>,
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        // Unlocking what is locked does not fail; and closing the file would unlock it too.
+        let _ = self.file.unlock();
+    }
+}
+
+/// One copy: lines that a person can read, the last one a checksum, and empty lines to its end.
+fn encode(election: &str, token: FencingToken) -> [u8; COPY_LENGTH] {
+    let text = format!("primacy fence 1\nelection {election}\ntoken {token}\n");
+    let text = format!("{text}crc32 {:08x}\n", crc32fast::hash(text.as_bytes()));
+    let mut copy = [b'\n'; COPY_LENGTH];
+    copy.get_mut(..text.len())
+        .expect("a name of at most 200 bytes, and numbers, are shorter than a copy")
+        .copy_from_slice(text.as_bytes());
+    copy
+}
+
+/// The election and the token of a copy; `None` if it is damaged, or none of ours.
+fn decode(copy: &[u8]) -> Option<(&str, FencingToken)> {
+    let text = std::str::from_utf8(copy).ok()?;
+    let mut lines = text.lines().skip(1);
+    let election = lines.next()?.strip_prefix("election ")?;
+    let token = FencingToken(lines.next()?.strip_prefix("token ")?.parse().ok()?);
+    check_election(election).ok()?;
+    // A copy has exactly one way to be written, and the checksum is part of it.
+    (encode(election, token) == copy).then_some((election, token))
+}
+
+fn check_election(election: &str) -> Result<(), DurableFenceError> {
+    let usable = (1..=ELECTION_LENGTH_MAX).contains(&election.len()) && !election.contains(char::is_control);
+    if usable { Ok(()) } else { Err(DurableFenceError::Election) }
+}
+
+fn unfinished_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".new-{}-{:?}", std::process::id(), std::thread::current().id()));
+    PathBuf::from(name)
+}
+
+fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    // What a process of the same number has left unfinished is nothing.
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    file.write_all_at(bytes, 0)?;
+    file.sync_all()
+}
+
+/// Makes a new name in a directory survive a power cut.
+fn sync_directory(path: &Path) -> io::Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use primacy_core::rng::Rng;
+
+    use super::*;
+
+    struct Directory(PathBuf);
+
+    impl Directory {
+        fn new() -> Self {
+            static COUNT: AtomicU32 = AtomicU32::new(0);
+            let number = COUNT.fetch_add(1, Ordering::SeqCst);
+            let path = std::env::temp_dir().join(format!("primacy-fence-{}-{number}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+
+        fn file(&self) -> PathBuf {
+            self.0.join("e.fence")
+        }
+    }
+
+    impl Drop for Directory {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn is_stale(result: &Result<(), DurableFenceError>) -> bool {
+        matches!(result, Err(DurableFenceError::Stale(_)))
+    }
+
+    #[test]
+    fn what_was_admitted_is_remembered_by_all_and_across_restarts() {
+        let directory = Directory::new();
+        let path = directory.file();
+        let fence = DurableFence::open_or_create(&path, "e").unwrap();
+        let other = DurableFence::open(&path, "e").unwrap();
+        fence.admit(FencingToken(7)).unwrap();
+        fence.admit(FencingToken(7)).unwrap();
+        assert!(is_stale(&other.admit(FencingToken(6))));
+        other.admit(FencingToken(u64::MAX)).unwrap();
+        assert!(is_stale(&fence.admit(FencingToken(7))));
+        drop((fence, other));
+        let again = DurableFence::open_or_create(&path, "e").unwrap();
+        assert_eq!(again.highest().unwrap(), FencingToken(u64::MAX));
+        let left: Vec<_> = fs::read_dir(&directory.0).unwrap().collect();
+        assert_eq!(left.len(), 1, "nothing but the fence: {left:?}");
+    }
+
+    #[test]
+    fn the_bytes_are_golden() {
+        let copy = encode("orders", FencingToken(1_700_000_000_001));
+        let text = "primacy fence 1\nelection orders\ntoken 1700000000001\ncrc32 9186d254\n";
+        assert_eq!(std::str::from_utf8(&copy).unwrap().trim_end(), text.trim_end());
+    }
+
+    #[test]
+    fn a_power_cut_at_any_byte_of_a_write_loses_no_admitted_token() {
+        let directory = Directory::new();
+        let path = directory.file();
+        let (old, new) = (encode("e", FencingToken(9)), encode("e", FencingToken(10)));
+        for first_is_torn in [true, false] {
+            for cut in 0..=100 {
+                let torn = [&new[..cut], &[0xFF; 3], &old[cut + 3..]].concat();
+                let bytes =
+                    if first_is_torn { [torn, old.to_vec()].concat() } else { [new.to_vec(), torn].concat() };
+                fs::write(&path, bytes).unwrap();
+                let fence = DurableFence::open(&path, "e").unwrap();
+                let admitted = if first_is_torn { 9 } else { 10 };
+                assert!(fence.highest().unwrap() >= FencingToken(admitted));
+                assert!(is_stale(&fence.admit(FencingToken(8))));
+                fence.admit(FencingToken(10)).unwrap();
+                assert_eq!(fs::read(&path).unwrap(), [new, new].concat(), "both are whole again");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_whole_fence_is_refused_and_left_as_it_is() {
+        let directory = Directory::new();
+        let path = directory.file();
+        let copy = encode("e", FencingToken(9));
+        let mut rng = Rng::new(3);
+        for round in 0..2_000_u64 {
+            let mut bytes = [copy, copy].concat();
+            match round {
+                0 => bytes.clear(),
+                1 => bytes.truncate(COPY_LENGTH),
+                2 => bytes.push(b'\n'),
+                _ => {
+                    for copy in bytes.chunks_mut(COPY_LENGTH) {
+                        let at = usize::try_from(rng.up_to(60)).unwrap();
+                        copy[at] ^= u8::try_from(1 + rng.up_to(254)).unwrap();
+                    }
+                }
+            }
+            fs::write(&path, &bytes).unwrap();
+            let error = DurableFence::open_or_create(&path, "e").expect_err("a damaged fence");
+            assert!(matches!(error, DurableFenceError::NotAFence { .. }), "{round}: {error}");
+            assert_eq!(fs::read(&path).unwrap(), bytes);
+        }
+        let in_a_directory = DurableFence::open_or_create(&directory.0, "e").expect_err("a directory");
+        assert!(matches!(in_a_directory, DurableFenceError::NotAFence { .. }));
+    }
+
+    #[test]
+    fn the_fence_of_another_election_is_refused() {
+        let directory = Directory::new();
+        let path = directory.file();
+        drop(DurableFence::create(&path, "theirs", FencingToken(3)).unwrap());
+        let error = DurableFence::open_or_create(&path, "ours").expect_err("another election");
+        assert!(matches!(error, DurableFenceError::OtherElection { found, .. } if found == "theirs"));
+        for election in ["", "a\nb", &"x".repeat(ELECTION_LENGTH_MAX + 1)] {
+            let error = DurableFence::open_or_create(&path, election).expect_err("no such name");
+            assert!(matches!(error, DurableFenceError::Election));
+        }
+        let error = DurableFence::create(&path, "theirs", FencingToken(0)).expect_err("it is there");
+        assert!(matches!(error, DurableFenceError::Io { .. }));
+        assert_eq!(DurableFence::open(&path, "theirs").unwrap().highest().unwrap(), FencingToken(3));
+    }
+
+    #[test]
+    fn a_fence_that_was_removed_admits_nobody() {
+        let directory = Directory::new();
+        let path = directory.file();
+        let fence = DurableFence::open_or_create(&path, "e").unwrap();
+        fs::remove_file(&path).unwrap();
+        assert!(matches!(fence.admit(FencingToken(1)), Err(DurableFenceError::Replaced { .. })));
+        drop(DurableFence::open_or_create(&path, "e").unwrap());
+        assert!(matches!(fence.admit(FencingToken(1)), Err(DurableFenceError::Replaced { .. })));
+    }
+
+    #[test]
+    fn the_acts_of_many_threads_and_handles_come_in_the_order_of_their_tokens() {
+        let directory = Directory::new();
+        let path = directory.file();
+        let shared = DurableFence::open_or_create(&path, "e").unwrap();
+        let acts = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            for thread in 0..4_u64 {
+                let (shared, acts, path) = (&shared, &acts, &path);
+                scope.spawn(move || {
+                    let own = DurableFence::open(path, "e").unwrap();
+                    let fence = if thread % 2 == 0 { shared } else { &own };
+                    let mut rng = Rng::new(thread);
+                    for _ in 0..30 {
+                        let token = FencingToken(rng.up_to(100));
+                        // A stale token is refused, which is what this is about.
+                        let _ = fence.admit_and(token, || acts.lock().unwrap().push(token));
+                    }
+                });
+            }
+        });
+        let acts = acts.into_inner().unwrap();
+        assert!(acts.len() > 1 && acts.is_sorted(), "{acts:?}");
+    }
+}

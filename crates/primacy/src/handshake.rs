@@ -1,0 +1,478 @@
+//! What two nodes tell each other before they talk, and when they refuse to.
+//!
+//! Nodes whose idea of the election differs must not vote together: two nodes that count majorities of
+//! different voter sets can elect two leaders. So each side judges the other's [`Hello`], and a [`Refusal`]
+//! names both sides' values, because whoever reads it sees only one side's configuration.
+//!
+//! This file is pure: it judges, and `transport/` carries.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use primacy_core::election::quorum::Safety;
+use primacy_core::{Identity, Incarnation, NodeId};
+
+/// The version of the frames and of their meaning. Nodes of different versions do not talk.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// What one side says of itself when a connection is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// The version of the frames that it speaks: [`PROTOCOL_VERSION`].
+    pub protocol_version: u32,
+    /// The cluster that it belongs to: a name that keeps two installations apart which reach each other's
+    /// ports.
+    pub cluster: String,
+    /// The election that it takes part in.
+    pub election: String,
+    /// Its process life; of a guardian, the process life that it guards.
+    pub identity: Identity,
+    /// Whether the node itself speaks, or its guardian.
+    pub role: Role,
+    /// The number that was drawn when its durable state was made.
+    pub disk: DiskId,
+    /// Everyone whose vote it counts.
+    pub voters: Voters,
+    /// What it takes the election to promise.
+    pub safety: Safety,
+    /// Its priority: nodes of higher priority stand first.
+    pub priority: u32,
+    /// Whether it votes only and never stands.
+    pub witness: bool,
+}
+
+/// Who speaks over a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// The node itself: what comes over this connection takes part in the election.
+    Node,
+    /// The guardian of the process life that the [`Hello`] names: it may only bear witness to that life's
+    /// death.
+    GuardianOf,
+}
+
+/// The number of a node's durable state, drawn at random when that was made.
+///
+/// A node whose disk was wiped comes back with another one. It has forgotten its votes, so its peers must
+/// notice.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DiskId(pub [u8; DiskId::LENGTH]);
+
+/// A set of voters, in the order of their names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Voters(Vec<NodeId>);
+
+/// Why one node does not talk to another. Its text names both sides' values, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Who refuses.
+    pub by: NodeId,
+    /// Who is refused.
+    pub of: NodeId,
+    /// Why.
+    pub reason: Disagreement,
+}
+
+/// What two nodes disagree about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Disagreement {
+    /// They speak different versions.
+    ProtocolVersion {
+        /// The refuser's.
+        mine: u32,
+        /// The refused one's.
+        theirs: u32,
+    },
+    /// They belong to different clusters.
+    Cluster {
+        /// The refuser's.
+        mine: String,
+        /// The refused one's.
+        theirs: String,
+    },
+    /// They take part in different elections.
+    Election {
+        /// The refuser's.
+        mine: String,
+        /// The refused one's.
+        theirs: String,
+    },
+    /// The other side has the refuser's own name; with the same incarnation it is the refuser itself.
+    MyOwnName {
+        /// The refuser's.
+        mine: Incarnation,
+        /// The refused one's.
+        theirs: Incarnation,
+    },
+    /// Another node answers at an address than the one that the configuration names.
+    OtherNode {
+        /// Whom the refuser expected to find.
+        expected: NodeId,
+    },
+    /// They count the votes of different sets.
+    Voters {
+        /// The refuser's.
+        mine: Voters,
+        /// The refused one's.
+        theirs: Voters,
+    },
+    /// The other side is none of the voters, by its own list, too.
+    NotAVoter {
+        /// Both sides'.
+        voters: Voters,
+    },
+    /// They take the election to promise different things.
+    Safety {
+        /// The refuser's.
+        mine: Safety,
+        /// The refused one's.
+        theirs: Safety,
+    },
+    /// The other side's durable state is not the one that the refuser has recorded.
+    Disk {
+        /// What the refuser has recorded.
+        recorded: DiskId,
+        /// What the refused one has now.
+        presented: DiskId,
+    },
+}
+
+/// The kinds of [`Disagreement`], to count by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RefusalKind {
+    /// See [`Disagreement::ProtocolVersion`].
+    ProtocolVersion,
+    /// See [`Disagreement::Cluster`].
+    Cluster,
+    /// See [`Disagreement::Election`].
+    Election,
+    /// See [`Disagreement::MyOwnName`].
+    MyOwnName,
+    /// See [`Disagreement::OtherNode`].
+    OtherNode,
+    /// See [`Disagreement::Voters`].
+    Voters,
+    /// See [`Disagreement::NotAVoter`].
+    NotAVoter,
+    /// See [`Disagreement::Safety`].
+    Safety,
+    /// See [`Disagreement::Disk`].
+    Disk,
+    /// A reason that only a later version knows; its text says more.
+    Unknown,
+}
+
+/// Whether `mine` may talk to `theirs`; `recorded` are the disks that this node has seen its peers with.
+///
+/// A peer without a recorded disk is taken at its word; the caller records the disk before it counts a
+/// message.
+///
+/// # Errors
+/// The first [`Refusal`] in an order that puts the causes before their consequences: nodes of two clusters
+/// also differ in their voters, and the cluster is what an operator must hear of.
+pub fn judge(mine: &Hello, recorded: &BTreeMap<NodeId, DiskId>, theirs: &Hello) -> Result<(), Box<Refusal>> {
+    let node = theirs.identity.node;
+    let reason = if mine.protocol_version != theirs.protocol_version {
+        Disagreement::ProtocolVersion { mine: mine.protocol_version, theirs: theirs.protocol_version }
+    } else if mine.cluster != theirs.cluster {
+        Disagreement::Cluster { mine: mine.cluster.clone(), theirs: theirs.cluster.clone() }
+    } else if mine.election != theirs.election {
+        Disagreement::Election { mine: mine.election.clone(), theirs: theirs.election.clone() }
+    } else if mine.identity.node == node {
+        Disagreement::MyOwnName { mine: mine.identity.incarnation, theirs: theirs.identity.incarnation }
+    } else if mine.voters != theirs.voters {
+        Disagreement::Voters { mine: mine.voters.clone(), theirs: theirs.voters.clone() }
+    } else if !mine.voters.contains(node) {
+        Disagreement::NotAVoter { voters: mine.voters.clone() }
+    } else if mine.safety != theirs.safety {
+        Disagreement::Safety { mine: mine.safety, theirs: theirs.safety }
+    } else {
+        match recorded.get(&node) {
+            Some(&recorded) if recorded != theirs.disk => {
+                Disagreement::Disk { recorded, presented: theirs.disk }
+            }
+            Some(_) | None => return Ok(()),
+        }
+    };
+    Err(Box::new(Refusal { by: mine.identity.node, of: node, reason }))
+}
+
+/// The same for the one that dialled: it also knows whom it meant to reach.
+///
+/// # Errors
+/// As [`judge`], and if another node than `expected` has answered.
+pub fn judge_answer(
+    mine: &Hello,
+    recorded: &BTreeMap<NodeId, DiskId>,
+    expected: NodeId,
+    theirs: &Hello,
+) -> Result<(), Box<Refusal>> {
+    judge(mine, recorded, theirs)?;
+    let node = theirs.identity.node;
+    if node != expected {
+        let reason = Disagreement::OtherNode { expected };
+        return Err(Box::new(Refusal { by: mine.identity.node, of: node, reason }));
+    }
+    Ok(())
+}
+
+impl Hello {
+    /// What the guardian of this node says: the same, in its role.
+    #[must_use]
+    pub fn of_guardian(&self) -> Self {
+        Self { role: Role::GuardianOf, ..self.clone() }
+    }
+}
+
+impl DiskId {
+    /// How many bytes it has.
+    pub const LENGTH: usize = 16;
+
+    /// Parses what [`fmt::Display`] prints: 32 hexadecimal digits.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = text.as_bytes();
+        if digits.len() != 2 * Self::LENGTH || !digits.iter().all(u8::is_ascii_hexdigit) {
+            return None;
+        }
+        u128::from_str_radix(text, 16).ok().map(|number| Self(number.to_be_bytes()))
+    }
+}
+
+impl Voters {
+    /// The set of these nodes; their order does not matter, nor does a name that stands twice.
+    #[must_use]
+    pub fn new(nodes: impl IntoIterator<Item = NodeId>) -> Self {
+        let mut nodes: Vec<NodeId> = nodes.into_iter().collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        Self(nodes)
+    }
+
+    /// Whether this node's vote counts.
+    #[must_use]
+    pub fn contains(&self, node: NodeId) -> bool {
+        self.0.binary_search(&node).is_ok()
+    }
+
+    /// The voters, in the order of their names.
+    pub fn iter(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// A number that tells sets apart: FNV-1a of the names, each ended by a zero byte. It is no proof against
+    /// forgers, and need not be: whoever may take part can say what it likes about its voters.
+    #[must_use]
+    pub fn hash(&self) -> u64 {
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        let names = self.0.iter().flat_map(|node| node.as_str().bytes().chain([0]));
+        for byte in names {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+        hash
+    }
+}
+
+impl Refusal {
+    /// What to count it as.
+    #[must_use]
+    pub const fn kind(&self) -> RefusalKind {
+        match self.reason {
+            Disagreement::ProtocolVersion { .. } => RefusalKind::ProtocolVersion,
+            Disagreement::Cluster { .. } => RefusalKind::Cluster,
+            Disagreement::Election { .. } => RefusalKind::Election,
+            Disagreement::MyOwnName { .. } => RefusalKind::MyOwnName,
+            Disagreement::OtherNode { .. } => RefusalKind::OtherNode,
+            Disagreement::Voters { .. } => RefusalKind::Voters,
+            Disagreement::NotAVoter { .. } => RefusalKind::NotAVoter,
+            Disagreement::Safety { .. } => RefusalKind::Safety,
+            Disagreement::Disk { .. } => RefusalKind::Disk,
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { by, of, reason } = self;
+        write!(f, "{by} refuses {of}: ")?;
+        match reason {
+            Disagreement::ProtocolVersion { mine, theirs } => {
+                write!(f, "{of} speaks version {theirs}, {by} version {mine}; run the same version on both")
+            }
+            Disagreement::Cluster { mine, theirs } => write!(
+                f,
+                "{of} belongs to the cluster {theirs:?}, {by} to {mine:?}; correct the cluster or the address"
+            ),
+            Disagreement::Election { mine, theirs } => write!(
+                f,
+                "{of} takes part in the election {theirs:?}, {by} in {mine:?}; correct the name or the address"
+            ),
+            Disagreement::MyOwnName { mine, theirs } if mine == theirs => {
+                write!(f, "this address leads {by} back to itself; correct the addresses of the peers")
+            }
+            Disagreement::MyOwnName { mine, theirs } => write!(
+                f,
+                "two processes are called {by} (incarnations {mine} and {theirs}); give each node its own name"
+            ),
+            Disagreement::OtherNode { expected } => {
+                write!(f, "{of} answers where {expected} should be; correct the addresses of the peers")
+            }
+            Disagreement::Voters { mine, theirs } => write!(
+                f,
+                "their voters differ: {of} has {theirs}, {by} has {mine}; give all nodes the same voters"
+            ),
+            Disagreement::NotAVoter { voters } => {
+                write!(f, "{of} is none of the voters {voters}; add it to all nodes' voters, or stop it")
+            }
+            Disagreement::Safety { mine, theirs } => {
+                let (mine, theirs) = (safety_name(*mine), safety_name(*theirs));
+                write!(f, "{of} has safety = {theirs}, {by} has safety = {mine}; give all nodes the same")
+            }
+            Disagreement::Disk { recorded, presented } => write!(
+                f,
+                "{of} comes with the disk {presented}, {by} knows it with the disk {recorded}. It may have \
+                 forgotten its votes: an operator must readmit it, or bring the old state directory back"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+const fn safety_name(safety: Safety) -> &'static str {
+    match safety {
+        Safety::Lease => "lease",
+        Safety::Fenced => "fenced",
+    }
+}
+
+impl fmt::Display for DiskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+impl fmt::Debug for DiskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Voters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("{")?;
+        for (position, node) in self.0.iter().enumerate() {
+            let comma = if position == 0 { "" } else { ", " };
+            write!(f, "{comma}{node}")?;
+        }
+        f.write_str("}")
+    }
+}
+
+impl FromIterator<NodeId> for Voters {
+    fn from_iter<I: IntoIterator<Item = NodeId>>(nodes: I) -> Self {
+        Self::new(nodes)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn node(name: &str) -> NodeId {
+        NodeId::new(name).unwrap()
+    }
+
+    pub(crate) fn hello(name: &str, voters: &[&str]) -> Hello {
+        let byte = name.as_bytes()[0];
+        Hello {
+            protocol_version: PROTOCOL_VERSION,
+            cluster: "test".into(),
+            election: "main".into(),
+            identity: Identity::new(node(name), Incarnation { count: 1, nonce: u64::from(byte) }),
+            role: Role::Node,
+            disk: DiskId([byte; DiskId::LENGTH]),
+            voters: voters.iter().map(|name| node(name)).collect(),
+            safety: Safety::Lease,
+            priority: 0,
+            witness: false,
+        }
+    }
+
+    /// The text of the refusal after `change` was made to an acceptable peer, and its kind.
+    fn refused(change: impl FnOnce(&mut Hello)) -> (RefusalKind, String) {
+        let mine = hello("a", &["a", "b", "c"]);
+        let mut theirs = hello("b", &["c", "b", "a"]);
+        change(&mut theirs);
+        let recorded = BTreeMap::from([(node("b"), DiskId([b'b'; DiskId::LENGTH]))]);
+        let refusal = judge(&mine, &recorded, &theirs).unwrap_err();
+        (refusal.kind(), refusal.to_string())
+    }
+
+    #[test]
+    fn nodes_that_agree_talk_in_any_role_and_order_of_voters() {
+        let (a, b) = (hello("a", &["a", "b"]), hello("b", &["b", "a", "b"]));
+        assert_eq!(judge(&a, &BTreeMap::new(), &b), Ok(()));
+        assert_eq!(judge(&a, &BTreeMap::from([(node("b"), b.disk)]), &b.of_guardian()), Ok(()));
+        assert_eq!(judge_answer(&b, &BTreeMap::new(), node("a"), &a), Ok(()));
+        // Priority and the role of a witness are each node's own affair.
+        let witness = Hello { witness: true, priority: 9, ..b };
+        assert_eq!(judge(&a, &BTreeMap::new(), &witness), Ok(()));
+    }
+
+    #[test]
+    fn a_refusal_names_both_sides_values() {
+        let cases: [(RefusalKind, (RefusalKind, String), &[&str]); 8] = [
+            (RefusalKind::ProtocolVersion, refused(|b| b.protocol_version = 2), &["version 1", "version 2"]),
+            (RefusalKind::Cluster, refused(|b| b.cluster = "prod\n".into()), &[r#""test""#, r#""prod\n""#]),
+            (RefusalKind::Election, refused(|b| b.election = "x".into()), &[r#""main""#, r#""x""#]),
+            (RefusalKind::MyOwnName, refused(|b| b.identity.node = node("a")), &["1.0000000000000061"]),
+            (
+                RefusalKind::Voters,
+                refused(|b| b.voters = [node("a"), node("b")].into_iter().collect()),
+                &["{a, b, c}", "{a, b}"],
+            ),
+            (RefusalKind::NotAVoter, refused(|b| b.identity.node = node("z")), &["z", "{a, b, c}"]),
+            (RefusalKind::Safety, refused(|b| b.safety = Safety::Fenced), &["= lease", "= fenced"]),
+            (
+                RefusalKind::Disk,
+                refused(|b| b.disk = DiskId([7; DiskId::LENGTH])),
+                &["0707070707070707", "6262626262626262", "readmit"],
+            ),
+        ];
+        for (expected, (kind, text), parts) in cases {
+            assert_eq!(kind, expected, "{text}");
+            assert!(text.starts_with("a refuses "), "{text}");
+            for part in parts {
+                assert!(text.contains(part), "{part} is not in: {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_wrong_address_is_told_apart() {
+        let a = hello("a", &["a", "b", "c"]);
+        let itself = judge_answer(&a, &BTreeMap::new(), node("b"), &a).unwrap_err();
+        assert!(itself.to_string().contains("back to itself"), "{itself}");
+        let c = hello("c", &["a", "b", "c"]);
+        let other = judge_answer(&a, &BTreeMap::new(), node("b"), &c).unwrap_err();
+        assert_eq!(other.kind(), RefusalKind::OtherNode);
+        assert!(other.to_string().contains("c answers where b should be"), "{other}");
+    }
+
+    #[test]
+    fn a_disk_id_is_parsed_as_it_is_printed() {
+        let disk = DiskId([0x0f, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
+        assert_eq!(DiskId::parse(&disk.to_string()), Some(disk));
+        for wrong in ["", "0f", "+f0102030405060708090a0b0c0d0e0f", "zz0102030405060708090a0b0c0d0e0f"] {
+            assert_eq!(DiskId::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn voter_sets_have_a_stable_number() {
+        assert_eq!(Voters::default().hash(), 0xcbf2_9ce4_8422_2325);
+        assert_ne!(hello("a", &["ab", "c"]).voters.hash(), hello("a", &["a", "bc"]).voters.hash());
+        assert_eq!(hello("a", &["a", "b"]).voters.hash(), hello("a", &["b", "a"]).voters.hash());
+    }
+}

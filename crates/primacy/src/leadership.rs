@@ -1,0 +1,410 @@
+//! What a leader holds: its token, the end of its time, and the means to stop in order.
+//!
+//! A leadership ends in the same order everywhere: **stop accepting, drain, release**, with a hard end at
+//! [`Leadership::valid_until`]. [`Leadership::check`] fails from the first step on; the release waits until every
+//! [`WorkGuard`] is dropped.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use primacy_core::{FencingToken, Instant, Leader, LeaderSequence, NodeId, Reason, Term};
+use tokio::sync::{Notify, mpsc, watch};
+
+use crate::clock;
+use crate::driver::Order;
+
+/// This node leads; or it did, and [`check`](Self::check) says so.
+///
+/// Dropping it gives up the lead: `check` fails at once, and the lead is released when all guards are dropped.
+///
+/// What a leadership is *not*: it says nothing about how fresh what the leader reads is; check after the read. And a
+/// machine whose clocks stop defeats every lease; only a resource that checks the [token](Self::token) does not
+/// depend on time.
+#[derive(Debug)]
+pub struct Leadership {
+    cell: Arc<Cell>,
+    orders: mpsc::UnboundedSender<Order>,
+}
+
+/// Work that must have ended before the lead is released.
+///
+/// Hold one for as long as something is under way that only a leader may do. When the leadership is to end, the
+/// release waits until every guard is dropped, or until [`Leadership::valid_until`] if that comes first.
+#[derive(Debug)]
+pub struct WorkGuard {
+    cell: Arc<Cell>,
+}
+
+/// This node does not lead any more, or is about to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the leadership of term {term} has ended: {}", .reason.map_or("its time has passed", describe))]
+pub struct Lost {
+    /// The leadership that has ended.
+    pub term: Term,
+    /// Why, where it is known; `None` if its time has passed and nothing else is known.
+    pub reason: Option<Reason>,
+}
+
+/// Why a leadership ended, for people.
+#[must_use]
+pub const fn describe(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Resigned => "it was given up",
+        Reason::Transferred(_) => "it was handed to another node",
+        Reason::Unhealthy => "the health check failed",
+        Reason::Expired => "it could not be renewed in time",
+        Reason::HigherTerm(_) => "another node had a higher term",
+        Reason::Overwritten => "another process took the record",
+        Reason::Violation => "something was seen that must never be",
+        Reason::Halted => "this node cannot go on",
+    }
+}
+
+impl Leadership {
+    pub(crate) const fn new(cell: Arc<Cell>, orders: mpsc::UnboundedSender<Order>) -> Self {
+        Self { cell, orders }
+    }
+
+    /// The number to present to every resource with everything that is done. It is higher than that of every earlier
+    /// leadership of this election.
+    #[must_use]
+    pub fn token(&self) -> FencingToken {
+        self.cell.token
+    }
+
+    /// The number of this leadership.
+    #[must_use]
+    pub fn term(&self) -> Term {
+        self.cell.leader.term
+    }
+
+    /// Who leads: this process life, and the term.
+    #[must_use]
+    pub fn leader(&self) -> Leader {
+        self.cell.leader
+    }
+
+    /// Until when this node leads if nothing is heard any more, on the clock of [`clock::now`]. It moves with every
+    /// renewal, and no further once the leadership is ending.
+    #[must_use]
+    pub fn valid_until(&self) -> Instant {
+        self.cell.state.borrow().valid_until
+    }
+
+    /// Whether this node may act as the leader now. Call it right before each act, and after each read that the act
+    /// rests on.
+    ///
+    /// It takes no lock and asks nobody: it compares the boot clock with the end of the lease. So it fails in time
+    /// also when nothing else of this process has run.
+    ///
+    /// # Errors
+    /// [`Lost`] from the moment the work shall stop, and in any case from [`valid_until`](Self::valid_until) on.
+    pub fn check(&self) -> Result<(), Lost> {
+        self.cell.check()
+    }
+
+    /// Begins work that must end before the lead is released.
+    ///
+    /// # Errors
+    /// [`Lost`] as [`check`](Self::check).
+    pub fn guard(&self) -> Result<WorkGuard, Lost> {
+        self.cell.guards.fetch_add(1, Ordering::SeqCst);
+        let guard = WorkGuard { cell: Arc::clone(&self.cell) };
+        // Counted before it looks, while the driver forbids before it counts: one of them sees the other.
+        self.cell.check().map(|()| guard)
+    }
+
+    /// The next number for something that this leader sends: `(term, 1)`, `(term, 2)`, and so on. Whatever a later
+    /// leader sends has a higher one.
+    #[must_use]
+    pub fn next_sequence(&self) -> LeaderSequence {
+        let counter = self.cell.sent.fetch_add(1, Ordering::Relaxed) + 1;
+        LeaderSequence { term: self.cell.leader.term, counter }
+    }
+
+    /// Resolves when the work must stop, and why: somebody wants this node to resign, the lease is about to end, or
+    /// the leadership is lost. From then on [`check`](Self::check) fails.
+    ///
+    /// Cancel safe.
+    pub async fn ended(&self) -> Reason {
+        self.cell.ended().await
+    }
+
+    /// Resolves when nothing is left of the leadership: it was released, or is lost. The same as the other systems'
+    /// "lost leadership"; [`ended`](Self::ended) comes first where there is time to drain.
+    ///
+    /// Cancel safe.
+    pub async fn lost(&self) -> Reason {
+        self.cell.over().await
+    }
+
+    /// Resolves when the end has moved past `known`, with the new end; with `None` when it will not move any more.
+    ///
+    /// Cancel safe.
+    pub async fn renewed(&self, known: Instant) -> Option<Instant> {
+        let mut state = self.cell.state.subscribe();
+        let settled = |state: &State| state.valid_until > known || state.stopping().is_some();
+        let state = *state.wait_for(settled).await.ok()?;
+        state.stopping().is_none().then_some(state.valid_until)
+    }
+
+    /// Gives up the lead in order, and returns when it is released, or lost.
+    ///
+    /// Dropping the future does not take it back.
+    pub async fn resign(self) -> Reason {
+        let cell = Arc::clone(&self.cell);
+        drop(self);
+        cell.over().await
+    }
+
+    /// Gives up the lead in order to `successor`, and returns when it is released, or lost. For elections among peers:
+    /// a store cannot choose who is next, and there it is the same as [`resign`](Self::resign).
+    ///
+    /// The lead is given up for good, also if `successor` cannot take it.
+    pub async fn transfer(self, successor: NodeId) -> Reason {
+        let cell = Arc::clone(&self.cell);
+        // Where the driver is gone, so is the leadership.
+        let _ = self.orders.send(Order::Transfer(successor));
+        cell.over().await
+    }
+
+    /// Runs `work` as the leader: until it ends, or until it must stop, and then it is dropped. The leadership goes
+    /// with it: it is released when `work` is gone.
+    ///
+    /// # Errors
+    /// [`Lost`] if the work was stopped, or was never begun.
+    pub async fn run<F: Future>(self, work: F) -> Result<F::Output, Lost> {
+        let guard = self.guard()?;
+        let outcome = tokio::select! {
+            biased;
+            reason = self.cell.ended() => Err(Lost { term: self.term(), reason: Some(reason) }),
+            output = work => Ok(output),
+        };
+        // The work is gone, finished or cancelled; only now may another begin.
+        drop(guard);
+        outcome
+    }
+}
+
+impl Drop for Leadership {
+    fn drop(&mut self) {
+        self.cell.stop_accepting();
+        // Where the driver is gone, so is the leadership.
+        let _ = self.orders.send(Order::Resign { term: self.cell.leader.term });
+    }
+}
+
+impl WorkGuard {
+    /// The number to present to every resource.
+    #[must_use]
+    pub fn token(&self) -> FencingToken {
+        self.cell.token
+    }
+
+    /// As [`Leadership::check`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check(&self) -> Result<(), Lost> {
+        self.cell.check()
+    }
+}
+
+impl Drop for WorkGuard {
+    fn drop(&mut self) {
+        if self.cell.guards.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.cell.undrained.notify_one();
+        }
+    }
+}
+
+/// One leadership, as the driver and the application share it.
+#[derive(Debug)]
+pub(crate) struct Cell {
+    leader: Leader,
+    token: FencingToken,
+    /// Until when acts are accepted, in nanoseconds of the boot clock; zero from the moment the work shall stop.
+    accepts_until: AtomicU64,
+    guards: AtomicUsize,
+    sent: AtomicU64,
+    /// Told when the last guard is dropped.
+    undrained: Notify,
+    state: watch::Sender<State>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct State {
+    valid_until: Instant,
+    ending: Option<Reason>,
+    over: Option<Reason>,
+}
+
+impl State {
+    fn stopping(&self) -> Option<Reason> {
+        self.over.or(self.ending)
+    }
+}
+
+impl Cell {
+    pub(crate) fn new(leader: Leader, token: FencingToken, valid_until: Instant) -> Self {
+        Self {
+            leader,
+            token,
+            accepts_until: AtomicU64::new(valid_until.as_nanos()),
+            guards: AtomicUsize::new(0),
+            sent: AtomicU64::new(0),
+            undrained: Notify::new(),
+            state: watch::Sender::new(State { valid_until, ending: None, over: None }),
+        }
+    }
+
+    pub(crate) const fn term(&self) -> Term {
+        self.leader.term
+    }
+
+    fn check(&self) -> Result<(), Lost> {
+        // The end is read first: a renewal in between makes the answer stricter, and never looser.
+        let until = self.accepts_until.load(Ordering::SeqCst);
+        if clock::now().as_nanos() < until {
+            return Ok(());
+        }
+        Err(Lost { term: self.leader.term, reason: self.state.borrow().stopping() })
+    }
+
+    /// Moves the end, unless the work shall stop already.
+    pub(crate) fn extend(&self, until: Instant) {
+        let renew = |accepts: u64| (accepts != 0).then_some(until.as_nanos());
+        if self.accepts_until.fetch_update(Ordering::SeqCst, Ordering::SeqCst, renew).is_ok() {
+            self.state.send_modify(|state| state.valid_until = until);
+        }
+    }
+
+    fn stop_accepting(&self) {
+        self.accepts_until.store(0, Ordering::SeqCst);
+    }
+
+    /// The first step of the end; what is under way may drain.
+    pub(crate) fn begin_end(&self, reason: Reason) {
+        self.stop_accepting();
+        self.state.send_if_modified(|state| {
+            let first = state.ending.is_none();
+            state.ending = state.ending.or(Some(reason));
+            first
+        });
+    }
+
+    /// The last step.
+    pub(crate) fn end(&self, reason: Reason) {
+        self.stop_accepting();
+        self.state.send_modify(|state| state.over = state.over.or(state.ending).or(Some(reason)));
+    }
+
+    pub(crate) fn is_ending(&self) -> bool {
+        self.state.borrow().ending.is_some()
+    }
+
+    pub(crate) fn valid_until(&self) -> Instant {
+        self.state.borrow().valid_until
+    }
+
+    /// Resolves when no work is under way and none can begin.
+    pub(crate) async fn drained(&self) {
+        let mut state = self.state.subscribe();
+        // The sender is in this cell, so the wait can only end with what it waits for.
+        let _ = state.wait_for(|state| state.ending.is_some()).await;
+        while self.guards.load(Ordering::SeqCst) > 0 {
+            self.undrained.notified().await;
+        }
+    }
+
+    async fn ended(&self) -> Reason {
+        self.until(State::stopping).await
+    }
+
+    async fn over(&self) -> Reason {
+        self.until(|state| state.over).await
+    }
+
+    async fn until(&self, reason: impl Fn(&State) -> Option<Reason>) -> Reason {
+        let mut state = self.state.subscribe();
+        let state = state.wait_for(|state| reason(state).is_some()).await;
+        state.ok().and_then(|state| reason(&state)).unwrap_or(Reason::Halted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use primacy_core::{Duration, Identity, Incarnation, NodeId};
+
+    fn leadership(lasts: Duration) -> (Leadership, Arc<Cell>) {
+        let identity = Identity::new(NodeId::new("a").unwrap(), Incarnation { count: 1, nonce: 1 });
+        let leader = Leader { identity, term: Term(5) };
+        let cell = Arc::new(Cell::new(leader, FencingToken(5), clock::now().after(lasts)));
+        // Nobody takes the orders, as where the driver is gone.
+        (Leadership::new(Arc::clone(&cell), mpsc::unbounded_channel().0), cell)
+    }
+
+    #[test]
+    fn check_fails_from_the_end_on_though_nothing_has_run() {
+        let (running, _) = leadership(Duration::from_secs(60));
+        assert_eq!(running.check(), Ok(()));
+        let (past, _) = leadership(Duration::ZERO);
+        assert_eq!(past.check(), Err(Lost { term: Term(5), reason: None }));
+        assert!(past.guard().is_err());
+    }
+
+    #[test]
+    fn a_renewal_does_not_revive_what_shall_stop() {
+        let (leadership, cell) = leadership(Duration::from_secs(60));
+        cell.begin_end(Reason::Resigned);
+        cell.extend(clock::now().after(Duration::from_secs(120)));
+        assert_eq!(leadership.check(), Err(Lost { term: Term(5), reason: Some(Reason::Resigned) }));
+    }
+
+    #[tokio::test]
+    async fn it_is_drained_when_the_last_guard_is_gone_and_not_before() {
+        let (leadership, cell) = leadership(Duration::from_secs(60));
+        let (first, second) = (leadership.guard().unwrap(), leadership.guard().unwrap());
+        cell.begin_end(Reason::Resigned);
+        let mut drained = std::pin::pin!(cell.drained());
+        let poll =
+            async || std::future::poll_fn(|cx| std::task::Poll::Ready(drained.as_mut().poll(cx))).await;
+        let mut poll = poll;
+        assert!(poll().await.is_pending());
+        drop(first);
+        assert!(poll().await.is_pending());
+        drop(second);
+        assert!(poll().await.is_ready());
+    }
+
+    #[tokio::test]
+    async fn dropping_it_stops_check_for_its_guards_at_once() {
+        let (leadership, _) = leadership(Duration::from_secs(60));
+        let guard = leadership.guard().unwrap();
+        assert_eq!(guard.check(), Ok(()));
+        drop(leadership);
+        assert!(guard.check().is_err());
+    }
+
+    #[test]
+    fn what_a_leader_sends_is_numbered_from_one() {
+        let (leadership, _) = leadership(Duration::from_secs(60));
+        assert_eq!(leadership.next_sequence(), LeaderSequence::first(Term(5)));
+        assert_eq!(leadership.next_sequence(), LeaderSequence { term: Term(5), counter: 2 });
+    }
+
+    #[tokio::test]
+    async fn work_is_cancelled_when_it_must_stop() {
+        let (leadership, cell) = leadership(Duration::from_secs(60));
+        let stop = Arc::clone(&cell);
+        let work = async move {
+            stop.begin_end(Reason::Unhealthy);
+            std::future::pending::<()>().await;
+        };
+        let lost = Lost { term: Term(5), reason: Some(Reason::Unhealthy) };
+        assert_eq!(leadership.run(work).await, Err(lost));
+        assert_eq!(cell.guards.load(Ordering::SeqCst), 0);
+    }
+}

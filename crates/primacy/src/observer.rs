@@ -1,0 +1,121 @@
+//! Watching who leads.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use primacy_core::{Leader, Violation};
+use tokio::sync::broadcast::{self, error::RecvError};
+
+/// How many changes an observer may be behind before the oldest are dropped, and shown as a gap.
+const BACKLOG: usize = 256;
+
+/// One thing that this node learned, in the order in which it learned it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// This leads now, as far as this node knows; `None`: nobody does.
+    Leader(Option<Leader>),
+    /// This must never be. An operator should look.
+    Violation(Violation),
+    /// So many changes came faster than they were asked for, and are not shown.
+    Missed(u64),
+}
+
+/// Sees every change of leader that this node learns, in order, gaps shown and "no leader" included.
+///
+/// An observer takes no part in the election, and holds nothing up: one that does not keep up sees
+/// [`Change::Missed`].
+#[derive(Debug)]
+pub struct Observer {
+    current: Option<Leader>,
+    first: VecDeque<Change>,
+    changes: broadcast::Receiver<Change>,
+}
+
+impl Observer {
+    /// The leader as of the last change that was seen through this observer.
+    #[must_use]
+    pub const fn leader(&self) -> Option<Leader> {
+        self.current
+    }
+
+    /// The next change; the first one is who leads at the start. `None` when the elector is gone.
+    ///
+    /// Cancel safe: a change is seen or will be seen next time.
+    pub async fn changed(&mut self) -> Option<Change> {
+        let change = match self.first.pop_front() {
+            Some(change) => change,
+            None => match self.changes.recv().await {
+                Ok(change) => change,
+                Err(RecvError::Lagged(missed)) => Change::Missed(missed),
+                Err(RecvError::Closed) => return None,
+            },
+        };
+        if let Change::Leader(leader) = change {
+            self.current = leader;
+        }
+        Some(change)
+    }
+}
+
+/// The other end: what the driver tells its observers.
+#[derive(Clone, Debug)]
+pub(crate) struct Publisher {
+    current: Arc<Mutex<Option<Leader>>>,
+    changes: broadcast::Sender<Change>,
+}
+
+impl Publisher {
+    pub(crate) fn new() -> Self {
+        Self { current: Arc::default(), changes: broadcast::channel(BACKLOG).0 }
+    }
+
+    pub(crate) fn publish(&self, change: Change) {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Change::Leader(leader) = change {
+            *current = leader;
+        }
+        // Nobody may be watching.
+        let _ = self.changes.send(change);
+    }
+
+    /// A new observer. It misses nothing: under the lock, what leads and what comes next are of one moment.
+    pub(crate) fn observe(&self) -> Observer {
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = VecDeque::from([Change::Leader(*current)]);
+        Observer { current: None, first, changes: self.changes.subscribe() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use primacy_core::{Identity, Incarnation, NodeId, Term};
+
+    fn leader(term: u64) -> Change {
+        let incarnation = Incarnation { count: 1, nonce: 1 };
+        let identity = Identity { node: NodeId::new("a").unwrap(), incarnation };
+        Change::Leader(Some(Leader { identity, term: Term(term) }))
+    }
+
+    #[tokio::test]
+    async fn changes_come_in_order_and_gaps_are_shown() {
+        let publisher = Publisher::new();
+        publisher.publish(leader(1));
+        let mut observer = publisher.observe();
+        let behind = BACKLOG as u64 + 5;
+        for term in 2..=behind + 1 {
+            publisher.publish(leader(term));
+        }
+        publisher.publish(Change::Leader(None));
+        assert_eq!(observer.changed().await, Some(leader(1)));
+        assert_eq!(observer.changed().await, Some(Change::Missed(6)));
+        assert_eq!(observer.changed().await, Some(leader(8)));
+        for _ in 0..BACKLOG - 2 {
+            assert!(matches!(observer.changed().await, Some(Change::Leader(Some(_)))));
+        }
+        assert_eq!(observer.changed().await, Some(Change::Leader(None)));
+        assert_eq!(observer.leader(), None);
+        drop(publisher);
+        assert_eq!(observer.changed().await, None);
+    }
+}

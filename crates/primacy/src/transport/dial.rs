@@ -1,0 +1,300 @@
+//! The side that speaks: one link to each peer, dialled again whenever it breaks.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use primacy_core::{Duration, Identity, NodeId};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+
+use crate::codec::{Frame, encode};
+use crate::handshake::{DiskId, Hello};
+
+use super::state::Shared;
+use super::stream::{Connection, ReadError, Stream, resolve};
+use super::{Delivery, Limits, require_loopback};
+
+/// The way to one peer.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) node: NodeId,
+    pub(super) address: String,
+    /// The peer has just shown that it is there, so the next attempt need not wait.
+    wake: Notify,
+    outbound: RefCell<Option<Outbound>>,
+    trouble: RefCell<Option<String>>,
+}
+
+/// The connection that a link has now.
+#[derive(Debug)]
+struct Outbound {
+    stream: Rc<Stream>,
+    identity: Identity,
+    disk: DiskId,
+    /// What the kernel had no room for. If the first frame in it was begun, its rest is here.
+    pending: VecDeque<u8>,
+    signals: Rc<Signals>,
+}
+
+/// What is told to the task that keeps a connection.
+#[derive(Debug, Default)]
+struct Signals {
+    /// Something waits to be written.
+    pending: Notify,
+    /// The connection is of no use any more.
+    close: Notify,
+}
+
+/// Why an attempt led to no connection.
+#[derive(Debug, thiserror::Error)]
+enum DialError {
+    #[error("its name cannot be looked up: {0}")]
+    Resolve(io::Error),
+    #[error("its name leads to no address")]
+    NoAddress,
+    #[error(transparent)]
+    Forbidden(#[from] super::TransportError),
+    #[error("cannot connect to {0}: {1}")]
+    Connect(SocketAddr, io::Error),
+    #[error("what listens at its address did not answer as a node does: {0}")]
+    Read(#[from] ReadError),
+    #[error("what listens at its address did not answer as a node does")]
+    Unexpected,
+    #[error("the connection broke: {0}")]
+    Write(#[from] io::Error),
+    #[error("it takes too long to {0}")]
+    Timeout(&'static str),
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Waits that double, drawn anew each time from zero up: "full jitter", so that nodes that lost a peer at the
+/// same time do not come back to it at the same time.
+struct Backoff {
+    longest: Duration,
+}
+
+impl Backoff {
+    fn new(limits: &Limits) -> Self {
+        Self { longest: limits.backoff_first }
+    }
+
+    fn next(&mut self, shared: &Shared) -> Duration {
+        let wait = shared.random_up_to(self.longest);
+        self.longest = self.longest.times(2).min(shared.limits.backoff_max);
+        wait
+    }
+}
+
+impl Link {
+    pub(super) fn new(node: NodeId, address: String) -> Self {
+        let (outbound, trouble) = (RefCell::new(None), RefCell::new(None));
+        Self { node, address, wake: Notify::new(), outbound, trouble }
+    }
+
+    /// Writes the frame, or what the kernel takes of it, at once.
+    pub(super) fn send(&self, frame: &[u8], buffer_max: usize) -> Delivery {
+        let mut slot = self.outbound.borrow_mut();
+        let Some(outbound) = slot.as_mut() else { return Delivery::Dropped };
+        if !outbound.pending.is_empty() {
+            return outbound.queue(frame, buffer_max);
+        }
+        match outbound.stream.try_write(frame) {
+            Ok(written) if written == frame.len() => Delivery::Written,
+            // A frame that was begun must be ended, whatever the limit says.
+            Ok(0) => outbound.queue(frame, buffer_max),
+            Ok(written) => outbound.queue(frame.get(written..).unwrap_or_default(), usize::MAX),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => outbound.queue(frame, buffer_max),
+            Err(_) => {
+                outbound.signals.close.notify_one();
+                *slot = None;
+                Delivery::Dropped
+            }
+        }
+    }
+
+    pub(super) fn connected_to(&self) -> Option<Identity> {
+        self.outbound.borrow().as_ref().map(|outbound| outbound.identity)
+    }
+
+    pub(super) fn trouble(&self) -> Option<String> {
+        self.trouble.borrow().clone()
+    }
+
+    /// This process life of the peer has just connected to this node, so it can probably be reached.
+    pub(super) fn heard_from(&self, identity: Identity) {
+        match self.outbound.borrow().as_ref() {
+            None => self.wake.notify_one(),
+            // The connection leads to an earlier process life. Its end may not have been noticed yet.
+            Some(outbound) if outbound.identity != identity => {
+                outbound.signals.close.notify_one();
+                self.wake.notify_one();
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// The peer counts only with this disk from now on.
+    pub(super) fn readmit(&self, disk: DiskId) {
+        match self.outbound.borrow().as_ref() {
+            Some(outbound) if outbound.disk == disk => {}
+            Some(outbound) => outbound.signals.close.notify_one(),
+            None => self.wake.notify_one(),
+        }
+    }
+
+    fn open(&self, stream: Rc<Stream>, theirs: &Hello) -> Rc<Signals> {
+        let signals = Rc::new(Signals::default());
+        let (identity, disk, pending) = (theirs.identity, theirs.disk, VecDeque::new());
+        let outbound = Outbound { stream, identity, disk, pending, signals: Rc::clone(&signals) };
+        *self.outbound.borrow_mut() = Some(outbound);
+        *self.trouble.borrow_mut() = None;
+        signals
+    }
+
+    /// Writes what waits, as far as the kernel takes it.
+    fn flush(&self) -> io::Result<()> {
+        let mut slot = self.outbound.borrow_mut();
+        let Some(Outbound { stream, pending, .. }) = slot.as_mut() else { return Ok(()) };
+        while !pending.is_empty() {
+            match stream.try_write(pending.as_slices().0) {
+                Ok(written) => drop(pending.drain(..written)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn has_pending(&self) -> bool {
+        self.outbound.borrow().as_ref().is_some_and(|outbound| !outbound.pending.is_empty())
+    }
+}
+
+impl Outbound {
+    fn queue(&mut self, bytes: &[u8], buffer_max: usize) -> Delivery {
+        if self.pending.len().saturating_add(bytes.len()) > buffer_max {
+            return Delivery::Dropped;
+        }
+        self.pending.extend(bytes);
+        self.signals.pending.notify_one();
+        Delivery::Buffered
+    }
+}
+
+/// Keeps the link to one peer, for as long as the mesh lives.
+pub(super) async fn keep(shared: Rc<Shared>, link: Rc<Link>) {
+    let mut backoff = Backoff::new(&shared.limits);
+    loop {
+        match dial(&shared, &link).await {
+            Ok((connection, theirs)) => {
+                backoff = Backoff::new(&shared.limits);
+                let signals = link.open(Rc::clone(&connection.stream), &theirs);
+                // The disk first, so that it is recorded before the peer's answers are acted on.
+                if let Some(disk) = shared.agreed(&theirs) {
+                    shared.deliver(disk).await;
+                }
+                hold(&link, &connection.stream, &signals).await;
+                *link.outbound.borrow_mut() = None;
+            }
+            Err(error) => {
+                tracing::debug!(node = %link.node, address = link.address, "no connection: {error}");
+                shared.count(|counters| counters.connects_failed += 1);
+                *link.trouble.borrow_mut() = Some(error.to_string());
+            }
+        }
+        tokio::select! {
+            () = sleep(backoff.next(&shared).into()) => {}
+            () = link.wake.notified() => backoff = Backoff::new(&shared.limits),
+        }
+    }
+}
+
+/// One attempt, with its handshake.
+async fn dial(shared: &Shared, link: &Link) -> Result<(Connection<Rc<Stream>>, Hello), DialError> {
+    let patience = shared.limits.connect_timeout.into();
+    let connected = timeout(patience, connect(&link.address, link.node)).await;
+    let stream = connected.map_err(|_| DialError::Timeout("connect"))??;
+    let stream = Rc::new(Stream::clear(stream, &shared.limits)?);
+    let mut connection = Connection::new(stream);
+    let introduction = introduce(shared, link, &mut connection);
+    let introduced = timeout(shared.limits.handshake_timeout.into(), introduction).await;
+    let theirs = introduced.map_err(|_| DialError::Timeout("shake hands"))??;
+    Ok((connection, theirs))
+}
+
+async fn connect(address: &str, node: NodeId) -> Result<TcpStream, DialError> {
+    let mut failed = DialError::NoAddress;
+    for address in resolve(address).await.map_err(DialError::Resolve)? {
+        // A name may lead somewhere else today than when the mesh was started.
+        require_loopback(&format!("the peer {node}"), address)?;
+        match TcpStream::connect(address).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failed = DialError::Connect(address, error),
+        }
+    }
+    Err(failed)
+}
+
+/// The handshake, from this side. Returns who answered.
+async fn introduce(
+    shared: &Shared,
+    link: &Link,
+    connection: &mut Connection<Rc<Stream>>,
+) -> Result<Hello, DialError> {
+    connection.stream.write_all(&shared.hello).await?;
+    match connection.read().await? {
+        (_, Frame::Welcome(theirs)) => {
+            let Err(refused) = shared.judge_answer(link.node, &theirs) else {
+                connection.stream.write_all(&shared.ready).await?;
+                return Ok(theirs);
+            };
+            let text = refused.text.clone();
+            if let Ok(frame) = encode(&shared.me.election, &Frame::Refused(refused)) {
+                connection.stream.write_all(&frame).await?;
+            }
+            Err(DialError::Refused(text))
+        }
+        (_, Frame::Refused(refused)) => {
+            shared.refused_by(link.node, &refused);
+            Err(DialError::Refused(refused.text))
+        }
+        (_, Frame::Hello(_) | Frame::Ready | Frame::Message(_) | Frame::Died(_) | Frame::DiedHeard(_)) => {
+            Err(DialError::Unexpected)
+        }
+    }
+}
+
+/// Returns when the connection is of no use any more.
+async fn hold(link: &Link, stream: &Stream, signals: &Signals) {
+    tokio::select! {
+        () = signals.close.notified() => {}
+        () = ended(stream) => {}
+        () = pump(link, stream, signals) => {}
+    }
+}
+
+/// The other side says nothing over this connection; so whatever comes is its end, or not worth keeping.
+async fn ended(stream: &Stream) {
+    while stream.readable().await.is_ok() {
+        match stream.try_read(&mut [0; 1]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Ok(_) | Err(_) => return,
+        }
+    }
+}
+
+/// Writes what waits whenever the kernel has room, until the connection breaks.
+async fn pump(link: &Link, stream: &Stream, signals: &Signals) {
+    loop {
+        if !link.has_pending() {
+            signals.pending.notified().await;
+        } else if stream.writable().await.is_err() || link.flush().is_err() {
+            return;
+        }
+    }
+}

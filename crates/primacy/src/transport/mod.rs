@@ -1,0 +1,330 @@
+//! The mesh: how nodes reach each other over TCP.
+//!
+//! Every node dials every other one. Over a connection that it has dialled a node only sends, and over one
+//! that it has accepted it only listens; so no two nodes have to agree which of two connections to keep, and
+//! a link that works in one direction looks like one.
+//!
+//! ```text
+//!     dialler                    acceptor
+//!     Hello ───────────────────▶ judges it
+//!     judges it ◀─────────────── Welcome, or Refused
+//!     Ready, or Refused ───────▶ the connection counts: Evidence::Connected, with the time since Welcome
+//!     Message, Message, … ─────▶
+//!     (a guardian) Died ───────▶ Evidence::Died
+//!             ◀───────────────── DiedHeard
+//! ```
+//!
+//! All of it runs on the driver's own thread, inside a `LocalSet`, and nothing is shared with other threads.
+
+mod accept;
+mod dial;
+mod state;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::rc::Rc;
+
+use primacy_core::election::quorum;
+use primacy_core::{Duration, Evidence, NodeId};
+use tokio::sync::mpsc;
+
+use crate::codec::{self, Frame};
+use crate::handshake::{DiskId, Hello};
+
+use dial::Link;
+use state::Shared;
+pub use state::{Counters, PeerRefusal, PeerStatus};
+pub(crate) use stream::watch_for_stalls;
+
+/// What a mesh is made of.
+#[derive(Clone, Debug)]
+pub struct MeshConfig {
+    /// What this node says of itself.
+    pub me: Hello,
+    /// Where it listens. Without transport security this must be a loopback address.
+    pub listen: SocketAddr,
+    /// Every other node, with its `host:port`. A host's name is looked up again at every attempt.
+    pub peers: Vec<(NodeId, String)>,
+    /// The disks that this node has seen its peers with.
+    pub peer_disks: BTreeMap<NodeId, DiskId>,
+    /// How long things may take and how large they may grow.
+    pub limits: Limits,
+}
+
+/// How long things may take in a mesh, and how large they may grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// For a connection to be made.
+    pub connect_timeout: Duration,
+    /// For a handshake to end, on either side.
+    pub handshake_timeout: Duration,
+    /// How long what was sent may stay unacknowledged before the connection counts as broken. Without it, TCP
+    /// would retry ever more seldom, and a link would come back minutes after its network.
+    pub stall_timeout: Duration,
+    /// After how much silence the kernel asks whether the other side is still there; in whole seconds.
+    pub keep_alive: Duration,
+    /// The longest wait before the second attempt to connect; it doubles with each further one.
+    pub backoff_first: Duration,
+    /// The longest wait between two attempts.
+    pub backoff_max: Duration,
+    /// The same for a guardian that has a death to tell: every millisecond of it may be one without a leader.
+    pub testifying_backoff_max: Duration,
+    /// How long to wait when the system cannot hand over a connection, for want of descriptors for example.
+    /// The connection stays where it is, so the next attempt would fail at once.
+    pub accept_pause: Duration,
+    /// How many accepted connections may be in their handshake at a time.
+    pub strangers_max: usize,
+    /// How many bytes may wait for one peer; what comes after them is dropped.
+    pub buffer_max: usize,
+}
+
+/// What comes out of a mesh.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// A node said this.
+    Message {
+        /// The node that the handshake of the connection named.
+        from: NodeId,
+        /// What it said.
+        message: quorum::Message,
+    },
+    /// Something was noticed about a node.
+    Evidence(Evidence),
+    /// A node was seen for the first time, with this disk. It must be recorded durably before anything that
+    /// arrives later is acted on, or this node would not notice that the other one's disk was wiped.
+    PeerDisk {
+        /// The node.
+        node: NodeId,
+        /// Its disk.
+        disk: DiskId,
+    },
+}
+
+/// What became of a message. Whatever it is, the message may be lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// The kernel has all of it.
+    Written,
+    /// It waits until the kernel has room for it.
+    Buffered,
+    /// There is no connection, or no room.
+    Dropped,
+}
+
+/// Why a mesh cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum TransportError {
+    /// Others would hear and could forge what is said.
+    #[error(
+        "{what} is at {address}, which is not a loopback address: what nodes say is neither encrypted nor \
+         authenticated yet, so peers must be on one machine (127.0.0.1, ::1 or localhost)"
+    )]
+    NotLoopback {
+        /// What has this address.
+        what: String,
+        /// The address.
+        address: String,
+    },
+    /// Another process listens there.
+    #[error("the address {address} is in use: stop what listens there, or give this node another port")]
+    InUse {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// The system refuses to listen there for another reason.
+    #[error(
+        "cannot listen on {address}: {source}; give this node an address of this machine that it may use"
+    )]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A peer's address cannot be understood.
+    #[error("the address {address:?} of the peer {node} is not of the form host:port")]
+    Address {
+        /// The peer.
+        node: NodeId,
+        /// What was given as its address.
+        address: String,
+    },
+    /// A node is listed among its own peers.
+    #[error("{node} is listed as a peer of itself; list only the other nodes")]
+    PeerIsSelf {
+        /// The node.
+        node: NodeId,
+    },
+    /// A node is listed more than once.
+    #[error("the peer {node} is listed twice; list each node once")]
+    PeerTwice {
+        /// The node.
+        node: NodeId,
+    },
+    /// What this node says of itself does not fit into a frame.
+    #[error("the names of the cluster, the election and the voters are too long together: {length} bytes")]
+    TooLong {
+        /// How long it is.
+        length: usize,
+    },
+    /// The system has no random numbers to spread attempts with.
+    #[error(transparent)]
+    Entropy(#[from] crate::disk::DiskError),
+}
+
+/// This node's connections to all others. Dropping it closes them.
+#[derive(Debug)]
+pub struct Mesh {
+    shared: Rc<Shared>,
+    local_addr: SocketAddr,
+}
+
+impl Mesh {
+    /// Listens, and starts to dial every peer. To be called inside a `LocalSet`; what arrives goes to
+    /// `inbox`.
+    ///
+    /// # Errors
+    /// [`TransportError`]
+    pub async fn start(config: MeshConfig, inbox: mpsc::Sender<Arrival>) -> Result<Self, TransportError> {
+        let listener = Self::bind(config.listen)?;
+        Self::start_on(listener, config, inbox).await
+    }
+
+    /// Takes the address, so that nobody else can; connections are accepted from [`start_on`](Self::start_on)
+    /// on.
+    ///
+    /// # Errors
+    /// [`TransportError::NotLoopback`], [`TransportError::InUse`] or [`TransportError::Listen`]
+    pub fn bind(listen: SocketAddr) -> Result<TcpListener, TransportError> {
+        require_loopback("the address to listen on", listen)?;
+        let bound = TcpListener::bind(listen).and_then(|listener| {
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        });
+        bound.map_err(|source| {
+            if source.kind() == io::ErrorKind::AddrInUse {
+                TransportError::InUse { address: listen }
+            } else {
+                TransportError::Listen { address: listen, source }
+            }
+        })
+    }
+
+    /// The same as [`start`](Self::start), on a listener that [`bind`](Self::bind) has made; `config.listen`
+    /// is not used.
+    ///
+    /// # Errors
+    /// [`TransportError`]
+    pub async fn start_on(
+        listener: TcpListener,
+        config: MeshConfig,
+        inbox: mpsc::Sender<Arrival>,
+    ) -> Result<Self, TransportError> {
+        let address = config.listen;
+        let listening = listener
+            .local_addr()
+            .and_then(|local_addr| Ok((local_addr, tokio::net::TcpListener::from_std(listener)?)));
+        let (local_addr, listener) =
+            listening.map_err(|source| TransportError::Listen { address, source })?;
+        let mut links = BTreeMap::new();
+        for (node, address) in &config.peers {
+            if *node == config.me.identity.node {
+                return Err(TransportError::PeerIsSelf { node: *node });
+            }
+            check_peer(*node, address, config.limits.connect_timeout).await?;
+            if links.insert(*node, Rc::new(Link::new(*node, address.clone()))).is_some() {
+                return Err(TransportError::PeerTwice { node: *node });
+            }
+        }
+        let shared = Rc::new(Shared::new(config, links, inbox)?);
+        shared.spawn(accept::listen(Rc::clone(&shared), listener));
+        for link in shared.links.values() {
+            shared.spawn(dial::keep(Rc::clone(&shared), Rc::clone(link)));
+        }
+        Ok(Self { shared, local_addr })
+    }
+
+    /// Says this to a node, at once or not at all: what the kernel takes has left when this returns, so that
+    /// the caller may go on with a slow write to its disk. It never waits.
+    pub fn send(&self, to: NodeId, message: &quorum::Message) -> Delivery {
+        let shared = &self.shared;
+        let frame = codec::encode(&shared.me.election, &Frame::Message(message.clone()));
+        let delivery = match (shared.links.get(&to), frame) {
+            (Some(link), Ok(frame)) => link.send(&frame, shared.limits.buffer_max),
+            // No such peer; or names that are too long, which `start` has excluded.
+            (None, _) | (_, Err(_)) => Delivery::Dropped,
+        };
+        shared.count(|counters| match delivery {
+            Delivery::Written | Delivery::Buffered => counters.frames_sent += 1,
+            Delivery::Dropped => counters.frames_dropped += 1,
+        });
+        delivery
+    }
+
+    /// Takes a node back that lost its disk: from now on it counts with the new disk only, and connections
+    /// that it made with another one are closed. The caller has recorded it durably.
+    pub fn readmit(&self, node: NodeId, disk: DiskId) {
+        self.shared.readmit(node, disk);
+    }
+
+    /// Where this node listens, with the port that the system chose where none was given.
+    #[must_use]
+    pub const fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    /// What has been counted since the start.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.shared.counters()
+    }
+
+    /// How it stands with each peer, in the order of their names.
+    #[must_use]
+    pub fn peers(&self) -> Vec<PeerStatus> {
+        self.shared.peers()
+    }
+
+    /// The last refusal of someone who is none of the peers.
+    #[must_use]
+    pub fn stranger_refused(&self) -> Option<PeerRefusal> {
+        self.shared.stranger_refused()
+    }
+
+    /// Closes everything, and returns when it is closed: the address can be used again.
+    pub async fn shutdown(self) {
+        let mut tasks = self.shared.take_tasks();
+        tasks.shutdown().await;
+    }
+}
+
+impl Drop for Mesh {
+    fn drop(&mut self) {
+        // The tasks hold what holds them; so they would go on for ever.
+        self.shared.take_tasks().abort_all();
+    }
+}
+
+pub(crate) fn require_loopback(what: &str, address: SocketAddr) -> Result<(), TransportError> {
+    if address.ip().to_canonical().is_loopback() {
+        return Ok(());
+    }
+    Err(TransportError::NotLoopback { what: what.to_owned(), address: address.to_string() })
+}
+
+/// Refuses at the start what would be refused at every attempt. A name that cannot be looked up now is no
+/// error, because it may be known later; each attempt checks again what it finds.
+async fn check_peer(node: NodeId, address: &str, patience: Duration) -> Result<(), TransportError> {
+    let port = address.rsplit_once(':').and_then(|(host, port)| (!host.is_empty()).then_some(port));
+    if port.and_then(|port| port.parse::<u16>().ok()).is_none_or(|port| port == 0) {
+        return Err(TransportError::Address { node, address: address.to_owned() });
+    }
+    let Ok(Ok(found)) = tokio::time::timeout(patience.into(), stream::resolve(address)).await else {
+        return Ok(());
+    };
+    found.into_iter().try_for_each(|found| require_loopback(&format!("the peer {node}"), found))
+}

@@ -1,0 +1,346 @@
+//! What the tasks of a mesh share, and what can be told of it.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::rc::Rc;
+
+use primacy_core::rng::Rng;
+use primacy_core::{Duration, Evidence, Identity, NodeId};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinSet;
+
+use crate::codec::{Frame, Refused, TooLong, encode};
+use crate::handshake::{DiskId, Hello, Refusal, RefusalKind, Role, judge, judge_answer};
+
+use super::dial::Link;
+use super::{Arrival, Limits, MeshConfig, TransportError};
+
+/// How many connections one peer, or its guardian, may have with this node. More than one is normal for a
+/// moment, when a process takes its predecessor's place; the oldest one is closed when there would be more.
+const CONNECTIONS_PER_PEER_MAX: usize = 4;
+
+/// What has been counted since the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Messages that were handed to the kernel or to the buffer before it.
+    pub frames_sent: u64,
+    /// Messages that were dropped because there was no connection, or no room.
+    pub frames_dropped: u64,
+    /// Messages that were received and counted.
+    pub frames_received: u64,
+    /// Frames of peers that were no valid frames.
+    pub frames_malformed: u64,
+    /// Frames of peers that only a later version knows.
+    pub frames_unknown: u64,
+    /// Frames that claimed to be longer than a frame may be, from anyone; each cost its connection.
+    pub frames_too_long: u64,
+    /// Messages that named another election than their connection.
+    pub frames_of_other_elections: u64,
+    /// Messages that named another incarnation than their connection, or came over a guardian's.
+    pub frames_misattributed: u64,
+    /// Testimonies of a death over a connection that was not the guardian's of that very process life.
+    pub deaths_refused: u64,
+    /// Handshakes that took too long.
+    pub handshakes_timed_out: u64,
+    /// Handshakes in which the other side said something that is no part of one, or closed the connection.
+    pub handshakes_broken: u64,
+    /// Connections that were closed at once because too many others were in their handshake.
+    pub strangers_over_limit: u64,
+    /// Attempts to reach a peer that led to no connection.
+    pub connects_failed: u64,
+    /// Connections that the system could not hand over, for want of descriptors or memory.
+    pub accepts_failed: u64,
+    /// Whom this node has refused, by reason.
+    pub refused: BTreeMap<RefusalKind, u64>,
+    /// Who has refused this node, by reason.
+    pub refused_by_peers: BTreeMap<RefusalKind, u64>,
+}
+
+/// How it stands with one peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerStatus {
+    /// The peer.
+    pub node: NodeId,
+    /// Its address, as it was configured.
+    pub address: String,
+    /// The process life that this node can talk to.
+    pub outbound: Option<Identity>,
+    /// The process life that this node can hear; the latest, if there are two.
+    pub inbound: Option<Identity>,
+    /// Whose guardian this node can hear.
+    pub guardian: Option<Identity>,
+    /// How long the last handshake's round trip took.
+    pub round_trip: Option<Duration>,
+    /// Why one of the two refused the other, until they agree.
+    pub refusal: Option<PeerRefusal>,
+    /// Why the last attempt to reach it failed, until one succeeds.
+    pub trouble: Option<String>,
+}
+
+/// A refusal, of either side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerRefusal {
+    /// Whether the other side has refused this node, and not this node the other side.
+    pub by_peer: bool,
+    /// Why.
+    pub kind: RefusalKind,
+    /// The same for people, with both sides' values.
+    pub text: String,
+}
+
+/// What the tasks of a mesh share. They all run on one thread, and nothing is borrowed while a task waits.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) me: Hello,
+    pub(super) limits: Limits,
+    pub(super) links: BTreeMap<NodeId, Rc<Link>>,
+    /// The frames that never change.
+    pub(super) hello: Vec<u8>,
+    pub(super) welcome: Vec<u8>,
+    pub(super) ready: Vec<u8>,
+    inbox: mpsc::Sender<Arrival>,
+    state: RefCell<State>,
+    tasks: RefCell<JoinSet<()>>,
+}
+
+#[derive(Debug)]
+struct State {
+    counters: Counters,
+    peer_disks: BTreeMap<NodeId, DiskId>,
+    accepted: Vec<Accepted>,
+    accepted_ever: u64,
+    strangers: usize,
+    round_trips: BTreeMap<NodeId, Duration>,
+    refusals: BTreeMap<NodeId, PeerRefusal>,
+    stranger_refused: Option<PeerRefusal>,
+    random: Rng,
+}
+
+/// A connection that this node listens to.
+#[derive(Debug)]
+struct Accepted {
+    number: u64,
+    identity: Identity,
+    role: Role,
+    disk: DiskId,
+    close: Rc<Notify>,
+}
+
+/// A connection's place among those that this node listens to.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) number: u64,
+    /// Signalled when the connection shall be closed from this side.
+    pub(super) close: Rc<Notify>,
+}
+
+impl Shared {
+    pub(super) fn new(
+        config: MeshConfig,
+        links: BTreeMap<NodeId, Rc<Link>>,
+        inbox: mpsc::Sender<Arrival>,
+    ) -> Result<Self, TransportError> {
+        let MeshConfig { me, limits, peer_disks, listen: _, peers: _ } = config;
+        let seed = u64::from_be_bytes(crate::disk::entropy()?);
+        let frame = |frame: &Frame| {
+            encode(&me.election, frame).map_err(|TooLong(length)| TransportError::TooLong { length })
+        };
+        let (hello, welcome) = (frame(&Frame::Hello(me.clone()))?, frame(&Frame::Welcome(me.clone()))?);
+        let state = State {
+            counters: Counters::default(),
+            peer_disks,
+            accepted: Vec::new(),
+            accepted_ever: 0,
+            strangers: 0,
+            round_trips: BTreeMap::new(),
+            refusals: BTreeMap::new(),
+            stranger_refused: None,
+            random: Rng::new(seed),
+        };
+        let ready = frame(&Frame::Ready)?;
+        let (state, tasks) = (RefCell::new(state), RefCell::new(JoinSet::new()));
+        Ok(Self { hello, welcome, ready, me, limits, links, inbox, state, tasks })
+    }
+
+    /// Runs a task until it ends or the mesh is closed.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        let mut tasks = self.tasks.borrow_mut();
+        // Those that have ended are forgotten here, else they would pile up with every connection.
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn_local(task);
+    }
+
+    pub(super) fn take_tasks(&self) -> JoinSet<()> {
+        self.tasks.take()
+    }
+
+    /// Hands something to the driver, which may make the connection wait that it came from. It is lost if the
+    /// driver is gone; then the mesh is about to be closed.
+    pub(super) async fn deliver(&self, arrival: Arrival) {
+        let _ = self.inbox.send(arrival).await;
+    }
+
+    pub(super) fn count(&self, count: impl FnOnce(&mut Counters)) {
+        count(&mut self.state.borrow_mut().counters);
+    }
+
+    pub(super) fn random_up_to(&self, max: Duration) -> Duration {
+        self.state.borrow_mut().random.duration_up_to(max)
+    }
+
+    /// Takes a stranger in for its handshake, if there is room.
+    pub(super) fn enter(self: &Rc<Self>) -> Option<Stranger> {
+        let mut state = self.state.borrow_mut();
+        if state.strangers >= self.limits.strangers_max {
+            state.counters.strangers_over_limit += 1;
+            return None;
+        }
+        state.strangers += 1;
+        Some(Stranger { shared: Rc::clone(self) })
+    }
+
+    /// Judges one that has dialled this node.
+    pub(super) fn judge(&self, theirs: &Hello) -> Result<(), Refused> {
+        let verdict = judge(&self.me, &self.state.borrow().peer_disks, theirs);
+        verdict.map_err(|refusal| self.refuse(&refusal, theirs.identity.node))
+    }
+
+    /// Judges one that this node has dialled, expecting `expected` to answer.
+    pub(super) fn judge_answer(&self, expected: NodeId, theirs: &Hello) -> Result<(), Refused> {
+        let verdict = judge_answer(&self.me, &self.state.borrow().peer_disks, expected, theirs);
+        // It stands with the peer whose address it is, where an operator looks for it.
+        verdict.map_err(|refusal| self.refuse(&refusal, expected))
+    }
+
+    fn refuse(&self, refusal: &Refusal, about: NodeId) -> Refused {
+        let refused = Refused { kind: refusal.kind(), text: refusal.to_string() };
+        self.count(|counters| *counters.refused.entry(refused.kind).or_default() += 1);
+        self.note_refusal(about, false, &refused);
+        refused
+    }
+
+    /// Notes that a peer has refused this node.
+    pub(super) fn refused_by(&self, node: NodeId, refused: &Refused) {
+        self.count(|counters| *counters.refused_by_peers.entry(refused.kind).or_default() += 1);
+        self.note_refusal(node, true, refused);
+    }
+
+    fn note_refusal(&self, node: NodeId, by_peer: bool, refused: &Refused) {
+        let noted = PeerRefusal { by_peer, kind: refused.kind, text: refused.text.clone() };
+        let mut state = self.state.borrow_mut();
+        let before = if self.links.contains_key(&node) {
+            state.refusals.insert(node, noted.clone())
+        } else {
+            state.stranger_refused.replace(noted.clone())
+        };
+        // It is repeated at every attempt; once is enough for the log.
+        if before.as_ref() == Some(&noted) {
+            tracing::debug!(%node, by_peer, "{}", noted.text);
+        } else {
+            tracing::warn!(%node, by_peer, "{}", noted.text);
+        }
+    }
+
+    /// Notes that a handshake has succeeded, in either direction. The disk is to be delivered if it is new.
+    pub(super) fn agreed(&self, theirs: &Hello) -> Option<Arrival> {
+        let node = theirs.identity.node;
+        let mut state = self.state.borrow_mut();
+        state.refusals.remove(&node);
+        if theirs.role != Role::Node || state.peer_disks.contains_key(&node) {
+            return None;
+        }
+        state.peer_disks.insert(node, theirs.disk);
+        Some(Arrival::PeerDisk { node, disk: theirs.disk })
+    }
+
+    /// Gives a connection whose handshake has succeeded its place, and closes those that it replaces.
+    pub(super) fn admit(&self, theirs: &Hello, round_trip: Duration) -> Place {
+        let mut state = self.state.borrow_mut();
+        let number = state.accepted_ever;
+        state.accepted_ever += 1;
+        if theirs.role == Role::Node {
+            state.round_trips.insert(theirs.identity.node, round_trip);
+        }
+        let rival =
+            |other: &Accepted| other.identity.node == theirs.identity.node && other.role == theirs.role;
+        let rivals = state.accepted.iter().filter(|other| rival(other)).count();
+        let mut excess = (rivals + 1).saturating_sub(CONNECTIONS_PER_PEER_MAX);
+        state.accepted.retain(|other| {
+            // The same process has dialled again, so its earlier connection is broken, whether or not this
+            // side has noticed. Another process life of the node may still be alive, and keeps its
+            // connection.
+            let replaced = rival(other) && (other.identity == theirs.identity || excess > 0);
+            if replaced {
+                excess = excess.saturating_sub(1);
+                other.close.notify_one();
+            }
+            !replaced
+        });
+        let close = Rc::new(Notify::new());
+        let (identity, role, disk) = (theirs.identity, theirs.role, theirs.disk);
+        state.accepted.push(Accepted { number, identity, role, disk, close: Rc::clone(&close) });
+        Place { number, close }
+    }
+
+    /// Gives up the place. If the node cannot be heard any more over any connection, that is evidence.
+    pub(super) fn retire(&self, place: &Place, theirs: &Hello) -> Option<Arrival> {
+        let node = theirs.identity.node;
+        let mut state = self.state.borrow_mut();
+        state.accepted.retain(|accepted| accepted.number != place.number);
+        let heard = |other: &Accepted| other.identity.node == node && other.role == Role::Node;
+        let silent = theirs.role == Role::Node && !state.accepted.iter().any(heard);
+        silent.then_some(Arrival::Evidence(Evidence::Disconnected(node)))
+    }
+
+    pub(super) fn readmit(&self, node: NodeId, disk: DiskId) {
+        let mut state = self.state.borrow_mut();
+        state.peer_disks.insert(node, disk);
+        state.refusals.remove(&node);
+        // They give up their places themselves, so that it is evidence if they were the last.
+        let outdated = |other: &&Accepted| other.identity.node == node && other.disk != disk;
+        state.accepted.iter().filter(outdated).for_each(|other| other.close.notify_one());
+        if let Some(link) = self.links.get(&node) {
+            link.readmit(disk);
+        }
+    }
+
+    pub(super) fn counters(&self) -> Counters {
+        self.state.borrow().counters.clone()
+    }
+
+    pub(super) fn stranger_refused(&self) -> Option<PeerRefusal> {
+        self.state.borrow().stranger_refused.clone()
+    }
+
+    pub(super) fn peers(&self) -> Vec<PeerStatus> {
+        let state = self.state.borrow();
+        let heard = |node: NodeId, role: Role| {
+            let from = |other: &&Accepted| other.identity.node == node && other.role == role;
+            state.accepted.iter().rev().find(from).map(|other| other.identity)
+        };
+        let status = |link: &Rc<Link>| PeerStatus {
+            node: link.node,
+            address: link.address.clone(),
+            outbound: link.connected_to(),
+            inbound: heard(link.node, Role::Node),
+            guardian: heard(link.node, Role::GuardianOf),
+            round_trip: state.round_trips.get(&link.node).copied(),
+            refusal: state.refusals.get(&link.node).cloned(),
+            trouble: link.trouble(),
+        };
+        self.links.values().map(status).collect()
+    }
+}
+
+/// The place of a connection in its handshake; dropping it makes room for the next.
+#[derive(Debug)]
+pub(super) struct Stranger {
+    shared: Rc<Shared>,
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        self.shared.state.borrow_mut().strangers -= 1;
+    }
+}

@@ -1,0 +1,146 @@
+//! One connection: bytes in and out, and the frames that they are.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+
+use crate::codec::{DecodeError, Deframer, Frame, TooLong, decode};
+
+use super::Limits;
+
+/// How much is read at a time. The messages of an election have less than a hundred bytes.
+const READ_LENGTH: usize = 4096;
+
+/// What bytes go through. Transport security will be a second variant; the rest of the mesh knows only the
+/// methods.
+#[derive(Debug)]
+pub(super) enum Stream {
+    /// As they are. On loopback only.
+    Clear(TcpStream),
+}
+
+/// Why nothing more comes from a connection.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReadError {
+    #[error("the other side closed the connection")]
+    Closed,
+    #[error("the connection broke: {0}")]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    TooLong(#[from] TooLong),
+    /// The frame is lost, and the next one can be read.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+}
+
+impl Stream {
+    /// Prepares a connection that was just made.
+    pub(super) fn clear(stream: TcpStream, limits: &Limits) -> io::Result<Self> {
+        // Heartbeats are small, and must not wait for an acknowledgement of the one before.
+        stream.set_nodelay(true)?;
+        watch_for_stalls(&stream, limits)?;
+        Ok(Self::Clear(stream))
+    }
+
+    /// Writes what the kernel takes at once.
+    pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Clear(stream) => stream.try_write(bytes),
+        }
+    }
+
+    /// Reads what has come.
+    pub(super) fn try_read(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Clear(stream) => stream.try_read(bytes),
+        }
+    }
+
+    /// Returns when writing is worth a try.
+    pub(super) async fn writable(&self) -> io::Result<()> {
+        match self {
+            Self::Clear(stream) => stream.writable().await,
+        }
+    }
+
+    /// Returns when reading is worth a try.
+    pub(super) async fn readable(&self) -> io::Result<()> {
+        match self {
+            Self::Clear(stream) => stream.readable().await,
+        }
+    }
+
+    /// Writes all of it.
+    pub(super) async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            self.writable().await?;
+            match self.try_write(bytes) {
+                Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Lets the kernel end a connection whose other side has vanished without a word, whether or not anything is
+/// sent over it. A paused process has not vanished: its kernel still answers.
+pub(crate) fn watch_for_stalls(socket: impl std::os::fd::AsFd, limits: &Limits) -> io::Result<()> {
+    use rustix::net::sockopt;
+    let (idle, patience) = (Duration::from(limits.keep_alive), Duration::from(limits.stall_timeout));
+    // The kernel counts in whole seconds here, and takes no zero.
+    let idle = Duration::new(idle.as_secs().max(1), 0);
+    sockopt::set_socket_keepalive(&socket, true)?;
+    sockopt::set_tcp_keepidle(&socket, idle)?;
+    sockopt::set_tcp_keepintvl(&socket, idle)?;
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    {
+        let millis = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX);
+        sockopt::set_tcp_user_timeout(&socket, millis)?;
+    }
+    Ok(())
+}
+
+/// The side of a connection that listens.
+#[derive(Debug)]
+pub(super) struct Connection<S> {
+    /// What it listens to.
+    pub(super) stream: S,
+    deframer: Deframer,
+}
+
+impl<S: AsRef<Stream>> Connection<S> {
+    pub(super) fn new(stream: S) -> Self {
+        Self { stream, deframer: Deframer::default() }
+    }
+
+    /// The next frame, and the election that it names. Nothing is lost if the future is dropped.
+    pub(super) async fn read(&mut self) -> Result<(String, Frame), ReadError> {
+        loop {
+            if let Some(frame) = self.deframer.next_frame()? {
+                return Ok(decode(frame)?);
+            }
+            let stream = self.stream.as_ref();
+            stream.readable().await?;
+            let mut bytes = [0; READ_LENGTH];
+            match stream.try_read(&mut bytes) {
+                Ok(0) => return Err(ReadError::Closed),
+                Ok(count) => self.deframer.push(bytes.get(..count).unwrap_or_default()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// Where a `host:port` leads. An address is taken as it is; only a name needs to be looked up, which takes a
+/// thread.
+pub(super) async fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(address) = address.parse() {
+        return Ok(vec![address]);
+    }
+    Ok(tokio::net::lookup_host(address).await?.collect())
+}

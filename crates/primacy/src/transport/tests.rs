@@ -1,0 +1,567 @@
+//! Meshes over loopback, and strangers. Every wait is for an event, with a bound.
+
+use std::cell::Cell;
+use std::time::Duration as StdDuration;
+
+use primacy_core::election::quorum::{Body, Message, Round, Safety};
+use primacy_core::{Identity, Incarnation, Term};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::stream::{Connection, Stream};
+use super::*;
+use crate::handshake::RefusalKind;
+use crate::handshake::tests::{hello, node};
+
+const BOUND: StdDuration = StdDuration::from_secs(20);
+
+/// Runs a test as the driver runs a mesh: on one thread.
+fn run(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        tokio::time::timeout(BOUND, test).await.expect("the test waits for something that does not come");
+    });
+}
+
+struct Node {
+    mesh: Mesh,
+    inbox: mpsc::Receiver<Arrival>,
+}
+
+/// Addresses for these nodes, taken already, so that nobody else gets them.
+fn places<const N: usize>() -> [TcpListener; N] {
+    std::array::from_fn(|_| Mesh::bind("127.0.0.1:0".parse().unwrap()).unwrap())
+}
+
+fn at(listener: &TcpListener) -> String {
+    listener.local_addr().unwrap().to_string()
+}
+
+fn config(me: Hello, peers: &[(&str, String)]) -> MeshConfig {
+    MeshConfig {
+        me,
+        listen: "127.0.0.1:0".parse().unwrap(),
+        peers: peers.iter().map(|(name, address)| (node(name), address.clone())).collect(),
+        peer_disks: BTreeMap::new(),
+        limits: Limits::default(),
+    }
+}
+
+async fn start(listener: TcpListener, config: MeshConfig) -> Node {
+    let (sender, inbox) = mpsc::channel(64);
+    Node { mesh: Mesh::start_on(listener, config, sender).await.unwrap(), inbox }
+}
+
+/// `a` and `b`, each after a change to what it says of itself.
+async fn pair(change_a: impl FnOnce(&mut Hello), change_b: impl FnOnce(&mut Hello)) -> (Node, Node) {
+    let [place_a, place_b] = places();
+    let (at_a, at_b) = (at(&place_a), at(&place_b));
+    let (mut a, mut b) = (hello("a", &["a", "b"]), hello("b", &["a", "b"]));
+    change_a(&mut a);
+    change_b(&mut b);
+    (start(place_a, config(a, &[("b", at_b)])).await, start(place_b, config(b, &[("a", at_a)])).await)
+}
+
+impl Node {
+    async fn next(&mut self) -> Arrival {
+        self.inbox.recv().await.expect("the mesh lives")
+    }
+
+    /// The next message, skipquestion what comes before it.
+    async fn message(&mut self) -> (NodeId, Message) {
+        loop {
+            if let Arrival::Message { from, message } = self.next().await {
+                return (from, message);
+            }
+        }
+    }
+
+    /// Skips until evidence comes that fits.
+    async fn evidence(&mut self, fits: impl Fn(&Evidence) -> bool) -> Evidence {
+        loop {
+            match self.next().await {
+                Arrival::Evidence(evidence) if fits(&evidence) => return evidence,
+                Arrival::Evidence(_) | Arrival::Message { .. } | Arrival::PeerDisk { .. } => {}
+            }
+        }
+    }
+
+    async fn connected(&mut self, name: &str) -> primacy_core::Peer {
+        let fits =
+            |found: &Evidence| matches!(found, Evidence::Connected(peer) if peer.identity.node == node(name));
+        let Evidence::Connected(peer) = self.evidence(fits).await else { unreachable!("it fits") };
+        peer
+    }
+
+    /// Waits until the counters say so. They change when tasks run, for which there is no event.
+    async fn until(&self, fits: impl Fn(&Counters) -> bool) -> Counters {
+        until(|| fits(&self.mesh.counters())).await;
+        self.mesh.counters()
+    }
+
+    async fn link_to(&self, name: &str) {
+        let up = |peer: &PeerStatus| peer.node == node(name) && peer.outbound.is_some();
+        until(|| self.mesh.peers().iter().any(up)).await;
+    }
+
+    fn peer(&self, name: &str) -> PeerStatus {
+        self.mesh.peers().into_iter().find(|peer| peer.node == node(name)).unwrap()
+    }
+}
+
+async fn until(holds: impl Fn() -> bool) {
+    while !holds() {
+        tokio::task::yield_now().await;
+    }
+}
+
+fn heartbeat(from: &Hello, round: u64) -> Message {
+    let body = Body::Heartbeat { round: Round(round) };
+    Message { incarnation: from.identity.incarnation, term: Term(1), body }
+}
+
+/// One that speaks the frames by hand.
+struct Stranger(Connection<Rc<Stream>>);
+
+impl Stranger {
+    async fn dial(target: &Node) -> Self {
+        let stream = TcpStream::connect(target.mesh.local_addr()).await.unwrap();
+        Self::on(stream)
+    }
+
+    fn on(stream: TcpStream) -> Self {
+        Self(Connection::new(Rc::new(Stream::clear(stream, &Limits::default()).unwrap())))
+    }
+
+    async fn say(&mut self, frame: Frame) {
+        self.0.stream.write_all(&codec::encode("main", &frame).unwrap()).await.unwrap();
+    }
+
+    async fn hear(&mut self) -> Frame {
+        self.0.read().await.unwrap().1
+    }
+
+    /// The handshake to its end.
+    async fn enter(target: &Node, me: Hello) -> Self {
+        let mut stranger = Self::dial(target).await;
+        stranger.say(Frame::Hello(me)).await;
+        assert!(matches!(stranger.hear().await, Frame::Welcome(_)));
+        stranger.say(Frame::Ready).await;
+        stranger
+    }
+
+    /// Waits until the other side has closed the connection.
+    async fn closed(&mut self) {
+        assert!(self.0.read().await.is_err());
+    }
+}
+
+#[test]
+fn two_nodes_talk_in_both_directions() {
+    run(async {
+        let (mut a, mut b) = pair(|a| a.priority = 7, |b| b.witness = true).await;
+        // The disk is told before anything else of that peer, however the two directions are made.
+        assert_eq!(b.next().await, Arrival::PeerDisk { node: node("a"), disk: hello("a", &[]).disk });
+        assert_eq!(a.next().await, Arrival::PeerDisk { node: node("b"), disk: hello("b", &[]).disk });
+        let (seen_a, seen_b) = (b.connected("a").await, a.connected("b").await);
+        assert_eq!((seen_a.identity, seen_a.priority), (hello("a", &[]).identity, 7));
+        assert!(seen_b.witness && !seen_a.witness);
+        assert!(!seen_a.round_trip.is_zero());
+        a.link_to("b").await;
+        b.link_to("a").await;
+        for round in 0..100 {
+            let (question, answer) = (heartbeat(&hello("a", &[]), round), heartbeat(&hello("b", &[]), round));
+            assert_eq!(a.mesh.send(node("b"), &question), Delivery::Written);
+            assert_eq!(b.message().await, (node("a"), question));
+            assert_eq!(b.mesh.send(node("a"), &answer), Delivery::Written);
+            assert_eq!(a.message().await, (node("b"), answer));
+        }
+        assert_eq!(b.mesh.counters().frames_received, 100);
+        assert_eq!(a.peer("b").inbound, Some(hello("b", &[]).identity));
+    });
+}
+
+#[test]
+fn what_is_sent_has_left_before_the_sender_goes_on() {
+    run(async {
+        let [place] = places();
+        let a = start(places::<1>().into_iter().next().unwrap(), {
+            config(hello("a", &["a", "b"]), &[("b", at(&place))])
+        })
+        .await;
+        let b = accept(place, hello("b", &["a", "b"])).await;
+        a.link_to("b").await;
+        let message = heartbeat(&hello("a", &[]), 1);
+        assert_eq!(a.mesh.send(node("b"), &message), Delivery::Written);
+        // This thread has not given up control since then: the bytes are in the receiver's kernel already.
+        let mut bytes = [0; 256];
+        b.0.stream.readable().await.unwrap();
+        assert!(b.0.stream.try_read(&mut bytes).unwrap() > 4);
+    });
+}
+
+/// Plays `me` for one that dials `listener`.
+async fn accept(listener: TcpListener, me: Hello) -> Stranger {
+    let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+    let mut stranger = Stranger::on(listener.accept().await.unwrap().0);
+    assert!(matches!(stranger.hear().await, Frame::Hello(_)));
+    stranger.say(Frame::Welcome(me)).await;
+    assert_eq!(stranger.hear().await, Frame::Ready);
+    stranger
+}
+
+#[test]
+fn a_peer_that_does_not_read_costs_a_bounded_buffer_and_breaks_no_frame() {
+    run(async {
+        let [place_a, place_b] = places();
+        let a = start(place_a, config(hello("a", &["a", "b"]), &[("b", at(&place_b))])).await;
+        let message = |round| heartbeat(&hello("a", &[]), round);
+        assert_eq!(a.mesh.send(node("b"), &message(0)), Delivery::Dropped, "there is no connection yet");
+        assert_eq!(a.mesh.send(node("nobody"), &message(0)), Delivery::Dropped);
+        let mut b = accept(place_b, hello("b", &["a", "b"])).await;
+        a.link_to("b").await;
+        let (mut sent, mut buffered) = (0, 0);
+        loop {
+            match a.mesh.send(node("b"), &message(sent)) {
+                Delivery::Written => assert_eq!(buffered, 0, "nothing overtakes what waits"),
+                Delivery::Buffered => buffered += 1,
+                Delivery::Dropped => break,
+            }
+            sent += 1;
+        }
+        assert!(buffered > 1000, "{buffered}");
+        for round in 0..sent {
+            assert_eq!(b.hear().await, Frame::Message(message(round)));
+        }
+        assert_eq!(a.mesh.send(node("b"), &message(sent)), Delivery::Written);
+        assert_eq!(b.hear().await, Frame::Message(message(sent)));
+        assert_eq!(a.mesh.counters().frames_dropped, 3);
+    });
+}
+
+#[test]
+fn three_nodes_reach_each_other_and_one_that_restarts() {
+    run(async {
+        let (voters, [place_a, place_b, place_c]) = (["a", "b", "c"], places());
+        let peers = [("a", at(&place_a)), ("b", at(&place_b)), ("c", at(&place_c))];
+        let others = |name: &str| -> Vec<(&str, String)> {
+            peers.iter().filter(|(other, _)| *other != name).cloned().collect()
+        };
+        let mut a = start(place_a, config(hello("a", &voters), &others("a"))).await;
+        let mut b = start(place_b, config(hello("b", &voters), &others("b"))).await;
+        let c = start(place_c, config(hello("c", &voters), &others("c"))).await;
+        for name in ["b", "c"] {
+            a.link_to(name).await;
+        }
+        b.link_to("c").await;
+        let place = c.mesh.local_addr();
+        c.mesh.shutdown().await;
+        for node_of in [&mut a, &mut b] {
+            node_of.evidence(|found| *found == Evidence::Disconnected(node("c"))).await;
+        }
+        let mut again = hello("c", &voters);
+        again.identity.incarnation = Incarnation { count: 2, nonce: 4 };
+        let mut c = start(Mesh::bind(place).unwrap(), config(again.clone(), &others("c"))).await;
+        assert_eq!(a.connected("c").await.identity, again.identity);
+        assert_eq!(b.connected("c").await.identity, again.identity);
+        until(|| a.peer("c").outbound == Some(again.identity)).await;
+        let message = heartbeat(&hello("a", &[]), 1);
+        a.mesh.send(node("c"), &message);
+        assert_eq!(c.message().await, (node("a"), message));
+    });
+}
+
+#[test]
+fn nodes_whose_voters_differ_refuse_each_other_and_both_say_why() {
+    run(async {
+        let (a, b) =
+            pair(|a| a.voters = [node("a"), node("b"), node("c")].into_iter().collect(), |_| {}).await;
+        for (one, other) in [(&a, "b"), (&b, "a")] {
+            until(|| one.mesh.peers()[0].refusal.is_some()).await;
+            let refusal = one.peer(other).refusal.unwrap();
+            assert_eq!(refusal.kind, RefusalKind::Voters);
+            assert!(
+                refusal.text.contains("{a, b, c}") && refusal.text.contains("{a, b}"),
+                "{}",
+                refusal.text
+            );
+            assert_eq!((one.peer(other).inbound, one.peer(other).outbound), (None, None));
+        }
+        b.until(|counters| counters.refused.contains_key(&RefusalKind::Voters)).await;
+        b.until(|counters| counters.refused_by_peers.contains_key(&RefusalKind::Voters)).await;
+        assert!(a.peer("b").trouble.unwrap().contains("their voters differ"));
+    });
+}
+
+#[test]
+fn a_refusal_that_only_the_dialler_sees_is_told_to_the_acceptor() {
+    run(async {
+        // Both of them answer as `b`; so `c` is not where `a` looks for it.
+        let [place_a, place_b] = places();
+        let voters = ["a", "b", "c"];
+        let b = start(place_b, config(hello("b", &voters), &[])).await;
+        let peers = [("c", b.mesh.local_addr().to_string())];
+        let a = start(place_a, config(hello("a", &voters), &peers)).await;
+        b.until(|counters| counters.refused_by_peers.contains_key(&RefusalKind::OtherNode)).await;
+        assert!(b.mesh.stranger_refused().unwrap().text.contains("b answers where c should be"));
+        assert!(!a.peer("c").refusal.unwrap().by_peer);
+    });
+}
+
+#[test]
+fn a_wiped_disk_is_refused_until_it_is_readmitted() {
+    run(async {
+        let [place_a, place_b] = places();
+        let (old, new) = (DiskId([1; 16]), hello("b", &[]).disk);
+        let at_a = at(&place_a);
+        let peer_disks = BTreeMap::from([(node("b"), old)]);
+        let config_a = MeshConfig { peer_disks, ..config(hello("a", &["a", "b"]), &[("b", at(&place_b))]) };
+        let mut a = start(place_a, config_a).await;
+        let _b = start(place_b, config(hello("b", &["a", "b"]), &[("a", at_a)])).await;
+        until(|| a.peer("b").refusal.is_some()).await;
+        let text = a.peer("b").refusal.unwrap().text;
+        assert!(text.contains(&old.to_string()) && text.contains(&new.to_string()), "{text}");
+        a.mesh.readmit(node("b"), new);
+        a.connected("b").await;
+        a.link_to("b").await;
+        assert_eq!(a.peer("b").refusal, None);
+        // What comes under the old disk is dropped now, and what is connected with it is closed.
+        a.mesh.readmit(node("b"), old);
+        a.evidence(|found| *found == Evidence::Disconnected(node("b"))).await;
+    });
+}
+
+#[test]
+fn strangers_are_dropped_and_counted_while_peers_talk() {
+    run(async {
+        let [place_a, place_b] = places();
+        let (at_a, at_b) = (at(&place_a), at(&place_b));
+        let limits = Limits { handshake_timeout: Duration::from_millis(300), ..Limits::default() };
+        let mut a =
+            start(place_a, MeshConfig { limits, ..config(hello("a", &["a", "b"]), &[("b", at_b)]) }).await;
+        let b = start(place_b, config(hello("b", &["a", "b"]), &[("a", at_a)])).await;
+        b.link_to("a").await;
+        let dial = || async { TcpStream::connect(a.mesh.local_addr()).await.unwrap() };
+        // Garbage that claims to be long, and garbage that claims to be short.
+        let mut long = dial().await;
+        long.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+        assert_eq!(long.read(&mut [0; 1]).await.unwrap_or(0), 0, "closed, and nothing was said");
+        let mut claim = dial().await;
+        claim.write_all(&[0xff; 4]).await.unwrap();
+        assert_eq!(claim.read(&mut [0; 1]).await.unwrap_or(0), 0);
+        let mut short = dial().await;
+        short.write_all(&[0, 0, 0, 3, 0xff, 0xff, 0xff]).await.unwrap();
+        assert_eq!(short.read(&mut [0; 1]).await.unwrap_or(0), 0);
+        // A frame that is none of a handshake.
+        let mut rude = Stranger::dial(&a).await;
+        rude.say(Frame::Ready).await;
+        rude.closed().await;
+        // One that says nothing, and one that says a frame byte by byte and never ends.
+        let mut silent = dial().await;
+        let mut slow = dial().await;
+        let frame = codec::encode("main", &Frame::Hello(hello("b", &["a", "b"]))).unwrap();
+        for byte in &frame[..frame.len() - 1] {
+            slow.write_all(&[*byte]).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(slow.read(&mut [0; 1]).await.unwrap_or(0), 0);
+        assert_eq!(silent.read(&mut [0; 1]).await.unwrap_or(0), 0);
+        let counters = a.until(|counters| counters.handshakes_timed_out == 2).await;
+        assert_eq!((counters.frames_too_long, counters.handshakes_broken), (2, 2));
+        let message = heartbeat(&hello("b", &[]), 1);
+        assert_eq!(b.mesh.send(node("a"), &message), Delivery::Written);
+        assert_eq!(a.message().await, (node("b"), message));
+    });
+}
+
+#[test]
+fn a_hello_may_come_a_byte_at_a_time() {
+    run(async {
+        let (mut a, _b) = pair(|_| {}, |_| {}).await;
+        let mut slow = Stranger::dial(&a).await;
+        let mut guardian = hello("b", &["a", "b"]).of_guardian();
+        guardian.identity.incarnation.count = 77;
+        for byte in codec::encode("main", &Frame::Hello(guardian)).unwrap() {
+            slow.0.stream.write_all(&[byte]).await.unwrap();
+        }
+        assert!(matches!(slow.hear().await, Frame::Welcome(_)));
+        a.connected("b").await;
+    });
+}
+
+#[test]
+fn no_more_strangers_are_taken_in_than_the_limit_says() {
+    run(async {
+        let [place] = places();
+        let limits = Limits { strangers_max: 3, ..Limits::default() };
+        let a = start(place, MeshConfig { limits, ..config(hello("a", &["a", "b"]), &[]) }).await;
+        let mut strangers = Vec::new();
+        for _ in 0..3 {
+            strangers.push(TcpStream::connect(a.mesh.local_addr()).await.unwrap());
+        }
+        let mut fourth = TcpStream::connect(a.mesh.local_addr()).await.unwrap();
+        assert_eq!(fourth.read(&mut [0; 1]).await.unwrap_or(0), 0);
+        assert_eq!(a.mesh.counters().strangers_over_limit, 1);
+        drop(strangers);
+        a.until(|counters| counters.handshakes_broken == 3).await;
+        Stranger::enter(&a, hello("b", &["a", "b"])).await;
+    });
+}
+
+#[test]
+fn only_what_its_connection_vouches_for_counts() {
+    run(async {
+        let [place] = places();
+        let mut a = start(place, config(hello("a", &["a", "b"]), &[])).await;
+        let me = hello("b", &["a", "b"]);
+        let mut b = Stranger::enter(&a, me.clone()).await;
+        let other_life = Incarnation { count: 9, nonce: 9 };
+        b.say(Frame::Message(Message { incarnation: other_life, ..heartbeat(&me, 1) })).await;
+        let elsewhere = codec::encode("other", &Frame::Message(heartbeat(&me, 2))).unwrap();
+        b.0.stream.write_all(&elsewhere).await.unwrap();
+        b.say(Frame::Ready).await;
+        // An unknown field only, and bytes that are no envelope; neither costs the connection.
+        b.0.stream.write_all(&[0, 0, 0, 9, 0x0a, 4, b'm', b'a', b'i', b'n', 0xa2, 6, 0]).await.unwrap();
+        b.0.stream.write_all(&[0, 0, 0, 1, 0xff]).await.unwrap();
+        // A node cannot bear witness, and a guardian cannot speak for the node.
+        b.say(Frame::Died(me.identity)).await;
+        let mut guardian = Stranger::enter(&a, me.of_guardian()).await;
+        guardian.say(Frame::Message(heartbeat(&me, 3))).await;
+        a.until(|counters| counters.frames_misattributed == 2).await;
+        b.say(Frame::Message(heartbeat(&me, 4))).await;
+        assert_eq!(a.message().await, (node("b"), heartbeat(&me, 4)));
+        let counters = a.mesh.counters();
+        assert_eq!((counters.frames_of_other_elections, counters.deaths_refused), (1, 1));
+        assert_eq!((counters.frames_unknown, counters.frames_malformed), (1, 2));
+    });
+}
+
+#[test]
+fn a_death_is_believed_from_the_guardian_of_that_very_life_only() {
+    run(async {
+        let [place] = places();
+        let mut a = start(place, config(hello("a", &["a", "b", "c"]), &[])).await;
+        let b = hello("b", &["a", "b", "c"]);
+        let mut guardian = Stranger::enter(&a, b.of_guardian()).await;
+        let other_life = Identity::new(node("b"), Incarnation { count: 2, nonce: 2 });
+        let other_node = Identity::new(node("c"), b.identity.incarnation);
+        for wrong in [other_life, other_node] {
+            guardian.say(Frame::Died(wrong)).await;
+        }
+        a.until(|counters| counters.deaths_refused == 2).await;
+        guardian.say(Frame::Died(b.identity)).await;
+        assert_eq!(a.next().await, Arrival::Evidence(Evidence::Died(b.identity)));
+        assert_eq!(guardian.hear().await, Frame::DiedHeard(b.identity));
+        // Its connection is no connection of the node: closing it is no evidence.
+        drop(guardian);
+        let b = Stranger::enter(&a, b).await;
+        assert!(matches!(a.next().await, Arrival::PeerDisk { .. }));
+        a.connected("b").await;
+        drop(b);
+        a.evidence(|found| *found == Evidence::Disconnected(node("b"))).await;
+    });
+}
+
+#[test]
+fn a_process_that_dials_again_replaces_its_own_connection_and_nobody_elses() {
+    run(async {
+        let [place] = places();
+        let mut a = start(place, config(hello("a", &["a", "b"]), &[])).await;
+        let me = hello("b", &["a", "b"]);
+        let mut first = Stranger::enter(&a, me.clone()).await;
+        a.connected("b").await;
+        let mut second = Stranger::enter(&a, me.clone()).await;
+        first.closed().await;
+        a.connected("b").await;
+        let mut other = me.clone();
+        other.identity.incarnation.count = 2;
+        let third = Stranger::enter(&a, other).await;
+        assert_eq!(a.connected("b").await.identity.incarnation.count, 2);
+        second.say(Frame::Message(heartbeat(&me, 1))).await;
+        assert_eq!(a.message().await, (node("b"), heartbeat(&me, 1)));
+        // Only the end of the last one is evidence.
+        drop(third);
+        second.say(Frame::Message(heartbeat(&me, 2))).await;
+        assert!(matches!(a.next().await, Arrival::Message { .. }));
+        drop(second);
+        assert_eq!(a.next().await, Arrival::Evidence(Evidence::Disconnected(node("b"))));
+    });
+}
+
+#[test]
+fn what_cannot_work_is_refused_at_the_start() {
+    run(async {
+        let [place] = places();
+        let taken = place.local_addr().unwrap();
+        let error = Mesh::bind(taken).unwrap_err();
+        assert!(
+            matches!(error, TransportError::InUse { .. }) && error.to_string().contains(&taken.to_string())
+        );
+        let error = Mesh::bind("0.0.0.0:0".parse().unwrap()).unwrap_err();
+        assert!(error.to_string().contains("0.0.0.0:0, which is not a loopback address"), "{error}");
+        let refused = |peers: &'static [(&'static str, &'static str)]| async {
+            let peers: Vec<(&str, String)> =
+                peers.iter().map(|(name, at)| (*name, (*at).to_owned())).collect();
+            let config = config(hello("a", &["a", "b"]), &peers);
+            Mesh::start(config, mpsc::channel(1).0).await.unwrap_err()
+        };
+        for far in ["10.1.2.3:4", "[2001:db8::1]:4", "[::ffff:8.8.8.8]:4"] {
+            let error = check_peer(node("b"), far, Duration::from_secs(1)).await.unwrap_err();
+            assert!(matches!(error, TransportError::NotLoopback { .. }), "{error}");
+        }
+        for near in ["127.9.9.9:1", "[::1]:1", "localhost:1", "[::ffff:127.0.0.1]:1"] {
+            check_peer(node("b"), near, Duration::from_secs(1)).await.unwrap();
+        }
+        for broken in [&[("b", "localhost")], &[("b", ":1")], &[("b", "localhost:x")], &[("b", "[::1]:0")]] {
+            assert!(matches!(refused(broken).await, TransportError::Address { .. }));
+        }
+        assert!(matches!(refused(&[("a", "[::1]:1")]).await, TransportError::PeerIsSelf { .. }));
+        let twice = &[("b", "[::1]:1"), ("b", "[::1]:2")];
+        assert!(matches!(refused(twice).await, TransportError::PeerTwice { .. }));
+        let long = Hello { cluster: "x".repeat(1 << 17), ..hello("a", &["a"]) };
+        let error = start_error(config(long, &[])).await;
+        assert!(matches!(error, TransportError::TooLong { .. }), "{error}");
+    });
+}
+
+async fn start_error(config: MeshConfig) -> TransportError {
+    Mesh::start(config, mpsc::channel(1).0).await.unwrap_err()
+}
+
+#[test]
+fn a_slow_driver_holds_up_its_peers_and_loses_nothing() {
+    run(async {
+        let (sender, mut inbox) = mpsc::channel(1);
+        let me = config(hello("a", &["a", "b"]), &[]);
+        let mesh = Mesh::start(me, sender).await.unwrap();
+        let a = Node { mesh, inbox: mpsc::channel(1).1 };
+        let b = hello("b", &["a", "b"]);
+        let mut said = Stranger::enter(&a, b.clone()).await;
+        for round in 0..500 {
+            said.say(Frame::Message(heartbeat(&b, round))).await;
+        }
+        let next = Cell::new(0);
+        while next.get() < 500 {
+            if let Some(Arrival::Message { message, .. }) = inbox.recv().await {
+                assert_eq!(message, heartbeat(&b, next.get()));
+                next.set(next.get() + 1);
+            }
+        }
+    });
+}
+
+#[test]
+fn safety_and_cluster_are_part_of_the_agreement() {
+    run(async {
+        let (a, _b) = pair(|_| {}, |b| b.safety = Safety::Fenced).await;
+        a.until(|counters| counters.refused.contains_key(&RefusalKind::Safety)).await;
+        let (a, _b) = pair(|_| {}, |b| b.cluster = "other".into()).await;
+        a.until(|counters| counters.refused.contains_key(&RefusalKind::Cluster)).await;
+        let mut twin = Stranger::dial(&a).await;
+        let mut me = hello("a", &["a", "b"]);
+        me.identity.incarnation.count = 2;
+        twin.say(Frame::Hello(me)).await;
+        let Frame::Refused(refused) = twin.hear().await else { panic!("it is refused") };
+        assert_eq!(refused.kind, RefusalKind::MyOwnName);
+    });
+}

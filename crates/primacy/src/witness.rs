@@ -1,0 +1,110 @@
+//! How a guardian bears witness to the death of its node: to the peers, or in the record of a store.
+//!
+//! Whether the node and all its work are gone is not known here. The guardian makes sure of it, and says so by
+//! calling [`Witness::testify`].
+
+mod peers;
+mod store;
+
+use std::io;
+use std::time::Duration;
+
+use primacy_core::id::NodeIdError;
+use primacy_core::{Identity, NodeId};
+
+use crate::codec::DecodeError;
+pub use crate::codec::spec::{HelloText, StoreSpec, WitnessSpec};
+use crate::disk::DiskError;
+use crate::transport::Limits;
+use peers::PeersWitness;
+use store::StoreWitness;
+
+/// A guardian's part in the election of its node. Among peers, its connections close when it is dropped.
+#[derive(Debug)]
+pub struct Witness {
+    part: Part,
+}
+
+#[derive(Debug)]
+enum Part {
+    Peers(PeersWitness),
+    Store(StoreWitness),
+}
+
+/// Who has heard of the death.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Testimony {
+    /// The peers that have confirmed it.
+    pub heard: Vec<NodeId>,
+    /// The peers that have not, and why. They will find out by silence.
+    pub unheard: Vec<(NodeId, String)>,
+    /// Over a store: whether the record names the dead no more.
+    pub released: bool,
+    /// Over a store: why the record could not be released. Its lease will run out.
+    pub trouble: Option<String>,
+}
+
+/// Why a guardian cannot bear witness.
+#[derive(Debug, thiserror::Error)]
+pub enum WitnessError {
+    /// What the node says of itself was not made by this version.
+    #[error("what the node told its guardian cannot be understood ({0}); both must be of the same version")]
+    Hello(String),
+    /// A name was not made by this version.
+    #[error("what the node told its guardian cannot be understood ({0}); both must be of the same version")]
+    Name(#[from] NodeIdError),
+    /// The system gives no thread.
+    #[error("the guardian cannot start a thread: {0}")]
+    Thread(io::Error),
+    /// The system gives no random numbers.
+    #[error(transparent)]
+    Entropy(#[from] DiskError),
+}
+
+impl From<DecodeError> for WitnessError {
+    fn from(error: DecodeError) -> Self {
+        Self::Hello(error.to_string())
+    }
+}
+
+impl Witness {
+    /// Gets ready. Among peers it starts to connect to every one, and to connect again whenever a connection breaks.
+    ///
+    /// # Errors
+    /// [`WitnessError`]
+    pub fn new(spec: &WitnessSpec, limits: Limits) -> Result<Self, WitnessError> {
+        let part = match spec {
+            WitnessSpec::Peers { hello, peers } => Part::Peers(PeersWitness::new(hello, peers, limits)?),
+            WitnessSpec::Store(spec) => Part::Store(StoreWitness::new(spec)?),
+        };
+        Ok(Self { part })
+    }
+
+    /// Whose death this witness tells of.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        match &self.part {
+            Part::Peers(peers) => peers.identity(),
+            Part::Store(store) => store.identity(),
+        }
+    }
+
+    /// The peers that would hear of a death at once.
+    #[must_use]
+    pub fn connected(&self) -> Vec<NodeId> {
+        match &self.part {
+            Part::Peers(peers) => peers.connected(),
+            Part::Store(_) => Vec::new(), // It is opened when there is a death to tell.
+        }
+    }
+
+    /// Tells every peer, or the store, that the node's process is gone and, with it, all its work; to be called only
+    /// when both are. Returns when it is known to have been heard, and at the latest after `bound`; afterwards the
+    /// guardian may exit. It may be called again.
+    pub fn testify(&mut self, bound: Duration) -> Testimony {
+        match &mut self.part {
+            Part::Peers(peers) => peers.testify(bound),
+            Part::Store(store) => store.testify(bound),
+        }
+    }
+}

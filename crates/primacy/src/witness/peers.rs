@@ -1,0 +1,345 @@
+//! How a guardian bears witness among peers: a message to each.
+//!
+//! The guardian keeps a connection of its own to every peer, made long before it is needed, so that a death
+//! is told in one message. It has no asynchronous runtime: a thread for each peer dials, shakes hands and
+//! then sleeps in a read. The threads start no processes, so the guardian's parent-death signals, which
+//! belong to a thread, are not affected by them.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration as StdDuration, Instant as StdInstant};
+
+use primacy_core::id::NodeIdError;
+use primacy_core::rng::Rng;
+use primacy_core::{Duration, Identity, NodeId};
+
+use super::{HelloText, Testimony, WitnessError};
+use crate::codec::{DecodeError, Deframer, Frame, TooLong, decode, encode};
+use crate::disk::entropy;
+use crate::handshake::{Hello, judge_answer};
+use crate::transport::{Limits, TransportError, require_loopback, watch_for_stalls};
+
+/// The threads keep little on their stacks; the largest part of it is looking up a host's name.
+const STACK_LENGTH: usize = 256 * 1024;
+
+/// A guardian's connections to the peers of its node. Dropping it closes them.
+#[derive(Debug)]
+pub(super) struct PeersWitness {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    me: Hello,
+    limits: Limits,
+    /// The frames that never change.
+    hello: Vec<u8>,
+    ready: Vec<u8>,
+    died: Vec<u8>,
+    state: Mutex<State>,
+    /// Signalled whenever the state has changed.
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    links: BTreeMap<NodeId, Link>,
+    testifying: bool,
+    closed: bool,
+    random: Rng,
+}
+
+#[derive(Debug, Default)]
+struct Link {
+    /// The connection, once its handshake is done. Its thread reads from the same socket.
+    stream: Option<TcpStream>,
+    heard: bool,
+    trouble: Option<String>,
+}
+
+/// Why an attempt led to no connection, or a connection ended.
+#[derive(Debug, thiserror::Error)]
+enum LinkError {
+    #[error("it is not reachable: {0}")]
+    Io(#[from] io::Error),
+    #[error("its name leads to no address")]
+    NoAddress,
+    #[error(transparent)]
+    Forbidden(#[from] TransportError),
+    #[error("it did not answer as a node does: {0}")]
+    Decode(#[from] DecodeError),
+    #[error("it did not answer as a node does: {0}")]
+    TooLong(#[from] TooLong),
+    #[error("it did not answer as a node does")]
+    Unexpected,
+    #[error("it closed the connection")]
+    Closed,
+    #[error("it takes too long to answer")]
+    Timeout,
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl PeersWitness {
+    /// Starts to connect to every peer, and to connect again whenever a connection breaks.
+    ///
+    /// # Errors
+    /// [`WitnessError`]
+    pub(super) fn new(
+        hello: &HelloText,
+        peers: &[(String, String)],
+        limits: Limits,
+    ) -> Result<Self, WitnessError> {
+        let me = hello.parse()?;
+        let peers: Result<Vec<_>, NodeIdError> =
+            peers.iter().map(|(name, address)| Ok((NodeId::new(name)?, address.clone()))).collect();
+        let peers = peers?;
+        let frame = |frame: &Frame| encode(&me.election, frame).map_err(|_| DecodeError::Invalid("names"));
+        let hello = frame(&Frame::Hello(me.clone()))?;
+        let (ready, died) = (frame(&Frame::Ready)?, frame(&Frame::Died(me.identity))?);
+        let state = State {
+            links: peers.iter().map(|(node, _)| (*node, Link::default())).collect(),
+            testifying: false,
+            closed: false,
+            random: Rng::new(u64::from_be_bytes(entropy()?)),
+        };
+        let (state, changed) = (Mutex::new(state), Condvar::new());
+        // If a thread cannot be started, dropping this ends those before it.
+        let witness = Self { shared: Arc::new(Shared { me, limits, hello, ready, died, state, changed }) };
+        for (node, address) in peers {
+            let shared = Arc::clone(&witness.shared);
+            let thread = std::thread::Builder::new().name(format!("witness {node}")).stack_size(STACK_LENGTH);
+            thread.spawn(move || shared.tend(node, &address)).map_err(WitnessError::Thread)?;
+        }
+        Ok(witness)
+    }
+
+    pub(super) fn identity(&self) -> Identity {
+        self.shared.me.identity
+    }
+
+    pub(super) fn connected(&self) -> Vec<NodeId> {
+        let state = self.shared.lock();
+        state.links.iter().filter(|(_, link)| link.stream.is_some()).map(|(node, _)| *node).collect()
+    }
+
+    /// Returns when all have confirmed it. Peers that are not connected are dialled again and again until the bound.
+    pub(super) fn testify(&mut self, bound: StdDuration) -> Testimony {
+        let shared = &self.shared;
+        let mut state = shared.lock();
+        state.testifying = true;
+        for link in state.links.values_mut() {
+            link.tell(&shared.died);
+        }
+        shared.changed.notify_all();
+        let waiting = |state: &mut State| state.links.values().any(|link| !link.heard);
+        let waited = shared.changed.wait_timeout_while(state, bound, waiting);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut testimony = Testimony::default();
+        for (node, link) in &state.links {
+            let trouble = link.trouble.as_deref().unwrap_or("it has not confirmed in time");
+            if link.heard {
+                testimony.heard.push(*node);
+            } else {
+                testimony.unheard.push((*node, trouble.to_owned()));
+            }
+        }
+        testimony
+    }
+}
+
+impl Drop for PeersWitness {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.closed = true;
+        for link in state.links.values_mut() {
+            link.shut();
+        }
+        self.shared.changed.notify_all();
+        // The threads end by themselves; one that is looking up a name cannot be hurried, and nobody waits
+        // for it.
+    }
+}
+
+impl Link {
+    /// Tells of the death, if there is a connection. If there is none, its thread does so when there is one
+    /// again.
+    fn tell(&mut self, died: &[u8]) {
+        let Some(stream) = self.stream.as_mut().filter(|_| !self.heard) else { return };
+        if let Err(error) = stream.write_all(died) {
+            self.trouble = Some(error.to_string());
+            self.shut();
+        }
+    }
+
+    /// Closes the connection, which wakes the thread that reads from it.
+    fn shut(&mut self) {
+        if let Some(stream) = self.stream.take() {
+            // It fails only if the other side was faster.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+impl Shared {
+    /// A thread that panicked has left nothing half-done here: every change is one assignment.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the connection to one peer, until the death has been told or the witness is dropped.
+    fn tend(&self, node: NodeId, address: &str) {
+        let mut longest_wait = self.limits.backoff_first;
+        loop {
+            let ended = self.dial(node, address).and_then(|(stream, deframer)| {
+                longest_wait = self.limits.backoff_first;
+                self.open(node, &stream)?;
+                self.listen(stream, deframer)
+            });
+            let mut state = self.lock();
+            let link = state.links.get_mut(&node).expect("the links are never removed");
+            link.shut();
+            match ended {
+                Ok(()) => link.heard = true,
+                Err(error) => link.trouble = Some(error.to_string()),
+            }
+            let done = link.heard || state.closed;
+            self.changed.notify_all();
+            if done || self.pause(state, &mut longest_wait) {
+                return;
+            }
+        }
+    }
+
+    /// Waits before the next attempt, for a random time below a maximum that doubles; but not when there is a
+    /// death to tell that was not known when the wait began. Returns whether the witness was dropped.
+    fn pause(&self, mut state: MutexGuard<'_, State>, longest: &mut Duration) -> bool {
+        let before = state.testifying;
+        if before {
+            *longest = self.limits.testifying_backoff_max.min(*longest);
+        }
+        let wait = state.random.duration_up_to(*longest);
+        *longest = longest.times(2).min(self.limits.backoff_max);
+        let waiting = |state: &mut State| state.testifying == before && !state.closed;
+        let waited = self.changed.wait_timeout_while(state, wait.into(), waiting);
+        waited.unwrap_or_else(PoisonError::into_inner).0.closed
+    }
+
+    /// One attempt, with its handshake. The bytes that came after it are in the deframer.
+    fn dial(&self, node: NodeId, address: &str) -> Result<(TcpStream, Deframer), LinkError> {
+        let mut stream = self.connect(node, address)?;
+        stream.set_nodelay(true)?;
+        watch_for_stalls(&stream, &self.limits)?;
+        let patience: StdDuration = self.limits.handshake_timeout.into();
+        stream.set_write_timeout(Some(patience))?;
+        let until = StdInstant::now() + patience;
+        let mut deframer = Deframer::default();
+        stream.write_all(&self.hello)?;
+        match read_frame(&mut stream, &mut deframer, Some(until))? {
+            Frame::Welcome(theirs) => self.judge(node, &theirs, &mut stream)?,
+            Frame::Refused(refused) => return Err(LinkError::Refused(refused.text)),
+            Frame::Hello(_) | Frame::Ready | Frame::Message(_) | Frame::Died(_) | Frame::DiedHeard(_) => {
+                return Err(LinkError::Unexpected);
+            }
+        }
+        stream.write_all(&self.ready)?;
+        stream.set_read_timeout(None)?;
+        Ok((stream, deframer))
+    }
+
+    fn connect(&self, node: NodeId, address: &str) -> Result<TcpStream, LinkError> {
+        let mut failed = LinkError::NoAddress;
+        let found: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
+        for address in found {
+            require_loopback(&format!("the peer {node}"), address)?;
+            match TcpStream::connect_timeout(&address, self.limits.connect_timeout.into()) {
+                Ok(stream) => return Ok(stream),
+                Err(error) => failed = error.into(),
+            }
+        }
+        Err(failed)
+    }
+
+    /// A guardian has recorded no disks; its node has, and does not listen to a peer that lost one.
+    fn judge(&self, node: NodeId, theirs: &Hello, stream: &mut TcpStream) -> Result<(), LinkError> {
+        let Err(refusal) = judge_answer(&self.me, &BTreeMap::new(), node, theirs) else { return Ok(()) };
+        let text = refusal.to_string();
+        let refused = crate::codec::Refused { kind: refusal.kind(), text: text.clone() };
+        if let Ok(frame) = encode(&self.me.election, &Frame::Refused(refused)) {
+            stream.write_all(&frame)?;
+        }
+        Err(LinkError::Refused(text))
+    }
+
+    /// Makes the connection known, and tells of the death if that is what it was waited for.
+    fn open(&self, node: NodeId, stream: &TcpStream) -> Result<(), LinkError> {
+        let mut state = self.lock();
+        if state.closed {
+            return Err(LinkError::Closed);
+        }
+        let testifying = state.testifying;
+        let link = state.links.get_mut(&node).expect("the links are never removed");
+        link.stream = Some(stream.try_clone()?);
+        link.trouble = None;
+        if testifying {
+            link.tell(&self.died);
+        }
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Returns when the peer has confirmed the death.
+    fn listen(&self, mut stream: TcpStream, mut deframer: Deframer) -> Result<(), LinkError> {
+        loop {
+            match read_frame(&mut stream, &mut deframer, None) {
+                Ok(Frame::DiedHeard(identity)) if identity == self.me.identity => return Ok(()),
+                // Nothing else is said in this direction; whatever a later version says there is its own
+                // affair.
+                Ok(
+                    Frame::Hello(_)
+                    | Frame::Welcome(_)
+                    | Frame::Refused(_)
+                    | Frame::Ready
+                    | Frame::Message(_)
+                    | Frame::Died(_)
+                    | Frame::DiedHeard(_),
+                )
+                | Err(LinkError::Decode(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// The next frame; at the latest at `until`, however slowly the bytes come.
+fn read_frame(
+    stream: &mut TcpStream,
+    deframer: &mut Deframer,
+    until: Option<StdInstant>,
+) -> Result<Frame, LinkError> {
+    loop {
+        if let Some(frame) = deframer.next_frame()? {
+            return Ok(decode(frame)?.1);
+        }
+        if let Some(until) = until {
+            let left = until.saturating_duration_since(StdInstant::now());
+            if left.is_zero() {
+                return Err(LinkError::Timeout);
+            }
+            stream.set_read_timeout(Some(left))?;
+        }
+        let mut bytes = [0; 1024];
+        match stream.read(&mut bytes) {
+            Ok(0) => return Err(LinkError::Closed),
+            Ok(count) => deframer.push(bytes.get(..count).unwrap_or_default()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(LinkError::Timeout),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,161 @@
+//! A witness against real meshes, each on a thread of its own, as in a node's process.
+
+use std::net::SocketAddr;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use primacy_core::Evidence;
+
+use super::*;
+use crate::codec::spec::WitnessSpec;
+use crate::handshake::tests::{hello, node};
+use crate::transport::{Arrival, Mesh, MeshConfig};
+
+const BOUND: StdDuration = StdDuration::from_secs(20);
+const VOTERS: [&str; 3] = ["a", "b", "c"];
+
+/// A mesh on its own thread, which tells what arrives, until it is dropped.
+struct Node {
+    address: SocketAddr,
+    arrivals: mpsc::Receiver<Arrival>,
+    stop: Option<tokio::sync::oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Node {
+    fn start(me: Hello, listen: SocketAddr) -> Self {
+        let (told, address) = mpsc::channel();
+        let (tell, arrivals) = mpsc::channel();
+        let (stop, mut stopped) = tokio::sync::oneshot::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            tokio::task::LocalSet::new().block_on(&runtime, async {
+                let (sender, mut inbox) = tokio::sync::mpsc::channel(16);
+                let (peers, peer_disks, limits) = (Vec::new(), BTreeMap::new(), Limits::default());
+                let config = MeshConfig { me, listen, peers, peer_disks, limits };
+                let mesh = Mesh::start(config, sender).await.unwrap();
+                told.send(mesh.local_addr()).unwrap();
+                loop {
+                    tokio::select! {
+                        Some(arrival) = inbox.recv() => { let _ = tell.send(arrival); }
+                        _ = &mut stopped => break,
+                    }
+                }
+                mesh.shutdown().await;
+            });
+        });
+        let address = address.recv_timeout(BOUND).unwrap();
+        Self { address, arrivals, stop: Some(stop), thread: Some(thread) }
+    }
+
+    fn hears_of(&self, identity: Identity) {
+        let arrival = self.arrivals.recv_timeout(BOUND).unwrap();
+        assert_eq!(arrival, Arrival::Evidence(Evidence::Died(identity)));
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn anywhere() -> SocketAddr {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+fn witness(me: &Hello, peers: &[(&str, SocketAddr)]) -> PeersWitness {
+    let peers = peers.iter().map(|(name, address)| (node(name), address.to_string())).collect();
+    let spec = WitnessSpec::peers(me, peers);
+    // It crosses a process boundary on its way.
+    let spec = serde_json::from_str(&serde_json::to_string(&spec).unwrap()).unwrap();
+    let WitnessSpec::Peers { hello, peers } = spec else { panic!("it names peers") };
+    PeersWitness::new(&hello, &peers, Limits::default()).unwrap()
+}
+
+impl PeersWitness {
+    /// Waits until that many connections stand.
+    fn ready(&self, count: usize) {
+        let state = self.shared.lock();
+        let connected = |state: &State| state.links.values().filter(|link| link.stream.is_some()).count();
+        let missing = |state: &mut State| connected(state) != count;
+        let (_state, waited) = self.shared.changed.wait_timeout_while(state, BOUND, missing).unwrap();
+        assert!(!waited.timed_out(), "the connections do not come");
+    }
+}
+
+#[test]
+fn a_death_is_told_to_every_peer_and_confirmed() {
+    let (b, c) = (Node::start(hello("b", &VOTERS), anywhere()), Node::start(hello("c", &VOTERS), anywhere()));
+    let a = hello("a", &VOTERS);
+    let mut witness = witness(&a, &[("b", b.address), ("c", c.address)]);
+    witness.ready(2);
+    assert_eq!(witness.connected(), [node("b"), node("c")]);
+    let testimony = witness.testify(BOUND);
+    assert_eq!(testimony, Testimony { heard: vec![node("b"), node("c")], ..Testimony::default() });
+    b.hears_of(a.identity);
+    c.hears_of(a.identity);
+    // Again: they have confirmed it, and nobody needs to be told twice.
+    assert_eq!(witness.testify(BOUND), testimony);
+}
+
+#[test]
+fn a_peer_that_cannot_be_reached_is_reported_after_the_bound() {
+    let b = Node::start(hello("b", &VOTERS), anywhere());
+    let gone = std::net::TcpListener::bind(anywhere()).unwrap().local_addr().unwrap();
+    let mut witness = witness(&hello("a", &VOTERS), &[("b", b.address), ("c", gone)]);
+    witness.ready(1);
+    let started = StdInstant::now();
+    let testimony = witness.testify(StdDuration::from_millis(200));
+    assert!(started.elapsed() >= StdDuration::from_millis(200));
+    assert_eq!(testimony.heard, [node("b")]);
+    let [(unheard, why)] = &testimony.unheard[..] else { panic!("{testimony:?}") };
+    assert_eq!(*unheard, node("c"));
+    assert!(why.contains("not reachable"), "{why}");
+}
+
+#[test]
+fn a_peer_that_comes_back_while_the_death_is_told_still_hears_of_it() {
+    let b = Node::start(hello("b", &VOTERS), anywhere());
+    let (a, address) = (hello("a", &VOTERS), b.address);
+    let mut witness = witness(&a, &[("b", address)]);
+    witness.ready(1);
+    drop(b);
+    witness.ready(0);
+    let teller = std::thread::spawn(move || witness.testify(BOUND));
+    let b = Node::start(hello("b", &VOTERS), address);
+    b.hears_of(a.identity);
+    assert_eq!(teller.join().unwrap().heard, [node("b")]);
+}
+
+#[test]
+fn a_connection_that_breaks_is_made_again() {
+    let b = Node::start(hello("b", &VOTERS), anywhere());
+    let address = b.address;
+    let witness = witness(&hello("a", &VOTERS), &[("b", address)]);
+    witness.ready(1);
+    drop(b);
+    witness.ready(0);
+    let _b = Node::start(hello("b", &VOTERS), address);
+    witness.ready(1);
+}
+
+#[test]
+fn a_peer_that_refuses_says_why() {
+    let b = Node::start(hello("b", &["a", "b"]), anywhere());
+    let mut witness = witness(&hello("a", &VOTERS), &[("b", b.address)]);
+    let testimony = witness.testify(StdDuration::from_millis(500));
+    assert!(testimony.unheard[0].1.contains("their voters differ"), "{testimony:?}");
+}
+
+#[test]
+fn a_spec_that_was_not_made_by_a_node_is_refused() {
+    let spec = WitnessSpec::peers(&hello("a", &VOTERS), Vec::new());
+    let WitnessSpec::Peers { hello, .. } = spec else { panic!("it names peers") };
+    let nameless = [(String::new(), "x:1".into())];
+    let error = PeersWitness::new(&hello, &nameless, Limits::default()).unwrap_err();
+    assert!(error.to_string().contains("same version"), "{error}");
+}

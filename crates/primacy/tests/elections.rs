@@ -1,0 +1,199 @@
+//! The library as its users meet it: over a store, and among peers on loopback.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use primacy::{CampaignError, Change, Elector, NodeId, Peers, Reason, Safety};
+
+/// Longer than anything here may take on a busy machine.
+const BOUND: Duration = Duration::from_secs(20);
+
+async fn soon<F: Future>(what: &str, future: F) -> F::Output {
+    tokio::time::timeout(BOUND, future).await.unwrap_or_else(|_| panic!("{what} did not happen in {BOUND:?}"))
+}
+
+async fn over_memory(name: &str, lease: Duration) -> Elector {
+    let builder = Elector::builder().election("test").lease(lease);
+    builder.connect(&format!("memory:{name}")).await.unwrap()
+}
+
+#[tokio::test]
+async fn over_a_store_one_leads_and_resigns_to_the_other_with_a_higher_token() {
+    let lease = Duration::from_secs(2);
+    let (one, two) = (over_memory("resign", lease).await, over_memory("resign", lease).await);
+    let first = soon("the first election", one.campaign()).await.unwrap();
+    first.check().unwrap();
+    let token = first.token();
+
+    let waiting = tokio::spawn(async move { two.campaign().await });
+    let guard = first.guard().unwrap();
+    let resigned = tokio::spawn(first.resign());
+    // While the work has not ended, nobody else may begin.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(guard.check().is_err());
+    assert!(!waiting.is_finished());
+    drop(guard);
+    assert_eq!(soon("the release", resigned).await.unwrap(), Reason::Resigned);
+    let second = soon("the second election", waiting).await.unwrap().unwrap();
+    assert!(second.token() > token);
+}
+
+#[tokio::test]
+async fn a_campaign_that_is_dropped_leaves_nothing_behind() {
+    let lease = Duration::from_secs(2);
+    let (one, two) = (over_memory("dropped", lease).await, over_memory("dropped", lease).await);
+    let leader = soon("the election", one.campaign()).await.unwrap();
+    let campaign = tokio::time::timeout(Duration::from_millis(50), two.campaign()).await;
+    assert!(campaign.is_err(), "another leads");
+    leader.resign().await;
+    // Nobody stands now; so the lead is free, and stays so until somebody does.
+    let mut observer = two.observe();
+    while observer.leader().is_some() {
+        soon("the release to be seen", observer.changed()).await;
+    }
+    let again = soon("the election of the first one again", one.campaign()).await.unwrap();
+    again.check().unwrap();
+}
+
+#[tokio::test]
+async fn one_elector_stands_once_at_a_time() {
+    let one = over_memory("once", Duration::from_secs(2)).await;
+    let leader = soon("the election", one.campaign()).await.unwrap();
+    assert_eq!(one.campaign().await.unwrap_err(), CampaignError::AlreadyLeading);
+    leader.resign().await;
+    one.clone().close().await;
+    assert_eq!(one.campaign().await.unwrap_err(), CampaignError::Closed);
+}
+
+/// The lease is kept by a thread of its own: a runtime that is blocked for longer than the lease loses nothing.
+#[tokio::test]
+async fn a_blocked_runtime_loses_nothing() {
+    let lease = Duration::from_millis(600);
+    let one = over_memory("blocked", lease).await;
+    let leader = soon("the election", one.campaign()).await.unwrap();
+    std::thread::sleep(lease * 3);
+    leader.check().unwrap();
+    assert_eq!(leader.renewed(leader.valid_until()).await.map(|_| ()), Some(()));
+}
+
+#[tokio::test]
+async fn observers_see_every_change_in_order() {
+    let one = over_memory("observed", Duration::from_secs(2)).await;
+    let mut observer = over_memory("observed", Duration::from_secs(2)).await.observe_forever();
+    for _ in 0..3 {
+        let leader = soon("an election", one.campaign()).await.unwrap();
+        let seen = soon("the leader to be seen", observer.next_leader()).await;
+        assert_eq!(seen, leader.leader());
+        leader.resign().await;
+    }
+}
+
+/// An observer that keeps its elector.
+struct Watch {
+    _elector: Elector,
+    observer: primacy::Observer,
+}
+
+trait ObserveForever {
+    fn observe_forever(self) -> Watch;
+}
+
+impl ObserveForever for Elector {
+    fn observe_forever(self) -> Watch {
+        let observer = self.observe();
+        Watch { _elector: self, observer }
+    }
+}
+
+impl Watch {
+    async fn next_leader(&mut self) -> primacy::Leader {
+        loop {
+            match self.observer.changed().await.expect("the elector lives") {
+                Change::Leader(Some(leader)) => return leader,
+                Change::Leader(None) => {}
+                change @ (Change::Violation(_) | Change::Missed(_)) => panic!("{change:?}"),
+            }
+        }
+    }
+}
+
+/// Three names with ports that were free a moment ago.
+fn three_peers() -> Peers {
+    let listeners: Vec<TcpListener> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let ports: Vec<u16> = listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect();
+    format!("a=127.0.0.1:{},b=127.0.0.1:{},c=127.0.0.1:{}", ports[0], ports[1], ports[2]).parse().unwrap()
+}
+
+struct StateDir(PathBuf);
+
+impl StateDir {
+    fn new(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("primacy-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        Self(dir)
+    }
+}
+
+impl Drop for StateDir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+async fn peer(node: &str, peers: &Peers, dir: &Path, safety: Safety) -> Elector {
+    let builder = Elector::builder().election("test").node(NodeId::new(node).unwrap()).safety(safety);
+    builder.lease(Duration::from_millis(600)).state_dir(dir.join(node)).peers(peers.clone()).await.unwrap()
+}
+
+async fn three_nodes_elect_hand_over_and_survive(safety: Safety) {
+    let dir = StateDir::new(&format!("three-{safety:?}"));
+    let peers = three_peers();
+    let mut electors = Vec::new();
+    for node in ["a", "b", "c"] {
+        electors.push(peer(node, &peers, &dir.0, safety).await);
+    }
+    let (elected, mut leaders) = tokio::sync::mpsc::unbounded_channel();
+    let stand = |elector: &Elector| {
+        let (elector, elected) = (elector.clone(), elected.clone());
+        tokio::spawn(async move { elected.send(elector.campaign().await.unwrap()) });
+    };
+    electors.iter().for_each(stand);
+    let first = soon("the first election", leaders.recv()).await.unwrap();
+    first.check().unwrap();
+    let token = first.token();
+    let former = first.leader().identity;
+    first.resign().await;
+    electors.iter().filter(|elector| elector.identity() == former).for_each(stand);
+    let second = soon("the election after a resignation", leaders.recv()).await.unwrap();
+    assert!(second.token() > token);
+
+    let token = second.token();
+    let holder = second.leader().identity.node;
+    let target = electors.iter().map(|elector| elector.identity().node).find(|&node| node != holder).unwrap();
+    assert_eq!(second.transfer(target).await, Reason::Transferred(target));
+    electors.iter().filter(|elector| elector.identity().node == holder).for_each(stand);
+    let third = soon("the election after a transfer", leaders.recv()).await.unwrap();
+    assert_eq!(third.leader().identity.node, target);
+    assert!(third.token() > token);
+
+    // The leader's process ends without a word to the application.
+    let token = third.token();
+    let position = electors.iter().position(|elector| elector.identity().node == target).unwrap();
+    let gone = electors.remove(position);
+    drop(third);
+    gone.close().await;
+    let fourth = soon("the election among the two that are left", leaders.recv()).await.unwrap();
+    assert!(fourth.token() > token);
+}
+
+#[tokio::test]
+async fn among_peers_with_leases() {
+    three_nodes_elect_hand_over_and_survive(Safety::Lease).await;
+}
+
+#[tokio::test]
+async fn among_peers_with_tokens_only() {
+    three_nodes_elect_hand_over_and_survive(Safety::Fenced).await;
+}

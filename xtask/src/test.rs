@@ -1,0 +1,329 @@
+//! `cargo xtask test`: every check and every test of this repository, in one target directory and one profile.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::deny::Rules;
+use crate::{needs, tidy};
+
+/// Packages that may not be in the default command: they need a C++ compiler, CMake, protoc or a system library.
+const NOT_IN_THE_COMMAND: &[&str] = &[
+    "openssl-sys",
+    "native-tls",
+    "aws-lc-sys",
+    "prost-build",
+    "protobuf-src",
+    "protoc-bin-vendored",
+    "cmake",
+];
+
+/// What a step came to: fine, with a remark; not run, with the reason; or failed, with what is wrong.
+enum Outcome {
+    Passed(String),
+    NotRun(String),
+    Failed(String),
+}
+
+/// How many tests ran, over all binaries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Count {
+    passed: usize,
+    failed: usize,
+}
+
+struct Session<'a> {
+    root: &'a Path,
+    count: Count,
+}
+
+type Step = fn(&mut Session<'_>) -> Outcome;
+
+/// The steps, cheap ones first. All run even if one fails, so that one run tells everything.
+const STEPS: &[(&str, Step)] = &[
+    ("needs", |_| needs::meet().map_or_else(Outcome::Failed, Outcome::Passed)),
+    ("format", |session| session.cargo(&["fmt", "--all", "--check"])),
+    ("tidy", |session| {
+        let tidy = tidy::run(session.root) == ExitCode::SUCCESS;
+        if tidy { Outcome::passed() } else { Outcome::Failed("see the findings above".to_owned()) }
+    }),
+    ("lints", |session| {
+        session.cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "--deny", "warnings"])
+    }),
+    ("documentation", documentation),
+    ("purity", purity),
+    ("features", features),
+    ("licences, sources, bans", licences),
+    ("cargo deny", cargo_deny),
+    ("tests", tests),
+    ("fixed seeds, run twice", seeds_twice),
+];
+
+/// Runs all steps; the last line tells how many tests passed and failed.
+pub(crate) fn run(root: &Path) -> ExitCode {
+    let mut session = Session { root, count: Count::default() };
+    let started = Instant::now();
+    let mut summary = Vec::new();
+    let mut failed = false;
+    for (index, (name, step)) in STEPS.iter().enumerate() {
+        println!("\n[{}/{}] {name}", index + 1, STEPS.len());
+        let step_started = Instant::now();
+        let outcome = step(&mut session);
+        failed |= matches!(outcome, Outcome::Failed(_));
+        let line = outcome.line(name, step_started.elapsed());
+        println!("{line}");
+        summary.push(line);
+    }
+    println!("\nSummary, {} in all:", seconds(started.elapsed()));
+    summary.iter().for_each(|line| println!("{line}"));
+    println!("\n{} passed, {} failed", session.count.passed, session.count.failed);
+    if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn documentation(session: &mut Session<'_>) -> Outcome {
+    // Libraries only: the command has the library's name, and its pages would lie on top of each other.
+    let mut command = session.command(&["doc", "--workspace", "--lib", "--no-deps", "--locked"]);
+    command.env("RUSTDOCFLAGS", "--deny warnings");
+    succeeds(command)
+}
+
+/// The core depends on nothing and is built without the standard library; the command needs nothing heavy.
+fn purity(session: &mut Session<'_>) -> Outcome {
+    let core = match session.output(&["tree", "--package", "primacy-core", "--locked"]) {
+        Ok(tree) => tree,
+        Err(error) => return Outcome::Failed(error),
+    };
+    let command =
+        ["tree", "--package", "primacy-cli", "--edges", "normal,build", "--prefix", "none", "--locked"];
+    let command = match session.output(&command) {
+        Ok(tree) => tree,
+        Err(error) => return Outcome::Failed(error),
+    };
+    let mut wrong: Vec<String> =
+        core.lines().skip(1).map(|line| format!("primacy-core depends on {line}")).collect();
+    wrong.extend(heavy(&command).into_iter().map(|name| format!("the default command depends on {name}")));
+    if !wrong.is_empty() {
+        return Outcome::Failed(wrong.join("\n"));
+    }
+    // Without `test` it says `no_std`, so whatever it took from the standard library does not compile here.
+    session.cargo(&["check", "--package", "primacy-core", "--lib", "--locked"])
+}
+
+fn heavy(tree: &str) -> Vec<&str> {
+    let names = tree.lines().filter_map(|line| line.split(' ').next());
+    names.filter(|name| NOT_IN_THE_COMMAND.contains(name)).collect()
+}
+
+fn features(session: &mut Session<'_>) -> Outcome {
+    session.cargo(&["check", "--package", "primacy-cli", "--no-default-features", "--locked"])
+}
+
+fn licences(session: &mut Session<'_>) -> Outcome {
+    let arguments =
+        ["tree", "--workspace", "--all-features", "--prefix", "none", "--format", "{p}|{l}", "--locked"];
+    let read = |path: &str| {
+        std::fs::read_to_string(session.root.join(path)).map_err(|error| format!("{path}: {error}"))
+    };
+    let findings = session.output(&arguments).and_then(|tree| {
+        let mut findings = Rules::parse(&read("deny.toml")?).check_tree(&tree);
+        findings.extend(Rules::check_sources(&read("Cargo.lock")?));
+        Ok(findings)
+    });
+    match findings {
+        Ok(findings) if findings.is_empty() => Outcome::passed(),
+        Ok(findings) => Outcome::Failed(findings.join("\n")),
+        Err(error) => Outcome::Failed(error),
+    }
+}
+
+fn cargo_deny(session: &mut Session<'_>) -> Outcome {
+    if session.output(&["deny", "--version"]).is_err() {
+        return Outcome::NotRun("not installed; licences, sources and bans are checked above".to_owned());
+    }
+    // Advisories change from day to day and need the network; they are no property of a commit.
+    session.cargo(&["deny", "check", "licenses", "sources", "bans"])
+}
+
+/// `cargo test`, with every line shown and the results of all binaries added up.
+fn tests(session: &mut Session<'_>) -> Outcome {
+    let mut command = session.command(&["test", "--workspace", "--no-fail-fast", "--locked"]);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+    let mut child = match child {
+        Ok(child) => child,
+        Err(error) => return Outcome::Failed(format!("cargo cannot be run: {error}")),
+    };
+    let stdout = child.stdout.take().expect("it is piped");
+    for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
+        let line = String::from_utf8_lossy(&line);
+        session.count.add(&line);
+        println!("{line}");
+    }
+    // The output may be closed early; what counts is how the tests ended.
+    let Count { passed, failed } = session.count;
+    match child.wait() {
+        Ok(status) if status.success() && failed == 0 => Outcome::Passed(format!("{passed} tests")),
+        Ok(status) if failed == 0 => {
+            Outcome::Failed(format!("a test was not built, or died; cargo test: {status}"))
+        }
+        Ok(_) => Outcome::Failed(format!("{failed} of {} tests failed", passed + failed)),
+        Err(error) => Outcome::Failed(error.to_string()),
+    }
+}
+
+/// The seeds whose stories are compared. The tests run all seeds twice too, but within one process, where what is
+/// drawn once for a process is the same both times.
+const SEEDS_TOLD_TWICE: &[&str] = &["1", "2", "3"];
+
+/// The same seeds tell the same story, to the byte, in two processes.
+fn seeds_twice(session: &mut Session<'_>) -> Outcome {
+    if !session.root.join("crates/primacy-sim/tests/seeds.rs").exists() {
+        return Outcome::NotRun("primacy-sim has no tests/seeds.rs".to_owned());
+    }
+    let mut lines = 0;
+    for seed in SEEDS_TOLD_TWICE {
+        match (session.tell_seed(seed), session.tell_seed(seed)) {
+            (Ok(first), Ok(second)) => match difference(&first, &second) {
+                Some(difference) => return Outcome::Failed(format!("seed {seed}: {difference}")),
+                None => lines += without_times(&first).len(),
+            },
+            (Err(error), _) | (_, Err(error)) => return Outcome::Failed(format!("seed {seed}: {error}")),
+        }
+    }
+    Outcome::Passed(format!("{lines} lines are the same"))
+}
+
+/// Where two runs part, if they do.
+fn difference(first: &str, second: &str) -> Option<String> {
+    let (first, second) = (without_times(first), without_times(second));
+    let at = (0..first.len().max(second.len())).find(|&at| first.get(at) != second.get(at))?;
+    let line = |lines: &[&str]| lines.get(at).copied().unwrap_or("(nothing)").to_owned();
+    Some(format!("line {} differs:\n{}\n{}", at + 1, line(&first), line(&second)))
+}
+
+/// The lines of a test run but those that tell how long it took.
+fn without_times(output: &str) -> Vec<&str> {
+    output.lines().filter(|line| !line.starts_with("test result:")).collect()
+}
+
+impl Session<'_> {
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        command.args(arguments).current_dir(self.root);
+        // What cargo tells a package about itself is not meant for the cargo that this one starts.
+        for (name, _) in std::env::vars_os() {
+            if name
+                .to_str()
+                .is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"))
+            {
+                command.env_remove(name);
+            }
+        }
+        command
+    }
+
+    /// The whole story of one seed, of each election.
+    fn tell_seed(&self, seed: &str) -> Result<String, String> {
+        let mut command = self.command(&["test", "--package", "primacy-sim", "--test", "seeds", "--locked"]);
+        command.args(["--", "--nocapture", "--test-threads=1"]).env("PRIMACY_SIM_SEED", seed);
+        output(command)
+    }
+
+    fn cargo(&self, arguments: &[&str]) -> Outcome {
+        succeeds(self.command(arguments))
+    }
+
+    /// What a cargo command prints, or what it complains of.
+    fn output(&self, arguments: &[&str]) -> Result<String, String> {
+        output(self.command(arguments)).map_err(|error| format!("cargo {}: {error}", arguments.join(" ")))
+    }
+}
+
+/// What a command prints, or what it complains of.
+fn output(mut command: Command) -> Result<String, String> {
+    let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() {
+        return Ok(text(&output.stdout));
+    }
+    Err(format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr)))
+}
+
+fn succeeds(mut command: Command) -> Outcome {
+    // Ours before theirs, so that the lines come in order.
+    drop(io::stdout().flush());
+    match command.stdin(Stdio::null()).status() {
+        Ok(status) if status.success() => Outcome::passed(),
+        Ok(status) => Outcome::Failed(status.to_string()),
+        Err(error) => Outcome::Failed(error.to_string()),
+    }
+}
+
+impl Outcome {
+    fn passed() -> Self {
+        Self::Passed(String::new())
+    }
+
+    fn line(&self, name: &str, took: Duration) -> String {
+        let (word, remark) = match self {
+            Self::Passed(remark) => ("ok", remark),
+            Self::NotRun(reason) => ("NOT RUN", reason),
+            Self::Failed(what) => ("FAILED", what),
+        };
+        let remark = if remark.is_empty() { String::new() } else { format!("  {remark}") };
+        format!("  {word:<8} {name}, {}{}", seconds(took), remark.replace('\n', "\n             "))
+    }
+}
+
+fn seconds(duration: Duration) -> String {
+    format!("{}.{} s", duration.as_secs(), duration.subsec_millis() / 100)
+}
+
+impl Count {
+    /// Takes in `test result: ok. 12 passed; 0 failed; …`; other lines count nothing.
+    fn add(&mut self, line: &str) {
+        let Some(result) = line.trim_start().strip_prefix("test result: ") else { return };
+        let numbers: Vec<usize> = result.split([' ', ';']).filter_map(|word| word.parse().ok()).collect();
+        if let [passed, failed, ..] = numbers[..] {
+            self.passed += passed;
+            self.failed += failed;
+        }
+    }
+}
+
+#[cfg(test)]
+mod self_tests {
+    use super::*;
+
+    #[test]
+    fn results_of_all_binaries_are_added_up() {
+        let mut count = Count::default();
+        for line in [
+            "running 2 tests",
+            "test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s",
+            "test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s",
+        ] {
+            count.add(line);
+        }
+        assert_eq!(count, Count { passed: 15, failed: 2 });
+    }
+
+    #[test]
+    fn heavy_packages_are_found() {
+        assert_eq!(heavy("primacy-cli v0.1.0 (path)\nopenssl-sys v0.9.0\nprost v0.14.0\n"), ["openssl-sys"]);
+    }
+
+    #[test]
+    fn only_times_are_left_out_of_the_comparison() {
+        assert_eq!(without_times("a\ntest result: ok. 1 passed; finished in 0.1s\nb\n"), ["a", "b"]);
+        assert_eq!(difference("a\ntest result: ok. 0.1s\nb\n", "a\ntest result: ok. 0.2s\nb\n"), None);
+        assert!(difference("a\nb\n", "a\nc\n").is_some_and(|difference| difference.starts_with("line 2")));
+        assert!(difference("a\n", "a\nb\n").is_some());
+    }
+
+    #[test]
+    fn a_summary_line_tells_what_failed() {
+        let line = Outcome::Failed("one\ntwo".to_owned()).line("tidy", Duration::from_millis(1_250));
+        assert_eq!(line, "  FAILED   tidy, 1.2 s  one\n             two");
+    }
+}

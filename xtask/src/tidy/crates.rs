@@ -1,0 +1,206 @@
+//! The manifests: who may depend on whom, and what is written in one place only.
+
+use super::toml::{self, Entry};
+use super::{Finding, Tree};
+
+/// What each crate may name as a dependency: those before it in its chain, and no other of this workspace.
+const DIRECTION: &[(&str, &[&str])] = &[
+    ("primacy-core", &[]),
+    ("primacy-stores", &["primacy-core"]),
+    ("primacy", &["primacy-core", "primacy-stores"]),
+    ("primacy-sim", &["primacy-core"]),
+    ("primacy-cli", &["primacy-core", "primacy-stores", "primacy", "primacy-sim"]),
+    ("primacy-conformance", &["primacy-core", "primacy-stores", "primacy", "primacy-sim"]),
+];
+
+/// Those that may use any crate, because nothing is built on them.
+const FREE: &[&str] = &["xtask", "examples"];
+
+/// The crate that others may use in their tests, and only there.
+const FOR_TESTS: &str = "primacy-conformance";
+
+/// Dependencies run one way; the core has none at all.
+pub(super) fn direction(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, text) in manifests(tree) {
+        let entries = toml::entries(text);
+        let name = package(&entries);
+        if FREE.contains(&name) {
+            continue;
+        }
+        let Some((_, allowed)) = DIRECTION.iter().find(|(known, _)| *known == name) else {
+            let message =
+                format!("the crate `{name}` has no place in the direction of dependencies; give it one");
+            findings.push(Finding::new(path, 0, message));
+            continue;
+        };
+        for (entry, dependency) in dependencies(&entries) {
+            let ours = dependency.starts_with("primacy") || FREE.contains(&dependency);
+            let in_tests = dependency == FOR_TESTS && entry.section.contains("dev-dependencies");
+            if name == "primacy-core" {
+                let message =
+                    format!("the core depends on nothing, not even in its tests; remove `{dependency}`");
+                findings.push(Finding::new(path, entry.line, message));
+            } else if ours && !in_tests && !allowed.contains(&dependency) {
+                let message =
+                    format!("`{name}` must not depend on `{dependency}`; it may on: {}", allowed.join(", "));
+                findings.push(Finding::new(path, entry.line, message));
+            }
+        }
+    }
+    findings
+}
+
+/// The minimum Rust version, the versions of dependencies and the lints stand in the root manifest alone.
+pub(super) fn one_home(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, text) in manifests(tree) {
+        let entries = toml::entries(text);
+        let has = |section: &str, key: &str| entries.iter().any(|e| e.section == section && e.key == key);
+        if !has("lints", "workspace") {
+            findings.push(Finding::new(
+                path,
+                0,
+                "add `[lints] workspace = true`: the root manifest has the lints",
+            ));
+        }
+        for key in ["version", "edition", "rust-version", "license"] {
+            if !has("package", &format!("{key}.workspace")) {
+                let message = format!("write `{key}.workspace = true`: the root manifest has the value");
+                findings.push(Finding::new(path, 0, message));
+            }
+        }
+        for (entry, dependency) in dependencies(&entries) {
+            if !entry.key.ends_with(".workspace") && !entry.value.contains("workspace = true") {
+                let message = format!(
+                    "take `{dependency}` from the workspace: its version stands in the root manifest"
+                );
+                findings.push(Finding::new(path, entry.line, message));
+            }
+        }
+    }
+    findings.extend(root_manifest(tree));
+    findings.extend(second_homes(tree));
+    findings
+}
+
+/// Features are chosen, never taken by default: so heavy parts come in only where somebody asks for them.
+fn root_manifest(tree: &Tree) -> Vec<Finding> {
+    let Some(text) = tree.text("Cargo.toml") else {
+        return vec![Finding::new("Cargo.toml", 0, "the root manifest is missing")];
+    };
+    let entries = toml::entries(text);
+    let dependencies = entries.iter().filter(|entry| entry.section == "workspace.dependencies");
+    let greedy = dependencies.filter(|entry| !entry.value.contains("default-features = false"));
+    let mut findings: Vec<Finding> = greedy
+        .filter(|entry| !entry.value.contains("path = "))
+        .map(|entry| {
+            let message =
+                format!("say `default-features = false` for `{}`, and name the features it needs", entry.key);
+            Finding::new("Cargo.toml", entry.line, message)
+        })
+        .collect();
+    if !entries.iter().any(|entry| entry.section == "workspace.package" && entry.key == "rust-version") {
+        findings.push(Finding::new(
+            "Cargo.toml",
+            0,
+            "give the minimum Rust version in `[workspace.package]`",
+        ));
+    }
+    findings
+}
+
+/// Other places that would state the minimum Rust version.
+fn second_homes(tree: &Tree) -> Vec<Finding> {
+    let root = toml::entries(tree.text("Cargo.toml").unwrap_or_default());
+    let version =
+        root.iter().find(|entry| entry.key == "rust-version").map(|entry| entry.value.trim_matches('"'));
+    let mut findings: Vec<Finding> = ["rust-toolchain", "rust-toolchain.toml"]
+        .iter()
+        .filter(|path| tree.has(path))
+        .map(|path| Finding::new(path, 0, "remove it: any Rust from the minimum version on will do"))
+        .collect();
+    let Some(version) = version else { return findings };
+    let stated = [
+        format!("Rust {version}"),
+        format!("rust {version}"),
+        format!("MSRV {version}"),
+        "msrv = ".to_owned(),
+    ];
+    for (path, text) in tree.files("", ".md").chain(tree.files("clippy.toml", "")) {
+        for (index, line) in text.lines().enumerate() {
+            if path != "CHANGELOG.md" && stated.iter().any(|stated| line.contains(stated)) {
+                let message =
+                    "name `rust-version` in Cargo.toml instead of its value: it would be forgotten here";
+                findings.push(Finding::new(path, index + 1, message));
+            }
+        }
+    }
+    findings
+}
+
+/// The manifests of the packages; the root manifest is none.
+fn manifests(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
+    tree.files("", "/Cargo.toml")
+}
+
+fn package(entries: &[Entry]) -> &str {
+    let name = entries.iter().find(|entry| entry.section == "package" && entry.key == "name");
+    name.map_or("", |entry| entry.value.trim_matches('"'))
+}
+
+/// The dependencies of any kind, each with the entry that names it.
+fn dependencies(entries: &[Entry]) -> impl Iterator<Item = (&Entry, &str)> {
+    entries.iter().filter_map(|entry| {
+        if entry.section.ends_with("dependencies") {
+            return Some((entry, entry.key.split('.').next()?));
+        }
+        let (_, name) = entry.section.split_once("dependencies.")?;
+        Some((entry, name))
+    })
+}
+
+#[cfg(test)]
+mod self_tests {
+    use super::*;
+
+    const GOOD: &str = "[package]\nname = \"primacy-stores\"\nversion.workspace = true\nedition.workspace = true\n\
+        rust-version.workspace = true\nlicense.workspace = true\n[lints]\nworkspace = true\n";
+    const ROOT: &str = "[workspace.package]\nrust-version = \"1.77\"\n[workspace.dependencies]\n";
+
+    fn found(check: super::super::Check, files: &[(&str, &str)]) -> Vec<String> {
+        check(&Tree::of(files)).iter().map(Finding::to_string).collect()
+    }
+
+    #[test]
+    fn a_dependency_against_the_direction_is_found() {
+        let good = format!(
+            "{GOOD}[dependencies]\nprimacy-core.workspace = true\n[dev-dependencies]\nprimacy-conformance.workspace = true\n"
+        );
+        assert!(found(direction, &[("crates/s/Cargo.toml", &good)]).is_empty());
+        for bad in [
+            "[dependencies]\nprimacy = {}",
+            "[target.'cfg(unix)'.dependencies.primacy-sim]\nx = 1",
+            "[dependencies]\nprimacy-conformance.workspace = true",
+        ] {
+            let bad = format!("{GOOD}{bad}\n");
+            assert_eq!(found(direction, &[("crates/s/Cargo.toml", &bad)]).len(), 1, "{bad}");
+        }
+        let core = "[package]\nname = \"primacy-core\"\n[dev-dependencies]\nproptest.workspace = true\n";
+        assert_eq!(found(direction, &[("crates/primacy-core/Cargo.toml", core)]).len(), 1);
+        assert_eq!(found(direction, &[("crates/x/Cargo.toml", "[package]\nname = \"x\"\n")]).len(), 1);
+    }
+
+    #[test]
+    fn a_second_home_is_found() {
+        assert!(found(one_home, &[("Cargo.toml", ROOT), ("crates/s/Cargo.toml", GOOD)]).is_empty());
+        let versioned = format!("{GOOD}[dependencies]\nserde = \"1\"\n");
+        assert_eq!(found(one_home, &[("Cargo.toml", ROOT), ("crates/s/Cargo.toml", &versioned)]).len(), 1);
+        let own = GOOD.replace("rust-version.workspace = true", "rust-version = \"1.80\"");
+        assert_eq!(found(one_home, &[("Cargo.toml", ROOT), ("crates/s/Cargo.toml", &own)]).len(), 1);
+        let greedy = format!("{ROOT}serde = {{ version = \"1\" }}\n");
+        assert_eq!(found(one_home, &[("Cargo.toml", &greedy)]).len(), 1);
+        assert_eq!(found(one_home, &[("Cargo.toml", ROOT), ("README.md", "Needs Rust 1.77.\n")]).len(), 1);
+        assert_eq!(found(one_home, &[("Cargo.toml", ROOT), ("rust-toolchain.toml", "")]).len(), 1);
+    }
+}

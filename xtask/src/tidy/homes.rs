@@ -1,0 +1,260 @@
+//! Each list and each duty has one home, and stores and algorithms do not know each other.
+
+use super::{Finding, Tree, is_test_file};
+
+const ELECTIONS: &str = "crates/primacy-core/src/election/";
+const STORES: &str = "crates/primacy-stores/src/";
+
+/// Elections without a page of their own.
+const NO_PAGE: &[(&str, &str)] = &[
+    ("appointed", "the template; what it promises is nothing, and its file says so"),
+    ("errand", "what others may write into the record of a lease; it is on that page"),
+];
+
+/// Files of the stores crate that are no stores.
+const NO_STORES: &[&str] = &["lib", "register", "sessions", "record", "open", "faulty"];
+
+/// Every election stands in the table of `election/mod.rs`, and every store in `open.rs`.
+pub(super) fn lists(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let home = format!("{ELECTIONS}mod.rs");
+    let table = tree.text(&home).unwrap_or_default();
+    for name in modules(tree, ELECTIONS).filter(|name| name != "mod") {
+        let path = format!("{ELECTIONS}{name}.rs");
+        if !table.lines().any(|line| line.starts_with("//! ") && line.contains(&format!("[`{name}`]"))) {
+            let message = format!("add [`{name}`] to the list in {home}, with what it guarantees");
+            findings.push(Finding::new(&path, 0, message));
+        }
+        let page = format!("docs/algorithms/{name}.md");
+        if !NO_PAGE.iter().any(|(none, _)| *none == name) && !tree.has(&page) {
+            findings.push(Finding::new(&path, 0, format!("write {page}: a promise needs its argument")));
+        }
+    }
+    let home = format!("{STORES}open.rs");
+    let opened = tree.rust(&home).next().map(|(_, rust)| rust);
+    for name in modules(tree, STORES).filter(|name| !NO_STORES.contains(&name.as_str())) {
+        let path = format!("{STORES}{name}");
+        if !opened.is_some_and(|rust| rust.words().any(|(_, word)| word == name)) {
+            findings.push(Finding::new(&path, 0, format!("add the store `{name}` to the one list, {home}")));
+        }
+        let page = format!("docs/stores/{name}.md");
+        if name != "memory" && !tree.has(&page) {
+            let message = format!("write {page}: what this store promises, and what gets around it");
+            findings.push(Finding::new(&path, 0, message));
+        }
+    }
+    findings
+}
+
+/// The modules directly in a folder: files, and folders with files in them.
+fn modules(tree: &Tree, folder: &str) -> impl Iterator<Item = String> {
+    let inner = tree.rust(folder).map(|(path, _)| &path[folder.len()..]);
+    let mut names: Vec<String> = inner
+        .filter_map(|path| path.split('/').next())
+        .map(|name| name.trim_end_matches(".rs").to_owned())
+        .collect();
+    names.sort();
+    names.dedup();
+    names.into_iter()
+}
+
+/// Something that is done in one place only.
+struct Duty {
+    /// Code that does it.
+    signs: &'static [&'static str],
+    /// Where it must not be.
+    below: &'static [&'static str],
+    /// Where it is at home, or has a reason: each path with the reason.
+    homes: &'static [(&'static str, &'static str)],
+    instead: &'static str,
+}
+
+const DUTIES: &[Duty] = &[
+    Duty {
+        signs: &["Output::Persist", "Output::Send"],
+        below: &["crates/primacy/src/", "crates/primacy-stores/src/", "crates/primacy-cli/src/"],
+        homes: &[("crates/primacy/src/driver.rs", "the driver")],
+        instead: "only driver.rs performs effects; hand it what it needs",
+    },
+    Duty {
+        signs: &["prost", "serde", "serde_json"],
+        below: &["crates/primacy-core/src/", "crates/primacy/src/"],
+        homes: &[
+            ("crates/primacy/src/codec.rs", "the messages"),
+            ("crates/primacy/src/codec/", "the messages"),
+            ("crates/primacy/src/disk.rs", "the durable state has a format of its own"),
+            ("crates/primacy/src/metadata/", "the log has a format of its own"),
+        ],
+        instead: "only codec.rs and disk.rs serialise in this crate; give them a type to carry",
+    },
+    Duty {
+        signs: &["serde", "serde_json"],
+        below: &[
+            "crates/primacy-stores/src/lib.rs",
+            "crates/primacy-stores/src/register.rs",
+            "crates/primacy-stores/src/sessions.rs",
+            "crates/primacy-stores/src/open.rs",
+            "crates/primacy-stores/src/faulty.rs",
+            "crates/primacy-stores/src/memory.rs",
+            "crates/primacy-stores/src/sqlite",
+        ],
+        homes: &[],
+        instead: "only record.rs serialises the lease record; a store keeps its bytes as they are",
+    },
+];
+
+pub(super) fn duties(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, rust) in tree.rust("crates/") {
+        if is_test_file(path) {
+            continue;
+        }
+        for duty in DUTIES.iter().filter(|duty| duty.below.iter().any(|place| path.starts_with(place))) {
+            if duty.homes.iter().any(|(home, _)| path.starts_with(home)) {
+                continue;
+            }
+            for sign in duty.signs {
+                let places = rust.find(sign).into_iter().filter(|&offset| !rust.is_test(offset));
+                findings.extend(places.map(|offset| Finding::new(path, rust.line(offset), duty.instead)));
+            }
+        }
+    }
+    findings.extend(default_durations(tree));
+    findings
+}
+
+/// Where a number of seconds may stand in code, other than in `config.rs`.
+const DURATIONS: &[(&str, &str)] = &[
+    ("crates/primacy/src/config.rs", "every default, and every relation between them"),
+    ("crates/primacy-cli/src/cmd/demo", "the demonstration is a script with its own timing"),
+];
+
+/// The command's own waits, which no relation of timers depends on, may stand where they are used, with a name.
+const MAY_NAME_THEM: &str = "crates/primacy-cli/src/";
+
+/// Only `config.rs` has default durations: a number of seconds anywhere else is a default that nobody checks.
+fn default_durations(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for below in ["crates/primacy-core/src/", "crates/primacy/src/", "crates/primacy-cli/src/"] {
+        for (path, rust) in tree.rust(below) {
+            if is_test_file(path) || DURATIONS.iter().any(|(home, _)| path.starts_with(home)) {
+                continue;
+            }
+            for offset in rust.find_start("Duration::from_") {
+                let argument =
+                    rust.code[offset..].split_once('(').map_or("", |(_, argument)| argument.trim_start());
+                let line = rust.code[..offset].rsplit('\n').next().unwrap_or_default();
+                let named = line.contains("const ") && path.starts_with(MAY_NAME_THEM);
+                if argument.starts_with(|c: char| c.is_ascii_digit()) && !named && !rust.is_test(offset) {
+                    let message =
+                        "give this duration a name in config.rs, where the relations of timers are checked";
+                    findings.push(Finding::new(path, rust.line(offset), message));
+                }
+            }
+        }
+    }
+    findings
+}
+
+/// Words of stores that no machine knows.
+const STORE_NAMES: &[&str] = &[
+    "sqlite",
+    "rusqlite",
+    "postgres",
+    "postgresql",
+    "etcd",
+    "zookeeper",
+    "kubernetes",
+    "s3",
+    "nats",
+    "redis",
+    "consul",
+];
+
+/// Stores know of the elections only what is said to a store; no machine knows a store by name.
+pub(super) fn strangers(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, rust) in tree.rust(STORES) {
+        for offset in rust.find("election::") {
+            let next = rust.code[offset + "election::".len()..]
+                .split(|c: char| c != '_' && !c.is_alphanumeric())
+                .next();
+            if !matches!(next, Some("lease" | "session")) {
+                let message =
+                    "a store knows records, versions and sessions, and no other part of an election";
+                findings.push(Finding::new(path, rust.line(offset), message));
+            }
+        }
+        for word in ["Protocol", "protocol::", "Input", "Output::"] {
+            for offset in rust.find(word).into_iter().filter(|&offset| !rust.is_test(offset)) {
+                let message = format!("a store knows no machine; `{word}` belongs to the driver");
+                findings.push(Finding::new(path, rust.line(offset), message));
+            }
+        }
+    }
+    for (path, rust) in tree.rust("crates/primacy-core/src/") {
+        for (offset, word) in rust.words() {
+            if STORE_NAMES.contains(&word.to_lowercase().as_str()) {
+                let message = format!(
+                    "`{word}` in the core: an election knows a register or sessions, no store by name"
+                );
+                findings.push(Finding::new(path, rust.line(offset), message));
+            }
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod self_tests {
+    use super::*;
+
+    fn found(check: super::super::Check, files: &[(&str, &str)]) -> usize {
+        check(&Tree::of(files)).len()
+    }
+
+    #[test]
+    fn what_is_missing_in_its_list_is_found() {
+        let row = ("crates/primacy-core/src/election/mod.rs", "//! | [`quorum`] | a majority | a token |\n");
+        let quorum = ("crates/primacy-core/src/election/quorum.rs", "");
+        let page = ("docs/algorithms/quorum.md", "");
+        assert_eq!(found(lists, &[row, quorum, page]), 0);
+        assert_eq!(found(lists, &[row, quorum]), 1);
+        assert_eq!(found(lists, &[quorum, page]), 1);
+        let store = ("crates/primacy-stores/src/memory.rs", "");
+        let open = ("crates/primacy-stores/src/open.rs", "fn open() { memory::open() }");
+        assert_eq!(found(lists, &[open, store]), 0);
+        assert_eq!(found(lists, &[store]), 1);
+        assert_eq!(found(lists, &[("crates/primacy-stores/src/open.rs", "// memory"), store]), 1);
+    }
+
+    #[test]
+    fn a_duty_away_from_its_home_is_found() {
+        let send = "fn f() { match o { Output::Send { .. } => {} } }";
+        assert_eq!(found(duties, &[("crates/primacy/src/driver.rs", send)]), 0);
+        assert_eq!(found(duties, &[("crates/primacy/src/elector.rs", send)]), 1);
+        assert_eq!(found(duties, &[("crates/primacy/src/elector.rs", "use prost::Message;")]), 1);
+        assert_eq!(found(duties, &[("crates/primacy-core/src/term.rs", "#[derive(serde::Serialize)]")]), 1);
+        assert_eq!(found(duties, &[("crates/primacy-stores/src/open.rs", "use serde_json as json;")]), 1);
+        let wait = "fn f() { wait(Duration::from_millis(250)) }";
+        assert_eq!(found(duties, &[("crates/primacy/src/config.rs", wait)]), 0);
+        let named = "const WAIT: Duration = Duration::from_secs(1);";
+        assert_eq!(found(duties, &[("crates/primacy-cli/src/supervisor.rs", named)]), 0);
+        assert_eq!(found(duties, &[("crates/primacy-cli/src/supervisor.rs", wait)]), 1);
+        assert_eq!(found(duties, &[("crates/primacy/src/elector.rs", named)]), 1);
+        assert_eq!(found(duties, &[("crates/primacy/src/elector.rs", wait)]), 1);
+        assert_eq!(
+            found(duties, &[("crates/primacy/src/elector.rs", "fn f(n: u64) { Duration::from_millis(n) }")]),
+            0
+        );
+    }
+
+    #[test]
+    fn a_store_that_knows_an_algorithm_is_found_and_the_other_way_round() {
+        let store = "crates/primacy-stores/src/sqlite.rs";
+        assert_eq!(found(strangers, &[(store, "use primacy_core::election::lease::Record;")]), 0);
+        assert_eq!(found(strangers, &[(store, "use primacy_core::election::quorum::Quorum;")]), 1);
+        assert_eq!(found(strangers, &[(store, "use primacy_core::Protocol;")]), 1);
+        assert_eq!(found(strangers, &[("crates/primacy-core/src/a.rs", "struct Etcd;")]), 1);
+    }
+}

@@ -1,0 +1,181 @@
+//! The rules of this repository that no compiler knows. Each check is a small function over the files; all
+//! findings of all checks are told at once. `cargo test` runs them too.
+
+mod crates;
+mod documents;
+mod homes;
+mod names;
+mod purity;
+mod rust;
+mod sizes;
+mod tests;
+pub(crate) mod toml;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+
+use rust::Rust;
+
+/// The text files of the repository, by their path from its root.
+pub(crate) struct Tree {
+    texts: BTreeMap<String, String>,
+    rust: BTreeMap<String, Rust>,
+}
+
+/// A rule that is broken, and where.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Finding {
+    path: String,
+    /// From 1; 0 where it is the file as a whole.
+    line: usize,
+    /// What is wrong, and what to do.
+    message: String,
+}
+
+type Check = fn(&Tree) -> Vec<Finding>;
+
+/// Every check: this list is their one home.
+const CHECKS: &[(&str, Check)] = &[
+    ("crates depend on each other in one direction", crates::direction),
+    ("versions, features and lints of crates have one home", crates::one_home),
+    ("the core is pure", purity::core_is_pure),
+    ("functions and files are short", sizes::short),
+    ("things have the names of the glossary", names::names),
+    ("prose has the names of the glossary", names::prose),
+    ("each list has one home", homes::lists),
+    ("each duty has one home", homes::duties),
+    ("stores and algorithms do not know each other", homes::strangers),
+    ("tests are honest", tests::honest),
+    ("documents are whole", documents::whole),
+    ("the code map is right", documents::code_map),
+    ("links lead somewhere", documents::links),
+    ("the files of a repository are there", documents::present),
+    ("no path of one machine", documents::machine_paths),
+];
+
+/// Tells all findings.
+pub(crate) fn run(root: &Path) -> ExitCode {
+    match findings(root) {
+        Ok(findings) if findings.is_empty() => {
+            println!("tidy: {} checks, nothing found", CHECKS.len());
+            ExitCode::SUCCESS
+        }
+        Ok(findings) => {
+            findings.iter().for_each(|finding| println!("{finding}"));
+            println!("tidy: {} checks, {} findings", CHECKS.len(), findings.len());
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            println!("tidy: {} cannot be read: {error}", root.display());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn findings(root: &Path) -> io::Result<Vec<Finding>> {
+    let tree = Tree::read(root)?;
+    let mut findings: Vec<Finding> = CHECKS.iter().flat_map(|(_, check)| check(&tree)).collect();
+    findings.sort();
+    Ok(findings)
+}
+
+impl Tree {
+    fn new(texts: BTreeMap<String, String>) -> Self {
+        let rust = texts.iter().filter(|(path, _)| path.ends_with(".rs"));
+        let rust = rust.map(|(path, text)| (path.clone(), Rust::new(text))).collect();
+        Self { texts, rust }
+    }
+
+    fn read(root: &Path) -> io::Result<Self> {
+        let mut texts = BTreeMap::new();
+        read_folder(root, "", &mut texts)?;
+        Ok(Self::new(texts))
+    }
+
+    /// The files below a folder whose names end so.
+    fn files(&self, below: &str, end: &str) -> impl Iterator<Item = (&str, &str)> {
+        let chosen =
+            self.texts.iter().filter(move |(path, _)| path.starts_with(below) && path.ends_with(end));
+        chosen.map(|(path, text)| (path.as_str(), text.as_str()))
+    }
+
+    /// The Rust files below a folder.
+    fn rust(&self, below: &str) -> impl Iterator<Item = (&str, &Rust)> {
+        let chosen = self.rust.iter().filter(move |(path, _)| path.starts_with(below));
+        chosen.map(|(path, rust)| (path.as_str(), rust))
+    }
+
+    fn text(&self, path: &str) -> Option<&str> {
+        self.texts.get(path).map(String::as_str)
+    }
+
+    /// Whether there is such a file, or a folder with a file in it.
+    fn has(&self, path: &str) -> bool {
+        let folder = format!("{path}/");
+        path.is_empty()
+            || self.texts.contains_key(path)
+            || self.texts.keys().any(|file| file.starts_with(&folder))
+    }
+
+    #[cfg(test)]
+    fn of(files: &[(&str, &str)]) -> Self {
+        Self::new(files.iter().map(|&(path, text)| (path.to_owned(), text.to_owned())).collect())
+    }
+}
+
+fn read_folder(root: &Path, below: &str, texts: &mut BTreeMap<String, String>) -> io::Result<()> {
+    for entry in std::fs::read_dir(root.join(below))? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let path = if below.is_empty() { name.clone() } else { format!("{below}/{name}") };
+        if entry.file_type()?.is_dir() {
+            if name != ".git" && name != "target" {
+                read_folder(root, &path, texts)?;
+            }
+        } else if let Ok(text) = String::from_utf8(std::fs::read(entry.path())?) {
+            texts.insert(path, text);
+        }
+    }
+    Ok(())
+}
+
+impl Finding {
+    fn new(path: &str, line: usize, message: impl Into<String>) -> Self {
+        Self { path: path.to_owned(), line, message: message.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => write!(f, "{}: {}", self.path, self.message),
+            line => write!(f, "{}:{line}: {}", self.path, self.message),
+        }
+    }
+}
+
+/// A file that only tests see: an integration test, or the tests of a module in a file of their own.
+fn is_test_file(path: &str) -> bool {
+    path.contains("/tests/") || path.ends_with("/tests.rs")
+}
+
+#[cfg(test)]
+mod self_tests {
+    use super::*;
+
+    #[test]
+    fn the_repository_is_tidy() {
+        let found = findings(&crate::root()).expect("the repository can be read");
+        let told: Vec<String> = found.iter().map(Finding::to_string).collect();
+        assert!(found.is_empty(), "{} findings:\n{}", told.len(), told.join("\n"));
+    }
+
+    #[test]
+    fn a_finding_names_its_place() {
+        assert_eq!(Finding::new("a.rs", 3, "bad").to_string(), "a.rs:3: bad");
+        assert_eq!(Finding::new("a.rs", 0, "bad").to_string(), "a.rs: bad");
+    }
+}

@@ -1,0 +1,213 @@
+//! One word for one thing. `docs/glossary.md` explains the words; this file knows those that are not used,
+//! and is the only list of them.
+
+use super::rust::Rust;
+use super::{Finding, Tree};
+
+/// What of an identifier is compared.
+#[derive(Clone, Copy)]
+enum Part {
+    /// Any word of it: `msg` is found in `MsgKind` and in `last_msg`.
+    Word,
+    /// All of it.
+    Whole,
+    /// Its start, where a function is defined.
+    FunctionStart,
+}
+
+/// A name that is not used.
+struct Banned {
+    part: Part,
+    name: &'static str,
+    instead: &'static str,
+    /// Where it is banned: below one of these.
+    below: &'static [&'static str],
+    /// Where it is right all the same, because another system's word is meant.
+    except: &'static [&'static str],
+}
+
+const EVERYWHERE: &[&str] = &[""];
+/// The machines, and the world that runs them.
+const MACHINES: &[&str] = &["crates/primacy-core/", "crates/primacy-sim/"];
+/// What speaks of elections; adapters of stores, which speak their store's language, are not among it.
+const OURS: &[&str] = &["crates/primacy-core/", "crates/primacy-sim/", "crates/primacy/src/"];
+const METADATA: &[&str] = &["crates/primacy-core/src/metadata/"];
+const NOWHERE: &[&str] = &[];
+
+const fn word(
+    name: &'static str,
+    instead: &'static str,
+    below: &'static [&'static str],
+    except: &'static [&'static str],
+) -> Banned {
+    Banned { part: Part::Word, name, instead, below, except }
+}
+
+const fn whole(name: &'static str, instead: &'static str) -> Banned {
+    Banned { part: Part::Whole, name, instead, below: EVERYWHERE, except: NOWHERE }
+}
+
+const fn start(name: &'static str, instead: &'static str) -> Banned {
+    Banned { part: Part::FunctionStart, name, instead, below: EVERYWHERE, except: NOWHERE }
+}
+
+/// The list. Each name with the word to use, which is also the reason.
+const BANNED: &[Banned] = &[
+    word("master", "leader", EVERYWHERE, NOWHERE),
+    word("slave", "follower", EVERYWHERE, NOWHERE),
+    word("primary", "leader; a partition has a primary, an election has none", OURS, METADATA),
+    word("epoch", "term: one word for the number of a leadership", OURS, NOWHERE),
+    word("generation", "term, or incarnation for the life of a process", OURS, NOWHERE),
+    word(
+        "ballot",
+        "term: only `ranked` has ballots",
+        MACHINES,
+        &["crates/primacy-core/src/election/ranked.rs"],
+    ),
+    word("revision", "version: a store's own word stays in its adapter", MACHINES, NOWHERE),
+    word("etag", "version: a store's own word stays in its adapter", MACHINES, NOWHERE),
+    word("msg", "message, in full", EVERYWHERE, NOWHERE),
+    word("ping", "heartbeat", OURS, NOWHERE),
+    word("acquire", "campaign, or take for a record", MACHINES, NOWHERE),
+    word("lock", "lease: a lock is held for ever, a lease expires", MACHINES, NOWHERE),
+    word("locked", "held: a lock is held for ever, a lease expires", MACHINES, NOWHERE),
+    word("kill", "resign or depose: a machine kills nobody", &["crates/primacy-core/"], NOWHERE),
+    word("client", "candidate or observer", &["crates/primacy-core/src/election/"], NOWHERE),
+    word("participant", "candidate or observer", OURS, NOWHERE),
+    word("response", "reply, as in `VoteReply`", MACHINES, NOWHERE),
+    whole("OnStartedLeading", "events and `Leadership`; there are no callbacks"),
+    whole("timeout2", "what the second timeout is for"),
+    whole("is_leader", "`check`, which knows the token and the end: a bare bool is stale when it is read"),
+    start("get_", "the name of the thing alone"),
+    start("do_", "what is done"),
+    start("process_", "`handle`, or what is done"),
+];
+
+/// Files named after nothing: whatever fits nowhere ends up in them.
+const BANNED_FILES: &[&str] = &["utils", "util", "common", "helpers", "helper", "types", "misc"];
+
+/// In prose: the two that hurt people, and are wrong besides.
+const BANNED_PROSE: &[(&str, &str)] = &[("master", "leader"), ("slave", "follower")];
+/// These tell what other systems say.
+const PROSE_EXCEPT: &[&str] = &["docs/glossary.md", "docs/divergence.md", "docs/stores/"];
+
+pub(super) fn names(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, rust) in tree.rust("") {
+        let stem = path.rsplit('/').next().unwrap_or(path).trim_end_matches(".rs");
+        if BANNED_FILES.contains(&stem) || path.split('/').any(|folder| BANNED_FILES.contains(&folder)) {
+            findings.push(Finding::new(path, 0, "name the file after the one idea that is in it"));
+        }
+        let starts_here = |places: &[&str]| places.iter().any(|place| path.starts_with(place));
+        for banned in BANNED.iter().filter(|banned| starts_here(banned.below) && !starts_here(banned.except))
+        {
+            for (offset, identifier) in found(rust, banned) {
+                let message = format!("`{identifier}`: not `{}` but {}", banned.name, banned.instead);
+                findings.push(Finding::new(path, rust.line(offset), message));
+            }
+        }
+    }
+    findings
+}
+
+/// Comments and documents.
+pub(super) fn prose(tree: &Tree) -> Vec<Finding> {
+    let documents = tree.files("", ".md").map(|(path, text)| (path, text.to_owned()));
+    let comments = tree.rust("").map(|(path, rust)| (path, rust.comments.clone()));
+    let mut findings = Vec::new();
+    for (path, text) in documents.chain(comments) {
+        if PROSE_EXCEPT.iter().any(|place| path.starts_with(place)) {
+            continue;
+        }
+        for (index, line) in text.lines().enumerate() {
+            let words = line.split(|c: char| !c.is_alphanumeric()).map(str::to_lowercase);
+            for word in words {
+                if let Some((_, instead)) = BANNED_PROSE.iter().find(|(banned, _)| word == *banned) {
+                    findings.push(Finding::new(path, index + 1, format!("write {instead}, not {word}")));
+                }
+            }
+        }
+    }
+    findings
+}
+
+fn found<'a>(rust: &'a Rust, banned: &Banned) -> Vec<(usize, &'a str)> {
+    match banned.part {
+        Part::Word => {
+            rust.words().filter(|(_, word)| words_of(word).any(|part| part == banned.name)).collect()
+        }
+        Part::Whole => rust.words().filter(|(_, word)| *word == banned.name).collect(),
+        Part::FunctionStart => {
+            let functions = rust.functions().into_iter().map(|function| (function.offset, function.name));
+            functions.filter(|(_, name)| name.starts_with(banned.name)).collect()
+        }
+    }
+}
+
+/// The words of an identifier, in small letters: `MsgKind` and `msg_kind` are both msg, kind.
+fn words_of(identifier: &str) -> impl Iterator<Item = String> {
+    let mut words = vec![String::new()];
+    let mut after_small = false;
+    for letter in identifier.chars() {
+        if letter == '_' || (letter.is_uppercase() && after_small) {
+            words.push(String::new());
+        }
+        if letter != '_' {
+            words.last_mut().expect("never empty").extend(letter.to_lowercase());
+        }
+        after_small = letter.is_lowercase() || letter.is_numeric();
+    }
+    words.into_iter()
+}
+
+#[cfg(test)]
+mod self_tests {
+    use super::*;
+
+    fn found(path: &str, text: &str) -> usize {
+        names(&Tree::of(&[(path, text)])).len()
+    }
+
+    #[test]
+    fn banned_names_are_found_and_lookalikes_are_not() {
+        let machine = "crates/primacy-core/src/election/a.rs";
+        for bad in [
+            "enum MsgKind {}",
+            "let last_msg = 1;",
+            "fn get_term() {}",
+            "fn do_vote() {}",
+            "let epoch = 1;",
+            "struct VoteResponse;",
+            "let master = 1;",
+            "fn is_leader() {}",
+            "let primary = 1;",
+            "let ballot = 1;",
+        ] {
+            assert_eq!(found(machine, bad), 1, "{bad}");
+        }
+        for good in [
+            "let mastery = 1;",
+            "let s = \"epoch\"; // the epoch",
+            "fn target() {}",
+            "fn doctor() {}",
+            "use primacy;",
+            "let blocked = 1;",
+            "fn recvmsg() {}",
+        ] {
+            assert_eq!(found(machine, good), 0, "{good}");
+        }
+        assert_eq!(found("crates/primacy-stores/src/etcd.rs", "let revision = 1; let epoch = 2;"), 0);
+        assert_eq!(found("crates/primacy-core/src/election/ranked.rs", "let ballot = 1;"), 0);
+        assert_eq!(found("crates/primacy/src/utils.rs", ""), 1);
+        assert_eq!(found("crates/primacy/tests/common/mod.rs", ""), 1);
+    }
+
+    #[test]
+    fn banned_words_in_prose_are_found() {
+        let count = |path, text| prose(&Tree::of(&[(path, text)])).len();
+        assert_eq!(count("README.md", "The Master writes.\n"), 1);
+        assert_eq!(count("crates/a/src/b.rs", "// Asks the master.\n"), 1);
+        assert_eq!(count("crates/a/src/b.rs", "let a = \"master\"; // mastery\n"), 0);
+        assert_eq!(count("docs/glossary.md", "others say master\n"), 0);
+    }
+}
