@@ -13,8 +13,6 @@ pub(crate) enum Exit {
     Usage,
     /// The store, or the address to listen on, cannot be used.
     Unavailable,
-    /// Something that must never be was seen; an operator should look.
-    Violation,
     /// The system refused something that is always needed: a process, a thread, a file descriptor.
     System,
     /// The state directory is used by another process with the same node name.
@@ -42,7 +40,6 @@ Exit codes:
   0       done
   64      the command line is wrong
   69      the store, or the address to listen on, cannot be used
-  70      a contradiction that must never be was seen; look at the election before trying again
   71      the system refused a process, a thread or a file descriptor
   73      another process with the same node name is running
   74      the state directory is unreadable, damaged, foreign or full
@@ -60,7 +57,6 @@ impl Exit {
             Self::Failed => 1,
             Self::Usage => 64,
             Self::Unavailable => 69,
-            Self::Violation => 70,
             Self::System => 71,
             Self::InUse => 73,
             Self::State => 74,

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use primacy_core::time::Duration as CoreDuration;
+use primacy::clock;
+use primacy::core::Duration as CoreDuration;
 
-use crate::boot_clock;
 use crate::report::{Event, Reporter};
 
 /// How often the clock is looked at. A shorter pause than this cannot cost a lead that has a sensible margin.
@@ -14,9 +14,9 @@ const INTERVAL: Duration = Duration::from_millis(100);
 pub(crate) async fn watch(bearable: CoreDuration, lease: CoreDuration, reporter: Reporter) {
     let mut worst = bearable;
     loop {
-        let before = boot_clock::now();
+        let before = clock::now();
         tokio::time::sleep(INTERVAL).await;
-        let late = boot_clock::now().since(before.after(INTERVAL.into()));
+        let late = clock::now().since(before.after(INTERVAL.into()));
         if late > worst {
             worst = late;
             let message = format!(

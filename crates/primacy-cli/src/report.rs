@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use primacy::clock;
 use serde::Serialize;
 
-use crate::boot_clock;
 use crate::process_tree::Ended;
 
 /// What happens.
@@ -42,6 +42,10 @@ pub(crate) enum Event {
     Released { token: u64, reason: String },
     /// Nothing is run before this time has passed, because the job ended too soon.
     Backoff { ms: u64 },
+    /// Another leader, or none, as far as this node knows.
+    Leader { leader: Option<String>, term: Option<u64> },
+    /// Something that must never be was seen.
+    Violation { violation: String },
     /// Something to know.
     Warning { message: String },
     /// The end of `primacy run`.
@@ -57,6 +61,21 @@ pub(crate) struct Reporter {
     writer: Arc<Mutex<Option<JoinHandle<()>>>>,
 }
 
+/// Where log lines go: the same way as events, and for the same reason.
+#[derive(Clone, Debug)]
+pub(crate) struct LogWriter(SyncSender<Option<String>>);
+
+impl std::io::Write for LogWriter {
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        let _ = self.0.try_send(Some(String::from_utf8_lossy(line).into_owned()));
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 /// How many lines may wait for the reader; what comes then is dropped.
 const LINES_MAX: usize = 1_000;
 
@@ -67,6 +86,11 @@ impl Reporter {
         let writer =
             std::thread::Builder::new().name("report".into()).spawn(move || write_lines(&incoming))?;
         Ok(Self { json, node: node.into(), lines, writer: Arc::new(Mutex::new(Some(writer))) })
+    }
+
+    /// For log lines.
+    pub(crate) fn log_writer(&self) -> LogWriter {
+        LogWriter(self.lines.clone())
     }
 
     /// Tells of an event.
@@ -98,7 +122,7 @@ impl Reporter {
         }
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let at_ms = u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX);
-        let line = Line { at_ms, boot_ns: boot_clock::now().as_nanos(), node: &self.node, event };
+        let line = Line { at_ms, boot_ns: clock::now().as_nanos(), node: &self.node, event };
         let mut text = serde_json::to_string(&line).unwrap_or_default();
         text.push('\n');
         text
@@ -153,6 +177,11 @@ fn text(event: &Event) -> Option<String> {
         }
         Event::Released { token, reason } => format!("leads no more (token {token}): {reason}"),
         Event::Backoff { ms } => format!("the command ended too soon; standing again in {ms} ms"),
+        Event::Leader { leader: Some(leader), term: Some(term) } => format!("{leader} leads, term {term}"),
+        Event::Leader { .. } => "nobody is known to lead".into(),
+        Event::Violation { violation } => {
+            format!("THIS MUST NEVER BE, and an operator should look: {violation}; this node does not lead")
+        }
         Event::Warning { message } => format!("warning: {message}"),
         Event::Ended { exit_code } => format!("done, exit code {exit_code}"),
     })

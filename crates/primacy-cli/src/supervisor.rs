@@ -5,15 +5,15 @@
 //! the supervisor ends what is left itself, since orphans of a dead guardian are handed to it.
 
 use std::io;
-use std::time::Duration as StdDuration;
+use std::time::{Duration as StdDuration, Instant as StdInstant};
 
-use primacy_core::time::{Duration, Instant};
+use primacy::core::{Duration, Instant};
+use primacy::{CampaignError, Change, Elector, Leadership, Observer, clock, describe};
 use rustix::process::{getpid, set_child_subreaper};
 use tokio::time::sleep;
 
-use crate::boot_clock::{self, AsyncBootTimer};
+use crate::boot_timer::AsyncBootTimer;
 use crate::exit::{Exit, Failure};
-use crate::fake::{Elector, Leadership};
 use crate::guardian::handle::{Guardian, Notice};
 use crate::guardian::job::Program;
 use crate::guardian::message::{Duty, Hook, NotStarted, Order, Report, Stopping};
@@ -21,11 +21,14 @@ use crate::process_tree::{Ended, end_descendants};
 use crate::report::{Event, Reporter};
 use crate::signals::Signals;
 
-/// A job that ended within this time after its start has ended too soon to be started again at once.
-const TOO_SOON: Duration = Duration::from_secs(1);
+/// A job that ended within this time after its start has ended too soon to be started again at once; the same
+/// holds for a guardian.
+const TOO_SOON: StdDuration = StdDuration::from_secs(1);
 /// The first wait after a job that ended too soon; each further one is twice as long.
 const BACKOFF_MIN: StdDuration = StdDuration::from_millis(100);
 const BACKOFF_MAX: StdDuration = StdDuration::from_secs(10);
+/// Where nobody leads and nobody can be elected, "at once" is after so many leases.
+const LEASES_AT_ONCE: u32 = 3;
 
 /// What to run, and how.
 #[derive(Debug)]
@@ -34,10 +37,21 @@ pub(crate) struct Settings {
     pub(crate) duty: Duty,
     /// The job.
     pub(crate) job: Program,
-    /// Give up when not elected within this time of the start.
-    pub(crate) wait: Option<StdDuration>,
+    /// How long to wait for the first election.
+    pub(crate) wait: Wait,
     /// Stand again after the job's own end.
     pub(crate) restart: bool,
+}
+
+/// How long to wait to be elected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// For as long as it takes.
+    Forever,
+    /// For this long.
+    For(StdDuration),
+    /// Until another is known to lead.
+    AtOnce,
 }
 
 /// Holds the election until the job has ended, or a signal asks for the end.
@@ -45,6 +59,7 @@ pub(crate) struct Supervisor {
     elector: Elector,
     settings: Settings,
     guardian: Guardian,
+    guarded_since: StdInstant,
     signals: Signals,
     reporter: Reporter,
     timer: AsyncBootTimer,
@@ -52,9 +67,18 @@ pub(crate) struct Supervisor {
 
 /// How a stand for election ended.
 enum Stood {
-    Elected(Box<Leadership>),
+    Elected(Leadership),
     NotInTime,
     Asked(i32),
+}
+
+/// How the guardian's work for a leadership ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Followed {
+    /// It reports everything gone.
+    Gone,
+    /// It is dead, and what it leaves is ours to end.
+    GuardianDied,
 }
 
 /// How a leadership ended.
@@ -95,14 +119,18 @@ impl Supervisor {
         let signals = Signals::listen()?;
         let timer = AsyncBootTimer::new()?;
         let guardian = start_guardian(&settings, &reporter)?;
-        Ok(Self { elector, settings, guardian, signals, reporter, timer })
+        tokio::spawn(report_changes(elector.observe(), reporter.clone()));
+        let guarded_since = StdInstant::now();
+        Ok(Self { elector, settings, guardian, guarded_since, signals, reporter, timer })
     }
 
     /// Stands and leads in turns.
     pub(crate) async fn run(mut self) -> Result<Exit, Failure> {
         let result = self.stand_and_lead().await;
         self.guardian.take_leave().await;
-        self.elector.close().await;
+        // Nothing is held any more, so there is nothing to wait for in a store that does not answer.
+        let lease = StdDuration::from_nanos(self.settings.duty.lease);
+        let _ = tokio::time::timeout(lease, self.elector.close()).await;
         result
     }
 
@@ -110,11 +138,11 @@ impl Supervisor {
         let mut backoff = BACKOFF_MIN;
         loop {
             let leadership = match self.stand().await? {
-                Stood::Elected(leadership) => *leadership,
+                Stood::Elected(leadership) => leadership,
                 Stood::NotInTime => return Ok(Exit::NotElected),
                 Stood::Asked(signal) => return Ok(Exit::Signal(signal)),
             };
-            self.settings.wait = None;
+            self.settings.wait = Wait::Forever;
             let led = self.lead(leadership).await?;
             if let Some(signal) = led.asked {
                 return Ok(Exit::Signal(signal));
@@ -147,26 +175,22 @@ impl Supervisor {
 
     async fn stand(&mut self) -> Result<Stood, Failure> {
         self.reporter.tell(&Event::Standing);
-        let in_time = until(self.settings.wait);
-        let campaign = self.elector.campaign();
-        tokio::pin!(in_time, campaign);
+        let too_late = too_late(self.settings.wait, self.elector.clone());
+        let elector = self.elector.clone();
+        let campaign = elector.campaign();
+        tokio::pin!(too_late, campaign);
         loop {
             tokio::select! {
                 biased;
-                elected = &mut campaign => {
-                    return match elected {
-                        Ok(leadership) => Ok(Stood::Elected(Box::new(leadership))),
-                        Err(error) => Err(Failure::new(Exit::Unavailable, error)),
-                    };
-                }
+                elected = &mut campaign => return Ok(Stood::Elected(elected?)),
                 signal = self.signals.next() => return Ok(Stood::Asked(signal)),
                 notice = self.guardian.next() => {
                     if notice == Notice::Died {
                         self.reporter.tell(&Event::GuardianLost);
-                        replace_guardian(&mut self.guardian, &self.settings, &self.reporter).await?;
+                        self.replace_guardian().await?;
                     }
                 }
-                () = &mut in_time => return Ok(Stood::NotInTime),
+                () = &mut too_late => return Ok(Stood::NotInTime),
             }
         }
     }
@@ -174,46 +198,56 @@ impl Supervisor {
     async fn lead(&mut self, leadership: Leadership) -> Result<Led, Failure> {
         let token = leadership.token().0;
         let valid_until = leadership.valid_until();
+        let led = Led { job: None, asked: None, reason: "it was lost at once".to_owned() };
         let Ok(guard) = leadership.guard() else {
-            // Lost again before anything was started.
-            return Ok(Led { job: None, asked: None, reason: "it was lost at once".into() });
+            return Ok(led); // Before anything was started.
         };
         let term = leadership.term().0;
         self.guardian.tell(Order::Start { token, term, valid_until: valid_until.as_nanos() });
         self.reporter.tell(&Event::Elected { token, term, valid_for_ms: milliseconds_to(valid_until) });
-        let led = Led { job: None, asked: None, reason: String::new() };
-        let mut course = Course { token, valid_until, started_at: None, stopping_since: None, parting_since: None, led };
-        self.follow(&leadership, &mut course).await?;
+        let mut course =
+            Course { token, valid_until, started_at: None, stopping_since: None, parting_since: None, led };
+        let followed = self.follow(&leadership, &mut course).await;
+        if followed == Followed::GuardianDied {
+            self.reporter.tell(&Event::GuardianLost);
+            end_what_is_left().await;
+        }
         // Everything is gone: only now may another lead.
         drop(guard);
         leadership.resign().await;
         self.reporter.tell(&Event::Released { token, reason: course.led.reason.clone() });
+        if followed == Followed::GuardianDied {
+            self.replace_guardian().await?;
+        }
         Ok(course.led)
     }
 
-    /// Follows a leadership until nothing of its job is left.
-    async fn follow(&mut self, leadership: &Leadership, course: &mut Course) -> Result<(), Failure> {
-        let mut ended = false;
+    /// Follows a leadership until nothing of its job is left, or only what a dead guardian leaves.
+    async fn follow(&mut self, leadership: &Leadership, course: &mut Course) -> Followed {
+        let (mut ended, mut settled) = (false, false);
         loop {
-            self.timer.set(Some(self.backstop(course)))?;
+            self.timer.set(self.backstop(course));
             tokio::select! {
                 biased;
                 notice = self.guardian.next() => match notice {
-                    Notice::Report(Report::Gone { token }) if token == course.token => return Ok(()),
+                    Notice::Report(Report::Gone { token }) if token == course.token => return Followed::Gone,
                     Notice::Report(report) => self.on_report(report, course),
                     Notice::Died => {
-                        course.led.reason.push_str("the guardian died");
-                        self.reporter.tell(&Event::GuardianLost);
-                        return replace_guardian(&mut self.guardian, &self.settings, &self.reporter).await;
+                        course.because("the guardian died");
+                        return Followed::GuardianDied;
                     }
                 },
-                valid_until = leadership.renewed() => {
-                    course.valid_until = valid_until;
-                    self.guardian.tell(Order::Extend { token: course.token, valid_until: valid_until.as_nanos() });
-                }
+                renewed = leadership.renewed(course.valid_until), if !settled => match renewed {
+                    Some(valid_until) => {
+                        course.valid_until = valid_until;
+                        let valid_until = valid_until.as_nanos();
+                        self.guardian.tell(Order::Extend { token: course.token, valid_until });
+                    }
+                    None => settled = true,
+                },
                 reason = leadership.ended(), if !ended => {
                     ended = true;
-                    course.because(&reason.to_string());
+                    course.because(describe(reason));
                     self.guardian.tell(Order::Stop { token: course.token });
                 }
                 signal = self.signals.next() => self.on_signal(signal, course),
@@ -224,6 +258,17 @@ impl Supervisor {
                 }
             }
         }
+    }
+
+    /// Ends all that a dead guardian has left, and starts a new one.
+    async fn replace_guardian(&mut self) -> Result<(), Failure> {
+        end_what_is_left().await;
+        if self.guarded_since.elapsed() < TOO_SOON {
+            sleep(BACKOFF_MIN).await;
+        }
+        self.guardian = start_guardian(&self.settings, &self.reporter)?;
+        self.guarded_since = StdInstant::now();
+        Ok(())
     }
 
     /// When to stop relying on the guardian: half the kill margin is left for it, and half for us.
@@ -253,7 +298,7 @@ impl Supervisor {
         let event = match report {
             Report::Ready | Report::Gone { .. } => return,
             Report::Started { token, pid } => {
-                course.started_at = Some(boot_clock::now());
+                course.started_at = Some(clock::now());
                 Event::Started { token, pid }
             }
             Report::NotStarted { token, reason } => {
@@ -267,7 +312,7 @@ impl Supervisor {
                 Event::Stopping { token, reason: course.stopping_text(reason) }
             }
             Report::Parting { .. } => {
-                course.parting_since = Some(boot_clock::now());
+                course.parting_since = Some(clock::now());
                 return;
             }
             Report::Killing { token } => Event::Killing { token },
@@ -287,7 +332,7 @@ impl Course {
     /// The leadership ends, and this is why unless something else was the reason before.
     fn because(&mut self, reason: &str) {
         if self.stopping_since.is_none() {
-            self.stopping_since = Some(boot_clock::now());
+            self.stopping_since = Some(clock::now());
             self.led.reason = reason.to_owned();
         }
     }
@@ -296,8 +341,8 @@ impl Course {
         if self.stopping_since.is_some() {
             return; // It did what it was told.
         }
-        let lasted = self.started_at.map_or(Duration::ZERO, |at| boot_clock::now().since(at));
-        self.led.job = Some(JobEnd::Ended { ended, too_soon: lasted < TOO_SOON });
+        let lasted = self.started_at.map_or(Duration::ZERO, |at| clock::now().since(at));
+        self.led.job = Some(JobEnd::Ended { ended, too_soon: lasted < TOO_SOON.into() });
         self.because("the command ended");
     }
 
@@ -343,29 +388,51 @@ fn start_guardian(settings: &Settings, reporter: &Reporter) -> io::Result<Guardi
     Ok(guardian)
 }
 
-/// Ends all that a dead guardian has left, and starts a new one.
-async fn replace_guardian(
-    guardian: &mut Guardian,
-    settings: &Settings,
-    reporter: &Reporter,
-) -> Result<(), Failure> {
+async fn end_what_is_left() {
     let ended = tokio::task::spawn_blocking(|| end_descendants(|_, _| {})).await;
-    ended
-        .map_err(|error| Failure::new(Exit::System, format!("cannot end what the guardian left: {error}")))?;
-    *guardian = start_guardian(settings, reporter)?;
-    Ok(())
+    ended.expect("a panic ends the whole process, and then the guardian ends the job");
 }
 
-/// After this time; never if there is none.
-async fn until(wait: Option<StdDuration>) {
+/// Returns when waiting to be elected is of no use any more.
+async fn too_late(wait: Wait, elector: Elector) {
     match wait {
-        Some(wait) => sleep(wait).await,
-        None => std::future::pending().await,
+        Wait::Forever => std::future::pending().await,
+        Wait::For(time) => sleep(time).await,
+        Wait::AtOnce => {
+            let most = elector.timers().lease * LEASES_AT_ONCE;
+            let _ = tokio::time::timeout(most, another_leads(&elector)).await;
+        }
+    }
+}
+
+async fn another_leads(elector: &Elector) {
+    let mut observer = elector.observe();
+    while let Some(change) = observer.changed().await {
+        if matches!(change, Change::Leader(Some(leader)) if leader.identity != elector.identity()) {
+            return;
+        }
+    }
+}
+
+/// Reports who leads, for as long as the elector lives.
+async fn report_changes(mut observer: Observer, reporter: Reporter) {
+    while let Some(change) = observer.changed().await {
+        match change {
+            Change::Leader(leader) => reporter.tell(&Event::Leader {
+                leader: leader.map(|leader| leader.identity.node.to_string()),
+                term: leader.map(|leader| leader.term.0),
+            }),
+            Change::Violation(violation) => {
+                reporter.tell(&Event::Violation { violation: format!("{violation:?}") });
+            }
+            // Reading lags behind only where nobody reads what is reported.
+            Change::Missed(_) => {}
+        }
     }
 }
 
 fn milliseconds_to(instant: Instant) -> f64 {
-    let left: StdDuration = instant.since(boot_clock::now()).into();
+    let left: StdDuration = instant.since(clock::now()).into();
     left.as_secs_f64() * 1_000.0
 }
 
@@ -375,5 +442,13 @@ impl From<io::Error> for Failure {
             Exit::System,
             format!("the system refused what is needed to watch over the command: {error}"),
         )
+    }
+}
+
+impl From<CampaignError> for Failure {
+    fn from(error: CampaignError) -> Self {
+        // The others cannot come from one campaign at a time on an elector that stands.
+        let exit = if matches!(error, CampaignError::Halted { .. }) { Exit::State } else { Exit::Config };
+        Self::new(exit, error.to_string())
     }
 }

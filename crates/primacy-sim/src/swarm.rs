@@ -67,10 +67,14 @@ impl fmt::Display for Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Crash,
+    /// A process is killed and started again at once: what it had in memory is gone, and nobody waited.
+    Restart,
     CrashAtWrite,
     Pause,
     Clock,
     Cut,
+    /// Whoever leads is cut off, and some of the others may restart in that moment.
+    Isolate,
     Close,
     Command,
     Guardian,
@@ -78,12 +82,14 @@ enum Kind {
     Write,
 }
 
-const KINDS: [Kind; 10] = [
+const KINDS: [Kind; 12] = [
     Kind::Crash,
+    Kind::Restart,
     Kind::CrashAtWrite,
     Kind::Pause,
     Kind::Clock,
     Kind::Cut,
+    Kind::Isolate,
     Kind::Close,
     Kind::Command,
     Kind::Guardian,
@@ -110,7 +116,7 @@ pub fn quorum(seed: u64, trace: Trace) -> (Verdict, Trace) {
     let heartbeat = millis(&mut rng, 50, 250);
     let mut patience = Duration::ZERO;
     let fenced = one_in(&mut rng, 5);
-    let one_for_all = one_in(&mut rng, 2);
+    let (one_for_all, hasty) = (one_in(&mut rng, 2), one_in(&mut rng, 2));
     let mut promise = heartbeat.times(2 + rng.up_to(4));
     // A round must leave time for the way there, the write, and the way back.
     let round = world.conditions.delay.times(2).plus(world.conditions.disk_latency.times(2));
@@ -122,8 +128,9 @@ pub fn quorum(seed: u64, trace: Trace) -> (Verdict, Trace) {
         settings.heartbeat_interval = heartbeat;
         settings.miss_count = u32::try_from(2 + rng.up_to(3)).unwrap_or(2);
         settings.promise_duration = promise;
-        settings.initial_wait = rng.duration_up_to(promise);
-        settings.random_wait_max = millis(&mut rng, 50, 300);
+        // Short waits are the dangerous ones: they leave nothing but the promises to keep leaders apart.
+        settings.initial_wait = if hasty { Duration::ZERO } else { rng.duration_up_to(promise) };
+        settings.random_wait_max = if hasty { millis(&mut rng, 20, 50) } else { millis(&mut rng, 50, 300) };
         settings.round_timeout = round.plus(millis(&mut rng, 20, 500));
         settings.priority = u32::try_from(rng.up_to(3)).unwrap_or(0) / 2;
         settings.witness = nodes > 2 && seat.0 > 0 && one_in(&mut rng, 10);
@@ -191,13 +198,14 @@ impl<A: Algorithm> Swarm<A> {
     fn new(mut world: World<A>, mut rng: Rng, patience: Duration) -> Self {
         let kinds = KINDS.into_iter().filter(|_| !one_in(&mut rng, 3)).collect();
         let chance = |rng: &mut Rng| {
-            if one_in(rng, 2) { 0 } else { u32::try_from(rng.up_to(100_000)).unwrap_or(0) }
+            let most = [0, 0, 100_000, 300_000][index(rng, 4)];
+            u32::try_from(rng.up_to(most)).unwrap_or(0)
         };
         world.network.chance = Chance {
             lost: chance(&mut rng),
             doubled: chance(&mut rng),
             delayed: chance(&mut rng),
-            delay_max: rng.duration_up_to(patience.times(3)),
+            delay_max: rng.duration_up_to(patience.times(2)),
         };
         Self { world, rng, kinds, patience }
     }
@@ -256,6 +264,7 @@ impl<A: Algorithm> Swarm<A> {
                 let met = self.met();
                 self.world.crash(seat, what, met);
             }
+            Kind::Restart => self.kill_and_start(seat),
             Kind::CrashAtWrite => {
                 let met = self.met();
                 self.world.node_mut(seat).crash_at_write = Some(met);
@@ -268,6 +277,7 @@ impl<A: Algorithm> Swarm<A> {
             },
             Kind::Clock => self.draw_clock(seat),
             Kind::Cut => self.cut(),
+            Kind::Isolate => self.isolate(seat),
             Kind::Close => {
                 let other = self.seat();
                 self.world.close(seat, other);
@@ -282,6 +292,36 @@ impl<A: Algorithm> Swarm<A> {
         }
     }
 
+    fn kill_and_start(&mut self, seat: Seat) {
+        let what = if one_in(&mut self.rng, 2) { Crash::Host } else { Crash::ProcessAndGuardian };
+        let met = self.met();
+        self.world.crash(seat, what, met);
+        self.world.restart(seat, false);
+    }
+
+    fn isolate(&mut self, seat: Seat) {
+        if one_in(&mut self.rng, 3) {
+            self.world.network.heal();
+            return self.world.connect_all();
+        }
+        self.cut_off(seat);
+        let restarts = one_in(&mut self.rng, 2);
+        for other in self.world.seats().filter(|&other| other != seat) {
+            if restarts && !one_in(&mut self.rng, 4) {
+                self.kill_and_start(other);
+            }
+        }
+    }
+
+    fn cut_off(&mut self, seat: Seat) {
+        let alone = self.world.host(seat);
+        let others = self.world.seats().filter(|&other| other != seat);
+        for host in others.map(|other| self.world.host(other)).collect::<Vec<_>>() {
+            self.world.network.set_cut(alone, host, true);
+            self.world.network.set_cut(host, alone, true);
+        }
+    }
+
     fn met(&mut self) -> MetByCrash {
         if one_in(&mut self.rng, 2) { MetByCrash::Lost } else { MetByCrash::Kept }
     }
@@ -293,9 +333,10 @@ impl<A: Algorithm> Swarm<A> {
         }
     }
 
-    /// Any two clocks differ by at most one per cent, the bound of the defaults.
+    /// Any two clocks differ by at most one per cent, the bound of the defaults; often by just that.
     fn draw_clock(&mut self, seat: Seat) {
-        let ppm = i32::try_from(self.rng.up_to(10_000)).unwrap_or(0);
+        let drawn = [0, 10_000, self.rng.up_to(10_000)][index(&mut self.rng, 3)];
+        let ppm = i32::try_from(drawn).unwrap_or(0);
         self.world.set_rate(seat, ppm);
     }
 
@@ -308,13 +349,7 @@ impl<A: Algorithm> Swarm<A> {
                 self.world.network.set_cut(host_a, host_b, true);
                 self.world.network.set_cut(host_b, host_a, true);
             }
-            2 => {
-                for other in self.world.seats().filter(|&other| other != a) {
-                    let host = self.world.host(other);
-                    self.world.network.set_cut(host_a, host, true);
-                    self.world.network.set_cut(host, host_a, true);
-                }
-            }
+            2 => self.cut_off(a),
             3 => self.world.network.set_cut(host_a, STORE, true),
             4 => self.world.network.set_cut(STORE, host_a, true),
             _ => {

@@ -6,8 +6,10 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use primacy_core::election::lease::{Record, Version};
+use primacy_core::{Duration, FencingToken};
 use tokio::sync::watch;
 
 use crate::open::{Address, OpenError, Opening};
@@ -42,6 +44,22 @@ impl MemoryRegister {
         let mut cells = CELLS.lock().unwrap_or_else(PoisonError::into_inner);
         let cell = cells.entry((name.to_owned(), election.to_owned())).or_default();
         Self { cell: Arc::clone(cell), seen: AtomicU64::new(cell.content.borrow().0) }
+    }
+
+    /// Puts a released record where there has never been one. Cells are never deleted, so nobody can hold a record
+    /// that was there before, and whoever takes this one has nothing to wait for.
+    fn make_released(&self) {
+        let token = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis();
+        let token = FencingToken(u64::try_from(token).unwrap_or(u64::MAX / 2));
+        let record = Record::released(token, Duration::ZERO);
+        let bytes = record::encode(&record).expect("a record without names is short");
+        self.cell.content.send_if_modified(|content| {
+            let absent = content.0 == 0;
+            if absent {
+                *content = (1, bytes);
+            }
+            absent
+        });
     }
 
     fn exists(name: &str) -> bool {
@@ -133,7 +151,11 @@ pub(crate) fn open_url(address: Address) -> Opening {
             let why = format!("this process has no store `{}` in its memory", address.rest);
             return Err(OpenError::Unavailable { why });
         }
-        let register: Arc<dyn Register> = Arc::new(MemoryRegister::open(&address.rest, &address.election));
+        let register = MemoryRegister::open(&address.rest, &address.election);
+        if address.create {
+            register.make_released();
+        }
+        let register: Arc<dyn Register> = Arc::new(register);
         Ok(register)
     })
 }

@@ -7,6 +7,9 @@ mod campaign;
 mod custom_algorithm;
 #[path = "../../../examples/custom_store.rs"]
 mod custom_store;
+#[cfg(feature = "sqlite")]
+#[path = "../../../examples/fenced_writes.rs"]
+mod fenced_writes;
 #[path = "../../../examples/sans_io_loop.rs"]
 mod sans_io_loop;
 
@@ -28,4 +31,10 @@ fn custom_store_runs() {
 #[test]
 fn sans_io_loop_runs() {
     sans_io_loop::main();
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn fenced_writes_runs() {
+    fenced_writes::main().unwrap();
 }

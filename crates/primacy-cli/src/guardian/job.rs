@@ -5,10 +5,9 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use primacy_core::time::Instant;
+use primacy::{Instant, clock};
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
 
-use crate::boot_clock;
 
 /// The program to run with its arguments; the first of them is the name under which the program sees itself.
 #[derive(Clone, Debug)]
@@ -49,7 +48,7 @@ pub(crate) fn start(program: &Program, env: &[(&str, String)], too_late: Instant
             return Err(io::Error::from_raw_os_error(rustix::io::Errno::SRCH.raw_os_error()));
         }
         // The machine may have stood still since the guardian looked at its clock.
-        if boot_clock::now() >= too_late {
+        if clock::now() >= too_late {
             return Err(io::Error::from_raw_os_error(rustix::io::Errno::TIME.raw_os_error()));
         }
         Ok(())

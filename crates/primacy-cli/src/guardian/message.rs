@@ -1,5 +1,6 @@
 //! What a supervisor and its guardian say to each other: one JSON object a line, over a socket pair.
 
+use primacy::witness::WitnessSpec;
 use serde::{Deserialize, Serialize};
 
 use crate::process_tree::Ended;
@@ -19,12 +20,14 @@ pub(crate) struct Duty {
     pub(crate) drain: u64,
     /// How long before the end of the leadership everything is killed, in nanoseconds.
     pub(crate) kill_margin: u64,
+    /// How long a leadership lasts without renewal, in nanoseconds.
+    pub(crate) lease: u64,
     /// A shell command to run before the job.
     pub(crate) on_elected: Option<String>,
     /// A shell command to run after the job.
     pub(crate) on_deposed: Option<String>,
     /// What is needed to tell others of the supervisor's death.
-    pub(crate) witness: Option<serde_json::Value>,
+    pub(crate) witness: Option<WitnessSpec>,
 }
 
 /// What the supervisor asks for. Instants are nanoseconds of the boot clock, which both processes share.

@@ -10,8 +10,8 @@
 //! When the supervisor is dead, and *after that* nothing of the job is left, the guardian tells the others so;
 //! in that order, for a process that is alive may still start something.
 //!
-//! It has one thread, since the parent-death signal follows the thread, and no runtime, since it should stay
-//! small. On waking it always reads what it was told before it looks at the time: a guardian that was itself
+//! One thread does all this, since the parent-death signal follows the thread; those that keep the connections to
+//! the peers start nothing. There is no runtime, since it should stay small. On waking it always reads what it was told before it looks at the time: a guardian that was itself
 //! paused must not kill a job whose leadership was extended meanwhile.
 
 pub(crate) mod handle;
@@ -27,14 +27,17 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use primacy_core::time::{Duration, Instant};
+use primacy::clock;
+use primacy::core::{Duration, Instant};
+use primacy::transport::Limits;
+use primacy::witness::Witness;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{
     Pid, PidfdFlags, Signal, getpgid, getppid, kill_process_group, pidfd_open, set_child_subreaper, setsid,
 };
 use signal_hook::consts::{SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
-use crate::boot_clock::{self, BootTimer};
+use crate::boot_timer::BootTimer;
 use crate::guardian::job::Program;
 use crate::guardian::message::{Duty, Hook, NotStarted, Order, Report, Stopping};
 use crate::guardian::wire::Wire;
@@ -75,6 +78,7 @@ struct Guardian {
     timer: BootTimer,
     duty: Duty,
     job: Program,
+    witness: Option<Witness>,
     charge: Option<Charge>,
     /// The supervisor is dead, or has closed its end without taking leave.
     supervisor_lost: bool,
@@ -119,6 +123,7 @@ fn guard(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
         supervisor: pidfd,
         child_signals,
         timer: BootTimer::new()?,
+        witness: witness(&duty),
         duty,
         job,
         charge: None,
@@ -154,7 +159,7 @@ impl Guardian {
             }
             self.reap();
             self.start_if_due();
-            self.on_time(boot_clock::now());
+            self.on_time(clock::now());
             if self.charge.is_none() {
                 if self.leave_taken {
                     return Ok(());
@@ -169,7 +174,7 @@ impl Guardian {
 
     /// Waits for anything to happen, and says whether the supervisor is found dead.
     fn wait(&mut self) -> io::Result<bool> {
-        self.timer.set(self.charge.as_ref().and_then(|charge| charge.deadline(&self.duty)))?;
+        self.timer.set(self.charge.as_ref().and_then(|charge| charge.deadline(&self.duty)));
         let mut wire = PollFlags::IN;
         if self.wire.has_unsent() {
             wire |= PollFlags::OUT;
@@ -360,7 +365,7 @@ impl Guardian {
     fn drain(&mut self, reason: Stopping) {
         let Some(charge) = &mut self.charge else { return };
         let before = charge.stage;
-        let drained_by = boot_clock::now().after(self.duty.drain());
+        let drained_by = clock::now().after(self.duty.drain());
         charge.stage = Stage::Draining { kill_at: drained_by.min(charge.kill_at(&self.duty)) };
         let (token, main) = (charge.token, charge.main);
         if children() == Children::None {
@@ -423,7 +428,7 @@ impl Guardian {
             Stage::Preparing | Stage::Working | Stage::Draining { .. } => self.duty.on_deposed.clone(),
         };
         let Some(script) = script else { return self.let_go() };
-        let (now, lead_ends, token) = (boot_clock::now(), charge.kill_at(&self.duty), charge.token);
+        let (now, lead_ends, token) = (clock::now(), charge.kill_at(&self.duty), charge.token);
         let (lead, kill_at) = match now.after(self.duty.drain()) {
             drained if now < lead_ends => ("held", drained.min(lead_ends)),
             // A hook that is told that the lead is lost may run on after it; it still has an end.
@@ -453,7 +458,22 @@ impl Guardian {
                 Err(error) => return Err(error.into()),
             }
         }
+        if let Some(witness) = &mut self.witness {
+            // After a lease they know it by silence.
+            witness.testify(std::time::Duration::from_nanos(self.duty.lease));
+        }
         Ok(())
+    }
+}
+
+/// Gets ready to tell of the supervisor's death. Without it, the others find out by silence.
+fn witness(duty: &Duty) -> Option<Witness> {
+    match Witness::new(duty.witness.as_ref()?, Limits::default()) {
+        Ok(witness) => Some(witness),
+        Err(error) => {
+            eprintln!("primacy guardian: a crash of this node will be noticed by silence only: {error}");
+            None
+        }
     }
 }
 

@@ -777,7 +777,8 @@ impl Lease {
     /// Gives up the token for good, and only then tells the store.
     fn give_up(&mut self, now: Instant, reason: Reason) {
         self.step_down(reason);
-        self.stand_from = now.after(self.config.renew_interval); // The others go first.
+        // The others go first: by then each of them has looked, also where the store does not tell of changes.
+        self.stand_from = now.after(self.config.poll_interval.times(2));
         self.release(now);
     }
 

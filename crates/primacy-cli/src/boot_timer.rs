@@ -1,22 +1,15 @@
-//! The boot clock, which counts on while the machine is suspended, and a timer on it.
+//! A timer on the boot clock, which counts on while the machine is suspended.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use primacy_core::time::Instant;
+use primacy::Instant;
+use primacy::clock::now;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 use tokio::io::unix::AsyncFd;
 
 use crate::readable::readable;
-
-/// The time on the boot clock.
-pub(crate) fn now() -> Instant {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
-    Instant::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
-}
 
 /// A file descriptor that becomes readable at an instant of the boot clock.
 ///
@@ -35,12 +28,12 @@ impl BootTimer {
     }
 
     /// Sets it to `deadline`, or to nothing. It is readable from then on until it is set again.
-    pub(crate) fn set(&self, deadline: Option<Instant>) -> std::io::Result<()> {
-        set(&self.fd, deadline)
+    pub(crate) fn set(&self, deadline: Option<Instant>) {
+        set(&self.fd, deadline);
     }
 }
 
-fn set(timer: &OwnedFd, deadline: Option<Instant>) -> std::io::Result<()> {
+fn set(timer: &OwnedFd, deadline: Option<Instant>) {
     // Relative, because a clock that a test has faked is not the kernel's. Zero would mean "never".
     let nanos = deadline.map_or(0, |at| at.since(now()).as_nanos().max(1));
     let value = Timespec {
@@ -49,8 +42,7 @@ fn set(timer: &OwnedFd, deadline: Option<Instant>) -> std::io::Result<()> {
     };
     let never = Timespec { tv_sec: 0, tv_nsec: 0 };
     let setting = Itimerspec { it_interval: never, it_value: value };
-    timerfd_settime(timer, TimerfdTimerFlags::empty(), &setting)?;
-    Ok(())
+    timerfd_settime(timer, TimerfdTimerFlags::empty(), &setting).expect("a timer takes every time that is one");
 }
 
 impl AsFd for BootTimer {
@@ -72,13 +64,12 @@ impl AsyncBootTimer {
         Ok(Self { timer: readable(BootTimer::new()?.fd)?, deadline: None })
     }
 
-    /// Sets it to `deadline`, or to nothing.
-    pub(crate) fn set(&mut self, deadline: Option<Instant>) -> std::io::Result<()> {
-        if self.deadline == deadline {
-            return Ok(());
+    /// Sets it to `deadline`.
+    pub(crate) fn set(&mut self, deadline: Instant) {
+        if self.deadline != Some(deadline) {
+            self.deadline = Some(deadline);
+            set(self.timer.get_ref(), Some(deadline));
         }
-        self.deadline = deadline;
-        set(self.timer.get_ref(), deadline)
     }
 
     /// Waits until the deadline has come. May be cancelled.
