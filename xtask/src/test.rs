@@ -239,6 +239,9 @@ impl Session<'_> {
     }
 }
 
+/// How much of what a failed command printed is shown: its end, where the reason is.
+const COMPLAINT_LINES_MAX: usize = 40;
+
 /// What a command prints, or what it complains of.
 fn output(mut command: Command) -> Result<String, String> {
     let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
@@ -246,7 +249,10 @@ fn output(mut command: Command) -> Result<String, String> {
     if output.status.success() {
         return Ok(text(&output.stdout));
     }
-    Err(format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr)))
+    let all = text(&output.stdout) + &text(&output.stderr);
+    let lines: Vec<&str> = all.lines().collect();
+    let end = &lines[lines.len().saturating_sub(COMPLAINT_LINES_MAX)..];
+    Err(format!("{}\n{}", output.status, end.join("\n")))
 }
 
 fn succeeds(mut command: Command) -> Outcome {

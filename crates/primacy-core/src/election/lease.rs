@@ -611,8 +611,8 @@ impl Lease {
         match &self.role {
             Role::Holding(hold) if hold.resigning.is_none() && now >= hold.renew_at => self.renew(now),
             // Of a record that is absent the read tells the first token, which must be a fresh one.
-            Role::Waiting if self.knows_record() && self.free_from().is_some_and(|free| now >= free) => {
-                self.consider(now);
+            Role::Waiting if self.may_stand(now) && self.knows_record() && self.is_free(now) => {
+                self.consider(now)
             }
             Role::Waiting | Role::Claiming | Role::Holding(_) | Role::Releasing { .. } => self.read(now),
         }
@@ -804,6 +804,8 @@ impl Lease {
         if hold.believes_from.is_none() {
             self.tell(Event::Deposed(reason));
         }
+        // A renewal that landed unseen belongs to the leadership that has ended, and revives nothing.
+        self.pending.clear();
         self.role = Role::Waiting;
     }
 
@@ -811,6 +813,10 @@ impl Lease {
 
     fn is_mine(&self, record: &Record) -> bool {
         record.holder.as_ref().is_some_and(|holder| holder.identity == self.config.me)
+    }
+
+    fn is_free(&self, now: Instant) -> bool {
+        self.free_from().is_some_and(|free| now >= free)
     }
 
     fn knows_record(&self) -> bool {
