@@ -42,7 +42,8 @@ fn set(timer: &OwnedFd, deadline: Option<Instant>) {
     };
     let never = Timespec { tv_sec: 0, tv_nsec: 0 };
     let setting = Itimerspec { it_interval: never, it_value: value };
-    timerfd_settime(timer, TimerfdTimerFlags::empty(), &setting).expect("a timer takes every time that is one");
+    timerfd_settime(timer, TimerfdTimerFlags::empty(), &setting)
+        .expect("a timer takes every time that is one");
 }
 
 impl AsFd for BootTimer {

@@ -31,7 +31,9 @@ mod tests {
         assert_eq!(parse("250ms"), Ok(Duration::from_millis(250)));
         assert_eq!(parse("10s"), Ok(Duration::from_secs(10)));
         assert_eq!(parse("1.5m"), Ok(Duration::from_secs(90)));
-        for wrong in ["", "10", "s", "-1s", "1e3s", "10 s", "1d", "1.2.3s", "infs", "99999999999999999999999h"] {
+        for wrong in
+            ["", "10", "s", "-1s", "1e3s", "10 s", "1d", "1.2.3s", "infs", "99999999999999999999999h"]
+        {
             assert!(parse(wrong).is_err(), "{wrong:?}");
         }
     }

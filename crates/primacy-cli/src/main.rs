@@ -30,6 +30,14 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Run(Box<cmd::run::Run>),
+    #[cfg(feature = "sqlite")]
+    Demo(cmd::demo::Demo),
+    #[cfg(feature = "sqlite")]
+    #[command(hide = true)]
+    DemoJob(cmd::demo::job::DemoJob),
+    #[cfg(feature = "sqlite")]
+    #[command(hide = true)]
+    DemoEmbedded(cmd::demo::embedded::DemoEmbedded),
     Completions(cmd::completions::Completions),
 }
 
@@ -49,6 +57,12 @@ fn main() -> ExitCode {
     };
     let result = match cli.verb {
         Verb::Run(args) => cmd::run::run(&args),
+        #[cfg(feature = "sqlite")]
+        Verb::Demo(args) => cmd::demo::demo(&args),
+        #[cfg(feature = "sqlite")]
+        Verb::DemoJob(args) => cmd::demo::job::demo_job(&args),
+        #[cfg(feature = "sqlite")]
+        Verb::DemoEmbedded(args) => cmd::demo::embedded::demo_embedded(&args),
         Verb::Completions(args) => cmd::completions::completions::<Cli>(&args),
     };
     match result {

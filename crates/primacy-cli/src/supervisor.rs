@@ -231,7 +231,13 @@ impl Supervisor {
                 biased;
                 notice = self.guardian.next() => match notice {
                     Notice::Report(Report::Gone { token }) if token == course.token => return Followed::Gone,
-                    Notice::Report(report) => self.on_report(report, course),
+                    Notice::Report(report) => {
+                        if let Err(lost) = leadership.check() {
+                            // Whatever its job does now, it is not by this that the leadership ends.
+                            course.because(lost.reason.map_or("its time has passed", describe));
+                        }
+                        self.on_report(report, course);
+                    }
                     Notice::Died => {
                         course.because("the guardian died");
                         return Followed::GuardianDied;
@@ -434,15 +440,6 @@ async fn report_changes(mut observer: Observer, reporter: Reporter) {
 fn milliseconds_to(instant: Instant) -> f64 {
     let left: StdDuration = instant.since(clock::now()).into();
     left.as_secs_f64() * 1_000.0
-}
-
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Self {
-        Self::new(
-            Exit::System,
-            format!("the system refused what is needed to watch over the command: {error}"),
-        )
-    }
 }
 
 impl From<CampaignError> for Failure {

@@ -226,6 +226,7 @@ pub async fn a_record_is_kept_whole_with_unknown_fields(harness: &dyn Harness) {
                 renewal: number,
                 nonce: number,
                 resign_request: Some(ResignRequest { token: FencingToken(number), by: text.to_owned() }),
+                young: number % 2 == 1,
                 unknown: unknown.as_bytes().into(),
             };
             let next = one.compare_and_set(version.as_ref(), &whole).await.expect("nobody else writes");

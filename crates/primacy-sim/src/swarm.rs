@@ -6,8 +6,10 @@
 
 use core::fmt;
 
+use primacy_core::election::lease::{Record, ResignRequest};
+use primacy_core::election::quorum::Safety;
 use primacy_core::rng::Rng;
-use primacy_core::{Command, Duration, Input, NodeId};
+use primacy_core::{Command, Drift, Duration, FencingToken, Input, NodeId};
 
 use crate::algorithm::{Algorithm, lease, quorum};
 use crate::beliefs::Stage;
@@ -26,7 +28,7 @@ use crate::world::{Conditions, World};
 pub struct Verdict {
     /// The invariants that were broken.
     pub breaches: Vec<Breach>,
-    /// How often a machine itself saw what must never be.
+    /// How often a machine itself saw what must never be, and nothing had been done to make it so.
     pub alarms: u64,
     /// How many leaderships there were.
     pub elections: u64,
@@ -79,10 +81,12 @@ enum Kind {
     Command,
     Guardian,
     Store,
+    /// Somebody deletes the record, or leaves a request in it.
+    Record,
     Write,
 }
 
-const KINDS: [Kind; 12] = [
+const KINDS: [Kind; 13] = [
     Kind::Crash,
     Kind::Restart,
     Kind::CrashAtWrite,
@@ -94,6 +98,7 @@ const KINDS: [Kind; 12] = [
     Kind::Command,
     Kind::Guardian,
     Kind::Store,
+    Kind::Record,
     Kind::Write,
 ];
 
@@ -103,6 +108,10 @@ struct Swarm<A: Algorithm> {
     world: World<A>,
     rng: Rng,
     kinds: Vec<Kind>,
+    /// Something was done that machines should raise an alarm about.
+    alarming: bool,
+    /// How much faster than the slowest clock the fastest one may run, in parts per million.
+    drift: u32,
     /// The time in which this election would replace a silent leader: the measure of everything else.
     patience: Duration,
 }
@@ -113,35 +122,44 @@ pub fn quorum(seed: u64, trace: Trace) -> (Verdict, Trace) {
     let mut rng = Rng::new(seed);
     let nodes = [3, 3, 3, 5, 5, 4, 2, 1][index(&mut rng, 8)];
     let mut world = World::<quorum::Quorum>::new(&names(nodes), conditions(&mut rng), trace, seed);
-    let heartbeat = millis(&mut rng, 50, 250);
+    let heartbeat = millis(&mut rng, 50, 250).max(world.conditions.delay.times(3));
+    let drift = draw_drift(&mut rng);
     let mut patience = Duration::ZERO;
     let fenced = one_in(&mut rng, 5);
     let (one_for_all, hasty) = (one_in(&mut rng, 2), one_in(&mut rng, 2));
-    let mut promise = heartbeat.times(2 + rng.up_to(4));
+    // A promise must outlast a heartbeat and its answer by any clock.
+    let least = world.conditions.delay.times(4);
+    let draw_promise =
+        |rng: &mut Rng| Drift::from_ppm(drift).lengthen(heartbeat.times(2 + rng.up_to(4)).plus(least));
+    let mut promise = draw_promise(&mut rng);
     // A round must leave time for the way there, the write, and the way back.
     let round = world.conditions.delay.times(2).plus(world.conditions.disk_latency.times(2));
+    let round = Drift::from_ppm(drift).lengthen(round);
     for seat in world.seats() {
         let settings = &mut world.node_mut(seat).settings;
         if !one_for_all {
-            promise = heartbeat.times(2 + rng.up_to(4));
+            promise = draw_promise(&mut rng);
         }
         settings.heartbeat_interval = heartbeat;
         settings.miss_count = u32::try_from(2 + rng.up_to(3)).unwrap_or(2);
         settings.promise_duration = promise;
         // Short waits are the dangerous ones: they leave nothing but the promises to keep leaders apart.
         settings.initial_wait = if hasty { Duration::ZERO } else { rng.duration_up_to(promise) };
-        settings.random_wait_max = if hasty { millis(&mut rng, 20, 50) } else { millis(&mut rng, 50, 300) };
+        // But they must be longer than a packet's way, or two candidates split their votes for ever.
+        let wait = if hasty { millis(&mut rng, 5, 50) } else { millis(&mut rng, 50, 300) };
+        settings.random_wait_max = wait.plus(least);
         settings.round_timeout = round.plus(millis(&mut rng, 20, 500));
+        settings.drift_max = Drift::from_ppm(drift);
         settings.priority = u32::try_from(rng.up_to(3)).unwrap_or(0) / 2;
         settings.witness = nodes > 2 && seat.0 > 0 && one_in(&mut rng, 10);
         if fenced {
-            settings.safety = primacy_core::election::quorum::Safety::Fenced;
+            settings.safety = Safety::Fenced;
         }
         patience = patience.max(promise);
     }
     let settings = world.node(Seat(0)).settings.clone();
     world.judge_by(&settings);
-    Swarm::new(world, rng, patience).run()
+    Swarm::new(world, rng, patience, drift).run()
 }
 
 /// Runs the lease over a store with the faults of this seed.
@@ -150,20 +168,22 @@ pub fn lease(seed: u64, trace: Trace) -> (Verdict, Trace) {
     let mut rng = Rng::new(seed);
     let nodes = 2 + index(&mut rng, 3);
     let mut world = World::<lease::Lease>::new(&names(nodes), conditions(&mut rng), trace, seed);
+    let drift = draw_drift(&mut rng);
+    let round_trip = Drift::from_ppm(drift).lengthen(world.conditions.delay.times(2));
     let (duration, one_for_all) = (millis(&mut rng, 500, 2_000), one_in(&mut rng, 2));
     for seat in world.seats() {
         let settings = &mut world.node_mut(seat).settings;
         settings.duration = if one_for_all { duration } else { millis(&mut rng, 500, 2_000) };
         settings.renew_interval = settings.duration.divided_by(3);
-        settings.request_timeout = millis(&mut rng, 50, 400);
+        settings.drift_max = Drift::from_ppm(drift);
+        settings.request_timeout = round_trip.plus(millis(&mut rng, 20, 200));
         settings.poll_interval = millis(&mut rng, 20, 150);
     }
     if !one_in(&mut rng, 3) {
-        let record = primacy_core::election::lease::Record::released(primacy_core::FencingToken(0), duration);
-        world.store.put(Some(record));
+        world.store.put(Some(Record::released(FencingToken(0), duration)));
     }
     world.store.tells_changes = one_in(&mut rng, 2);
-    Swarm::new(world, rng, Duration::from_secs(2)).run()
+    Swarm::new(world, rng, Duration::from_secs(2), drift).run()
 }
 
 fn names(count: usize) -> Vec<NodeId> {
@@ -172,13 +192,19 @@ fn names(count: usize) -> Vec<NodeId> {
 
 fn conditions(rng: &mut Rng) -> Conditions {
     Conditions {
-        delay: millis(rng, 1, 10),
+        delay: if one_in(rng, 3) { millis(rng, 1, 60) } else { millis(rng, 0, 5) },
         disk_latency: if one_in(rng, 3) { millis(rng, 0, 60) } else { millis(rng, 0, 3) },
         drain: millis(rng, 0, 400),
         kill: millis(rng, 0, 20),
         reconnect: millis(rng, 1, 300),
         deadline_first: one_in(rng, 2),
     }
+}
+
+/// The bound of the defaults, and wider ones, under which a mistake of a per cent is not hidden by the time that an
+/// election takes.
+fn draw_drift(rng: &mut Rng) -> u32 {
+    [10_000, 100_000, 300_000][index(rng, 3)]
 }
 
 fn index(rng: &mut Rng, count: usize) -> usize {
@@ -195,7 +221,7 @@ fn millis(rng: &mut Rng, least: u64, most: u64) -> Duration {
 }
 
 impl<A: Algorithm> Swarm<A> {
-    fn new(mut world: World<A>, mut rng: Rng, patience: Duration) -> Self {
+    fn new(mut world: World<A>, mut rng: Rng, patience: Duration, drift: u32) -> Self {
         let kinds = KINDS.into_iter().filter(|_| !one_in(&mut rng, 3)).collect();
         let chance = |rng: &mut Rng| {
             let most = [0, 0, 100_000, 300_000][index(rng, 4)];
@@ -207,7 +233,7 @@ impl<A: Algorithm> Swarm<A> {
             delayed: chance(&mut rng),
             delay_max: rng.duration_up_to(patience.times(2)),
         };
-        Self { world, rng, kinds, patience }
+        Self { world, rng, kinds, alarming: false, drift, patience }
     }
 
     fn run(mut self) -> (Verdict, Trace) {
@@ -230,7 +256,7 @@ impl<A: Algorithm> Swarm<A> {
         let trace = core::mem::replace(&mut self.world.trace, Trace::keeping(&[]));
         let verdict = Verdict {
             breaches: self.world.breaches().to_vec(),
-            alarms: self.world.alarms(),
+            alarms: if self.alarming { 0 } else { self.world.alarms() },
             elections: self.world.beliefs.count,
             handled: self.world.handled(),
             settled_after,
@@ -285,6 +311,7 @@ impl<A: Algorithm> Swarm<A> {
             Kind::Command => self.command(seat),
             Kind::Guardian => self.world.crash_guardian(seat),
             Kind::Store => self.store(),
+            Kind::Record => self.record(),
             Kind::Write => {
                 let after = self.rng.duration_up_to(self.patience.times(2));
                 let _ = self.world.write(seat, after); // A node that never led has nothing to write.
@@ -333,9 +360,10 @@ impl<A: Algorithm> Swarm<A> {
         }
     }
 
-    /// Any two clocks differ by at most one per cent, the bound of the defaults; often by just that.
+    /// Any two clocks differ by at most what the bound allows, and often by just that.
     fn draw_clock(&mut self, seat: Seat) {
-        let drawn = [0, 10_000, self.rng.up_to(10_000)][index(&mut self.rng, 3)];
+        let most = u64::from(self.drift);
+        let drawn = [0, most, self.rng.up_to(most)][index(&mut self.rng, 3)];
         let ppm = i32::try_from(drawn).unwrap_or(0);
         self.world.set_rate(seat, ppm);
     }
@@ -388,6 +416,20 @@ impl<A: Algorithm> Swarm<A> {
             4 => self.world.store.aim(name, Mishap::UnknownNotDone),
             _ => self.world.store.mood = Mood::Up,
         }
+    }
+
+    fn record(&mut self) {
+        let Some(record) = self.world.store.record().cloned() else { return };
+        if one_in(&mut self.rng, 4) {
+            self.world.trace_world(Level::Event, || "the record is deleted".to_owned());
+            self.world.store.put(None);
+            // A machine that meets this is right to raise the alarm.
+            self.alarming = true;
+        } else {
+            let request = Some(ResignRequest { token: record.token, by: "ops".to_owned() });
+            self.world.store.put(Some(Record { resign_request: request, ..record }));
+        }
+        self.world.tell_change(None);
     }
 
     fn heal(&mut self) {

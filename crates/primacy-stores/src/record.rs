@@ -12,6 +12,7 @@
 //! - `duration_ns` is in nanoseconds, so that it comes back exactly as it was. Numbers are whole, from 0 to 2⁶⁴ − 1.
 //! - Nonces are hexadecimal texts, because many JSON tools round numbers above 2⁵³.
 //! - `holder` is `null` when the lead was released. `resign_request` is left out when there is none.
+//! - `young` is `true` while the creator of the record waits, and left out otherwise.
 //! - Fields that this version does not know are kept byte for byte, behind the others. Later versions of the
 //!   format that stay compatible add fields here, at the top, and nowhere deeper.
 //!
@@ -33,7 +34,8 @@ pub const FORMAT: u64 = 1;
 pub const LENGTH_MAX: usize = 64 * 1024;
 
 /// The fields that this version knows.
-const KNOWN: [&str; 7] = ["primacy", "token", "duration_ns", "renewal", "nonce", "holder", "resign_request"];
+const KNOWN: [&str; 8] =
+    ["primacy", "token", "duration_ns", "renewal", "nonce", "holder", "resign_request", "young"];
 
 /// Why bytes are no record, or a record cannot be put into bytes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -117,6 +119,7 @@ pub fn decode(bytes: &[u8]) -> Result<Record, RecordError> {
         renewal: fields.required("renewal")?,
         nonce: fields.required::<Nonce>("nonce")?.0,
         resign_request: resign_request.map(WireResignRequest::into_request),
+        young: fields.optional("young")?.unwrap_or(false),
         unknown: fields.unknown()?,
     })
 }
@@ -161,6 +164,9 @@ impl Serialize for WireRecord<'_> {
         if let Some(request) = &record.resign_request {
             let request = WireResignRequest { token: request.token.0, by: request.by.clone() };
             map.serialize_entry("resign_request", &request)?;
+        }
+        if record.young {
+            map.serialize_entry("young", &true)?;
         }
         for (name, value) in &self.unknown.0 {
             map.serialize_entry(name, value)?;
@@ -304,6 +310,7 @@ mod tests {
                 token: FencingToken(1_700_000_000_001),
                 by: "operator".to_owned(),
             }),
+            young: true,
             unknown: Box::default(),
         }
     }
@@ -311,7 +318,7 @@ mod tests {
     const GOLDEN_FULL: &str = concat!(
         r#"{"primacy":1,"token":1700000000001,"duration_ns":10000000000,"renewal":3,"nonce":"00000000000000ab","#,
         r#""holder":{"node":"a","count":7,"nonce":"00000000000000cd","address":"10.0.0.7:4000"},"#,
-        r#""resign_request":{"token":1700000000001,"by":"operator"}}"#
+        r#""resign_request":{"token":1700000000001,"by":"operator"},"young":true}"#
     );
     const GOLDEN_RELEASED: &str =
         r#"{"primacy":1,"token":5,"duration_ns":1,"renewal":0,"nonce":"0000000000000000","holder":null}"#;

@@ -112,6 +112,13 @@ impl Entry {
     }
 }
 
+impl PeersWorld {
+    /// Closes all connections, and lets go of the address and the state.
+    pub(crate) async fn close(self) {
+        self.mesh.shutdown().await;
+    }
+}
+
 impl World<Quorum> for PeersWorld {
     fn persist(&mut self, hard: HardState) -> Result<(), Halt> {
         self.state.persist(&hard).map_err(|error| Halt { why: error.to_string() })

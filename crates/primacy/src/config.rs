@@ -203,7 +203,7 @@ impl Timers {
             drift_max: DRIFT_MAX,
             miss_count: MISS_COUNT,
             initial_wait: lease,
-            random_wait_max: lease * 3 / 10,
+            random_wait_max: lease.saturating_mul(3) / 10,
             stagger: STAGGER,
             answer_timeout,
             poll_interval: (lease / 10).min(POLL_INTERVAL_MAX),
@@ -216,8 +216,12 @@ impl Timers {
     /// [`ConfigError::Timers`] with all that do not hold.
     pub fn check(&self) -> Result<(), ConfigError> {
         let mut problems = Vec::new();
-        let named =
-            [("lease", self.lease), ("renewal", self.renewal), ("time for an answer", self.answer_timeout)];
+        let named = [
+            ("lease", self.lease),
+            ("renewal", self.renewal),
+            ("time for an answer", self.answer_timeout),
+            ("poll interval", self.poll_interval),
+        ];
         for (name, duration) in named {
             if duration.is_zero() {
                 problems.push(TimerProblem::Zero { name });

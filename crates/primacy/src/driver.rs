@@ -25,8 +25,8 @@ pub(crate) enum Order {
     Campaign(oneshot::Sender<Result<Leadership, CampaignError>>),
     /// Give up this leadership, if it is still the current one.
     Resign { term: Term },
-    /// Give up the lead to this node.
-    Transfer(NodeId),
+    /// Give up this leadership to this node.
+    Transfer { term: Term, to: NodeId },
     /// What the health check says.
     Healthy(bool),
     /// End in order, and say so.
@@ -66,6 +66,8 @@ pub(crate) struct Desk {
     pub(crate) publisher: Publisher,
     pub(crate) candidate: Option<oneshot::Sender<Result<Leadership, CampaignError>>>,
     pub(crate) cell: Option<Arc<Cell>>,
+    /// A leadership that has ended, and whose release may still be under way.
+    pub(crate) releasing: Option<(Arc<Cell>, Reason)>,
     /// Set while this node ends in order.
     pub(crate) closing: Option<Vec<oneshot::Sender<()>>>,
 }
@@ -86,16 +88,10 @@ pub(crate) async fn drive<P: Protocol + Settles, W: World<P>>(
     desk: &mut Desk,
 ) -> Result<(), Halt> {
     let outcome = drive_to_end(machine, world, desk).await;
-    if let Some(cell) = desk.cell.take() {
-        cell.end(Reason::Halted);
-    }
     desk.publisher.publish(Change::Leader(None));
     if let Err(halt) = &outcome {
         tracing::error!(why = halt.why, "this node takes no part in the election any more");
         desk.answer(Err(CampaignError::Halted { why: halt.why.clone() }));
-    }
-    for closed in desk.closing.take().unwrap_or_default() {
-        let _ = closed.send(());
     }
     outcome
 }
@@ -107,9 +103,11 @@ async fn drive_to_end<P: Protocol + Settles, W: World<P>>(
 ) -> Result<(), Halt> {
     perform(machine, world, desk)?;
     loop {
-        let closed = desk.closing.is_some() && desk.cell.is_none() && machine.is_settled();
-        if closed {
-            return Ok(());
+        if machine.is_settled() {
+            desk.released();
+            if desk.closing.is_some() && desk.cell.is_none() {
+                return Ok(());
+            }
         }
         let woken = wait(machine, world, desk).await;
         let input = match woken {
@@ -212,9 +210,13 @@ impl Desk {
             Some(Order::Resign { term }) => {
                 let current = self.cell.as_ref().filter(|cell| cell.term() == term)?;
                 current.begin_end(Reason::Resigned);
-                Command::Withdraw
+                // Not `Withdraw`: the application may be standing again already.
+                Command::Resign
             }
-            Some(Order::Transfer(to)) => Command::Transfer(to),
+            Some(Order::Transfer { term, to }) => {
+                self.cell.as_ref().filter(|cell| cell.term() == term)?;
+                Command::Transfer(to)
+            }
             Some(Order::Healthy(healthy)) => Command::Healthy(healthy),
             Some(Order::Close(closed)) => {
                 self.closing.get_or_insert_default().push(closed);
@@ -299,7 +301,8 @@ impl Desk {
             Event::Deposed(reason) => {
                 if let Some(cell) = self.cell.take() {
                     tracing::info!(term = %cell.term(), ?reason, "deposed");
-                    cell.end(reason);
+                    cell.begin_end(reason);
+                    self.releasing = Some((cell, reason));
                 }
                 // To stand again is the application's decision; it may have taken it already.
                 return self.candidate.is_none().then_some(Command::Withdraw);
@@ -311,6 +314,13 @@ impl Desk {
             }
         }
         None
+    }
+
+    /// Nothing of the leadership that has ended is under way any more.
+    fn released(&mut self) {
+        if let Some((cell, reason)) = self.releasing.take() {
+            cell.end(reason);
+        }
     }
 
     /// Gives the leadership to whoever waits for it; `false` if nobody does any more.
@@ -327,6 +337,20 @@ impl Desk {
     fn answer(&mut self, answer: Result<Leadership, CampaignError>) {
         if let Some(candidate) = self.candidate.take() {
             let _ = candidate.send(answer);
+        }
+    }
+}
+
+/// Whatever ends the driver, a panic included: nobody may go on believing, or waiting.
+impl Drop for Desk {
+    fn drop(&mut self) {
+        self.released();
+        if let Some(cell) = self.cell.take() {
+            cell.end(Reason::Halted);
+        }
+        for closed in self.closing.take().unwrap_or_default() {
+            // The one who asked may not wait any more.
+            let _ = closed.send(());
         }
     }
 }

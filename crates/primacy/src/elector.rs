@@ -292,6 +292,8 @@ impl Builder {
                     let _ = ready.send(Ok(()));
                     // Why it ended is reported by the driver.
                     let _ = drive(&mut machine, &mut world, &mut desk).await;
+                    // Whoever waits for the end may enter again at once, with the same address and the same state.
+                    world.close().await;
                 }
                 Err(error) => {
                     let _ = ready.send(Err(error));
@@ -342,6 +344,7 @@ where
         publisher: publisher.clone(),
         candidate: None,
         cell: None,
+        releasing: None,
         closing: None,
     };
     let about = Arc::new(About {

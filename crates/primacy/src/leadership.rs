@@ -165,7 +165,8 @@ impl Leadership {
     pub async fn transfer(self, successor: NodeId) -> Reason {
         let cell = Arc::clone(&self.cell);
         // Where the driver is gone, so is the leadership.
-        let _ = self.orders.send(Order::Transfer(successor));
+        let _ = self.orders.send(Order::Transfer { term: cell.term(), to: successor });
+        drop(self);
         cell.over().await
     }
 

@@ -1,11 +1,12 @@
 //! An election over a store: the lease machine, and a register that answers it.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use primacy_core::election::lease::{self, Found, Lease, Message, SetError};
 use primacy_core::{Endpoint, FencingToken, Identity, Input, Protocol};
 use primacy_stores::{ReadError, Register};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
 use crate::clock;
@@ -18,8 +19,11 @@ pub(crate) struct StoreWorld {
     register: Arc<dyn Register>,
     answers: mpsc::UnboundedSender<Message>,
     inbox: mpsc::UnboundedReceiver<Message>,
-    /// Ends what is under way with this world.
+    /// The request that is under way; it ends with this world, and with the next request.
     requests: JoinSet<()>,
+    _changes: JoinSet<()>,
+    /// Told when the store has answered: only then is a further change news.
+    looked: Rc<Notify>,
 }
 
 impl StoreWorld {
@@ -27,17 +31,23 @@ impl StoreWorld {
     pub(crate) fn new(register: Arc<dyn Register>) -> Self {
         // Unbounded, and yet never long: the machine has one request under way, and a change is told once.
         let (answers, inbox) = mpsc::unbounded_channel();
-        let mut requests = JoinSet::new();
-        requests.spawn_local(tell_changes(Arc::clone(&register), answers.clone()));
-        Self { register, answers, inbox, requests }
+        let (looked, mut changes) = (Rc::new(Notify::new()), JoinSet::new());
+        changes.spawn_local(tell_changes(Arc::clone(&register), answers.clone(), Rc::clone(&looked)));
+        Self { register, answers, inbox, requests: JoinSet::new(), _changes: changes, looked }
     }
 
     /// Sends a request to the store.
     fn request(&mut self, message: Message) {
+        // The machine has given up the one before, if there is one; its outcome is looked up.
+        self.requests.abort_all();
         while self.requests.try_join_next().is_some() {}
-        let (register, answers) = (Arc::clone(&self.register), self.answers.clone());
+        let (register, answers, looked) =
+            (Arc::clone(&self.register), self.answers.clone(), Rc::clone(&self.looked));
         self.requests.spawn_local(async move {
             if let Some(answer) = answer(register.as_ref(), message).await {
+                if is_look(&answer) {
+                    looked.notify_one();
+                }
                 // The driver may have ended.
                 let _ = answers.send(answer);
             }
@@ -80,14 +90,28 @@ fn absent() -> Found {
     Found::Absent { first_token: FencingToken(clock::wall_millis()) }
 }
 
-async fn tell_changes(register: Arc<dyn Register>, answers: mpsc::UnboundedSender<Message>) {
+/// Whether the store has shown what it has.
+fn is_look(answer: &Message) -> bool {
+    match answer {
+        Message::ReadReply { found, .. } => found.is_some(),
+        Message::CompareAndSetReply { result, .. } => result.is_ok(),
+        Message::Read { .. } | Message::CompareAndSet { .. } | Message::Changed => false,
+    }
+}
+
+/// Tells of a change once, until the machine has looked: a store that cannot be read has no news, however often it
+/// says that it has.
+async fn tell_changes(
+    register: Arc<dyn Register>,
+    answers: mpsc::UnboundedSender<Message>,
+    looked: Rc<Notify>,
+) {
     loop {
+        looked.notified().await;
         register.changed().await;
         if answers.send(Message::Changed).is_err() {
             return;
         }
-        // The read that follows settles what has changed; whatever comes before it is the same news.
-        tokio::task::yield_now().await;
     }
 }
 

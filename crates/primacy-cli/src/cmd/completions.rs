@@ -22,6 +22,7 @@ pub(crate) fn completions<C: CommandFactory>(args: &Completions) -> Result<Exit,
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut C::command(), "primacy", &mut script);
     let written = std::io::Write::write_all(&mut std::io::stdout(), &script);
-    written.map_err(|error| Failure::new(Exit::Failed, format!("the script could not be written: {error}")))?;
+    written
+        .map_err(|error| Failure::new(Exit::Failed, format!("the script could not be written: {error}")))?;
     Ok(Exit::Success)
 }

@@ -1,4 +1,6 @@
 //! The verbs, one file each.
 
 pub(crate) mod completions;
+#[cfg(feature = "sqlite")]
+pub(crate) mod demo;
 pub(crate) mod run;

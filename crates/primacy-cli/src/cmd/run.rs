@@ -14,7 +14,7 @@ use primacy::config::default_state_dir;
 use primacy::disk::DiskError;
 use primacy::stores::{OpenError, ReadError};
 use primacy::transport::TransportError;
-use primacy::{ConnectError, Elector, NodeId, Peers, Safety};
+use primacy::{ConfigError, ConnectError, Elector, NodeId, Peers, Safety};
 use rustix::fs::{Access, access};
 
 use crate::duration;
@@ -157,7 +157,13 @@ pub(crate) fn run(args: &Run) -> Result<Exit, Failure> {
     result
 }
 
-async fn supervise(args: &Run, job: Program, place: &Place, node: NodeId, reporter: &Reporter) -> Result<Exit, Failure> {
+async fn supervise(
+    args: &Run,
+    job: Program,
+    place: &Place,
+    node: NodeId,
+    reporter: &Reporter,
+) -> Result<Exit, Failure> {
     let mark = place.mark(&args.election, node);
     let drain = args.drain.unwrap_or(LEFTOVERS_DRAIN);
     let ended = leftovers::end(&mark, drain + LEFTOVERS_MARGIN).map_err(|running| {
@@ -295,14 +301,18 @@ fn has_password(url: &str) -> bool {
 fn local_store(dir: &Path) -> Result<String, Failure> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
     made.map_err(|error| {
-        let message = format!("the state directory {} cannot be made: {error}; name another with --state-dir", dir.display());
+        let message = format!(
+            "the state directory {} cannot be made: {error}; name another with --state-dir",
+            dir.display()
+        );
         Failure::new(Exit::State, message)
     })?;
     let file = dir.join("elections.db");
     match file.to_str() {
         Some(path) => Ok(format!("sqlite:{path}")),
         None => {
-            let message = format!("the state directory {} is not UTF-8; name another with --state-dir", dir.display());
+            let message =
+                format!("the state directory {} is not UTF-8; name another with --state-dir", dir.display());
             Err(Failure::new(Exit::State, message))
         }
     }
@@ -324,7 +334,10 @@ fn find_program(command: &[OsString]) -> Result<Program, Failure> {
     }
     Err(match found {
         Some((file, error)) => {
-            let message = format!("{} cannot be executed: {error}; is it a program, and may you run it?", file.display());
+            let message = format!(
+                "{} cannot be executed: {error}; is it a program, and may you run it?",
+                file.display()
+            );
             Failure::new(Exit::NotExecutable, message)
         }
         None if name.as_bytes().contains(&b'/') => {
@@ -352,11 +365,13 @@ fn check_executable(file: &Path) -> io::Result<()> {
 /// Which exit code an error has that kept this node from taking part.
 fn failure(error: &ConnectError) -> Failure {
     let exit = match error {
+        ConnectError::Config(ConfigError::Election { .. } | ConfigError::Node { .. }) => Exit::Usage,
         ConnectError::Config(_) => Exit::Config,
-        ConnectError::Open(OpenError::Unavailable { .. }) | ConnectError::Read(ReadError::Unavailable { .. }) => {
-            Exit::Unavailable
+        ConnectError::Open(OpenError::Unavailable { .. })
+        | ConnectError::Read(ReadError::Unavailable { .. }) => Exit::Unavailable,
+        ConnectError::Open(OpenError::Refused { .. }) | ConnectError::Read(ReadError::Malformed { .. }) => {
+            Exit::State
         }
-        ConnectError::Open(OpenError::Refused { .. }) | ConnectError::Read(ReadError::Malformed { .. }) => Exit::State,
         ConnectError::Open(
             OpenError::Malformed { .. }
             | OpenError::UnknownScheme { .. }

@@ -8,7 +8,6 @@ use std::process::Command;
 use primacy::{Instant, clock};
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
 
-
 /// The program to run with its arguments; the first of them is the name under which the program sees itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {

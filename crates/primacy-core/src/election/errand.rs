@@ -9,7 +9,7 @@
 use alloc::collections::VecDeque;
 use alloc::string::String;
 
-use super::lease::{Found, Message, Record, RequestId, ResignRequest, Version};
+use super::lease::{Found, Message, Record, RequestId, ResignRequest, SetError, Version};
 use crate::id::Identity;
 use crate::protocol::{Endpoint, Input, Output, Protocol};
 use crate::rng::Rng;
@@ -90,7 +90,9 @@ impl Errand {
             },
             Message::CompareAndSetReply { request, result } if self.answers(request) => match result {
                 Ok(_) => self.ending = Some(Ending::Done),
-                Err(_) => self.read(now), // Somebody else wrote, or nobody knows: look.
+                // Somebody else wrote, or nobody knows: look.
+                Err(SetError::Conflict | SetError::Unknown) => self.read(now),
+                Err(SetError::Unavailable) => self.act_at = now.after(self.poll_interval),
             },
             Message::Changed if self.asked.is_none() => self.read(now),
             Message::ReadReply { .. } | Message::CompareAndSetReply { .. } | Message::Changed => {} // Late.
@@ -128,13 +130,16 @@ impl Errand {
     fn changed(&mut self, record: &Record) -> Option<Record> {
         let holder = record.holder.as_ref()?;
         match &self.task {
-            Task::ReleaseFor(dead) if holder.identity == *dead => {
+            // A young record is left to run out: its next holder would believe at once, and somebody may still believe
+            // to hold the one that was deleted before it.
+            Task::ReleaseFor(dead) if holder.identity == *dead && !record.young => {
                 let nonce = self.rng.next_u64();
                 self.nonce = Some(nonce);
                 Some(Record { holder: None, resign_request: None, nonce, ..record.clone() })
             }
             Task::ReleaseFor(_) => None, // Another holds it.
             // All other fields are kept, the nonce among them: a request must not look like a sign of life.
+            Task::AskToResign { .. } if record.is_asked_to_resign() => None,
             Task::AskToResign { by } => {
                 let request = ResignRequest { token: record.token, by: by.clone() };
                 Some(Record { resign_request: Some(request), ..record.clone() })

@@ -40,6 +40,9 @@ use crate::time::{Drift, Duration, Instant};
 /// How many own writes of unknown outcome are remembered. One that is forgotten gives no belief, and that is all.
 const PENDING_MAX: usize = 16;
 
+/// A token above this one is no honest election's, and leaves no room for those after it; it is never taken.
+const TOKEN_MAX: FencingToken = FencingToken(u64::MAX / 2);
+
 /// Who takes part, and how patient it is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
@@ -79,6 +82,9 @@ pub struct Record {
     pub nonce: u64,
     /// Somebody asks the holder to resign.
     pub resign_request: Option<ResignRequest>,
+    /// Its creator waits until whoever held a record that was deleted would have stopped. Until then it must not be
+    /// released by anyone: the next holder would believe at once.
+    pub young: bool,
     /// What a later version of Primacy has put into the record; kept as it is by every write.
     pub unknown: Box<[u8]>,
 }
@@ -223,6 +229,12 @@ impl core::fmt::Debug for Version {
 }
 
 impl Record {
+    /// Whether somebody has asked this very leadership to end.
+    #[must_use]
+    pub fn is_asked_to_resign(&self) -> bool {
+        self.resign_request.as_ref().is_some_and(|request| request.token == self.token)
+    }
+
     /// A record that nobody holds: what `primacy init` writes, with `token` above any that was given before.
     #[must_use]
     pub fn released(token: FencingToken, duration: Duration) -> Self {
@@ -233,6 +245,7 @@ impl Record {
             renewal: 0,
             nonce: 0,
             resign_request: None,
+            young: false,
             unknown: Box::default(),
         }
     }
@@ -260,6 +273,9 @@ pub struct Lease {
     act_at: Instant,
     /// One that has just resigned lets others go first.
     stand_from: Instant,
+    /// Since when the record is seen to be this node's, and young. Its creator believes nothing until a holder of a
+    /// deleted record would have stopped: absence has no version, so that holder does not know yet.
+    young_since: Option<Instant>,
     told_leader: Option<Leader>,
     rng: Rng,
     outputs: VecDeque<Output<Message, ()>>,
@@ -283,7 +299,7 @@ struct Hold {
     token: FencingToken,
     /// The end by this node's clock, whether it believes yet or not.
     valid_until: Instant,
-    /// Who created the record waits until a holder of a deleted one would have stopped.
+    /// Set while the holder does not believe yet; the record is young.
     believes_from: Option<Instant>,
     renew_at: Instant,
     /// Set while the work is being drained; from then on the lease is not renewed.
@@ -301,8 +317,6 @@ struct Seen {
 struct Write {
     nonce: u64,
     asked_at: Instant,
-    /// Whether it made the record.
-    creates: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -336,20 +350,17 @@ impl Protocol for Lease {
 
     fn deadline(&self) -> Option<Instant> {
         let end = match &self.role {
-            Role::Holding(hold) => hold.valid_until,
-            Role::Waiting | Role::Claiming | Role::Releasing { .. } => {
+            Role::Holding(hold) => hold.valid_until.min(hold.believes_from.unwrap_or(Instant::NEVER)),
+            Role::Releasing { until } => *until,
+            Role::Waiting | Role::Claiming => {
                 self.told_leader.and(self.free_from()).unwrap_or(Instant::NEVER)
             }
-        };
-        let begin = match &self.role {
-            Role::Holding(hold) => hold.believes_from.unwrap_or(Instant::NEVER),
-            Role::Waiting | Role::Claiming | Role::Releasing { .. } => Instant::NEVER,
         };
         let next = match &self.asked {
             Some(asked) => asked.at.after(self.config.request_timeout),
             None => self.act_at,
         };
-        Some(next.min(end).min(begin))
+        Some(next.min(end))
     }
 }
 
@@ -371,6 +382,7 @@ impl Lease {
             changed: false,
             act_at: now,
             stand_from: now,
+            young_since: None,
             told_leader: None,
             rng,
             outputs: VecDeque::new(),
@@ -381,7 +393,8 @@ impl Lease {
     /// has a write under way that could make it the holder.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        matches!(self.role, Role::Waiting) && self.asked.as_ref().is_none_or(|asked| asked.record.is_none())
+        let writes = self.asked.as_ref().is_some_and(|asked| asked.record.is_some());
+        matches!(self.role, Role::Waiting) && self.pending.is_empty() && !writes
     }
 
     /// The role, for people: `waiting`, `claiming`, `holding` or `releasing`.
@@ -430,6 +443,9 @@ impl Lease {
             && hold.believes_from.is_some_and(|from| now >= from)
         {
             hold.believes_from = None;
+            // The next renewal, which is due at once, says that the record is not young any more.
+            hold.renew_at = now;
+            self.act_at = now;
             self.elected();
         }
         match &self.asked {
@@ -459,7 +475,8 @@ impl Lease {
                 self.retire(now, Reason::Unhealthy);
             }
             Command::Resign => self.resign(now, Reason::Resigned),
-            Command::Transfer(_) => {} // The record cannot choose who takes it next.
+            // The record cannot choose who takes it next.
+            Command::Transfer(_) => self.resign(now, Reason::Resigned),
             Command::Drained => {
                 if let Role::Holding(Hold { resigning: Some(reason), .. }) = self.role {
                     self.give_up(now, reason);
@@ -472,7 +489,9 @@ impl Lease {
 
     fn on_read(&mut self, now: Instant, found: Option<Found>) {
         let Some(found) = found else {
-            // The store was not reached. The lease runs on or runs out; asking at once would not help it.
+            // The store was not reached. The lease runs on or runs out; asking at once would not help it, nor would
+            // a change that could not be read.
+            self.changed = false;
             self.act_at = now.after(self.config.poll_interval);
             return;
         };
@@ -506,6 +525,8 @@ impl Lease {
             // A write that named an earlier version can land no more.
             self.pending.clear();
         }
+        let young = matches!(&found, Found::Record { record, .. } if record.young && self.is_mine(record));
+        self.young_since = young.then(|| self.young_since.unwrap_or(now));
         self.seen = Some(Seen { found, since });
         landed
     }
@@ -515,12 +536,13 @@ impl Lease {
         if self.distrusts(now) {
             return;
         }
-        if let Some(write) = landed
-            && now < self.valid_until(write.asked_at)
-        {
-            return self.become_holder(now, write);
+        let stands = self.campaigning && self.healthy;
+        match landed {
+            Some(write) => self.become_holder(now, write),
+            // What names this node though it does not stand is left from a claim, and keeps others waiting.
+            None if self.names_me() && !stands && !self.is_young(now) => self.release(now),
+            None => self.consider(now),
         }
-        self.consider(now);
     }
 
     /// Compares what was found with what this node holds: still held, overwritten, or what must never be.
@@ -532,8 +554,7 @@ impl Lease {
             return self.consider(now);
         };
         if self.is_mine(record) && record.token == hold.token {
-            let asked_to_resign =
-                record.resign_request.as_ref().is_some_and(|asked| asked.token == hold.token);
+            let asked_to_resign = record.is_asked_to_resign();
             if let Some(write) = landed {
                 self.prolong(now, write.asked_at);
             }
@@ -550,9 +571,11 @@ impl Lease {
     fn on_read_while_releasing(&mut self, now: Instant, until: Instant) {
         let Some(Seen { found, .. }) = &self.seen else { return };
         match found {
-            Found::Record { record, version } if self.is_mine(record) => {
+            // A young record runs out instead.
+            Found::Record { record, version } if self.is_mine(record) && !self.is_young(now) => {
                 let (record, version) = (record.clone(), version.clone());
-                self.write(now, Some(version), Record { holder: None, resign_request: None, ..record });
+                let released = Record { holder: None, resign_request: None, young: false, ..record };
+                self.write(now, Some(version), released);
             }
             // A claim that was withdrawn may still land.
             Found::Record { .. } | Found::Absent { .. } if !self.pending.is_empty() && now < until => {
@@ -566,8 +589,7 @@ impl Lease {
         let nonce = record.nonce;
         match result {
             Ok(version) => {
-                let write = self.pending.iter().copied().find(|write| write.nonce == nonce);
-                let write = write.unwrap_or(Write { nonce, asked_at, creates: false });
+                let write = Write { nonce, asked_at };
                 self.see(now, Found::Record { record, version });
                 self.highest = self.highest.max(self.record_token());
                 match self.role {
@@ -594,11 +616,11 @@ impl Lease {
     fn distrusts(&mut self, now: Instant) -> bool {
         let Some(Seen { found: Found::Record { record, .. }, since }) = &self.seen else { return false };
         let (seen, found, new) = (self.highest, record.token, *since == now);
-        if found >= seen {
+        if (seen..=TOKEN_MAX).contains(&found) {
             self.highest = found;
             return false;
         }
-        if new {
+        if new && found < seen {
             self.tell(Event::Violation(Violation::TokenWentDown { seen, found }));
         }
         self.act_at = now.after(self.config.poll_interval);
@@ -641,15 +663,14 @@ impl Lease {
         let holder = Some(Holder { identity: self.config.me, address: self.config.address.clone() });
         let (expect, record) = match found {
             Found::Record { record, version } => {
-                let token = record.token.next();
-                (
-                    Some(version.clone()),
-                    Record { holder, token, renewal: 0, resign_request: None, ..record.clone() },
-                )
+                // Unchanged for its whole duration, a young record has grown up; taken before that, it has not.
+                let young = record.young && (record.holder.is_none() || self.is_mine(record));
+                let (token, expect) = (record.token.next(), Some(version.clone()));
+                (expect, Record { holder, token, renewal: 0, resign_request: None, young, ..record.clone() })
             }
             Found::Absent { first_token } => {
                 let token = self.highest.next().max(*first_token);
-                (None, Record { holder, ..Record::released(token, self.config.duration) })
+                (None, Record { holder, young: true, ..Record::released(token, self.config.duration) })
             }
         };
         self.role = Role::Claiming;
@@ -660,6 +681,8 @@ impl Lease {
     fn free_from(&self) -> Option<Instant> {
         let seen = self.seen.as_ref()?;
         match &seen.found {
+            // Of a store that was set back, or of one that was never honest.
+            Found::Record { record, .. } if !(self.highest..=TOKEN_MAX).contains(&record.token) => None,
             Found::Record { record, .. } => match &record.holder {
                 // What names this node without it holding is left from a leadership that has ended.
                 Some(holder) if holder.identity != self.config.me => {
@@ -672,31 +695,25 @@ impl Lease {
     }
 
     fn become_holder(&mut self, now: Instant, write: Write) {
-        let wait = self.config.drift_max.lengthen(self.config.duration);
-        // Absence has no version: whoever held a record that was deleted does not know it yet, and must have
-        // stopped before its successor believes.
-        let believes_from = write.creates.then(|| now.after(wait));
         let valid_until = self.valid_until(write.asked_at);
-        self.highest = self.highest.max(self.record_token());
-        self.role = Role::Holding(Hold {
-            token: self.record_token(),
-            valid_until,
-            believes_from,
-            renew_at: write.asked_at.after(self.config.renew_interval),
-            resigning: None,
-        });
-        if now >= valid_until {
-            // The answer took longer than the lease. Nobody was told to work; the record is taken anew.
+        if now >= valid_until || !self.campaigning || !self.healthy {
+            // The answer took longer than the lease, or is not wanted any more. Nobody was told to work.
             self.role = Role::Waiting;
-            return self.consider(now);
+            return if self.campaigning && self.healthy { self.consider(now) } else { self.release(now) };
         }
-        self.act_at = write.asked_at.after(self.config.renew_interval);
-        if !self.campaigning || !self.healthy {
-            return self.give_up(now, Reason::Resigned);
-        }
+        self.highest = self.highest.max(self.record_token());
+        let (token, believes_from) = (self.record_token(), self.grows_up_at().filter(|&at| now < at));
+        let renew_at = write.asked_at.after(self.config.renew_interval);
+        self.act_at = renew_at;
+        self.role = Role::Holding(Hold { token, valid_until, believes_from, renew_at, resigning: None });
         if believes_from.is_none() {
             self.elected();
         }
+    }
+
+    /// When whoever held a record that was deleted has surely stopped; `None` if the record is not young.
+    fn grows_up_at(&self) -> Option<Instant> {
+        Some(self.young_since?.after(self.config.drift_max.lengthen(self.config.duration)))
     }
 
     fn elected(&mut self) {
@@ -739,15 +756,23 @@ impl Lease {
             return self.read(now);
         };
         let (record, version) = (record.clone(), version.clone());
-        self.write(now, Some(version), Record { renewal: record.renewal.wrapping_add(1), ..record });
+        let young = self.is_young(now);
+        self.write(now, Some(version), Record { renewal: record.renewal.wrapping_add(1), young, ..record });
     }
 
     fn expire(&mut self, now: Instant) {
-        if let Role::Holding(hold) = &self.role
-            && now >= hold.valid_until
-        {
-            self.step_down(Reason::Expired);
-            self.act_at = now;
+        match &self.role {
+            Role::Holding(hold) if now >= hold.valid_until => {
+                self.step_down(Reason::Expired);
+                self.act_at = now;
+            }
+            // The store did not let it be released; after a whole lease nobody waits for that any more.
+            Role::Releasing { until } if now >= *until => {
+                self.role = Role::Waiting;
+                self.pending.clear();
+                self.act_at = now;
+            }
+            Role::Holding(_) | Role::Releasing { .. } | Role::Waiting | Role::Claiming => {}
         }
     }
 
@@ -819,6 +844,14 @@ impl Lease {
         self.free_from().is_some_and(|free| now >= free)
     }
 
+    fn names_me(&self) -> bool {
+        matches!(&self.seen, Some(Seen { found: Found::Record { record, .. }, .. }) if self.is_mine(record))
+    }
+
+    fn is_young(&self, now: Instant) -> bool {
+        self.grows_up_at().is_some_and(|at| now < at)
+    }
+
     fn knows_record(&self) -> bool {
         matches!(&self.seen, Some(Seen { found: Found::Record { .. }, .. }))
     }
@@ -844,7 +877,7 @@ impl Lease {
 
     fn write(&mut self, now: Instant, expect: Option<Version>, record: Record) {
         let record = Record { nonce: self.rng.next_u64(), ..record };
-        self.pending.push_back(Write { nonce: record.nonce, asked_at: now, creates: expect.is_none() });
+        self.pending.push_back(Write { nonce: record.nonce, asked_at: now });
         if self.pending.len() > PENDING_MAX {
             self.pending.pop_front();
         }

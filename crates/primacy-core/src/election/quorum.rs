@@ -48,6 +48,9 @@ const TERM_MAX: Term = Term(u64::MAX / 2);
 /// process, so those of lives further back are long gone.
 const DEAD_MAX: usize = 8;
 
+/// After so many failed rounds the patience for answers, and for others to hear of a death, is doubled no more.
+const SLOWDOWN_MAX: u32 = 6;
+
 /// Who takes part, and how patient they are.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
@@ -229,8 +232,12 @@ pub struct Quorum {
     promise: Option<Promise>,
     /// The latest resignation heard of; passed on to those who may not have heard it.
     leave: Option<Leave>,
+    /// The leader that is known to be gone, until there is another.
+    gone: Option<Gone>,
     /// When to stand, while no leader is heard.
     stand_at: Instant,
+    /// Rounds that were lost since there was a leader.
+    failed_rounds: u32,
     round: Round,
     connected: BTreeMap<NodeId, Peer>,
     dead: BTreeMap<NodeId, VecDeque<Incarnation>>,
@@ -268,8 +275,19 @@ struct Promise {
 struct Poll {
     round: Round,
     asked_at: Instant,
+    /// When those who have not answered are given up.
+    until: Instant,
     yes: BTreeSet<NodeId>,
-    no: BTreeMap<NodeId, Refusal>,
+    /// Each refusal, and when it came.
+    no: BTreeMap<NodeId, (Refusal, Instant)>,
+}
+
+/// A leader whose end this node knows for certain, by its resignation or its witnessed death.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Gone {
+    leader: NodeId,
+    /// How often the others have refused since, perhaps because they had not heard of it yet.
+    tries: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -330,9 +348,7 @@ impl Protocol for Quorum {
             Role::Follower { leader: Some(following) } => following.detector.deadline(),
             Role::Follower { leader: None } if self.may_stand() => self.stand_at.max(self.silent_until),
             Role::Follower { leader: None } => Instant::NEVER,
-            Role::PreCandidate(poll) | Role::Candidate(poll) => {
-                poll.asked_at.after(self.config.round_timeout)
-            }
+            Role::PreCandidate(poll) | Role::Candidate(poll) => poll.until,
             Role::Leader(lead) => {
                 let end = lead.valid_until.unwrap_or(lead.confirm_by);
                 if lead.resigning.is_some() { end } else { end.min(lead.beat_at) }
@@ -365,7 +381,9 @@ impl Quorum {
             silent_until,
             promise: None,
             leave: None,
+            gone: None,
             stand_at,
+            failed_rounds: 0,
             round: Round(0),
             connected: BTreeMap::new(),
             dead: BTreeMap::new(),
@@ -443,11 +461,7 @@ impl Quorum {
             {
                 self.stand(now);
             }
-            Role::PreCandidate(poll) | Role::Candidate(poll)
-                if now >= poll.asked_at.after(self.config.round_timeout) =>
-            {
-                self.fail_round(now);
-            }
+            Role::PreCandidate(poll) | Role::Candidate(poll) if now >= poll.until => self.fail_round(now),
             Role::Leader(lead) if now >= lead.beat_at && lead.resigning.is_none() => self.beat(now),
             Role::Follower { .. } | Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_) => {} // Early.
         }
@@ -469,7 +483,8 @@ impl Quorum {
             Command::Transfer(to) if to != self.config.me.node && self.config.voters.contains(&to) => {
                 self.resign(now, Reason::Transferred(to));
             }
-            Command::Transfer(_) => {} // To itself, or to a stranger: nothing to do.
+            // To itself, or to a stranger: the lead is given up all the same, to whoever stands first.
+            Command::Transfer(_) => self.resign(now, Reason::Resigned),
             Command::Drained => {
                 if let Role::Leader(Lead { resigning: Some(reason), .. }) = self.role {
                     self.give_up(now, reason);
@@ -504,6 +519,9 @@ impl Quorum {
 
     /// Its guardian vouches that this process life is gone, and all its work: whatever it led, it leads no more.
     fn on_died(&mut self, now: Instant, identity: Identity) {
+        if identity.node == self.config.me.node || !self.config.voters.contains(&identity.node) {
+            return; // This process lives, and an earlier life of it owes nothing; strangers have no vote.
+        }
         let dead = self.dead.entry(identity.node).or_default();
         if !dead.contains(&identity.incarnation) {
             dead.push_back(identity.incarnation);
@@ -525,6 +543,9 @@ impl Quorum {
         if heard {
             self.role = Role::Follower { leader: None };
         }
+        if heard || promised {
+            self.gone = Some(Gone { leader: leader.node, tries: 0 });
+        }
         if (heard || promised) && matches!(self.role, Role::Follower { leader: None }) {
             self.stand_in_order(now, leader.node);
         }
@@ -537,6 +558,7 @@ impl Quorum {
             && now >= lead.valid_until.unwrap_or(lead.confirm_by)
         {
             self.step_down(Reason::Expired);
+            self.forget_promise_to_itself();
             self.stand_after_random_wait(now);
         }
     }
@@ -564,8 +586,9 @@ impl Quorum {
     /// Takes a new term and votes for itself, which a promise to another forbids as it forbids any vote.
     fn become_candidate(&mut self, now: Instant) {
         if let Some(refusal) = self.bound_to_another(now, self.config.me) {
-            self.refusals.insert(self.config.me.node, refusal);
-            return self.fail_round(now);
+            self.role = Role::Follower { leader: None };
+            self.stand_at = now.after(refusal.left().unwrap_or_default());
+            return;
         }
         let mut poll = self.new_poll(now);
         poll.yes.insert(self.config.me.node);
@@ -589,8 +612,7 @@ impl Quorum {
                 poll.yes.iter().map(|&voter| (voter, until)).collect()
             }
         };
-        self.refusals.clear();
-        self.leave = None;
+        self.settle();
         self.role = Role::Leader(Lead {
             valid_until: None,
             confirm_by: now.after(self.config.promise_duration),
@@ -604,7 +626,10 @@ impl Quorum {
 
     fn new_poll(&mut self, now: Instant) -> Poll {
         self.round = Round(self.round.0 + 1);
-        Poll { round: self.round, asked_at: now, yes: BTreeSet::new(), no: BTreeMap::new() }
+        // A disk or a network that is slower than configured elects in the end all the same.
+        let patience = self.config.round_timeout.times(1 << self.failed_rounds.min(SLOWDOWN_MAX));
+        let (yes, no) = (BTreeSet::new(), BTreeMap::new());
+        Poll { round: self.round, asked_at: now, until: now.after(patience), yes, no }
     }
 
     fn on_pre_vote_reply(&mut self, now: Instant, from: NodeId, term: Term, round: Round, answer: Answer) {
@@ -619,7 +644,7 @@ impl Quorum {
     fn count_pre_vote(&mut self, now: Instant, from: NodeId, answer: Answer) {
         let voters = self.config.voters.len();
         let Role::PreCandidate(poll) = &mut self.role else { return };
-        match poll.count(from, answer, voters) {
+        match poll.count(now, from, answer, voters) {
             Outcome::Won => self.become_candidate(now),
             Outcome::Lost => self.fail_round(now),
             Outcome::Pending => {}
@@ -629,7 +654,7 @@ impl Quorum {
     fn on_vote_reply(&mut self, now: Instant, from: NodeId, term: Term, round: Round, answer: Answer) {
         match &mut self.role {
             Role::Candidate(poll) if poll.round == round => {
-                poll.count(from, answer, self.config.voters.len());
+                poll.count(now, from, answer, self.config.voters.len());
                 self.count_votes(now);
             }
             // Late: that election is over.
@@ -662,26 +687,35 @@ impl Quorum {
         }
     }
 
-    /// Waits before the next round: in order where only promises stood against this one, which all know to
-    /// end; randomly otherwise.
+    /// Ends a round that was not won, and waits before the next one.
     fn fail_round(&mut self, now: Instant) {
         let (Role::PreCandidate(poll) | Role::Candidate(poll)) = &self.role else { return };
-        let mut refusals = poll.no.clone();
-        if let Some(own) = self.bound_to_another(now, self.config.me) {
-            refusals.insert(self.config.me.node, own);
-        }
-        let only_promises = !refusals.is_empty() && refusals.values().all(|refusal| refusal.left().is_some());
-        // Nobody's word makes this node wait for ever; asking again too early does no harm.
-        let patience = self.config.promise_duration.times(10);
-        let left =
-            refusals.values().filter_map(|refusal| refusal.left()).max().unwrap_or_default().min(patience);
-        self.refusals = refusals;
+        let own =
+            self.bound_to_another(now, self.config.me).map(|refusal| (self.config.me.node, (refusal, now)));
+        let no: Vec<(NodeId, (Refusal, Instant))> =
+            poll.no.iter().map(|(&by, &no)| (by, no)).chain(own).collect();
+        self.failed_rounds = self.failed_rounds.saturating_add(1);
         self.role = Role::Follower { leader: None };
-        if only_promises {
-            self.stand_in_order(now.after(left), self.config.me.node);
-        } else {
-            self.stand_after_random_wait(now);
-            self.stand_at = self.stand_at.max(now.after(left));
+        self.refusals = no.iter().map(|&(by, (refusal, _))| (by, refusal)).collect();
+        // Nobody's word makes this node wait for ever; asking again too early does no harm.
+        let patience = now.after(self.config.promise_duration.times(10));
+        let ends = no.iter().filter_map(|&(_, (refusal, at))| Some(at.after(refusal.left()?)));
+        let bound_until = ends.max().unwrap_or(now).clamp(now, patience);
+        let stick_to_another = no.iter().any(|&(_, (refusal, _))| refusal != Refusal::Term);
+        let only_promises = !no.is_empty() && no.iter().all(|&(_, (refusal, _))| refusal.left().is_some());
+        match &mut self.gone {
+            // This node knows that the leader is gone, and those who refuse are about to hear of it.
+            Some(gone) if stick_to_another && gone.tries < SLOWDOWN_MAX => {
+                let (leader, patience) = (gone.leader, 1 << gone.tries);
+                gone.tries += 1;
+                self.stand_in_order(now.after(self.stagger().times(patience)), leader);
+            }
+            // All know when the promises end, so nobody need wait at random.
+            Some(_) | None if only_promises => self.stand_in_order(bound_until, self.config.me.node),
+            Some(_) | None => {
+                self.stand_after_random_wait(now);
+                self.stand_at = self.stand_at.max(bound_until);
+            }
         }
     }
 
@@ -707,9 +741,11 @@ impl Quorum {
     }
 
     fn stagger(&self) -> Duration {
-        let round_trip = self.connected.values().map(|peer| peer.round_trip).max().unwrap_or_default();
-        // One slow handshake must not make the order slower than chance.
-        round_trip.times(4).min(self.config.random_wait_max).max(self.config.stagger)
+        let mut round_trips: Vec<Duration> = self.connected.values().map(|peer| peer.round_trip).collect();
+        round_trips.sort_unstable();
+        // The middle one: one slow handshake must not make the order slower than chance.
+        let usual = round_trips.get(round_trips.len() / 2).copied().unwrap_or_default();
+        usual.times(4).min(self.config.random_wait_max).max(self.config.stagger)
     }
 
     // ── voting ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -811,8 +847,7 @@ impl Quorum {
     fn follow(&mut self, now: Instant, leader: Leader) {
         let detector = MissedHeartbeats::new(self.config.heartbeat_interval, self.config.miss_count, now);
         self.role = Role::Follower { leader: Some(Following { leader, detector }) };
-        self.refusals.clear();
-        self.leave = None;
+        self.settle();
         // A promise to an earlier leader may still run. It has done its work: the new leader has a vote from each
         // majority that the earlier one could rest on, and that voter's promise had ended.
         if self.config.safety == Safety::Lease {
@@ -829,14 +864,19 @@ impl Quorum {
         round: Round,
         promise: Duration,
     ) {
-        let (own_term, configured) = (self.hard.term, self.config.promise_duration);
+        let (own_term, configured, may_stand) =
+            (self.hard.term, self.config.promise_duration, self.may_stand());
         let Role::Leader(lead) = &mut self.role else { return }; // Late: that leadership is over.
         if term > own_term {
             // Somebody took a higher term, on stale pre-votes for example. It costs a new token and not the
             // leader: the followers may vote for the leader that they follow.
+            let stays = may_stand && lead.resigning.is_none();
             self.step_down(Reason::HigherTerm(term));
             self.take_over(term);
-            return if self.may_stand() { self.stand(now) } else { self.stand_after_random_wait(now) };
+            if stays {
+                return self.stand(now);
+            }
+            return self.stand_after_random_wait(now.after(configured));
         }
         let Some(&(_, sent_at)) = lead.sent.iter().find(|&&(sent, _)| sent == round) else { return };
         if term < own_term {
@@ -901,6 +941,7 @@ impl Quorum {
     fn give_up(&mut self, now: Instant, reason: Reason) {
         let leave = Leave { leader: self.config.me, term: self.hard.term };
         self.step_down(reason);
+        self.forget_promise_to_itself();
         self.leave = Some(leave);
         let successor = match reason {
             Reason::Transferred(to) => Some(to),
@@ -912,14 +953,19 @@ impl Quorum {
         self.stand_after_random_wait(now.after(self.config.promise_duration));
     }
 
-    /// Ends this node's leadership, if it has one. Its promise to itself ends with it.
+    /// Ends this node's leadership, if it has one. Its promise to itself goes on, like that of any supporter: what the
+    /// application does has not ended yet, and until it has, or the lease has, this node must not help another.
     fn step_down(&mut self, reason: Reason) {
         let Role::Leader(lead) = &self.role else { return };
         if lead.valid_until.is_some() {
             self.outputs.push_back(Output::Event(Event::Deposed(reason)));
         }
-        self.promise = self.promise.filter(|promise| promise.to != self.config.me);
         self.role = Role::Follower { leader: None };
+    }
+
+    /// Nothing rests on the promise to itself any more: the lease is over, or the work has ended.
+    fn forget_promise_to_itself(&mut self) {
+        self.promise = self.promise.filter(|promise| promise.to != self.config.me);
     }
 
     fn on_resigned(&mut self, now: Instant, from: Identity, term: Term, successor: Option<NodeId>) {
@@ -928,6 +974,11 @@ impl Quorum {
             return; // Of an earlier leadership, or a copy.
         }
         self.learn_leave(now, Some(Leave { leader: from, term }));
+        if term > self.hard.term && self.hears().is_none() && !matches!(self.role, Role::Leader(_)) {
+            // It has not heard of that leadership; it can only follow it in a term above.
+            self.fail_round(now);
+            self.take_over(term);
+        }
         if !matches!(self.role, Role::Follower { leader: None }) {
             return; // Another leads already, or this node stands.
         }
@@ -951,6 +1002,14 @@ impl Quorum {
         if leave.term >= self.hard.term && self.leave.is_none_or(|known| leave.term > known.term) {
             self.leave = Some(leave);
         }
+    }
+
+    /// There is a leader: what led to it is forgotten.
+    fn settle(&mut self) {
+        self.refusals.clear();
+        self.leave = None;
+        self.gone = None;
+        self.failed_rounds = 0;
     }
 
     // ── small things ────────────────────────────────────────────────────────────────────────────────────────
@@ -1036,7 +1095,7 @@ impl Config {
 }
 
 impl Poll {
-    fn count(&mut self, from: NodeId, answer: Answer, voters: usize) -> Outcome {
+    fn count(&mut self, now: Instant, from: NodeId, answer: Answer, voters: usize) -> Outcome {
         match answer {
             Answer::Yes => {
                 self.no.remove(&from);
@@ -1044,7 +1103,7 @@ impl Poll {
             }
             Answer::No(_) if self.yes.contains(&from) => {} // It has said yes; a reordered no takes nothing back.
             Answer::No(refusal) => {
-                self.no.insert(from, refusal);
+                self.no.insert(from, (refusal, now));
             }
         }
         majority::outcome(voters, self.yes.len(), self.no.len())

@@ -1,0 +1,99 @@
+//! The resource of the demo: a table in an SQLite database, guarded by the fence.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use primacy::fence::sqlite::rusqlite::{self, Connection};
+use primacy::fence::sqlite::{GuardError, fenced, install};
+use primacy::{FencingToken, clock};
+
+/// A connection to a ledger: a table to which every leader adds lines under its token.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    connection: Connection,
+    election: String,
+}
+
+/// What became of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Write {
+    /// It is in the ledger.
+    Accepted,
+    /// The fence refused it: a later leader has been there, with this token.
+    Refused { highest: FencingToken },
+}
+
+/// How long a write waits for another one.
+const BUSY_MAX: Duration = Duration::from_secs(5);
+
+impl Ledger {
+    /// Makes the ledger, guarded by the fence of `election`.
+    pub(crate) fn create(path: &Path, election: &str) -> Result<Self, GuardError> {
+        let mut connection = Connection::open(path)?;
+        connection.busy_timeout(BUSY_MAX)?;
+        connection.pragma_update(None, "journal_mode", "wal")?;
+        connection.execute_batch(
+            "CREATE TABLE IF NOT EXISTS ledger(line INTEGER PRIMARY KEY AUTOINCREMENT, token INTEGER NOT NULL, \
+             writer TEXT NOT NULL, boot_ns INTEGER NOT NULL)",
+        )?;
+        install(&mut connection, election, &["ledger"])?;
+        Ok(Self { connection, election: election.to_owned() })
+    }
+
+    /// Opens a ledger that is there.
+    pub(crate) fn open(path: &Path, election: &str) -> rusqlite::Result<Self> {
+        let connection = Connection::open(path)?;
+        connection.busy_timeout(BUSY_MAX)?;
+        // The demo shows processes dying, not machines; a flush for every line would only slow it down.
+        connection.pragma_update(None, "synchronous", "normal")?;
+        Ok(Self { connection, election: election.to_owned() })
+    }
+
+    /// Adds a line, unless the fence refuses the token.
+    pub(crate) fn append(&mut self, token: FencingToken, writer: &str) -> Result<Write, GuardError> {
+        let now = i64::try_from(clock::now().as_nanos()).unwrap_or(i64::MAX);
+        let number = i64::try_from(token.0).unwrap_or(i64::MAX);
+        let written = fenced(&mut self.connection, &self.election, token, |transaction| {
+            let insert = "INSERT INTO ledger(token, writer, boot_ns) VALUES (?1, ?2, ?3)";
+            transaction.execute(insert, (number, writer, now))?;
+            Ok(())
+        });
+        match written {
+            Ok(()) => Ok(Write::Accepted),
+            Err(GuardError::Stale(primacy::core::FenceError::Stale { highest, .. })) => {
+                Ok(Write::Refused { highest })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// How many lines were written under a token lower than one that stands before them. The fence is there so that
+    /// this is none.
+    pub(crate) fn stale_lines(&self) -> rusqlite::Result<u64> {
+        let count = "SELECT count(*) FROM (SELECT token, max(token) OVER (ORDER BY line) AS highest FROM ledger) \
+                     WHERE token < highest";
+        self.count(count)
+    }
+
+    /// How many lines there are.
+    pub(crate) fn lines(&self) -> rusqlite::Result<u64> {
+        self.count("SELECT count(*) FROM ledger")
+    }
+
+    fn count(&self, query: &str) -> rusqlite::Result<u64> {
+        // A count is not negative.
+        self.connection.query_row(query, [], |row| row.get(0)).map(i64::unsigned_abs)
+    }
+}
+
+/// Whether nobody is inside a transaction that writes to this database. A process that is paused in the middle of
+/// one keeps everybody else from writing, which is SQLite's way and not what a demo of fencing should show.
+pub(crate) fn is_free(path: &PathBuf) -> rusqlite::Result<bool> {
+    let connection = Connection::open(path)?;
+    connection.busy_timeout(Duration::from_millis(20))?;
+    match connection.execute_batch("BEGIN IMMEDIATE; ROLLBACK") {
+        Ok(()) => Ok(true),
+        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) => Ok(false),
+        Err(error) => Err(error),
+    }
+}

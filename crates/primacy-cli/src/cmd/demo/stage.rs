@@ -1,0 +1,227 @@
+//! The processes of the demo, and its directory: everything that is begun here is ended here, also when the demo
+//! is interrupted or fails.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
+use serde_json::Value;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::exit::{Exit, Failure};
+use crate::guardian::job::bind_to_parent;
+use crate::process_tree::end_descendants;
+
+/// How long anything that must happen may take before the demo gives up.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// How often to look whether the demo was interrupted.
+const LOOK: Duration = Duration::from_millis(50);
+/// How many of the last lines are shown when something does not happen.
+const LINES_SHOWN: usize = 12;
+
+/// All processes of the demo.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    dir: PathBuf,
+    actors: BTreeMap<String, Actor>,
+    sender: Sender<(String, String)>,
+    lines: Receiver<(String, String)>,
+    last_lines: VecDeque<String>,
+    /// The signal that interrupts the demo, or zero.
+    interrupted: Arc<AtomicUsize>,
+}
+
+/// One process, with those that work for it.
+#[derive(Debug)]
+struct Actor {
+    child: Child,
+    guardian: Option<i32>,
+    job: Option<i32>,
+    /// It knows who leads.
+    follows: bool,
+}
+
+/// Which of an actor's processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The process itself; of `primacy run`, the supervisor.
+    Main,
+    /// Its guardian.
+    Guardian,
+    /// The job.
+    Job,
+}
+
+impl Stage {
+    /// Makes a directory for the demo, and gets ready to end what is begun.
+    pub(crate) fn new() -> Result<Self, Failure> {
+        // The guardian of a node that is killed becomes our child, and with it whatever it has started.
+        set_child_subreaper(Some(getpid()))?;
+        let interrupted = Arc::new(AtomicUsize::new(0));
+        for signal in [SIGHUP, SIGINT, SIGTERM] {
+            let value = usize::try_from(signal).unwrap_or(1);
+            signal_hook::flag::register_usize(signal, Arc::clone(&interrupted), value)?;
+        }
+        let dir = std::env::temp_dir().join(format!("primacy-demo-{}", std::process::id()));
+        fs::create_dir(&dir)?;
+        let (sender, lines) = channel();
+        Ok(Self { dir, actors: BTreeMap::new(), sender, lines, last_lines: VecDeque::new(), interrupted })
+    }
+
+    /// The demo's directory.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Starts `primacy` with these arguments under a name. It dies with the demo.
+    pub(crate) fn start(&mut self, name: &str, args: &[String]) -> Result<(), Failure> {
+        let mut command = Command::new("/proc/self/exe");
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        bind_to_parent(&mut command, Signal::TERM);
+        let mut child = command.spawn()?;
+        self.listen(name, child.stdout.take())?;
+        self.listen(name, child.stderr.take())?;
+        self.actors.insert(name.to_owned(), Actor { child, guardian: None, job: None, follows: false });
+        Ok(())
+    }
+
+    fn listen(&self, name: &str, from: Option<impl Read + Send + 'static>) -> Result<(), Failure> {
+        let (name, sender) = (name.to_owned(), self.sender.clone());
+        let Some(from) = from else { return Ok(()) };
+        std::thread::Builder::new().name(format!("hear {name}")).spawn(move || {
+            for line in BufReader::new(from).lines().map_while(Result::ok) {
+                if sender.send((name.clone(), line)).is_err() {
+                    return; // The demo is over.
+                }
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Waits until a line that some actor tells is the one that is looked for.
+    ///
+    /// # Errors
+    /// If it does not come in time, or the demo is interrupted.
+    pub(crate) fn wait_for<T>(
+        &mut self,
+        what: &str,
+        mut wanted: impl FnMut(&str, &Value) -> Option<T>,
+    ) -> Result<T, Failure> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            self.check_interrupted()?;
+            let (name, line) = match self.lines.recv_timeout(LOOK) {
+                Ok(line) => line,
+                Err(RecvTimeoutError::Timeout) if Instant::now() < until => continue,
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                    let lines: Vec<String> =
+                        self.last_lines.iter().map(|line| format!("\n  {line}")).collect();
+                    let message = format!(
+                        "{what} did not happen within {PATIENCE:?}; the last lines:{}",
+                        lines.concat()
+                    );
+                    return Err(Failure::new(Exit::Failed, message));
+                }
+            };
+            self.remember(&name, &line);
+            let Ok(line) = serde_json::from_str::<Value>(&line) else { continue };
+            self.learn(&name, &line);
+            if let Some(found) = wanted(&name, &line) {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Waits until all of these know who leads.
+    pub(crate) fn wait_for_followers(&mut self, names: &[&str]) -> Result<(), Failure> {
+        let follows = |stage: &Self, name: &str| stage.actors.get(name).is_some_and(|actor| actor.follows);
+        while !names.iter().all(|name| follows(self, name)) {
+            self.wait_for("the nodes' learning of their leader", |_, line| {
+                (line["event"] == "leader").then_some(())
+            })?;
+        }
+        Ok(())
+    }
+
+    fn remember(&mut self, name: &str, line: &str) {
+        self.last_lines.push_back(format!("{name}: {line}"));
+        if self.last_lines.len() > LINES_SHOWN {
+            self.last_lines.pop_front();
+        }
+    }
+
+    /// Learns which processes work for an actor.
+    fn learn(&mut self, name: &str, line: &Value) {
+        let Some(actor) = self.actors.get_mut(name) else { return };
+        let pid = line["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+        match line["event"].as_str() {
+            Some("guardian") => actor.guardian = pid,
+            Some("started") => actor.job = pid,
+            Some("exited" | "released") => actor.job = None,
+            Some("leader") => actor.follows = line["leader"].is_string(),
+            Some(_) | None => {}
+        }
+    }
+
+    /// Sends a signal to a part of an actor.
+    pub(crate) fn signal(&self, name: &str, part: Part, signal: Signal) -> Result<(), Failure> {
+        let unknown = || Failure::new(Exit::Failed, format!("there is no {part:?} of {name} to signal"));
+        let actor = self.actors.get(name).ok_or_else(unknown)?;
+        let pid = match part {
+            Part::Main => Some(Pid::from_child(&actor.child)),
+            Part::Guardian => actor.guardian.and_then(Pid::from_raw),
+            Part::Job => actor.job.and_then(Pid::from_raw),
+        };
+        Ok(kill_process(pid.ok_or_else(unknown)?, signal)?)
+    }
+
+    /// Waits for the end of an actor that was told to end.
+    pub(crate) fn wait_for_end(&mut self, name: &str) -> Result<(), Failure> {
+        if let Some(mut actor) = self.actors.remove(name) {
+            actor.child.wait()?;
+        }
+        Ok(())
+    }
+
+    /// A pause for the viewer, and for everything to settle.
+    pub(crate) fn pause(&mut self, time: Duration) -> Result<(), Failure> {
+        let until = Instant::now() + time;
+        while Instant::now() < until {
+            self.check_interrupted()?;
+            std::thread::sleep(LOOK.min(until.saturating_duration_since(Instant::now())));
+        }
+        Ok(())
+    }
+
+    fn check_interrupted(&self) -> Result<(), Failure> {
+        match self.interrupted.load(Ordering::SeqCst) {
+            0 => Ok(()),
+            signal => {
+                let signal = i32::try_from(signal).unwrap_or(SIGTERM);
+                Err(Failure::new(Exit::Signal(signal), "interrupted; everything that was started is ended"))
+            }
+        }
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // All of them are below this process, since it is a subreaper, and nothing else is.
+        end_descendants(|_, _| {});
+        // What cannot be removed is left to whoever cleans up temporary files.
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// A port of the loopback address that nothing listens on.
+pub(crate) fn free_address() -> Result<String, Failure> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
+}

@@ -1,0 +1,175 @@
+//! How long it takes until another job runs when a leader is gone, and that its predecessor is gone by then.
+//!
+//! The bounds are generous, since tests share their machine; what was measured is printed.
+
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
+
+mod support;
+
+use std::time::Duration;
+
+use primacy::clock;
+use rustix::process::Signal;
+use support::ledger::Ledger;
+use support::table::{self, Watch};
+use support::{Node, Place, peers, strings, wait_until};
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+/// The default promise.
+const PROMISE: Duration = Duration::from_secs(1);
+
+struct Nodes {
+    place: Place,
+    nodes: Vec<Node>,
+    ledger: Ledger,
+}
+
+impl Nodes {
+    fn start(test: &str, args: impl Fn(&Place, &str) -> Vec<String>) -> Self {
+        let place = Place::new(test);
+        let ledger = Ledger::create(&place.path("ledger.db"), "failover");
+        let start = |name: &&str| {
+            let mut all = strings(&["run", "--json", "--restart", "--election", "failover", "--node", name]);
+            all.extend(args(&place, name));
+            all.extend(strings(&[
+                "--",
+                support::primacy(),
+                "demo-job",
+                "--ledger",
+                ledger.path(),
+                "--every",
+                "2ms",
+            ]));
+            Node::start(&place, name, &all)
+        };
+        let nodes = NAMES.iter().map(start).collect();
+        let nodes = Self { place, nodes, ledger };
+        nodes.settle();
+        nodes
+    }
+
+    fn among_peers(test: &str) -> Self {
+        let peers = peers(&NAMES);
+        Self::start(test, |place, name| strings(&["--peers", &peers, "--state-dir", &place.text(name)]))
+    }
+
+    /// Waits until all know the leader, and those that have just started may vote.
+    fn settle(&self) {
+        for node in &self.nodes {
+            node.told.wait_for(&format!("{}'s learning of a leader", node.name), |told| {
+                (told["event"] == "leader" && told["leader"].is_string()).then_some(())
+            });
+        }
+        wait_until("the first write", || self.ledger.last().is_some());
+        std::thread::sleep(PROMISE + Duration::from_millis(300));
+    }
+
+    fn leader(&self) -> usize {
+        self.nodes.iter().position(Node::leads).unwrap()
+    }
+
+    /// Does `fault` to the leader, and measures until the next job has written.
+    fn fail_over(&self, fault: impl Fn(&Node)) -> Duration {
+        let token = self.ledger.last().unwrap().token;
+        let leader = &self.nodes[self.leader()];
+        let at = clock::now().as_nanos();
+        fault(leader);
+        let mut first = None;
+        wait_until("another job's first write", || {
+            first = self.ledger.first_above(token);
+            first.is_some()
+        });
+        Duration::from_nanos(first.unwrap().boot_ns.saturating_sub(at))
+    }
+
+    fn restart_the_dead(&mut self) {
+        for node in &mut self.nodes {
+            if node.has_ended() {
+                node.restart(&self.place);
+            }
+        }
+        self.settle();
+    }
+}
+
+fn report(what: &str, mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    let median = times[times.len() / 2];
+    println!(
+        "{what}: {} trials, min {:?}, median {median:?}, max {:?}",
+        times.len(),
+        times[0],
+        times[times.len() - 1]
+    );
+    median
+}
+
+#[test]
+fn a_killed_supervisor_is_replaced_at_once_and_a_resigned_one_too() {
+    let mut nodes = Nodes::among_peers("failover-crash");
+    let watch = Watch::new(nodes.ledger.path());
+    let (mut crashes, mut resignations) = (Vec::new(), Vec::new());
+    for _ in 0..5 {
+        crashes.push(nodes.fail_over(|node| node.signal(Signal::KILL)));
+        nodes.restart_the_dead();
+        resignations.push(nodes.fail_over(|node| node.signal(Signal::TERM)));
+        nodes.restart_the_dead();
+    }
+    let overlaps = watch.finish().0;
+    assert!(overlaps.is_empty(), "{overlaps:?}");
+    // Both are milliseconds; without the guardian's word, a crash would cost the promise.
+    assert!(report("kill -9 of the supervisor among peers", crashes) < PROMISE / 4);
+    assert!(report("SIGTERM of the supervisor among peers", resignations) < PROMISE / 4);
+}
+
+#[test]
+fn over_sqlite_too_a_killed_supervisor_is_replaced_at_once() {
+    let mut nodes = Nodes::start("failover-sqlite", |place, _| {
+        strings(&["--on", &format!("sqlite:{}", place.text("election.db"))])
+    });
+    let watch = Watch::new(nodes.ledger.path());
+    let mut crashes = Vec::new();
+    for _ in 0..5 {
+        crashes.push(nodes.fail_over(|node| node.signal(Signal::KILL)));
+        nodes.restart_the_dead();
+    }
+    let overlaps = watch.finish().0;
+    assert!(overlaps.is_empty(), "{overlaps:?}");
+    assert!(report("kill -9 of the supervisor over SQLite", crashes) < primacy::config::LEASE / 10);
+}
+
+#[test]
+fn supervisor_and_guardian_together_cost_the_promise_and_never_make_two_jobs() {
+    let mut nodes = Nodes::among_peers("failover-both");
+    let watch = Watch::new(nodes.ledger.path());
+    let mut times = Vec::new();
+    for _ in 0..3 {
+        times.push(nodes.fail_over(|node| {
+            // The guardian first, or it would have the time to tell of the death.
+            let guardian = node.guardian().unwrap();
+            table::signal(guardian, Signal::STOP);
+            node.signal(Signal::KILL);
+            table::signal(guardian, Signal::KILL);
+        }));
+        nodes.restart_the_dead();
+    }
+    let overlaps = watch.finish().0;
+    assert!(overlaps.is_empty(), "{overlaps:?}");
+    let longest = times.iter().max().copied().unwrap();
+    report("kill -9 of supervisor and guardian among peers", times);
+    // The random wait is below a third of the promise; the rest is for a busy machine.
+    assert!(longest < 2 * PROMISE, "{longest:?}");
+}
+
+#[test]
+fn a_paused_supervisor_loses_its_job_in_time_and_stands_again() {
+    let nodes = Nodes::among_peers("failover-pause");
+    let watch = Watch::new(nodes.ledger.path());
+    let paused = nodes.leader();
+    let took = nodes.fail_over(|node| node.signal(Signal::STOP));
+    println!("SIGSTOP of the supervisor among peers: {took:?}");
+    assert!(took < 3 * PROMISE, "{took:?}");
+    nodes.nodes[paused].signal(Signal::CONT);
+    nodes.nodes[paused].told.wait_for_event("released");
+    assert!(watch.finish().0.is_empty());
+}

@@ -1,0 +1,251 @@
+//! What `primacy run` promises to the one who types it: exit codes, signals, the environment, hooks, and that
+//! nothing is left behind.
+
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
+
+mod support;
+
+use std::fs;
+use std::io::Write as _;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use support::table;
+use support::{Node, Place, stderr, stdout, strings, wait_until};
+
+/// `primacy run` of a shell script in an election of this name, in the local file.
+fn script(election: &str, options: &[&str], script: &str) -> Vec<String> {
+    let mut args = strings(&["run", "--election", election]);
+    args.extend(strings(options));
+    args.extend(strings(&["--", "sh", "-c", script]));
+    args
+}
+
+#[test]
+fn the_command_runs_with_its_token_and_its_exit_code_is_passed_on() {
+    let place = Place::new("run-exit");
+    let show = "echo $PRIMACY_ELECTION $PRIMACY_ID $PRIMACY_TERM $PRIMACY_TOKEN; exit 3";
+    let first = place.output(&script("billing", &["--node", "me"], show));
+    assert_eq!(first.status.code(), Some(3), "{}", stderr(&first));
+    let second = place.output(&script("billing", &["--node", "me"], show));
+    let token = |output: &std::process::Output| {
+        let line = stdout(output);
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(words[..2], ["billing", "me"], "{line:?}");
+        words[3].parse::<u64>().unwrap()
+    };
+    assert!(token(&second) > token(&first));
+    place.wait_until_empty();
+}
+
+#[test]
+fn a_command_that_is_killed_gives_128_plus_the_signal() {
+    let place = Place::new("run-killed");
+    let output = place.output(&script("e", &[], "kill -9 $$"));
+    assert_eq!(output.status.code(), Some(137), "{}", stderr(&output));
+}
+
+#[test]
+fn standard_input_and_output_are_those_of_the_command() {
+    let place = Place::new("run-stdio");
+    let mut command = place.command(&strings(&["run", "--election", "e", "--", "tr", "a-z", "A-Z"]));
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"hello\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(stdout(&output), "HELLO\n");
+}
+
+#[test]
+fn of_two_terminals_one_runs_the_command_and_the_other_takes_over() {
+    let place = Place::new("run-two");
+    let start = |name| Node::start(&place, name, &script("e", &["--json"], "exec sleep 1000"));
+    let mut nodes = [start("one"), start("two")];
+    wait_until("one of them leads", || nodes.iter().any(Node::leads));
+    let leader = nodes.iter().position(Node::leads).unwrap();
+    assert!(!nodes[1 - leader].leads());
+    nodes[leader].signal(Signal::INT);
+    assert_eq!(nodes[leader].wait().code(), Some(130));
+    nodes[1 - leader].told.wait_for_event("started");
+    nodes[1 - leader].signal(Signal::HUP);
+    assert_eq!(nodes[1 - leader].wait().code(), Some(129));
+    place.wait_until_empty();
+}
+
+#[test]
+fn no_wait_gives_up_at_once_and_wait_after_its_time() {
+    let place = Place::new("run-wait");
+    let leader = Node::start(&place, "leader", &script("e", &["--json"], "exec sleep 1000"));
+    leader.told.wait_for_event("started");
+    let began = Instant::now();
+    let output = place.output(&script("e", &["--no-wait"], "touch ran"));
+    assert_eq!(output.status.code(), Some(75), "{}", stderr(&output));
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    let began = Instant::now();
+    let output = place.output(&script("e", &["--wait", "700ms"], "touch ran"));
+    assert_eq!(output.status.code(), Some(75), "{}", stderr(&output));
+    assert!(began.elapsed() >= Duration::from_millis(700));
+    assert!(!place.path("ran").exists());
+    // Where nobody leads, both are elected.
+    let output = place.output(&script("other", &["--no-wait"], "touch ran"));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(place.path("ran").exists());
+}
+
+#[test]
+fn with_restart_the_command_is_run_again_with_a_higher_token() {
+    let place = Place::new("run-restart");
+    let count = "echo $PRIMACY_TOKEN >> tokens; test $(wc -l < tokens) -lt 3 || exec sleep 1000";
+    let mut node = Node::start(&place, "n", &script("e", &["--json", "--restart"], count));
+    wait_until("three runs", || {
+        fs::read_to_string(place.path("tokens")).is_ok_and(|text| text.lines().count() == 3)
+    });
+    let tokens: Vec<u64> =
+        fs::read_to_string(place.path("tokens")).unwrap().lines().map(|line| line.parse().unwrap()).collect();
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+    node.told.wait_for_event("backoff");
+    node.signal(Signal::TERM);
+    assert_eq!(node.wait().code(), Some(143));
+}
+
+#[test]
+fn sigterm_lets_the_command_drain_and_a_second_one_does_not_wait() {
+    let place = Place::new("run-drain");
+    let drain =
+        "trap 'sleep 0.3; echo drained > drained; exit 0' TERM; touch ready; while :; do sleep 0.05; done";
+    let mut node = Node::start(&place, "n", &script("e", &["--json"], drain));
+    wait_until("the command is ready", || place.path("ready").exists());
+    node.signal(Signal::TERM);
+    assert_eq!(node.wait().code(), Some(143));
+    assert_eq!(fs::read_to_string(place.path("drained")).unwrap(), "drained\n");
+
+    let deaf = "trap '' TERM; touch deaf; while :; do sleep 0.05; done";
+    let mut node = Node::start(&place, "n", &script("e", &["--json", "--lease", "1m"], deaf));
+    wait_until("the command is ready", || place.path("deaf").exists());
+    let began = Instant::now();
+    node.signal(Signal::TERM);
+    node.told.wait_for_event("stopping");
+    node.signal(Signal::TERM);
+    assert_eq!(node.wait().code(), Some(143));
+    assert!(began.elapsed() < Duration::from_secs(10), "the drain of 15 s was not waited for");
+    place.wait_until_empty();
+}
+
+#[test]
+fn daemons_that_the_command_left_are_ended_with_it() {
+    let place = Place::new("run-daemons");
+    let daemons = "(setsid sleep 1001 &) ; (setsid sh -c 'trap \"\" TERM; sleep 1002; sleep 1003' &); touch ready; sleep 1000";
+    for ending in [Signal::TERM, Signal::KILL] {
+        let mut node = Node::start(&place, "n", &script("e", &["--json", "--lease", "1s"], daemons));
+        wait_until("the daemons run", || place.path("ready").exists() && place.alive().len() >= 6);
+        node.signal(ending);
+        node.wait();
+        place.wait_until_empty();
+        fs::remove_file(place.path("ready")).unwrap();
+    }
+}
+
+#[test]
+fn hooks_run_before_and_after_the_command_and_after_a_crash_too() {
+    let place = Place::new("run-hooks");
+    let hooks = [
+        "--on-elected",
+        "echo elected $PRIMACY_TOKEN >> log",
+        "--on-deposed",
+        "echo deposed $PRIMACY_TOKEN $PRIMACY_LEAD >> log",
+    ];
+    let output = place.output(&script("e", &hooks, "echo job $PRIMACY_TOKEN >> log"));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let log = fs::read_to_string(place.path("log")).unwrap();
+    let words: Vec<Vec<&str>> = log.lines().map(|line| line.split(' ').collect()).collect();
+    assert_eq!(words.iter().map(|line| line[0]).collect::<Vec<_>>(), ["elected", "job", "deposed"]);
+    assert_eq!(words[2][2], "held");
+
+    fs::remove_file(place.path("log")).unwrap();
+    let mut options = vec!["--json"];
+    options.extend(hooks);
+    let mut node = Node::start(&place, "n", &script("e", &options, "echo job >> log; exec sleep 1000"));
+    node.told.wait_for_event("started");
+    node.signal(Signal::KILL);
+    node.wait();
+    place.wait_until_empty();
+    let log = fs::read_to_string(place.path("log")).unwrap();
+    assert!(log.lines().last().unwrap().starts_with("deposed "), "{log}");
+}
+
+#[test]
+fn a_failing_hook_keeps_the_command_from_starting() {
+    let place = Place::new("run-bad-hook");
+    let output = place.output(&script("e", &["--on-elected", "exit 7"], "touch ran"));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("--on-elected"), "{}", stderr(&output));
+    assert!(!place.path("ran").exists());
+}
+
+#[test]
+fn a_killed_guardian_ends_the_command_and_a_new_one_starts_it_again() {
+    let place = Place::new("run-guardian");
+    let daemon = "(setsid sleep 1001 &); exec sleep 1000";
+    let mut node = Node::start(&place, "n", &script("e", &["--json", "--lease", "1s"], daemon));
+    let first = node.told.wait_for_event("started");
+    wait_until("the daemon runs", || place.alive().len() == 4);
+    let old = place.alive();
+    table::signal(node.guardian().unwrap(), Signal::KILL);
+    let second = node.told.wait_for("a second start", |told| {
+        (told["event"] == "started" && told["token"] != first["token"]).then(|| told.clone())
+    });
+    assert!(second["token"].as_u64() > first["token"].as_u64());
+    let supervisor = node.supervisor().as_raw_nonzero().get();
+    assert!(old.iter().all(|process| process.pid == supervisor || !process.is_alive()), "{old:?}");
+    node.signal(Signal::TERM);
+    assert_eq!(node.wait().code(), Some(143));
+}
+
+#[test]
+fn a_guardian_that_does_not_answer_is_killed_before_the_lease_ends() {
+    let place = Place::new("run-paused-guardian");
+    let mut node = Node::start(&place, "n", &script("e", &["--json", "--lease", "1s"], "exec sleep 1000"));
+    node.told.wait_for_event("started");
+    table::signal(node.guardian().unwrap(), Signal::STOP);
+    let began = Instant::now();
+    node.signal(Signal::TERM);
+    assert_eq!(node.wait().code(), Some(143));
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    place.wait_until_empty();
+}
+
+#[test]
+fn what_a_dead_supervisor_and_its_dead_guardian_left_is_ended_by_the_next_run() {
+    let place = Place::new("run-leftovers");
+    let daemon = "(setsid sleep 1001 &); exec sleep 1000";
+    let args = script("e", &["--json", "--lease", "1s", "--node", "me"], daemon);
+    let mut node = Node::start(&place, "n", &args);
+    node.told.wait_for_event("started");
+    wait_until("the daemon runs", || place.alive().len() == 4);
+    let guardian = node.guardian().unwrap();
+    table::signal(guardian, Signal::STOP);
+    node.signal(Signal::KILL);
+    table::signal(guardian, Signal::KILL);
+    node.wait();
+    wait_until("only the daemon is left", || place.alive().len() == 1);
+    let daemon = place.alive()[0];
+    node.restart(&place);
+    node.told.wait_for_event("leftovers_ended");
+    assert!(!daemon.is_alive());
+    node.told.wait_for_event("started");
+    node.signal(Signal::TERM);
+    node.wait();
+}
+
+#[test]
+fn the_help_and_the_completions_are_there() {
+    let place = Place::new("run-help");
+    let help = stdout(&place.output(&["run", "--help"]));
+    for word in ["--on-deposed", "PRIMACY_TOKEN", "Exit codes", "75", "nightly"] {
+        assert!(help.contains(word), "{word} is missing in:\n{help}");
+    }
+    let completions = place.output(&["completions", "bash"]);
+    assert!(stdout(&completions).contains("--election"), "{}", stderr(&completions));
+    assert_eq!(place.output(&["--version"]).status.code(), Some(0));
+}

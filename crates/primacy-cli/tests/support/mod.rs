@@ -1,0 +1,297 @@
+//! What the tests of the command share: its processes, what they tell, and the ledger that their jobs write to.
+//!
+//! The command is tested from outside: by its exit codes and messages, by the process table, by locks that its
+//! jobs take, and by what is in the ledger.
+
+#![allow(dead_code, unreachable_pub, reason = "each test program uses its part of this")]
+
+pub mod ledger;
+pub mod table;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// How long anything that must happen may take, on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The variable that marks everything that a test starts, so that the test can end it.
+pub const TEST_MARK: &str = "PRIMACY_TEST";
+
+/// The command under test.
+pub fn primacy() -> &'static str {
+    env!("CARGO_BIN_EXE_primacy")
+}
+
+/// A directory, and everything that was started under its mark; both are gone when it is dropped.
+#[derive(Debug)]
+pub struct Place {
+    dir: PathBuf,
+    mark: String,
+}
+
+impl Place {
+    pub fn new(test: &str) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let mark = format!("primacy-{test}-{}-{count}", std::process::id());
+        let dir = std::env::temp_dir().join(&mark);
+        fs::create_dir(&dir).unwrap();
+        Self { dir, mark }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    pub fn text(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    /// A command that is `primacy` with these arguments, marked, with a state directory of its own.
+    pub fn command<S: AsRef<std::ffi::OsStr>>(&self, args: &[S]) -> Command {
+        let mut command = Command::new(primacy());
+        command.args(args).stdin(Stdio::null());
+        self.prepare(&mut command);
+        command
+    }
+
+    pub fn prepare(&self, command: &mut Command) {
+        command.env(TEST_MARK, &self.mark).env("XDG_STATE_HOME", self.path("state")).current_dir(&self.dir);
+        command.env_remove("PRIMACY_LOG").env_remove("PRIMACY_JOB").env_remove("PRIMACY_GUARDIAN");
+    }
+
+    /// Runs `primacy` with these arguments to its end.
+    pub fn output<S: AsRef<std::ffi::OsStr>>(&self, args: &[S]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    /// The processes that were started here and are still alive.
+    pub fn alive(&self) -> Vec<table::Process> {
+        table::with_variable(TEST_MARK, &self.mark)
+    }
+
+    /// Waits until nothing that was started here is alive.
+    pub fn wait_until_empty(&self) {
+        wait_until("the end of everything that was started", || self.alive().is_empty());
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // Until none is left: one that is killed may just be starting another.
+        loop {
+            let alive = self.alive();
+            if alive.is_empty() {
+                break;
+            }
+            for process in alive {
+                process.kill();
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// What a process has told, line by line, as it comes.
+#[derive(Clone, Debug, Default)]
+pub struct Told {
+    lines: Arc<(Mutex<Vec<String>>, Condvar)>,
+}
+
+impl Told {
+    fn listen(&self, from: impl Read + Send + 'static) {
+        let told = self.clone();
+        std::thread::spawn(move || {
+            for line in BufReader::new(from).lines().map_while(Result::ok) {
+                told.lines.0.lock().unwrap().push(line);
+                told.lines.1.notify_all();
+            }
+        });
+    }
+
+    pub fn all(&self) -> Vec<String> {
+        self.lines.0.lock().unwrap().clone()
+    }
+
+    /// All events, and what the jobs told.
+    pub fn events(&self) -> Vec<Value> {
+        self.all().iter().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    /// The last event of this kind.
+    pub fn last(&self, event: &str) -> Option<Value> {
+        self.events().into_iter().rev().find(|told| told["event"] == event)
+    }
+
+    /// Waits for a line of JSON that is `wanted`.
+    pub fn wait_for<T>(&self, what: &str, mut wanted: impl FnMut(&Value) -> Option<T>) -> T {
+        let until = Instant::now() + PATIENCE;
+        let mut seen = 0;
+        let mut lines = self.lines.0.lock().unwrap();
+        loop {
+            for line in &lines[seen..] {
+                if let Some(found) = serde_json::from_str(line).ok().and_then(|value| wanted(&value)) {
+                    return found;
+                }
+            }
+            seen = lines.len();
+            let left = until.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "{what} did not happen; it told:\n{}", lines.join("\n"));
+            lines = self.lines.1.wait_timeout(lines, left).unwrap().0;
+        }
+    }
+
+    pub fn wait_for_event(&self, event: &str) -> Value {
+        self.wait_for(event, |told| (told["event"] == event).then(|| told.clone()))
+    }
+}
+
+/// A running `primacy run --json`.
+#[derive(Debug)]
+pub struct Node {
+    pub name: String,
+    pub told: Told,
+    args: Vec<String>,
+    child: Child,
+}
+
+impl Node {
+    /// Starts `primacy` with these arguments.
+    pub fn start(place: &Place, name: &str, args: &[String]) -> Self {
+        let mut command = place.command(args);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let told = Told::default();
+        told.listen(child.stdout.take().unwrap());
+        told.listen(child.stderr.take().unwrap());
+        Self { name: name.to_owned(), told, args: args.to_vec(), child }
+    }
+
+    /// Starts it again, when it has ended. What it told before is kept apart.
+    pub fn restart(&mut self, place: &Place) {
+        *self = Self::start(place, &self.name.clone(), &self.args.clone());
+    }
+
+    pub fn supervisor(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// Its newest guardian.
+    pub fn guardian(&self) -> Option<Pid> {
+        pid_of(&self.told.last("guardian")?)
+    }
+
+    /// Its newest job, if that has not ended.
+    pub fn job(&self) -> Option<Pid> {
+        let events = self.told.events();
+        let last = events
+            .iter()
+            .rev()
+            .find(|told| matches!(told["event"].as_str(), Some("started" | "exited" | "released")))?;
+        if last["event"] == "started" { pid_of(last) } else { None }
+    }
+
+    /// Whether it leads, by its own account.
+    pub fn leads(&self) -> bool {
+        let events = self.told.events();
+        let last =
+            events.iter().rev().find(|told| matches!(told["event"].as_str(), Some("elected" | "released")));
+        last.is_some_and(|last| last["event"] == "elected")
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.supervisor(), signal).unwrap();
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    pub fn wait(&mut self) -> ExitStatus {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(
+                Instant::now() < until,
+                "{} does not end; it told:\n{}",
+                self.name,
+                self.told.all().join("\n")
+            );
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+fn pid_of(event: &Value) -> Option<Pid> {
+    Pid::from_raw(i32::try_from(event["pid"].as_i64()?).ok()?)
+}
+
+/// Waits, with a bound, until something holds.
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < until, "{what} did not happen within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A list of peers on ports that nothing listens on.
+pub fn peers(names: &[&str]) -> String {
+    // All are taken before one is given back, so that no two are the same.
+    let listeners: Vec<TcpListener> =
+        names.iter().map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let peer = |(name, listener): (&&str, &TcpListener)| format!("{name}={}", listener.local_addr().unwrap());
+    names.iter().zip(&listeners).map(peer).collect::<Vec<_>>().join(",")
+}
+
+pub fn strings(args: &[&str]) -> Vec<String> {
+    args.iter().map(|&arg| arg.to_owned()).collect()
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A small generator for choices that can be repeated (SplitMix64).
+#[derive(Debug)]
+pub struct Choices(u64);
+
+impl Choices {
+    /// From `PRIMACY_SEED`, or the clock; printed, so that a run can be repeated as far as processes can.
+    pub fn new(test: &str) -> Self {
+        let seed = std::env::var("PRIMACY_SEED").ok().and_then(|seed| seed.parse().ok());
+        let seed = seed.unwrap_or_else(primacy::clock::wall_millis);
+        println!("{test}: PRIMACY_SEED={seed}");
+        Self(seed)
+    }
+
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % limit
+    }
+
+    pub fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}
+
+pub fn exists(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok()
+}

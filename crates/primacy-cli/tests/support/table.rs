@@ -1,0 +1,133 @@
+//! The process table, as anybody can read it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
+
+/// A process: its number, and when it was started, without which the number means nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Process {
+    pub pid: i32,
+    pub started: u64,
+}
+
+impl Process {
+    /// The process that has this number now, if it is alive.
+    pub fn now(pid: i32) -> Option<Self> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+        // One that has ended and was not reaped is no process any more.
+        if matches!(*fields.first()?, "Z" | "X") {
+            return None;
+        }
+        Some(Self { pid, started: fields.get(19)?.parse().ok()? })
+    }
+
+    pub fn is_alive(self) -> bool {
+        Self::now(self.pid) == Some(self)
+    }
+
+    pub fn kill(self) {
+        let Some(pid) = Pid::from_raw(self.pid) else { return };
+        let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { return };
+        if self.is_alive() {
+            let _ = pidfd_send_signal(pidfd, Signal::KILL);
+        }
+    }
+}
+
+pub fn is_alive(pid: Pid) -> bool {
+    Process::now(pid.as_raw_nonzero().get()).is_some()
+}
+
+/// Sends a signal to a process that may be gone.
+pub fn signal(pid: Pid, signal: Signal) {
+    let _ = kill_process(pid, signal);
+}
+
+fn all() -> impl Iterator<Item = i32> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+fn variable(pid: i32, name: &str) -> Option<String> {
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let mut variables = environment.split(|&byte| byte == 0);
+    let value = variables.find_map(|variable| variable.strip_prefix(name.as_bytes())?.strip_prefix(b"="))?;
+    String::from_utf8(value.to_vec()).ok()
+}
+
+/// All living processes with this variable in their environment.
+pub fn with_variable(name: &str, value: &str) -> Vec<Process> {
+    let marked = all().filter(|&pid| variable(pid, name).as_deref() == Some(value));
+    marked.filter_map(Process::now).collect()
+}
+
+/// Looks again and again which jobs are alive, and notes when those of two leaderships are alive at a time.
+#[derive(Debug)]
+pub struct Watch {
+    done: Arc<AtomicBool>,
+    looks: Arc<AtomicU64>,
+    thread: Option<JoinHandle<Vec<String>>>,
+}
+
+/// How long between two looks.
+const INTERVAL: Duration = Duration::from_millis(10);
+
+impl Watch {
+    /// Watches the jobs that have `ledger` on their command line.
+    pub fn new(ledger: &str) -> Self {
+        let (done, looks) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (stop, count, ledger) = (Arc::clone(&done), Arc::clone(&looks), ledger.to_owned());
+        let thread = std::thread::spawn(move || {
+            let mut overlaps = Vec::new();
+            while !stop.load(Ordering::SeqCst) {
+                overlaps.extend(look(&ledger));
+                count.fetch_add(1, Ordering::SeqCst);
+                std::thread::sleep(INTERVAL);
+            }
+            overlaps
+        });
+        Self { done, looks, thread: Some(thread) }
+    }
+
+    /// Every time that the jobs of two leaderships were seen alive at a time; and how often was looked.
+    pub fn finish(mut self) -> (Vec<String>, u64) {
+        self.done.store(true, Ordering::SeqCst);
+        let overlaps = self.thread.take().unwrap().join().unwrap();
+        (overlaps, self.looks.load(Ordering::SeqCst))
+    }
+}
+
+fn look(ledger: &str) -> Vec<String> {
+    let mut jobs: BTreeMap<Process, String> = BTreeMap::new();
+    for pid in all() {
+        let Some(process) = Process::now(pid) else { continue };
+        if is_job(pid, ledger)
+            && let Some(token) = variable(pid, "PRIMACY_TOKEN")
+        {
+            jobs.insert(process, token);
+        }
+    }
+    let tokens: BTreeSet<&String> = jobs.values().collect();
+    if tokens.len() < 2 {
+        return Vec::new();
+    }
+    // The table was not read in one moment: the first may have ended before the second began. But all of them were
+    // begun by now; so those that are still alive are alive together.
+    let alive: BTreeMap<&Process, &String> = jobs.iter().filter(|(process, _)| process.is_alive()).collect();
+    let tokens: BTreeSet<&&String> = alive.values().collect();
+    if tokens.len() < 2 { Vec::new() } else { vec![format!("alive together: {alive:?}")] }
+}
+
+/// Whether this is a job, and not the guardian that is about to become one.
+fn is_job(pid: i32, ledger: &str) -> bool {
+    let Ok(line) = fs::read(format!("/proc/{pid}/cmdline")) else { return false };
+    let args: Vec<&[u8]> = line.split(|&byte| byte == 0).collect();
+    args.get(1) == Some(&b"demo-job".as_slice()) && args.contains(&ledger.as_bytes())
+}
