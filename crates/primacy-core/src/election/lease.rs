@@ -276,6 +276,8 @@ pub struct Lease {
     /// Since when the record is seen to be this node's, and young. Its creator believes nothing until a holder of a
     /// deleted record would have stopped: absence has no version, so that holder does not know yet.
     young_since: Option<Instant>,
+    /// The longest lease that this node knows anybody to have been given.
+    longest: Duration,
     told_leader: Option<Leader>,
     rng: Rng,
     outputs: VecDeque<Output<Message, ()>>,
@@ -368,7 +370,7 @@ impl Lease {
     /// The machine of `config.me`. It watches from the start, and stands when it is told to.
     #[must_use]
     pub fn new(config: Config, now: Instant) -> Self {
-        let rng = Rng::new(config.seed);
+        let (rng, longest) = (Rng::new(config.seed), config.duration);
         Self {
             config,
             role: Role::Waiting,
@@ -383,6 +385,7 @@ impl Lease {
             act_at: now,
             stand_from: now,
             young_since: None,
+            longest,
             told_leader: None,
             rng,
             outputs: VecDeque::new(),
@@ -527,6 +530,9 @@ impl Lease {
         }
         let young = matches!(&found, Found::Record { record, .. } if record.young && self.is_mine(record));
         self.young_since = young.then(|| self.young_since.unwrap_or(now));
+        if let Found::Record { record, .. } = &found {
+            self.longest = self.longest.max(record.duration);
+        }
         self.seen = Some(Seen { found, since });
         landed
     }
@@ -713,7 +719,7 @@ impl Lease {
 
     /// When whoever held a record that was deleted has surely stopped; `None` if the record is not young.
     fn grows_up_at(&self) -> Option<Instant> {
-        Some(self.young_since?.after(self.config.drift_max.lengthen(self.config.duration)))
+        Some(self.young_since?.after(self.config.drift_max.lengthen(self.longest)))
     }
 
     fn elected(&mut self) {
