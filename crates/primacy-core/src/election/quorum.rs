@@ -48,8 +48,13 @@ const TERM_MAX: Term = Term(u64::MAX / 2);
 /// process, so those of lives further back are long gone.
 const DEAD_MAX: usize = 8;
 
-/// After so many failed rounds the patience for answers, and for others to hear of a death, is doubled no more.
-const SLOWDOWN_MAX: u32 = 6;
+/// How often the patience for votes is doubled while elections are lost: voters write before they answer, and a disk that
+/// is slower than configured must not keep everyone from being elected.
+const PATIENCE_DOUBLINGS_MAX: u32 = 2;
+
+/// How often a node that knows its leader to be gone asks those again who have not heard of it, each time after twice as
+/// long.
+const GONE_TRIES_MAX: u32 = 6;
 
 /// Who takes part, and how patient they are.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -236,8 +241,8 @@ pub struct Quorum {
     gone: Option<Gone>,
     /// When to stand, while no leader is heard.
     stand_at: Instant,
-    /// Rounds that were lost since there was a leader.
-    failed_rounds: u32,
+    /// How often this node was a candidate in vain since there was a leader.
+    lost_elections: u32,
     round: Round,
     connected: BTreeMap<NodeId, Peer>,
     dead: BTreeMap<NodeId, VecDeque<Incarnation>>,
@@ -383,7 +388,7 @@ impl Quorum {
             leave: None,
             gone: None,
             stand_at,
-            failed_rounds: 0,
+            lost_elections: 0,
             round: Round(0),
             connected: BTreeMap::new(),
             dead: BTreeMap::new(),
@@ -626,8 +631,7 @@ impl Quorum {
 
     fn new_poll(&mut self, now: Instant) -> Poll {
         self.round = Round(self.round.0 + 1);
-        // A disk or a network that is slower than configured elects in the end all the same.
-        let patience = self.config.round_timeout.times(1 << self.failed_rounds.min(SLOWDOWN_MAX));
+        let patience = self.config.round_timeout.times(1 << self.lost_elections.min(PATIENCE_DOUBLINGS_MAX));
         let (yes, no) = (BTreeSet::new(), BTreeMap::new());
         Poll { round: self.round, asked_at: now, until: now.after(patience), yes, no }
     }
@@ -694,7 +698,8 @@ impl Quorum {
             self.bound_to_another(now, self.config.me).map(|refusal| (self.config.me.node, (refusal, now)));
         let no: Vec<(NodeId, (Refusal, Instant))> =
             poll.no.iter().map(|(&by, &no)| (by, no)).chain(own).collect();
-        self.failed_rounds = self.failed_rounds.saturating_add(1);
+        let candidacies = u32::from(matches!(self.role, Role::Candidate(_)));
+        self.lost_elections = self.lost_elections.saturating_add(candidacies);
         self.role = Role::Follower { leader: None };
         self.refusals = no.iter().map(|&(by, (refusal, _))| (by, refusal)).collect();
         // Nobody's word makes this node wait for ever; asking again too early does no harm.
@@ -705,7 +710,7 @@ impl Quorum {
         let only_promises = !no.is_empty() && no.iter().all(|&(_, (refusal, _))| refusal.left().is_some());
         match &mut self.gone {
             // This node knows that the leader is gone, and those who refuse are about to hear of it.
-            Some(gone) if stick_to_another && gone.tries < SLOWDOWN_MAX => {
+            Some(gone) if stick_to_another && gone.tries < GONE_TRIES_MAX => {
                 let (leader, patience) = (gone.leader, 1 << gone.tries);
                 gone.tries += 1;
                 self.stand_in_order(now.after(self.stagger().times(patience)), leader);
@@ -1009,7 +1014,7 @@ impl Quorum {
         self.refusals.clear();
         self.leave = None;
         self.gone = None;
-        self.failed_rounds = 0;
+        self.lost_elections = 0;
     }
 
     // ── small things ────────────────────────────────────────────────────────────────────────────────────────
