@@ -134,6 +134,6 @@ mod tests {
     #[test]
     fn a_failing_command_is_named() {
         let error = replay("say a\nfail\n", &mut Echo(Vec::new())).unwrap_err();
-        assert_eq!(error, "line 2: fail: as it was told");
+        assert_eq!(error, "line 2: fail: as it was told\nsay+a", "what came before it is shown");
     }
 }

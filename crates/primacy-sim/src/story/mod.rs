@@ -16,7 +16,7 @@
 //! | to go on | |
 //! |---|---|
 //! | `advance 5s` | lets time pass |
-//! | `run until leader`, `run until leader b`, `run until no leader` | … until somebody, or nobody, believes to lead |
+//! | `run until leader`, `run until leader b`, `run until no leader` | … until somebody, or nobody, leads |
 //! | `run until b follows a`, `run until b follows nobody` | … until a node names another as leader |
 //! | `run until breach` | … until an invariant is broken |
 //!
