@@ -135,8 +135,10 @@ pub fn quorum(seed: u64, trace: Trace) -> (Verdict, Trace) {
     let draw_promise =
         |rng: &mut Rng| Drift::from_ppm(drift).lengthen(heartbeat.times(2 + rng.up_to(4)).plus(least));
     let mut promise = draw_promise(&mut rng);
-    // A round must leave time for the way there and back; how long the others' disks take, no node can know.
-    let round_trip = Drift::from_ppm(drift).lengthen(world.conditions.delay.times(2));
+    // A round must leave time for the way there and back. How long the others' disks take, no node can know; its
+    // patience grows to four times as long while it loses elections.
+    let round_trip = world.conditions.delay.times(2).plus(world.conditions.disk_latency.divided_by(3));
+    let round_trip = Drift::from_ppm(drift).lengthen(round_trip);
     for seat in world.seats() {
         let settings = &mut world.node_mut(seat).settings;
         if !one_for_all {
