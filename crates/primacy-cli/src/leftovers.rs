@@ -61,7 +61,8 @@ impl NodeMark {
 }
 
 /// Ends what earlier supervisors of this node left behind, and returns how many processes that were. A guardian
-/// among them is given `patience` to finish its work, which ends with telling the others of the death.
+/// that is still ending its job is given `patience` for it; one that is merely telling the others of the death is
+/// left to do so.
 ///
 /// # Errors
 /// [`AlreadyRunning`] if a supervisor of this node is alive. Then nothing was done.
@@ -70,7 +71,7 @@ pub(crate) fn end(node: &NodeMark, patience: Duration) -> Result<usize, AlreadyR
     let mut ended = 0;
     loop {
         let found = find(node)?;
-        if found.is_empty() {
+        if found.iter().all(|leftover| leftover.guardian) {
             return Ok(ended);
         }
         let guarded = found.iter().any(|leftover| leftover.guardian) && Instant::now() < patient_until;

@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, kill_process,
-    pidfd_open, pidfd_send_signal, wait, waitid,
+    kill_process_group, pidfd_open, pidfd_send_signal, wait, waitid,
 };
 use serde::{Deserialize, Serialize};
 
@@ -86,14 +86,23 @@ pub(crate) fn children() -> Children {
 
 /// Ends everything below this process by SIGKILL and returns when nothing is left. No other thread may be
 /// starting processes.
-pub(crate) fn end_descendants(mut on_end: impl FnMut(Pid, Ended)) {
+///
+/// If `leader` is given, it is a child that was not reaped and leads a process group. That group is ended first:
+/// mostly it is all there is, and then the process table need not be read, which takes longer than all the rest.
+pub(crate) fn end_descendants(leader: Option<Pid>, mut on_end: impl FnMut(Pid, Ended)) {
+    if let Some(leader) = leader {
+        // It may have ended already, as may its group.
+        let _ = kill_process_group(leader, Signal::KILL);
+        wait_for_one_of(&[leader]);
+    }
     loop {
         reap(&mut on_end);
         if children() == Children::None {
             return;
         }
         signal_descendants(Signal::KILL, |_| true);
-        wait_for_a_child();
+        // A child that cannot end must not keep us from its siblings, so this has an end.
+        wait_for_one_of(&children_of(getpid()));
     }
 }
 
@@ -125,11 +134,10 @@ impl Descendant {
     }
 }
 
-/// Waits until a child has ended, or a moment, since a child that cannot end must not keep us from its siblings.
-fn wait_for_a_child() {
-    let own = getpid();
+/// Waits until one of these children has ended, or a moment.
+fn wait_for_one_of(children: &[Pid]) {
     let pidfds: Vec<OwnedFd> =
-        children_of(own).into_iter().filter_map(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()).collect();
+        children.iter().filter_map(|&pid| pidfd_open(pid, PidfdFlags::empty()).ok()).collect();
     let mut polled: Vec<PollFd<'_>> = pidfds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
     // Interrupted or timed out: the caller looks again in every case.
     let _ = poll(&mut polled, Some(&LOOK_AGAIN));

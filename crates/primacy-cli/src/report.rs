@@ -12,6 +12,10 @@ use serde::Serialize;
 
 use crate::process_tree::Ended;
 
+/// How long the last lines may take to be read, and how often is looked whether they are.
+const READING_TIME: std::time::Duration = std::time::Duration::from_millis(500);
+const LOOK_INTERVAL: std::time::Duration = std::time::Duration::from_micros(200);
+
 /// What happens.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -134,12 +138,12 @@ impl Reporter {
         // The other senders, of which every clone has one, need not be gone.
         let _ = lines.try_send(None);
         let writer = writer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let patient_until = std::time::Instant::now() + std::time::Duration::from_millis(500);
+        let patient_until = std::time::Instant::now() + READING_TIME;
         while writer.as_ref().is_some_and(|writer| !writer.is_finished()) {
             if std::time::Instant::now() > patient_until {
                 return;
             }
-            std::thread::sleep(std::time::Duration::from_micros(200));
+            std::thread::sleep(LOOK_INTERVAL);
         }
     }
 }

@@ -102,7 +102,8 @@ enum JobEnd {
 /// What is known of the running leadership.
 struct Course {
     token: u64,
-    valid_until: Instant,
+    /// The end of the leadership as far as the guardian has said that it knows it.
+    confirmed_until: Instant,
     started_at: Option<Instant>,
     /// When the job was told to end, by whomever.
     stopping_since: Option<Instant>,
@@ -205,8 +206,14 @@ impl Supervisor {
         let term = leadership.term().0;
         self.guardian.tell(Order::Start { token, term, valid_until: valid_until.as_nanos() });
         self.reporter.tell(&Event::Elected { token, term, valid_for_ms: milliseconds_to(valid_until) });
-        let mut course =
-            Course { token, valid_until, started_at: None, stopping_since: None, parting_since: None, led };
+        let mut course = Course {
+            token,
+            confirmed_until: valid_until,
+            started_at: None,
+            stopping_since: None,
+            parting_since: None,
+            led,
+        };
         let followed = self.follow(&leadership, &mut course).await;
         if followed == Followed::GuardianDied {
             self.reporter.tell(&Event::GuardianLost);
@@ -225,6 +232,7 @@ impl Supervisor {
     /// Follows a leadership until nothing of its job is left, or only what a dead guardian leaves.
     async fn follow(&mut self, leadership: &Leadership, course: &mut Course) -> Followed {
         let (mut ended, mut settled) = (false, false);
+        let mut known_until = course.confirmed_until;
         loop {
             self.timer.set(self.backstop(course));
             tokio::select! {
@@ -243,9 +251,9 @@ impl Supervisor {
                         return Followed::GuardianDied;
                     }
                 },
-                renewed = leadership.renewed(course.valid_until), if !settled => match renewed {
+                renewed = leadership.renewed(known_until), if !settled => match renewed {
                     Some(valid_until) => {
-                        course.valid_until = valid_until;
+                        known_until = valid_until;
                         let valid_until = valid_until.as_nanos();
                         self.guardian.tell(Order::Extend { token: course.token, valid_until });
                     }
@@ -285,7 +293,9 @@ impl Supervisor {
             // The job is gone, and the hook has a time of its own, which may end after the leadership.
             return since.after(drain).after(half_margin);
         }
-        let latest = course.valid_until.before(half_margin);
+        // A guardian that has not confirmed a renewal acts by the end that it knows. If it has neither confirmed
+        // nor ended the job by then, it is paused, and a leader without a guardian must not lead on.
+        let latest = course.confirmed_until.before(half_margin);
         course.stopping_since.map_or(latest, |since| latest.min(since.after(drain).after(half_margin)))
     }
 
@@ -303,6 +313,12 @@ impl Supervisor {
     fn on_report(&self, report: Report, course: &mut Course) {
         let event = match report {
             Report::Ready | Report::Gone { .. } => return,
+            Report::Extended { token, valid_until } => {
+                if token == course.token {
+                    course.confirmed_until = Instant::from_nanos(valid_until);
+                }
+                return;
+            }
             Report::Started { token, pid } => {
                 course.started_at = Some(clock::now());
                 Event::Started { token, pid }
@@ -395,7 +411,7 @@ fn start_guardian(settings: &Settings, reporter: &Reporter) -> io::Result<Guardi
 }
 
 async fn end_what_is_left() {
-    let ended = tokio::task::spawn_blocking(|| end_descendants(|_, _| {})).await;
+    let ended = tokio::task::spawn_blocking(|| end_descendants(None, |_, _| {})).await;
     ended.expect("a panic ends the whole process, and then the guardian ends the job");
 }
 
@@ -439,7 +455,7 @@ async fn report_changes(mut observer: Observer, reporter: Reporter) {
 
 fn milliseconds_to(instant: Instant) -> f64 {
     let left: StdDuration = instant.since(clock::now()).into();
-    left.as_secs_f64() * 1_000.0
+    (left.as_secs_f64() * 1_000_000.0).round() / 1_000.0
 }
 
 impl From<CampaignError> for Failure {

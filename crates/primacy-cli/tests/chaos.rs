@@ -38,6 +38,7 @@ struct Troupe {
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Kill,
+    Ask,
     Pause(Duration),
 }
 
@@ -74,7 +75,8 @@ impl Troupe {
         while !self.is_well() {
             if Instant::now() > until {
                 let told: Vec<String> = self.nodes.iter().map(|node| node.told.all().join("\n")).collect();
-                panic!("no leader again after {after}; they told:\n{}", told.join("\n---\n"));
+                let told = told.join("\n---\n");
+                panic!("no leader again after {after}:\n{}\nthey told:\n{told}", self.describe());
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -92,6 +94,23 @@ impl Troupe {
         !silent && guarded && writes && leads
     }
 
+    fn describe(&self) -> String {
+        let mut text =
+            format!("the last line of the ledger is {:?}, the time {:?}", self.ledger.last(), clock::now());
+        for node in &self.nodes {
+            let state = |pid: Option<Pid>| pid.map(|pid| (pid, table::state(pid)));
+            text += &format!(
+                "\n{}: supervisor {:?}, guardian {:?}, job {:?}, leads: {}",
+                node.name,
+                state(Some(node.supervisor())),
+                state(node.guardian()),
+                state(node.job()),
+                node.leads()
+            );
+        }
+        text
+    }
+
     fn leader(&self) -> Option<usize> {
         self.nodes.iter().position(Node::leads)
     }
@@ -107,19 +126,23 @@ impl Troupe {
             4..7 => Victim::Guardian,
             _ => Victim::Job,
         };
-        let fault = if self.choices.chance(50) {
-            Fault::Kill
-        } else {
-            Fault::Pause(Duration::from_millis(20 + self.choices.below(1_500)))
+        let fault = match self.choices.below(20) {
+            // Of a supervisor: to resign in order.
+            0 | 1 if victim == Victim::Supervisor => Fault::Ask,
+            0..10 => Fault::Kill,
+            _ => Fault::Pause(Duration::from_millis(20 + self.choices.below(1_500))),
         };
         let what = format!("fault {number}: {fault:?} {victim:?} of {}", self.nodes[node].name);
         let Some(pid) = self.pid(node, victim) else { return };
-        *self
-            .tally
-            .entry(format!("{victim:?} {}", if matches!(fault, Fault::Kill) { "killed" } else { "paused" }))
-            .or_default() += 1;
+        let done = match fault {
+            Fault::Kill => "killed",
+            Fault::Ask => "asked to end",
+            Fault::Pause(_) => "paused",
+        };
+        *self.tally.entry(format!("{victim:?} {done}")).or_default() += 1;
         match fault {
             Fault::Kill => table::signal(pid, Signal::KILL),
+            Fault::Ask => table::signal(pid, Signal::TERM),
             Fault::Pause(time) => {
                 table::signal(pid, Signal::STOP);
                 std::thread::sleep(time);
@@ -127,7 +150,7 @@ impl Troupe {
                 table::signal(pid, Signal::CONT);
             }
         }
-        if (victim, matches!(fault, Fault::Kill)) == (Victim::Supervisor, true) {
+        if victim == Victim::Supervisor && !matches!(fault, Fault::Pause(_)) {
             self.nodes[node].wait();
             std::thread::sleep(Duration::from_millis(self.choices.below(200)));
             self.nodes[node].restart(&self.place);

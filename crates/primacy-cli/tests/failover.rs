@@ -25,21 +25,15 @@ struct Nodes {
 }
 
 impl Nodes {
-    fn start(test: &str, args: impl Fn(&Place, &str) -> Vec<String>) -> Self {
+    fn start(test: &str, heap: usize, args: impl Fn(&Place, &str) -> Vec<String>) -> Self {
         let place = Place::new(test);
         let ledger = Ledger::create(&place.path("ledger.db"), "failover");
         let start = |name: &&str| {
             let mut all = strings(&["run", "--json", "--restart", "--election", "failover", "--node", name]);
             all.extend(args(&place, name));
-            all.extend(strings(&[
-                "--",
-                support::primacy(),
-                "demo-job",
-                "--ledger",
-                ledger.path(),
-                "--every",
-                "2ms",
-            ]));
+            let heap = heap.to_string();
+            all.extend(strings(&["--", support::primacy(), "demo-job", "--ledger", ledger.path()]));
+            all.extend(strings(&["--every", "2ms", "--heap", &heap, "--lock", &place.text("lock")]));
             Node::start(&place, name, &all)
         };
         let nodes = NAMES.iter().map(start).collect();
@@ -48,9 +42,9 @@ impl Nodes {
         nodes
     }
 
-    fn among_peers(test: &str) -> Self {
+    fn among_peers(test: &str, heap: usize) -> Self {
         let peers = peers(&NAMES);
-        Self::start(test, |place, name| strings(&["--peers", &peers, "--state-dir", &place.text(name)]))
+        Self::start(test, heap, |place, name| strings(&["--peers", &peers, "--state-dir", &place.text(name)]))
     }
 
     /// Waits until all know the leader, and those that have just started may vote.
@@ -82,6 +76,14 @@ impl Nodes {
         Duration::from_nanos(first.unwrap().boot_ns.saturating_sub(at))
     }
 
+    /// No two jobs were alive at a time: by the process table, by the lock that they take, and by the ledger.
+    fn judge(&self, watch: Watch) {
+        let overlaps = watch.finish().0;
+        assert!(overlaps.is_empty(), "{overlaps:?}");
+        let lock = std::fs::read_to_string(self.place.path("lock")).unwrap();
+        assert_eq!(lock, "", "a job found the lock of another one taken, or its own token stale");
+    }
+
     fn restart_the_dead(&mut self) {
         for node in &mut self.nodes {
             if node.has_ended() {
@@ -106,7 +108,7 @@ fn report(what: &str, mut times: Vec<Duration>) -> Duration {
 
 #[test]
 fn a_killed_supervisor_is_replaced_at_once_and_a_resigned_one_too() {
-    let mut nodes = Nodes::among_peers("failover-crash");
+    let mut nodes = Nodes::among_peers("failover-crash", 0);
     let watch = Watch::new(nodes.ledger.path());
     let (mut crashes, mut resignations) = (Vec::new(), Vec::new());
     for _ in 0..5 {
@@ -115,16 +117,28 @@ fn a_killed_supervisor_is_replaced_at_once_and_a_resigned_one_too() {
         resignations.push(nodes.fail_over(|node| node.signal(Signal::TERM)));
         nodes.restart_the_dead();
     }
-    let overlaps = watch.finish().0;
-    assert!(overlaps.is_empty(), "{overlaps:?}");
+    nodes.judge(watch);
     // Both are milliseconds; without the guardian's word, a crash would cost the promise.
     assert!(report("kill -9 of the supervisor among peers", crashes) < PROMISE / 4);
     assert!(report("SIGTERM of the supervisor among peers", resignations) < PROMISE / 4);
 }
 
+/// A process with much memory takes tens of milliseconds to die, and it holds its lock for as long.
+#[test]
+fn nobody_is_let_in_before_a_job_that_dies_slowly_is_dead() {
+    let mut nodes = Nodes::among_peers("failover-heavy", 256);
+    let watch = Watch::new(nodes.ledger.path());
+    for fault in [Signal::KILL, Signal::TERM, Signal::KILL] {
+        let took = nodes.fail_over(|node| node.signal(fault));
+        println!("{fault:?} of the supervisor of a job with 256 MiB: {took:?}");
+        nodes.restart_the_dead();
+    }
+    nodes.judge(watch);
+}
+
 #[test]
 fn over_sqlite_too_a_killed_supervisor_is_replaced_at_once() {
-    let mut nodes = Nodes::start("failover-sqlite", |place, _| {
+    let mut nodes = Nodes::start("failover-sqlite", 0, |place, _| {
         strings(&["--on", &format!("sqlite:{}", place.text("election.db"))])
     });
     let watch = Watch::new(nodes.ledger.path());
@@ -133,14 +147,13 @@ fn over_sqlite_too_a_killed_supervisor_is_replaced_at_once() {
         crashes.push(nodes.fail_over(|node| node.signal(Signal::KILL)));
         nodes.restart_the_dead();
     }
-    let overlaps = watch.finish().0;
-    assert!(overlaps.is_empty(), "{overlaps:?}");
+    nodes.judge(watch);
     assert!(report("kill -9 of the supervisor over SQLite", crashes) < primacy::config::LEASE / 10);
 }
 
 #[test]
 fn supervisor_and_guardian_together_cost_the_promise_and_never_make_two_jobs() {
-    let mut nodes = Nodes::among_peers("failover-both");
+    let mut nodes = Nodes::among_peers("failover-both", 0);
     let watch = Watch::new(nodes.ledger.path());
     let mut times = Vec::new();
     for _ in 0..3 {
@@ -153,8 +166,7 @@ fn supervisor_and_guardian_together_cost_the_promise_and_never_make_two_jobs() {
         }));
         nodes.restart_the_dead();
     }
-    let overlaps = watch.finish().0;
-    assert!(overlaps.is_empty(), "{overlaps:?}");
+    nodes.judge(watch);
     let longest = times.iter().max().copied().unwrap();
     report("kill -9 of supervisor and guardian among peers", times);
     // The random wait is below a third of the promise; the rest is for a busy machine.
@@ -163,7 +175,7 @@ fn supervisor_and_guardian_together_cost_the_promise_and_never_make_two_jobs() {
 
 #[test]
 fn a_paused_supervisor_loses_its_job_in_time_and_stands_again() {
-    let nodes = Nodes::among_peers("failover-pause");
+    let nodes = Nodes::among_peers("failover-pause", 0);
     let watch = Watch::new(nodes.ledger.path());
     let paused = nodes.leader();
     let took = nodes.fail_over(|node| node.signal(Signal::STOP));
@@ -171,5 +183,5 @@ fn a_paused_supervisor_loses_its_job_in_time_and_stands_again() {
     assert!(took < 3 * PROMISE, "{took:?}");
     nodes.nodes[paused].signal(Signal::CONT);
     nodes.nodes[paused].told.wait_for_event("released");
-    assert!(watch.finish().0.is_empty());
+    nodes.judge(watch);
 }

@@ -216,6 +216,39 @@ fn a_guardian_that_does_not_answer_is_killed_before_the_lease_ends() {
 }
 
 #[test]
+fn a_guardian_that_was_paused_looks_at_renewals_before_it_looks_at_the_time() {
+    let place = Place::new("run-paused-renewed");
+    let options = ["--json", "--lease", "4s", "--drain", "2s"];
+    let mut node = Node::start(&place, "n", &script("e", &options, "exec sleep 1000"));
+    node.told.wait_for_event("started");
+    let (job, guardian) = (node.job().unwrap(), node.guardian().unwrap());
+    table::signal(guardian, Signal::STOP);
+    // Longer than until SIGTERM would be due, and shorter than until the supervisor gives the guardian up.
+    std::thread::sleep(Duration::from_millis(2_200));
+    table::signal(guardian, Signal::CONT);
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(node.job(), Some(job), "{:?}", node.told.all());
+    assert!(table::is_alive(job));
+    node.signal(Signal::TERM);
+    assert_eq!(node.wait().code(), Some(143));
+}
+
+#[test]
+fn a_guardian_that_stays_paused_is_replaced_though_the_lease_is_renewed() {
+    let place = Place::new("run-paused-long");
+    let mut node = Node::start(&place, "n", &script("e", &["--json", "--lease", "1s"], "exec sleep 1000"));
+    let first = node.told.wait_for_event("started");
+    let guardian = node.guardian().unwrap();
+    table::signal(guardian, Signal::STOP);
+    node.told.wait_for("a second start", |told| {
+        (told["event"] == "started" && told["token"] != first["token"]).then_some(())
+    });
+    assert!(!table::is_alive(guardian));
+    node.signal(Signal::TERM);
+    assert_eq!(node.wait().code(), Some(143));
+}
+
+#[test]
 fn what_a_dead_supervisor_and_its_dead_guardian_left_is_ended_by_the_next_run() {
     let place = Place::new("run-leftovers");
     let daemon = "(setsid sleep 1001 &); exec sleep 1000";

@@ -84,6 +84,13 @@ pub(crate) enum Report {
         /// Why.
         reason: NotStarted,
     },
+    /// The guardian has taken over a new end of the leadership.
+    Extended {
+        /// Of which leadership.
+        token: u64,
+        /// The end that it acts by.
+        valid_until: u64,
+    },
     /// The job was told to end.
     Stopping {
         /// Of which leadership.

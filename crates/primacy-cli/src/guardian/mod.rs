@@ -230,6 +230,8 @@ impl Guardian {
     fn extend(&mut self, token: u64, valid_until: Instant) {
         if let Some(charge) = self.charge_of(token) {
             charge.valid_until = charge.valid_until.max(valid_until);
+            let valid_until = charge.valid_until.as_nanos();
+            self.wire.say(&Report::Extended { token, valid_until });
         }
     }
 
@@ -404,7 +406,7 @@ impl Guardian {
             self.wire.say(&Report::Killing { token });
         }
         let mut ends = None;
-        end_descendants(|pid, ended| {
+        end_descendants(main, |pid, ended| {
             if Some(pid) == main {
                 ends = Some(ended);
             }

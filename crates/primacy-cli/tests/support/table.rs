@@ -45,6 +45,12 @@ pub fn is_alive(pid: Pid) -> bool {
     Process::now(pid.as_raw_nonzero().get()).is_some()
 }
 
+/// The state of a process as the table shows it.
+pub fn state(pid: Pid) -> Option<String> {
+    let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("State:")).map(|state| state.trim().to_owned())
+}
+
 /// Sends a signal to a process that may be gone.
 pub fn signal(pid: Pid, signal: Signal) {
     let _ = kill_process(pid, signal);

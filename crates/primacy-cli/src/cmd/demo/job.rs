@@ -41,6 +41,10 @@ pub(crate) struct DemoJob {
     #[arg(long)]
     stubborn_every: Option<u64>,
 
+    /// Use so many MiB of memory, which makes dying take long
+    #[arg(long, default_value_t = 0)]
+    heap: usize,
+
     /// Be the grandchild's parent, or the grandchild, with the lock as standard input
     #[arg(long, value_parser = ["fork", "hold"])]
     role: Option<String>,
@@ -88,7 +92,11 @@ pub(crate) fn demo_job(args: &DemoJob) -> Result<Exit, Failure> {
         Some(path) => Some(take_lock(args, path, token)?),
         None => None,
     };
-    write(args, token, lock.as_ref())
+    // Written to, or there would be no memory behind it.
+    let heap = vec![1_u8; args.heap << 20];
+    let outcome = write(args, token, lock.as_ref());
+    std::hint::black_box(heap);
+    outcome
 }
 
 fn write(args: &DemoJob, token: FencingToken, lock: Option<&File>) -> Result<Exit, Failure> {
