@@ -26,10 +26,13 @@
 //! the drift; the voter counts it from when it *received* the heartbeat. So the leader stops believing before the
 //! promises of its majority end, and another leader needs a vote from that majority.
 
+mod message;
+
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
+pub use self::message::{Answer, Body, Leave, Message, Refusal, Round};
 use crate::detector::MissedHeartbeats;
 use crate::fence::FencingToken;
 use crate::id::{Identity, Incarnation, NodeId};
@@ -44,8 +47,7 @@ use crate::time::{Drift, Duration, Instant};
 /// A term above this one is no honest node's: it would take a thousand elections a second for 292 million years.
 const TERM_MAX: Term = Term(u64::MAX / 2);
 
-/// How many dead process lives are remembered for each node. A node's messages come over a connection of their
-/// process, so those of lives further back are long gone.
+/// How many dead process lives of a node are remembered. The connections of those further back are long gone.
 const DEAD_MAX: usize = 8;
 
 /// How often the patience for votes is doubled while elections are lost: voters write before they answer, and a disk that
@@ -91,114 +93,6 @@ pub struct Config {
     pub sticky: bool,
     /// The seed of the random waits. Different for each node and each of its lives.
     pub seed: u64,
-}
-
-/// What nodes say to each other.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Message {
-    /// The process life of the sender.
-    pub incarnation: Incarnation,
-    /// The sender's term.
-    pub term: Term,
-    /// What it says.
-    pub body: Body,
-}
-
-/// The number of a round of questions, which the answers echo; each node counts its own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Round(pub u64);
-
-/// The parts of the conversation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Body {
-    /// "If I stood for the term after mine, would you vote for me?" (the article's scouting). Changes nothing.
-    PreVote {
-        /// The sender's round.
-        round: Round,
-        /// The leader whose resignation the sender has in hand.
-        leave: Option<Leave>,
-    },
-    /// The answer.
-    PreVoteReply {
-        /// The round that is answered.
-        round: Round,
-        /// The process life that asked.
-        to: Incarnation,
-        /// Yes or no.
-        answer: Answer,
-    },
-    /// "Vote for me in my term" (the article's proposal).
-    Vote {
-        /// The sender's round.
-        round: Round,
-        /// The leader whose resignation the sender has in hand.
-        leave: Option<Leave>,
-    },
-    /// The answer.
-    VoteReply {
-        /// The round that is answered.
-        round: Round,
-        /// The process life that asked.
-        to: Incarnation,
-        /// Yes or no.
-        answer: Answer,
-    },
-    /// "I lead in my term."
-    Heartbeat {
-        /// The sender's round.
-        round: Round,
-    },
-    /// The answer: support, or, from a higher term, "you do not" (the article's invalid heartbeat).
-    HeartbeatReply {
-        /// The round that is answered.
-        round: Round,
-        /// The process life that asked.
-        to: Incarnation,
-        /// For how long, counted from when the heartbeat came, the answerer promises to support nobody else.
-        promise: Duration,
-    },
-    /// "I led in my term and do not any more" (the article's cession).
-    Resigned {
-        /// Who shall have the lead next, if anyone in particular.
-        successor: Option<NodeId>,
-    },
-}
-
-/// Yes or no, and why.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Answer {
-    /// Yes.
-    Yes,
-    /// No.
-    No(Refusal),
-}
-
-/// Why a node says no.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Refusal {
-    /// The term is not above its own, or it has voted for another in it.
-    Term,
-    /// It hears this leader.
-    HearsLeader(NodeId),
-    /// It has promised to support another for this much longer.
-    Promised {
-        /// For how much longer.
-        left: Duration,
-    },
-    /// It has just started and has forgotten what it promised; it stays silent for this much longer.
-    JustStarted {
-        /// For how much longer.
-        left: Duration,
-    },
-}
-
-/// A resignation, passed on: this process life led in this term, and has given that up for good.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Leave {
-    /// Who led.
-    pub leader: Identity,
-    /// In which term.
-    pub term: Term,
 }
 
 /// What a node must not forget.
@@ -423,8 +317,6 @@ impl Quorum {
         }
     }
 
-    // ── inputs ──────────────────────────────────────────────────────────────────────────────────────────────
-
     fn on_message(&mut self, now: Instant, from: NodeId, message: Message) {
         let stranger = from == self.config.me.node || !self.config.voters.contains(&from);
         if stranger || message.term > TERM_MAX || self.is_dead(from, message.incarnation) {
@@ -576,7 +468,6 @@ impl Quorum {
 
     /// Asks the others whether they would vote for this node. Nothing of its own changes.
     fn stand(&mut self, now: Instant) {
-        debug_assert!(self.may_stand());
         if !self.config.pre_vote {
             return self.become_candidate(now);
         }
@@ -725,12 +616,8 @@ impl Quorum {
     }
 
     fn stand_after_random_wait(&mut self, from: Instant) {
-        let higher: BTreeSet<u32> = self
-            .connected
-            .values()
-            .map(|peer| peer.priority)
-            .filter(|&other| other > self.config.priority)
-            .collect();
+        let priorities = self.connected.values().map(|peer| peer.priority);
+        let higher: BTreeSet<u32> = priorities.filter(|&other| other > self.config.priority).collect();
         let behind = self.config.random_wait_max.times(higher.len() as u64);
         self.stand_at = from.after(self.rng.duration_up_to(self.config.random_wait_max)).after(behind);
     }
@@ -832,11 +719,8 @@ impl Quorum {
         }
         let rival = self.leader_or_self().filter(|known| known.term == term && known.identity != from);
         if let Some(known) = rival {
-            self.outputs.push_back(Output::Event(Event::Violation(Violation::TwoLeaders {
-                term,
-                known: known.identity,
-                other: from,
-            })));
+            let violation = Violation::TwoLeaders { term, known: known.identity, other: from };
+            self.tell(Event::Violation(violation));
             self.step_down(Reason::Violation);
             return self.stand_after_random_wait(now.after(self.config.promise_duration));
         }
@@ -915,7 +799,7 @@ impl Quorum {
             Some(_) => Event::Renewed { valid_until: until },
         };
         lead.valid_until = Some(until);
-        self.outputs.push_back(Output::Event(event));
+        self.tell(event);
     }
 
     // ── the end of a leadership ─────────────────────────────────────────────────────────────────────────────
@@ -935,7 +819,7 @@ impl Quorum {
         match (lead.valid_until, lead.resigning) {
             (Some(_), None) => {
                 lead.resigning = Some(reason);
-                self.outputs.push_back(Output::Event(Event::Resigning(reason)));
+                self.tell(Event::Resigning(reason));
             }
             (Some(_), Some(_)) => {}                // It does so already.
             (None, _) => self.give_up(now, reason), // Nobody was told to work, so there is nothing to drain.
@@ -963,7 +847,7 @@ impl Quorum {
     fn step_down(&mut self, reason: Reason) {
         let Role::Leader(lead) = &self.role else { return };
         if lead.valid_until.is_some() {
-            self.outputs.push_back(Output::Event(Event::Deposed(reason)));
+            self.tell(Event::Deposed(reason));
         }
         self.role = Role::Follower { leader: None };
     }
@@ -999,10 +883,8 @@ impl Quorum {
 
     /// A resignation, heard from the leader itself or passed on by a candidate: the promise to it has ended.
     fn learn_leave(&mut self, now: Instant, leave: Option<Leave>) {
-        let Some(leave) = leave.filter(|leave| leave.leader != self.config.me && leave.term <= TERM_MAX)
-        else {
-            return;
-        };
+        let own = |leave: &Leave| leave.leader == self.config.me;
+        let Some(leave) = leave.filter(|leave| !own(leave) && leave.term <= TERM_MAX) else { return };
         self.release(now, leave.leader, leave.term);
         if leave.term >= self.hard.term && self.leave.is_none_or(|known| leave.term > known.term) {
             self.leave = Some(leave);
@@ -1016,8 +898,6 @@ impl Quorum {
         self.gone = None;
         self.lost_elections = 0;
     }
-
-    // ── small things ────────────────────────────────────────────────────────────────────────────────────────
 
     /// The leader that this node hears.
     fn hears(&self) -> Option<Leader> {
@@ -1049,7 +929,7 @@ impl Quorum {
         let leader = self.leader();
         if leader != self.told_leader {
             self.told_leader = leader;
-            self.outputs.push_back(Output::Event(Event::LeaderChanged(leader)));
+            self.tell(Event::LeaderChanged(leader));
         }
     }
 
@@ -1070,6 +950,10 @@ impl Quorum {
         self.persist(HardState { term, voted_for: None, ..self.hard });
     }
 
+    fn tell(&mut self, event: Event) {
+        self.outputs.push_back(Output::Event(event));
+    }
+
     fn persist(&mut self, hard: HardState) {
         self.hard = hard;
         self.outputs.push_back(Output::Persist(hard));
@@ -1081,10 +965,10 @@ impl Quorum {
     }
 
     fn send_all(&mut self, body: Body) {
-        let peers: Vec<NodeId> =
-            self.config.voters.iter().copied().filter(|&voter| voter != self.config.me.node).collect();
-        for peer in peers {
-            self.send(peer, body);
+        for voter in self.config.voters.clone() {
+            if voter != self.config.me.node {
+                self.send(voter, body);
+            }
         }
     }
 }
@@ -1112,16 +996,5 @@ impl Poll {
             }
         }
         majority::outcome(voters, self.yes.len(), self.no.len())
-    }
-}
-
-impl Refusal {
-    /// For how much longer it will be so, where that is known.
-    #[must_use]
-    pub const fn left(&self) -> Option<Duration> {
-        match self {
-            Self::Promised { left } | Self::JustStarted { left } => Some(*left),
-            Self::Term | Self::HearsLeader(_) => None,
-        }
     }
 }
