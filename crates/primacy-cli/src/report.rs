@@ -102,7 +102,7 @@ impl Reporter {
         let line = if self.json {
             self.json_line(event)
         } else {
-            match text(event) {
+            match text(event, &self.node) {
                 Some(text) => format!("primacy[{}]: {text}\n", self.node),
                 None => return,
             }
@@ -157,9 +157,10 @@ fn write_lines(incoming: &Receiver<Option<String>>) {
 }
 
 /// The line for people, if it is of interest to them.
-fn text(event: &Event) -> Option<String> {
+fn text(event: &Event, node: &str) -> Option<String> {
     Some(match event {
-        Event::Guardian { .. } => return None,
+        Event::Guardian { .. } | Event::Ended { .. } | Event::Leader { leader: None, .. } => return None,
+        Event::Leader { leader: Some(leader), .. } if leader == node => return None,
         Event::LeftoversEnded { processes } => {
             format!("ended {processes} process(es) that an earlier run of this node had left behind")
         }
@@ -181,12 +182,12 @@ fn text(event: &Event) -> Option<String> {
         }
         Event::Released { token, reason } => format!("leads no more (token {token}): {reason}"),
         Event::Backoff { ms } => format!("the command ended too soon; standing again in {ms} ms"),
-        Event::Leader { leader: Some(leader), term: Some(term) } => format!("{leader} leads, term {term}"),
-        Event::Leader { .. } => "nobody is known to lead".into(),
+        Event::Leader { leader: Some(leader), term } => {
+            format!("{leader} leads, term {}", term.unwrap_or_default())
+        }
         Event::Violation { violation } => {
             format!("THIS MUST NEVER BE, and an operator should look: {violation}; this node does not lead")
         }
         Event::Warning { message } => format!("warning: {message}"),
-        Event::Ended { exit_code } => format!("done, exit code {exit_code}"),
     })
 }

@@ -15,7 +15,7 @@ use primacy::clock;
 use rustix::process::{Pid, Signal};
 use support::ledger::Ledger;
 use support::table::{self, Watch};
-use support::{Choices, Node, PATIENCE, Place, peers, strings};
+use support::{Choices, Node, PATIENCE, Place, peers, strings, wait_until};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 /// A leader writes every few milliseconds; one that has not for so long is not there.
@@ -31,6 +31,7 @@ struct Troupe {
     /// A node that has just started keeps silent among peers, and is not counted on for as long.
     silent_after_start: Duration,
     restarted: Vec<Instant>,
+    faults: Vec<String>,
     tally: BTreeMap<String, usize>,
 }
 
@@ -66,7 +67,17 @@ impl Troupe {
         let nodes: Vec<Node> = NAMES.iter().map(start).collect();
         let restarted = vec![Instant::now(); NAMES.len()];
         let (choices, tally) = (Choices::new(test), BTreeMap::new());
-        Self { place, nodes, ledger, watch, choices, silent_after_start, restarted, tally }
+        Self {
+            place,
+            nodes,
+            ledger,
+            watch,
+            choices,
+            silent_after_start,
+            restarted,
+            faults: Vec::new(),
+            tally,
+        }
     }
 
     /// Waits until every node is well, and one of them leads and writes.
@@ -132,8 +143,10 @@ impl Troupe {
             0..10 => Fault::Kill,
             _ => Fault::Pause(Duration::from_millis(20 + self.choices.below(1_500))),
         };
-        let what = format!("fault {number}: {fault:?} {victim:?} of {}", self.nodes[node].name);
         let Some(pid) = self.pid(node, victim) else { return };
+        let name = &self.nodes[node].name;
+        let what = format!("{:?} fault {number}: {fault:?} {victim:?} {pid:?} of {name}", clock::now());
+        self.faults.push(what.clone());
         let done = match fault {
             Fault::Kill => "killed",
             Fault::Ask => "asked to end",
@@ -141,7 +154,11 @@ impl Troupe {
         };
         *self.tally.entry(format!("{victim:?} {done}")).or_default() += 1;
         match fault {
-            Fault::Kill => table::signal(pid, Signal::KILL),
+            Fault::Kill => {
+                table::signal(pid, Signal::KILL);
+                // One at a time: the next one must not come before this one has happened.
+                wait_until("the death of a process that was killed", || !table::is_alive(pid));
+            }
             Fault::Ask => table::signal(pid, Signal::TERM),
             Fault::Pause(time) => {
                 table::signal(pid, Signal::STOP);
@@ -183,9 +200,11 @@ impl Troupe {
         }
         self.place.wait_until_empty();
         let (overlaps, looks) = self.watch.finish();
-        assert_eq!(overlaps, Vec::<String>::new(), "the jobs of two leaderships were alive at a time");
+        let history: Vec<String> = self.nodes.iter().map(Node::history).collect();
+        let (history, faults) = (history.join("\n---\n"), self.faults.join("\n"));
+        assert_eq!(overlaps, Vec::<String>::new(), "two jobs were alive at a time:\n{faults}\n{history}");
         let lock = fs::read_to_string(self.place.path("lock")).unwrap();
-        assert_eq!(lock, "", "a job found the lock of another one taken, or its own token stale");
+        assert_eq!(lock, "", "a job found the lock taken, or its token stale:\n{faults}\n{history}");
         let lines = self.ledger.all();
         for pair in lines.windows(2) {
             assert!(pair[0].token <= pair[1].token, "a token went down: {pair:?}");

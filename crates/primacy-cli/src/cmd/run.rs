@@ -28,18 +28,24 @@ use crate::supervisor::{Settings, Supervisor, Wait};
 
 /// Run a command on the one node that is elected.
 ///
-/// Start the same line on as many machines or terminals as you like. One of them is elected and runs COMMAND; when
-/// that one dies, hangs or is cut off, another takes over. The command is told its fencing token, a number that is
-/// higher than that of every earlier leader; resources that check it refuse what a late leader still writes.
+/// Start the same line on as many machines or terminals as you like. One of
+/// them is elected and runs COMMAND; when that one dies, hangs or is cut off,
+/// another takes over. The command is told its fencing token, a number that
+/// is higher than that of every earlier leader; resources that check it
+/// refuse what a late leader still writes.
 ///
-/// The command is started in a process group of its own, with PRIMACY_ELECTION, PRIMACY_ID, PRIMACY_TERM and
-/// PRIMACY_TOKEN in its environment. When the lead is lost or given up it gets SIGTERM, and after the drain time
-/// SIGKILL, with everything that it has started; all of it is gone before another node may lead.
+/// The command is started in a process group of its own. Its environment has
+/// PRIMACY_ELECTION, PRIMACY_ID, PRIMACY_TERM and PRIMACY_TOKEN. When the
+/// lead is lost or given up it gets SIGTERM, and after the drain time
+/// SIGKILL, with everything that it has started; all of it is gone before
+/// another node may lead.
 ///
 /// Where the election is held:
-///   (nothing)       in a file of your state directory: the terminals of one machine compete
-///   --on URL        in a store, for example sqlite:/var/lib/app/election.db
-///   --peers LIST    among the nodes themselves, with no service beside them; they need a majority
+///   (nothing)     in a file of your state directory: the terminals of one
+///                 machine compete
+///   --on URL      in a store, for example sqlite:/var/lib/app/election.db
+///   --peers LIST  among the nodes themselves, with no service beside them;
+///                 more than half of them must be there
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment, after_help = exit::HELP, after_long_help = LONG_HELP.to_owned() + exit::HELP)]
 pub(crate) struct Run {
@@ -115,13 +121,22 @@ pub(crate) struct Run {
 const LONG_HELP: &str = "\
 Examples:
   primacy run --election nightly --no-wait -- ./backup.sh
-      In any number of crontabs: whoever is first runs it, the others end at once.
+      In any number of crontabs of one machine: whoever is first runs it, the
+      others end at once.
 
-  primacy run --election billing --restart --peers a=10.0.0.1:7400,b=10.0.0.2:7400,c=10.0.0.3:7400 --node a -- ./worker
-      On three machines, each with its own --node. One worker runs as long as two machines are there.
+  primacy run --election billing --restart --node a \\
+      --peers a=127.0.0.1:7401,b=127.0.0.1:7402,c=127.0.0.1:7403 -- ./worker
+      Three times, each with its own --node. One worker runs as long as two
+      nodes are there.
 
-Signals: SIGTERM, SIGINT and SIGHUP end the command in order, give up the lead, and end. A second one kills the
-command at once. PRIMACY_LOG=debug shows what the election does.
+Signals: SIGTERM, SIGINT and SIGHUP end the command in order, give up the
+lead, and end. A second one kills the command at once.
+
+PRIMACY_LOG=debug shows what the election does.
+
+What can outlast its lead: a process that the kernel cannot kill; and, where
+this process and its guardian are killed or paused together, one that left
+the command's process group. The next start of the same node ends it.
 
 ";
 

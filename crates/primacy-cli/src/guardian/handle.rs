@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::net::UnixStream as StdStream;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
@@ -10,18 +10,19 @@ use std::time::Duration;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::net::UnixStream;
 
 use crate::guardian::job::Program;
 use crate::guardian::message::{Duty, Order, Report};
-use crate::readable::readable;
+use crate::readable::{readable, registered};
 
 /// A running guardian.
 #[derive(Debug)]
 pub(crate) struct Guardian {
     pid: Pid,
     pidfd: AsyncFd<OwnedFd>,
-    stream: UnixStream,
+    stream: AsyncFd<OwnedFd>,
+    /// It has closed its end.
+    closed: bool,
     heard: Vec<u8>,
     unsent: Vec<u8>,
     /// The newest extension that was not written yet. A guardian that is paused for long reads nothing, and of
@@ -41,10 +42,17 @@ pub(crate) enum Notice {
     Died,
 }
 
+/// Whether a write can go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flow {
+    Done,
+    Blocked,
+}
+
 impl Guardian {
     /// Starts a guardian for `job`.
     pub(crate) fn start(duty: &Duty, job: &Program) -> io::Result<Self> {
-        let (ours, theirs) = StdStream::pair()?;
+        let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         // This very program, also when its file has been replaced or removed since.
         let mut command = Command::new("/proc/self/exe");
@@ -64,7 +72,8 @@ impl Guardian {
         let mut guardian = Self {
             pid,
             pidfd: readable(pidfd)?,
-            stream: UnixStream::from_std(ours)?,
+            stream: registered(ours.into(), Interest::READABLE | Interest::WRITABLE)?,
+            closed: false,
             heard: Vec::new(),
             unsent: serde_json::to_vec(duty)?,
             extension: None,
@@ -96,17 +105,37 @@ impl Guardian {
         }
     }
 
-    fn flush(&mut self) {
+    /// Writes what it can without waiting, and says whether all is written.
+    fn flush(&mut self) -> Flow {
         loop {
             if self.unsent.is_empty() {
-                let Some(order) = self.extension.take() else { return };
+                let Some(order) = self.extension.take() else { return Flow::Done };
                 self.put(order);
             }
-            match self.stream.try_write(&self.unsent) {
+            match rustix::io::write(self.stream.get_ref(), &self.unsent) {
                 Ok(count) => drop(self.unsent.drain(..count)),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // It is full; or the guardian is gone, which its pidfd shows.
-                Err(_) => return,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => return Flow::Blocked,
+                Err(_) => {
+                    // It is gone, which its pidfd shows, and nobody will read this.
+                    self.unsent.clear();
+                    self.extension = None;
+                    return Flow::Done;
+                }
+            }
+        }
+    }
+
+    /// Reads what there is.
+    fn read(&mut self) {
+        let mut bytes = [0; 4096];
+        while !self.closed {
+            match rustix::io::read(self.stream.get_ref(), &mut bytes) {
+                Ok(count) if count > 0 => self.heard.extend_from_slice(&bytes[..count]),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => return,
+                // It closes its end only by dying; its process goes a little later.
+                Ok(_) | Err(_) => self.closed = true,
             }
         }
     }
@@ -122,39 +151,14 @@ impl Guardian {
             if dead {
                 return Notice::Died;
             }
-            let mut interest = Interest::READABLE;
-            if !self.unsent.is_empty() || self.extension.is_some() {
-                interest |= Interest::WRITABLE;
-            }
+            let blocked = self.flush() == Flow::Blocked;
             tokio::select! {
                 biased;
-                ready = self.stream.ready(interest) => {
-                    self.flush();
-                    if ready.is_err() || self.read_closed() {
-                        // It closes its end only by dying; its process goes a little later.
-                        let _ = self.pidfd.readable().await;
-                        dead = true;
-                    }
-                }
-                _ = self.pidfd.readable() => {
-                    self.read_closed();
-                    dead = true;
-                }
+                _ = self.pidfd.readable() => dead = true,
+                () = becomes(&self.stream, Interest::READABLE), if !self.closed => {}
+                () = becomes(&self.stream, Interest::WRITABLE), if blocked => {}
             }
-        }
-    }
-
-    /// Reads what there is, and says whether the end was reached.
-    fn read_closed(&mut self) -> bool {
-        let mut bytes = [0; 4096];
-        loop {
-            match self.stream.try_read(&mut bytes) {
-                Ok(0) => return true,
-                Ok(count) => self.heard.extend_from_slice(&bytes[..count]),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return true,
-            }
+            self.read();
         }
     }
 
@@ -190,5 +194,15 @@ impl Guardian {
     pub(crate) fn kill(&self) {
         // It may be dead already, which is what is wanted.
         let _ = pidfd_send_signal(self.pidfd.get_ref(), Signal::KILL);
+    }
+}
+
+/// Waits until a descriptor has become readable or writable since the last time that this was waited for. Whoever
+/// calls this reads or writes as much as can be, before the next time.
+async fn becomes(fd: &AsyncFd<OwnedFd>, interest: Interest) {
+    match fd.ready(interest).await {
+        Ok(mut ready) => ready.clear_ready(),
+        // The runtime is being shut down.
+        Err(_) => std::future::pending().await,
     }
 }

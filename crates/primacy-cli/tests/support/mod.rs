@@ -11,7 +11,7 @@ pub mod table;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -161,6 +161,8 @@ impl Told {
 pub struct Node {
     pub name: String,
     pub told: Told,
+    /// What it told in its earlier lives.
+    pub past: Vec<String>,
     args: Vec<String>,
     child: Child,
 }
@@ -173,12 +175,15 @@ impl Node {
         let told = Told::default();
         told.listen(child.stdout.take().unwrap());
         told.listen(child.stderr.take().unwrap());
-        Self { name: name.to_owned(), told, args: args.to_vec(), child }
+        Self { name: name.to_owned(), told, past: Vec::new(), args: args.to_vec(), child }
     }
 
     /// Starts it again, when it has ended. What it told before is kept apart.
     pub fn restart(&mut self, place: &Place) {
+        let mut past = std::mem::take(&mut self.past);
+        past.extend(self.told.all());
         *self = Self::start(place, &self.name.clone(), &self.args.clone());
+        self.past = past;
     }
 
     pub fn supervisor(&self) -> Pid {
@@ -206,6 +211,11 @@ impl Node {
         let last =
             events.iter().rev().find(|told| matches!(told["event"].as_str(), Some("elected" | "released")));
         last.is_some_and(|last| last["event"] == "elected")
+    }
+
+    /// All that it has told, in all its lives.
+    pub fn history(&self) -> String {
+        format!("{}\n{}", self.past.join("\n"), self.told.all().join("\n"))
     }
 
     pub fn signal(&self, signal: Signal) {
@@ -290,8 +300,4 @@ impl Choices {
     pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
-}
-
-pub fn exists(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok()
 }

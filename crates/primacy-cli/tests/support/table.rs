@@ -110,25 +110,36 @@ impl Watch {
     }
 }
 
+/// A job's process: its token, and its command line for people.
+type Job = (String, String);
+
 fn look(ledger: &str) -> Vec<String> {
-    let mut jobs: BTreeMap<Process, String> = BTreeMap::new();
+    let mut jobs: BTreeMap<Process, Job> = BTreeMap::new();
     for pid in all() {
         let Some(process) = Process::now(pid) else { continue };
         if is_job(pid, ledger)
             && let Some(token) = variable(pid, "PRIMACY_TOKEN")
         {
-            jobs.insert(process, token);
+            jobs.insert(process, (token, line(pid)));
         }
     }
-    let tokens: BTreeSet<&String> = jobs.values().collect();
-    if tokens.len() < 2 {
+    let of_several = |jobs: &BTreeMap<Process, Job>| {
+        let tokens: BTreeSet<&String> = jobs.values().map(|(token, _)| token).collect();
+        tokens.len() > 1
+    };
+    if !of_several(&jobs) {
         return Vec::new();
     }
     // The table was not read in one moment: the first may have ended before the second began. But all of them were
     // begun by now; so those that are still alive are alive together.
-    let alive: BTreeMap<&Process, &String> = jobs.iter().filter(|(process, _)| process.is_alive()).collect();
-    let tokens: BTreeSet<&&String> = alive.values().collect();
-    if tokens.len() < 2 { Vec::new() } else { vec![format!("alive together: {alive:?}")] }
+    jobs.retain(|process, _| process.is_alive());
+    if of_several(&jobs) { vec![format!("alive together: {jobs:?}")] } else { Vec::new() }
+}
+
+fn line(pid: i32) -> String {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let args: Vec<_> = line.split(|&byte| byte == 0).skip(2).map(String::from_utf8_lossy).collect();
+    args.join(" ")
 }
 
 /// Whether this is a job, and not the guardian that is about to become one.
