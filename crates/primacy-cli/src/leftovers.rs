@@ -44,7 +44,10 @@ impl NodeMark {
         let hash = place.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
-        Self { prefix: format!("{election}/{node}/{hash:016x}/") }
+        // A process number means something in its namespace only; marks of another one are not ours to judge.
+        let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+        let namespace: String = namespace.to_string_lossy().chars().filter(char::is_ascii_digit).collect();
+        Self { prefix: format!("{election}/{node}/{hash:016x}.{namespace}/") }
     }
 
     /// The mark of what this process starts.

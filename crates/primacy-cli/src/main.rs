@@ -13,6 +13,7 @@ mod report;
 mod signals;
 mod supervisor;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -68,7 +69,8 @@ fn main() -> ExitCode {
     match result {
         Ok(exit) => exit.into(),
         Err(Failure { exit, message }) => {
-            eprintln!("primacy: {message}");
+            // Standard error may be full or closed; the exit code says it all the same.
+            let _ = writeln!(std::io::stderr(), "primacy: {message}");
             exit.into()
         }
     }

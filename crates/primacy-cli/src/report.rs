@@ -178,7 +178,7 @@ fn text(event: &Event, node: &str) -> Option<String> {
         }
         Event::HookEnded { hook, ended, .. } => format!("{hook} ended with exit code {}", ended.exit_code()),
         Event::GuardianLost => {
-            "the guardian is dead; all that it guarded was ended, and a new one starts".into()
+            "the guardian is dead; what it guarded is being ended, and a new one starts after that".into()
         }
         Event::Released { token, reason } => format!("leads no more (token {token}): {reason}"),
         Event::Backoff { ms } => format!("the command ended too soon; standing again in {ms} ms"),

@@ -4,6 +4,7 @@
 //! lead only when the guardian has reported everything gone; if the guardian dies, or does not report in time,
 //! the supervisor ends what is left itself, since orphans of a dead guardian are handed to it.
 
+use std::ffi::OsStr;
 use std::io;
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 
@@ -324,7 +325,7 @@ impl Supervisor {
                 Event::Started { token, pid }
             }
             Report::NotStarted { token, reason } => {
-                let reason = course.on_not_started(&reason);
+                let reason = course.on_not_started(&reason, &self.settings.job.file);
                 Event::NotStarted { token, reason }
             }
             Report::Stopping { token, reason } => {
@@ -368,7 +369,7 @@ impl Course {
         self.because("the command ended");
     }
 
-    fn on_not_started(&mut self, reason: &NotStarted) -> String {
+    fn on_not_started(&mut self, reason: &NotStarted, program: &OsStr) -> String {
         let (exit, message) = match reason {
             NotStarted::TooLate => {
                 let message = "too little of the lead was left to start it";
@@ -378,7 +379,10 @@ impl Course {
             NotStarted::Hook => (Exit::Failed, "the hook --on-elected failed".to_owned()),
             NotStarted::System(errno, message) => {
                 let not_found = *errno == rustix::io::Errno::NOENT.raw_os_error();
-                (if not_found { Exit::NotFound } else { Exit::NotExecutable }, message.clone())
+                let exit = if not_found { Exit::NotFound } else { Exit::NotExecutable };
+                let file = program.to_string_lossy();
+                let hint = if not_found { "; is the interpreter in its first line missing?" } else { "" };
+                (exit, format!("{file}: {message}{hint}"))
             }
         };
         self.because("the command could not be started");

@@ -157,12 +157,10 @@ fn a_state_file_of_another_node_is_refused() {
     let place = Place::new("bad-copied-state");
     let both = peers(&["a", "b"]);
     let file = made_state(&place, &peers(&["a"]), &place.text("a"));
-    let name = file.file_name().unwrap().to_str().unwrap();
-    let copied = name.replace(".a.", ".b.").replace("-a.", "-b.").replace("@a.", "@b.");
-    let copied = if copied == name { name.replacen('a', "b", 1) } else { copied };
+    assert_eq!(file.file_name().unwrap(), "e@a.state");
     let dir = place.path("b");
     fs::create_dir(&dir).unwrap();
-    fs::copy(&file, dir.join(&copied)).unwrap();
+    fs::copy(&file, dir.join("e@b.state")).unwrap();
     let options = ["--peers", &both, "--node", "b", "--state-dir", dir.to_str().unwrap()];
     refused(&place, &options, 74, &["belongs to the node \"a\"", "copied or renamed"]);
 }
@@ -266,4 +264,36 @@ fn a_full_disk_means_no_vote_and_no_lead() {
         command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &mount]);
         check(&place, &mut command, code, &["full", says]);
     }
+}
+
+#[test]
+fn a_store_within_one_process_is_refused() {
+    let place = Place::new("bad-memory");
+    refused(&place, &["--on", "memory:x"], 64, &["within one process", "sqlite:PATH"]);
+}
+
+#[test]
+fn leases_that_no_machine_keeps_are_refused_with_all_else_that_is_wrong() {
+    let place = Place::new("bad-tiny");
+    let options = ["--lease", "1ms", "--kill-margin", "0s"];
+    refused(&place, &options, 78, &["kill margin is zero", "shorter than 10ms"]);
+}
+
+#[test]
+fn an_error_that_nobody_can_read_still_has_its_exit_code() {
+    let place = Place::new("bad-stderr");
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = place.command(&strings(&["run", "--election", "e", "--on", "bogus:x", "--", "true"]));
+    assert_eq!(command.stderr(full).status().unwrap().code(), Some(64));
+}
+
+#[test]
+fn a_missing_interpreter_is_named() {
+    let place = Place::new("bad-interpreter");
+    let script = place.path("script");
+    fs::write(&script, "#!/no/such/interpreter\n").unwrap();
+    fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let script = script.to_str().unwrap();
+    let mut command = place.command(&strings(&["run", "--election", "e", "--", script]));
+    check(&place, &mut command, 127, &[script, "interpreter"]);
 }

@@ -6,13 +6,13 @@
 
 mod support;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use primacy::clock;
 use rustix::process::Signal;
 use support::ledger::Ledger;
 use support::table::{self, Watch};
-use support::{Node, Place, peers, strings, wait_until};
+use support::{Node, PATIENCE, Place, peers, strings, wait_until};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 /// The default promise.
@@ -68,12 +68,22 @@ impl Nodes {
         let leader = &self.nodes[self.leader()];
         let at = clock::now().as_nanos();
         fault(leader);
-        let mut first = None;
-        wait_until("another job's first write", || {
-            first = self.ledger.first_above(token);
-            first.is_some()
-        });
-        Duration::from_nanos(first.unwrap().boot_ns.saturating_sub(at))
+        let until = Instant::now() + PATIENCE;
+        let first = loop {
+            if let Some(first) = self.ledger.first_above(token) {
+                break first;
+            }
+            if Instant::now() > until {
+                let history: Vec<String> = self.nodes.iter().map(Node::history).collect();
+                panic!(
+                    "nobody took over from {} at {at}; they told:\n{}",
+                    leader.name,
+                    history.join("\n---\n")
+                );
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        Duration::from_nanos(first.boot_ns.saturating_sub(at))
     }
 
     /// No two jobs were alive at a time: by the process table, by the lock that they take, and by the ledger.

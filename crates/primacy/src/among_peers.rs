@@ -158,9 +158,9 @@ impl Settles for Quorum {
 }
 
 fn resolve(address: &str) -> Result<SocketAddr, ConnectError> {
-    let unknown = || ConfigError::Peer { entry: address.to_owned() };
-    let resolved = address.to_socket_addrs().map_err(|_| unknown())?.next();
-    resolved.ok_or_else(|| ConnectError::from(unknown()))
+    let unresolved = |why: String| ConfigError::Unresolved { address: address.to_owned(), why };
+    let resolved = address.to_socket_addrs().map_err(|error| unresolved(error.to_string()))?.next();
+    resolved.ok_or_else(|| unresolved("its name has no address".to_owned()).into())
 }
 
 impl From<TransportError> for Halt {

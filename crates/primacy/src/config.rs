@@ -29,6 +29,8 @@ pub const LEASE: Duration = Duration::from_secs(10);
 /// How far the rates of two clocks may differ, where nothing else is configured: one per cent.
 pub const DRIFT_MAX: Drift = Drift::from_ppm(10_000);
 
+/// The shortest lease: a heartbeat or a write, its answer, and the timers of an operating system must fit into it.
+const LEASE_MIN: Duration = Duration::from_millis(10);
 const KILL_MARGIN_MAX: Duration = Duration::from_millis(200);
 const POLL_INTERVAL_MAX: Duration = Duration::from_secs(1);
 const STAGGER: Duration = Duration::from_millis(5);
@@ -94,11 +96,19 @@ pub enum ConfigError {
     Timers(Vec<TimerProblem>),
     /// An entry of the list of peers is not `name=host:port`.
     #[error(
-        "{entry:?} is not a peer: write name=host:port, separated by commas, as in a=10.0.0.1:7400,b=10.0.0.2:7400"
+        "{entry:?} is not a peer: write name=host:port, separated by commas, as in a=127.0.0.1:7401,b=127.0.0.1:7402"
     )]
     Peer {
         /// The entry.
         entry: String,
+    },
+    /// A peer's host has no address.
+    #[error("the address {address} of this node leads nowhere: {why}; correct the host in the list of peers")]
+    Unresolved {
+        /// The address.
+        address: String,
+        /// What the system says.
+        why: String,
     },
     /// A node is named twice among the peers.
     #[error("the node {0} is named twice among the peers")]
@@ -114,9 +124,7 @@ pub enum ConfigError {
         second: NodeId,
     },
     /// This node is not one of the peers.
-    #[error(
-        "the node {node} is not one of the peers ({peers}); say with --node or Builder::node which of them this is"
-    )]
+    #[error("the node {node} is not one of the peers ({peers}); say with --node which of them this is")]
     NotAPeer {
         /// This node.
         node: NodeId,
@@ -125,7 +133,7 @@ pub enum ConfigError {
     },
     /// No directory for state is known.
     #[error(
-        "no directory for this node's state is known: set HOME or XDG_STATE_HOME, or name one (--state-dir, Builder::state_dir)"
+        "no directory for this node's state is known: set HOME or XDG_STATE_HOME, or name one with --state-dir"
     )]
     NoStateDirectory,
 }
@@ -175,6 +183,14 @@ pub enum TimerProblem {
         /// The lease.
         lease: Duration,
     },
+    /// No machine keeps a lease that short.
+    #[error("the lease of {lease:?} is shorter than {least:?}, which no machine keeps")]
+    LeaseTiny {
+        /// The lease.
+        lease: Duration,
+        /// The least.
+        least: Duration,
+    },
     /// Followers would give up a leader that is well.
     #[error("{miss_count} heartbeats missed must be at least 2, or one late packet costs the leader")]
     MissCount {
@@ -221,11 +237,15 @@ impl Timers {
             ("renewal", self.renewal),
             ("time for an answer", self.answer_timeout),
             ("poll interval", self.poll_interval),
+            ("kill margin", self.kill_margin),
         ];
         for (name, duration) in named {
             if duration.is_zero() {
                 problems.push(TimerProblem::Zero { name });
             }
+        }
+        if self.lease < LEASE_MIN {
+            problems.push(TimerProblem::LeaseTiny { lease: self.lease, least: LEASE_MIN });
         }
         let ppm = self.drift_max.as_ppm();
         if ppm >= 500_000 {
@@ -305,7 +325,10 @@ pub fn default_state_dir() -> Result<PathBuf, ConfigError> {
 }
 
 /// Checks an election's name, which becomes part of file names and of records.
-pub(crate) fn check_election(name: &str) -> Result<(), ConfigError> {
+///
+/// # Errors
+/// [`ConfigError::Election`] if it is empty, too long, or has other characters than letters, digits, `.`, `_` and `-`.
+pub fn check_election(name: &str) -> Result<(), ConfigError> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let dots = name.chars().all(|c| c == '.');
     if name.is_empty() || name.len() > NodeId::LENGTH_MAX || dots || !name.chars().all(allowed) {

@@ -392,7 +392,10 @@ fn lock(lock_path: &Path, state_path: &Path) -> Result<File, DiskError> {
 }
 
 fn open_existing(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).open(path)
+    // Opening something else than a file, a pipe for example, must not wait for anyone.
+    let nonblock = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
+    let file = OpenOptions::new().read(true).write(true).custom_flags(nonblock).open(path)?;
+    Ok(file)
 }
 
 /// Makes the file under another name first, so that under its own name it is always whole. The lock is held,

@@ -75,8 +75,12 @@ async fn answer(register: &dyn Register, message: Message) -> Option<Message> {
         }
         Message::CompareAndSet { request, expect, record } => {
             let result = register.compare_and_set(expect.as_ref(), &record).await;
-            if let Err(error) = &result {
-                tracing::debug!(%error, "the record was not written, or it is not known");
+            match &result {
+                Ok(_) => {}
+                Err(error @ primacy_stores::SetError::Conflict) => {
+                    tracing::debug!(%error, "another was first")
+                }
+                Err(error) => tracing::warn!(%error, "the record may not have been written"),
             }
             Some(Message::CompareAndSetReply { request, result: result.map_err(SetError::from) })
         }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration as StdDuration;
 
 use clap::Parser;
-use primacy::config::default_state_dir;
+use primacy::config::{check_election, default_state_dir};
 use primacy::disk::DiskError;
 use primacy::stores::{OpenError, ReadError};
 use primacy::transport::TransportError;
@@ -218,13 +218,16 @@ impl Run {
             None => default_state_dir().map_err(|error| Failure::new(Exit::Config, error.to_string())),
         };
         match (&self.on, &self.peers) {
-            (Some(url), _) => Ok(Place::Store(resolve_url(url)?)),
+            (Some(url), _) => Ok(Place::Store(between_processes(resolve_url(url)?)?)),
             (None, Some(peers)) => {
                 let peers: Peers =
                     peers.parse().map_err(|error| Failure::new(Exit::Usage, format!("{error}")))?;
                 Ok(Place::Peers(peers, state_dir()?))
             }
-            (None, None) => Ok(Place::Store(local_store(&state_dir()?)?)),
+            (None, None) => {
+                check_election(&self.election).map_err(|error| failure(&error.into()))?;
+                Ok(Place::Store(local_store(&state_dir()?, &self.election)?))
+            }
         }
     }
 
@@ -305,6 +308,16 @@ fn resolve_url(url: &str) -> Result<String, Failure> {
     Ok(url.to_owned())
 }
 
+/// Every candidate of `run` is a process of its own, and must see what the others see.
+fn between_processes(url: String) -> Result<String, Failure> {
+    if url.starts_with("memory:") {
+        let message = "memory: is within one process, and each `primacy run` is one of its own: all of them would \
+                       lead; use sqlite:PATH";
+        return Err(Failure::new(Exit::Usage, message));
+    }
+    Ok(url)
+}
+
 fn has_password(url: &str) -> bool {
     let Some((_, rest)) = url.split_once("://") else { return false };
     let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
@@ -312,8 +325,9 @@ fn has_password(url: &str) -> bool {
     in_user || path.to_ascii_lowercase().contains("password=")
 }
 
-/// The store of those who name none: a file for all elections of this user on this machine.
-fn local_store(dir: &Path) -> Result<String, Failure> {
+/// The store of those who name none: a file of this user on this machine. Each election has its own, since only the
+/// first record of a new file has nothing to wait for.
+fn local_store(dir: &Path, election: &str) -> Result<String, Failure> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
     made.map_err(|error| {
         let message = format!(
@@ -322,7 +336,7 @@ fn local_store(dir: &Path) -> Result<String, Failure> {
         );
         Failure::new(Exit::State, message)
     })?;
-    let file = dir.join("elections.db");
+    let file = dir.join(format!("{election}.db"));
     match file.to_str() {
         Some(path) => Ok(format!("sqlite:{path}")),
         None => {

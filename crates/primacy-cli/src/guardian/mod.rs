@@ -20,7 +20,7 @@ pub(crate) mod message;
 mod wire;
 
 use std::ffi::OsString;
-use std::io::{self, Read};
+use std::io::{self, Read, Write as _};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
@@ -90,7 +90,8 @@ pub(crate) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     match guard(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("primacy guardian: {error}; this command is started by `primacy run`, not by hand");
+            let why = "this command is started by `primacy run`, not by hand";
+            let _ = writeln!(io::stderr(), "primacy guardian: {error}; {why}");
             ExitCode::FAILURE
         }
     }
@@ -473,7 +474,8 @@ fn witness(duty: &Duty) -> Option<Witness> {
     match Witness::new(duty.witness.as_ref()?, Limits::default()) {
         Ok(witness) => Some(witness),
         Err(error) => {
-            eprintln!("primacy guardian: a crash of this node will be noticed by silence only: {error}");
+            let what = "a crash of this node will be noticed by silence only";
+            let _ = writeln!(io::stderr(), "primacy guardian: {what}: {error}");
             None
         }
     }

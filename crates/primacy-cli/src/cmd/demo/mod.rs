@@ -5,6 +5,7 @@ pub(crate) mod job;
 mod ledger;
 mod stage;
 
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -331,7 +332,8 @@ impl Story {
 
     fn say(&self, text: &str) {
         if !self.quiet {
-            println!("{:6.2} s  {text}", self.began.elapsed().as_secs_f64());
+            // Whoever has read enough may close the pipe; the demonstration still ends in order.
+            let _ = writeln!(std::io::stdout(), "{:6.2} s  {text}", self.began.elapsed().as_secs_f64());
         }
     }
 }
@@ -349,15 +351,15 @@ fn print(measured: &Measured, json: bool) {
         stale_writes: StaleWrites { tried, refused, accepted },
     };
     if json {
-        println!("{}", serde_json::to_string(&summary).unwrap_or_default());
+        let _ = writeln!(std::io::stdout(), "{}", serde_json::to_string(&summary).unwrap_or_default());
         return;
     }
     let Spread { min, median, max } = summary.failover_ms;
-    println!();
-    println!(
-        "failovers     {count}, from the event to the first write: min {min} ms, median {median} ms, max {max} ms"
+    let _ = writeln!(
+        std::io::stdout(),
+        "\nfailovers     {count}, from the event to the first write: min {min} ms, median {median} ms, max {max} ms\n\
+         stale writes  {tried} tried, {refused} refused, {accepted} accepted"
     );
-    println!("stale writes  {tried} tried, {refused} refused, {accepted} accepted");
 }
 
 fn milliseconds(duration: Duration) -> f64 {
