@@ -292,7 +292,7 @@ fn a_missing_interpreter_is_named() {
     let place = Place::new("bad-interpreter");
     let script = place.path("script");
     fs::write(&script, "#!/no/such/interpreter\n").unwrap();
-    fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
     let script = script.to_str().unwrap();
     let mut command = place.command(&strings(&["run", "--election", "e", "--", script]));
     check(&place, &mut command, 127, &[script, "interpreter"]);
