@@ -22,6 +22,8 @@ struct Nodes {
     place: Place,
     nodes: Vec<Node>,
     ledger: Ledger,
+    /// The one that the last fault was done to.
+    struck: usize,
 }
 
 impl Nodes {
@@ -37,7 +39,7 @@ impl Nodes {
             Node::start(&place, name, &all)
         };
         let nodes = NAMES.iter().map(start).collect();
-        let nodes = Self { place, nodes, ledger };
+        let nodes = Self { place, nodes, ledger, struck: 0 };
         nodes.settle();
         nodes
     }
@@ -63,9 +65,10 @@ impl Nodes {
     }
 
     /// Does `fault` to the leader, and measures until the next job has written.
-    fn fail_over(&self, fault: impl Fn(&Node)) -> Duration {
+    fn fail_over(&mut self, fault: impl Fn(&Node)) -> Duration {
         let token = self.ledger.last().unwrap().token;
-        let leader = &self.nodes[self.leader()];
+        self.struck = self.leader();
+        let leader = &self.nodes[self.struck];
         let at = clock::now().as_nanos();
         fault(leader);
         let until = Instant::now() + PATIENCE;
@@ -94,12 +97,11 @@ impl Nodes {
         assert_eq!(lock, "", "a job found the lock of another one taken, or its own token stale");
     }
 
+    /// Waits for the end of the one that was killed or asked to end, and starts it again.
     fn restart_the_dead(&mut self) {
-        for node in &mut self.nodes {
-            if node.has_ended() {
-                node.restart(&self.place);
-            }
-        }
+        let dead = &mut self.nodes[self.struck];
+        dead.wait();
+        dead.restart(&self.place);
         self.settle();
     }
 }
@@ -185,7 +187,7 @@ fn supervisor_and_guardian_together_cost_the_promise_and_never_make_two_jobs() {
 
 #[test]
 fn a_paused_supervisor_loses_its_job_in_time_and_stands_again() {
-    let nodes = Nodes::among_peers("failover-pause", 0);
+    let mut nodes = Nodes::among_peers("failover-pause", 0);
     let watch = Watch::new(nodes.ledger.path());
     let paused = nodes.leader();
     let took = nodes.fail_over(|node| node.signal(Signal::STOP));

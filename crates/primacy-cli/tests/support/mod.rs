@@ -222,10 +222,6 @@ impl Node {
         kill_process(self.supervisor(), signal).unwrap();
     }
 
-    pub fn has_ended(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_some()
-    }
-
     pub fn wait(&mut self) -> ExitStatus {
         let until = Instant::now() + PATIENCE;
         loop {
