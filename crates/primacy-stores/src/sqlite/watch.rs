@@ -67,10 +67,10 @@ mod notify {
     use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
     use rustix::io::Errno;
 
-    /// How long after a write we look for its commit: longer than a disk takes to flush.
-    const HASTE_DURATION: Duration = Duration::from_millis(500);
+    /// How long after a write we look for its commit: longer than a busy disk takes to flush, which can be seconds.
+    const HASTE_DURATION: Duration = Duration::from_secs(15);
     const HASTE_WAIT_MIN: Duration = Duration::from_millis(1);
-    const HASTE_WAIT_MAX: Duration = Duration::from_millis(50);
+    const HASTE_WAIT_MAX: Duration = Duration::from_millis(200);
 
     /// A watched directory.
     pub(super) struct Watch {
