@@ -130,7 +130,8 @@ impl PeersWitness {
         let shared = &self.shared;
         let mut state = shared.lock();
         state.testifying = true;
-        for link in state.links.values_mut() {
+        // In the reverse of the order in which they stand: whoever stands first asks those who have heard already.
+        for link in state.links.values_mut().rev() {
             link.tell(&shared.died);
         }
         shared.changed.notify_all();
