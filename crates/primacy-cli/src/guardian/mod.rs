@@ -154,13 +154,16 @@ impl Guardian {
         // The first orders may have come together with the duty.
         let mut supervisor_dead = false;
         loop {
+            // Before the orders are read: if this process is paused after that, what was ordered meanwhile is read in
+            // the next turn, before a later time is looked at.
+            let now = clock::now();
             self.take_orders();
             if supervisor_dead || self.wire.closed() {
                 self.on_supervisor_lost();
             }
             self.reap();
             self.start_if_due();
-            self.on_time(clock::now());
+            self.on_time(now);
             if self.charge.is_none() {
                 if self.leave_taken {
                     return Ok(());
