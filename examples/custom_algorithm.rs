@@ -79,6 +79,7 @@ impl Protocol for FirstName {
             }
             Input::Timeout | Input::Command(_) | Input::Message { from: Endpoint::Store, .. } => {}
             Input::Evidence(Evidence::Connected(_) | Evidence::Disconnected(_)) => {}
+            Input::Evidence(Evidence::Readmitted { .. }) => {} // It keeps nothing on a disk.
         }
         self.decide(now);
     }

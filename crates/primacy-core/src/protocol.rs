@@ -91,6 +91,13 @@ pub enum Evidence {
     Disconnected(NodeId),
     /// The guardian of this process life vouches that it is gone, and after it all its work.
     Died(Identity),
+    /// This node's durable state is not the one that `by` knew it with, and an operator has told `by` to take it back.
+    Readmitted {
+        /// Who says so.
+        by: NodeId,
+        /// The highest term that it knows of.
+        term: Term,
+    },
 }
 
 /// What a node tells of itself in its handshake.

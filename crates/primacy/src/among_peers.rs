@@ -11,10 +11,12 @@ use tokio::sync::mpsc;
 use crate::clock;
 use crate::config::{Config, ConfigError};
 use crate::disk::{self, StateFile};
-use crate::driver::{Halt, Settles, World};
+use crate::driver::{Asked, Halt, Settles, World};
 use crate::error::ConnectError;
-use crate::handshake::{Hello, PROTOCOL_VERSION, Role, Voters};
+use crate::handshake::{DiskId, Hello, PROTOCOL_VERSION, Role, Voters};
+use crate::operator::AskError;
 use crate::peers::Peers;
+use crate::status::{PeersView, View};
 use crate::transport::{Arrival, Limits, Mesh, MeshConfig, TransportError};
 
 /// How many arrivals may wait for the driver; the connections wait after that.
@@ -23,6 +25,7 @@ const INBOX: usize = 1024;
 /// The disk and the mesh of one node.
 #[derive(Debug)]
 pub(crate) struct PeersWorld {
+    me: Hello,
     state: StateFile,
     mesh: Mesh,
     inbox: mpsc::Receiver<Arrival>,
@@ -100,15 +103,18 @@ impl Entry {
             clock::now(),
         );
         let (arrivals, inbox) = mpsc::channel(INBOX);
+        let me = self.hello.clone();
         let mesh_config = MeshConfig {
             me: self.hello,
             listen: self.listen,
             peers: self.peers,
             peer_disks: self.stored.peer_disks,
+            readmitted: self.stored.readmitted,
+            term: self.stored.hard_state.term,
             limits: Limits::default(),
         };
         let mesh = Mesh::start_on(self.listener, mesh_config, arrivals).await?;
-        Ok((machine, PeersWorld { state: self.state, mesh, inbox }))
+        Ok((machine, PeersWorld { me, state: self.state, mesh, inbox }))
     }
 }
 
@@ -121,7 +127,9 @@ impl PeersWorld {
 
 impl World<Quorum> for PeersWorld {
     fn persist(&mut self, hard: HardState) -> Result<(), Halt> {
-        self.state.persist(&hard).map_err(|error| Halt { why: error.to_string() })
+        self.state.persist(&hard).map_err(|error| Halt { why: error.to_string() })?;
+        self.mesh.set_term(hard.term);
+        Ok(())
     }
 
     fn send(&mut self, to: Endpoint, message: quorum::Message) {
@@ -148,6 +156,31 @@ impl World<Quorum> for PeersWorld {
                 None => return Err(Halt { why: "the connections to the peers have ended".to_owned() }),
             }
         }
+    }
+}
+
+impl Asked<Quorum> for PeersWorld {
+    fn view(&self, machine: &Quorum) -> View {
+        View::Peers(Box::new(PeersView {
+            quorum: machine.status(),
+            voters: self.me.voters.clone(),
+            safety: self.me.safety,
+            priority: self.me.priority,
+            witness: self.me.witness,
+            disk: self.me.disk,
+            peers: self.mesh.peers(),
+            counters: self.mesh.counters(),
+            stranger_refused: self.mesh.stranger_refused(),
+        }))
+    }
+
+    fn readmit(&mut self, node: NodeId) -> Result<DiskId, AskError> {
+        let by = self.me.identity.node;
+        let disk = self.mesh.refused_disk(node).ok_or(AskError::NotRefused { node, by })?;
+        self.state.readmit(node, disk)?;
+        self.mesh.readmit(node, disk);
+        tracing::warn!(%node, %disk, "readmitted by the operator");
+        Ok(disk)
     }
 }
 

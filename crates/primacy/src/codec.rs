@@ -39,6 +39,9 @@ pub(crate) enum Frame {
     Died(Identity),
     /// The receipt for it.
     DiedHeard(Identity),
+    /// The first word over a connection to a node that was readmitted after it had lost its disk: the highest term that
+    /// the speaker knows of.
+    Readmitted(Term),
 }
 
 /// A refusal as it crosses the network: what to count it as, and what to show.
@@ -92,6 +95,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(String, Frame), DecodeError> {
         wire::Frame::Message(message) => Frame::Message(message.try_into()?),
         wire::Frame::Died(identity) => Frame::Died(identity.try_into()?),
         wire::Frame::DiedHeard(identity) => Frame::DiedHeard(identity.try_into()?),
+        wire::Frame::Readmitted(term) => Frame::Readmitted(Term(term)),
     };
     Ok((election, frame))
 }
@@ -133,7 +137,7 @@ mod wire {
     pub(super) struct Envelope {
         #[prost(string, tag = "1")]
         pub(super) election: String,
-        #[prost(oneof = "Frame", tags = "2, 3, 4, 5, 6, 7, 8")]
+        #[prost(oneof = "Frame", tags = "2, 3, 4, 5, 6, 7, 8, 9")]
         pub(super) frame: Option<Frame>,
     }
 
@@ -153,6 +157,8 @@ mod wire {
         Died(Identity),
         #[prost(message, tag = "8")]
         DiedHeard(Identity),
+        #[prost(uint64, tag = "9")]
+        Readmitted(u64),
     }
 
     #[derive(Clone, Copy, PartialEq, prost::Message)]
@@ -258,7 +264,7 @@ mod wire {
         pub(super) round: u64,
         #[prost(message, optional, tag = "2")]
         pub(super) to: Option<Incarnation>,
-        #[prost(oneof = "Answer", tags = "3, 4, 5, 6, 7")]
+        #[prost(oneof = "Answer", tags = "3, 4, 5, 6, 7, 8")]
         pub(super) answer: Option<Answer>,
     }
 
@@ -274,6 +280,8 @@ mod wire {
         PromisedNanos(u64),
         #[prost(uint64, tag = "7")]
         JustStartedNanos(u64),
+        #[prost(message, tag = "8")]
+        Forgotten(Nothing),
     }
 
     #[derive(Clone, Copy, PartialEq, prost::Message)]
@@ -309,6 +317,7 @@ impl From<&Frame> for wire::Frame {
             Frame::Message(message) => Self::Message(message.into()),
             Frame::Died(identity) => Self::Died(identity.into()),
             Frame::DiedHeard(identity) => Self::DiedHeard(identity.into()),
+            Frame::Readmitted(term) => Self::Readmitted(term.0),
         }
     }
 }
@@ -538,6 +547,7 @@ impl From<Answer> for wire::Answer {
             Answer::No(No::HearsLeader(leader)) => Self::HearsLeader(leader.as_str().to_owned()),
             Answer::No(No::Promised { left }) => Self::PromisedNanos(left.as_nanos()),
             Answer::No(No::JustStarted { left }) => Self::JustStartedNanos(left.as_nanos()),
+            Answer::No(No::Forgotten) => Self::Forgotten(wire::Nothing {}),
         }
     }
 }
@@ -555,6 +565,7 @@ impl TryFrom<wire::Answer> for Answer {
             wire::Answer::JustStartedNanos(left) => {
                 Self::No(No::JustStarted { left: Duration::from_nanos(left) })
             }
+            wire::Answer::Forgotten(wire::Nothing {}) => Self::No(No::Forgotten),
         })
     }
 }

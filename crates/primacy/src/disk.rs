@@ -16,7 +16,7 @@
 //! vote twice in a term. One thing cannot be told from a torn write, and that is a newest slot that has
 //! rotted on the disk after it was flushed; whoever fears it uses a file system with checksums.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -69,6 +69,8 @@ pub struct Stored {
     pub disk: DiskId,
     /// The disks that this node has seen its peers with.
     pub peer_disks: BTreeMap<NodeId, DiskId>,
+    /// Those that came back with another disk and that an operator has readmitted.
+    pub readmitted: BTreeSet<NodeId>,
     /// Whether the file was made just now: this node has never taken part, or has lost its disk.
     pub created: bool,
 }
@@ -266,6 +268,17 @@ impl StateFile {
         self.advance(record)
     }
 
+    /// Takes `node` back with `disk` in place of the disk that it had before, because an operator says so.
+    ///
+    /// # Errors
+    /// As [`persist`](Self::persist).
+    pub fn readmit(&mut self, node: NodeId, disk: DiskId) -> Result<(), DiskError> {
+        let mut record = self.record.clone();
+        record.peer_disks.insert(node, disk);
+        record.readmitted.insert(node);
+        self.advance(record)
+    }
+
     /// The state file.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -279,6 +292,7 @@ impl StateFile {
             incarnation: Incarnation { count: self.record.incarnations, nonce },
             disk: self.record.disk,
             peer_disks: self.record.peer_disks.clone(),
+            readmitted: self.record.readmitted.clone(),
             created,
         })
     }
@@ -318,7 +332,7 @@ pub fn entropy<const LENGTH: usize>() -> Result<[u8; LENGTH], DiskError> {
 }
 
 impl DiskError {
-    fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
+    pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
         let path = path.to_owned();
         // A read-only file system also refuses the user; a quota is a disk that is full for this user.
         if matches!(source.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) {
@@ -333,7 +347,7 @@ impl DiskError {
 
 /// `election@node`, with every byte of the election that could mean something to a file system as `%` and its
 /// number. No node name has an `@`, so no two pairs share a file.
-fn file_name(election: &str, node: NodeId) -> Result<String, DiskError> {
+pub(crate) fn file_name(election: &str, node: NodeId) -> Result<String, DiskError> {
     let mut name = String::new();
     for byte in election.bytes() {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-') {
@@ -350,7 +364,7 @@ fn file_name(election: &str, node: NodeId) -> Result<String, DiskError> {
 
 /// Makes the directory with its parents, each of them durably: a state directory that vanishes in a power cut
 /// takes the node's votes with it.
-fn make_dir(dir: &Path) -> Result<(), DiskError> {
+pub(crate) fn make_dir(dir: &Path) -> Result<(), DiskError> {
     if dir.as_os_str().is_empty() || dir.is_dir() {
         return Ok(());
     }
@@ -364,7 +378,7 @@ fn make_dir(dir: &Path) -> Result<(), DiskError> {
     }
 }
 
-fn sync_dir(dir: &Path) -> Result<(), DiskError> {
+pub(crate) fn sync_dir(dir: &Path) -> Result<(), DiskError> {
     let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
     let synced = File::open(dir).and_then(|opened| opened.sync_all());
     synced.map_err(|error| DiskError::io("flush the directory", dir, error))
@@ -453,6 +467,7 @@ struct Record {
     incarnations: u64,
     hard_state: HardState,
     peer_disks: BTreeMap<NodeId, DiskId>,
+    readmitted: BTreeSet<NodeId>,
 }
 
 /// Why a slot says nothing.
@@ -544,6 +559,8 @@ mod format {
         pub(super) promise_nanos: u64,
         #[prost(message, repeated, tag = "8")]
         pub(super) peer_disks: Vec<PeerDisk>,
+        #[prost(bool, tag = "9")]
+        pub(super) recovered: bool,
     }
 
     #[derive(Clone, PartialEq, prost::Message)]
@@ -562,6 +579,8 @@ mod format {
         pub(super) node: String,
         #[prost(bytes = "vec", tag = "2")]
         pub(super) disk: Vec<u8>,
+        #[prost(bool, tag = "3")]
+        pub(super) readmitted: bool,
     }
 }
 
@@ -575,6 +594,7 @@ impl Record {
             incarnations: 0,
             hard_state: HardState::default(),
             peer_disks: BTreeMap::new(),
+            readmitted: BTreeSet::new(),
         })
     }
 
@@ -583,6 +603,7 @@ impl Record {
         let peer_disk = |(node, disk): (&NodeId, &DiskId)| format::PeerDisk {
             node: node.as_str().to_owned(),
             disk: disk.0.to_vec(),
+            readmitted: self.readmitted.contains(node),
         };
         let voted_for = self.hard_state.voted_for.map(|identity| format::VotedFor {
             node: identity.node.as_str().to_owned(),
@@ -598,6 +619,7 @@ impl Record {
             voted_for,
             promise_nanos: self.hard_state.promise.as_nanos(),
             peer_disks: self.peer_disks.iter().map(peer_disk).collect(),
+            recovered: self.hard_state.recovered,
         };
         let record = record.encode_to_vec();
         if record.len() > RECORD_LENGTH_MAX {
@@ -619,6 +641,8 @@ impl Record {
             let incarnation = Incarnation { count: vote.count, nonce: vote.nonce };
             node(&vote.node).map(|node| Identity::new(node, incarnation))
         });
+        let readmitted = record.peer_disks.iter().filter(|peer| peer.readmitted);
+        let readmitted = readmitted.map(|peer| node(&peer.node)).collect::<Result<_, SlotError>>()?;
         let peer_disks = record.peer_disks.into_iter();
         let peer_disks = peer_disks.map(|peer| Ok((node(&peer.node)?, disk(peer.disk)?)));
         Ok(Self {
@@ -631,8 +655,10 @@ impl Record {
                 term: Term(record.term),
                 voted_for: voted_for.transpose()?,
                 promise: Duration::from_nanos(record.promise_nanos),
+                recovered: record.recovered,
             },
             peer_disks: peer_disks.collect::<Result<_, SlotError>>()?,
+            readmitted,
         })
     }
 }

@@ -15,8 +15,12 @@ use tokio::sync::{mpsc, oneshot};
 use crate::clock;
 use crate::config::Timers;
 use crate::error::CampaignError;
+use crate::handshake::DiskId;
 use crate::leadership::{Cell, Leadership};
 use crate::observer::{Change, Publisher};
+use crate::operator::{Ask, AskError};
+use crate::standing::Standing;
+use crate::status::View;
 
 /// What the application asks of the driver.
 #[derive(Debug)]
@@ -29,6 +33,8 @@ pub(crate) enum Order {
     Transfer { term: Term, to: NodeId },
     /// What the health check says.
     Healthy(bool),
+    /// What an operator wants to know or to be done.
+    Ask(Ask),
     /// End in order, and say so.
     Close(oneshot::Sender<()>),
 }
@@ -41,6 +47,14 @@ pub(crate) trait World<P: Protocol> {
     fn send(&mut self, to: Endpoint, message: P::Message);
     /// The next thing that comes from outside.
     fn arrival(&mut self) -> impl Future<Output = Result<Input<P::Message>, Halt>>;
+}
+
+/// A world that an operator can ask.
+pub(crate) trait Asked<P: Protocol>: World<P> {
+    /// What is known of the others, for people.
+    fn view(&self, machine: &P) -> View;
+    /// Takes a node back that has lost its disk.
+    fn readmit(&mut self, node: NodeId) -> Result<DiskId, AskError>;
 }
 
 /// A machine that can be left.
@@ -58,7 +72,13 @@ pub(crate) struct Halt {
 /// The application's side: who waits to be elected, who leads, who watches.
 #[derive(Debug)]
 pub(crate) struct Desk {
+    pub(crate) election: String,
     pub(crate) identity: Identity,
+    pub(crate) witness: bool,
+    /// What the operator says.
+    pub(crate) standing: Standing,
+    /// What the health check says.
+    pub(crate) healthy: bool,
     pub(crate) timers: Timers,
     pub(crate) orders: mpsc::UnboundedReceiver<Order>,
     /// For the leaderships that are handed out; weak, so that the driver ends with its last user.
@@ -82,7 +102,7 @@ enum Woken<M> {
 }
 
 /// Drives `machine` until the application wants no more of it, or until its state cannot be written.
-pub(crate) async fn drive<P: Protocol + Settles, W: World<P>>(
+pub(crate) async fn drive<P: Protocol + Settles, W: Asked<P>>(
     machine: &mut P,
     world: &mut W,
     desk: &mut Desk,
@@ -96,11 +116,14 @@ pub(crate) async fn drive<P: Protocol + Settles, W: World<P>>(
     outcome
 }
 
-async fn drive_to_end<P: Protocol + Settles, W: World<P>>(
+async fn drive_to_end<P: Protocol + Settles, W: Asked<P>>(
     machine: &mut P,
     world: &mut W,
     desk: &mut Desk,
 ) -> Result<(), Halt> {
+    if !desk.is_fit() {
+        machine.handle(clock::now(), Input::Command(Command::Healthy(false)));
+    }
     perform(machine, world, desk)?;
     loop {
         if machine.is_settled() {
@@ -112,6 +135,7 @@ async fn drive_to_end<P: Protocol + Settles, W: World<P>>(
         let woken = wait(machine, world, desk).await;
         let input = match woken {
             Woken::Arrival(input) => Some(input?),
+            Woken::Order(Some(Order::Ask(ask))) => desk.on_ask(ask, machine, world),
             Woken::Order(order) => desk.on_order(order),
             Woken::CandidateGone => desk.on_candidate_gone(),
             Woken::Drained => Some(Input::Command(Command::Drained)),
@@ -217,7 +241,11 @@ impl Desk {
                 self.cell.as_ref().filter(|cell| cell.term() == term)?;
                 Command::Transfer(to)
             }
-            Some(Order::Healthy(healthy)) => Command::Healthy(healthy),
+            Some(Order::Healthy(healthy)) => {
+                self.healthy = healthy;
+                Command::Healthy(self.is_fit())
+            }
+            Some(Order::Ask(_)) => return None, // Answered where the machine is at hand.
             Some(Order::Close(closed)) => {
                 self.closing.get_or_insert_default().push(closed);
                 self.answer(Err(CampaignError::Closed));
@@ -231,6 +259,11 @@ impl Desk {
             }
         };
         Some(Input::Command(command))
+    }
+
+    /// Whether this node may lead, as far as its operator and its health check are concerned.
+    pub(crate) const fn is_fit(&self) -> bool {
+        self.healthy && self.standing.may_lead()
     }
 
     fn on_campaign(&mut self, answer: oneshot::Sender<Result<Leadership, CampaignError>>) -> Option<Command> {

@@ -21,6 +21,7 @@ use crate::leadership::Leadership;
 use crate::observer::{Observer, Publisher};
 use crate::over_store::{self, StoreWorld};
 use crate::peers::Peers;
+use crate::standing::Standing;
 use crate::witness::{StoreSpec, WitnessSpec};
 
 /// One node's part in one election.
@@ -44,7 +45,7 @@ use crate::witness::{StoreSpec, WitnessSpec};
 /// ```
 #[derive(Clone)]
 pub struct Elector {
-    orders: mpsc::UnboundedSender<Order>,
+    pub(crate) orders: mpsc::UnboundedSender<Order>,
     publisher: Publisher,
     about: Arc<About>,
 }
@@ -227,7 +228,9 @@ impl Builder {
         self
     }
 
-    /// Among peers: where this node keeps what it must not forget; see [`default_state_dir`](config::default_state_dir).
+    /// Where this node keeps what it must not forget: among peers its votes, see
+    /// [`default_state_dir`](config::default_state_dir) for where if none is given; over a store only whether its operator
+    /// has withdrawn it, and nothing if none is given.
     pub fn state_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.state_dir = Some(dir.into());
         self
@@ -258,6 +261,7 @@ impl Builder {
         register: Arc<dyn Register>,
         url: Option<&str>,
     ) -> Result<Elector, ConnectError> {
+        let standing = Standing::load(self.state_dir.as_deref(), &config.election, config.node)?;
         // What cannot be read now would never be elected over; better to say so.
         register.read().await?;
         let incarnation =
@@ -266,7 +270,7 @@ impl Builder {
         let seed = u64::from_be_bytes(disk::entropy()?);
         let spec = |url| StoreSpec::new(url, &config.election, identity, config.timers.lease);
         let witness = url.map(|url| WitnessSpec::Store(spec(url)));
-        start(config, identity, witness, move |config, mut desk, ready| async move {
+        start(config, identity, standing, witness, move |config, mut desk, ready| async move {
             let mut machine = over_store::machine(&config, identity, seed);
             let mut world = StoreWorld::new(register);
             let _ = ready.send(Ok(()));
@@ -284,9 +288,10 @@ impl Builder {
         let state_dir = self.state_dir.clone().map_or_else(config::default_state_dir, Ok)?;
         let config = self.config(Venue::Peers)?;
         let entry = among_peers::enter(&config, &peers, &state_dir)?;
+        let standing = Standing::load(Some(&state_dir), &config.election, config.node)?;
         let identity = entry.hello.identity;
         let witness = Some(WitnessSpec::peers(&entry.hello, entry.peers().to_vec()));
-        start(config, identity, witness, move |config, mut desk, ready| async move {
+        start(config, identity, standing, witness, move |config, mut desk, ready| async move {
             match entry.start(&config).await {
                 Ok((mut machine, mut world)) => {
                     let _ = ready.send(Ok(()));
@@ -327,6 +332,7 @@ impl Builder {
 async fn start<F, L>(
     config: Config,
     identity: Identity,
+    standing: Standing,
     witness_spec: Option<WitnessSpec>,
     life: L,
 ) -> Result<Elector, ConnectError>
@@ -337,7 +343,11 @@ where
     let (orders, received) = mpsc::unbounded_channel();
     let publisher = Publisher::new();
     let desk = Desk {
+        election: config.election.clone(),
         identity,
+        witness: config.witness,
+        standing,
+        healthy: true,
         timers: config.timers.clone(),
         orders: received,
         sender: orders.downgrade(),

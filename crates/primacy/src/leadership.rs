@@ -13,6 +13,7 @@ use tokio::sync::{Notify, mpsc, watch};
 
 use crate::clock;
 use crate::driver::Order;
+use crate::status::Lead;
 
 /// This node leads; or it did, and [`check`](Self::check) says so.
 ///
@@ -262,6 +263,16 @@ impl Cell {
 
     pub(crate) const fn term(&self) -> Term {
         self.leader.term
+    }
+
+    pub(crate) fn lead(&self) -> Lead {
+        let state = *self.state.borrow();
+        Lead {
+            term: self.leader.term,
+            token: self.token,
+            valid_until: state.valid_until,
+            ending: state.stopping(),
+        }
     }
 
     fn check(&self) -> Result<(), Lost> {

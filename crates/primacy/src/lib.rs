@@ -12,8 +12,11 @@ pub mod fence;
 pub mod handshake;
 mod leadership;
 mod observer;
+mod operator;
 mod over_store;
 mod peers;
+mod standing;
+pub mod status;
 pub mod transport;
 pub mod witness;
 
@@ -22,6 +25,7 @@ pub use elector::{Builder, Elector};
 pub use error::{CampaignError, ConnectError};
 pub use leadership::{Leadership, Lost, WorkGuard, describe};
 pub use observer::{Change, Observer};
+pub use operator::{AskError, Kept};
 pub use peers::Peers;
 pub use primacy_core::election::quorum::Safety;
 pub use primacy_core::{
@@ -29,3 +33,4 @@ pub use primacy_core::{
     Reason, Term, Violation,
 };
 pub use primacy_stores as stores;
+pub use status::Status;

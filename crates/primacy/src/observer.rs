@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use primacy_core::{Leader, Violation};
+use crate::clock;
+use primacy_core::{Instant, Leader, Violation};
 use tokio::sync::broadcast::{self, error::RecvError};
 
 /// How many changes an observer may be behind before the oldest are dropped, and shown as a gap.
@@ -60,28 +61,41 @@ impl Observer {
 /// The other end: what the driver tells its observers.
 #[derive(Clone, Debug)]
 pub(crate) struct Publisher {
-    current: Arc<Mutex<Option<Leader>>>,
+    /// Who leads, and since when that is known.
+    current: Arc<Mutex<(Option<Leader>, Instant)>>,
     changes: broadcast::Sender<Change>,
 }
 
 impl Publisher {
     pub(crate) fn new() -> Self {
-        Self { current: Arc::default(), changes: broadcast::channel(BACKLOG).0 }
+        Self { current: Arc::new(Mutex::new((None, clock::now()))), changes: broadcast::channel(BACKLOG).0 }
     }
 
     pub(crate) fn publish(&self, change: Change) {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Change::Leader(leader) = change {
-            *current = leader;
+        if let Change::Leader(leader) = change
+            && leader != current.0
+        {
+            *current = (leader, clock::now());
         }
         // Nobody may be watching.
         let _ = self.changes.send(change);
     }
 
+    /// Who leads, as far as this node knows, and since when it knows.
+    pub(crate) fn leader_since(&self) -> (Option<Leader>, Instant) {
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Who leads, as far as this node knows.
+    pub(crate) fn leader(&self) -> Option<Leader> {
+        self.leader_since().0
+    }
+
     /// A new observer. It misses nothing: under the lock, what leads and what comes next are of one moment.
     pub(crate) fn observe(&self) -> Observer {
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = VecDeque::from([Change::Leader(*current)]);
+        let first = VecDeque::from([Change::Leader(current.0)]);
         Observer { current: None, first, changes: self.changes.subscribe() }
     }
 }

@@ -4,14 +4,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use primacy_core::election::lease::{self, Found, Lease, Message, SetError};
-use primacy_core::{Endpoint, FencingToken, Identity, Input, Protocol};
+use primacy_core::{Endpoint, FencingToken, Identity, Input, NodeId, Protocol};
 use primacy_stores::{ReadError, Register};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
 use crate::clock;
 use crate::config::Config;
-use crate::driver::{Halt, Settles, World};
+use crate::driver::{Asked, Halt, Settles, World};
+use crate::handshake::DiskId;
+use crate::operator::AskError;
+use crate::status::View;
 
 /// The store, as the machine sees it. Requests run beside the driver, and their answers come as arrivals.
 #[derive(Debug)]
@@ -136,6 +139,16 @@ impl<P: Protocol<Message = Message, Durable = ()>> World<P> for StoreWorld {
             Some(message) => Ok(Input::Message { from: Endpoint::Store, message }),
             None => std::future::pending().await, // This world holds a sender itself.
         }
+    }
+}
+
+impl Asked<Lease> for StoreWorld {
+    fn view(&self, machine: &Lease) -> View {
+        View::Store(Box::new(machine.status()))
+    }
+
+    fn readmit(&mut self, _: NodeId) -> Result<DiskId, AskError> {
+        Err(AskError::OverAStore)
     }
 }
 

@@ -24,10 +24,13 @@
 //! A write has three answers: done, not done, and not known. In the third case the record is read, and the
 //! write is known by its nonce: it is neither repeated blindly nor taken to have failed.
 
+mod status;
+
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 
+pub use self::status::Status;
 use crate::fence::FencingToken;
 use crate::id::Identity;
 use crate::protocol::{

@@ -26,13 +26,17 @@
 //! the drift; the voter counts it from when it *received* the heartbeat. So the leader stops believing before the
 //! promises of its majority end, and another leader needs a vote from that majority.
 
+mod config;
 mod message;
+mod status;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
+pub use self::config::{Config, HardState, Safety};
 pub use self::message::{Answer, Body, Leave, Message, Refusal, Round};
+pub use self::status::Status;
 use crate::detector::MissedHeartbeats;
 use crate::fence::FencingToken;
 use crate::id::{Identity, Incarnation, NodeId};
@@ -42,7 +46,7 @@ use crate::protocol::{
 };
 use crate::rng::Rng;
 use crate::term::Term;
-use crate::time::{Drift, Duration, Instant};
+use crate::time::{Duration, Instant};
 
 /// A term above this one is no honest node's: it would take a thousand elections a second for 292 million years.
 const TERM_MAX: Term = Term(u64::MAX / 2);
@@ -58,64 +62,6 @@ const PATIENCE_DOUBLINGS_MAX: u32 = 2;
 /// long.
 const GONE_TRIES_MAX: u32 = 6;
 
-/// Who takes part, and how patient they are.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Config {
-    /// This node, in this life.
-    pub me: Identity,
-    /// All who vote, this node among them.
-    pub voters: BTreeSet<NodeId>,
-    /// What is promised. The same for all voters.
-    pub safety: Safety,
-    /// How often the leader shows itself.
-    pub heartbeat_interval: Duration,
-    /// How many heartbeats in a row must be missed until the leader is not heard any more.
-    pub miss_count: u32,
-    /// For how long an answered heartbeat binds this node. Nodes with different durations are safe together.
-    pub promise_duration: Duration,
-    /// How long a new node listens for a leader.
-    pub initial_wait: Duration,
-    /// The longest random wait before a node stands.
-    pub random_wait_max: Duration,
-    /// How long a candidate waits for the answers of one round.
-    pub round_timeout: Duration,
-    /// The least time between two nodes that stand in order.
-    pub stagger: Duration,
-    /// How far the rates of two clocks may differ.
-    pub drift_max: Drift,
-    /// Nodes of higher priority stand first.
-    pub priority: u32,
-    /// Whether this node only votes.
-    pub witness: bool,
-    /// Whether a candidate asks before it takes a new term. Off only to show why it is on.
-    pub pre_vote: bool,
-    /// Whether a node that hears a leader refuses pre-votes. Off only to show why it is on.
-    pub sticky: bool,
-    /// The seed of the random waits. Different for each node and each of its lives.
-    pub seed: u64,
-}
-
-/// What a node must not forget.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct HardState {
-    /// The highest term that it has taken over.
-    pub term: Term,
-    /// Whom it has voted for in that term.
-    pub voted_for: Option<Identity>,
-    /// The longest duration for which it may have promised its support.
-    pub promise: Duration,
-}
-
-/// What the election promises.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Safety {
-    /// No two nodes believe that they lead at the same time, under the drift bound; and tokens grow.
-    #[default]
-    Lease,
-    /// Tokens grow, and that is all: for where every resource checks them.
-    Fenced,
-}
-
 /// The machine of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Quorum {
@@ -129,6 +75,8 @@ pub struct Quorum {
     silent_until: Instant,
     /// To support nobody else.
     promise: Option<Promise>,
+    /// Set while this node knows that it has lost its disk: which terms the others have reported so far.
+    forgotten: Option<BTreeMap<NodeId, Term>>,
     /// The latest resignation heard of; passed on to those who may not have heard it.
     leave: Option<Leave>,
     /// The leader that is known to be gone, until there is another.
@@ -204,23 +152,6 @@ struct Lead {
     resigning: Option<Reason>,
 }
 
-/// What a node believes, for people and for judges.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Status {
-    /// Its role: `follower`, `pre-candidate`, `candidate` or `leader`.
-    pub role: &'static str,
-    /// Its durable state.
-    pub hard: HardState,
-    /// The leader that it hears, or itself if it believes to lead.
-    pub leader: Option<Leader>,
-    /// The end of its own leadership.
-    pub valid_until: Option<Instant>,
-    /// Whom it supports, and until when.
-    pub promise: Option<(Identity, Instant)>,
-    /// Why its last round failed.
-    pub refusals: BTreeMap<NodeId, Refusal>,
-}
-
 impl Protocol for Quorum {
     type Message = Message;
     type Durable = HardState;
@@ -279,6 +210,7 @@ impl Quorum {
             healthy: true,
             silent_until,
             promise: None,
+            forgotten: None,
             leave: None,
             gone: None,
             stand_at,
@@ -296,25 +228,6 @@ impl Quorum {
             machine.persist(HardState { promise: longest, ..hard });
         }
         machine
-    }
-
-    /// What this node believes.
-    #[must_use]
-    pub fn status(&self) -> Status {
-        let (role, valid_until) = match &self.role {
-            Role::Follower { .. } => ("follower", None),
-            Role::PreCandidate(_) => ("pre-candidate", None),
-            Role::Candidate(_) => ("candidate", None),
-            Role::Leader(lead) => ("leader", lead.valid_until),
-        };
-        Status {
-            role,
-            hard: self.hard,
-            leader: self.leader(),
-            valid_until,
-            promise: self.promise.map(|promise| (promise.to, promise.until)),
-            refusals: self.refusals.clone(),
-        }
     }
 
     fn on_message(&mut self, now: Instant, from: NodeId, message: Message) {
@@ -411,7 +324,31 @@ impl Quorum {
                 }
             }
             Evidence::Died(identity) => self.on_died(now, identity),
+            Evidence::Readmitted { by, term } => self.on_readmitted(now, by, term),
         }
+    }
+
+    /// An operator has let this node come back without its disk. What it has voted and promised it cannot know; so it
+    /// takes no part until every majority that its lost votes may have been in has somebody who has told its term.
+    fn on_readmitted(&mut self, now: Instant, by: NodeId, term: Term) {
+        let stranger = by == self.config.me.node || !self.config.voters.contains(&by);
+        if stranger || term > TERM_MAX || self.hard.recovered {
+            return;
+        }
+        self.step_down(Reason::HigherTerm(term));
+        self.role = Role::Follower { leader: None };
+        let reports = self.forgotten.get_or_insert_default();
+        reports.insert(by, term);
+        let voters = self.config.voters.len();
+        if reports.len() + majority::needed(voters) <= voters {
+            return; // A majority with this node may consist of those who have not told yet.
+        }
+        let highest = reports.values().copied().max().unwrap_or_default();
+        self.forgotten = None;
+        let voted_for = self.hard.voted_for.filter(|_| highest <= self.hard.term);
+        let term = highest.max(self.hard.term);
+        self.persist(HardState { term, voted_for, recovered: true, ..self.hard });
+        self.stand_after_random_wait(self.promise_end(now));
     }
 
     /// Its guardian vouches that this process life is gone, and all its work: whatever it led, it leads no more.
@@ -463,7 +400,7 @@ impl Quorum {
     // ── standing ────────────────────────────────────────────────────────────────────────────────────────────
 
     fn may_stand(&self) -> bool {
-        self.campaigning && self.healthy && !self.config.witness
+        self.campaigning && self.healthy && !self.config.witness && self.forgotten.is_none()
     }
 
     /// Asks the others whether they would vote for this node. Nothing of its own changes.
@@ -661,6 +598,9 @@ impl Quorum {
 
     /// What forbids this node to support `candidate`, whatever its term.
     fn bound_to_another(&self, now: Instant, candidate: Identity) -> Option<Refusal> {
+        if self.forgotten.is_some() {
+            return Some(Refusal::Forgotten);
+        }
         if now < self.silent_until {
             return Some(Refusal::JustStarted { left: self.silent_until.since(now) });
         }
@@ -711,6 +651,9 @@ impl Quorum {
     fn on_heartbeat(&mut self, now: Instant, from: Identity, term: Term, round: Round) {
         if self.leave.is_some_and(|leave| term <= leave.term) {
             return; // Whoever led then has resigned for good; this came late.
+        }
+        if self.forgotten.is_some() {
+            return; // It may have promised to support another.
         }
         if term < self.hard.term {
             // The answer carries the higher term, which tells that leader that it is none.
@@ -969,16 +912,6 @@ impl Quorum {
             if voter != self.config.me.node {
                 self.send(voter, body);
             }
-        }
-    }
-}
-
-impl Config {
-    /// For how long an answer to a heartbeat binds this node.
-    fn promised(&self) -> Duration {
-        match self.safety {
-            Safety::Lease => self.promise_duration,
-            Safety::Fenced => Duration::ZERO,
         }
     }
 }

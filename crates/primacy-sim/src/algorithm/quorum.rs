@@ -222,6 +222,7 @@ fn answer_text(answer: Answer) -> String {
         Answer::No(Refusal::Term) => "no: term".to_owned(),
         Answer::No(Refusal::HearsLeader(leader)) => format!("no: hears {leader}"),
         Answer::No(Refusal::Promised { left }) => format!("no: promised for {}", millis(left)),
+        Answer::No(Refusal::Forgotten) => "no: lost its disk".to_owned(),
         Answer::No(Refusal::JustStarted { left }) => format!("no: just started, silent for {}", millis(left)),
     }
 }

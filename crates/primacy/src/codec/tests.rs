@@ -26,6 +26,7 @@ fn golden() -> Vec<(Frame, &'static str)> {
         (Frame::Ready, READY),
         (Frame::Died(Identity::new(node("a"), to)), DIED),
         (Frame::DiedHeard(Identity::new(node("a"), to)), DIED_HEARD),
+        (Frame::Readmitted(Term(300)), READMITTED),
         (message(Body::PreVote { round, leave }), PRE_VOTE),
         (message(Body::PreVoteReply { round, to, answer: Answer::Yes }), PRE_VOTE_REPLY),
         (message(Body::Vote { round, leave: None }), VOTE),
@@ -40,6 +41,7 @@ fn golden() -> Vec<(Frame, &'static str)> {
         (reply(Answer::No(No::HearsLeader(node("b")))), VOTE_HEARS),
         (reply(Answer::No(No::Promised { left })), VOTE_PROMISED),
         (reply(Answer::No(No::JustStarted { left })), VOTE_JUST_STARTED),
+        (reply(Answer::No(No::Forgotten)), VOTE_FORGOTTEN),
     ]);
     frames
 }
@@ -50,6 +52,7 @@ const REFUSED: &str = "0a046d61696e2206080612026e6f";
 const READY: &str = "0a046d61696e2a00";
 const DIED: &str = "0a046d61696e3a100a0161120b0801110200000000000000";
 const DIED_HEARD: &str = "0a046d61696e42100a0161120b0801110200000000000000";
+const READMITTED: &str = "0a046d61696e48ac02";
 const PRE_VOTE: &str =
     "0a046d61696e322a0a0b080711080706050403020110ac021a18080512140a100a0162120b08011102000000000000001004";
 const PRE_VOTE_REPLY: &str =
@@ -70,6 +73,8 @@ const VOTE_PROMISED: &str =
     "0a046d61696e32240a0b080711080706050403020110ac0232120805120b080111020000000000000030e807";
 const VOTE_JUST_STARTED: &str =
     "0a046d61696e32240a0b080711080706050403020110ac0232120805120b080111020000000000000038e807";
+const VOTE_FORGOTTEN: &str =
+    "0a046d61696e32230a0b080711080706050403020110ac0232110805120b08011102000000000000004200";
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

@@ -37,13 +37,22 @@ fn a() -> NodeId {
     NodeId::new("a").unwrap()
 }
 
+fn c() -> NodeId {
+    NodeId::new("c").unwrap()
+}
+
 fn b() -> NodeId {
     NodeId::new("b").unwrap()
 }
 
 fn vote(term: u64) -> HardState {
     let voted_for = Identity::new(b(), Incarnation { count: 3, nonce: 99 });
-    HardState { term: Term(term), voted_for: Some(voted_for), promise: Duration::from_millis(1_000) }
+    HardState {
+        term: Term(term),
+        voted_for: Some(voted_for),
+        promise: Duration::from_millis(1_000),
+        recovered: false,
+    }
 }
 
 /// A directory whose state has votes in the terms 1 to `terms`.
@@ -66,12 +75,16 @@ fn what_was_written_is_found_again() {
     state.persist(&vote(4)).unwrap();
     let disk = DiskId([7; DiskId::LENGTH]);
     state.record_peer_disk(b(), disk).unwrap();
+    let back = HardState { recovered: true, ..vote(4) };
+    state.readmit(c(), disk).unwrap();
+    state.persist(&back).unwrap();
     drop(state);
     let (_state, second) = dir.open().unwrap();
     assert!(!second.created);
-    assert_eq!(second.hard_state, vote(4));
+    assert_eq!(second.hard_state, back);
     assert_eq!(second.disk, first.disk);
-    assert_eq!(second.peer_disks, BTreeMap::from([(b(), disk)]));
+    assert_eq!(second.peer_disks, BTreeMap::from([(b(), disk), (c(), disk)]));
+    assert_eq!(second.readmitted, BTreeSet::from([c()]));
     assert_eq!(second.incarnation.count, 2);
     assert_ne!(second.incarnation.nonce, first.incarnation.nonce);
 }
@@ -312,6 +325,7 @@ fn the_bytes_on_the_disk_are_these() {
         incarnations: 2,
         hard_state: vote(5),
         peer_disks: BTreeMap::from([(b(), DiskId([0xbb; DiskId::LENGTH]))]),
+        readmitted: BTreeSet::new(),
     };
     let slot = record.encode(Path::new("x")).unwrap();
     let used = slot.iter().rposition(|&byte| byte != 0).unwrap() + 1;

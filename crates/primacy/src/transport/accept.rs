@@ -75,7 +75,12 @@ async fn greet(
         }
         (
             _,
-            Frame::Hello(_) | Frame::Welcome(_) | Frame::Message(_) | Frame::Died(_) | Frame::DiedHeard(_),
+            Frame::Hello(_)
+            | Frame::Welcome(_)
+            | Frame::Message(_)
+            | Frame::Died(_)
+            | Frame::DiedHeard(_)
+            | Frame::Readmitted(_),
         ) => Err(Failure::Broken),
     }
 }
@@ -156,10 +161,15 @@ async fn on_frame(shared: &Shared, stream: &Stream, theirs: &Hello, frame: Frame
                 let _ = stream.write_all(&receipt).await;
             }
         }
+        (Role::Node, Frame::Readmitted(term)) => {
+            let by = theirs.identity.node;
+            shared.deliver(Arrival::Evidence(Evidence::Readmitted { by, term })).await;
+        }
         // A node vouches for nobody, and a guardian only for the process that it guards.
         (_, Frame::Died(_)) => shared.count(|counters| counters.deaths_refused += 1),
         // These belong to a handshake, or to the other direction.
-        (_, Frame::Hello(_) | Frame::Welcome(_) | Frame::Refused(_) | Frame::Ready | Frame::DiedHeard(_)) => {
+        (_, Frame::Hello(_) | Frame::Welcome(_) | Frame::Refused(_) | Frame::Ready)
+        | (_, Frame::DiedHeard(_) | Frame::Readmitted(_)) => {
             shared.count(|counters| counters.frames_malformed += 1)
         }
     }

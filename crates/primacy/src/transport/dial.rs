@@ -251,6 +251,11 @@ async fn introduce(
         (_, Frame::Welcome(theirs)) => {
             let Err(refused) = shared.judge_answer(link.node, &theirs) else {
                 connection.stream.write_all(&shared.ready).await?;
+                if let Some(first) = shared.first_word(link.node)
+                    && let Ok(frame) = encode(&shared.me.election, &first)
+                {
+                    connection.stream.write_all(&frame).await?;
+                }
                 return Ok(theirs);
             };
             let text = refused.text.clone();
@@ -263,9 +268,8 @@ async fn introduce(
             shared.refused_by(link.node, &refused);
             Err(DialError::Refused(refused.text))
         }
-        (_, Frame::Hello(_) | Frame::Ready | Frame::Message(_) | Frame::Died(_) | Frame::DiedHeard(_)) => {
-            Err(DialError::Unexpected)
-        }
+        (_, Frame::Hello(_) | Frame::Ready | Frame::Message(_) | Frame::Died(_))
+        | (_, Frame::DiedHeard(_) | Frame::Readmitted(_)) => Err(DialError::Unexpected),
     }
 }
 

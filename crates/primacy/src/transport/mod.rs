@@ -23,13 +23,13 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 
 use primacy_core::election::quorum;
-use primacy_core::{Duration, Evidence, NodeId};
+use primacy_core::{Duration, Evidence, NodeId, Term};
 use tokio::sync::mpsc;
 
 use crate::codec::{self, Frame};
@@ -51,6 +51,10 @@ pub struct MeshConfig {
     pub peers: Vec<(NodeId, String)>,
     /// The disks that this node has seen its peers with.
     pub peer_disks: BTreeMap<NodeId, DiskId>,
+    /// Those among them that had lost a disk and were readmitted with another one.
+    pub readmitted: BTreeSet<NodeId>,
+    /// The term that this node's durable state has.
+    pub term: Term,
     /// How long things may take and how large they may grow.
     pub limits: Limits,
 }
@@ -263,6 +267,17 @@ impl Mesh {
             Delivery::Dropped => counters.frames_dropped += 1,
         });
         delivery
+    }
+
+    /// The term that this node's durable state has from now on.
+    pub fn set_term(&self, term: Term) {
+        self.shared.set_term(term);
+    }
+
+    /// The disk with which this node was refused last, because it is not the recorded one.
+    #[must_use]
+    pub fn refused_disk(&self, node: NodeId) -> Option<DiskId> {
+        self.shared.refused_disk(node)
     }
 
     /// Takes a node back that lost its disk: from now on it counts with the new disk only, and connections

@@ -1,17 +1,17 @@
 //! What the tasks of a mesh share, and what can be told of it.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::rc::Rc;
 
 use primacy_core::rng::Rng;
-use primacy_core::{Duration, Evidence, Identity, NodeId};
+use primacy_core::{Duration, Evidence, Identity, NodeId, Term};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
 use crate::codec::{Frame, Refused, TooLong, encode};
-use crate::handshake::{DiskId, Hello, Refusal, RefusalKind, Role, judge, judge_answer};
+use crate::handshake::{Disagreement, DiskId, Hello, Refusal, RefusalKind, Role, judge, judge_answer};
 
 use super::dial::Link;
 use super::{Arrival, Limits, MeshConfig, TransportError};
@@ -108,6 +108,10 @@ pub(super) struct Shared {
 struct State {
     counters: Counters,
     peer_disks: BTreeMap<NodeId, DiskId>,
+    readmitted: BTreeSet<NodeId>,
+    /// With which disk a node was refused last.
+    refused_disks: BTreeMap<NodeId, DiskId>,
+    term: Term,
     accepted: Vec<Accepted>,
     accepted_ever: u64,
     strangers: usize,
@@ -141,7 +145,7 @@ impl Shared {
         links: BTreeMap<NodeId, Rc<Link>>,
         inbox: mpsc::Sender<Arrival>,
     ) -> Result<Self, TransportError> {
-        let MeshConfig { me, limits, peer_disks, listen: _, peers: _ } = config;
+        let MeshConfig { me, limits, peer_disks, readmitted, term, listen: _, peers: _ } = config;
         let seed = u64::from_be_bytes(crate::disk::entropy()?);
         let frame = |frame: &Frame| {
             encode(&me.election, frame).map_err(|TooLong(length)| TransportError::TooLong { length })
@@ -150,6 +154,9 @@ impl Shared {
         let state = State {
             counters: Counters::default(),
             peer_disks,
+            readmitted,
+            refused_disks: BTreeMap::new(),
+            term,
             accepted: Vec::new(),
             accepted_ever: 0,
             strangers: 0,
@@ -206,6 +213,20 @@ impl Shared {
         verdict.map_err(|refusal| self.refuse(&refusal, theirs.identity.node))
     }
 
+    /// What a node must hear first over a connection from this one.
+    pub(super) fn first_word(&self, to: NodeId) -> Option<Frame> {
+        let state = self.state.borrow();
+        state.readmitted.contains(&to).then_some(Frame::Readmitted(state.term))
+    }
+
+    pub(super) fn set_term(&self, term: Term) {
+        self.state.borrow_mut().term = term;
+    }
+
+    pub(super) fn refused_disk(&self, node: NodeId) -> Option<DiskId> {
+        self.state.borrow().refused_disks.get(&node).copied()
+    }
+
     /// Judges one that this node has dialled, expecting `expected` to answer.
     pub(super) fn judge_answer(&self, expected: NodeId, theirs: &Hello) -> Result<(), Refused> {
         let verdict = judge_answer(&self.me, &self.state.borrow().peer_disks, expected, theirs);
@@ -217,6 +238,9 @@ impl Shared {
         let refused = Refused { kind: refusal.kind(), text: refusal.to_string() };
         self.count(|counters| *counters.refused.entry(refused.kind).or_default() += 1);
         self.note_refusal(about, false, &refused);
+        if let Disagreement::Disk { presented, .. } = refusal.reason {
+            self.state.borrow_mut().refused_disks.insert(refusal.of, presented);
+        }
         refused
     }
 
@@ -296,6 +320,8 @@ impl Shared {
     pub(super) fn readmit(&self, node: NodeId, disk: DiskId) {
         let mut state = self.state.borrow_mut();
         state.peer_disks.insert(node, disk);
+        state.readmitted.insert(node);
+        state.refused_disks.remove(&node);
         state.refusals.remove(&node);
         // They give up their places themselves, so that it is evidence if they were the last.
         let outdated = |other: &&Accepted| other.identity.node == node && other.disk != disk;

@@ -43,6 +43,8 @@ fn config(me: Hello, peers: &[(&str, String)]) -> MeshConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
         peers: peers.iter().map(|(name, address)| (node(name), address.clone())).collect(),
         peer_disks: BTreeMap::new(),
+        readmitted: BTreeSet::new(),
+        term: Term(0),
         limits: Limits::default(),
     }
 }
@@ -317,13 +319,17 @@ fn a_wiped_disk_is_refused_until_it_is_readmitted() {
         let peer_disks = BTreeMap::from([(node("b"), old)]);
         let config_a = MeshConfig { peer_disks, ..config(hello("a", &["a", "b"]), &[("b", at(&place_b))]) };
         let mut a = start(place_a, config_a).await;
-        let _b = start(place_b, config(hello("b", &["a", "b"]), &[("a", at_a)])).await;
+        let mut b = start(place_b, config(hello("b", &["a", "b"]), &[("a", at_a)])).await;
         until(|| a.peer("b").refusal.is_some()).await;
         let text = a.peer("b").refusal.unwrap().text;
         assert!(text.contains(&old.to_string()) && text.contains(&new.to_string()), "{text}");
+        assert_eq!(a.mesh.refused_disk(node("b")), Some(new));
+        a.mesh.set_term(Term(7));
         a.mesh.readmit(node("b"), new);
         a.connected("b").await;
         a.link_to("b").await;
+        // The first thing that it hears is what it must know before it votes.
+        b.evidence(|found| *found == Evidence::Readmitted { by: node("a"), term: Term(7) }).await;
         assert_eq!(a.peer("b").refusal, None);
         // What comes under the old disk is dropped now, and what is connected with it is closed.
         a.mesh.readmit(node("b"), old);

@@ -241,7 +241,12 @@ impl Shared {
         match read_frame(&mut stream, &mut deframer, Some(until))? {
             Frame::Welcome(theirs) => self.judge(node, &theirs, &mut stream)?,
             Frame::Refused(refused) => return Err(LinkError::Refused(refused.text)),
-            Frame::Hello(_) | Frame::Ready | Frame::Message(_) | Frame::Died(_) | Frame::DiedHeard(_) => {
+            Frame::Hello(_)
+            | Frame::Ready
+            | Frame::Message(_)
+            | Frame::Died(_)
+            | Frame::DiedHeard(_)
+            | Frame::Readmitted(_) => {
                 return Err(LinkError::Unexpected);
             }
         }
@@ -305,7 +310,8 @@ impl Shared {
                     | Frame::Ready
                     | Frame::Message(_)
                     | Frame::Died(_)
-                    | Frame::DiedHeard(_),
+                    | Frame::DiedHeard(_)
+                    | Frame::Readmitted(_),
                 )
                 | Err(LinkError::Decode(_)) => {}
                 Err(error) => return Err(error),

@@ -104,6 +104,8 @@ pub enum Refusal {
         /// For how much longer.
         left: Duration,
     },
+    /// It has lost its disk, was readmitted, and has not heard yet from enough others which term they are in.
+    Forgotten,
 }
 
 /// A resignation, passed on: this process life led in this term, and has given that up for good.
@@ -121,7 +123,7 @@ impl Refusal {
     pub const fn left(&self) -> Option<Duration> {
         match self {
             Self::Promised { left } | Self::JustStarted { left } => Some(*left),
-            Self::Term | Self::HearsLeader(_) => None,
+            Self::Term | Self::HearsLeader(_) | Self::Forgotten => None,
         }
     }
 }

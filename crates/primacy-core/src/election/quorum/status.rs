@@ -1,0 +1,77 @@
+//! What a node of the quorum election can tell of itself.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use super::{HardState, Quorum, Refusal, Role};
+use crate::id::{Identity, NodeId};
+use crate::protocol::Leader;
+use crate::time::Instant;
+
+/// What a node believes, for people and for judges.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Its role: `follower`, `pre-candidate`, `candidate` or `leader`.
+    pub role: &'static str,
+    /// Its durable state.
+    pub hard: HardState,
+    /// The leader that it hears, or itself if it believes to lead.
+    pub leader: Option<Leader>,
+    /// The end of its own leadership.
+    pub valid_until: Option<Instant>,
+    /// Whom it supports, and until when.
+    pub promise: Option<(Identity, Instant)>,
+    /// Why its last round failed: who refused, and with what words.
+    pub refusals: BTreeMap<NodeId, Refusal>,
+    /// Whether it wants to lead.
+    pub campaigning: bool,
+    /// Whether it is fit to lead.
+    pub healthy: bool,
+    /// The other nodes that it hears.
+    pub connected: BTreeSet<NodeId>,
+    /// Those among them that only vote.
+    pub witnesses: BTreeSet<NodeId>,
+    /// When it will stand, if it hears no leader and may stand.
+    pub stand_at: Option<Instant>,
+    /// Until when it grants nothing, because it does not know what an earlier life promised.
+    pub silent_until: Instant,
+    /// While it has lost its disk: who has told it their term so far.
+    pub recovering: Option<BTreeSet<NodeId>>,
+}
+
+impl Quorum {
+    /// What this node believes.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let (role, valid_until) = match &self.role {
+            Role::Follower { .. } => ("follower", None),
+            Role::PreCandidate(_) => ("pre-candidate", None),
+            Role::Candidate(_) => ("candidate", None),
+            Role::Leader(lead) => ("leader", lead.valid_until),
+        };
+        Status {
+            role,
+            hard: self.hard,
+            leader: self.leader(),
+            valid_until,
+            promise: self.promise.map(|promise| (promise.to, promise.until)),
+            refusals: self.refusals.clone(),
+            campaigning: self.campaigning,
+            healthy: self.healthy,
+            connected: self.connected.keys().copied().collect(),
+            witnesses: self
+                .connected
+                .values()
+                .filter(|peer| peer.witness)
+                .map(|peer| peer.identity.node)
+                .collect(),
+            stand_at: match self.role {
+                Role::Follower { leader: None } if self.may_stand() => {
+                    Some(self.stand_at.max(self.silent_until))
+                }
+                Role::Follower { .. } | Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_) => None,
+            },
+            silent_until: self.silent_until,
+            recovering: self.forgotten.as_ref().map(|reports| reports.keys().copied().collect()),
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! What an operator can ask of a running node: how it stands, and changes of who leads or may lead.
+
+use primacy_core::{Command, Input, NodeId, Protocol, Reason, Term};
+use tokio::sync::oneshot;
+
+use crate::disk::DiskError;
+use crate::driver::{Asked, Desk, Order};
+use crate::elector::Elector;
+use crate::handshake::DiskId;
+use crate::status::Status;
+
+/// A question, and where its answer goes.
+#[derive(Debug)]
+pub(crate) enum Ask {
+    Status(oneshot::Sender<Status>),
+    Resign(oneshot::Sender<Result<Term, AskError>>),
+    Transfer(NodeId, oneshot::Sender<Result<Term, AskError>>),
+    Stand(bool, oneshot::Sender<Result<Kept, AskError>>),
+    Readmit(NodeId, oneshot::Sender<Result<DiskId, AskError>>),
+}
+
+/// Whether what was said is remembered after a restart of the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// It is on the disk.
+    Durably,
+    /// The node keeps nothing on a disk; it holds until the process ends.
+    UntilRestart,
+}
+
+/// Why a node does not do what it was asked. Every text says what to do instead.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// Only the leader can give up the lead.
+    #[error("{node} does not lead: {}; ask the leader", leader.map_or_else(|| "nobody does, as far as it knows".to_owned(), |leader| format!("{leader} does")))]
+    NotLeading {
+        /// Who was asked.
+        node: NodeId,
+        /// Who leads, as far as it knows.
+        leader: Option<NodeId>,
+    },
+    /// The lead can be given to a voter only.
+    #[error("{to} is none of the voters ({voters}); name one of them")]
+    NotAVoter {
+        /// To whom the lead should have gone.
+        to: NodeId,
+        /// The voters.
+        voters: String,
+    },
+    /// The lead can be given to one that can be reached only: it would be given up for nothing.
+    #[error(
+        "{to} is not connected to the leader, so the lead would be given up and not go there; name a node that is connected"
+    )]
+    NotConnected {
+        /// To whom the lead should have gone.
+        to: NodeId,
+    },
+    /// A witness never leads.
+    #[error("{to} is a witness: it votes and never leads; name another node")]
+    ToWitness {
+        /// To whom the lead should have gone.
+        to: NodeId,
+    },
+    /// The lead is there already.
+    #[error("{to} leads already")]
+    ToItself {
+        /// To whom the lead should have gone.
+        to: NodeId,
+    },
+    /// Over a store the candidates do not know each other.
+    #[error(
+        "over a store the lead cannot be given to a certain node, nor need a node be readmitted; use resign, and withdraw the nodes that shall not lead"
+    )]
+    OverAStore,
+    /// A witness never leads.
+    #[error("{node} is a witness: it votes and never leads")]
+    Witness {
+        /// This node.
+        node: NodeId,
+    },
+    /// The node has not come with another disk.
+    #[error(
+        "{node} has not come to {by} with another disk than the recorded one, so there is nothing to readmit; start it first, and ask again"
+    )]
+    NotRefused {
+        /// Who should be readmitted.
+        node: NodeId,
+        /// Who was asked.
+        by: NodeId,
+    },
+    /// What was said could not be written.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The node is ending, or has ended.
+    #[error("the node takes no part in the election any more; look at its log, and start it again")]
+    Closed,
+}
+
+impl Elector {
+    /// How this node stands, and what it knows of the others.
+    ///
+    /// # Errors
+    /// [`AskError::Closed`]
+    pub async fn status(&self) -> Result<Status, AskError> {
+        let (answer, status) = oneshot::channel();
+        self.ask(Ask::Status(answer))?;
+        status.await.map_err(|_| AskError::Closed)
+    }
+
+    /// Gives up the lead of this node in order, whoever holds its [`Leadership`](crate::Leadership); says which one it
+    /// was. The lead is given up later, when its work has drained.
+    ///
+    /// # Errors
+    /// [`AskError::NotLeading`] or [`AskError::Closed`]
+    pub async fn resign(&self) -> Result<Term, AskError> {
+        let (answer, answered) = oneshot::channel();
+        self.ask(Ask::Resign(answer))?;
+        answered.await.map_err(|_| AskError::Closed)?
+    }
+
+    /// Gives the lead of this node to another one: it drains, gives up, and tells `to` to stand at once, also if that
+    /// one is behind. Giving up is final: if `to` fails, another node is elected in order.
+    ///
+    /// # Errors
+    /// [`AskError`], after which nothing has changed.
+    pub async fn transfer(&self, to: NodeId) -> Result<Term, AskError> {
+        let (answer, answered) = oneshot::channel();
+        self.ask(Ask::Transfer(to, answer))?;
+        answered.await.map_err(|_| AskError::Closed)?
+    }
+
+    /// Lets this node lead again, after [`withdraw`](Self::withdraw).
+    ///
+    /// # Errors
+    /// [`AskError`], after which it is as it was.
+    pub async fn stand(&self) -> Result<Kept, AskError> {
+        self.set_standing(true).await
+    }
+
+    /// This node shall not lead: it does not stand, and resigns if it leads. Among peers it goes on voting. It is
+    /// remembered after a restart where the node has a state directory.
+    ///
+    /// # Errors
+    /// [`AskError`], after which it is as it was.
+    pub async fn withdraw(&self) -> Result<Kept, AskError> {
+        self.set_standing(false).await
+    }
+
+    async fn set_standing(&self, stand: bool) -> Result<Kept, AskError> {
+        let (answer, answered) = oneshot::channel();
+        self.ask(Ask::Stand(stand, answer))?;
+        answered.await.map_err(|_| AskError::Closed)?
+    }
+
+    /// Takes back a peer that lost its disk, with the disk that it has presented since. To be said to every other node:
+    /// the peer takes part again when so many have told it their term that no lost vote of its can be missed. Returns
+    /// the disk that counts from now on; what still arrives from the former one is dropped.
+    ///
+    /// # Errors
+    /// [`AskError`], after which nothing has changed.
+    pub async fn readmit(&self, node: NodeId) -> Result<DiskId, AskError> {
+        let (answer, answered) = oneshot::channel();
+        self.ask(Ask::Readmit(node, answer))?;
+        answered.await.map_err(|_| AskError::Closed)?
+    }
+
+    fn ask(&self, ask: Ask) -> Result<(), AskError> {
+        self.orders.send(Order::Ask(ask)).map_err(|_| AskError::Closed)
+    }
+}
+
+impl Desk {
+    /// Answers, and says what the machine is to be told. Nobody may be waiting for the answer any more.
+    pub(crate) fn on_ask<P: Protocol, W: Asked<P>>(
+        &mut self,
+        ask: Ask,
+        machine: &P,
+        world: &mut W,
+    ) -> Option<Input<P::Message>> {
+        let command = match ask {
+            Ask::Status(answer) => {
+                let _ = answer.send(self.status(world.view(machine)));
+                return None;
+            }
+            Ask::Readmit(node, answer) => {
+                let _ = answer.send(world.readmit(node));
+                return None;
+            }
+            Ask::Resign(answer) => {
+                let resigned = self.leads();
+                let command = resigned.is_ok().then_some(Command::Resign);
+                let _ = answer.send(resigned);
+                self.begin_end(command)?
+            }
+            Ask::Transfer(to, answer) => {
+                let transferred = self.leads().and_then(|term| {
+                    world.view(machine).may_lead(self.identity.node, to)?;
+                    Ok(term)
+                });
+                let command = transferred.is_ok().then_some(Command::Transfer(to));
+                let _ = answer.send(transferred);
+                command?
+            }
+            Ask::Stand(stand, answer) => {
+                let set = self.stand(stand);
+                let command = set.is_ok().then(|| Command::Healthy(self.is_fit()));
+                let _ = answer.send(set);
+                if stand { command? } else { self.begin_end(command)? }
+            }
+        };
+        Some(Input::Command(command))
+    }
+
+    fn leads(&self) -> Result<Term, AskError> {
+        let leading = self.cell.as_ref().filter(|cell| !cell.is_ending());
+        let leader = self.publisher.leader().map(|leader| leader.identity.node);
+        let leader = leader.filter(|&leader| leader != self.identity.node);
+        leading.map(|cell| cell.term()).ok_or(AskError::NotLeading { node: self.identity.node, leader })
+    }
+
+    /// The leadership ends because somebody asked for it, which is more than the machine is told.
+    fn begin_end(&self, command: Option<Command>) -> Option<Command> {
+        if let (Some(_), Some(cell)) = (command, &self.cell) {
+            cell.begin_end(Reason::Resigned);
+        }
+        command
+    }
+
+    fn stand(&mut self, stand: bool) -> Result<Kept, AskError> {
+        if stand && self.witness {
+            return Err(AskError::Witness { node: self.identity.node });
+        }
+        self.standing.set(stand)?;
+        tracing::info!(stand, "told by the operator");
+        Ok(if self.standing.is_kept() { Kept::Durably } else { Kept::UntilRestart })
+    }
+}

@@ -1,0 +1,101 @@
+//! Whether this node may lead, as its operator has said. It is kept over restarts.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use primacy_core::NodeId;
+
+use crate::disk::{DiskError, file_name, make_dir, sync_dir};
+
+/// The operator's word: a file beside the node's state while the node is withdrawn, and none while it may lead.
+#[derive(Debug)]
+pub(crate) struct Standing {
+    /// `None` where this node keeps nothing on a disk.
+    path: Option<PathBuf>,
+    withdrawn: bool,
+}
+
+impl Standing {
+    /// What was said last.
+    pub(crate) fn load(dir: Option<&Path>, election: &str, node: NodeId) -> Result<Self, DiskError> {
+        let Some(dir) = dir else { return Ok(Self { path: None, withdrawn: false }) };
+        let path = dir.join(format!("{}.withdrawn", file_name(election, node)?));
+        match path.symlink_metadata() {
+            Ok(_) => Ok(Self { path: Some(path), withdrawn: true }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Ok(Self { path: Some(path), withdrawn: false })
+            }
+            Err(error) => Err(DiskError::io("look for", &path, error)),
+        }
+    }
+
+    pub(crate) const fn may_lead(&self) -> bool {
+        !self.withdrawn
+    }
+
+    /// Whether what is said survives a restart.
+    pub(crate) const fn is_kept(&self) -> bool {
+        self.path.is_some()
+    }
+
+    /// Returns when the word would survive a power cut. After an error it is as it was before, as far as this process
+    /// is concerned.
+    pub(crate) fn set(&mut self, may_lead: bool) -> Result<(), DiskError> {
+        if may_lead == self.may_lead() {
+            return Ok(());
+        }
+        if let Some(path) = &self.path {
+            let dir = path.parent().unwrap_or(Path::new(""));
+            make_dir(dir)?;
+            let written = if may_lead { std::fs::remove_file(path) } else { create(path) };
+            match written {
+                Err(error) if may_lead && error.kind() == io::ErrorKind::NotFound => {} // Removed by hand.
+                Err(error) => return Err(DiskError::io("write", path, error)),
+                Ok(()) => {}
+            }
+            sync_dir(dir)?;
+        }
+        self.withdrawn = !may_lead;
+        Ok(())
+    }
+}
+
+fn create(path: &Path) -> io::Result<()> {
+    let mut file: File = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    file.write_all(
+        b"This node was withdrawn: it votes and does not lead, until `primacy stand` says otherwise.\n",
+    )?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_withdrawal_outlives_the_process() {
+        let dir = std::env::temp_dir().join(format!("primacy-standing-{}", std::process::id()));
+        let node = NodeId::new("a").unwrap();
+        let load = || Standing::load(Some(&dir), "billing", node).unwrap();
+        let mut standing = load();
+        assert!(standing.may_lead() && standing.is_kept());
+        standing.set(false).unwrap();
+        standing.set(false).unwrap();
+        assert!(!load().may_lead());
+        assert!(Standing::load(Some(&dir), "other", node).unwrap().may_lead());
+        load().set(true).unwrap();
+        assert!(load().may_lead());
+        standing.set(true).unwrap(); // The file is gone already.
+        assert!(standing.may_lead());
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn without_a_disk_it_lasts_as_long_as_the_process() {
+        let mut standing = Standing::load(None, "billing", NodeId::new("a").unwrap()).unwrap();
+        standing.set(false).unwrap();
+        assert!(!standing.may_lead() && !standing.is_kept());
+    }
+}

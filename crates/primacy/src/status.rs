@@ -1,0 +1,137 @@
+//! How a node stands, for people and for programs.
+
+use primacy_core::election::lease;
+use primacy_core::election::quorum::{self, Safety};
+use primacy_core::{FencingToken, Identity, Instant, Leader, NodeId, Reason, Term};
+
+use crate::clock;
+use crate::config::Timers;
+use crate::driver::Desk;
+use crate::handshake::{DiskId, Voters};
+use crate::operator::AskError;
+use crate::transport::{Counters, PeerRefusal, PeerStatus};
+
+mod why;
+
+/// How a node stood at one moment. It is information, and nobody may act on it: what it says of a leader may be over
+/// before it is read.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// The moment, on this machine's boot clock, as all other instants here.
+    pub at: Instant,
+    /// The election.
+    pub election: String,
+    /// This node, in this life.
+    pub identity: Identity,
+    /// The timers that are in force.
+    pub timers: Timers,
+    /// Who leads, as far as this node knows.
+    pub leader: Option<Leader>,
+    /// Since when that is so, as far as this node knows.
+    pub since: Instant,
+    /// This node's own leadership.
+    pub lead: Option<Lead>,
+    /// Whether the application wants this node to lead.
+    pub campaigning: bool,
+    /// What the health check says.
+    pub healthy: bool,
+    /// Whether the operator lets this node lead; see [`Elector::withdraw`](crate::Elector::withdraw).
+    pub standing: bool,
+    /// What it knows of the others.
+    pub view: View,
+}
+
+/// A node's own leadership.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lead {
+    /// The number of the leadership.
+    pub term: Term,
+    /// What resources check.
+    pub token: FencingToken,
+    /// The end, unless it is renewed.
+    pub valid_until: Instant,
+    /// Why it is being given up, if it is.
+    pub ending: Option<Reason>,
+}
+
+/// What a node knows of the election beside its own part.
+#[derive(Clone, Debug)]
+pub enum View {
+    /// Among peers.
+    Peers(Box<PeersView>),
+    /// Over a store.
+    Store(Box<lease::Status>),
+}
+
+/// What a node knows of its peers.
+#[derive(Clone, Debug)]
+pub struct PeersView {
+    /// The election's own state.
+    pub quorum: quorum::Status,
+    /// Everyone whose vote counts.
+    pub voters: Voters,
+    /// What is promised.
+    pub safety: Safety,
+    /// Nodes of higher priority stand first.
+    pub priority: u32,
+    /// Whether this node votes only.
+    pub witness: bool,
+    /// The number of this node's durable state.
+    pub disk: DiskId,
+    /// How it stands with each peer.
+    pub peers: Vec<PeerStatus>,
+    /// What the connections have counted.
+    pub counters: Counters,
+    /// The last refusal of someone who is none of the peers.
+    pub stranger_refused: Option<PeerRefusal>,
+}
+
+impl Status {
+    /// Why nobody leads, as far as this node knows: a sentence for each thing that is missing, for people. Empty if
+    /// somebody leads.
+    #[must_use]
+    pub fn why_no_leader(&self) -> Vec<String> {
+        why::no_leader(self)
+    }
+}
+
+impl View {
+    /// Whether `to` could be given the lead of `me`.
+    pub(crate) fn may_lead(&self, me: NodeId, to: NodeId) -> Result<(), AskError> {
+        let Self::Peers(view) = self else { return Err(AskError::OverAStore) };
+        if to == me {
+            return Err(AskError::ToItself { to });
+        }
+        if !view.voters.contains(to) {
+            return Err(AskError::NotAVoter { to, voters: view.voters.to_string() });
+        }
+        if view.quorum.witnesses.contains(&to) {
+            return Err(AskError::ToWitness { to });
+        }
+        let reached = view.peers.iter().any(|peer| peer.node == to && peer.outbound.is_some());
+        if reached { Ok(()) } else { Err(AskError::NotConnected { to }) }
+    }
+}
+
+impl Desk {
+    pub(crate) fn status(&self, view: View) -> Status {
+        let (leader, since) = self.publisher.leader_since();
+        let (campaigning, lead) = match (&self.cell, &self.candidate) {
+            (Some(cell), _) => (true, Some(cell.lead())),
+            (None, candidate) => (candidate.as_ref().is_some_and(|candidate| !candidate.is_closed()), None),
+        };
+        Status {
+            at: clock::now(),
+            election: self.election.clone(),
+            identity: self.identity,
+            timers: self.timers.clone(),
+            leader,
+            since,
+            lead,
+            campaigning,
+            healthy: self.healthy,
+            standing: self.standing.may_lead(),
+            view,
+        }
+    }
+}

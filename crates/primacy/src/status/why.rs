@@ -1,0 +1,147 @@
+//! Why nobody leads.
+
+use std::collections::BTreeSet;
+
+use primacy_core::election::lease;
+use primacy_core::election::quorum::Refusal;
+use primacy_core::{NodeId, majority};
+
+use super::{PeersView, Status, View};
+
+/// A sentence for each thing that is missing.
+pub(super) fn no_leader(status: &Status) -> Vec<String> {
+    if status.leader.is_some() {
+        return Vec::new();
+    }
+    let mut why = own_part(status);
+    match &status.view {
+        View::Peers(view) => why.extend(among_peers(status, view)),
+        View::Store(view) => why.extend(over_store(status, view)),
+    }
+    if why.is_empty() {
+        why.push("an election is under way".to_owned());
+    }
+    why
+}
+
+/// What keeps this node from standing.
+fn own_part(status: &Status) -> Vec<String> {
+    let me = status.identity.node;
+    let mut why = Vec::new();
+    if !status.standing {
+        why.push(format!(
+            "{me} was withdrawn by its operator, so it does not stand; `primacy stand` lets it"
+        ));
+    }
+    if !status.healthy {
+        why.push(format!("the health check of {me} fails, so it does not stand"));
+    }
+    if let Some(lead) = status.lead {
+        why.push(format!("{me} led with token {} and is ending its work", lead.token));
+    } else if !status.campaigning && !matches!(&status.view, View::Peers(view) if view.witness) {
+        why.push(format!("{me} does not want to lead"));
+    }
+    why
+}
+
+fn among_peers(status: &Status, view: &PeersView) -> Vec<String> {
+    let (me, quorum) = (status.identity.node, &view.quorum);
+    let mut why = Vec::new();
+    if view.witness {
+        why.push(format!("{me} is a witness: it votes and does not stand"));
+    }
+    if let Some(heard) = &quorum.recovering {
+        let heard = names(heard.iter().copied());
+        why.push(format!(
+            "{me} has lost its disk and was readmitted; it votes when enough others have told it their term, and so far \
+             that is {heard}: readmit it on the others as well"
+        ));
+    }
+    if status.at < quorum.silent_until {
+        let left = quorum.silent_until.since(status.at);
+        why.push(format!(
+            "{me} has just started and may have promised to support another; it is silent for {left} more"
+        ));
+    }
+    why.extend(missing_votes(me, view));
+    for (by, refusal) in &quorum.refusals {
+        why.push(format!("{by} would not vote for {me}: {}", refusal_text(*refusal)));
+    }
+    if let Some((to, until)) = quorum.promise.filter(|&(to, until)| status.at < until && to.node != me) {
+        let left = until.since(status.at);
+        why.push(format!(
+            "{me} has promised to support {} for {left} more, and votes for nobody else until then",
+            to.node
+        ));
+    }
+    if let Some(at) = quorum.stand_at.filter(|&at| status.at < at) {
+        why.push(format!("{me} stands in {}", at.since(status.at)));
+    }
+    why
+}
+
+/// Who is not there, and why, if that leaves no majority.
+fn missing_votes(me: NodeId, view: &PeersView) -> Vec<String> {
+    let voters = view.voters.iter().count();
+    let there: BTreeSet<NodeId> = view.quorum.connected.iter().copied().chain([me]).collect();
+    let needed = majority::needed(voters);
+    if there.len() >= needed {
+        return Vec::new();
+    }
+    let mut why = vec![format!(
+        "{needed} of {voters} votes are needed, and only {} can be heard",
+        names(there.iter().copied())
+    )];
+    for peer in view.peers.iter().filter(|peer| !there.contains(&peer.node)) {
+        let reason = match (&peer.refusal, &peer.trouble) {
+            (Some(refusal), _) => refusal.text.clone(),
+            (None, Some(trouble)) => trouble.clone(),
+            (None, None) => "it has not connected to this node".to_owned(),
+        };
+        why.push(format!("{} at {} is missing: {reason}", peer.node, peer.address));
+    }
+    why
+}
+
+fn refusal_text(refusal: Refusal) -> String {
+    match refusal {
+        Refusal::Term => "its term is not lower".to_owned(),
+        Refusal::HearsLeader(leader) => format!("it hears the leader {leader}"),
+        Refusal::Promised { left } => format!("it had promised to support another for {left} more"),
+        Refusal::JustStarted { left } => format!("it had just started and was silent for {left} more"),
+        Refusal::Forgotten => "it has lost its disk, and has not been readmitted by enough others".to_owned(),
+    }
+}
+
+fn over_store(status: &Status, view: &lease::Status) -> Vec<String> {
+    let mut why = Vec::new();
+    match &view.record {
+        None => why.push("the store has shown no record yet, or cannot be reached".to_owned()),
+        Some(record) if record.holder.is_none() => {
+            why.push("the record is released; whoever stands may take it".to_owned())
+        }
+        Some(record) if record.young => {
+            why.push(
+                "the record is new, and its holder waits until the one before it would have stopped"
+                    .to_owned(),
+            );
+        }
+        Some(record) => {
+            let holder =
+                record.holder.as_ref().map_or_else(String::new, |holder| holder.identity.node.to_string());
+            let unchanged = view
+                .unchanged_since
+                .map_or_else(|| "not".to_owned(), |since| status.at.since(since).to_string());
+            why.push(format!(
+                "{holder} holds the record and has {unchanged} not renewed it; others may take it after {}",
+                record.duration
+            ));
+        }
+    }
+    why
+}
+
+fn names(nodes: impl Iterator<Item = NodeId>) -> String {
+    let names: Vec<String> = nodes.map(|node| node.to_string()).collect();
+    if names.is_empty() { "nobody".to_owned() } else { names.join(", ") }
+}
