@@ -5,7 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
 
 use primacy_core::election::quorum::{self, HardState, Quorum};
-use primacy_core::{Endpoint, Identity, Input, NodeId};
+use primacy_core::{Endpoint, Evidence, Identity, Input, NodeId};
 use tokio::sync::mpsc;
 
 use crate::clock;
@@ -27,6 +27,10 @@ const INBOX: usize = 1024;
 pub(crate) struct PeersWorld {
     me: Hello,
     state: StateFile,
+    /// Whether the state is known to go on without a gap since the last one that was lost.
+    recovered: bool,
+    /// Set from when this node hears that it has lost its disk until it has recovered.
+    forgotten: bool,
     mesh: Mesh,
     inbox: mpsc::Receiver<Arrival>,
 }
@@ -114,7 +118,8 @@ impl Entry {
             limits: Limits::default(),
         };
         let mesh = Mesh::start_on(self.listener, mesh_config, arrivals).await?;
-        Ok((machine, PeersWorld { me, state: self.state, mesh, inbox }))
+        let recovered = self.stored.hard_state.recovered;
+        Ok((machine, PeersWorld { me, state: self.state, recovered, forgotten: false, mesh, inbox }))
     }
 }
 
@@ -128,7 +133,9 @@ impl PeersWorld {
 impl World<Quorum> for PeersWorld {
     fn persist(&mut self, hard: HardState) -> Result<(), Halt> {
         self.state.persist(&hard).map_err(|error| Halt { why: error.to_string() })?;
-        self.mesh.set_term(hard.term);
+        self.recovered = hard.recovered;
+        self.forgotten &= !hard.recovered;
+        self.mesh.set_term(Some(hard.term).filter(|_| !self.forgotten));
         Ok(())
     }
 
@@ -148,7 +155,14 @@ impl World<Quorum> for PeersWorld {
                 Some(Arrival::Message { from, message }) => {
                     return Ok(Input::Message { from: Endpoint::Node(from), message });
                 }
-                Some(Arrival::Evidence(evidence)) => return Ok(Input::Evidence(evidence)),
+                Some(Arrival::Evidence(evidence)) => {
+                    if matches!(evidence, Evidence::Readmitted { .. }) && !self.recovered {
+                        // What it has it cannot vouch for to others.
+                        self.forgotten = true;
+                        self.mesh.set_term(None);
+                    }
+                    return Ok(Input::Evidence(evidence));
+                }
                 Some(Arrival::PeerDisk { node, disk }) => {
                     let recorded = self.state.record_peer_disk(node, disk);
                     recorded.map_err(|error| Halt { why: error.to_string() })?;

@@ -53,7 +53,7 @@ pub struct MeshConfig {
     pub peer_disks: BTreeMap<NodeId, DiskId>,
     /// Those among them that had lost a disk and were readmitted with another one.
     pub readmitted: BTreeSet<NodeId>,
-    /// The term that this node's durable state has.
+    /// The term that this node's durable state has, for those who were readmitted.
     pub term: Term,
     /// How long things may take and how large they may grow.
     pub limits: Limits,
@@ -269,9 +269,20 @@ impl Mesh {
         delivery
     }
 
-    /// The term that this node's durable state has from now on.
-    pub fn set_term(&self, term: Term) {
-        self.shared.set_term(term);
+    /// The term that this node's durable state has from now on; `None` while it has lost its disk itself, and can vouch
+    /// for none.
+    pub fn set_term(&self, term: Option<Term>) {
+        let knew = self.shared.set_term(term);
+        if knew {
+            return; // Whoever was readmitted has been told when it was connected.
+        }
+        for (node, link) in &self.shared.links {
+            if let Some(Ok(frame)) =
+                self.shared.first_word(*node).map(|word| codec::encode(&self.shared.me.election, &word))
+            {
+                link.send(&frame, self.shared.limits.buffer_max);
+            }
+        }
     }
 
     /// The disk with which this node was refused last, because it is not the recorded one.

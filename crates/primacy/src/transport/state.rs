@@ -111,7 +111,7 @@ struct State {
     readmitted: BTreeSet<NodeId>,
     /// With which disk a node was refused last.
     refused_disks: BTreeMap<NodeId, DiskId>,
-    term: Term,
+    term: Option<Term>,
     accepted: Vec<Accepted>,
     accepted_ever: u64,
     strangers: usize,
@@ -156,7 +156,7 @@ impl Shared {
             peer_disks,
             readmitted,
             refused_disks: BTreeMap::new(),
-            term,
+            term: Some(term),
             accepted: Vec::new(),
             accepted_ever: 0,
             strangers: 0,
@@ -216,11 +216,12 @@ impl Shared {
     /// What a node must hear first over a connection from this one.
     pub(super) fn first_word(&self, to: NodeId) -> Option<Frame> {
         let state = self.state.borrow();
-        state.readmitted.contains(&to).then_some(Frame::Readmitted(state.term))
+        state.term.filter(|_| state.readmitted.contains(&to)).map(Frame::Readmitted)
     }
 
-    pub(super) fn set_term(&self, term: Term) {
-        self.state.borrow_mut().term = term;
+    /// Returns whether one was known before.
+    pub(super) fn set_term(&self, term: Option<Term>) -> bool {
+        std::mem::replace(&mut self.state.borrow_mut().term, term).is_some()
     }
 
     pub(super) fn refused_disk(&self, node: NodeId) -> Option<DiskId> {

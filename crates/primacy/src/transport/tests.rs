@@ -324,12 +324,16 @@ fn a_wiped_disk_is_refused_until_it_is_readmitted() {
         let text = a.peer("b").refusal.unwrap().text;
         assert!(text.contains(&old.to_string()) && text.contains(&new.to_string()), "{text}");
         assert_eq!(a.mesh.refused_disk(node("b")), Some(new));
-        a.mesh.set_term(Term(7));
+        a.mesh.set_term(Some(Term(7)));
         a.mesh.readmit(node("b"), new);
         a.connected("b").await;
         a.link_to("b").await;
         // The first thing that it hears is what it must know before it votes.
         b.evidence(|found| *found == Evidence::Readmitted { by: node("a"), term: Term(7) }).await;
+        // One that has lost its own disk vouches for nothing, until it has recovered.
+        a.mesh.set_term(None);
+        a.mesh.set_term(Some(Term(9)));
+        b.evidence(|found| *found == Evidence::Readmitted { by: node("a"), term: Term(9) }).await;
         assert_eq!(a.peer("b").refusal, None);
         // What comes under the old disk is dropped now, and what is connected with it is closed.
         a.mesh.readmit(node("b"), old);
