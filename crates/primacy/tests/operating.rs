@@ -1,0 +1,188 @@
+//! What an operator can ask of running nodes, in the library: on three electors on loopback.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::collections::BTreeSet;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use primacy::status::View;
+use primacy::{AskError, Elector, Kept, NodeId, Peers, Reason, Status};
+use tokio::task::JoinHandle;
+
+/// Longer than anything here may take on a busy machine.
+const BOUND: Duration = Duration::from_secs(20);
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+
+fn node(name: &str) -> NodeId {
+    NodeId::new(name).unwrap()
+}
+
+/// Three nodes, each with its own directory.
+struct Cluster {
+    peers: Peers,
+    dir: PathBuf,
+}
+
+/// A node that stands, and stands again whenever its lead has ended; it tells why each one did.
+struct Member {
+    elector: Elector,
+    ends: tokio::sync::mpsc::UnboundedReceiver<Reason>,
+    standing: JoinHandle<()>,
+}
+
+impl Cluster {
+    fn new(name: &str) -> Self {
+        let listeners: Vec<TcpListener> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let address = |position: usize| listeners[position].local_addr().unwrap();
+        let peers = format!("a={},b={},c={}", address(0), address(1), address(2)).parse().unwrap();
+        let dir = std::env::temp_dir().join(format!("primacy-operating-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        Self { peers, dir }
+    }
+
+    async fn start(&self, name: &str) -> Member {
+        let builder = Elector::builder().election("test").node(node(name)).lease(Duration::from_millis(400));
+        let elector = builder.state_dir(self.dir.join(name)).peers(self.peers.clone()).await.unwrap();
+        let (told, ends) = tokio::sync::mpsc::unbounded_channel();
+        let candidate = elector.clone();
+        let standing = tokio::spawn(async move {
+            while let Ok(leadership) = candidate.campaign().await {
+                let _ = told.send(leadership.lost().await);
+            }
+        });
+        Member { elector, ends, standing }
+    }
+
+    fn wipe(&self, name: &str) {
+        std::fs::remove_dir_all(self.dir.join(name)).unwrap();
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+impl Member {
+    /// Waits until the node's status is as wanted.
+    async fn until(&self, what: &str, wanted: impl Fn(&Status) -> bool) -> Status {
+        let looking = async {
+            loop {
+                let status = self.elector.status().await.unwrap();
+                if wanted(&status) {
+                    return status;
+                }
+                tokio::time::sleep(LOOK_INTERVAL).await;
+            }
+        };
+        match tokio::time::timeout(BOUND, looking).await {
+            Ok(status) => status,
+            Err(_) => panic!("{what} did not come: {:#?}", self.elector.status().await),
+        }
+    }
+
+    async fn follows(&self, leader: &str) {
+        let follows =
+            |status: &Status| status.leader.is_some_and(|known| known.identity.node == node(leader));
+        self.until(&format!("{leader} as the leader"), follows).await;
+    }
+
+    async fn stop(self) {
+        self.standing.abort();
+        self.elector.close().await;
+    }
+}
+
+#[tokio::test]
+async fn the_lead_goes_where_the_operator_wants_it() {
+    let cluster = Cluster::new("lead");
+    let mut a = cluster.start("a").await;
+    let (b, c) = (cluster.start("b").await, cluster.start("c").await);
+    let first = a.until("a leader", |status| status.leader.is_some()).await.leader.unwrap().identity.node;
+    for member in [&b, &c].into_iter().filter(|member| member.elector.identity().node == first) {
+        let refused = a.elector.resign().await.unwrap_err();
+        assert!(
+            matches!(refused, AskError::NotLeading { leader: Some(leader), .. } if leader == first),
+            "{refused}"
+        );
+        member.elector.transfer(node("a")).await.unwrap();
+    }
+    let leading = a.until("the lead of a", |status| status.lead.is_some()).await;
+
+    // Refused, and nothing has changed.
+    assert!(matches!(a.elector.transfer(node("a")).await, Err(AskError::ToItself { .. })));
+    assert!(matches!(a.elector.transfer(node("z")).await, Err(AskError::NotAVoter { .. })));
+    assert!(matches!(a.elector.readmit(node("b")).await, Err(AskError::NotRefused { .. })));
+
+    assert_eq!(a.elector.transfer(node("b")).await.unwrap(), leading.lead.unwrap().term);
+    while a.ends.recv().await.unwrap() != Reason::Transferred(node("b")) {}
+    b.until("the lead of b", |status| status.lead.is_some()).await;
+
+    // Withdrawn, it resigns, and stays a voter that does not lead: also after a restart.
+    assert_eq!(b.elector.withdraw().await.unwrap(), Kept::Durably);
+    b.until("another leader", |status| status.leader.is_some_and(|leader| leader.identity.node != node("b")))
+        .await;
+    b.stop().await;
+    let b = cluster.start("b").await;
+    let status = b.until("a leader", |status| status.leader.is_some()).await;
+    assert!(!status.standing && status.campaigning);
+    let leader = status.leader.unwrap().identity.node;
+    let (leader, other) = if leader == node("a") { (a, c) } else { (c, a) };
+    leader.stop().await;
+    let name = other.elector.identity().node;
+    b.follows(name.as_str()).await;
+    other.elector.resign().await.unwrap();
+    // Nobody but b is left to lead, and b is not to.
+    b.until("no leader", |status| status.leader.is_none()).await;
+    assert!(b.elector.status().await.unwrap().why_no_leader().join(";").contains("withdrawn"));
+    other.elector.withdraw().await.unwrap();
+    b.elector.stand().await.unwrap();
+    b.until("the lead of b", |status| status.lead.is_some()).await;
+}
+
+#[tokio::test]
+async fn a_wiped_disk_is_refused_until_enough_others_readmit_it() {
+    let cluster = Cluster::new("wiped");
+    let (a, b, c) = (cluster.start("a").await, cluster.start("b").await, cluster.start("c").await);
+    c.until("a leader", |status| status.leader.is_some()).await;
+    c.stop().await;
+    cluster.wipe("c");
+    let c = cluster.start("c").await;
+    let refused = |status: &Status| status.why_no_leader().join(";").contains("comes with the disk");
+    c.until("the refusal", refused).await;
+
+    // One of two is not enough: the other may know of a vote that the first does not.
+    a.until("the refusal of c", |status| peers(status).iter().any(|peer| peer.refusal.is_some())).await;
+    a.elector.readmit(node("c")).await.unwrap();
+    let told = |status: &Status| recovering(status).is_some_and(|heard| heard.contains(&node("a")));
+    c.until("a's term", told).await;
+    assert!(c.elector.status().await.unwrap().why_no_leader().join(";").contains("so far that is a"));
+    b.elector.readmit(node("c")).await.unwrap();
+    c.until("a leader", |status| status.leader.is_some() && recovering(status).is_none()).await;
+
+    // It votes again, above all that it may have forgotten, and after a restart it still knows that it does.
+    let before = a.until("a leader", |status| status.leader.is_some()).await.leader.unwrap();
+    let (leader, other) = if before.identity.node == node("a") { (a, b) } else { (b, a) };
+    leader.stop().await;
+    c.until("a higher term", |status| status.leader.is_some_and(|leader| leader.term > before.term)).await;
+    c.stop().await;
+    let c = cluster.start("c").await;
+    c.until("a leader", |status| status.leader.is_some() && recovering(status).is_none()).await;
+    drop(other);
+}
+
+fn peers(status: &Status) -> &[primacy::transport::PeerStatus] {
+    match &status.view {
+        View::Peers(view) => &view.peers,
+        View::Store(_) => panic!("these are peers"),
+    }
+}
+
+fn recovering(status: &Status) -> Option<&BTreeSet<NodeId>> {
+    match &status.view {
+        View::Peers(view) => view.quorum.recovering.as_ref(),
+        View::Store(_) => panic!("these are peers"),
+    }
+}
