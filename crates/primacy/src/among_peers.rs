@@ -55,10 +55,10 @@ pub(crate) fn enter(config: &Config, peers: &Peers, state_dir: &Path) -> Result<
     let listen = resolve(address)?;
     // The state comes first: a second process of this node is told so, and not that its port is in use.
     let (state, stored) = StateFile::open(state_dir, &config.election, config.node)?;
-    let listener = Mesh::bind(listen)?;
+    let listener = Mesh::bind(listen, &config.security)?;
     let hello = Hello {
         protocol_version: PROTOCOL_VERSION,
-        cluster: config.election.clone(),
+        cluster: config.cluster.clone(),
         election: config.election.clone(),
         identity: Identity::new(config.node, stored.incarnation),
         role: Role::Node,
@@ -115,6 +115,7 @@ impl Entry {
             peer_disks: self.stored.peer_disks,
             readmitted: self.stored.readmitted,
             term: self.stored.hard_state.term,
+            security: config.security.clone(),
             limits: Limits::default(),
         };
         let mesh = Mesh::start_on(self.listener, mesh_config, arrivals).await?;

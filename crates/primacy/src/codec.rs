@@ -11,7 +11,7 @@ use primacy_core::election::quorum::{Answer, Body, Leave, Message, Refusal as No
 use primacy_core::{Duration, Identity, Incarnation, NodeId, Term};
 use prost::Message as _;
 
-use crate::handshake::{DiskId, Hello, RefusalKind, Role, Voters};
+use crate::handshake::{DiskId, Hello, RefusalKind, Role, TlsProblem, Voters};
 
 /// The longest frame without its length. The longest that is sent is a `Hello` with a thousand voters.
 pub(crate) const FRAME_LENGTH_MAX: usize = 64 * 1024;
@@ -413,7 +413,7 @@ impl wire::Hello {
 }
 
 /// The numbers of the refusals on the wire; zero is [`RefusalKind::Unknown`].
-const REFUSALS: [(RefusalKind, u32); 9] = [
+const REFUSALS: [(RefusalKind, u32); 12] = [
     (RefusalKind::ProtocolVersion, 1),
     (RefusalKind::Cluster, 2),
     (RefusalKind::Election, 3),
@@ -423,6 +423,10 @@ const REFUSALS: [(RefusalKind, u32); 9] = [
     (RefusalKind::NotAVoter, 7),
     (RefusalKind::Safety, 8),
     (RefusalKind::Disk, 9),
+    // What else TLS finds wrong is told by TLS.
+    (RefusalKind::Tls(TlsProblem::Cleartext), 10),
+    (RefusalKind::Tls(TlsProblem::NotCleartext), 11),
+    (RefusalKind::Tls(TlsProblem::OtherName), 12),
 ];
 
 impl From<&Refused> for wire::Refused {

@@ -20,7 +20,7 @@ use primacy_core::election::quorum::Safety;
 use primacy_core::id::NodeIdError;
 use primacy_core::{self as core, Drift, NodeId};
 
-use crate::transport::Limits;
+use crate::transport::{Limits, Security, TlsFiles};
 
 /// The promise among peers, where none is configured.
 pub const PROMISE: Duration = Duration::from_secs(1);
@@ -131,6 +131,17 @@ pub enum ConfigError {
         /// The peers' names.
         peers: String,
     },
+    /// The cluster's name cannot be one.
+    #[error("the cluster's name {name:?} cannot be used: use 1 to 63 letters, digits, '.', '_' and '-'")]
+    Cluster {
+        /// The name.
+        name: String,
+    },
+    /// Protection is asked for, and leave to do without.
+    #[error(
+        "TLS and insecure cleartext exclude each other; leave out --insecure-cleartext, or the files of TLS"
+    )]
+    TlsAndCleartext,
     /// No directory for state is known.
     #[error(
         "no directory for this node's state is known: set HOME or XDG_STATE_HOME, or name one with --state-dir"
@@ -280,6 +291,8 @@ impl Default for Limits {
             testifying_backoff_max: core::Duration::from_millis(50),
             accept_pause: core::Duration::from_millis(50),
             strangers_max: 64,
+            certificate_check: core::Duration::from_secs(10),
+            certificate_grace: core::Duration::from_secs(600),
             buffer_max: 256 * 1024,
         }
     }
@@ -294,6 +307,8 @@ pub(crate) struct Config {
     pub(crate) safety: Safety,
     pub(crate) priority: u32,
     pub(crate) witness: bool,
+    pub(crate) cluster: String,
+    pub(crate) security: Security,
     pub(crate) timers: Timers,
 }
 
@@ -335,6 +350,27 @@ pub fn check_election(name: &str) -> Result<(), ConfigError> {
         return Err(ConfigError::Election { name: name.to_owned() });
     }
     Ok(())
+}
+
+/// Checks a cluster's name, by the same rule.
+///
+/// # Errors
+/// [`ConfigError::Cluster`]
+pub fn check_cluster(name: &str) -> Result<(), ConfigError> {
+    check_election(name).map_err(|_| ConfigError::Cluster { name: name.to_owned() })
+}
+
+/// How what nodes say to each other is to be protected.
+///
+/// # Errors
+/// [`ConfigError::TlsAndCleartext`]
+pub(crate) fn security(tls: Option<&TlsFiles>, insecure_cleartext: bool) -> Result<Security, ConfigError> {
+    match (tls, insecure_cleartext) {
+        (None, false) => Ok(Security::Loopback),
+        (None, true) => Ok(Security::InsecureCleartext),
+        (Some(files), false) => Ok(Security::Tls(files.clone())),
+        (Some(_), true) => Err(ConfigError::TlsAndCleartext),
+    }
 }
 
 #[cfg(test)]

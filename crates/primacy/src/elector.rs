@@ -22,6 +22,7 @@ use crate::observer::{Observer, Publisher};
 use crate::over_store::{self, StoreWorld};
 use crate::peers::Peers;
 use crate::standing::Standing;
+use crate::transport::TlsFiles;
 use crate::witness::{StoreSpec, WitnessSpec};
 
 /// One node's part in one election.
@@ -77,6 +78,9 @@ pub struct Builder {
     kill_margin: Option<Duration>,
     drift_max: Option<Drift>,
     random_wait_max: Option<Duration>,
+    cluster: Option<String>,
+    tls: Option<TlsFiles>,
+    insecure_cleartext: bool,
 }
 
 impl Elector {
@@ -236,6 +240,27 @@ impl Builder {
         self
     }
 
+    /// Among peers: the name of the installation, which all nodes must agree on; the election's name if none is given.
+    /// It keeps two installations apart that reach each other's ports.
+    pub fn cluster(mut self, name: impl Into<String>) -> Self {
+        self.cluster = Some(name.into());
+        self
+    }
+
+    /// Among peers: protects what nodes say to each other by mutual TLS, with these files. Without it, all peers must
+    /// be on this machine.
+    pub fn tls(mut self, files: TlsFiles) -> Self {
+        self.tls = Some(files);
+        self
+    }
+
+    /// Among peers: allows cleartext to other machines. Whoever reaches a port can then take part in the election, and
+    /// whoever sees the network can forge what nodes say; so this is for networks that are protected otherwise.
+    pub const fn insecure_cleartext(mut self, allowed: bool) -> Self {
+        self.insecure_cleartext = allowed;
+        self
+    }
+
     /// Enters an election over the store at this URL.
     ///
     /// # Errors
@@ -290,7 +315,7 @@ impl Builder {
         let entry = among_peers::enter(&config, &peers, &state_dir)?;
         let standing = Standing::load(Some(&state_dir), &config.election, config.node)?;
         let identity = entry.hello.identity;
-        let witness = Some(WitnessSpec::peers(&entry.hello, entry.peers().to_vec()));
+        let witness = Some(WitnessSpec::peers(&entry.hello, entry.peers().to_vec(), &config.security));
         start(config, identity, standing, witness, move |config, mut desk, ready| async move {
             match entry.start(&config).await {
                 Ok((mut machine, mut world)) => {
@@ -324,7 +349,10 @@ impl Builder {
         timers.check()?;
         let address = self.address.clone();
         let Self { safety, priority, witness, .. } = *self;
-        Ok(Config { election, node, address, safety, priority, witness, timers })
+        let cluster = self.cluster.clone().unwrap_or_else(|| election.clone());
+        let security = config::security(self.tls.as_ref(), self.insecure_cleartext)?;
+        config::check_cluster(&cluster)?;
+        Ok(Config { election, node, address, safety, priority, witness, cluster, security, timers })
     }
 }
 

@@ -158,8 +158,39 @@ pub enum RefusalKind {
     Safety,
     /// See [`Disagreement::Disk`].
     Disk,
+    /// Transport security, before they said anything.
+    Tls(TlsProblem),
     /// A reason that only a later version knows; its text says more.
     Unknown,
+}
+
+/// Why two nodes have no protected connection, or must not have an unprotected one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TlsProblem {
+    /// One speaks cleartext where TLS is expected.
+    Cleartext,
+    /// One speaks TLS where cleartext is expected.
+    NotCleartext,
+    /// There is no certificate.
+    NoCertificate,
+    /// The certificate has expired.
+    Expired,
+    /// The certificate is not valid yet.
+    NotYetValid,
+    /// Expired or not valid yet: what is heard from the other side does not tell which.
+    OutOfDate,
+    /// The certificate is of an authority that does not count.
+    UnknownIssuer,
+    /// The certificate is of another node.
+    OtherName,
+    /// The certificate may not be used on this side of a connection.
+    Purpose,
+    /// The certificate is damaged or wrongly signed, or it is refused without a reason.
+    BadCertificate,
+    /// They have no version or method of TLS in common.
+    Incompatible,
+    /// What came is no TLS, or was tampered with.
+    Garbled,
 }
 
 /// Whether `mine` may talk to `theirs`; `recorded` are the disks that this node has seen its peers with.

@@ -5,6 +5,7 @@
 
 mod peers;
 mod store;
+mod wire;
 
 use std::io;
 use std::time::Duration;
@@ -13,9 +14,9 @@ use primacy_core::id::NodeIdError;
 use primacy_core::{Identity, NodeId};
 
 use crate::codec::DecodeError;
-pub use crate::codec::spec::{HelloText, StoreSpec, WitnessSpec};
+pub use crate::codec::spec::{HelloText, PathText, SecuritySpec, StoreSpec, WitnessSpec};
 use crate::disk::DiskError;
-use crate::transport::Limits;
+use crate::transport::{Limits, TlsError};
 use peers::PeersWitness;
 use store::StoreWitness;
 
@@ -53,6 +54,9 @@ pub enum WitnessError {
     /// A name was not made by this version.
     #[error("what the node told its guardian cannot be understood ({0}); both must be of the same version")]
     Name(#[from] NodeIdError),
+    /// The certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The system gives no thread.
     #[error("the guardian cannot start a thread: {0}")]
     Thread(io::Error),
@@ -74,7 +78,9 @@ impl Witness {
     /// [`WitnessError`]
     pub fn new(spec: &WitnessSpec, limits: Limits) -> Result<Self, WitnessError> {
         let part = match spec {
-            WitnessSpec::Peers { hello, peers } => Part::Peers(PeersWitness::new(hello, peers, limits)?),
+            WitnessSpec::Peers { hello, peers, security } => {
+                Part::Peers(PeersWitness::new(hello, peers, security, limits)?)
+            }
             WitnessSpec::Store(spec) => Part::Store(StoreWitness::new(spec)?),
         };
         Ok(Self { part })

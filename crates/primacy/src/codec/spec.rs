@@ -1,6 +1,9 @@
 //! What a node hands to its guardian, so that it can bear witness when the node is gone.
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use prost::Message as _;
@@ -10,6 +13,7 @@ use primacy_core::id::NodeIdError;
 use primacy_core::{Identity, Incarnation, NodeId};
 
 use crate::handshake::Hello;
+use crate::transport::{Security, TlsFiles};
 
 use super::{DecodeError, Frame, decode, wire};
 
@@ -23,10 +27,36 @@ pub enum WitnessSpec {
         hello: HelloText,
         /// The peers, each with its name and its `host:port`.
         peers: Vec<(String, String)>,
+        /// How what is said is protected.
+        security: SecuritySpec,
     },
     /// In the record of a store.
     Store(StoreSpec),
 }
+
+/// [`Security`] on its way to a guardian, which may run in another directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SecuritySpec {
+    /// Not at all, on this machine.
+    Loopback,
+    /// Not at all, anywhere.
+    InsecureCleartext,
+    /// By mutual TLS.
+    Tls {
+        /// The certificate's file.
+        certificate: PathText,
+        /// The key's file.
+        key: PathText,
+        /// The authorities' file.
+        ca: PathText,
+    },
+}
+
+/// A path as text: its bytes in hexadecimal digits, because it need not be UTF-8.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PathText(String);
 
 /// In which record a guardian clears its node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,10 +77,66 @@ pub struct HelloText(String);
 impl WitnessSpec {
     /// For the guardian of the node that says `me` of itself.
     #[must_use]
-    pub fn peers(me: &Hello, peers: Vec<(NodeId, String)>) -> Self {
+    pub fn peers(me: &Hello, peers: Vec<(NodeId, String)>, security: &Security) -> Self {
         let hello = HelloText::new(&me.of_guardian());
-        Self::Peers { hello, peers: peers.into_iter().map(|(node, at)| (node.to_string(), at)).collect() }
+        let peers = peers.into_iter().map(|(node, at)| (node.to_string(), at)).collect();
+        Self::Peers { hello, peers, security: SecuritySpec::new(security) }
     }
+}
+
+impl SecuritySpec {
+    fn new(security: &Security) -> Self {
+        match security {
+            Security::Loopback => Self::Loopback,
+            Security::InsecureCleartext => Self::InsecureCleartext,
+            Security::Tls(TlsFiles { certificate, key, ca }) => {
+                let [certificate, key, ca] = [certificate, key, ca].map(|path| PathText::new(path));
+                Self::Tls { certificate, key, ca }
+            }
+        }
+    }
+
+    pub(crate) fn parse(&self) -> Result<Security, DecodeError> {
+        Ok(match self {
+            Self::Loopback => Security::Loopback,
+            Self::InsecureCleartext => Security::InsecureCleartext,
+            Self::Tls { certificate, key, ca } => Security::Tls(TlsFiles {
+                certificate: certificate.parse()?,
+                key: key.parse()?,
+                ca: ca.parse()?,
+            }),
+        })
+    }
+}
+
+impl PathText {
+    fn new(path: &Path) -> Self {
+        // Only an empty path has no absolute form; it is refused where it is read.
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        Self(hexadecimal(path.as_os_str().as_bytes()))
+    }
+
+    fn parse(&self) -> Result<PathBuf, DecodeError> {
+        let bytes = from_hexadecimal(&self.0).ok_or(DecodeError::Invalid("path"))?;
+        Ok(PathBuf::from(OsString::from_vec(bytes)))
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for byte in bytes {
+        write!(text, "{byte:02x}").expect("a string grows as needed");
+    }
+    text
+}
+
+fn from_hexadecimal(text: &str) -> Option<Vec<u8>> {
+    let digit = |digit: &u8| char::from(*digit).to_digit(16).and_then(|value| u8::try_from(value).ok());
+    let pair = |pair: &[u8]| match pair {
+        [high, low] => Some(digit(high)? << 4 | digit(low)?),
+        _ => None,
+    };
+    text.as_bytes().chunks(2).map(pair).collect()
 }
 
 impl StoreSpec {
@@ -70,21 +156,11 @@ impl HelloText {
     fn new(hello: &Hello) -> Self {
         let frame = Some((&Frame::Hello(hello.clone())).into());
         let envelope = wire::Envelope { election: hello.election.clone(), frame };
-        let mut text = String::new();
-        for byte in envelope.encode_to_vec() {
-            write!(text, "{byte:02x}").expect("a string grows as needed");
-        }
-        Self(text)
+        Self(hexadecimal(&envelope.encode_to_vec()))
     }
 
     pub(crate) fn parse(&self) -> Result<Hello, DecodeError> {
-        let digit = |digit: &u8| char::from(*digit).to_digit(16).and_then(|value| u8::try_from(value).ok());
-        let pair = |pair: &[u8]| match pair {
-            [high, low] => Some(digit(high)? << 4 | digit(low)?),
-            _ => None,
-        };
-        let bytes: Option<Vec<u8>> = self.0.as_bytes().chunks(2).map(pair).collect();
-        match decode(&bytes.ok_or(DecodeError::Invalid("hello"))?)? {
+        match decode(&from_hexadecimal(&self.0).ok_or(DecodeError::Invalid("hello"))?)? {
             (_, Frame::Hello(hello)) => Ok(hello),
             (_, _) => Err(DecodeError::Unknown("the frame")),
         }
@@ -99,13 +175,19 @@ mod tests {
     #[test]
     fn a_spec_survives_its_way_and_a_broken_one_is_noticed() {
         let me = hello("a", &["a", "b"]);
-        let spec = WitnessSpec::peers(&me, vec![(node("b"), "localhost:7".into())]);
+        let spec = WitnessSpec::peers(&me, vec![(node("b"), "localhost:7".into())], &Security::Loopback);
         let text = serde_json::to_string(&spec).unwrap();
         assert!(text.starts_with(r#"{"peers":{"hello":"0a046d61696e12"#), "{text}");
         assert_eq!(serde_json::from_str::<WitnessSpec>(&text).unwrap(), spec);
-        let WitnessSpec::Peers { hello, peers } = spec else { panic!("it names peers") };
+        let WitnessSpec::Peers { hello, peers, security } = spec else { panic!("it names peers") };
         assert_eq!(hello.parse().unwrap(), me.of_guardian());
         assert_eq!(peers, [("b".to_owned(), "localhost:7".to_owned())]);
+        assert_eq!(security.parse().unwrap(), Security::Loopback);
+        let file = |name: &[u8]| PathBuf::from(OsString::from_vec(name.to_vec()));
+        let (certificate, key, ca) = (file(b"/c"), file(b"/not\xffutf8"), file(b"/a b"));
+        let tls = Security::Tls(TlsFiles { certificate, key, ca });
+        let text = serde_json::to_string(&SecuritySpec::new(&tls)).unwrap();
+        assert_eq!(serde_json::from_str::<SecuritySpec>(&text).unwrap().parse().unwrap(), tls);
         for wrong in ["", "0", "zz", "2a00", &hello.0[..hello.0.len() - 2]] {
             assert!(HelloText(wrong.to_owned()).parse().is_err(), "{wrong}");
         }

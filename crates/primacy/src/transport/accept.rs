@@ -1,17 +1,24 @@
 //! The side that listens: strangers become peers here, or leave.
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 
-use primacy_core::{Duration, Evidence, Peer};
+use primacy_core::{Duration, Evidence, NodeId, Peer};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::clock;
-use crate::codec::{Frame, encode};
-use crate::handshake::{Hello, Role};
+use crate::codec::{Frame, Refused, encode};
+use crate::handshake::{Hello, Role, TlsProblem};
 
 use super::Arrival;
+use super::session::Session;
 use super::state::Shared;
-use super::stream::{Connection, ReadError, Stream};
+use super::strangers::Stranger;
+use super::stream::{Connection, ReadError, Stream, hang_up, prepare};
+use super::tls::{self, Trouble};
+
+/// With this byte a handshake of TLS begins; a frame of Primacy that does would be longer than a frame may be.
+const TLS_FIRST_BYTE: u8 = 0x16;
 
 /// Why a handshake came to nothing. Refusals have been counted where they were made.
 enum Failure {
@@ -24,7 +31,7 @@ enum Failure {
 pub(super) async fn listen(shared: Rc<Shared>, listener: TcpListener) {
     loop {
         match listener.accept().await {
-            Ok((stream, _address)) => shared.spawn(serve(Rc::clone(&shared), stream)),
+            Ok((stream, address)) => shared.spawn(serve(Rc::clone(&shared), stream, address)),
             Err(error) => {
                 tracing::warn!("cannot accept a connection: {error}");
                 shared.count(|counters| counters.accepts_failed += 1);
@@ -34,18 +41,28 @@ pub(super) async fn listen(shared: Rc<Shared>, listener: TcpListener) {
     }
 }
 
-async fn serve(shared: Rc<Shared>, stream: TcpStream) {
-    let Some(stranger) = shared.enter() else { return };
-    let Ok(stream) = Stream::clear(stream, &shared.limits) else {
+async fn serve(shared: Rc<Shared>, stream: TcpStream, address: SocketAddr) {
+    let Ok(tcp) = prepare(stream, &shared.limits) else {
         // It was closed before it was accepted.
         return shared.count(|counters| counters.handshakes_broken += 1);
     };
-    let mut connection = Connection::new(Rc::new(stream));
-    let greeting = greet(&shared, &mut connection);
-    let greeted = tokio::time::timeout(shared.limits.handshake_timeout.into(), greeting).await;
+    let stranger = shared.enter(&tcp);
+    let greeting = async {
+        let mut connection = Connection::new(Rc::new(secure(&shared, tcp, address, &stranger).await?));
+        let (theirs, round_trip) = greet(&shared, &mut connection, &stranger).await?;
+        Ok((connection, theirs, round_trip))
+    };
+    let greeted = tokio::select! {
+        // What has come from one that has to make room is still looked at.
+        biased;
+        greeted = tokio::time::timeout(shared.limits.handshake_timeout.into(), greeting) => greeted,
+        () = stranger.must_leave() => return,
+    };
     drop(stranger);
     match greeted {
-        Ok(Ok((theirs, round_trip))) => receive(&shared, &mut connection, &theirs, round_trip).await,
+        Ok(Ok((mut connection, theirs, round_trip))) => {
+            receive(&shared, &mut connection, &theirs, round_trip).await;
+        }
         Ok(Err(Failure::Refused)) => {}
         Ok(Err(Failure::Broken)) => shared.count(|counters| counters.handshakes_broken += 1),
         Ok(Err(Failure::TooLong)) => shared.count(|counters| counters.frames_too_long += 1),
@@ -53,18 +70,93 @@ async fn serve(shared: Rc<Shared>, stream: TcpStream) {
     }
 }
 
+/// Makes the connection what this node expects, or finds out that the other side expects something else.
+async fn secure(
+    shared: &Shared,
+    tcp: Rc<TcpStream>,
+    address: SocketAddr,
+    stranger: &Stranger,
+) -> Result<Stream, Failure> {
+    let mut first = [0];
+    if tcp.peek(&mut first).await.map_err(|_| Failure::Broken)? == 0 {
+        return Err(Failure::Broken);
+    }
+    stranger.has_spoken();
+    match (&shared.tls, first[0] == TLS_FIRST_BYTE) {
+        (None, false) => Ok(Stream::Clear(tcp)),
+        (None, true) => {
+            let text = tls::trouble::not_cleartext(shared.me.identity.node, &stranger_at(address));
+            Err(refuse_in_the_clear(shared, tcp, None, TlsProblem::NotCleartext, text).await)
+        }
+        (Some(_), false) => {
+            // It is told who it says that it is; nothing else of what it says counts.
+            let mut connection = Connection::new(Rc::new(Stream::Clear(Rc::clone(&tcp))));
+            let (_, Frame::Hello(theirs)) = connection.read().await? else { return Err(Failure::Broken) };
+            let node = theirs.identity.node;
+            let text = tls::trouble::cleartext(shared.me.identity.node, node.as_str());
+            Err(refuse_in_the_clear(shared, tcp, Some(node), TlsProblem::Cleartext, text).await)
+        }
+        (Some(tls), true) => {
+            let credentials = tls.current();
+            let session = Session::answer(Rc::clone(&tcp), &credentials).map_err(|_| Failure::Broken)?;
+            let Err(error) = session.shake_hands().await else {
+                stranger.is_known();
+                return Ok(Stream::Tls(session));
+            };
+            let Some(error) = tls::reason(&error) else { return Err(Failure::Broken) };
+            let trouble = shared.explain(error, &stranger_at(address), &credentials);
+            if trouble.problem == TlsProblem::Garbled {
+                return Err(Failure::Broken);
+            }
+            shared.note_trouble(None, &trouble);
+            // The other side has said something already, and would not hear why it is refused.
+            hang_up(&tcp).await;
+            Err(Failure::Refused)
+        }
+    }
+}
+
+/// Before there is TLS, both sides read what is not TLS as cleartext.
+async fn refuse_in_the_clear(
+    shared: &Shared,
+    tcp: Rc<TcpStream>,
+    node: Option<NodeId>,
+    problem: TlsProblem,
+    text: String,
+) -> Failure {
+    let trouble = Trouble { problem, by_peer: false, text };
+    let refused = shared.note_trouble(node, &trouble);
+    tell_refusal(shared, &Stream::Clear(tcp), refused).await;
+    Failure::Refused
+}
+
+/// Whether or not it can be told, it is refused.
+async fn tell_refusal(shared: &Shared, stream: &Stream, refused: Refused) {
+    if let Ok(frame) = encode(&shared.me.election, &Frame::Refused(refused))
+        && stream.write_all(&frame).await.is_ok()
+    {
+        stream.part().await;
+    }
+}
+
+/// The port is another one each time, and would only hide that it is the same stranger.
+fn stranger_at(address: SocketAddr) -> String {
+    format!("a stranger at {}", address.ip().to_canonical())
+}
+
 /// The handshake, from this side. Returns who came, and how long the round trip took.
 async fn greet(
     shared: &Shared,
     connection: &mut Connection<Rc<Stream>>,
+    stranger: &Stranger,
 ) -> Result<(Hello, Duration), Failure> {
     let (_, Frame::Hello(theirs)) = connection.read().await? else { return Err(Failure::Broken) };
-    if let Err(refused) = shared.judge(&theirs) {
-        let frame = encode(&shared.me.election, &Frame::Refused(refused)).map_err(|_| Failure::Refused)?;
-        // Whether or not it can be told, it is refused.
-        let _ = connection.stream.write_all(&frame).await;
+    if let Err(refused) = shared.judge_name(&connection.stream, &theirs).and_then(|()| shared.judge(&theirs))
+    {
+        tell_refusal(shared, &connection.stream, refused).await;
         return Err(Failure::Refused);
     }
+    stranger.is_known();
     let asked_at = clock::now();
     connection.stream.write_all(&shared.welcome).await.map_err(|_| Failure::Broken)?;
     match connection.read().await? {
@@ -115,9 +207,11 @@ async fn receive(
         let peer = Peer { identity: theirs.identity, priority, witness, round_trip };
         shared.deliver(Arrival::Evidence(Evidence::Connected(peer))).await;
     }
+    let stream = Rc::clone(&connection.stream);
     tokio::select! {
         biased;
         () = place.close.notified() => {}
+        () = shared.outlives_trust(&stream, theirs.identity.node) => {}
         () = hear(shared, connection, theirs) => {}
     }
     if let Some(disconnected) = shared.retire(&place, theirs) {

@@ -12,11 +12,13 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use crate::codec::{Frame, encode};
-use crate::handshake::{DiskId, Hello};
+use crate::handshake::{DiskId, Hello, TlsProblem};
 
+use super::session::Session;
 use super::state::Shared;
-use super::stream::{Connection, ReadError, Stream, resolve};
-use super::{Delivery, Limits, require_loopback};
+use super::stream::{Connection, ReadError, Stream, prepare, resolve};
+use super::tls::{self, Credentials};
+use super::{Delivery, Limits};
 
 /// The way to one peer.
 #[derive(Debug)]
@@ -104,6 +106,10 @@ impl Link {
             return outbound.queue(frame, buffer_max);
         }
         match outbound.stream.try_write(frame) {
+            Ok(written) if written == frame.len() && outbound.stream.has_unsent() => {
+                outbound.signals.pending.notify_one();
+                Delivery::Buffered
+            }
             Ok(written) if written == frame.len() => Delivery::Written,
             // A frame that was begun must be ended, whatever the limit says.
             Ok(0) => outbound.queue(frame, buffer_max),
@@ -147,6 +153,12 @@ impl Link {
         }
     }
 
+    fn failed(&self, shared: &Shared, error: &DialError) {
+        tracing::debug!(node = %self.node, address = self.address, "no connection: {error}");
+        shared.count(|counters| counters.connects_failed += 1);
+        *self.trouble.borrow_mut() = Some(error.to_string());
+    }
+
     fn open(&self, stream: Rc<Stream>, theirs: &Hello) -> Rc<Signals> {
         let signals = Rc::new(Signals::default());
         let (identity, disk, pending) = (theirs.identity, theirs.disk, VecDeque::new());
@@ -167,11 +179,29 @@ impl Link {
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        stream.flush().map(drop)
     }
 
     fn has_pending(&self) -> bool {
-        self.outbound.borrow().as_ref().is_some_and(|outbound| !outbound.pending.is_empty())
+        let waits = |outbound: &Outbound| !outbound.pending.is_empty() || outbound.stream.has_unsent();
+        self.outbound.borrow().as_ref().is_some_and(waits)
+    }
+}
+
+impl DialError {
+    /// What TLS has against the other side, or the other side against this one, if it is that.
+    fn tls(&self) -> Option<&rustls::Error> {
+        match self {
+            Self::Read(error) => error.tls(),
+            Self::Write(error) => tls::reason(error),
+            Self::Resolve(_)
+            | Self::NoAddress
+            | Self::Forbidden(_)
+            | Self::Connect(_, _)
+            | Self::Unexpected
+            | Self::Timeout(_)
+            | Self::Refused(_) => None,
+        }
     }
 }
 
@@ -191,21 +221,15 @@ pub(super) async fn keep(shared: Rc<Shared>, link: Rc<Link>) {
     let mut backoff = Backoff::new(&shared.limits);
     loop {
         match dial(&shared, &link).await {
-            Ok((connection, theirs)) => {
+            Ok(connected) => {
                 backoff = Backoff::new(&shared.limits);
-                let signals = link.open(Rc::clone(&connection.stream), &theirs);
-                // The disk first, so that it is recorded before the peer's answers are acted on.
-                if let Some(disk) = shared.agreed(&theirs) {
-                    shared.deliver(disk).await;
+                let mut next = Some(connected);
+                while let Some((connection, theirs)) = next {
+                    next = stay(&shared, &link, &connection.stream, &theirs).await;
                 }
-                hold(&link, &connection.stream, &signals).await;
                 *link.outbound.borrow_mut() = None;
             }
-            Err(error) => {
-                tracing::debug!(node = %link.node, address = link.address, "no connection: {error}");
-                shared.count(|counters| counters.connects_failed += 1);
-                *link.trouble.borrow_mut() = Some(error.to_string());
-            }
+            Err(error) => link.failed(&shared, &error),
         }
         tokio::select! {
             () = sleep(backoff.next(&shared).into()) => {}
@@ -214,24 +238,71 @@ pub(super) async fn keep(shared: Rc<Shared>, link: Rc<Link>) {
     }
 }
 
-/// One attempt, with its handshake.
-async fn dial(shared: &Shared, link: &Link) -> Result<(Connection<Rc<Stream>>, Hello), DialError> {
-    let patience = shared.limits.connect_timeout.into();
-    let connected = timeout(patience, connect(&link.address, link.node)).await;
-    let stream = connected.map_err(|_| DialError::Timeout("connect"))??;
-    let stream = Rc::new(Stream::clear(stream, &shared.limits)?);
-    let mut connection = Connection::new(stream);
-    let introduction = introduce(shared, link, &mut connection);
-    let introduced = timeout(shared.limits.handshake_timeout.into(), introduction).await;
-    let theirs = introduced.map_err(|_| DialError::Timeout("shake hands"))??;
-    Ok((connection, theirs))
+/// A connection, and who answers at its other end.
+type Connected = (Connection<Rc<Stream>>, Hello);
+
+/// Speaks over this connection until it is of no use any more. Returns the one that takes its place, if it was
+/// renewed.
+async fn stay(shared: &Shared, link: &Link, stream: &Rc<Stream>, theirs: &Hello) -> Option<Connected> {
+    let signals = link.open(Rc::clone(stream), theirs);
+    // The disk first, so that it is recorded before the peer's answers are acted on.
+    if let Some(disk) = shared.agreed(theirs) {
+        shared.deliver(disk).await;
+    }
+    tokio::select! {
+        () = hold(link, stream, &signals) => None,
+        () = shared.outlives_trust(stream, link.node) => None,
+        renewed = renewed(shared, link, stream) => Some(renewed),
+    }
 }
 
-async fn connect(address: &str, node: NodeId) -> Result<TcpStream, DialError> {
+/// Returns a connection that was made with this node's present certificate, once that is another than the one that
+/// `stream` was made with. The other side closes the old connection when it has agreed to the new one, so there
+/// is no moment without either.
+async fn renewed(shared: &Shared, link: &Link, stream: &Stream) -> Connected {
+    let (Stream::Tls(session), Some(tls)) = (stream, &shared.tls) else {
+        return std::future::pending().await;
+    };
+    loop {
+        sleep(shared.limits.certificate_check.into()).await;
+        if tls.current().serial == session.serial {
+            continue;
+        }
+        match dial(shared, link).await {
+            Ok(connected) => return connected,
+            // The present connection goes on.
+            Err(error) => link.failed(shared, &error),
+        }
+    }
+}
+
+/// One attempt, with its handshake.
+async fn dial(shared: &Shared, link: &Link) -> Result<Connected, DialError> {
+    let patience = shared.limits.connect_timeout.into();
+    let connected = timeout(patience, connect(shared, &link.address, link.node)).await;
+    let tcp = connected.map_err(|_| DialError::Timeout("connect"))??;
+    let tcp = prepare(tcp, &shared.limits)?;
+    let credentials = shared.tls.as_ref().map(|tls| tls.current());
+    let introduction = introduce(shared, link, tcp, credentials.as_deref());
+    let introduced = timeout(shared.limits.handshake_timeout.into(), introduction).await;
+    let introduced = introduced.unwrap_or(Err(DialError::Timeout("shake hands")));
+    introduced.map_err(|error| match (error.tls(), credentials) {
+        (Some(reason), Some(credentials)) => {
+            let trouble = shared.explain(reason, link.node.as_str(), &credentials);
+            if trouble.problem != TlsProblem::Garbled {
+                shared.note_trouble(Some(link.node), &trouble);
+            }
+            DialError::Refused(trouble.text)
+        }
+        (_, _) => error,
+    })
+}
+
+async fn connect(shared: &Shared, address: &str, node: NodeId) -> Result<TcpStream, DialError> {
     let mut failed = DialError::NoAddress;
     for address in resolve(address).await.map_err(DialError::Resolve)? {
         // A name may lead somewhere else today than when the mesh was started.
-        require_loopback(&format!("the peer {node}"), address)?;
+        shared.security.permits(&format!("the peer {node}"), address)?;
         match TcpStream::connect(address).await {
             Ok(stream) => return Ok(stream),
             Err(error) => failed = DialError::Connect(address, error),
@@ -244,10 +315,25 @@ async fn connect(address: &str, node: NodeId) -> Result<TcpStream, DialError> {
 async fn introduce(
     shared: &Shared,
     link: &Link,
-    connection: &mut Connection<Rc<Stream>>,
-) -> Result<Hello, DialError> {
-    connection.stream.write_all(&shared.hello).await?;
-    match connection.read().await? {
+    tcp: Rc<TcpStream>,
+    credentials: Option<&Credentials>,
+) -> Result<Connected, DialError> {
+    let stream = match credentials {
+        None => Stream::Clear(tcp),
+        Some(credentials) => {
+            let session = Session::dial(tcp, credentials, link.node)?;
+            session.shake_hands().await?;
+            Stream::Tls(session)
+        }
+    };
+    let mut connection = Connection::new(Rc::new(stream));
+    let said = connection.stream.write_all(&shared.hello).await;
+    // One that has refused already may have closed the connection; then its reason can still be read.
+    let answer = match (connection.read().await, said) {
+        (Err(error), Err(unsaid)) if error.tls().is_none() => return Err(unsaid.into()),
+        (answer, _) => answer?,
+    };
+    match answer {
         (_, Frame::Welcome(theirs)) => {
             let Err(refused) = shared.judge_answer(link.node, &theirs) else {
                 connection.stream.write_all(&shared.ready).await?;
@@ -256,7 +342,7 @@ async fn introduce(
                 {
                     connection.stream.write_all(&frame).await?;
                 }
-                return Ok(theirs);
+                return Ok((connection, theirs));
             };
             let text = refused.text.clone();
             if let Ok(frame) = encode(&shared.me.election, &Frame::Refused(refused)) {

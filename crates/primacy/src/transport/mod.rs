@@ -18,10 +18,13 @@
 
 mod accept;
 mod dial;
+mod session;
 mod state;
+mod strangers;
 mod stream;
 #[cfg(test)]
 mod tests;
+pub(crate) mod tls;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -39,13 +42,14 @@ use dial::Link;
 use state::Shared;
 pub use state::{Counters, PeerRefusal, PeerStatus};
 pub(crate) use stream::watch_for_stalls;
+pub use tls::{CertificateStatus, Security, TlsError, TlsFiles};
 
 /// What a mesh is made of.
 #[derive(Clone, Debug)]
 pub struct MeshConfig {
     /// What this node says of itself.
     pub me: Hello,
-    /// Where it listens. Without transport security this must be a loopback address.
+    /// Where it listens.
     pub listen: SocketAddr,
     /// Every other node, with its `host:port`. A host's name is looked up again at every attempt.
     pub peers: Vec<(NodeId, String)>,
@@ -55,6 +59,8 @@ pub struct MeshConfig {
     pub readmitted: BTreeSet<NodeId>,
     /// The term that this node's durable state has, for those who were readmitted.
     pub term: Term,
+    /// How what is said is protected.
+    pub security: Security,
     /// How long things may take and how large they may grow.
     pub limits: Limits,
 }
@@ -80,8 +86,15 @@ pub struct Limits {
     /// How long to wait when the system cannot hand over a connection, for want of descriptors for example.
     /// The connection stays where it is, so the next attempt would fail at once.
     pub accept_pause: Duration,
-    /// How many accepted connections may be in their handshake at a time.
+    /// How many accepted connections may be in their handshake at a time. When there are more, those that have
+    /// shown least of themselves have to go, the oldest first.
     pub strangers_max: usize,
+    /// How often the files of certificates are looked at, and the certificates that connections were made with are
+    /// judged again.
+    pub certificate_check: Duration,
+    /// How long a connection may go on whose certificate would not be accepted any more. It is long enough to
+    /// replace the files of one node after the other.
+    pub certificate_grace: Duration,
     /// How many bytes may wait for one peer; what comes after them is dropped.
     pub buffer_max: usize,
 }
@@ -124,8 +137,9 @@ pub enum Delivery {
 pub enum TransportError {
     /// Others would hear and could forge what is said.
     #[error(
-        "{what} is at {address}, which is not a loopback address: what nodes say is neither encrypted nor \
-         authenticated yet, so peers must be on one machine (127.0.0.1, ::1 or localhost)"
+        "{what} is at {address}, which is not a loopback address, and what nodes say is neither encrypted nor \
+         authenticated: protect it with --tls-certificate, --tls-key and --tls-ca, or, if the network is protected \
+         otherwise, say --insecure-cleartext"
     )]
     NotLoopback {
         /// What has this address.
@@ -175,6 +189,9 @@ pub enum TransportError {
         /// How long it is.
         length: usize,
     },
+    /// The certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The system has no random numbers to spread attempts with.
     #[error(transparent)]
     Entropy(#[from] crate::disk::DiskError),
@@ -194,7 +211,7 @@ impl Mesh {
     /// # Errors
     /// [`TransportError`]
     pub async fn start(config: MeshConfig, inbox: mpsc::Sender<Arrival>) -> Result<Self, TransportError> {
-        let listener = Self::bind(config.listen)?;
+        let listener = Self::bind(config.listen, &config.security)?;
         Self::start_on(listener, config, inbox).await
     }
 
@@ -203,8 +220,8 @@ impl Mesh {
     ///
     /// # Errors
     /// [`TransportError::NotLoopback`], [`TransportError::InUse`] or [`TransportError::Listen`]
-    pub fn bind(listen: SocketAddr) -> Result<TcpListener, TransportError> {
-        require_loopback("the address to listen on", listen)?;
+    pub fn bind(listen: SocketAddr, security: &Security) -> Result<TcpListener, TransportError> {
+        security.permits("the address to listen on", listen)?;
         let bound = TcpListener::bind(listen).and_then(|listener| {
             listener.set_nonblocking(true)?;
             Ok(listener)
@@ -239,7 +256,7 @@ impl Mesh {
             if *node == config.me.identity.node {
                 return Err(TransportError::PeerIsSelf { node: *node });
             }
-            check_peer(*node, address, config.limits.connect_timeout).await?;
+            check_peer(*node, address, &config).await?;
             if links.insert(*node, Rc::new(Link::new(*node, address.clone()))).is_some() {
                 return Err(TransportError::PeerTwice { node: *node });
             }
@@ -315,7 +332,13 @@ impl Mesh {
         self.shared.peers()
     }
 
-    /// The last refusal of someone who is none of the peers.
+    /// How it stands with this node's certificate; `None` without TLS. Looks at the files.
+    #[must_use]
+    pub fn certificate(&self) -> Option<CertificateStatus> {
+        self.shared.tls.as_ref().map(|tls| tls.status())
+    }
+
+    /// The last refusal of someone who is none of the peers, or has not said who it is.
     #[must_use]
     pub fn stranger_refused(&self) -> Option<PeerRefusal> {
         self.shared.stranger_refused()
@@ -335,22 +358,16 @@ impl Drop for Mesh {
     }
 }
 
-pub(crate) fn require_loopback(what: &str, address: SocketAddr) -> Result<(), TransportError> {
-    if address.ip().to_canonical().is_loopback() {
-        return Ok(());
-    }
-    Err(TransportError::NotLoopback { what: what.to_owned(), address: address.to_string() })
-}
-
 /// Refuses at the start what would be refused at every attempt. A name that cannot be looked up now is no
 /// error, because it may be known later; each attempt checks again what it finds.
-async fn check_peer(node: NodeId, address: &str, patience: Duration) -> Result<(), TransportError> {
+async fn check_peer(node: NodeId, address: &str, config: &MeshConfig) -> Result<(), TransportError> {
     let port = address.rsplit_once(':').and_then(|(host, port)| (!host.is_empty()).then_some(port));
     if port.and_then(|port| port.parse::<u16>().ok()).is_none_or(|port| port == 0) {
         return Err(TransportError::Address { node, address: address.to_owned() });
     }
-    let Ok(Ok(found)) = tokio::time::timeout(patience.into(), stream::resolve(address)).await else {
+    let patience = config.limits.connect_timeout.into();
+    let Ok(Ok(found)) = tokio::time::timeout(patience, stream::resolve(address)).await else {
         return Ok(());
     };
-    found.into_iter().try_for_each(|found| require_loopback(&format!("the peer {node}"), found))
+    found.into_iter().try_for_each(|found| config.security.permits(&format!("the peer {node}"), found))
 }

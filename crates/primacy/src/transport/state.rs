@@ -4,17 +4,26 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration as StdDuration;
 
 use primacy_core::rng::Rng;
 use primacy_core::{Duration, Evidence, Identity, NodeId, Term};
+use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
+use crate::clock;
 use crate::codec::{Frame, Refused, TooLong, encode};
-use crate::handshake::{Disagreement, DiskId, Hello, Refusal, RefusalKind, Role, judge, judge_answer};
+use crate::handshake::{
+    Disagreement, DiskId, Hello, Refusal, RefusalKind, Role, TlsProblem, judge, judge_answer,
+};
 
 use super::dial::Link;
-use super::{Arrival, Limits, MeshConfig, TransportError};
+use super::strangers::{Stranger, Strangers};
+use super::stream::Stream;
+use super::tls::{self, Credentials, Sides, Tls, Trouble};
+use super::{Arrival, Limits, MeshConfig, Security, TransportError};
 
 /// How many connections one peer, or its guardian, may have with this node. More than one is normal for a
 /// moment, when a process takes its predecessor's place; the oldest one is closed when there would be more.
@@ -45,7 +54,7 @@ pub struct Counters {
     pub handshakes_timed_out: u64,
     /// Handshakes in which the other side said something that is no part of one, or closed the connection.
     pub handshakes_broken: u64,
-    /// Connections that were closed at once because too many others were in their handshake.
+    /// Connections that were closed in their handshake to make room for newer ones.
     pub strangers_over_limit: u64,
     /// Attempts to reach a peer that led to no connection.
     pub connects_failed: u64,
@@ -93,6 +102,8 @@ pub struct PeerRefusal {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) me: Hello,
+    pub(super) security: Security,
+    pub(super) tls: Option<Arc<Tls>>,
     pub(super) limits: Limits,
     pub(super) links: BTreeMap<NodeId, Rc<Link>>,
     /// The frames that never change.
@@ -100,6 +111,7 @@ pub(super) struct Shared {
     pub(super) welcome: Vec<u8>,
     pub(super) ready: Vec<u8>,
     inbox: mpsc::Sender<Arrival>,
+    strangers: Rc<Strangers>,
     state: RefCell<State>,
     tasks: RefCell<JoinSet<()>>,
 }
@@ -114,7 +126,6 @@ struct State {
     term: Option<Term>,
     accepted: Vec<Accepted>,
     accepted_ever: u64,
-    strangers: usize,
     round_trips: BTreeMap<NodeId, Duration>,
     refusals: BTreeMap<NodeId, PeerRefusal>,
     stranger_refused: Option<PeerRefusal>,
@@ -145,7 +156,8 @@ impl Shared {
         links: BTreeMap<NodeId, Rc<Link>>,
         inbox: mpsc::Sender<Arrival>,
     ) -> Result<Self, TransportError> {
-        let MeshConfig { me, limits, peer_disks, readmitted, term, listen: _, peers: _ } = config;
+        let MeshConfig { me, limits, peer_disks, readmitted, term, security, listen: _, peers: _ } = config;
+        let tls = security.open(me.identity.node, links.keys().copied(), Sides::Both)?;
         let seed = u64::from_be_bytes(crate::disk::entropy()?);
         let frame = |frame: &Frame| {
             encode(&me.election, frame).map_err(|TooLong(length)| TransportError::TooLong { length })
@@ -159,7 +171,6 @@ impl Shared {
             term: Some(term),
             accepted: Vec::new(),
             accepted_ever: 0,
-            strangers: 0,
             round_trips: BTreeMap::new(),
             refusals: BTreeMap::new(),
             stranger_refused: None,
@@ -167,7 +178,8 @@ impl Shared {
         };
         let ready = frame(&Frame::Ready)?;
         let (state, tasks) = (RefCell::new(state), RefCell::new(JoinSet::new()));
-        Ok(Self { hello, welcome, ready, me, limits, links, inbox, state, tasks })
+        let strangers = Rc::default();
+        Ok(Self { hello, welcome, ready, me, security, tls, limits, links, inbox, strangers, state, tasks })
     }
 
     /// Runs a task until it ends or the mesh is closed.
@@ -196,15 +208,25 @@ impl Shared {
         self.state.borrow_mut().random.duration_up_to(max)
     }
 
-    /// Takes a stranger in for its handshake, if there is room.
-    pub(super) fn enter(self: &Rc<Self>) -> Option<Stranger> {
-        let mut state = self.state.borrow_mut();
-        if state.strangers >= self.limits.strangers_max {
-            state.counters.strangers_over_limit += 1;
-            return None;
+    /// Takes a stranger in for its handshake. If there are too many, another one has to go.
+    pub(super) fn enter(&self, tcp: &Rc<TcpStream>) -> Stranger {
+        let (stranger, full) = self.strangers.enter(tcp, self.limits.strangers_max);
+        if full {
+            self.count(|counters| counters.strangers_over_limit += 1);
         }
-        state.strangers += 1;
-        Some(Stranger { shared: Rc::clone(self) })
+        stranger
+    }
+
+    /// Judges whether the certificate of one that has dialled this node carries the name that it gives itself.
+    pub(super) fn judge_name(&self, stream: &Stream, theirs: &Hello) -> Result<(), Refused> {
+        let Stream::Tls(session) = stream else { return Ok(()) };
+        let node = theirs.identity.node;
+        let presented = session.presented();
+        let leaf = presented.first().ok_or(rustls::Error::NoCertificatesPresented);
+        let Err(error) = leaf.and_then(|leaf| tls::carries_name(leaf, node)) else { return Ok(()) };
+        let text = tls::trouble::other_name(self.me.identity.node, node, &error);
+        let trouble = Trouble { problem: TlsProblem::OtherName, by_peer: false, text };
+        Err(self.note_trouble(Some(node), &trouble))
     }
 
     /// Judges one that has dialled this node.
@@ -237,8 +259,7 @@ impl Shared {
 
     fn refuse(&self, refusal: &Refusal, about: NodeId) -> Refused {
         let refused = Refused { kind: refusal.kind(), text: refusal.to_string() };
-        self.count(|counters| *counters.refused.entry(refused.kind).or_default() += 1);
-        self.note_refusal(about, false, &refused);
+        self.note_refusal(Some(about), false, &refused);
         if let Disagreement::Disk { presented, .. } = refusal.reason {
             self.state.borrow_mut().refused_disks.insert(refusal.of, presented);
         }
@@ -247,23 +268,63 @@ impl Shared {
 
     /// Notes that a peer has refused this node.
     pub(super) fn refused_by(&self, node: NodeId, refused: &Refused) {
-        self.count(|counters| *counters.refused_by_peers.entry(refused.kind).or_default() += 1);
-        self.note_refusal(node, true, refused);
+        self.note_refusal(Some(node), true, refused);
     }
 
-    fn note_refusal(&self, node: NodeId, by_peer: bool, refused: &Refused) {
+    /// Says what TLS reports in words.
+    pub(super) fn explain(&self, error: &rustls::Error, peer: &str, mine: &Credentials) -> Trouble {
+        tls::explain(error, self.me.identity.node, peer, mine)
+    }
+
+    /// Notes why there is no protected connection to a peer, or to someone who has not said who it is.
+    pub(super) fn note_trouble(&self, node: Option<NodeId>, trouble: &Trouble) -> Refused {
+        let refused = Refused { kind: RefusalKind::Tls(trouble.problem), text: trouble.text.clone() };
+        self.note_refusal(node, trouble.by_peer, &refused);
+        refused
+    }
+
+    fn note_refusal(&self, node: Option<NodeId>, by_peer: bool, refused: &Refused) {
         let noted = PeerRefusal { by_peer, kind: refused.kind, text: refused.text.clone() };
         let mut state = self.state.borrow_mut();
-        let before = if self.links.contains_key(&node) {
-            state.refusals.insert(node, noted.clone())
-        } else {
-            state.stranger_refused.replace(noted.clone())
+        let counters = &mut state.counters;
+        let counted = if by_peer { &mut counters.refused_by_peers } else { &mut counters.refused };
+        *counted.entry(refused.kind).or_default() += 1;
+        let before = match node.filter(|node| self.links.contains_key(node)) {
+            Some(node) => state.refusals.insert(node, noted.clone()),
+            None => state.stranger_refused.replace(noted.clone()),
         };
         // It is repeated at every attempt; once is enough for the log.
         if before.as_ref() == Some(&noted) {
-            tracing::debug!(%node, by_peer, "{}", noted.text);
+            tracing::debug!(by_peer, "{}", noted.text);
         } else {
-            tracing::warn!(%node, by_peer, "{}", noted.text);
+            tracing::warn!(by_peer, "{}", noted.text);
+        }
+    }
+
+    /// Returns when the certificate that the other side presented has not been acceptable for longer than it may be:
+    /// it has expired, or its authority does not count any more.
+    pub(super) async fn outlives_trust(&self, stream: &Stream, node: NodeId) {
+        let (Stream::Tls(session), Some(tls)) = (stream, &self.tls) else {
+            return std::future::pending().await;
+        };
+        let mut doubted_at = None;
+        loop {
+            tokio::time::sleep(self.limits.certificate_check.into()).await;
+            let credentials = tls.current();
+            let Err(error) = session.judge_again(&credentials, node, tls::wall_time()) else {
+                doubted_at = None;
+                continue;
+            };
+            let (now, grace) = (clock::now(), self.limits.certificate_grace);
+            let trouble = self.explain(&error, node.as_str(), &credentials);
+            if doubted_at.is_none() {
+                let grace = StdDuration::from(grace);
+                tracing::warn!(%node, "its connection is closed in {grace:?} at the latest: {}", trouble.text);
+            }
+            if now.since(*doubted_at.get_or_insert(now)) >= grace {
+                self.note_trouble(Some(node), &trouble);
+                return;
+            }
         }
     }
 
@@ -357,17 +418,5 @@ impl Shared {
             trouble: link.trouble(),
         };
         self.links.values().map(status).collect()
-    }
-}
-
-/// The place of a connection in its handshake; dropping it makes room for the next.
-#[derive(Debug)]
-pub(super) struct Stranger {
-    shared: Rc<Shared>,
-}
-
-impl Drop for Stranger {
-    fn drop(&mut self) {
-        self.shared.state.borrow_mut().strangers -= 1;
     }
 }

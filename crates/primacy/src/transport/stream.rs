@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::net::TcpStream;
@@ -9,16 +10,19 @@ use tokio::net::TcpStream;
 use crate::codec::{DecodeError, Deframer, Frame, TooLong, decode};
 
 use super::Limits;
+use super::session::Session;
+use super::tls;
 
 /// How much is read at a time. The messages of an election have less than a hundred bytes.
 const READ_LENGTH: usize = 4096;
 
-/// What bytes go through. Transport security will be a second variant; the rest of the mesh knows only the
-/// methods.
+/// What bytes go through. The rest of the mesh knows only the methods, which never wait unless they are `async`.
 #[derive(Debug)]
 pub(super) enum Stream {
-    /// As they are. On loopback only.
-    Clear(TcpStream),
+    /// As they are.
+    Clear(Rc<TcpStream>),
+    /// Protected.
+    Tls(Session),
 }
 
 /// Why nothing more comes from a connection.
@@ -36,18 +40,28 @@ pub(super) enum ReadError {
 }
 
 impl Stream {
-    /// Prepares a connection that was just made.
-    pub(super) fn clear(stream: TcpStream, limits: &Limits) -> io::Result<Self> {
-        // Heartbeats are small, and must not wait for an acknowledgement of the one before.
-        stream.set_nodelay(true)?;
-        watch_for_stalls(&stream, limits)?;
-        Ok(Self::Clear(stream))
-    }
-
-    /// Writes what the kernel takes at once.
+    /// Writes what the kernel takes at once. What TLS takes beyond that is less than a record, and is sent by
+    /// [`flush`](Self::flush).
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Clear(stream) => stream.try_write(bytes),
+            Self::Tls(session) => session.try_write(bytes),
+        }
+    }
+
+    /// Whether something that was written is not with the kernel yet.
+    pub(super) fn has_unsent(&self) -> bool {
+        match self {
+            Self::Clear(_) => false,
+            Self::Tls(session) => session.has_unsent(),
+        }
+    }
+
+    /// Hands the kernel what it takes of that; whether it was all.
+    pub(super) fn flush(&self) -> io::Result<bool> {
+        match self {
+            Self::Clear(_) => Ok(true),
+            Self::Tls(session) => session.flush(),
         }
     }
 
@@ -55,6 +69,7 @@ impl Stream {
     pub(super) fn try_read(&self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Clear(stream) => stream.try_read(bytes),
+            Self::Tls(session) => session.try_read(bytes),
         }
     }
 
@@ -62,6 +77,7 @@ impl Stream {
     pub(super) async fn writable(&self) -> io::Result<()> {
         match self {
             Self::Clear(stream) => stream.writable().await,
+            Self::Tls(session) => session.tcp.writable().await,
         }
     }
 
@@ -69,6 +85,8 @@ impl Stream {
     pub(super) async fn readable(&self) -> io::Result<()> {
         match self {
             Self::Clear(stream) => stream.readable().await,
+            Self::Tls(session) if session.has_unread() => Ok(()),
+            Self::Tls(session) => session.tcp.readable().await,
         }
     }
 
@@ -82,7 +100,52 @@ impl Stream {
                 Err(error) => return Err(error),
             }
         }
+        while !self.flush()? {
+            self.writable().await?;
+        }
         Ok(())
+    }
+
+    /// Says that nothing more will be said, and waits until the other side has heard it and hangs up. If a
+    /// connection is closed while something has come that was not read, the kernel may throw away what was said last.
+    pub(super) async fn part(&self) {
+        let tcp = match self {
+            Self::Clear(stream) => stream,
+            Self::Tls(session) => &session.tcp,
+        };
+        hang_up(tcp).await;
+    }
+}
+
+/// See [`Stream::part`].
+pub(super) async fn hang_up(tcp: &TcpStream) {
+    if rustix::net::shutdown(tcp, rustix::net::Shutdown::Write).is_err() {
+        return;
+    }
+    while tcp.readable().await.is_ok() {
+        match tcp.try_read(&mut [0; READ_LENGTH]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+    }
+}
+
+/// Prepares a connection that was just made.
+pub(super) fn prepare(tcp: TcpStream, limits: &Limits) -> io::Result<Rc<TcpStream>> {
+    // Heartbeats are small, and must not wait for an acknowledgement of the one before.
+    tcp.set_nodelay(true)?;
+    watch_for_stalls(&tcp, limits)?;
+    Ok(Rc::new(tcp))
+}
+
+impl ReadError {
+    /// What TLS has against the other side, or the other side against this one, if it is that.
+    pub(super) fn tls(&self) -> Option<&rustls::Error> {
+        match self {
+            Self::Io(error) => tls::reason(error),
+            Self::Closed | Self::TooLong(_) | Self::Decode(_) => None,
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use primacy_core::{Identity, Incarnation, Term};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::stream::{Connection, Stream};
+use super::stream::{Connection, Stream, prepare};
 use super::*;
 use crate::handshake::RefusalKind;
 use crate::handshake::tests::{hello, node};
@@ -30,7 +30,7 @@ struct Node {
 
 /// Addresses for these nodes, taken already, so that nobody else gets them.
 fn places<const N: usize>() -> [TcpListener; N] {
-    std::array::from_fn(|_| Mesh::bind("127.0.0.1:0".parse().unwrap()).unwrap())
+    std::array::from_fn(|_| Mesh::bind("127.0.0.1:0".parse().unwrap(), &Security::Loopback).unwrap())
 }
 
 fn at(listener: &TcpListener) -> String {
@@ -45,6 +45,7 @@ fn config(me: Hello, peers: &[(&str, String)]) -> MeshConfig {
         peer_disks: BTreeMap::new(),
         readmitted: BTreeSet::new(),
         term: Term(0),
+        security: Security::Loopback,
         limits: Limits::default(),
     }
 }
@@ -132,7 +133,7 @@ impl Stranger {
     }
 
     fn on(stream: TcpStream) -> Self {
-        Self(Connection::new(Rc::new(Stream::clear(stream, &Limits::default()).unwrap())))
+        Self(Connection::new(Rc::new(Stream::Clear(prepare(stream, &Limits::default()).unwrap()))))
     }
 
     async fn say(&mut self, frame: Frame) {
@@ -263,7 +264,8 @@ fn three_nodes_reach_each_other_and_one_that_restarts() {
         }
         let mut again = hello("c", &voters);
         again.identity.incarnation = Incarnation { count: 2, nonce: 4 };
-        let mut c = start(Mesh::bind(place).unwrap(), config(again.clone(), &others("c"))).await;
+        let mut c =
+            start(Mesh::bind(place, &Security::Loopback).unwrap(), config(again.clone(), &others("c"))).await;
         assert_eq!(a.connected("c").await.identity, again.identity);
         assert_eq!(b.connected("c").await.identity, again.identity);
         until(|| a.peer("c").outbound == Some(again.identity)).await;
@@ -400,21 +402,28 @@ fn a_hello_may_come_a_byte_at_a_time() {
 }
 
 #[test]
-fn no_more_strangers_are_taken_in_than_the_limit_says() {
+fn no_more_strangers_are_taken_in_than_the_limit_says_and_the_silent_make_room() {
     run(async {
         let [place] = places();
         let limits = Limits { strangers_max: 3, ..Limits::default() };
         let a = start(place, MeshConfig { limits, ..config(hello("a", &["a", "b"]), &[]) }).await;
-        let mut strangers = Vec::new();
-        for _ in 0..3 {
-            strangers.push(TcpStream::connect(a.mesh.local_addr()).await.unwrap());
+        // One that has begun to speak outlives those that came after it and have not.
+        let mut slow = Stranger::dial(&a).await;
+        let hello_of_b = codec::encode("main", &Frame::Hello(hello("b", &["a", "b"]))).unwrap();
+        slow.0.stream.write_all(&hello_of_b[..1]).await.unwrap();
+        let mut silent = Vec::new();
+        for _ in 0..10 {
+            silent.push(TcpStream::connect(a.mesh.local_addr()).await.unwrap());
         }
-        let mut fourth = TcpStream::connect(a.mesh.local_addr()).await.unwrap();
-        assert_eq!(fourth.read(&mut [0; 1]).await.unwrap_or(0), 0);
-        assert_eq!(a.mesh.counters().strangers_over_limit, 1);
-        drop(strangers);
-        a.until(|counters| counters.handshakes_broken == 3).await;
-        Stranger::enter(&a, hello("b", &["a", "b"])).await;
+        for first in &mut silent[..8] {
+            assert_eq!(first.read(&mut [0; 1]).await.unwrap_or(0), 0);
+        }
+        assert_eq!(a.mesh.counters().strangers_over_limit, 8);
+        slow.0.stream.write_all(&hello_of_b[1..]).await.unwrap();
+        assert!(matches!(slow.hear().await, Frame::Welcome(_)));
+        slow.say(Frame::Ready).await;
+        drop(silent);
+        a.until(|counters| counters.handshakes_broken == 2).await;
     });
 }
 
@@ -503,11 +512,11 @@ fn what_cannot_work_is_refused_at_the_start() {
     run(async {
         let [place] = places();
         let taken = place.local_addr().unwrap();
-        let error = Mesh::bind(taken).unwrap_err();
+        let error = Mesh::bind(taken, &Security::Loopback).unwrap_err();
         assert!(
             matches!(error, TransportError::InUse { .. }) && error.to_string().contains(&taken.to_string())
         );
-        let error = Mesh::bind("0.0.0.0:0".parse().unwrap()).unwrap_err();
+        let error = Mesh::bind("0.0.0.0:0".parse().unwrap(), &Security::Loopback).unwrap_err();
         assert!(error.to_string().contains("0.0.0.0:0, which is not a loopback address"), "{error}");
         let refused = |peers: &'static [(&'static str, &'static str)]| async {
             let peers: Vec<(&str, String)> =
@@ -515,12 +524,14 @@ fn what_cannot_work_is_refused_at_the_start() {
             let config = config(hello("a", &["a", "b"]), &peers);
             Mesh::start(config, mpsc::channel(1).0).await.unwrap_err()
         };
+        Mesh::bind("0.0.0.0:0".parse().unwrap(), &Security::InsecureCleartext).unwrap();
+        let alone = config(hello("a", &["a", "b"]), &[]);
         for far in ["10.1.2.3:4", "[2001:db8::1]:4", "[::ffff:8.8.8.8]:4"] {
-            let error = check_peer(node("b"), far, Duration::from_secs(1)).await.unwrap_err();
+            let error = check_peer(node("b"), far, &alone).await.unwrap_err();
             assert!(matches!(error, TransportError::NotLoopback { .. }), "{error}");
         }
         for near in ["127.9.9.9:1", "[::1]:1", "localhost:1", "[::ffff:127.0.0.1]:1"] {
-            check_peer(node("b"), near, Duration::from_secs(1)).await.unwrap();
+            check_peer(node("b"), near, &alone).await.unwrap();
         }
         for broken in [&[("b", "localhost")], &[("b", ":1")], &[("b", "localhost:x")], &[("b", "[::1]:0")]] {
             assert!(matches!(refused(broken).await, TransportError::Address { .. }));

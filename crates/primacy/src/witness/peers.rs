@@ -6,8 +6,8 @@
 //! belong to a thread, are not affected by them.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::io;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 
@@ -15,11 +15,13 @@ use primacy_core::id::NodeIdError;
 use primacy_core::rng::Rng;
 use primacy_core::{Duration, Identity, NodeId};
 
-use super::{HelloText, Testimony, WitnessError};
+use super::wire::Wire;
+use super::{HelloText, SecuritySpec, Testimony, WitnessError};
 use crate::codec::{DecodeError, Deframer, Frame, TooLong, decode, encode};
 use crate::disk::entropy;
 use crate::handshake::{Hello, judge_answer};
-use crate::transport::{Limits, TransportError, require_loopback, watch_for_stalls};
+use crate::transport::tls::{Sides, Tls, reason};
+use crate::transport::{Limits, Security, TransportError, watch_for_stalls};
 
 /// The threads keep little on their stacks; the largest part of it is looking up a host's name.
 const STACK_LENGTH: usize = 256 * 1024;
@@ -33,6 +35,9 @@ pub(super) struct PeersWitness {
 #[derive(Debug)]
 struct Shared {
     me: Hello,
+    security: Security,
+    /// Read once for all threads, and again when the files have changed.
+    tls: Option<Arc<Tls>>,
     limits: Limits,
     /// The frames that never change.
     hello: Vec<u8>,
@@ -53,8 +58,8 @@ struct State {
 
 #[derive(Debug, Default)]
 struct Link {
-    /// The connection, once its handshake is done. Its thread reads from the same socket.
-    stream: Option<TcpStream>,
+    /// The connection, once its handshake is done. Its thread reads from it.
+    wire: Option<Arc<Wire>>,
     heard: bool,
     trouble: Option<String>,
 }
@@ -63,7 +68,7 @@ struct Link {
 #[derive(Debug, thiserror::Error)]
 enum LinkError {
     #[error("it is not reachable: {0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
     #[error("its name leads to no address")]
     NoAddress,
     #[error(transparent)]
@@ -82,6 +87,17 @@ enum LinkError {
     Refused(String),
 }
 
+impl From<io::Error> for LinkError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::WouldBlock => Self::Timeout,
+            // TLS was cut short.
+            io::ErrorKind::UnexpectedEof => Self::Closed,
+            _ => Self::Io(error),
+        }
+    }
+}
+
 impl PeersWitness {
     /// Starts to connect to every peer, and to connect again whenever a connection breaks.
     ///
@@ -90,12 +106,14 @@ impl PeersWitness {
     pub(super) fn new(
         hello: &HelloText,
         peers: &[(String, String)],
+        security: &SecuritySpec,
         limits: Limits,
     ) -> Result<Self, WitnessError> {
-        let me = hello.parse()?;
+        let (me, security) = (hello.parse()?, security.parse()?);
         let peers: Result<Vec<_>, NodeIdError> =
             peers.iter().map(|(name, address)| Ok((NodeId::new(name)?, address.clone()))).collect();
         let peers = peers?;
+        let tls = security.open(me.identity.node, peers.iter().map(|(node, _)| *node), Sides::Dialler)?;
         let frame = |frame: &Frame| encode(&me.election, frame).map_err(|_| DecodeError::Invalid("names"));
         let hello = frame(&Frame::Hello(me.clone()))?;
         let (ready, died) = (frame(&Frame::Ready)?, frame(&Frame::Died(me.identity))?);
@@ -107,7 +125,8 @@ impl PeersWitness {
         };
         let (state, changed) = (Mutex::new(state), Condvar::new());
         // If a thread cannot be started, dropping this ends those before it.
-        let witness = Self { shared: Arc::new(Shared { me, limits, hello, ready, died, state, changed }) };
+        let shared = Shared { me, security, tls, limits, hello, ready, died, state, changed };
+        let witness = Self { shared: Arc::new(shared) };
         for (node, address) in peers {
             let shared = Arc::clone(&witness.shared);
             let thread = std::thread::Builder::new().name(format!("witness {node}")).stack_size(STACK_LENGTH);
@@ -122,7 +141,7 @@ impl PeersWitness {
 
     pub(super) fn connected(&self) -> Vec<NodeId> {
         let state = self.shared.lock();
-        state.links.iter().filter(|(_, link)| link.stream.is_some()).map(|(node, _)| *node).collect()
+        state.links.iter().filter(|(_, link)| link.wire.is_some()).map(|(node, _)| *node).collect()
     }
 
     /// Returns when all have confirmed it. Peers that are not connected are dialled again and again until the bound.
@@ -168,8 +187,8 @@ impl Link {
     /// Tells of the death, if there is a connection. If there is none, its thread does so when there is one
     /// again.
     fn tell(&mut self, died: &[u8]) {
-        let Some(stream) = self.stream.as_mut().filter(|_| !self.heard) else { return };
-        if let Err(error) = stream.write_all(died) {
+        let Some(wire) = self.wire.as_ref().filter(|_| !self.heard) else { return };
+        if let Err(error) = wire.write_all(died) {
             self.trouble = Some(error.to_string());
             self.shut();
         }
@@ -177,9 +196,8 @@ impl Link {
 
     /// Closes the connection, which wakes the thread that reads from it.
     fn shut(&mut self) {
-        if let Some(stream) = self.stream.take() {
-            // It fails only if the other side was faster.
-            let _ = stream.shutdown(Shutdown::Both);
+        if let Some(wire) = self.wire.take() {
+            wire.shut();
         }
     }
 }
@@ -194,10 +212,10 @@ impl Shared {
     fn tend(&self, node: NodeId, address: &str) {
         let mut longest_wait = self.limits.backoff_first;
         loop {
-            let ended = self.dial(node, address).and_then(|(stream, deframer)| {
+            let ended = self.dial(node, address).and_then(|(wire, deframer)| {
                 longest_wait = self.limits.backoff_first;
-                self.open(node, &stream)?;
-                self.listen(stream, deframer)
+                self.open(node, &wire)?;
+                self.listen(&wire, deframer)
             });
             let mut state = self.lock();
             let link = state.links.get_mut(&node).expect("the links are never removed");
@@ -229,37 +247,58 @@ impl Shared {
     }
 
     /// One attempt, with its handshake. The bytes that came after it are in the deframer.
-    fn dial(&self, node: NodeId, address: &str) -> Result<(TcpStream, Deframer), LinkError> {
-        let mut stream = self.connect(node, address)?;
-        stream.set_nodelay(true)?;
-        watch_for_stalls(&stream, &self.limits)?;
-        let patience: StdDuration = self.limits.handshake_timeout.into();
-        stream.set_write_timeout(Some(patience))?;
-        let until = StdInstant::now() + patience;
+    fn dial(&self, node: NodeId, address: &str) -> Result<(Arc<Wire>, Deframer), LinkError> {
+        let tcp = self.connect(node, address)?;
+        tcp.set_nodelay(true)?;
+        watch_for_stalls(&tcp, &self.limits)?;
+        tcp.set_write_timeout(Some(self.limits.handshake_timeout.into()))?;
+        let wire = match &self.tls {
+            None => Wire::clear(tcp),
+            Some(tls) => Wire::protected(tcp, tls.current(), node)?,
+        };
         let mut deframer = Deframer::default();
-        stream.write_all(&self.hello)?;
-        match read_frame(&mut stream, &mut deframer, Some(until))? {
-            Frame::Welcome(theirs) => self.judge(node, &theirs, &mut stream)?,
-            Frame::Refused(refused) => return Err(LinkError::Refused(refused.text)),
-            Frame::Hello(_)
-            | Frame::Ready
-            | Frame::Message(_)
-            | Frame::Died(_)
-            | Frame::DiedHeard(_)
-            | Frame::Readmitted(_) => {
-                return Err(LinkError::Unexpected);
-            }
+        match self.introduce(node, &wire, &mut deframer) {
+            Ok(()) => Ok((Arc::new(wire), deframer)),
+            Err(LinkError::Io(error)) => match wire.explain(&error, self.me.identity.node, node) {
+                Some(trouble) => Err(LinkError::Refused(trouble.text)),
+                None => Err(LinkError::Io(error)),
+            },
+            Err(error) => Err(error),
         }
-        stream.write_all(&self.ready)?;
-        stream.set_read_timeout(None)?;
-        Ok((stream, deframer))
+    }
+
+    fn introduce(&self, node: NodeId, wire: &Wire, deframer: &mut Deframer) -> Result<(), LinkError> {
+        let until = StdInstant::now() + StdDuration::from(self.limits.handshake_timeout);
+        wire.shake_hands(until)?;
+        let said = wire.write_all(&self.hello);
+        // One that has refused already may have closed the connection; then its reason can still be read.
+        match (read_frame(wire, deframer, Some(until)), said) {
+            (Err(LinkError::Io(error)), Err(unsaid)) if reason(&error).is_none() => Err(unsaid.into()),
+            (Err(error), _) => Err(error),
+            (Ok(Frame::Welcome(theirs)), _) => {
+                self.judge(node, &theirs, wire)?;
+                Ok(wire.write_all(&self.ready)?)
+            }
+            (Ok(Frame::Refused(refused)), _) => Err(LinkError::Refused(refused.text)),
+            (
+                Ok(
+                    Frame::Hello(_)
+                    | Frame::Ready
+                    | Frame::Message(_)
+                    | Frame::Died(_)
+                    | Frame::DiedHeard(_)
+                    | Frame::Readmitted(_),
+                ),
+                _,
+            ) => Err(LinkError::Unexpected),
+        }
     }
 
     fn connect(&self, node: NodeId, address: &str) -> Result<TcpStream, LinkError> {
         let mut failed = LinkError::NoAddress;
         let found: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
         for address in found {
-            require_loopback(&format!("the peer {node}"), address)?;
+            self.security.permits(&format!("the peer {node}"), address)?;
             match TcpStream::connect_timeout(&address, self.limits.connect_timeout.into()) {
                 Ok(stream) => return Ok(stream),
                 Err(error) => failed = error.into(),
@@ -269,25 +308,25 @@ impl Shared {
     }
 
     /// A guardian has recorded no disks; its node has, and does not listen to a peer that lost one.
-    fn judge(&self, node: NodeId, theirs: &Hello, stream: &mut TcpStream) -> Result<(), LinkError> {
+    fn judge(&self, node: NodeId, theirs: &Hello, wire: &Wire) -> Result<(), LinkError> {
         let Err(refusal) = judge_answer(&self.me, &BTreeMap::new(), node, theirs) else { return Ok(()) };
         let text = refusal.to_string();
         let refused = crate::codec::Refused { kind: refusal.kind(), text: text.clone() };
         if let Ok(frame) = encode(&self.me.election, &Frame::Refused(refused)) {
-            stream.write_all(&frame)?;
+            wire.write_all(&frame)?;
         }
         Err(LinkError::Refused(text))
     }
 
     /// Makes the connection known, and tells of the death if that is what it was waited for.
-    fn open(&self, node: NodeId, stream: &TcpStream) -> Result<(), LinkError> {
+    fn open(&self, node: NodeId, wire: &Arc<Wire>) -> Result<(), LinkError> {
         let mut state = self.lock();
         if state.closed {
             return Err(LinkError::Closed);
         }
         let testifying = state.testifying;
         let link = state.links.get_mut(&node).expect("the links are never removed");
-        link.stream = Some(stream.try_clone()?);
+        link.wire = Some(Arc::clone(wire));
         link.trouble = None;
         if testifying {
             link.tell(&self.died);
@@ -297,9 +336,9 @@ impl Shared {
     }
 
     /// Returns when the peer has confirmed the death.
-    fn listen(&self, mut stream: TcpStream, mut deframer: Deframer) -> Result<(), LinkError> {
+    fn listen(&self, wire: &Wire, mut deframer: Deframer) -> Result<(), LinkError> {
         loop {
-            match read_frame(&mut stream, &mut deframer, None) {
+            match read_frame(wire, &mut deframer, None) {
                 Ok(Frame::DiedHeard(identity)) if identity == self.me.identity => return Ok(()),
                 // Nothing else is said in this direction; whatever a later version says there is its own
                 // affair.
@@ -321,28 +360,15 @@ impl Shared {
 }
 
 /// The next frame; at the latest at `until`, however slowly the bytes come.
-fn read_frame(
-    stream: &mut TcpStream,
-    deframer: &mut Deframer,
-    until: Option<StdInstant>,
-) -> Result<Frame, LinkError> {
+fn read_frame(wire: &Wire, deframer: &mut Deframer, until: Option<StdInstant>) -> Result<Frame, LinkError> {
     loop {
         if let Some(frame) = deframer.next_frame()? {
             return Ok(decode(frame)?.1);
         }
-        if let Some(until) = until {
-            let left = until.saturating_duration_since(StdInstant::now());
-            if left.is_zero() {
-                return Err(LinkError::Timeout);
-            }
-            stream.set_read_timeout(Some(left))?;
-        }
         let mut bytes = [0; 1024];
-        match stream.read(&mut bytes) {
+        match wire.read(&mut bytes, until) {
             Ok(0) => return Err(LinkError::Closed),
             Ok(count) => deframer.push(bytes.get(..count).unwrap_or_default()),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(LinkError::Timeout),
             Err(error) => return Err(error.into()),
         }
     }

@@ -26,6 +26,10 @@ struct Node {
 
 impl Node {
     fn start(me: Hello, listen: SocketAddr) -> Self {
+        Self::start_with(me, listen, Security::Loopback)
+    }
+
+    fn start_with(me: Hello, listen: SocketAddr, security: Security) -> Self {
         let (told, address) = mpsc::channel();
         let (tell, arrivals) = mpsc::channel();
         let (stop, mut stopped) = tokio::sync::oneshot::channel();
@@ -35,7 +39,7 @@ impl Node {
                 let (sender, mut inbox) = tokio::sync::mpsc::channel(16);
                 let (peers, peer_disks, limits) = (Vec::new(), BTreeMap::new(), Limits::default());
                 let (readmitted, term) = (BTreeSet::new(), Term(0));
-                let config = MeshConfig { me, listen, peers, peer_disks, readmitted, term, limits };
+                let config = MeshConfig { me, listen, peers, peer_disks, readmitted, term, security, limits };
                 let mesh = Mesh::start(config, sender).await.unwrap();
                 told.send(mesh.local_addr()).unwrap();
                 loop {
@@ -71,19 +75,23 @@ fn anywhere() -> SocketAddr {
 }
 
 fn witness(me: &Hello, peers: &[(&str, SocketAddr)]) -> PeersWitness {
+    witness_with(me, peers, &Security::Loopback)
+}
+
+fn witness_with(me: &Hello, peers: &[(&str, SocketAddr)], security: &Security) -> PeersWitness {
     let peers = peers.iter().map(|(name, address)| (node(name), address.to_string())).collect();
-    let spec = WitnessSpec::peers(me, peers);
+    let spec = WitnessSpec::peers(me, peers, security);
     // It crosses a process boundary on its way.
     let spec = serde_json::from_str(&serde_json::to_string(&spec).unwrap()).unwrap();
-    let WitnessSpec::Peers { hello, peers } = spec else { panic!("it names peers") };
-    PeersWitness::new(&hello, &peers, Limits::default()).unwrap()
+    let WitnessSpec::Peers { hello, peers, security } = spec else { panic!("it names peers") };
+    PeersWitness::new(&hello, &peers, &security, Limits::default()).unwrap()
 }
 
 impl PeersWitness {
     /// Waits until that many connections stand.
     fn ready(&self, count: usize) {
         let state = self.shared.lock();
-        let connected = |state: &State| state.links.values().filter(|link| link.stream.is_some()).count();
+        let connected = |state: &State| state.links.values().filter(|link| link.wire.is_some()).count();
         let missing = |state: &mut State| connected(state) != count;
         let (_state, waited) = self.shared.changed.wait_timeout_while(state, BOUND, missing).unwrap();
         assert!(!waited.timed_out(), "the connections do not come");
@@ -156,9 +164,9 @@ fn a_peer_that_refuses_says_why() {
 
 #[test]
 fn a_spec_that_was_not_made_by_a_node_is_refused() {
-    let spec = WitnessSpec::peers(&hello("a", &VOTERS), Vec::new());
-    let WitnessSpec::Peers { hello, .. } = spec else { panic!("it names peers") };
+    let spec = WitnessSpec::peers(&hello("a", &VOTERS), Vec::new(), &Security::Loopback);
+    let WitnessSpec::Peers { hello, security, .. } = spec else { panic!("it names peers") };
     let nameless = [(String::new(), "x:1".into())];
-    let error = PeersWitness::new(&hello, &nameless, Limits::default()).unwrap_err();
+    let error = PeersWitness::new(&hello, &nameless, &security, Limits::default()).unwrap_err();
     assert!(error.to_string().contains("same version"), "{error}");
 }

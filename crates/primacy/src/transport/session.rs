@@ -1,0 +1,195 @@
+//! One connection under TLS.
+//!
+//! The protocol is driven by hand over the socket, because the mesh must be able to hand bytes to the kernel at
+//! once and without waiting, in the middle of an effect of the driver. What is written is encrypted in full and
+//! offered to the kernel in the same call; what the kernel does not take is at most one record, and whoever
+//! writes must see to it that [`flush`](Session::flush) is called when there is room again.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::rc::Rc;
+
+use primacy_core::NodeId;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::{ClientConnection, Connection, ServerConnection};
+use tokio::net::TcpStream;
+
+use super::tls::{Credentials, Presenter, broken, dns_name};
+
+/// The most that one record carries.
+const RECORD_LENGTH_MAX: usize = 16 * 1024;
+
+/// A connection that is protected, or is about to be.
+pub(super) struct Session {
+    pub(super) tcp: Rc<TcpStream>,
+    /// Nothing is borrowed while a task waits.
+    connection: RefCell<Connection>,
+    /// Which of this node's certificates it was made with.
+    pub(super) serial: u64,
+    presenter: Presenter,
+}
+
+/// The socket as the protocol wants it.
+struct Socket<'a>(&'a TcpStream);
+
+impl Read for Socket<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.0.try_read(bytes)
+    }
+}
+
+impl Write for Socket<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_write(bytes)
+    }
+
+    fn write_vectored(&mut self, slices: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        self.0.try_write_vectored(slices)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Session {
+    /// Dials `node`: only what carries its name will do. The handshake is yet to be made.
+    pub(super) fn dial(tcp: Rc<TcpStream>, credentials: &Credentials, node: NodeId) -> io::Result<Self> {
+        let name = dns_name(node).ok_or_else(|| broken(rustls::Error::UnsupportedNameType))?;
+        let connection = ClientConnection::new(credentials.dialler.clone(), name).map_err(broken)?;
+        Ok(Self::new(tcp, connection.into(), credentials, Presenter::Acceptor))
+    }
+
+    /// Answers one that has dialled. The handshake is yet to be made.
+    pub(super) fn answer(tcp: Rc<TcpStream>, credentials: &Credentials) -> io::Result<Self> {
+        let config = credentials.acceptor.clone().expect("a mesh loads both sides");
+        let connection = ServerConnection::new(config).map_err(broken)?;
+        Ok(Self::new(tcp, connection.into(), credentials, Presenter::Dialler))
+    }
+
+    fn new(
+        tcp: Rc<TcpStream>,
+        connection: Connection,
+        credentials: &Credentials,
+        presenter: Presenter,
+    ) -> Self {
+        Self { tcp, connection: RefCell::new(connection), serial: credentials.serial, presenter }
+    }
+
+    /// Makes the handshake. The one that dials may learn only later that the other side refuses it: an alert then
+    /// comes where an answer is read.
+    pub(super) async fn shake_hands(&self) -> io::Result<()> {
+        loop {
+            let flushed = self.flush()?;
+            if !flushed {
+                // Nothing is read meanwhile; but a handshake is shorter than what the kernel keeps for either side.
+                self.tcp.writable().await?;
+            } else if self.connection.borrow().is_handshaking() {
+                self.tcp.readable().await?;
+                match self.receive() {
+                    Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    Ok(_) => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(error) => return Err(error),
+                }
+            } else {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Encrypts the bytes, or as many as go into one record, and offers them to the kernel. While an earlier
+    /// record is not with the kernel in full, nothing more is taken.
+    pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        if !self.flush()? {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let bytes = bytes.get(..RECORD_LENGTH_MAX).unwrap_or(bytes);
+        let taken = self.connection.borrow_mut().writer().write(bytes)?;
+        self.flush()?;
+        Ok(taken)
+    }
+
+    /// Whether the kernel does not have all yet that was written.
+    pub(super) fn has_unsent(&self) -> bool {
+        self.connection.borrow().wants_write()
+    }
+
+    /// Hands the kernel what it takes; whether that was all.
+    pub(super) fn flush(&self) -> io::Result<bool> {
+        let mut connection = self.connection.borrow_mut();
+        while connection.wants_write() {
+            match connection.write_tls(&mut Socket(&self.tcp)) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Reads what has come. Zero is the end; whether or not the other side said that it would end, a frame that
+    /// was cut is never taken for a whole one.
+    pub(super) fn try_read(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let read = self.connection.borrow_mut().reader().read(bytes);
+            match read {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if self.receive()? == 0 {
+                        return Ok(0);
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
+                read => return read,
+            }
+        }
+    }
+
+    /// Whether something that came is decrypted and not read yet, or the end has come.
+    pub(super) fn has_unread(&self) -> bool {
+        let mut connection = self.connection.borrow_mut();
+        let first = connection.reader().into_first_chunk();
+        !first.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    /// Takes what the kernel has. The number is that of the bytes on the wire.
+    fn receive(&self) -> io::Result<usize> {
+        let mut connection = self.connection.borrow_mut();
+        let count = connection.read_tls(&mut Socket(&self.tcp))?;
+        let processed = connection.process_new_packets();
+        drop(connection);
+        // There may be something to answer. If it is why this side refuses, it is told as far as that is possible.
+        let flushed = self.flush();
+        processed.map_err(broken)?;
+        flushed?;
+        Ok(count)
+    }
+
+    /// The certificate of the other side, and those that came with it.
+    pub(super) fn presented(&self) -> Vec<CertificateDer<'static>> {
+        let connection = self.connection.borrow();
+        connection
+            .peer_certificates()
+            .unwrap_or_default()
+            .iter()
+            .map(|one| one.clone().into_owned())
+            .collect()
+    }
+
+    /// Whether a handshake with the other side would succeed now.
+    pub(super) fn judge_again(
+        &self,
+        credentials: &Credentials,
+        node: NodeId,
+        at: UnixTime,
+    ) -> Result<(), rustls::Error> {
+        credentials.judge(self.presenter, &self.presented(), node, at)
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Session({:?}, certificate {})", self.tcp, self.serial)
+    }
+}

@@ -1,0 +1,404 @@
+//! Transport security: mutual TLS 1.3, with the certificates of files that may be replaced at any time.
+//!
+//! A certificate speaks for the node whose name is one of its DNS names (`subjectAltName`). Both sides must
+//! present one, and only the authorities of the file `ca` count; those of the system do not. Every handshake
+//! uses the files as they are at that moment. A replacement that cannot be used is told, and what was there
+//! before stays in use. Nothing is resumed from an earlier session, so that every handshake verifies anew.
+
+mod load;
+pub(crate) mod trouble;
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use primacy_core::NodeId;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier as _;
+use rustls::pki_types::{CertificateDer, DnsName, ServerName, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
+
+use super::TransportError;
+use crate::clock;
+pub(crate) use trouble::{Trouble, explain};
+
+/// How what nodes say to each other is protected.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Security {
+    /// Not at all; so every node must be on this machine.
+    #[default]
+    Loopback,
+    /// Not at all, wherever the nodes are: whoever reaches a port can take part, and whoever sees the network
+    /// can read along and forge. Only for networks that are protected otherwise.
+    InsecureCleartext,
+    /// By mutual TLS.
+    Tls(TlsFiles),
+}
+
+/// The files of mutual TLS, all of them PEM. They are read again when they have changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// This node's certificate, and after it those that lead to the authority, if there are any between. One
+    /// of its DNS names must be the node's name.
+    pub certificate: PathBuf,
+    /// Its private key; nobody but its owner may write it, and it must not be readable by everybody.
+    pub key: PathBuf,
+    /// The authorities whose certificates are accepted: one or more.
+    pub ca: PathBuf,
+}
+
+/// Why the files of TLS cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("cannot read the {what} {path}: {why}")]
+    Read {
+        /// What it should hold.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        why: String,
+    },
+    /// A file does not hold what it should.
+    #[error("{path} holds no usable {what} in PEM form ({why}); give it one")]
+    Content {
+        /// What it should hold.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Others may read or change the key.
+    #[error("others can use the key {path} (its mode is {mode:04o}): run chmod 600 {path}")]
+    KeyExposed {
+        /// The file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// The key is not the certificate's.
+    #[error(
+        "the key {key} does not belong to the certificate {certificate}; both must come from one request"
+    )]
+    Mismatch {
+        /// The certificate's file.
+        certificate: PathBuf,
+        /// The key's file.
+        key: PathBuf,
+    },
+    /// The certificate is another node's.
+    #[error(
+        "the certificate {path} is for {names}, and this node is {node}; issue it with subjectAltName = DNS:{node}"
+    )]
+    OtherName {
+        /// The file.
+        path: PathBuf,
+        /// This node.
+        node: NodeId,
+        /// The names in the certificate.
+        names: String,
+    },
+    /// No certificate can carry this node's name.
+    #[error(
+        "the node's name {node} cannot stand in a certificate: with TLS it must be a DNS name, of labels of letters, \
+         digits, '-' and '_' between single dots, whose last one is not a number (n1, and not 1)"
+    )]
+    NodeName {
+        /// The node.
+        node: NodeId,
+    },
+    /// Certificates cannot tell two nodes apart.
+    #[error(
+        "{first} and {second} differ in their case only, which certificates do not tell apart; rename one"
+    )]
+    NamesAlike {
+        /// One of them.
+        first: NodeId,
+        /// The other one.
+        second: NodeId,
+    },
+    /// The provider of cryptography offers no TLS 1.3.
+    #[error("TLS cannot be set up: {0}")]
+    Setup(String),
+}
+
+/// How it stands with this node's certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateStatus {
+    /// Until when the certificate that is in use is valid: seconds since 1970.
+    pub valid_until: u64,
+    /// How often the files have been replaced since the start.
+    pub replaced: u64,
+    /// How many replacements could not be used.
+    pub replacements_refused: u64,
+    /// What is wrong with the files as they are now. What was there before is still in use.
+    pub trouble: Option<String>,
+}
+
+/// The certificates of one node, as its files have them.
+pub(crate) struct Tls {
+    me: NodeId,
+    files: TlsFiles,
+    sides: Sides,
+    state: Mutex<State>,
+}
+
+/// Which sides of a handshake a process takes. A guardian only dials, and is small.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sides {
+    Both,
+    Dialler,
+}
+
+struct State {
+    current: Arc<Credentials>,
+    /// What the files looked like when they were last read, whether or not they could be used.
+    seen: [Option<Stamp>; 3],
+    /// When files that were refused for being too new are to be looked at again: seconds since 1970.
+    again_at: Option<u64>,
+    status: CertificateStatus,
+}
+
+/// By what a file is seen to have changed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    place: (u64, u64),
+    length: u64,
+    written: (i64, i64),
+    /// A file that was moved here keeps the time at which it was written, and not this one.
+    changed: (i64, i64),
+}
+
+/// What handshakes are made with.
+pub(crate) struct Credentials {
+    /// Counts the replacements.
+    pub(crate) serial: u64,
+    pub(crate) files: TlsFiles,
+    pub(crate) dialler: Arc<rustls::ClientConfig>,
+    /// Only for [`Sides::Both`].
+    pub(crate) acceptor: Option<Arc<rustls::ServerConfig>>,
+    judge_of_acceptors: Arc<WebPkiServerVerifier>,
+    judge_of_diallers: Arc<dyn ClientCertVerifier>,
+    /// From when until when this node's own certificate is valid: seconds since 1970.
+    pub(crate) valid: (u64, u64),
+    /// Why others will hardly accept this node's certificate now.
+    doubt: Option<String>,
+}
+
+/// Whom a certificate was presented by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Presenter {
+    Dialler,
+    Acceptor,
+}
+
+impl Security {
+    /// Whether what is at this address may be talked to.
+    ///
+    /// # Errors
+    /// [`TransportError::NotLoopback`]
+    pub(crate) fn permits(&self, what: &str, address: SocketAddr) -> Result<(), TransportError> {
+        match self {
+            Self::Tls(_) | Self::InsecureCleartext => Ok(()),
+            Self::Loopback if address.ip().to_canonical().is_loopback() => Ok(()),
+            Self::Loopback => {
+                Err(TransportError::NotLoopback { what: what.to_owned(), address: address.to_string() })
+            }
+        }
+    }
+
+    /// Reads the files, if there are any.
+    ///
+    /// # Errors
+    /// [`TlsError`]
+    pub(crate) fn open(
+        &self,
+        me: NodeId,
+        peers: impl IntoIterator<Item = NodeId>,
+        sides: Sides,
+    ) -> Result<Option<Arc<Tls>>, TlsError> {
+        match self {
+            Self::Tls(files) => Tls::open(files, me, peers, sides).map(|tls| Some(Arc::new(tls))),
+            Self::Loopback | Self::InsecureCleartext => Ok(None),
+        }
+    }
+}
+
+impl Tls {
+    fn open(
+        files: &TlsFiles,
+        me: NodeId,
+        peers: impl IntoIterator<Item = NodeId>,
+        sides: Sides,
+    ) -> Result<Self, TlsError> {
+        check_names(me, peers)?;
+        let seen = files.stamps();
+        let current = Arc::new(load::load(files, me, sides, 0)?);
+        if let Some(doubt) = &current.doubt {
+            tracing::warn!("peers will refuse this node: {doubt}");
+        }
+        let (valid_until, trouble) = (current.valid.1, current.doubt.clone());
+        let status = CertificateStatus { valid_until, replaced: 0, replacements_refused: 0, trouble };
+        let state = Mutex::new(State { current, seen, again_at: None, status });
+        Ok(Self { me, files: files.clone(), sides, state })
+    }
+
+    /// Every change is made whole before it is assigned, so a thread that panicked has left nothing half-done.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a handshake is to be made with now. Looks at the files, and reads them if they have changed.
+    pub(crate) fn current(&self) -> Arc<Credentials> {
+        let mut state = self.state();
+        let seen = self.files.stamps();
+        if seen != state.seen || state.again_at.is_some_and(|at| at <= wall_time().as_secs()) {
+            // What is written after this is seen by the next call.
+            (state.seen, state.again_at) = (seen, None);
+            let serial = state.current.serial + 1;
+            let loaded =
+                load::load(&self.files, self.me, self.sides, serial).map_err(|error| error.to_string());
+            state.replace(loaded);
+        }
+        Arc::clone(&state.current)
+    }
+
+    pub(crate) fn status(&self) -> CertificateStatus {
+        drop(self.current());
+        self.state().status.clone()
+    }
+}
+
+impl State {
+    fn replace(&mut self, loaded: Result<Credentials, String>) {
+        let refused = match loaded {
+            // What others will refuse is no better than what is there, unless that is refused as well.
+            Ok(Credentials { doubt: Some(doubt), valid, .. }) if self.current.is_accepted() => {
+                self.again_at = Some(valid.0).filter(|&from| from > wall_time().as_secs());
+                doubt
+            }
+            Ok(credentials) => {
+                tracing::info!(valid_until = %trouble::utc(credentials.valid.1), "the certificate was replaced");
+                self.status.replaced += 1;
+                self.status.valid_until = credentials.valid.1;
+                self.status.trouble = credentials.doubt.clone();
+                self.current = Arc::new(credentials);
+                return;
+            }
+            Err(refused) => refused,
+        };
+        self.status.replacements_refused += 1;
+        if self.status.trouble.as_ref() != Some(&refused) {
+            tracing::warn!("the certificate was not replaced, and the one before stays in use: {refused}");
+            self.status.trouble = Some(refused);
+        }
+    }
+}
+
+impl TlsFiles {
+    fn stamps(&self) -> [Option<Stamp>; 3] {
+        [&self.certificate, &self.key, &self.ca].map(|path| Stamp::of(path).ok())
+    }
+}
+
+impl Stamp {
+    fn of(path: &Path) -> io::Result<Self> {
+        let metadata = std::fs::metadata(path)?;
+        Ok(Self {
+            place: (metadata.dev(), metadata.ino()),
+            length: metadata.len(),
+            written: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        })
+    }
+}
+
+impl Credentials {
+    /// Whether others accept this node's certificate, as far as it can know.
+    fn is_accepted(&self) -> bool {
+        self.doubt.is_none() && wall_time().as_secs() <= self.valid.1
+    }
+
+    /// Whether a certificate is accepted at this time for this node.
+    pub(crate) fn judge(
+        &self,
+        presenter: Presenter,
+        chain: &[CertificateDer<'_>],
+        node: NodeId,
+        at: UnixTime,
+    ) -> Result<(), rustls::Error> {
+        let (leaf, others) = chain.split_first().ok_or(rustls::Error::NoCertificatesPresented)?;
+        match presenter {
+            Presenter::Dialler => {
+                self.judge_of_diallers.verify_client_cert(leaf, others, at)?;
+                carries_name(leaf, node)
+            }
+            Presenter::Acceptor => {
+                let name = dns_name(node).ok_or(rustls::Error::UnsupportedNameType)?;
+                let verified = self.judge_of_acceptors.verify_server_cert(leaf, others, &name, &[], at);
+                verified.map(drop)
+            }
+        }
+    }
+}
+
+/// What TLS finds wrong, if that is what the error is about.
+pub(crate) fn reason(error: &io::Error) -> Option<&rustls::Error> {
+    error.get_ref().and_then(|inner| inner.downcast_ref())
+}
+
+/// The same as an error of a connection; [`reason`] finds it again.
+pub(crate) fn broken(error: rustls::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+/// The time by the wall clock, which is what certificates are valid by.
+pub(crate) fn wall_time() -> UnixTime {
+    UnixTime::since_unix_epoch(Duration::from_millis(clock::wall_millis()))
+}
+
+/// Whether one of the certificate's DNS names is this node's name.
+pub(crate) fn carries_name(leaf: &CertificateDer<'_>, node: NodeId) -> Result<(), rustls::Error> {
+    let name = dns_name(node).ok_or(rustls::Error::UnsupportedNameType)?;
+    rustls::client::verify_server_name(&rustls::server::ParsedCertificate::try_from(leaf)?, &name)
+}
+
+/// The node's name as certificates have it.
+pub(crate) fn dns_name(node: NodeId) -> Option<ServerName<'static>> {
+    DnsName::try_from(node.as_str()).ok().map(|name| ServerName::DnsName(name.to_owned()))
+}
+
+fn check_names(me: NodeId, peers: impl IntoIterator<Item = NodeId>) -> Result<(), TlsError> {
+    let mut nodes: Vec<NodeId> = peers.into_iter().chain([me]).collect();
+    nodes.sort_by_key(|node| node.as_str().to_ascii_lowercase());
+    nodes.dedup();
+    if let Some(&node) = nodes.iter().find(|&&node| dns_name(node).is_none()) {
+        return Err(TlsError::NodeName { node });
+    }
+    match nodes.windows(2).find(|pair| pair[0].as_str().eq_ignore_ascii_case(pair[1].as_str())) {
+        Some(pair) => Err(TlsError::NamesAlike { first: pair[0], second: pair[1] }),
+        None => Ok(()),
+    }
+}
+
+// Neither shows what it holds: there is a private key in it.
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tls({} of {})", self.files.certificate.display(), self.me)
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Credentials({} of {})", self.serial, self.files.certificate.display())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,214 @@
+//! From three files to what a handshake needs.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use primacy_core::NodeId;
+use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::version::TLS13;
+use rustls::{CertificateError, ClientConfig, Error, RootCertStore, ServerConfig};
+
+use super::trouble::{self, utc};
+use super::{Credentials, Presenter, Sides, TlsError, TlsFiles, carries_name, wall_time};
+use crate::handshake::TlsProblem;
+
+/// Longer than any chain or list of authorities. A path that leads to something endless must not fill the memory.
+const FILE_LENGTH_MAX: u64 = 1024 * 1024;
+
+/// The bits by which others than the owner can read the key, or others than the owner can change it. A group may
+/// read it, which is how one key is shared by several services.
+const MODE_EXPOSED: u32 = 0o027;
+
+const CERTIFICATE: &str = "certificate";
+const KEY: &str = "key";
+const AUTHORITIES: &str = "certificate of an authority";
+
+/// Reads the files, and makes sure that they belong together and to this node.
+pub(super) fn load(files: &TlsFiles, me: NodeId, sides: Sides, serial: u64) -> Result<Credentials, TlsError> {
+    let chain = certificates(CERTIFICATE, &files.certificate)?;
+    let leaf = chain.first().ok_or_else(|| content(CERTIFICATE, &files.certificate, "it is empty"))?;
+    carries_name(leaf, me).map_err(|error| match error {
+        Error::InvalidCertificate(CertificateError::NotValidForNameContext { presented, .. }) => {
+            TlsError::OtherName {
+                path: files.certificate.clone(),
+                node: me,
+                names: trouble::names(&presented),
+            }
+        }
+        error => content(CERTIFICATE, &files.certificate, error),
+    })?;
+    let provider = Arc::new(ring::default_provider());
+    let roots = Arc::new(authorities(&files.ca)?);
+    let unusable = |error| content(AUTHORITIES, &files.ca, error);
+    let judge_of_acceptors =
+        WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
+            .build()
+            .map_err(unusable)?;
+    let judge_of_diallers = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider))
+        // Strangers need not know whom this node trusts; its peers have one certificate, and no choice.
+        .clear_root_hint_subjects()
+        .build()
+        .map_err(unusable)?;
+    let key = private_key(&files.key)?;
+    let acceptor = match sides {
+        Sides::Both => {
+            let (judge, chain, key) = (Arc::clone(&judge_of_diallers), chain.clone(), key.clone_key());
+            Some(Arc::new(acceptor(&provider, judge, chain, key).map_err(|error| unfit(files, error))?))
+        }
+        Sides::Dialler => None,
+    };
+    let judge = Arc::clone(&judge_of_acceptors);
+    let dialler = dialler(&provider, judge, chain.clone(), key).map_err(|error| unfit(files, error))?;
+    let mut credentials = Credentials {
+        serial,
+        files: files.clone(),
+        dialler: Arc::new(dialler),
+        acceptor,
+        judge_of_acceptors,
+        judge_of_diallers,
+        valid: (0, u64::MAX),
+        doubt: None,
+    };
+    credentials.valid = credentials.validity(&chain, me);
+    credentials.doubt = credentials.doubt_of(&chain, me);
+    Ok(credentials)
+}
+
+impl Credentials {
+    /// From when until when this node's own certificate is valid: what the verifier says at the beginning and at the
+    /// end of time.
+    fn validity(&self, chain: &[CertificateDer<'_>], me: NodeId) -> (u64, u64) {
+        let asked = |at| self.judge(Presenter::Acceptor, chain, me, UnixTime::since_unix_epoch(at));
+        let from = match asked(std::time::Duration::ZERO) {
+            Err(Error::InvalidCertificate(CertificateError::NotValidYetContext { not_before, .. })) => {
+                not_before.as_secs()
+            }
+            Ok(()) | Err(_) => 0,
+        };
+        let until = match asked(std::time::Duration::MAX) {
+            Err(Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) => {
+                not_after.as_secs()
+            }
+            Ok(()) | Err(_) => u64::MAX,
+        };
+        (from, until)
+    }
+
+    /// Why others will hardly accept this node's certificate, in either direction.
+    fn doubt_of(&self, chain: &[CertificateDer<'_>], me: NodeId) -> Option<String> {
+        let now = wall_time();
+        let judged = self
+            .judge(Presenter::Acceptor, chain, me, now)
+            .and_then(|()| self.judge(Presenter::Dialler, chain, me, now));
+        let Err(Error::InvalidCertificate(error)) = judged else { return None };
+        let (certificate, ca) = (self.files.certificate.display(), self.files.ca.display());
+        let now = utc(now.as_secs());
+        Some(match trouble::problem_of(&error) {
+            TlsProblem::Expired => {
+                format!("{certificate} expired at {}, and it is {now}; replace it", utc(self.valid.1))
+            }
+            TlsProblem::NotYetValid => format!(
+                "{certificate} is valid only from {} on, and it is {now}; replace it, or correct the clock",
+                utc(self.valid.0)
+            ),
+            TlsProblem::UnknownIssuer => {
+                format!("{certificate} was not issued by an authority of {ca}; replace one of the two")
+            }
+            _ => format!("{certificate} is not accepted by {ca} itself: {error}; replace it"),
+        })
+    }
+}
+
+fn acceptor(
+    provider: &Arc<CryptoProvider>,
+    judge: Arc<dyn ClientCertVerifier>,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<ServerConfig, Error> {
+    let builder = ServerConfig::builder_with_provider(Arc::clone(provider));
+    let builder = builder.with_protocol_versions(&[&TLS13])?;
+    let mut config = builder.with_client_cert_verifier(judge).with_single_cert(chain, key)?;
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    Ok(config)
+}
+
+fn dialler(
+    provider: &Arc<CryptoProvider>,
+    judge: Arc<WebPkiServerVerifier>,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<ClientConfig, Error> {
+    let builder = ClientConfig::builder_with_provider(Arc::clone(provider));
+    let builder = builder.with_protocol_versions(&[&TLS13])?;
+    let mut config = builder.with_webpki_verifier(judge).with_client_auth_cert(chain, key)?;
+    config.resumption = Resumption::disabled();
+    // The name of the node that is dialled would stand in the clear.
+    config.enable_sni = false;
+    Ok(config)
+}
+
+fn unfit(files: &TlsFiles, error: Error) -> TlsError {
+    match error {
+        Error::InconsistentKeys(_) => {
+            TlsError::Mismatch { certificate: files.certificate.clone(), key: files.key.clone() }
+        }
+        Error::InvalidCertificate(error) => content(CERTIFICATE, &files.certificate, error),
+        Error::General(why) => content(KEY, &files.key, why),
+        error => TlsError::Setup(error.to_string()),
+    }
+}
+
+fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(AUTHORITIES, path)? {
+        roots.add(certificate).map_err(|error| content(AUTHORITIES, path, error))?;
+    }
+    Ok(roots)
+}
+
+fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let bytes = read(what, path)?;
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    let certificates = certificates.map_err(|error| content(what, path, error))?;
+    if certificates.is_empty() {
+        return Err(content(what, path, "there is no section CERTIFICATE"));
+    }
+    Ok(certificates)
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    let metadata = fs::metadata(path).map_err(|error| unread(KEY, path, &error))?;
+    let mode = metadata.permissions().mode() & 0o7777;
+    if mode & MODE_EXPOSED != 0 {
+        return Err(TlsError::KeyExposed { path: path.to_owned(), mode });
+    }
+    PrivateKeyDer::from_pem_slice(&read(KEY, path)?).map_err(|error| content(KEY, path, error))
+}
+
+fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
+    let metadata = fs::metadata(path).map_err(|error| unread(what, path, &error))?;
+    // A pipe would make this wait for its writer.
+    if !metadata.is_file() {
+        return Err(content(what, path, "it is no file"));
+    }
+    if metadata.len() > FILE_LENGTH_MAX {
+        return Err(content(what, path, format!("it has more than {FILE_LENGTH_MAX} bytes")));
+    }
+    fs::read(path).map_err(|error| unread(what, path, &error))
+}
+
+fn unread(what: &'static str, path: &Path, error: &std::io::Error) -> TlsError {
+    TlsError::Read { what, path: path.to_owned(), why: error.to_string() }
+}
+
+fn content(what: &'static str, path: &Path, why: impl ToString) -> TlsError {
+    TlsError::Content { what, path: path.to_owned(), why: why.to_string() }
+}

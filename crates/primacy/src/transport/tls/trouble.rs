@@ -1,0 +1,214 @@
+//! Why a handshake of TLS failed, in words: what is wrong, on which side, and what to do.
+
+use std::path::Path;
+
+use primacy_core::NodeId;
+use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
+
+use super::{Credentials, wall_time};
+use crate::handshake::TlsProblem;
+
+const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
+
+/// What is told of a failure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Trouble {
+    pub(crate) problem: TlsProblem,
+    /// Whether the other side refused, and not this one.
+    pub(crate) by_peer: bool,
+    pub(crate) text: String,
+}
+
+/// Explains what TLS reports. `peer` is the other side, as far as it is known: a name, or where it comes from.
+pub(crate) fn explain(error: &Error, me: NodeId, peer: &str, mine: &Credentials) -> Trouble {
+    let (problem, by_peer, text) = match error {
+        Error::AlertReceived(alert) => {
+            let (problem, text) = heard(*alert, me, peer, mine);
+            (problem, true, format!("{peer} refuses {me}: {text}"))
+        }
+        Error::InvalidCertificate(error) => {
+            let text = faulty(error, me, peer, &mine.files.ca);
+            (problem_of(error), false, format!("{me} refuses {peer}: {text}"))
+        }
+        Error::NoCertificatesPresented => {
+            let text =
+                "it presents no certificate; give it one with --tls-certificate, --tls-key and --tls-ca";
+            (TlsProblem::NoCertificate, false, format!("{me} refuses {peer}: {text}"))
+        }
+        Error::PeerIncompatible(what) => {
+            let text = "they have no TLS 1.3 in common; is it a node, and of this version?";
+            (TlsProblem::Incompatible, false, format!("{me} refuses {peer}: {text} ({what:?})"))
+        }
+        Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            (TlsProblem::Cleartext, false, cleartext(me, peer))
+        }
+        // The rest is what no node says, and what an operator can do nothing about but find out who said it.
+        other => {
+            (TlsProblem::Garbled, false, format!("{me} refuses {peer}: what it says is not TLS: {other}"))
+        }
+    };
+    Trouble { problem, by_peer, text }
+}
+
+/// One side speaks cleartext to a node that expects TLS.
+pub(crate) fn cleartext(me: NodeId, peer: &str) -> String {
+    format!(
+        "{me} refuses {peer}: it speaks cleartext where TLS is expected; give it --tls-certificate, --tls-key and \
+         --tls-ca, as {me} has them"
+    )
+}
+
+/// One side speaks TLS to a node that expects cleartext.
+pub(crate) fn not_cleartext(me: NodeId, peer: &str) -> String {
+    format!(
+        "{me} refuses {peer}: it speaks TLS where cleartext is expected; give {me} --tls-certificate, --tls-key and \
+         --tls-ca, too"
+    )
+}
+
+/// The certificate is good, and is not that of the node that its owner says it is.
+pub(crate) fn other_name(me: NodeId, claimed: NodeId, error: &Error) -> String {
+    let presented = match error {
+        Error::InvalidCertificate(CertificateError::NotValidForNameContext { presented, .. }) => {
+            names(presented)
+        }
+        other => other.to_string(),
+    };
+    format!(
+        "{me} refuses {claimed}: its certificate is for {presented}; give it one with subjectAltName = DNS:{claimed}"
+    )
+}
+
+/// What this side finds wrong with a certificate.
+pub(super) fn problem_of(error: &CertificateError) -> TlsProblem {
+    match error {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => TlsProblem::Expired,
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            TlsProblem::NotYetValid
+        }
+        CertificateError::UnknownIssuer => TlsProblem::UnknownIssuer,
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            TlsProblem::OtherName
+        }
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            TlsProblem::Purpose
+        }
+        // Encoding, signatures and extensions; the list is open, and grows with the library.
+        _ => TlsProblem::BadCertificate,
+    }
+}
+
+fn faulty(error: &CertificateError, me: NodeId, peer: &str, ca: &Path) -> String {
+    let now = utc(wall_time().as_secs());
+    match error {
+        CertificateError::ExpiredContext { not_after, .. } => format!(
+            "its certificate expired at {}, and it is {now} at {me}; replace its certificate, or correct the clock",
+            utc(not_after.as_secs())
+        ),
+        CertificateError::NotValidYetContext { not_before, .. } => format!(
+            "its certificate is valid only from {} on, and it is {now} at {me}; replace its certificate, or correct \
+             the clock",
+            utc(not_before.as_secs())
+        ),
+        CertificateError::UnknownIssuer => format!(
+            "its certificate was issued by none of the authorities in {me}'s {}; give {peer} a certificate of one of \
+             them, or add its authority to that file",
+            ca.display()
+        ),
+        CertificateError::NotValidForNameContext { presented, .. } => format!(
+            "its certificate is for {}; give it one with subjectAltName = DNS:{peer}, or correct the addresses of the \
+             peers",
+            names(presented)
+        ),
+        CertificateError::InvalidPurposeContext { .. } => format!(
+            "its certificate may not be used for this ({error}); issue it with extendedKeyUsage = serverAuth, \
+             clientAuth"
+        ),
+        // The rest has no values to name beyond what the library says.
+        other => format!("its certificate cannot be used ({other}); replace it"),
+    }
+}
+
+/// What the other side finds wrong with this one, of which an alert tells one word.
+fn heard(alert: AlertDescription, me: NodeId, peer: &str, mine: &Credentials) -> (TlsProblem, String) {
+    let certificate = mine.files.certificate.display();
+    match alert {
+        AlertDescription::CertificateExpired => {
+            let (now, (from, until)) = (wall_time().as_secs(), mine.valid);
+            let problem = match (now < from, now > until) {
+                (true, _) => TlsProblem::NotYetValid,
+                (_, true) => TlsProblem::Expired,
+                (false, false) => TlsProblem::OutOfDate,
+            };
+            let (from, until, now) = (utc(from), utc(until), utc(now));
+            let text = format!(
+                "{me}'s certificate {certificate} is valid from {from} until {until}, and that is over or to come by \
+                 {peer}'s clock; it is {now} by {me}'s; replace it, or correct the clocks"
+            );
+            (problem, text)
+        }
+        AlertDescription::UnknownCA => {
+            let text = format!(
+                "{me}'s certificate {certificate} was issued by none of {peer}'s authorities; give {me} a certificate \
+                 of one of them, or add its authority to {peer}'s --tls-ca"
+            );
+            (TlsProblem::UnknownIssuer, text)
+        }
+        AlertDescription::BadCertificate | AlertDescription::CertificateUnknown => {
+            let text = format!(
+                "{me}'s certificate {certificate} does not carry the name under which it looks for this node, or is \
+                 damaged; are the addresses of the peers right at {peer}?"
+            );
+            (TlsProblem::OtherName, text)
+        }
+        AlertDescription::UnsupportedCertificate => {
+            let text = format!(
+                "{me}'s certificate {certificate} may not be used for this; issue it with extendedKeyUsage = \
+                 serverAuth, clientAuth"
+            );
+            (TlsProblem::Purpose, text)
+        }
+        AlertDescription::CertificateRequired => (
+            TlsProblem::NoCertificate,
+            format!("{me} presents no certificate; that is no way to reach a node"),
+        ),
+        AlertDescription::DecryptError | AlertDescription::CertificateRevoked => {
+            let text = format!("it cannot verify {me}'s certificate {certificate} ({alert:?}); replace it");
+            (TlsProblem::BadCertificate, text)
+        }
+        AlertDescription::ProtocolVersion | AlertDescription::HandshakeFailure => {
+            (TlsProblem::Incompatible, format!("they have no TLS 1.3 in common ({alert:?})"))
+        }
+        // The list is open; what is left has nothing to do with certificates.
+        other => (TlsProblem::Garbled, format!("it could not go on with what {me} said ({other:?})")),
+    }
+}
+
+/// The names in a certificate, as they are shown. The library writes them as `DnsName("a")`.
+pub(super) fn names(presented: &[String]) -> String {
+    if presented.is_empty() {
+        return "nobody (it has no subjectAltName)".to_owned();
+    }
+    let bare = |name: &String| {
+        let inside = name.split_once("(\"").and_then(|(_, rest)| rest.strip_suffix("\")"));
+        inside.unwrap_or(name).to_owned()
+    };
+    presented.iter().map(bare).collect::<Vec<_>>().join(", ")
+}
+
+/// Seconds since 1970 as people write it: `2026-11-21T14:35:59Z`.
+pub(super) fn utc(seconds: u64) -> String {
+    let (days, of_day) = (seconds / SECONDS_PER_DAY, seconds % SECONDS_PER_DAY);
+    // Years are counted from March here, so that the leap day is the last one; 719,468 days lie between the first of
+    // March of the year 0 and 1970, and 146,097 in four hundred years.
+    let days = days.saturating_add(719_468);
+    let (cycle, of_cycle) = (days / 146_097, days % 146_097);
+    let year_of_cycle = (of_cycle - of_cycle / 1460 + of_cycle / 36_524 - of_cycle / 146_096) / 365;
+    let of_year = of_cycle - (365 * year_of_cycle + year_of_cycle / 4 - year_of_cycle / 100);
+    let month_from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = cycle * 400 + year_of_cycle + u64::from(month <= 2);
+    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
