@@ -7,8 +7,11 @@
 //! To put a new store under the laws, implement [`Harness`] and call [`check`] in a test.
 
 pub mod harness;
+pub mod history;
+pub mod process_laws;
 pub mod register_laws;
 pub mod rival;
+pub mod table;
 
 pub use harness::{Capabilities, Harness};
 pub use register_laws::{LAWS, Law};
@@ -43,7 +46,7 @@ pub async fn check(harness: &dyn Harness) -> Vec<(&'static str, Outcome)> {
         let outcome = if harness.capabilities().contain(law.needs) {
             // Before it runs, so that a law that panics has been named.
             println!("{name}: {} …", law.name);
-            (law.run)(harness).await;
+            law.check(harness).await;
             Outcome::Passed
         } else {
             println!("{name}: {} not claimed", law.name);
