@@ -163,7 +163,9 @@ impl DurableFence {
         }
         match Self::make(path, election, FencingToken::default()) {
             // Somebody else has made it at the same time.
-            Err(DurableFenceError::Io { error, .. }) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(DurableFenceError::Io { error, .. }) if error.kind() == io::ErrorKind::AlreadyExists => {
+                Ok(())
+            }
             made => made,
         }
     }

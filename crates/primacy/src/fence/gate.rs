@@ -56,7 +56,9 @@ pub enum Refused {
     #[error(transparent)]
     Stale(#[from] FenceError),
     /// The token is the highest one, but requests of an older one have not ended, though they were revoked.
-    #[error("requests of an older token have not ended yet; lower tokens than {presented} are refused; try again")]
+    #[error(
+        "requests of an older token have not ended yet; lower tokens than {presented} are refused; try again"
+    )]
     Busy {
         /// The token that was presented.
         presented: FencingToken,
@@ -264,7 +266,10 @@ impl Shared {
             }
         };
         if timeout(self.limits.patience, ended).await.is_err() {
-            tracing::warn!(token = target.0, "requests of older tokens are revoked: they have not ended in time");
+            tracing::warn!(
+                token = target.0,
+                "requests of older tokens are revoked: they have not ended in time"
+            );
             let ended = async {
                 for period in &older {
                     period.send_replace(true);

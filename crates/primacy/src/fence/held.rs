@@ -26,14 +26,6 @@ impl HeldFence {
     /// [`DurableFenceError`]; nothing is held then.
     pub fn wait(path: &Path, election: &str) -> Result<Self, DurableFenceError> {
         DurableFence::make_unless_there(path, election)?;
-        Self::wait_existing(path, election)
-    }
-
-    /// The same, but a fence that is not there is an error.
-    ///
-    /// # Errors
-    /// [`DurableFenceError`]; nothing is held then.
-    pub fn wait_existing(path: &Path, election: &str) -> Result<Self, DurableFenceError> {
         let fence = DurableFence::open_unread(path, election)?;
         loop {
             let locked = fence.file().lock();

@@ -237,7 +237,8 @@ fn refuse<R: From<String>>(refused: &Refused, highest: FencingToken) -> Response
         }
         // What the disk says is in the log; a stranger need not know its paths.
         Refused::Fence(_) => {
-            let message = "the fence cannot be read or written, and nothing was done; its log says why. Try again";
+            let message =
+                "the fence cannot be read or written, and nothing was done; its log says why. Try again";
             retry_later(refusal(StatusCode::SERVICE_UNAVAILABLE, highest, "fence_unavailable", None, message))
         }
     }
@@ -256,9 +257,8 @@ fn refusal<R: From<String>>(
     stale: Option<FencingToken>,
     message: &str,
 ) -> Response<R> {
-    let tokens = stale.map_or_else(String::new, |presented| {
-        format!(r#""presented":{presented},"highest":{highest},"#)
-    });
+    let tokens = stale
+        .map_or_else(String::new, |presented| format!(r#""presented":{presented},"highest":{highest},"#));
     let body = format!("{{\"error\":\"{error}\",{tokens}\"message\":\"{message}\"}}\n");
     let mut response = Response::new(R::from(body));
     *response.status_mut() = status;

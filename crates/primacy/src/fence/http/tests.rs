@@ -185,7 +185,11 @@ fn a_handler_that_does_not_end_is_dropped_and_its_caller_told_so() {
         assert_eq!(fenced.send("PUT", &["8"], "").await.body(), "8");
         let old = old.await.unwrap();
         assert_eq!(old.status(), 409);
-        assert!(old.body().contains("\"overtaken_fencing_token\",\"presented\":7,\"highest\":8"), "{}", old.body());
+        assert!(
+            old.body().contains("\"overtaken_fencing_token\",\"presented\":7,\"highest\":8"),
+            "{}",
+            old.body()
+        );
     });
 }
 
