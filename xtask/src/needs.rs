@@ -23,6 +23,14 @@ const NEEDS: &[Need] = &[
         ],
     },
     Need {
+        probe: &["curl", "--version"],
+        why: "the example of a fenced service is tried with it",
+        install: &[
+            &["apt-get", "update"],
+            &["apt-get", "install", "--yes", "--no-install-recommends", "curl"],
+        ],
+    },
+    Need {
         probe: &["cargo", "fmt", "--version"],
         why: "the format is checked",
         install: &[&["rustup", "component", "add", "rustfmt"]],

@@ -21,6 +21,8 @@ pub(crate) enum Exit {
     State,
     /// Not elected in time (`--wait`, `--no-wait`).
     NotElected,
+    /// The token is stale: a later leader has been here.
+    Stale,
     /// The settings contradict each other: timers, voters, names.
     Config,
     /// The command was found and cannot be executed.
@@ -49,6 +51,28 @@ Exit codes:
   127     the command was not found
   129 130 143   ended by SIGHUP, SIGINT or SIGTERM, after the command was ended in order";
 
+/// What `primacy fence exec --help` says about exit codes.
+pub(crate) const FENCE_EXEC_HELP: &str = "\
+Exit codes:
+  The command's own code when it ends by itself; 128 + N when signal N ended it.
+  64      the command line is wrong
+  71      the system refused a process, a thread or a file descriptor
+  74      the state file is unreadable, damaged, foreign or lost, or the disk is full
+  75      another command was running (--wait, --no-wait); nothing was run
+  76      the token is stale, another leads; nothing was run
+  126     the command cannot be executed
+  127     the command was not found";
+
+/// What `primacy fence proxy --help` says about exit codes.
+pub(crate) const FENCE_PROXY_HELP: &str = "\
+Exit codes:
+  0       ended by SIGTERM, SIGINT or SIGHUP, after the requests under way had ended
+  64      the command line is wrong
+  69      the address cannot be listened on
+  71      the system refused a thread or a file descriptor
+  73      another process holds the state file
+  74      the state file is unreadable, damaged, foreign or lost, or the disk is full";
+
 impl Exit {
     /// The number.
     pub(crate) fn code(self) -> u8 {
@@ -61,6 +85,7 @@ impl Exit {
             Self::InUse => 73,
             Self::State => 74,
             Self::NotElected => 75,
+            Self::Stale => 76,
             Self::Config => 78,
             Self::NotExecutable => 126,
             Self::NotFound => 127,

@@ -31,6 +31,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Run(Box<cmd::run::Run>),
+    Fence(cmd::fence::Fence),
     #[cfg(feature = "sqlite")]
     Demo(cmd::demo::Demo),
     #[cfg(feature = "sqlite")]
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
     };
     let result = match cli.verb {
         Verb::Run(args) => cmd::run::run(&args),
+        Verb::Fence(args) => cmd::fence::fence(&args),
         #[cfg(feature = "sqlite")]
         Verb::Demo(args) => cmd::demo::demo(&args),
         #[cfg(feature = "sqlite")]

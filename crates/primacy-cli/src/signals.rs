@@ -1,9 +1,11 @@
-//! The signals that ask `primacy run` to end.
+//! The signals that ask `primacy` to end, and those that it passes on.
 
 use std::fs;
+use std::future::poll_fn;
 use std::io;
+use std::task::Poll;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// SIGTERM, SIGINT and SIGHUP, other than those that were ignored when this process was started: `nohup` and
@@ -33,6 +35,36 @@ impl Signals {
             () = received(&mut self.interrupt) => SIGINT,
             () = received(&mut self.hang_up) => SIGHUP,
         }
+    }
+}
+
+/// The signals that a command which is run in place of this process is sent as well.
+#[derive(Debug)]
+pub(crate) struct PassedOn(Vec<(i32, Signal)>);
+
+impl PassedOn {
+    /// Listens from now on, to all but those that were ignored when this process was started.
+    pub(crate) fn listen() -> io::Result<Self> {
+        let ignored = ignored_signals();
+        let numbers = [SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGTERM].into_iter();
+        let heard = numbers.filter(|number| ignored & (1_u64 << (number - 1)) == 0);
+        heard
+            .map(|number| Ok((number, signal(SignalKind::from_raw(number))?)))
+            .collect::<io::Result<_>>()
+            .map(Self)
+    }
+
+    /// The number of the next one. May be cancelled.
+    pub(crate) async fn next(&mut self) -> i32 {
+        poll_fn(|context| {
+            let mut ready =
+                self.0.iter_mut().filter_map(|(number, signal)| match signal.poll_recv(context) {
+                    Poll::Ready(Some(())) => Some(*number),
+                    Poll::Ready(None) | Poll::Pending => None,
+                });
+            ready.next().map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
     }
 }
 

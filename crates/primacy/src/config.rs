@@ -29,6 +29,11 @@ pub const LEASE: Duration = Duration::from_secs(10);
 /// How far the rates of two clocks may differ, where nothing else is configured: one per cent.
 pub const DRIFT_MAX: Drift = Drift::from_ppm(10_000);
 
+/// How long a new token waits for the requests of its predecessors before they are revoked, at a fence for requests.
+pub const FENCE_PATIENCE: Duration = Duration::from_secs(1);
+/// How long revoked requests may take to end before the new token is turned away.
+pub const FENCE_GRACE: Duration = Duration::from_secs(1);
+
 /// The shortest lease: a heartbeat or a write, its answer, and the timers of an operating system must fit into it.
 const LEASE_MIN: Duration = Duration::from_millis(10);
 const KILL_MARGIN_MAX: Duration = Duration::from_millis(200);

@@ -7,6 +7,10 @@ mod campaign;
 mod custom_algorithm;
 #[path = "../../../examples/custom_store.rs"]
 mod custom_store;
+#[cfg(feature = "tower")]
+#[allow(dead_code, reason = "the test has a port of its own, and so does without the example's main")]
+#[path = "../../../examples/fenced_http.rs"]
+mod fenced_http;
 #[cfg(feature = "sqlite")]
 #[path = "../../../examples/fenced_writes.rs"]
 mod fenced_writes;
@@ -37,4 +41,34 @@ fn sans_io_loop_runs() {
 #[test]
 fn fenced_writes_runs() {
     fenced_writes::main().unwrap();
+}
+
+/// A service on a port that nobody else uses, and curl as its leaders.
+#[cfg(feature = "tower")]
+#[test]
+fn fenced_http_runs_and_refuses_what_curl_sends_too_late() {
+    let fence = std::env::temp_dir().join(format!("primacy-fenced-http-{}.fence", std::process::id()));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+    let url = format!("http://{}/note", listener.local_addr().unwrap());
+    let service = fenced_http::service(&fence).unwrap();
+    runtime.spawn(async move { axum::serve(listener, service).await });
+    let curl = |args: &[&str]| {
+        let mut command = std::process::Command::new("curl");
+        command.args(["--silent", "--show-error", "--max-time", "30", "--write-out", " %{http_code}"]);
+        let output = command.args(args).arg(&url).output().expect("curl is installed by `cargo xtask test`");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let put = |token: &str, body: &str| curl(&["-X", "PUT", "-H", token, "-d", body]);
+    assert_eq!(put("Fencing-Token: 7", "by the first"), " 200");
+    assert_eq!(put("Fencing-Token: 8", "by the second"), " 200");
+    let late = put("Fencing-Token: 7", "too late");
+    assert!(late.starts_with("{\"error\":\"stale_fencing_token\",\"presented\":7,\"highest\":8,"), "{late}");
+    assert!(late.ends_with(" 409"), "{late}");
+    let without = put("X-Other: 1", "without");
+    assert!(without.contains("Fencing-Token: 42") && without.ends_with(" 400"), "{without}");
+    assert_eq!(curl(&[]), "by the second 200");
+    drop(runtime);
+    std::fs::remove_file(&fence).unwrap();
 }

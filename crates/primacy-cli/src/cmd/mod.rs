@@ -3,4 +3,5 @@
 pub(crate) mod completions;
 #[cfg(feature = "sqlite")]
 pub(crate) mod demo;
+pub(crate) mod fence;
 pub(crate) mod run;

@@ -348,7 +348,7 @@ fn local_store(dir: &Path, election: &str) -> Result<String, Failure> {
 }
 
 /// Finds the program now, so that a command that cannot run is not found out by the one who is elected.
-fn find_program(command: &[OsString]) -> Result<Program, Failure> {
+pub(crate) fn find_program(command: &[OsString]) -> Result<Program, Failure> {
     let Some(name) = command.first() else {
         return Err(Failure::new(Exit::Usage, "no command is given"));
     };
@@ -420,7 +420,7 @@ fn failure(error: &ConnectError) -> Failure {
 }
 
 /// Shows what the library logs: warnings and worse, or what PRIMACY_LOG asks for.
-fn log_to(reporter: &Reporter) {
+pub(crate) fn log_to(reporter: &Reporter) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("PRIMACY_LOG");
     let writer = reporter.log_writer();
     tracing_subscriber::fmt()

@@ -2,10 +2,12 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use primacy::{Instant, clock};
+use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
 
 /// The program to run with its arguments; the first of them is the name under which the program sees itself.
@@ -57,7 +59,6 @@ pub(crate) fn start(program: &Program, env: &[(&str, String)], too_late: Instant
 }
 
 /// Makes the child of `command` die with the thread that starts it.
-#[cfg(feature = "sqlite")] // For the demo.
 pub(crate) fn bind_to_parent(command: &mut Command, signal: Signal) {
     let parent = getpid();
     before_exec(command, move || {
@@ -67,6 +68,11 @@ pub(crate) fn bind_to_parent(command: &mut Command, signal: Signal) {
         }
         Ok(())
     });
+}
+
+/// Makes the child of `command` keep a descriptor, under whichever number it has.
+pub(crate) fn hand_on(command: &mut Command, descriptor: OwnedFd) {
+    before_exec(command, move || Ok(fcntl_setfd(&descriptor, FdFlags::empty())?));
 }
 
 fn before_exec(command: &mut Command, act: impl FnMut() -> io::Result<()> + Send + Sync + 'static) {

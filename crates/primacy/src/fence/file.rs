@@ -6,7 +6,8 @@
 //! without writing, but only where both copies agree: a copy whose flush has failed looks well until the
 //! power cut.
 //!
-//! Many processes may share one file. Each takes a lock on it for as long as one admission lasts.
+//! Many processes may share one file. Each takes a lock on it for as long as one admission lasts; a
+//! [`HeldFence`](super::HeldFence) keeps that lock.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -85,6 +86,15 @@ pub enum DurableFenceError {
         /// The file.
         path: PathBuf,
     },
+    /// Another process holds the fence for as long as it lives.
+    #[error(
+        "the fence {path} is held by another process, a fence proxy or service or a command that runs under it: wait \
+         for its end, or use another file", path = .path.display()
+    )]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
     /// The election's name cannot be written into the file.
     #[error("the name of an election has 1 to {ELECTION_LENGTH_MAX} bytes and no control characters")]
     Election,
@@ -97,6 +107,13 @@ impl DurableFence {
     /// # Errors
     /// [`DurableFenceError`]; the file was not changed.
     pub fn open(path: &Path, election: &str) -> Result<Self, DurableFenceError> {
+        let fence = Self::open_unread(path, election)?;
+        fence.highest()?;
+        Ok(fence)
+    }
+
+    /// Opens the fence without a look at what is in it, which would wait for whoever holds it.
+    pub(super) fn open_unread(path: &Path, election: &str) -> Result<Self, DurableFenceError> {
         check_election(election)?;
         let failed = |error| DurableFenceError::Io { path: path.to_owned(), doing: "opened", error };
         // Asked before opening: to open a pipe would wait for its other end.
@@ -104,9 +121,7 @@ impl DurableFence {
             return Err(DurableFenceError::NotAFence { path: path.to_owned(), why: "it is not a file" });
         }
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
-        let fence = Self { path: path.to_owned(), election: election.to_owned(), file: Mutex::new(file) };
-        fence.highest()?;
-        Ok(fence)
+        Ok(Self { path: path.to_owned(), election: election.to_owned(), file: Mutex::new(file) })
     }
 
     /// Makes a fence that has seen `highest` already. It is an error if there is a file.
@@ -114,6 +129,11 @@ impl DurableFence {
     /// # Errors
     /// [`DurableFenceError::Io`]; there is no fence then, or a whole one.
     pub fn create(path: &Path, election: &str, highest: FencingToken) -> Result<Self, DurableFenceError> {
+        Self::make(path, election, highest)?;
+        Self::open(path, election)
+    }
+
+    fn make(path: &Path, election: &str, highest: FencingToken) -> Result<(), DurableFenceError> {
         check_election(election)?;
         let failed = |error| DurableFenceError::Io { path: path.to_owned(), doing: "made", error };
         let copy = encode(election, highest);
@@ -124,8 +144,7 @@ impl DurableFence {
             .and_then(|()| sync_directory(path));
         // What is left of it hurts nobody.
         let _ = std::fs::remove_file(&unfinished);
-        made.map_err(failed)?;
-        Self::open(path, election)
+        made.map_err(failed)
     }
 
     /// Opens the fence of `election`, or makes one that has seen nothing yet if there is no file.
@@ -133,14 +152,22 @@ impl DurableFence {
     /// # Errors
     /// As for [`open`](Self::open) and [`create`](Self::create).
     pub fn open_or_create(path: &Path, election: &str) -> Result<Self, DurableFenceError> {
-        let is = |result: &Result<Self, DurableFenceError>, kind: io::ErrorKind| matches!(result, Err(DurableFenceError::Io { error, .. }) if error.kind() == kind);
-        let opened = Self::open(path, election);
-        if !is(&opened, io::ErrorKind::NotFound) {
-            return opened;
+        Self::make_unless_there(path, election)?;
+        Self::open(path, election)
+    }
+
+    /// Makes a fence that has seen nothing yet, if there is no file.
+    pub(super) fn make_unless_there(path: &Path, election: &str) -> Result<(), DurableFenceError> {
+        if path.symlink_metadata().is_ok() {
+            return Ok(());
         }
-        let created = Self::create(path, election, FencingToken::default());
-        // Somebody else has made it at the same time.
-        if is(&created, io::ErrorKind::AlreadyExists) { Self::open(path, election) } else { created }
+        match Self::make(path, election, FencingToken::default()) {
+            // Somebody else has made it at the same time.
+            Err(DurableFenceError::Io { error, .. }) if error.kind() == io::ErrorKind::AlreadyExists => {
+                Ok(())
+            }
+            made => made,
+        }
     }
 
     /// Admits `presented`, and returns when that would survive a power cut; or refuses it.
@@ -165,13 +192,19 @@ impl DurableFence {
         act: impl FnOnce() -> T,
     ) -> Result<T, DurableFenceError> {
         let locked = self.lock()?;
-        let (highest, agree) = self.read(&locked.file)?;
+        self.admit_in(&locked.file, presented)?;
+        Ok(act())
+    }
+
+    /// Admits `presented`, where the file is locked.
+    pub(super) fn admit_in(&self, file: &File, presented: FencingToken) -> Result<(), DurableFenceError> {
+        let (highest, agree) = self.read(file)?;
         let mut fence = Fence::new(highest);
         fence.admit(presented)?;
         if presented > highest || !agree {
-            self.write(&locked.file, presented)?;
+            self.write(file, presented)?;
         }
-        Ok(act())
+        Ok(())
     }
 
     /// The highest token that was presented and not refused.
@@ -184,19 +217,30 @@ impl DurableFence {
     }
 
     fn lock(&self) -> Result<Locked<'_>, DurableFenceError> {
-        // Nothing is left half done by a thread that panicked: the file is read anew each time.
-        let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = self.file();
         file.lock().map_err(|error| self.failed("locked", error))?;
         let locked = Locked { file };
-        let ours = locked.file.metadata().map_err(|error| self.failed("looked at", error))?;
+        self.check_place(&locked.file)?;
+        Ok(locked)
+    }
+
+    /// The file, for one thread at a time.
+    pub(super) fn file(&self) -> MutexGuard<'_, File> {
+        // Nothing is left half done by a thread that panicked: the file is read anew each time.
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the path still leads to the file.
+    pub(super) fn check_place(&self, file: &File) -> Result<(), DurableFenceError> {
+        let ours = file.metadata().map_err(|error| self.failed("looked at", error))?;
         match self.path.metadata() {
-            Ok(now) if now.dev() == ours.dev() && now.ino() == ours.ino() => Ok(locked),
+            Ok(now) if now.dev() == ours.dev() && now.ino() == ours.ino() => Ok(()),
             Ok(_) | Err(_) => Err(DurableFenceError::Replaced { path: self.path.clone() }),
         }
     }
 
     /// The highest token, and whether both copies have it.
-    fn read(&self, file: &File) -> Result<(FencingToken, bool), DurableFenceError> {
+    pub(super) fn read(&self, file: &File) -> Result<(FencingToken, bool), DurableFenceError> {
         let not_a_fence = |why| Err(DurableFenceError::NotAFence { path: self.path.clone(), why });
         let length = file.metadata().map_err(|error| self.failed("looked at", error))?.len();
         if length != 2 * COPY_LENGTH as u64 {
@@ -229,7 +273,7 @@ impl DurableFence {
         Ok(())
     }
 
-    fn failed(&self, doing: &'static str, error: io::Error) -> DurableFenceError {
+    pub(super) fn failed(&self, doing: &'static str, error: io::Error) -> DurableFenceError {
         DurableFenceError::Io { path: self.path.clone(), doing, error }
     }
 }

@@ -2,20 +2,28 @@
 //!
 //! A leader that was paused does not know that it leads no more, and no lease helps when clocks stand still.
 //! Only the resource can refuse its late write, by comparing the token that comes with the write with the
-//! highest one that it has seen. The comparison and the write must be one step for the resource. Three fences:
+//! highest one that it has seen. The comparison and the write must be one step for the resource. Those that there are:
 //!
 //! | fence | for | remembers |
 //! |---|---|---|
 //! | [`Fence`] | a resource in memory | as long as the process |
 //! | [`DurableFence`] | files, devices, anything on one machine | in a file of its own |
+//! | [`HeldFence`] | the same, where one process keeps it for itself | in a file of its own |
+//! | `http` (feature `tower`) | HTTP services: a layer over a held fence | in a file of its own |
 //! | [`sqlite`] | tables of an SQLite database | in the database, which checks every writer itself |
 //!
 //! `docs/fencing.md` says how to use them, also from other languages, and what gets around them.
 
 pub mod file;
+#[cfg(feature = "tower")]
+pub mod gate;
+pub mod held;
+#[cfg(feature = "tower")]
+pub mod http;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
 pub use primacy_core::fence::{Fence, FenceError, FencingToken};
 
 pub use self::file::{DurableFence, DurableFenceError};
+pub use self::held::HeldFence;

@@ -1,0 +1,104 @@
+//! `primacy fence`: refuses stale tokens in front of what cannot check them.
+
+pub(crate) mod exec;
+
+use std::path::PathBuf;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use primacy::fence::{DurableFenceError, HeldFence};
+
+use crate::exit::{Exit, Failure};
+
+/// Refuse stale tokens in front of what cannot check them.
+#[derive(Debug, Parser)]
+pub(crate) struct Fence {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Exec(exec::Exec),
+}
+
+/// Runs the verb.
+pub(crate) fn fence(args: &Fence) -> Result<Exit, Failure> {
+    match &args.verb {
+        Verb::Exec(args) => exec::exec(args),
+    }
+}
+
+/// Where the highest token is remembered.
+#[derive(Debug, Args)]
+struct State {
+    /// The file that remembers the highest token; it is made where there is none. On a local file system, and as safe
+    /// as what it protects: where it is lost, everybody is admitted
+    #[arg(long = "state", value_name = "FILE")]
+    file: PathBuf,
+
+    /// The file must be there: to be told when it is lost
+    #[arg(long)]
+    existing: bool,
+
+    /// The election that the tokens are of
+    #[arg(long, value_name = "NAME", env = "PRIMACY_ELECTION")]
+    election: String,
+}
+
+/// How long others may keep the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Patience {
+    Forever,
+    For(Duration),
+    None,
+}
+
+impl State {
+    /// Holds the fence for this process, as soon as nobody else does. What keeps others away are the file's locks, so
+    /// this waits where a lock is waited for: in the kernel.
+    fn hold(&self, patience: Patience) -> Result<HeldFence, DurableFenceError> {
+        if self.existing {
+            self.file.metadata().map_err(|error| self.lost(error))?;
+        }
+        let (file, election) = (self.file.clone(), self.election.clone());
+        match patience {
+            Patience::None => HeldFence::open(&file, &election),
+            Patience::Forever => HeldFence::wait(&file, &election),
+            Patience::For(time) => {
+                let (sender, receiver) = sync_channel(1);
+                // A thread that still waits when the time is over ends with the process, which is soon.
+                let waiting = std::thread::Builder::new().name("fence".into());
+                let waiting = waiting.spawn(move || {
+                    let _ = sender.send(HeldFence::wait(&file, &election));
+                });
+                waiting.map_err(|error| self.lost(error))?;
+                match receiver.recv_timeout(time) {
+                    Ok(held) => held,
+                    Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                        Err(DurableFenceError::InUse { path: self.file.clone() })
+                    }
+                }
+            }
+        }
+    }
+
+    fn lost(&self, error: std::io::Error) -> DurableFenceError {
+        DurableFenceError::Io { path: self.file.clone(), doing: "opened", error }
+    }
+}
+
+/// What an error of the fence means for the one who started the command. `in_use` is the code for "not now".
+fn failure(error: &DurableFenceError, in_use: Exit) -> Failure {
+    let exit = match error {
+        DurableFenceError::Stale(_) => Exit::Stale,
+        DurableFenceError::InUse { .. } => in_use,
+        DurableFenceError::Election => Exit::Usage,
+        DurableFenceError::Io { .. }
+        | DurableFenceError::NotAFence { .. }
+        | DurableFenceError::OtherElection { .. }
+        | DurableFenceError::Replaced { .. } => Exit::State,
+    };
+    Failure::new(exit, error.to_string())
+}

@@ -1,0 +1,313 @@
+//! [`Gate`]: admits requests that take time, so that none of an old token is under way beside one of a new token.
+//!
+//! A check at the door is not enough where work begins after it: a request that was admitted with the token 7 may
+//! still be at work when 8 arrives, and write after it. So a gate lets the requests of one token in at a time. When a
+//! higher token comes, three things happen in this order: the new token is on disk; whoever holds an older one has
+//! ended; the new one is let in. From the first moment on, lower tokens are refused.
+//!
+//! An old request that does not end must not keep the new leader out. After [`Limits::patience`] it is *revoked*: its
+//! holder is told to drop what it does. If it has not done so after [`Limits::grace`], the new request is turned away
+//! with [`Refused::Busy`], and may come again.
+//!
+//! This is the one home of the rule: the layer for `tower` services and the proxy of the command both stand on it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use primacy_core::fence::{FenceError, FencingToken};
+use tokio::sync::{oneshot, watch};
+use tokio::time::timeout;
+
+use super::{DurableFenceError, HeldFence};
+use crate::config::{FENCE_GRACE, FENCE_PATIENCE};
+
+/// How long those who are to end are waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Until requests of lower tokens are revoked.
+    pub patience: Duration,
+    /// From then on, until a request of a higher token is turned away.
+    pub grace: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { patience: FENCE_PATIENCE, grace: FENCE_GRACE }
+    }
+}
+
+/// Lets in the requests of one token at a time, and never a lower one after a higher one. Clones are the same gate.
+#[derive(Clone, Debug)]
+pub struct Gate(Arc<Shared>);
+
+/// A request's right to be at work. The requests of higher tokens wait until this, and every clone of it, is dropped.
+///
+/// Whoever hands work on (to another task or thread) hands on a clone.
+#[derive(Clone, Debug)]
+pub struct Admitted {
+    token: FencingToken,
+    revoked: watch::Receiver<bool>,
+}
+
+/// Why a request was not let in. Nothing of it may be done.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Refused {
+    /// A later leader has been here.
+    #[error(transparent)]
+    Stale(#[from] FenceError),
+    /// The token is the highest one, but requests of an older one have not ended, though they were revoked.
+    #[error(
+        "requests of an older token have not ended yet; lower tokens than {presented} are refused; try again"
+    )]
+    Busy {
+        /// The token that was presented.
+        presented: FencingToken,
+    },
+    /// The file could not be read or written.
+    #[error("{0}")]
+    Fence(Arc<DurableFenceError>),
+}
+
+#[derive(Debug)]
+struct Shared {
+    fence: HeldFence,
+    limits: Limits,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Whatever is lower is refused.
+    floor: FencingToken,
+    /// The highest token that is on disk for certain.
+    durable: FencingToken,
+    /// Whether the requests of `floor` are let in: it is on disk, and no older ones are under way.
+    open: bool,
+    /// A task is making it so.
+    raising: bool,
+    /// The tokens whose requests may be under way.
+    periods: Vec<Period>,
+    /// Requests of `floor` which wait until it is open.
+    waiting: Vec<oneshot::Sender<Result<Admitted, Refused>>>,
+}
+
+/// The requests of one token. They have ended when nobody listens any more.
+#[derive(Debug)]
+struct Period {
+    token: FencingToken,
+    revoked: watch::Sender<bool>,
+}
+
+/// What a request finds at the gate.
+enum Found {
+    Open(Admitted),
+    Waits { answer: oneshot::Receiver<Result<Admitted, Refused>>, raise: bool },
+}
+
+impl Gate {
+    /// A gate on this fence.
+    ///
+    /// # Errors
+    /// [`DurableFenceError`] if the fence cannot be read.
+    pub fn new(fence: HeldFence, limits: Limits) -> Result<Self, DurableFenceError> {
+        let highest = fence.highest()?;
+        let state = State {
+            floor: highest,
+            durable: highest,
+            open: false,
+            raising: false,
+            periods: Vec::new(),
+            waiting: Vec::new(),
+        };
+        Ok(Self(Arc::new(Shared { fence, limits, state: Mutex::new(state) })))
+    }
+
+    /// Lets a request in, or refuses it. For the token that is open, this is a comparison in memory; the first
+    /// request of a higher one waits for the disk and for the older requests. The disk is waited for on a thread of
+    /// its own.
+    ///
+    /// May be cancelled: what was begun for a higher token is finished all the same, for the token has been seen.
+    ///
+    /// # Errors
+    /// [`Refused`]; nothing of the request may be done.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time.
+    pub async fn admit(&self, presented: FencingToken) -> Result<Admitted, Refused> {
+        match self.0.find(presented)? {
+            Found::Open(admitted) => Ok(admitted),
+            Found::Waits { answer, raise } => {
+                if raise {
+                    tokio::spawn(Arc::clone(&self.0).raise());
+                }
+                // Only a runtime that is shutting down drops the other end, and then nobody polls this.
+                answer.await.unwrap_or(Err(Refused::Busy { presented }))
+            }
+        }
+    }
+
+    /// The highest token that was seen. Lower ones are refused.
+    #[must_use]
+    pub fn highest(&self) -> FencingToken {
+        self.0.state().floor
+    }
+}
+
+impl Admitted {
+    /// The token that was admitted.
+    #[must_use]
+    pub fn token(&self) -> FencingToken {
+        self.token
+    }
+
+    /// Returns when a higher token has waited long enough, and this request is to be dropped; perhaps never. May be
+    /// cancelled.
+    pub async fn revoked(&self) {
+        if self.revoked.clone().wait_for(|revoked| *revoked).await.is_err() {
+            // The gate is gone, and with it whoever could revoke.
+            std::future::pending().await
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn find(&self, presented: FencingToken) -> Result<Found, FenceError> {
+        let mut state = self.state();
+        if presented < state.floor {
+            return Err(FenceError::Stale { presented, highest: state.floor });
+        }
+        if presented == state.floor && state.open {
+            return Ok(Found::Open(state.admit()));
+        }
+        if presented > state.floor {
+            let overtaken = state.floor;
+            state.floor = presented;
+            state.open = false;
+            let stale = FenceError::Stale { presented: overtaken, highest: presented };
+            state.answer(|_| Err(stale.into()));
+        }
+        let (sender, answer) = oneshot::channel();
+        // As many may wait as the service takes requests at a time.
+        state.waiting.retain(|waiting| !waiting.is_closed());
+        state.waiting.push(sender);
+        Ok(Found::Waits { answer, raise: !std::mem::replace(&mut state.raising, true) })
+    }
+
+    /// Opens the gate for the highest token that has come.
+    async fn raise(self: Arc<Self>) {
+        loop {
+            let target = self.state().floor;
+            let raised = match self.persist(target).await {
+                Ok(()) => self.end_older(target).await,
+                Err(refused) => Err(refused),
+            };
+            let mut state = self.state();
+            if state.floor > target && !matches!(raised, Err(Refused::Fence(_))) {
+                // A still higher one has come meanwhile, and the waiting ones are its own.
+                continue;
+            }
+            state.raising = false;
+            match raised {
+                Ok(()) => {
+                    state.open = true;
+                    state.answer(|state| Ok(state.admit()));
+                }
+                Err(refused) => state.answer(|_| Err(refused.clone())),
+            }
+            return;
+        }
+    }
+
+    /// Writes the token to disk.
+    async fn persist(self: &Arc<Self>, target: FencingToken) -> Result<(), Refused> {
+        let shared = Arc::clone(self);
+        let written = tokio::task::spawn_blocking(move || shared.fence.admit(target)).await;
+        let written = written.unwrap_or_else(|error| Err(self.fence.failed("written", error.into())));
+        let mut state = self.state();
+        match written {
+            Ok(()) => {
+                state.durable = target;
+                Ok(())
+            }
+            // Only what was written by an attempt that failed can be higher.
+            Err(DurableFenceError::Stale(FenceError::Stale { presented, highest })) => {
+                state.durable = highest;
+                let stale = FenceError::Stale { presented, highest };
+                if state.floor < highest {
+                    state.floor = highest;
+                    state.answer(|_| Err(stale.into()));
+                }
+                Err(stale.into())
+            }
+            Err(error) => {
+                tracing::error!(token = target.0, "{error}");
+                // Whether it is on disk is not known; the file is asked when the next request comes.
+                state.floor = state.durable;
+                Err(Refused::Fence(Arc::new(error)))
+            }
+        }
+    }
+
+    /// Returns when no request of a lower token is under way.
+    async fn end_older(&self, target: FencingToken) -> Result<(), Refused> {
+        let older: Vec<watch::Sender<bool>> = {
+            let mut state = self.state();
+            state.periods.retain(|period| period.token == target || !period.revoked.is_closed());
+            let older = state.periods.iter().filter(|period| period.token < target);
+            older.map(|period| period.revoked.clone()).collect()
+        };
+        let ended = async {
+            for period in &older {
+                period.closed().await;
+            }
+        };
+        if timeout(self.limits.patience, ended).await.is_err() {
+            tracing::warn!(
+                token = target.0,
+                "requests of older tokens are revoked: they have not ended in time"
+            );
+            let ended = async {
+                for period in &older {
+                    period.send_replace(true);
+                }
+                for period in &older {
+                    period.closed().await;
+                }
+            };
+            if timeout(self.limits.grace, ended).await.is_err() {
+                tracing::error!(token = target.0, "revoked requests have not ended; the new token must wait");
+                return Err(Refused::Busy { presented: target });
+            }
+        }
+        tracing::info!(token = target.0, "a higher token is let in");
+        Ok(())
+    }
+}
+
+impl State {
+    /// Lets one more request of `floor` in.
+    fn admit(&mut self) -> Admitted {
+        let token = self.floor;
+        let known = self.periods.iter().position(|period| period.token == token);
+        let at = known.unwrap_or_else(|| {
+            self.periods.retain(|period| !period.revoked.is_closed());
+            self.periods.push(Period { token, revoked: watch::Sender::new(false) });
+            self.periods.len() - 1
+        });
+        Admitted { token, revoked: self.periods[at].revoked.subscribe() }
+    }
+
+    /// Answers those who wait. One that has gone away does no harm: what it is handed is dropped.
+    fn answer(&mut self, mut answer: impl FnMut(&mut Self) -> Result<Admitted, Refused>) {
+        for waiting in std::mem::take(&mut self.waiting) {
+            let _ = waiting.send(answer(self));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

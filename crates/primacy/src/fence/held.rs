@@ -1,0 +1,95 @@
+//! [`HeldFence`]: a durable fence that one process keeps for itself.
+//!
+//! Who remembers the highest token in memory, or lets work begin that lasts longer than the admission, must be the
+//! only one who admits. So the lock that others take for one admission is kept: they wait, or are told so. It belongs
+//! to the open file and not to the process, so a child that inherits the descriptor keeps it as well.
+
+use std::fs::TryLockError;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use primacy_core::fence::FencingToken;
+
+use super::file::{DurableFence, DurableFenceError};
+
+/// A [`DurableFence`] that is locked until this value, and every descriptor that was
+/// [duplicated](Self::duplicate_lock) from it, is gone.
+#[derive(Debug)]
+pub struct HeldFence(DurableFence);
+
+impl HeldFence {
+    /// Opens the fence of `election`, or makes one that has seen nothing yet if there is no file; then waits until
+    /// nobody else holds it, for as long as that takes.
+    ///
+    /// # Errors
+    /// [`DurableFenceError`]; nothing is held then.
+    pub fn wait(path: &Path, election: &str) -> Result<Self, DurableFenceError> {
+        DurableFence::make_unless_there(path, election)?;
+        let fence = DurableFence::open_unread(path, election)?;
+        loop {
+            let locked = fence.file().lock();
+            match locked {
+                Ok(()) => return Self::check(fence),
+                // A signal came while this thread waited.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(fence.failed("locked", error)),
+            }
+        }
+    }
+
+    /// Opens the fence of `election`, or makes one that has seen nothing yet if there is no file; does not wait.
+    ///
+    /// # Errors
+    /// [`DurableFenceError::InUse`] if somebody else holds it, be it for one admission; and the others.
+    pub fn open(path: &Path, election: &str) -> Result<Self, DurableFenceError> {
+        DurableFence::make_unless_there(path, election)?;
+        let fence = DurableFence::open_unread(path, election)?;
+        let locked = fence.file().try_lock();
+        match locked {
+            Ok(()) => Self::check(fence),
+            Err(TryLockError::WouldBlock) => Err(DurableFenceError::InUse { path: path.to_owned() }),
+            Err(TryLockError::Error(error)) => Err(fence.failed("locked", error)),
+        }
+    }
+
+    fn check(fence: DurableFence) -> Result<Self, DurableFenceError> {
+        let held = Self(fence);
+        held.highest()?;
+        Ok(held)
+    }
+
+    /// Admits `presented`, and returns when that would survive a power cut; or refuses it. Nobody else admits
+    /// anything between this and the end of the hold.
+    ///
+    /// # Errors
+    /// [`DurableFenceError`]; the token was not admitted.
+    pub fn admit(&self, presented: FencingToken) -> Result<(), DurableFenceError> {
+        let file = self.0.file();
+        self.0.check_place(&file)?;
+        self.0.admit_in(&file, presented)
+    }
+
+    /// The highest token that was presented and not refused.
+    ///
+    /// # Errors
+    /// [`DurableFenceError`], but never [`Stale`](DurableFenceError::Stale).
+    pub fn highest(&self) -> Result<FencingToken, DurableFenceError> {
+        let file = self.0.file();
+        self.0.check_place(&file)?;
+        Ok(self.0.read(&file)?.0)
+    }
+
+    /// Another descriptor that keeps the fence held: for a child process, which is to keep it for as long as it lives.
+    ///
+    /// # Errors
+    /// [`DurableFenceError::Io`] where the system has no descriptor left.
+    pub fn duplicate_lock(&self) -> Result<OwnedFd, DurableFenceError> {
+        let file = self.0.file();
+        file.try_clone().map(OwnedFd::from).map_err(|error| self.0.failed("duplicated", error))
+    }
+
+    pub(super) fn failed(&self, doing: &'static str, error: io::Error) -> DurableFenceError {
+        self.0.failed(doing, error)
+    }
+}
