@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use primacy_core::{Duration, Evidence, NodeId, Peer};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
 
 use crate::clock;
 use crate::codec::{Frame, Refused, encode};
@@ -47,23 +48,28 @@ async fn serve(shared: Rc<Shared>, stream: TcpStream, address: SocketAddr) {
         return shared.count(|counters| counters.handshakes_broken += 1);
     };
     let stranger = shared.enter(&tcp);
+    let patience = shared.limits.handshake_timeout.into();
     let greeting = async {
-        let mut connection = Connection::new(Rc::new(secure(&shared, tcp, address, &stranger).await?));
+        let mut connection = Connection::new(Rc::new(secure(&shared, &tcp, address, &stranger).await?));
         let (theirs, round_trip) = greet(&shared, &mut connection, &stranger).await?;
         Ok((connection, theirs, round_trip))
     };
     let greeted = tokio::select! {
         // What has come from one that has to make room is still looked at.
         biased;
-        greeted = tokio::time::timeout(shared.limits.handshake_timeout.into(), greeting) => greeted,
+        greeted = timeout(patience, greeting) => greeted,
         () = stranger.must_leave() => return,
     };
-    drop(stranger);
     match greeted {
         Ok(Ok((mut connection, theirs, round_trip))) => {
+            drop(stranger);
             receive(&shared, &mut connection, &theirs, round_trip).await;
         }
-        Ok(Err(Failure::Refused)) => {}
+        // It has its place until it has heard why, so that there are never too many of these either.
+        Ok(Err(Failure::Refused)) => tokio::select! {
+            _ = timeout(patience, hang_up(&tcp)) => {}
+            () = stranger.must_leave() => {}
+        },
         Ok(Err(Failure::Broken)) => shared.count(|counters| counters.handshakes_broken += 1),
         Ok(Err(Failure::TooLong)) => shared.count(|counters| counters.frames_too_long += 1),
         Err(_elapsed) => shared.count(|counters| counters.handshakes_timed_out += 1),
@@ -73,7 +79,7 @@ async fn serve(shared: Rc<Shared>, stream: TcpStream, address: SocketAddr) {
 /// Makes the connection what this node expects, or finds out that the other side expects something else.
 async fn secure(
     shared: &Shared,
-    tcp: Rc<TcpStream>,
+    tcp: &Rc<TcpStream>,
     address: SocketAddr,
     stranger: &Stranger,
 ) -> Result<Stream, Failure> {
@@ -83,14 +89,14 @@ async fn secure(
     }
     stranger.has_spoken();
     match (&shared.tls, first[0] == TLS_FIRST_BYTE) {
-        (None, false) => Ok(Stream::Clear(tcp)),
+        (None, false) => Ok(Stream::Clear(Rc::clone(tcp))),
         (None, true) => {
             let text = tls::trouble::not_cleartext(shared.me.identity.node, &stranger_at(address));
             Err(refuse_in_the_clear(shared, tcp, None, TlsProblem::NotCleartext, text).await)
         }
         (Some(_), false) => {
             // It is told who it says that it is; nothing else of what it says counts.
-            let mut connection = Connection::new(Rc::new(Stream::Clear(Rc::clone(&tcp))));
+            let mut connection = Connection::new(Rc::new(Stream::Clear(Rc::clone(tcp))));
             let (_, Frame::Hello(theirs)) = connection.read().await? else { return Err(Failure::Broken) };
             let node = theirs.identity.node;
             let text = tls::trouble::cleartext(shared.me.identity.node, node.as_str());
@@ -98,7 +104,7 @@ async fn secure(
         }
         (Some(tls), true) => {
             let credentials = tls.current();
-            let session = Session::answer(Rc::clone(&tcp), &credentials).map_err(|_| Failure::Broken)?;
+            let session = Session::answer(Rc::clone(tcp), &credentials).map_err(|_| Failure::Broken)?;
             let Err(error) = session.shake_hands().await else {
                 stranger.is_known();
                 return Ok(Stream::Tls(session));
@@ -109,8 +115,6 @@ async fn secure(
                 return Err(Failure::Broken);
             }
             shared.note_trouble(None, &trouble);
-            // The other side has said something already, and would not hear why it is refused.
-            hang_up(&tcp).await;
             Err(Failure::Refused)
         }
     }
@@ -119,23 +123,21 @@ async fn secure(
 /// Before there is TLS, both sides read what is not TLS as cleartext.
 async fn refuse_in_the_clear(
     shared: &Shared,
-    tcp: Rc<TcpStream>,
+    tcp: &Rc<TcpStream>,
     node: Option<NodeId>,
     problem: TlsProblem,
     text: String,
 ) -> Failure {
     let trouble = Trouble { problem, by_peer: false, text };
     let refused = shared.note_trouble(node, &trouble);
-    tell_refusal(shared, &Stream::Clear(tcp), refused).await;
+    tell_refusal(shared, &Stream::Clear(Rc::clone(tcp)), refused).await;
     Failure::Refused
 }
 
 /// Whether or not it can be told, it is refused.
 async fn tell_refusal(shared: &Shared, stream: &Stream, refused: Refused) {
-    if let Ok(frame) = encode(&shared.me.election, &Frame::Refused(refused))
-        && stream.write_all(&frame).await.is_ok()
-    {
-        stream.part().await;
+    if let Ok(frame) = encode(&shared.me.election, &Frame::Refused(refused)) {
+        let _ = stream.write_all(&frame).await;
     }
 }
 

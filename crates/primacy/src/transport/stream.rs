@@ -105,19 +105,10 @@ impl Stream {
         }
         Ok(())
     }
-
-    /// Says that nothing more will be said, and waits until the other side has heard it and hangs up. If a
-    /// connection is closed while something has come that was not read, the kernel may throw away what was said last.
-    pub(super) async fn part(&self) {
-        let tcp = match self {
-            Self::Clear(stream) => stream,
-            Self::Tls(session) => &session.tcp,
-        };
-        hang_up(tcp).await;
-    }
 }
 
-/// See [`Stream::part`].
+/// Says that nothing more will be said, and waits until the other side has heard it and hangs up. If a connection is
+/// closed while something has come that was not read, the kernel may throw away what was said last.
 pub(super) async fn hang_up(tcp: &TcpStream) {
     if rustix::net::shutdown(tcp, rustix::net::Shutdown::Write).is_err() {
         return;

@@ -1,5 +1,8 @@
 //! Meshes over loopback, and strangers. Every wait is for an event, with a bound.
 
+mod robustness;
+mod security;
+
 use std::cell::Cell;
 use std::time::Duration as StdDuration;
 

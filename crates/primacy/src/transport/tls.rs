@@ -401,4 +401,4 @@ impl fmt::Debug for Credentials {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,1 +1,248 @@
+//! Files of certificates, good and bad, and authorities to make them with.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration as StdDuration, SystemTime};
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
+
+use super::*;
+use crate::handshake::TlsProblem;
+use crate::handshake::tests::node;
+
+/// From when until when a certificate is to be valid: seconds before and after now.
+#[derive(Clone, Copy)]
+pub(crate) struct Valid(pub(crate) i64, pub(crate) i64);
+
+pub(crate) const NOW: Valid = Valid(-3600, 3600);
+pub(crate) const PAST: Valid = Valid(-7200, -3600);
+pub(crate) const FUTURE: Valid = Valid(3600, 7200);
+
+/// An authority, and a directory for what it issues.
+pub(crate) struct Authority {
+    pub(crate) dir: PathBuf,
+    issuer: Issuer<'static, KeyPair>,
+    pub(crate) pem: String,
+}
+
+impl Authority {
+    pub(crate) fn new() -> Self {
+        Self::named("test")
+    }
+
+    pub(crate) fn named(name: &str) -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("primacy-tls-{}-{number}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        fs::write(dir.join("ca.pem"), &pem).unwrap();
+        Self { dir, issuer: Issuer::new(params, key), pem }
+    }
+
+    /// The files of a node, made or made anew.
+    pub(crate) fn issue(&self, name: &str, valid: Valid) -> TlsFiles {
+        let files = TlsFiles {
+            certificate: self.dir.join(format!("{name}.pem")),
+            key: self.dir.join(format!("{name}.key")),
+            ca: self.dir.join("ca.pem"),
+        };
+        self.issue_into(&files, name, valid);
+        files
+    }
+
+    pub(crate) fn issue_into(&self, files: &TlsFiles, name: &str, Valid(from, until): Valid) {
+        let (certificate, key) = self.make(name, from, until);
+        replace(&files.certificate, &certificate);
+        replace(&files.key, &key);
+    }
+
+    /// A certificate and its key.
+    fn make(&self, name: &str, from: i64, until: i64) -> (String, String) {
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let at = |offset: i64| {
+            let since = now.as_secs().checked_add_signed(offset).unwrap();
+            date_time_ymd(1970, 1, 1) + StdDuration::from_secs(since)
+        };
+        (params.not_before, params.not_after) = (at(from), at(until));
+        let key = KeyPair::generate().unwrap();
+        (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
+    }
+}
+
+impl Drop for Authority {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// Replaces a file as a careful operator does: at once, and closed to others.
+pub(crate) fn replace(path: &Path, content: &str) {
+    let fresh = path.with_extension("new");
+    fs::write(&fresh, content).unwrap();
+    fs::set_permissions(&fresh, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::rename(&fresh, path).unwrap();
+}
+
+pub(crate) fn credentials(files: &TlsFiles, name: &str) -> Arc<Credentials> {
+    Tls::open(files, node(name), [], Sides::Both).unwrap().current()
+}
+
+fn refused(files: &TlsFiles) -> String {
+    Tls::open(files, node("a"), [node("b")], Sides::Both).unwrap_err().to_string()
+}
+
+#[test]
+fn files_that_cannot_be_used_are_refused_with_what_to_do() {
+    let authority = Authority::new();
+    let good = authority.issue("a", NOW);
+    Tls::open(&good, node("a"), [node("b")], Sides::Both).unwrap();
+    let write = |name: &str, content: &str| {
+        let path = authority.dir.join(name);
+        fs::write(&path, content).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        path
+    };
+    let missing = TlsFiles { ca: authority.dir.join("none.pem"), ..good.clone() };
+    let text = refused(&missing);
+    assert!(text.contains("none.pem: No such file"), "{text}");
+    let text = refused(&TlsFiles { certificate: write("empty.pem", ""), ..good.clone() });
+    assert!(text.contains("no section CERTIFICATE"), "{text}");
+    let half = fs::read_to_string(&good.certificate).unwrap();
+    let text = refused(&TlsFiles { certificate: write("half.pem", &half[..half.len() / 2]), ..good.clone() });
+    assert!(text.contains("half.pem holds no usable certificate"), "{text}");
+    let text = refused(&TlsFiles { certificate: authority.dir.clone(), ..good.clone() });
+    assert!(text.contains("it is no file"), "{text}");
+    let text = refused(&TlsFiles { key: good.certificate.clone(), ..good.clone() });
+    assert!(text.contains("holds no usable key"), "{text}");
+    let other = authority.issue("b", NOW);
+    let text = refused(&TlsFiles { key: other.key.clone(), ..good.clone() });
+    assert!(text.contains("b.key does not belong to the certificate"), "{text}");
+    let text = refused(&other);
+    assert!(text.contains("is for b, and this node is a") && text.contains("DNS:a"), "{text}");
+    for (mode, exposed) in [(0o644, true), (0o660, true), (0o604, true), (0o640, false), (0o400, false)] {
+        fs::set_permissions(&good.key, fs::Permissions::from_mode(mode)).unwrap();
+        let opened = Tls::open(&good, node("a"), [], Sides::Both);
+        let command = format!("chmod 600 {}", good.key.display());
+        assert_eq!(opened.is_err_and(|error| error.to_string().contains(&command)), exposed, "{mode:o}");
+    }
+}
+
+#[test]
+fn names_that_certificates_cannot_carry_or_tell_apart_are_refused() {
+    let authority = Authority::new();
+    let files = authority.issue("a", NOW);
+    for name in ["1", "10.0.0.7", "a..b", "-a", "a-"] {
+        let opened = Tls::open(&files, node("a"), [node(name)], Sides::Both);
+        assert_eq!(opened.unwrap_err(), TlsError::NodeName { node: node(name) });
+    }
+    let opened = Tls::open(&files, node("a"), [node("B"), node("b")], Sides::Both);
+    assert!(matches!(opened.unwrap_err(), TlsError::NamesAlike { .. }));
+    Tls::open(&files, node("a"), [node("n1"), node("db-2.example.com"), node("x_y")], Sides::Dialler)
+        .unwrap();
+}
+
+#[test]
+fn a_replacement_is_used_when_all_of_it_is_there_and_good() {
+    let authority = Authority::new();
+    let files = authority.issue("a", NOW);
+    let tls = Tls::open(&files, node("a"), [], Sides::Both).unwrap();
+    let first = tls.current();
+    assert_eq!(first.serial, tls.current().serial, "nothing has changed");
+    let (certificate, key) = authority.make("a", -60, 7200);
+    // The certificate comes first, and for a while its key is another one's.
+    replace(&files.certificate, &certificate);
+    assert_eq!(tls.current().serial, first.serial);
+    let status = tls.status();
+    assert!(status.trouble.unwrap().contains("does not belong to the certificate"));
+    assert_eq!(
+        (status.replaced, status.replacements_refused),
+        (0, 1),
+        "it is refused once and not at each look"
+    );
+    assert_eq!(status.valid_until, first.valid.1);
+    replace(&files.key, &key);
+    let second = tls.current();
+    assert!(second.serial > first.serial && second.valid.1 > first.valid.1);
+    let status = tls.status();
+    assert_eq!((status.replaced, status.trouble), (1, None));
+    // Cut off, gone, and of another node: none of them is used.
+    fs::write(&files.certificate, &certificate[..certificate.len() / 2]).unwrap();
+    assert_eq!(tls.current().serial, second.serial);
+    fs::remove_file(&files.certificate).unwrap();
+    assert!(tls.status().trouble.unwrap().contains("No such file"));
+    authority.issue_into(&files, "b", NOW);
+    assert!(tls.status().trouble.unwrap().contains("is for b"));
+    assert_eq!(tls.current().serial, second.serial);
+}
+
+#[test]
+fn a_good_certificate_is_not_replaced_by_one_that_others_refuse() {
+    let authority = Authority::new();
+    let files = authority.issue("a", NOW);
+    let tls = Tls::open(&files, node("a"), [], Sides::Both).unwrap();
+    let first = tls.current().serial;
+    authority.issue_into(&files, "a", PAST);
+    assert!(tls.status().trouble.unwrap().contains("a.pem expired at"));
+    authority.issue_into(&files, "a", FUTURE);
+    assert!(tls.status().trouble.unwrap().contains("is valid only from"));
+    Authority::named("other").issue_into(&files, "a", NOW);
+    assert!(tls.status().trouble.unwrap().contains("was not issued by an authority of"));
+    assert_eq!(tls.current().serial, first);
+    // But a node starts with whatever there is, because the clock or the authorities may be what is wrong.
+    let late = Tls::open(&authority.issue("b", PAST), node("b"), [], Sides::Both).unwrap();
+    assert!(late.status().trouble.unwrap().contains("expired"));
+    authority.issue("b", FUTURE);
+    assert!(late.status().trouble.unwrap().contains("is valid only from"), "it is no worse");
+    authority.issue("b", NOW);
+    assert_eq!(late.status().trouble, None);
+}
+
+#[test]
+fn a_certificate_is_judged_for_a_name_a_time_and_an_authority() {
+    let authority = Authority::named("same name");
+    let files = authority.issue("a", NOW);
+    let credentials = credentials(&files, "a");
+    let chain = |files: &TlsFiles| load::certificates("certificate", &files.certificate).unwrap();
+    let mine = chain(&files);
+    for presenter in [Presenter::Dialler, Presenter::Acceptor] {
+        let judge = |chain: &[CertificateDer<'_>], name: &str, at| {
+            let judged = credentials.judge(presenter, chain, node(name), at);
+            judged.map_err(|error| explain(&error, node("a"), "x", &credentials).problem)
+        };
+        assert_eq!(judge(&mine, "a", wall_time()), Ok(()));
+        assert_eq!(judge(&mine, "b", wall_time()), Err(TlsProblem::OtherName));
+        let at = |seconds| UnixTime::since_unix_epoch(StdDuration::from_secs(seconds));
+        let (from, until) = credentials.valid;
+        assert_eq!(judge(&mine, "a", at(until)), Ok(()));
+        assert_eq!(judge(&mine, "a", at(until + 1)), Err(TlsProblem::Expired));
+        assert_eq!(judge(&mine, "a", at(from - 1)), Err(TlsProblem::NotYetValid));
+        for other in ["same name", "other name"] {
+            let strange = chain(&Authority::named(other).issue("a", NOW));
+            assert_eq!(judge(&strange, "a", wall_time()), Err(TlsProblem::UnknownIssuer), "{other}");
+        }
+        assert_eq!(judge(&[], "a", wall_time()), Err(TlsProblem::NoCertificate));
+    }
+}
+
+#[test]
+fn times_are_written_as_people_write_them() {
+    let written = [
+        (0, "1970-01-01T00:00:00Z"),
+        (951_782_400, "2000-02-29T00:00:00Z"),
+        (1_767_225_599, "2025-12-31T23:59:59Z"),
+        (1_795_271_759, "2026-11-21T14:35:59Z"),
+        (4_107_542_400, "2100-03-01T00:00:00Z"),
+    ];
+    for (seconds, text) in written {
+        assert_eq!(trouble::utc(seconds), text);
+    }
+    // The end of time must not panic.
+    trouble::utc(u64::MAX);
+}

@@ -86,7 +86,8 @@ pub(super) fn problem_of(error: &CertificateError) -> TlsProblem {
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             TlsProblem::NotYetValid
         }
-        CertificateError::UnknownIssuer => TlsProblem::UnknownIssuer,
+        // Another authority may have the same name; then only the signature tells.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => TlsProblem::UnknownIssuer,
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             TlsProblem::OtherName
         }
@@ -110,7 +111,7 @@ fn faulty(error: &CertificateError, me: NodeId, peer: &str, ca: &Path) -> String
              the clock",
             utc(not_before.as_secs())
         ),
-        CertificateError::UnknownIssuer => format!(
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => format!(
             "its certificate was issued by none of the authorities in {me}'s {}; give {peer} a certificate of one of \
              them, or add its authority to that file",
             ca.display()
@@ -147,7 +148,7 @@ fn heard(alert: AlertDescription, me: NodeId, peer: &str, mine: &Credentials) ->
             );
             (problem, text)
         }
-        AlertDescription::UnknownCA => {
+        AlertDescription::UnknownCA | AlertDescription::DecryptError => {
             let text = format!(
                 "{me}'s certificate {certificate} was issued by none of {peer}'s authorities; give {me} a certificate \
                  of one of them, or add its authority to {peer}'s --tls-ca"
@@ -172,9 +173,8 @@ fn heard(alert: AlertDescription, me: NodeId, peer: &str, mine: &Credentials) ->
             TlsProblem::NoCertificate,
             format!("{me} presents no certificate; that is no way to reach a node"),
         ),
-        AlertDescription::DecryptError | AlertDescription::CertificateRevoked => {
-            let text = format!("it cannot verify {me}'s certificate {certificate} ({alert:?}); replace it");
-            (TlsProblem::BadCertificate, text)
+        AlertDescription::CertificateRevoked => {
+            (TlsProblem::BadCertificate, format!("{me}'s certificate {certificate} is revoked; replace it"))
         }
         AlertDescription::ProtocolVersion | AlertDescription::HandshakeFailure => {
             (TlsProblem::Incompatible, format!("they have no TLS 1.3 in common ({alert:?})"))

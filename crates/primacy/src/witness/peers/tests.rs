@@ -11,7 +11,8 @@ use primacy_core::{Evidence, Term};
 use super::*;
 use crate::codec::spec::WitnessSpec;
 use crate::handshake::tests::{hello, node};
-use crate::transport::{Arrival, Mesh, MeshConfig};
+use crate::transport::tls::tests::{Authority, NOW, PAST, replace};
+use crate::transport::{Arrival, Mesh, MeshConfig, TlsFiles};
 
 const BOUND: StdDuration = StdDuration::from_secs(20);
 const VOTERS: [&str; 3] = ["a", "b", "c"];
@@ -169,4 +170,56 @@ fn a_spec_that_was_not_made_by_a_node_is_refused() {
     let nameless = [(String::new(), "x:1".into())];
     let error = PeersWitness::new(&hello, &nameless, &security, Limits::default()).unwrap_err();
     assert!(error.to_string().contains("same version"), "{error}");
+}
+
+#[test]
+fn a_death_is_told_under_tls_with_the_certificate_of_the_moment() {
+    let authority = Authority::new();
+    let of = |name: &str| Security::Tls(authority.issue(name, NOW));
+    let start = |name: &str, listen| Node::start_with(hello(name, &VOTERS), listen, of(name));
+    let (b, c) = (start("b", anywhere()), start("c", anywhere()));
+    let a = hello("a", &VOTERS);
+    let peers = [("b", b.address), ("c", c.address)];
+    let mut witness = witness_with(&a, &peers, &of("a"));
+    witness.ready(2);
+    // Its certificate is replaced, and the authority, too; so what it had at its start would not do any more.
+    let address = c.address;
+    drop(c);
+    witness.ready(1);
+    let other = Authority::named("other");
+    let Security::Tls(files) = of("a") else { unreachable!("it has files") };
+    replace(&files.ca, &format!("{}{}", authority.pem, other.pem));
+    other.issue_into(&files, "a", NOW);
+    let files = TlsFiles { ca: files.ca.clone(), ..other.issue("c", NOW) };
+    let c = Node::start_with(hello("c", &VOTERS), address, Security::Tls(files));
+    witness.ready(2);
+    let testimony = witness.testify(BOUND);
+    assert_eq!(testimony, Testimony { heard: vec![node("b"), node("c")], ..Testimony::default() });
+    b.hears_of(a.identity);
+    c.hears_of(a.identity);
+}
+
+#[test]
+fn a_guardian_without_a_good_certificate_is_told_so() {
+    let authority = Authority::new();
+    let files = authority.issue("b", NOW);
+    let b = Node::start_with(hello("b", &VOTERS), anywhere(), Security::Tls(files));
+    let a = hello("a", &VOTERS);
+    for (security, why) in [
+        (Security::Loopback, "b refuses a: it speaks cleartext where TLS is expected"),
+        (Security::Tls(authority.issue("a", PAST)), "b refuses a: a's certificate"),
+    ] {
+        let mut witness = witness_with(&a, &[("b", b.address)], &security);
+        let testimony = witness.testify(StdDuration::from_millis(500));
+        assert!(testimony.unheard[0].1.contains(why), "{testimony:?}");
+    }
+    // Where another node answers, nothing is said.
+    let mut witness = witness_with(&a, &[("c", b.address)], &Security::Tls(authority.issue("a", NOW)));
+    let testimony = witness.testify(StdDuration::from_millis(500));
+    assert!(testimony.unheard[0].1.contains("a refuses c: its certificate is for b"), "{testimony:?}");
+    // One that speaks TLS to a node that does not.
+    let clear = Node::start(hello("c", &VOTERS), anywhere());
+    let mut witness = witness_with(&a, &[("c", clear.address)], &Security::Tls(authority.issue("a", NOW)));
+    let testimony = witness.testify(StdDuration::from_millis(500));
+    assert!(testimony.unheard[0].1.contains("speaks cleartext where TLS is expected"), "{testimony:?}");
 }
