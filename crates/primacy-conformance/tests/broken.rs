@@ -95,13 +95,15 @@ struct State {
 /// The record, and what it was before the last write.
 #[derive(Debug)]
 struct Cell {
+    /// Held from the comparison to the end of the write.
+    turn: Mutex<()>,
     states: Mutex<[State; 2]>,
     changes: watch::Sender<u64>,
 }
 
 impl Default for Cell {
     fn default() -> Self {
-        Self { states: Mutex::default(), changes: watch::Sender::new(0) }
+        Self { turn: Mutex::default(), states: Mutex::default(), changes: watch::Sender::new(0) }
     }
 }
 
@@ -194,24 +196,29 @@ impl Register for Broken {
                 record.unknown = Box::default();
             }
             let bytes = record::encode(&record)?;
-            if !self.is_expected(&self.cell.state(), expect) {
-                if self.flaw == Flaw::CountsRefusedWrites {
-                    self.cell.change(|state| {
-                        state.count += 1;
-                        state.version = state.count;
-                    });
-                }
-                return Err(SetError::Conflict);
-            }
-            if self.flaw == Flaw::ComparesBeforeItWrites {
-                tokio::task::yield_now().await;
-            }
             if self.flaw == Flaw::WritesLateWithoutComparing {
                 let mut late = LateWrite { cell: Arc::clone(&self.cell), bytes: Some(bytes.clone()) };
                 tokio::task::yield_now().await;
                 late.bytes = None;
             }
-            Ok(self.write(&bytes))
+            if self.flaw == Flaw::ComparesBeforeItWrites {
+                if !self.is_expected(&self.cell.state(), expect) {
+                    return Err(SetError::Conflict);
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                return Ok(self.write(&bytes));
+            }
+            let _turn = self.cell.turn.lock().expect("no panic there");
+            if self.is_expected(&self.cell.state(), expect) {
+                return Ok(self.write(&bytes));
+            }
+            if self.flaw == Flaw::CountsRefusedWrites {
+                self.cell.change(|state| {
+                    state.count += 1;
+                    state.version = state.count;
+                });
+            }
+            Err(SetError::Conflict)
         })
     }
 
