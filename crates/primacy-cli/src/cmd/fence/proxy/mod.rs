@@ -31,8 +31,11 @@ use crate::exit::{self, Exit, Failure};
 use crate::report::Reporter;
 use crate::signals::Signals;
 
-/// The largest head of a request or answer, and the largest part of a body that is in memory at a time, in bytes.
+/// The largest part of a message that is in memory at a time, on each connection, in bytes.
 const BUFFER_MAX: usize = 64 * 1024;
+
+/// The largest head of a request or answer, in bytes.
+const HEAD_MAX: usize = 32 * 1024;
 
 /// How many headers a request or answer may have.
 const HEADERS_MAX: usize = 100;
@@ -106,7 +109,7 @@ Example:
 Signals: SIGTERM, SIGINT and SIGHUP end the proxy when the requests under way
 have ended; a second one ends it at once.
 
-Limits: 64 KiB and 100 headers for the head of a request or answer; ten seconds
+Limits: 32 KiB and 100 headers for the head of a request or answer; ten seconds
 for a client to send a head, also the next one; five to connect to the service.
 No tunnels, no upgrades, no trailers.
 

@@ -22,7 +22,7 @@ use super::body::Relay;
 use super::forward::Forward;
 use super::told::{Counts, Event, Told};
 use super::upstream::Upstream;
-use super::{BUFFER_MAX, HEADERS_MAX};
+use super::{BUFFER_MAX, HEAD_MAX, HEADERS_MAX};
 use crate::signals::Signals;
 
 /// How long a client may take to send the head of a request; also of the next one on the same connection.
@@ -119,6 +119,7 @@ impl Server {
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_TIMEOUT)
             .max_buf_size(BUFFER_MAX)
+            .max_header_size(HEAD_MAX)
             .max_headers(HEADERS_MAX);
         let connection = builder.serve_connection(TokioIo::new(stream), service);
         async move {

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 use super::body::Upload;
-use super::{BUFFER_MAX, HEADERS_MAX};
+use super::{BUFFER_MAX, HEAD_MAX, HEADERS_MAX};
 
 /// How long a connection is kept for the next request. Many servers close theirs after five seconds, and a request
 /// that crosses such an end on its way has an outcome that nobody knows.
@@ -131,7 +131,7 @@ impl Upstream {
         }
         stream.set_nodelay(true)?;
         let mut builder = Builder::new();
-        builder.max_buf_size(BUFFER_MAX).max_headers(HEADERS_MAX);
+        builder.max_buf_size(BUFFER_MAX).max_header_size(HEAD_MAX).max_headers(HEADERS_MAX);
         let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
         let driver = tokio::spawn(async move {
             // Whoever has sent a request on it is told of the error.
