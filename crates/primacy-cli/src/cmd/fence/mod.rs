@@ -1,6 +1,7 @@
 //! `primacy fence`: refuses stale tokens in front of what cannot check them.
 
 pub(crate) mod exec;
+pub(crate) mod proxy;
 
 use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -21,12 +22,14 @@ pub(crate) struct Fence {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Exec(exec::Exec),
+    Proxy(Box<proxy::Proxy>),
 }
 
 /// Runs the verb.
 pub(crate) fn fence(args: &Fence) -> Result<Exit, Failure> {
     match &args.verb {
         Verb::Exec(args) => exec::exec(args),
+        Verb::Proxy(args) => proxy::proxy(args),
     }
 }
 

@@ -1,0 +1,197 @@
+//! One request and its answer, on a connection to the service.
+//!
+//! It has a task of its own, which goes on when the client has gone: the service may still be at work, and a newer
+//! token must wait until it has answered. So the task keeps the request's [`Admitted`], until the answer is complete or
+//! the connection is closed.
+
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as _, Incoming};
+use hyper::{Request, Response};
+use primacy::fence::http::Admitted;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+
+use super::body::{Part, Progress, Relay, Upload};
+use super::headers;
+use super::upstream::{Link, Upstream};
+
+/// What an exchange needs.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    pub(super) upstream: Arc<Upstream>,
+    /// `None` for what needed no token; nobody waits for that.
+    pub(super) admitted: Option<Admitted>,
+    pub(super) progress: Arc<Progress>,
+    /// How long nothing may move.
+    pub(super) idle: Duration,
+    /// The client's connection counts until this is gone.
+    pub(super) slot: Arc<OwnedSemaphorePermit>,
+}
+
+/// Why there is no answer of the service.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// No connection: nothing was sent.
+    NotReached(io::Error),
+    /// The request was sent, in part or whole, and no answer came.
+    NoAnswer(hyper::Error),
+    /// Nothing moved for too long. What was sent may have been done.
+    Stalled,
+    /// A newer token came. The layer in front has said so.
+    Revoked,
+    /// The client has gone.
+    Unwanted,
+}
+
+/// What ends an exchange from outside.
+enum Interruption {
+    Revoked,
+    Stalled,
+}
+
+type Answer = oneshot::Sender<Result<Response<Relay>, Failed>>;
+
+impl Exchange {
+    /// Runs it to its end.
+    pub(super) async fn run(self, request: Request<Upload>, answer: Answer) {
+        self.carry_out(request, answer).await;
+        // Only now: from here on, the requests of newer tokens may be sent.
+        let Self { admitted, slot, .. } = self;
+        drop((admitted, slot));
+    }
+
+    async fn carry_out(&self, request: Request<Upload>, mut answer: Answer) {
+        let mut link = None;
+        let mut interrupted = pin!(self.interrupted());
+        let head = tokio::select! {
+            biased;
+            interruption = &mut interrupted => Err(match interruption {
+                Interruption::Revoked => Failed::Revoked,
+                Interruption::Stalled => Failed::Stalled,
+            }),
+            head = self.send(request, &mut link) => head,
+            () = answer.closed(), if self.admitted.is_none() => Err(Failed::Unwanted),
+        };
+        let complete = match head {
+            Ok(head) => self.relay(head, answer, interrupted.as_mut()).await,
+            Err(failed) => {
+                if let Some(link) = link.take() {
+                    link.close().await;
+                }
+                // Whether the client is still there changes nothing now.
+                let _ = answer.send(Err(failed));
+                false
+            }
+        };
+        if let Some(link) = link {
+            self.part_with(link, complete, interrupted).await;
+        }
+    }
+
+    async fn interrupted(&self) -> Interruption {
+        let revoked = async {
+            match &self.admitted {
+                Some(admitted) => admitted.revoked().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = revoked => Interruption::Revoked,
+            () = self.progress.stalled(self.idle) => Interruption::Stalled,
+        }
+    }
+
+    /// Sends the request, and returns the beginning of the answer. `link` is what it is sent on, from the first byte.
+    async fn send(
+        &self,
+        mut request: Request<Upload>,
+        link: &mut Option<Link>,
+    ) -> Result<Response<Incoming>, Failed> {
+        loop {
+            let kept = self.upstream.kept();
+            let was_kept = kept.is_some();
+            let connection = match kept {
+                Some(kept) => kept,
+                None => self.upstream.connect().await.map_err(Failed::NotReached)?,
+            };
+            match link.insert(connection).sender.try_send_request(request).await {
+                Ok(response) => return Ok(response),
+                Err(mut error) => match error.take_message() {
+                    // The service had closed it meanwhile; nothing of the request was sent.
+                    Some(unsent) if was_kept => request = unsent,
+                    Some(_) => return Err(Failed::NotReached(io::Error::other(error.into_error()))),
+                    None => return Err(Failed::NoAnswer(error.into_error())),
+                },
+            }
+        }
+    }
+
+    /// Hands the answer on, part by part; and whether it came to its end.
+    async fn relay(
+        &self,
+        head: Response<Incoming>,
+        answer: Answer,
+        mut interrupted: Pin<&mut impl Future<Output = Interruption>>,
+    ) -> bool {
+        self.progress.note();
+        let (mut head, mut incoming) = head.into_parts();
+        headers::clean_response(&mut head);
+        if incoming.is_end_stream() {
+            let _ = answer.send(Ok(Response::from_parts(head, Relay::Sent)));
+            return true;
+        }
+        // One part waits here while another is being sent: what the client does not take is not read.
+        let (parts, relayed) = mpsc::channel(1);
+        let _ = answer.send(Ok(Response::from_parts(head, Relay::Parts(relayed))));
+        loop {
+            let frame = tokio::select! {
+                biased;
+                // First, since a fast stream has always something to read.
+                _ = interrupted.as_mut() => return false,
+                frame = incoming.frame() => frame,
+                () = parts.closed(), if self.admitted.is_none() => return false,
+            };
+            let part = match frame {
+                None => Part::End,
+                Some(Err(_)) => return false,
+                // Trailers are not passed on.
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => Part::Data(data),
+                    Err(_) => continue,
+                },
+            };
+            let is_end = matches!(part, Part::End);
+            self.progress.note();
+            tokio::select! {
+                biased;
+                _ = interrupted.as_mut() => return false,
+                // A client that has gone takes nothing; what is left is read all the same, to its end.
+                _ = parts.send(part) => {}
+            }
+            if is_end {
+                return true;
+            }
+        }
+    }
+
+    /// Keeps the connection for the next request, or closes it.
+    async fn part_with(
+        &self,
+        mut link: Link,
+        complete: bool,
+        interrupted: Pin<&mut impl Future<Output = Interruption>>,
+    ) {
+        let reusable = complete && self.progress.uploaded() && {
+            tokio::select! {
+                biased;
+                ready = link.sender.ready() => ready.is_ok(),
+                _ = interrupted => false,
+            }
+        };
+        if reusable { self.upstream.keep(link) } else { link.close().await }
+    }
+}

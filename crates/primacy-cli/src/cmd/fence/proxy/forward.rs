@@ -1,0 +1,113 @@
+//! The service behind the fence: it passes on what was admitted.
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue, UPGRADE};
+use hyper::{Method, Request, Response, StatusCode};
+use primacy::fence::http::Admitted;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tower_service::Service;
+
+use super::body::{Progress, Relay, Upload};
+use super::exchange::{Exchange, Failed};
+use super::headers;
+use super::upstream::Upstream;
+
+/// Passes the requests of one client's connection on.
+#[derive(Clone, Debug)]
+pub(super) struct Forward {
+    pub(super) upstream: Arc<Upstream>,
+    pub(super) idle: Duration,
+    pub(super) client: IpAddr,
+    pub(super) slot: Arc<OwnedSemaphorePermit>,
+}
+
+impl Service<Request<Incoming>> for Forward {
+    type Response = Response<Relay>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Relay>, Infallible>> + Send>>;
+
+    /// Always: how many requests there are at a time is bounded by the connections.
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+        let forward = self.clone();
+        Box::pin(async move { Ok(forward.answer(request).await) })
+    }
+}
+
+impl Forward {
+    async fn answer(self, request: Request<Incoming>) -> Response<Relay> {
+        let asks_for_upgrade =
+            request.headers().contains_key(UPGRADE) && request.headers().contains_key(CONNECTION);
+        if request.method() == Method::CONNECT || asks_for_upgrade {
+            let message = "the fence proxy passes on plain HTTP/1.1 requests, neither tunnels nor upgrades: once \
+                           open, nothing in them could be refused";
+            return refusal(StatusCode::NOT_IMPLEMENTED, "not_supported", message);
+        }
+        let (mut head, body) = request.into_parts();
+        headers::clean_request(&mut head, self.client, &self.upstream.authority().to_string());
+        let progress = Arc::new(Progress::default());
+        let upload = Upload::new(body, Arc::clone(&progress));
+        let exchange = Exchange {
+            upstream: self.upstream,
+            admitted: head.extensions.remove::<Admitted>(),
+            progress,
+            idle: self.idle,
+            slot: self.slot,
+        };
+        let (answer, answered) = oneshot::channel();
+        tokio::spawn(exchange.run(Request::from_parts(head, upload), answer));
+        match answered.await {
+            Ok(Ok(response)) => response,
+            Ok(Err(failed)) => refuse(&failed),
+            // Only a runtime that is shutting down ends the task before it has answered.
+            Err(_) => refuse(&Failed::Stalled),
+        }
+    }
+}
+
+fn refuse(failed: &Failed) -> Response<Relay> {
+    match failed {
+        Failed::NotReached(error) => {
+            tracing::warn!("the upstream cannot be reached: {error}");
+            let message = "the upstream cannot be reached, and nothing was sent to it; try again";
+            if error.kind() == std::io::ErrorKind::TimedOut {
+                refusal(StatusCode::GATEWAY_TIMEOUT, "upstream_timeout", message)
+            } else {
+                refusal(StatusCode::BAD_GATEWAY, "upstream_unreachable", message)
+            }
+        }
+        Failed::NoAnswer(error) => {
+            tracing::warn!("the upstream gave no answer: {error}");
+            let message = "the upstream ended the connection without an answer; whether the request was done is not \
+                           known";
+            refusal(StatusCode::BAD_GATEWAY, "upstream_failed", message)
+        }
+        Failed::Stalled => {
+            let message = "nothing moved for too long, and the request was broken off; whether it was done is not known";
+            refusal(StatusCode::GATEWAY_TIMEOUT, "upstream_timeout", message)
+        }
+        // The layer in front answers by itself, or nobody is there to read this.
+        Failed::Revoked | Failed::Unwanted => {
+            let message = "the request was broken off; whether it was done is not known";
+            refusal(StatusCode::BAD_GATEWAY, "broken_off", message)
+        }
+    }
+}
+
+fn refusal(status: StatusCode, error: &str, message: &str) -> Response<Relay> {
+    let body = serde_json::json!({ "error": error, "message": message });
+    let mut response = Response::new(Relay::from(format!("{body}\n")));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}

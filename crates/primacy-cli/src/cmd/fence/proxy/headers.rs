@@ -1,0 +1,132 @@
+//! What of a message's head is for the next connection only, and what the proxy adds (RFC 9110, section 7.6).
+
+use std::net::IpAddr;
+
+use hyper::header::{
+    CONNECTION, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION,
+    TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
+};
+use hyper::http::request::Parts as RequestParts;
+use hyper::http::response::Parts as ResponseParts;
+use hyper::{Uri, Version};
+use primacy::fence::http::FENCING_TOKEN;
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+const HOP_BY_HOP: [HeaderName; 8] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+];
+
+/// Makes the head of a client's request one of the proxy's own.
+pub(super) fn clean_request(head: &mut RequestParts, client: IpAddr, upstream: &str) {
+    remove_hop_by_hop(&mut head.headers);
+    // The proxy has done what it asks for: it lets the client begin when the service reads.
+    head.headers.remove(EXPECT);
+    let named = head.uri.authority().map(ToString::to_string);
+    if named.is_some() || !head.headers.contains_key(HOST) {
+        let host = named.unwrap_or_else(|| upstream.to_owned());
+        if let Ok(host) = HeaderValue::try_from(host) {
+            head.headers.insert(HOST, host);
+        }
+    }
+    head.uri = match head.uri.path_and_query() {
+        Some(path) => Uri::from(path.clone()),
+        None => Uri::from_static("/"),
+    };
+    head.headers.append(VIA, via(head.version));
+    if let Ok(client) = HeaderValue::try_from(client.to_string()) {
+        head.headers.append(FORWARDED_FOR, client);
+    }
+    head.version = Version::HTTP_11;
+}
+
+/// Makes the head of the service's answer one of the proxy's own.
+pub(super) fn clean_response(head: &mut ResponseParts) {
+    remove_hop_by_hop(&mut head.headers);
+    head.headers.remove(UPGRADE);
+    head.headers.append(VIA, via(head.version));
+    head.version = Version::HTTP_11;
+}
+
+/// The version in which a message was received.
+fn via(version: Version) -> HeaderValue {
+    HeaderValue::from_static(if version == Version::HTTP_10 { "1.0 primacy" } else { "1.1 primacy" })
+}
+
+fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        // The token is for the service as well, whatever the client says.
+        .filter(|name| *name != FENCING_TOKEN && *name != HOST)
+        .collect();
+    for name in named.iter().chain(&HOP_BY_HOP) {
+        headers.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::{Request, Response};
+
+    use super::*;
+
+    #[test]
+    fn what_is_for_one_connection_is_not_passed_on() {
+        let request = Request::put("http://named.example/a?b=c")
+            .version(Version::HTTP_10)
+            .header("Host", "other.example")
+            .header("Connection", "keep-alive, X-Mine, Fencing-Token")
+            .header("Keep-Alive", "timeout=5")
+            .header("X-Mine", "1")
+            .header("Fencing-Token", "7")
+            .header("Transfer-Encoding", "chunked")
+            .header("TE", "trailers")
+            .header("Expect", "100-continue")
+            .header("X-Forwarded-For", "192.0.2.1")
+            .header("X-Kept", "1")
+            .body(())
+            .unwrap();
+        let (mut head, ()) = request.into_parts();
+        clean_request(&mut head, [127, 0, 0, 1].into(), "127.0.0.1:80");
+        let mut left: Vec<&str> = head.headers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["fencing-token", "host", "via", "x-forwarded-for", "x-kept"]);
+        assert_eq!(head.headers[HOST], "named.example");
+        assert_eq!(head.headers[VIA], "1.0 primacy");
+        assert_eq!(head.headers.get_all(FORWARDED_FOR).iter().count(), 2);
+        assert_eq!((head.uri.to_string().as_str(), head.version), ("/a?b=c", Version::HTTP_11));
+    }
+
+    #[test]
+    fn a_request_without_a_host_is_given_the_upstreams() {
+        let (mut head, ()) = Request::get("/").body(()).unwrap().into_parts();
+        clean_request(&mut head, [127, 0, 0, 1].into(), "127.0.0.1:80");
+        assert_eq!(head.headers[HOST], "127.0.0.1:80");
+    }
+
+    #[test]
+    fn an_answers_length_is_passed_on_and_its_framing_is_not() {
+        let answer = Response::builder()
+            .header("Content-Length", "5")
+            .header("Connection", "close")
+            .header("Upgrade", "h2c")
+            .body(())
+            .unwrap();
+        let (mut head, ()) = answer.into_parts();
+        clean_response(&mut head);
+        let mut left: Vec<&str> = head.headers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["content-length", "via"]);
+    }
+}

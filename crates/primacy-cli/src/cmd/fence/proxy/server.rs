@@ -1,0 +1,164 @@
+//! The clients' side: accepts connections, bounds them, and ends them in order.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::server::conn::http1::Builder;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use primacy::fence::http::{FenceLayer, FenceService};
+use rustix::net::sockopt::set_tcp_user_timeout;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tower_layer::Layer as _;
+use tower_service::Service as _;
+
+use super::body::Relay;
+use super::forward::Forward;
+use super::told::{Counts, Event, Told};
+use super::upstream::Upstream;
+use super::{BUFFER_MAX, HEAD_MAX, HEADERS_MAX};
+use crate::signals::Signals;
+
+/// How long a client may take to send the head of a request; also of the next one on the same connection.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long nobody is accepted after the system has refused a connection, for want of descriptors for example.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// What serves the clients.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) layer: FenceLayer,
+    pub(super) upstream: Arc<Upstream>,
+    pub(super) idle: Duration,
+    pub(super) drain: Duration,
+    pub(super) connections: u32,
+}
+
+/// What became of the requests of all connections.
+type Tally = Arc<Mutex<Counts>>;
+
+impl Server {
+    /// Serves until a signal comes and the requests under way have ended, or a second one comes.
+    pub(super) async fn run(self, listener: TcpListener, signals: &mut Signals, told: &Told) -> Counts {
+        let tally = Tally::default();
+        let slots =
+            Arc::new(Semaphore::new(usize::try_from(self.connections).unwrap_or(Semaphore::MAX_PERMITS)));
+        let (ending, _) = watch::channel(false);
+        let signal = tokio::select! {
+            signal = signals.next() => signal,
+            () = self.accept(&listener, &slots, &ending, &tally, told) => return counts(&tally),
+        };
+        told.tell(&Event::Draining { signal });
+        drop(listener);
+        ending.send_replace(true);
+        // Every connection and every exchange has a slot, or its share in one.
+        let all_ended = tokio::time::timeout(self.drain, slots.acquire_many(self.connections));
+        tokio::select! {
+            _ = all_ended => {}
+            _ = signals.next() => {}
+        }
+        counts(&tally)
+    }
+
+    /// Accepts clients, for as long as it is polled.
+    async fn accept(
+        &self,
+        listener: &TcpListener,
+        slots: &Arc<Semaphore>,
+        ending: &watch::Sender<bool>,
+        tally: &Tally,
+        told: &Told,
+    ) {
+        // The semaphore is never closed.
+        while let Ok(slot) = Arc::clone(slots).acquire_owned().await {
+            match listener.accept().await {
+                Ok((stream, client)) => {
+                    let connection =
+                        self.connection(stream, client, slot, ending.subscribe(), Arc::clone(tally));
+                    tokio::spawn(connection);
+                }
+                // That client has gone again.
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionAborted => {}
+                Err(error) => {
+                    told.tell(&Event::NotAccepting { reason: error.to_string() });
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// One client's connection, to its end.
+    fn connection(
+        &self,
+        stream: TcpStream,
+        client: SocketAddr,
+        slot: OwnedSemaphorePermit,
+        mut ending: watch::Receiver<bool>,
+        tally: Tally,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        prepare(&stream, self.idle);
+        let service = self.layer.layer(Forward {
+            upstream: Arc::clone(&self.upstream),
+            idle: self.idle,
+            client: client.ip(),
+            slot: Arc::new(slot),
+        });
+        let service = service_fn(move |request| {
+            let (mut service, tally) = (service.clone(), Arc::clone(&tally));
+            async move { serve(&mut service, request, &tally).await }
+        });
+        let mut builder = Builder::new();
+        builder
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_TIMEOUT)
+            .max_buf_size(BUFFER_MAX)
+            .max_header_size(HEAD_MAX)
+            .max_headers(HEADERS_MAX);
+        let connection = builder.serve_connection(TokioIo::new(stream), service);
+        async move {
+            let mut connection = pin!(connection);
+            tokio::select! {
+                // What a client does wrong on its connection concerns nobody else.
+                _ = connection.as_mut() => return,
+                _ = ending.wait_for(|ending| *ending) => {}
+            }
+            connection.as_mut().graceful_shutdown();
+            let _ = connection.await;
+        }
+    }
+}
+
+/// Small parts are sent at once; and a client that takes nothing of what is sent to it is cut off by the kernel.
+fn prepare(stream: &TcpStream, idle: Duration) {
+    // A connection that has ended already says so when it is read.
+    let _ = stream.set_nodelay(true);
+    let _ = set_tcp_user_timeout(stream, u32::try_from(idle.as_millis()).unwrap_or(u32::MAX));
+}
+
+async fn serve(
+    service: &mut FenceService<Forward>,
+    request: Request<Incoming>,
+    tally: &Tally,
+) -> Result<Response<Relay>, Infallible> {
+    let response = service.call(request).await?;
+    let mut counts = tally.lock().unwrap_or_else(PoisonError::into_inner);
+    counts.requests += 1;
+    match (response.body(), response.status()) {
+        (Relay::Own(_), StatusCode::CONFLICT) => counts.stale += 1,
+        (Relay::Own(_), _) => counts.refused += 1,
+        (Relay::Parts(_) | Relay::Sent, _) => counts.passed_on += 1,
+    }
+    drop(counts);
+    Ok(response)
+}
+
+fn counts(tally: &Tally) -> Counts {
+    *tally.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,75 @@
+//! What the proxy tells on standard error: lines for people, or JSON objects for programs.
+
+use std::io::Write as _;
+
+use serde::Serialize;
+
+use crate::report::LogWriter;
+
+/// What happens.
+#[derive(Debug, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub(super) enum Event {
+    /// Clients may connect.
+    Listening { address: String, upstream: String, highest: u64 },
+    /// No client is accepted for a moment.
+    NotAccepting { reason: String },
+    /// It was told to end; requests under way go on.
+    Draining { signal: i32 },
+    /// The end.
+    Ended(Counts),
+}
+
+/// What became of the requests.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct Counts {
+    /// All of them.
+    pub(super) requests: u64,
+    /// Answered by the service.
+    pub(super) passed_on: u64,
+    /// Refused for a stale token.
+    pub(super) stale: u64,
+    /// Refused for another reason: no token, the disk, the service.
+    pub(super) refused: u64,
+}
+
+/// Tells it, and never waits for whoever reads.
+#[derive(Clone, Debug)]
+pub(super) struct Told {
+    writer: LogWriter,
+    json: bool,
+}
+
+impl Told {
+    pub(super) fn new(writer: LogWriter, json: bool) -> Self {
+        Self { writer, json }
+    }
+
+    pub(super) fn tell(&self, event: &Event) {
+        let line = if self.json {
+            serde_json::to_string(event).unwrap_or_default()
+        } else {
+            format!("primacy fence: {event}")
+        };
+        // What nobody reads is dropped.
+        let _ = self.writer.clone().write_all(format!("{line}\n").as_bytes());
+    }
+}
+
+impl std::fmt::Display for Event {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Listening { address, upstream, highest } => {
+                write!(f, "listening on {address} in front of {upstream}; tokens below {highest} are refused")
+            }
+            Self::NotAccepting { reason } => write!(f, "no client is accepted for a moment: {reason}"),
+            Self::Draining { signal } => {
+                write!(f, "told to end by signal {signal}; requests under way go on")
+            }
+            Self::Ended(Counts { requests, passed_on, stale, refused }) => write!(
+                f,
+                "ended after {requests} requests: {passed_on} passed on, {stale} stale, {refused} refused otherwise"
+            ),
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Connections to the service behind the proxy, kept for the next request where that is possible.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use hyper::client::conn::http1::{Builder, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+
+use super::body::Upload;
+use super::{BUFFER_MAX, HEAD_MAX, HEADERS_MAX};
+
+/// How long a connection is kept for the next request. Many servers close theirs after five seconds, and a request
+/// that crosses such an end on its way has an outcome that nobody knows.
+const IDLE_MAX: Duration = Duration::from_secs(4);
+
+/// How long a connection may take to be made.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Where the service is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Authority {
+    pub(super) host: String,
+    pub(super) port: u16,
+}
+
+/// The service behind the proxy.
+#[derive(Debug)]
+pub(super) struct Upstream {
+    authority: Authority,
+    idle: Mutex<Vec<(Link, Instant)>>,
+    idle_max: usize,
+    reach: Reach,
+}
+
+/// How far cleartext may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// To this machine.
+    Loopback,
+    /// Anywhere.
+    Anywhere,
+}
+
+/// One connection. It is closed when this is dropped; [`close`](Self::close) waits for that.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) sender: SendRequest<Upload>,
+    driver: Driver,
+}
+
+#[derive(Debug)]
+struct Driver(JoinHandle<()>);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Authority {
+    /// From `http://host:port`; nothing else is understood.
+    pub(super) fn parse(url: &str) -> Result<Self, String> {
+        let wrong = |why: &str| format!("the upstream {url:?} {why}; write it as http://host:port");
+        let uri: hyper::Uri = url.parse().map_err(|error| wrong(&format!("is no URL ({error})")))?;
+        if uri.scheme_str() != Some("http") {
+            return Err(wrong("is not reached by plain http, which is all that the proxy speaks"));
+        }
+        if uri.path() != "/" || uri.query().is_some() {
+            return Err(wrong("has a path, and requests keep their own"));
+        }
+        let authority = uri.authority().ok_or_else(|| wrong("names no host"))?;
+        if authority.as_str().contains('@') {
+            return Err(wrong("names a user, which every user of this machine could read"));
+        }
+        // Without the brackets that a URL puts around an IPv6 address.
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        Ok(Self { host, port: authority.port_u16().unwrap_or(80) })
+    }
+
+    /// The addresses that it has now.
+    pub(super) async fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        Ok(tokio::net::lookup_host((self.host.as_str(), self.port)).await?.collect())
+    }
+}
+
+impl std::fmt::Display for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { host, port } = self;
+        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+    }
+}
+
+impl Upstream {
+    /// The service there; so many idle connections to it are kept at most.
+    pub(super) fn new(authority: Authority, idle_max: usize, reach: Reach) -> Self {
+        Self { authority, idle: Mutex::default(), idle_max, reach }
+    }
+
+    pub(super) fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    /// A connection that was kept, if there is one.
+    pub(super) fn kept(&self) -> Option<Link> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        // The newest is at the end; those before it are dropped when they are too old.
+        idle.retain(|(link, since)| since.elapsed() < IDLE_MAX && !link.sender.is_closed());
+        idle.pop().map(|(link, _)| link)
+    }
+
+    /// Keeps a connection whose last exchange is complete.
+    pub(super) fn keep(&self, link: Link) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.retain(|(link, since)| since.elapsed() < IDLE_MAX && !link.sender.is_closed());
+        if idle.len() < self.idle_max {
+            idle.push((link, Instant::now()));
+        }
+    }
+
+    /// A new connection. May be cancelled.
+    pub(super) async fn connect(&self) -> io::Result<Link> {
+        let connecting = TcpStream::connect((self.authority.host.as_str(), self.authority.port));
+        let stream = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await??;
+        // A name may lead elsewhere than it did when the proxy was started.
+        if self.reach == Reach::Loopback && !stream.peer_addr()?.ip().is_loopback() {
+            return Err(io::Error::other("the upstream is not on this machine, and this is cleartext"));
+        }
+        stream.set_nodelay(true)?;
+        let mut builder = Builder::new();
+        builder.max_buf_size(BUFFER_MAX).max_header_size(HEAD_MAX).max_headers(HEADERS_MAX);
+        let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+        let driver = tokio::spawn(async move {
+            // Whoever has sent a request on it is told of the error.
+            let _ = connection.await;
+        });
+        Ok(Link { sender, driver: Driver(driver) })
+    }
+}
+
+impl Link {
+    /// Closes the connection, and returns when it is closed.
+    pub(super) async fn close(self) {
+        let Self { sender, mut driver } = self;
+        drop(sender);
+        driver.0.abort();
+        // It says that it was cancelled, or had ended before.
+        let _ = (&mut driver.0).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_upstream_is_a_host_and_a_port_over_plain_http() {
+        let shown = |url: &str| Authority::parse(url).map(|authority| authority.to_string());
+        assert_eq!(shown("http://127.0.0.1:8080").unwrap(), "127.0.0.1:8080");
+        assert_eq!(shown("http://[::1]:8080/").unwrap(), "[::1]:8080");
+        assert_eq!(shown("http://service").unwrap(), "service:80");
+        for wrong in
+            ["", "service:80", "https://a", "http://a/b", "http://a/?b", "http://u:p@a", "http://", "/"]
+        {
+            assert!(shown(wrong).is_err(), "{wrong}");
+        }
+    }
+}
