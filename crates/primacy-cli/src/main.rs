@@ -3,21 +3,27 @@
 mod boot_timer;
 mod cmd;
 mod duration;
+mod entry;
 mod exit;
 mod guardian;
+mod host;
 mod leftovers;
+mod notify;
 mod pauses;
 mod process_tree;
+mod program;
 mod readable;
 mod report;
 mod signals;
 mod supervisor;
 
+use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::entry::layers::{self, Sources, Stop};
 use crate::exit::{Exit, Failure};
 
 /// Elects one leader, and makes sure nobody else can act as one.
@@ -32,6 +38,8 @@ struct Cli {
 enum Verb {
     Run(Box<cmd::run::Run>),
     Fence(cmd::fence::Fence),
+    Node(Box<cmd::node::Node>),
+    Config(cmd::config::Config),
     #[cfg(feature = "sqlite")]
     Demo(cmd::demo::Demo),
     #[cfg(feature = "sqlite")]
@@ -49,24 +57,15 @@ fn main() -> ExitCode {
         // Only a supervisor starts it, so it needs no command line parser, and it should stay small.
         return guardian::main(args);
     }
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    let result = match layers::parse::<Cli>(&args) {
+        Ok((cli, sources)) => act(&cli.verb, &sources),
+        Err(Stop::Clap(error)) => {
             // Help and version are no errors. Where nothing can be printed, the exit code must do.
             let _ = error.print();
             return if error.use_stderr() { Exit::Usage.into() } else { Exit::Success.into() };
         }
-    };
-    let result = match cli.verb {
-        Verb::Run(args) => cmd::run::run(&args),
-        Verb::Fence(args) => cmd::fence::fence(&args),
-        #[cfg(feature = "sqlite")]
-        Verb::Demo(args) => cmd::demo::demo(&args),
-        #[cfg(feature = "sqlite")]
-        Verb::DemoJob(args) => cmd::demo::job::demo_job(&args),
-        #[cfg(feature = "sqlite")]
-        Verb::DemoEmbedded(args) => cmd::demo::embedded::demo_embedded(&args),
-        Verb::Completions(args) => cmd::completions::completions::<Cli>(&args),
+        Err(Stop::Failure(failure)) => Err(failure),
     };
     match result {
         Ok(exit) => exit.into(),
@@ -75,5 +74,21 @@ fn main() -> ExitCode {
             let _ = writeln!(std::io::stderr(), "primacy: {message}");
             exit.into()
         }
+    }
+}
+
+fn act(verb: &Verb, sources: &Sources) -> Result<Exit, Failure> {
+    match verb {
+        Verb::Run(args) => cmd::run::run(args, sources),
+        Verb::Node(args) => cmd::node::node(args, sources),
+        Verb::Config(args) => cmd::config::config(args, sources),
+        Verb::Fence(args) => cmd::fence::fence(args),
+        #[cfg(feature = "sqlite")]
+        Verb::Demo(args) => cmd::demo::demo(args),
+        #[cfg(feature = "sqlite")]
+        Verb::DemoJob(args) => cmd::demo::job::demo_job(args),
+        #[cfg(feature = "sqlite")]
+        Verb::DemoEmbedded(args) => cmd::demo::embedded::demo_embedded(args),
+        Verb::Completions(args) => cmd::completions::completions::<Cli>(args),
     }
 }

@@ -4,7 +4,6 @@
 //! lead only when the guardian has reported everything gone; if the guardian dies, or does not report in time,
 //! the supervisor ends what is left itself, since orphans of a dead guardian are handed to it.
 
-use std::ffi::OsStr;
 use std::io;
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 
@@ -18,6 +17,7 @@ use crate::exit::{Exit, Failure};
 use crate::guardian::handle::{Guardian, Notice};
 use crate::guardian::job::Program;
 use crate::guardian::message::{Duty, Hook, NotStarted, Order, Report, Stopping};
+use crate::notify;
 use crate::process_tree::{Ended, end_descendants};
 use crate::report::{Event, Reporter};
 use crate::signals::Signals;
@@ -36,8 +36,8 @@ const LEASES_AT_ONCE: u32 = 3;
 pub(crate) struct Settings {
     /// What the guardian is told.
     pub(crate) duty: Duty,
-    /// The job.
-    pub(crate) job: Program,
+    /// The job; without one, the lead is held for its own sake.
+    pub(crate) job: Option<Program>,
     /// How long to wait for the first election.
     pub(crate) wait: Wait,
     /// Stand again after the job's own end.
@@ -142,7 +142,10 @@ impl Supervisor {
             let leadership = match self.stand().await? {
                 Stood::Elected(leadership) => leadership,
                 Stood::NotInTime => return Ok(Exit::NotElected),
-                Stood::Asked(signal) => return Ok(Exit::Signal(signal)),
+                Stood::Asked(signal) => {
+                    notify::stopping();
+                    return Ok(Exit::Signal(signal));
+                }
             };
             self.settings.wait = Wait::Forever;
             let led = self.lead(leadership).await?;
@@ -306,6 +309,7 @@ impl Supervisor {
             // Whoever asks a second time does not want to wait.
             return self.guardian.tell(Order::Kill { token });
         }
+        notify::stopping();
         course.led.asked = Some(signal);
         course.because(&format!("asked to end by signal {signal}"));
         self.guardian.tell(Order::Stop { token });
@@ -325,7 +329,7 @@ impl Supervisor {
                 Event::Started { token, pid }
             }
             Report::NotStarted { token, reason } => {
-                let reason = course.on_not_started(&reason, &self.settings.job.file);
+                let reason = course.on_not_started(&reason, self.settings.job.as_ref());
                 Event::NotStarted { token, reason }
             }
             Report::Stopping { token, reason } => {
@@ -369,7 +373,7 @@ impl Course {
         self.because("the command ended");
     }
 
-    fn on_not_started(&mut self, reason: &NotStarted, program: &OsStr) -> String {
+    fn on_not_started(&mut self, reason: &NotStarted, job: Option<&Program>) -> String {
         let (exit, message) = match reason {
             NotStarted::TooLate => {
                 let message = "too little of the lead was left to start it";
@@ -380,7 +384,7 @@ impl Course {
             NotStarted::System(errno, message) => {
                 let not_found = *errno == rustix::io::Errno::NOENT.raw_os_error();
                 let exit = if not_found { Exit::NotFound } else { Exit::NotExecutable };
-                let file = program.to_string_lossy();
+                let file = job.map_or("/bin/sh".into(), |job| job.file.to_string_lossy());
                 let hint = if not_found { "; is the interpreter in its first line missing?" } else { "" };
                 (exit, format!("{file}: {message}{hint}"))
             }
@@ -409,7 +413,7 @@ impl Hook {
 }
 
 fn start_guardian(settings: &Settings, reporter: &Reporter) -> io::Result<Guardian> {
-    let guardian = Guardian::start(&settings.duty, &settings.job)?;
+    let guardian = Guardian::start(&settings.duty, settings.job.as_ref())?;
     reporter.tell(&Event::Guardian { pid: guardian.pid().as_raw_nonzero().get() });
     Ok(guardian)
 }
@@ -441,7 +445,7 @@ async fn another_leads(elector: &Elector) {
 }
 
 /// Reports who leads, for as long as the elector lives.
-async fn report_changes(mut observer: Observer, reporter: Reporter) {
+pub(crate) async fn report_changes(mut observer: Observer, reporter: Reporter) {
     while let Some(change) = observer.changed().await {
         match change {
             Change::Leader(leader) => reporter.tell(&Event::Leader {

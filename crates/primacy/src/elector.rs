@@ -333,6 +333,14 @@ impl Builder {
         .await
     }
 
+    /// Checks what was gathered, without entering, and returns the timers that would be in force at this venue.
+    ///
+    /// # Errors
+    /// [`ConfigError`]; wrong relations between timers are all in one.
+    pub fn check(&self, venue: Venue) -> Result<Timers, ConfigError> {
+        self.config(venue).map(|config| config.timers)
+    }
+
     fn config(&self, venue: Venue) -> Result<Config, ConfigError> {
         let election = self.election.clone().unwrap_or_default();
         config::check_election(&election)?;

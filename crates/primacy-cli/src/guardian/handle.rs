@@ -50,19 +50,21 @@ enum Flow {
 }
 
 impl Guardian {
-    /// Starts a guardian for `job`.
-    pub(crate) fn start(duty: &Duty, job: &Program) -> io::Result<Self> {
+    /// Starts a guardian for `job`, or for a lead without one.
+    pub(crate) fn start(duty: &Duty, job: Option<&Program>) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         // This very program, also when its file has been replaced or removed since.
         let mut command = Command::new("/proc/self/exe");
-        command
-            .arg0("primacy")
-            .arg("guardian")
-            .arg(theirs.as_raw_fd().to_string())
-            .arg(&job.file)
-            .args(&job.args);
+        command.arg0("primacy").arg("guardian").arg(theirs.as_raw_fd().to_string());
+        if let Some(job) = job {
+            command.arg(&job.file).args(&job.args);
+        }
         command.env(crate::leftovers::GUARDIAN_MARK, &duty.mark);
+        // The job has the guardian's environment, and these are this process's own.
+        for variable in crate::entry::VARIABLES.iter().chain(crate::notify::VARIABLES) {
+            command.env_remove(variable);
+        }
         // Passed on over `exec`. Nothing else is started by this process in between.
         rustix::io::fcntl_setfd(&theirs, rustix::io::FdFlags::empty())?;
         let child = command.spawn();

@@ -77,7 +77,8 @@ struct Guardian {
     child_signals: UnixStream,
     timer: BootTimer,
     duty: Duty,
-    job: Program,
+    /// What to run; without one the lead is held for its own sake.
+    job: Option<Program>,
     witness: Option<Witness>,
     charge: Option<Charge>,
     /// The supervisor is dead, or has closed its end without taking leave.
@@ -85,7 +86,7 @@ struct Guardian {
     leave_taken: bool,
 }
 
-/// Runs the guardian: `primacy guardian FD FILE NAME [ARG…]`, which only a supervisor starts.
+/// Runs the guardian: `primacy guardian FD [FILE NAME [ARG…]]`, which only a supervisor starts.
 pub(crate) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     match guard(args) {
         Ok(()) => ExitCode::SUCCESS,
@@ -101,8 +102,7 @@ fn guard(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
     let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
     let socket: RawFd =
         args.next().and_then(|arg| arg.to_str()?.parse().ok()).filter(|&fd| fd > 2).ok_or_else(invalid)?;
-    let file = args.next().ok_or_else(invalid)?;
-    let job = Program { file, args: args.collect() };
+    let job = args.next().map(|file| Program { file, args: args.collect() });
     // SAFETY: the supervisor made this descriptor for us alone and named it on our command line; it is none of
     // the standard three, and nothing else in this process, which has just begun, knows it.
     #[allow(unsafe_code)]
@@ -324,7 +324,12 @@ impl Guardian {
     }
 
     fn start_job(&mut self) {
-        let job = self.job.clone();
+        let Some(job) = self.job.clone() else {
+            if let Some(charge) = &mut self.charge {
+                charge.stage = Stage::Working;
+            }
+            return;
+        };
         let Some(pid) = self.start(&job, Stage::Working, &[]) else { return };
         let Some(charge) = &self.charge else { return };
         self.wire.say(&Report::Started { token: charge.token, pid: pid.as_raw_nonzero().get() });

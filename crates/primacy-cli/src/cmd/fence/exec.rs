@@ -22,11 +22,11 @@ use signal_hook::consts::{SIGINT, SIGQUIT};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Patience, State, failure};
-use crate::cmd::run::find_program;
 use crate::duration;
 use crate::exit::{self, Exit, Failure};
 use crate::guardian::job::{Program, bind_to_parent, hand_on};
 use crate::process_tree::{Ended, end_descendants, reap};
+use crate::program::find_program;
 use crate::signals::PassedOn;
 
 /// Run a command only if its token is not stale, and one at a time.

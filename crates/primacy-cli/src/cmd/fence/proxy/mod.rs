@@ -25,9 +25,9 @@ use self::server::Server;
 use self::told::{Event, Told};
 use self::upstream::{Authority, Reach, Upstream};
 use super::{Patience, State, failure};
-use crate::cmd::run::log_to;
 use crate::duration;
 use crate::exit::{self, Exit, Failure};
+use crate::host::log_to;
 use crate::report::Reporter;
 use crate::signals::Signals;
 

@@ -1,0 +1,59 @@
+//! `primacy config check` and `primacy config print`: what a node would run with, without running it.
+
+use std::io::Write as _;
+
+use clap::{Parser, Subcommand};
+
+use crate::entry::Entry;
+use crate::entry::effective::Effective;
+use crate::entry::layers::{Source, Sources};
+use crate::exit::{Exit, Failure};
+
+/// Check or print settings as `primacy run` and `primacy node` would read them.
+#[derive(Debug, Parser)]
+pub(crate) struct Config {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Say what is wrong with the settings, all at once, with file, line and column. Exit code 0, or 78
+    Check(Box<Check>),
+    /// Print the settings in force, the defaults too, and where each comes from: in TOML, which --config takes, or with
+    /// --json as an object
+    Print(Box<Print>),
+}
+
+#[derive(Debug, Parser)]
+struct Check {
+    #[command(flatten)]
+    entry: Entry,
+}
+
+#[derive(Debug, Parser)]
+struct Print {
+    #[command(flatten)]
+    entry: Entry,
+}
+
+/// Runs the verb.
+pub(crate) fn config(args: &Config, sources: &Sources) -> Result<Exit, Failure> {
+    // Whatever is wrong is wrong with the settings here.
+    let wrong = |failure: Failure| Failure::new(Exit::Config, failure.message);
+    match &args.action {
+        Action::Check(check) => {
+            check.entry.check(sources).map_err(wrong)?;
+        }
+        Action::Print(print) => {
+            // Elsewhere it is a setting of the node.
+            let json = sources.of("json").is_some_and(|given| given.source == Source::CommandLine);
+            let effective = Effective::of(&print.entry, sources).map_err(wrong)?;
+            let text = if json { effective.json() } else { effective.toml() };
+            std::io::stdout().write_all(text.as_bytes()).map_err(|error| {
+                Failure::new(Exit::Failed, format!("the settings could not be written: {error}"))
+            })?;
+        }
+    }
+    Ok(Exit::Success)
+}

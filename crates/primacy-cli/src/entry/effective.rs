@@ -1,0 +1,149 @@
+//! The settings in force, and where each comes from.
+
+use std::time::Duration;
+
+use clap::Args as _;
+use primacy::Timers;
+use primacy::config::{Venue, default_state_dir};
+use serde_json::{Map, Value, json};
+
+use super::file::Kind;
+use super::layers::{Source, Sources, keys};
+use super::{Entry, HEALTH_INTERVAL, HEALTH_MISSES};
+use crate::exit::Failure;
+
+/// Every setting with its value.
+#[derive(Debug)]
+pub(crate) struct Effective {
+    settings: Vec<Setting>,
+}
+
+#[derive(Debug)]
+struct Setting {
+    key: String,
+    kind: Kind,
+    /// `None` where nothing is given and there is no default.
+    value: Option<String>,
+    source: String,
+}
+
+impl Effective {
+    /// What a node with these settings would run with.
+    ///
+    /// # Errors
+    /// If it would not run at all.
+    pub(crate) fn of(entry: &Entry, sources: &Sources) -> Result<Self, Failure> {
+        let entrance = entry.check(sources)?;
+        let timers = entrance
+            .builder
+            .check(entry.venue())
+            .map_err(|error| Failure::new(crate::exit::Exit::Config, error.to_string()))?;
+        let command = Entry::augment_args(clap::Command::new("entry"));
+        let setting = |key: &super::layers::Key<'_>| {
+            // On the command line, `--json` says how to print.
+            let given = sources.of(key.name);
+            let given = given.filter(|given| key.name != "json" || given.source != Source::CommandLine);
+            let (value, source) = match given {
+                Some(given) if key.name == "on" => {
+                    (Some(without_secret(&given.text, &given.source)), given.source.to_string())
+                }
+                Some(given) => (Some(given.text.clone()), given.source.to_string()),
+                None => (default(entry, &timers, key.name), "default".to_owned()),
+            };
+            Setting { key: key.name.to_owned(), kind: Kind::of(key), value, source }
+        };
+        // Where the settings come from is no setting, and what is printed stands by itself.
+        let settings = keys(&command).iter().filter(|key| key.name != "config").map(setting).collect();
+        Ok(Self { settings })
+    }
+
+    /// As a file that `--config` takes.
+    pub(crate) fn toml(&self) -> String {
+        let line = |setting: &Setting| match &setting.value {
+            Some(value) => format!("{} = {}  # {}\n", setting.key, setting.literal(value), setting.source),
+            None => format!("# {} is not set\n", setting.key),
+        };
+        self.settings.iter().map(line).collect()
+    }
+
+    /// As one JSON object.
+    pub(crate) fn json(&self) -> String {
+        let entry = |setting: &Setting| {
+            let value = setting.value.as_ref().map(|value| setting.json_value(value));
+            (setting.key.clone(), json!({ "value": value, "source": setting.source }))
+        };
+        let object: Map<String, Value> = self.settings.iter().map(entry).collect();
+        format!("{:#}\n", Value::Object(object))
+    }
+}
+
+impl Setting {
+    fn literal(&self, value: &str) -> String {
+        match self.kind {
+            Kind::Text => toml::Value::String(value.to_owned()).to_string(),
+            Kind::Number | Kind::Truth => value.to_owned(),
+        }
+    }
+
+    fn json_value(&self, value: &str) -> Value {
+        match self.kind {
+            Kind::Text => Value::String(value.to_owned()),
+            // Both are JSON as they are; the command line's own check has seen them.
+            Kind::Number | Kind::Truth => serde_json::from_str(value).unwrap_or(Value::Null),
+        }
+    }
+}
+
+/// What is in the environment may be a secret; its variable's name is none.
+fn without_secret(url: &str, source: &Source) -> String {
+    match source {
+        Source::Environment { variable } if !url.starts_with("env:") => format!("env:{variable}"),
+        Source::Environment { .. } | Source::CommandLine | Source::File { .. } => url.to_owned(),
+    }
+}
+
+/// What holds where nothing is given.
+fn default(entry: &Entry, timers: &Timers, key: &str) -> Option<String> {
+    let among_peers = entry.venue() == Venue::Peers;
+    let health = entry.health.is_some();
+    match key {
+        "safety" => among_peers.then(|| "lease".to_owned()),
+        "priority" => among_peers.then(|| "0".to_owned()),
+        "witness" | "json" => Some("false".to_owned()),
+        "state-dir" if entry.on.is_none() => {
+            default_state_dir().ok().and_then(|dir| dir.to_str().map(ToOwned::to_owned))
+        }
+        "lease" => Some(written(timers.lease)),
+        "heartbeat" => Some(written(timers.renewal)),
+        "drain" => Some(written(timers.drain)),
+        "kill-margin" => Some(written(timers.kill_margin)),
+        "drift-max" => Some(format!("{}ppm", timers.drift_max.as_ppm())),
+        "random-wait-max" => among_peers.then(|| written(timers.random_wait_max)),
+        "health-interval" => health.then(|| written(HEALTH_INTERVAL)),
+        "health-misses" => health.then(|| HEALTH_MISSES.to_string()),
+        // A default node name is another one in each process.
+        _ => None,
+    }
+}
+
+/// A duration as `--lease` reads it, to the nanosecond.
+fn written(duration: Duration) -> String {
+    let nanos = duration.as_nanos();
+    let (unit, name) = if nanos >= 1_000_000_000 { (1_000_000_000, "s") } else { (1_000_000, "ms") };
+    let digits = if name == "s" { 9 } else { 6 };
+    let text = format!("{}.{:0digits$}", nanos / unit, nanos % unit);
+    format!("{}{name}", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_as_the_same() {
+        for nanos in [0, 1, 999_999, 166_666_666, 250_000_000, 1_000_000_000, 3_333_333_333, 90_000_000_000] {
+            let duration = Duration::from_nanos(nanos);
+            assert_eq!(crate::duration::parse(&written(duration)), Ok(duration), "{}", written(duration));
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! What `run` and `node` have in common: how a node enters its election, and who looks after it there.
+//!
+//! Each setting is an option, an environment variable and a key of a file; [`Entry`] is the one list of them.
+
+pub(crate) mod effective;
+mod file;
+pub(crate) mod layers;
+pub(crate) mod place;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use primacy::config::Venue;
+use primacy::{Builder, ConfigError, Drift, Elector, NodeId, Peers, Safety};
+
+use crate::duration;
+use crate::exit::{Exit, Failure};
+use layers::Sources;
+use place::Place;
+
+/// How often the health check is run, where nothing else is said.
+pub(crate) const HEALTH_INTERVAL: Duration = Duration::from_secs(5);
+/// How many health checks must fail in a row, where nothing else is said.
+pub(crate) const HEALTH_MISSES: u32 = 3;
+
+/// The settings of a node.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Entry {
+    /// Read settings from this TOML file. What the command line says goes before the environment, and that before
+    /// the file
+    #[arg(long, value_name = "FILE", env = "PRIMACY_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// The name of the election; those who name the same one compete
+    #[arg(long, value_name = "NAME", env = "PRIMACY_ELECTION")]
+    pub(crate) election: Option<String>,
+
+    /// Hold the election in this store; env:NAME reads the URL from the environment, which is where one with a
+    /// password must be
+    #[arg(long, value_name = "URL", env = "PRIMACY_ON")]
+    pub(crate) on: Option<String>,
+
+    /// Hold the election among these nodes: a=host:port,b=host:port,c=host:port
+    #[arg(long, value_name = "LIST", env = "PRIMACY_PEERS", value_parser = str::parse::<Peers>)]
+    pub(crate) peers: Option<Peers>,
+
+    /// This node's name [default without --peers: host name and process id]
+    #[arg(long, value_name = "NAME", env = "PRIMACY_NODE", value_parser = str::parse::<NodeId>)]
+    pub(crate) node: Option<NodeId>,
+
+    /// Among peers, what is promised: `lease`, never two leaders at a time; or `fenced`, faster where every resource
+    /// checks the token, which is then all that keeps two leaders apart [default: lease]
+    #[arg(long, value_name = "KIND", env = "PRIMACY_SAFETY", value_parser = ["lease", "fenced"])]
+    pub(crate) safety: Option<String>,
+
+    /// Among peers, nodes of higher priority stand first [default: 0]
+    #[arg(long, value_name = "NUMBER", env = "PRIMACY_PRIORITY")]
+    pub(crate) priority: Option<u32>,
+
+    /// Among peers, vote and never lead (for `primacy node`)
+    #[arg(long, value_name = "BOOL", env = "PRIMACY_WITNESS", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true")]
+    pub(crate) witness: Option<bool>,
+
+    /// Where this node keeps what it must not forget [default: $XDG_STATE_HOME/primacy or ~/.local/state/primacy; with
+    /// --on nothing is kept by default]
+    #[arg(long, value_name = "DIR", env = "PRIMACY_STATE_DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+
+    /// How long a leader may lead without renewing; among peers, the promise. The longest outage when a machine dies
+    /// [default: 10s over a store, 1s among peers]
+    #[arg(long, value_name = "TIME", env = "PRIMACY_LEASE", value_parser = duration::parse)]
+    pub(crate) lease: Option<Duration>,
+
+    /// How often the leader renews [default: a third of the lease over a store, a quarter among peers]
+    #[arg(long, value_name = "TIME", env = "PRIMACY_HEARTBEAT", value_parser = duration::parse)]
+    pub(crate) heartbeat: Option<Duration>,
+
+    /// How long the work may take to end in order; under `run`, from SIGTERM to SIGKILL [default: a quarter of the
+    /// lease]
+    #[arg(long, value_name = "TIME", env = "PRIMACY_DRAIN", value_parser = duration::parse)]
+    pub(crate) drain: Option<Duration>,
+
+    /// How long before the end of the lease everything is killed [default: a tenth of the lease, at most 200ms]
+    #[arg(long, value_name = "TIME", env = "PRIMACY_KILL_MARGIN", value_parser = duration::parse)]
+    pub(crate) kill_margin: Option<Duration>,
+
+    /// How far the rates of two machines' clocks may differ, as in 1% or 500ppm [default: 1%]
+    #[arg(long, value_name = "RATE", env = "PRIMACY_DRIFT_MAX", value_parser = parse_drift)]
+    pub(crate) drift_max: Option<Drift>,
+
+    /// Among peers, the longest random wait before standing [default: three tenths of the lease]
+    #[arg(long, value_name = "TIME", env = "PRIMACY_RANDOM_WAIT_MAX", value_parser = duration::parse)]
+    pub(crate) random_wait_max: Option<Duration>,
+
+    /// A shell command that says with exit code 0 that this node is fit to lead. Until it has said so, the node does
+    /// not stand; when it has failed --health-misses times in a row, the node gives up the lead in order
+    #[arg(long, value_name = "CMD", env = "PRIMACY_HEALTH")]
+    pub(crate) health: Option<String>,
+
+    /// How often the health check is run, and how long it may take [default: 5s]
+    #[arg(long, value_name = "TIME", env = "PRIMACY_HEALTH_INTERVAL", value_parser = duration::parse)]
+    pub(crate) health_interval: Option<Duration>,
+
+    /// How many health checks must fail in a row until the node is unfit; one success makes it fit again [default: 3]
+    #[arg(long, value_name = "NUMBER", env = "PRIMACY_HEALTH_MISSES")]
+    pub(crate) health_misses: Option<u32>,
+
+    /// Serve figures over HTTP here: host:port, or a port of 127.0.0.1. GET /metrics is in OpenMetrics form, /leader
+    /// answers 200 where this node leads and 503 elsewhere, /healthz whether this process works
+    #[arg(long, value_name = "ADDR", env = "PRIMACY_METRICS", value_parser = parse_listen)]
+    pub(crate) metrics: Option<SocketAddr>,
+
+    /// A shell command to run on each election, under `run` before COMMAND; the lead is given up if it fails
+    #[arg(long, value_name = "CMD", env = "PRIMACY_ON_ELECTED")]
+    pub(crate) on_elected: Option<String>,
+
+    /// A shell command to run at the end of each lead, under `run` after COMMAND is gone, also when this node's process
+    /// was killed. PRIMACY_LEAD tells it whether the lead is still `held` or already `lost`
+    #[arg(long, value_name = "CMD", env = "PRIMACY_ON_DEPOSED")]
+    pub(crate) on_deposed: Option<String>,
+
+    /// Tell what happens in JSON, one object a line, on standard error
+    #[arg(long, value_name = "BOOL", env = "PRIMACY_JSON", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true")]
+    pub(crate) json: Option<bool>,
+}
+
+/// The variables of all settings. They are this node's and not its job's, so the job does not get them.
+pub(crate) const VARIABLES: &[&str] = &[
+    "PRIMACY_CONFIG",
+    "PRIMACY_ELECTION",
+    "PRIMACY_ON",
+    "PRIMACY_PEERS",
+    "PRIMACY_NODE",
+    "PRIMACY_SAFETY",
+    "PRIMACY_PRIORITY",
+    "PRIMACY_WITNESS",
+    "PRIMACY_STATE_DIR",
+    "PRIMACY_LEASE",
+    "PRIMACY_HEARTBEAT",
+    "PRIMACY_DRAIN",
+    "PRIMACY_KILL_MARGIN",
+    "PRIMACY_DRIFT_MAX",
+    "PRIMACY_RANDOM_WAIT_MAX",
+    "PRIMACY_HEALTH",
+    "PRIMACY_HEALTH_INTERVAL",
+    "PRIMACY_HEALTH_MISSES",
+    "PRIMACY_METRICS",
+    "PRIMACY_ON_ELECTED",
+    "PRIMACY_ON_DEPOSED",
+    "PRIMACY_JSON",
+];
+
+/// The settings, found to fit together.
+#[derive(Debug)]
+pub(crate) struct Entrance {
+    pub(crate) election: String,
+    pub(crate) node: NodeId,
+    pub(crate) place: Place,
+    pub(crate) builder: Builder,
+}
+
+impl Entry {
+    /// Checks all that can be known to be wrong before anything is begun.
+    pub(crate) fn check(&self, sources: &Sources) -> Result<Entrance, Failure> {
+        let mut problems = self.contradictions(sources);
+        let Some(election) = self.election.clone() else {
+            problems.push(
+                "the election has no name: give --election NAME, PRIMACY_ELECTION, or `election` in the file of \
+                 --config"
+                    .to_owned(),
+            );
+            return Err(sources.failure(&problems));
+        };
+        if let (Some(peers), Some(node)) = (&self.peers, self.node)
+            && peers.address(node).is_none()
+        {
+            let names: Vec<String> = peers.iter().map(|(node, _)| node.to_string()).collect();
+            let error = ConfigError::NotAPeer { node, peers: names.join(", ") };
+            problems.push(format!("{error}{}", sources.told_of(&["node", "peers"])));
+        }
+        let builder = self.builder(&election);
+        if let Err(error) = builder.check(self.venue()) {
+            let mut message = error.to_string();
+            if matches!(error, ConfigError::Timers(_)) {
+                message.push_str(&sources.told_of(TIMERS));
+            }
+            if problems.is_empty() {
+                return Err(Failure::new(place::failure(&error.into()).exit, message));
+            }
+            problems.push(message);
+        }
+        if !problems.is_empty() {
+            return Err(sources.failure(&problems));
+        }
+        let node = match self.node {
+            Some(node) => node,
+            None => primacy::config::default_node()
+                .map_err(|error| Failure::new(Exit::Config, error.to_string()))?,
+        };
+        let place = Place::find(self, &election, sources)?;
+        Ok(Entrance { election, node, place, builder: builder.node(node) })
+    }
+
+    /// What cannot be true together.
+    fn contradictions(&self, sources: &Sources) -> Vec<String> {
+        let mut problems = Vec::new();
+        let of = |key: &str| sources.describe(key);
+        if self.on.is_some() && self.peers.is_some() {
+            problems.push(format!(
+                "{} cannot be used with {}: an election is held in a store or among its nodes",
+                of("on"),
+                of("peers")
+            ));
+        }
+        if self.peers.is_some() && self.node.is_none() {
+            problems.push(format!("{} needs --node NAME, to say which of them this is", of("peers")));
+        }
+        if self.peers.is_none() {
+            for (key, given) in [
+                ("safety", self.safety.is_some()),
+                ("priority", self.priority.is_some()),
+                ("witness", self.is_witness()),
+                ("random-wait-max", self.random_wait_max.is_some()),
+            ] {
+                if given {
+                    problems.push(format!(
+                        "{} has no meaning over a store; leave it out, or name --peers",
+                        of(key)
+                    ));
+                }
+            }
+        }
+        if self.health.is_none() {
+            for (key, given) in [
+                ("health-interval", self.health_interval.is_some()),
+                ("health-misses", self.health_misses.is_some()),
+            ] {
+                if given {
+                    problems.push(format!("{} needs --health CMD", of(key)));
+                }
+            }
+        }
+        if self.health_interval.is_some_and(|interval| interval.is_zero()) {
+            problems.push(format!("{} is zero; take at least 1ms", of("health-interval")));
+        }
+        if self.health_misses == Some(0) {
+            problems.push(format!("{} is zero; take at least 1", of("health-misses")));
+        }
+        problems
+    }
+
+    pub(crate) fn venue(&self) -> Venue {
+        if self.peers.is_some() { Venue::Peers } else { Venue::Store }
+    }
+
+    pub(crate) fn is_witness(&self) -> bool {
+        self.witness.unwrap_or(false)
+    }
+
+    pub(crate) fn safety(&self) -> Safety {
+        if self.safety.as_deref() == Some("fenced") { Safety::Fenced } else { Safety::Lease }
+    }
+
+    pub(crate) fn builder(&self, election: &str) -> Builder {
+        let mut builder = Elector::builder()
+            .election(election)
+            .safety(self.safety())
+            .priority(self.priority.unwrap_or_default())
+            .witness(self.is_witness());
+        if let Some(node) = self.node {
+            builder = builder.node(node);
+        }
+        if let Some(lease) = self.lease {
+            builder = builder.lease(lease);
+        }
+        if let Some(heartbeat) = self.heartbeat {
+            builder = builder.renewal(heartbeat);
+        }
+        if let Some(drain) = self.drain {
+            builder = builder.drain(drain);
+        }
+        if let Some(kill_margin) = self.kill_margin {
+            builder = builder.kill_margin(kill_margin);
+        }
+        if let Some(drift_max) = self.drift_max {
+            builder = builder.drift_max(drift_max);
+        }
+        if let Some(wait) = self.random_wait_max {
+            builder = builder.random_wait_max(wait);
+        }
+        builder
+    }
+}
+
+/// The settings whose relations are checked together.
+const TIMERS: &[&str] = &["lease", "heartbeat", "drain", "kill-margin", "drift-max"];
+
+/// `1%` or `500ppm`.
+fn parse_drift(text: &str) -> Result<Drift, String> {
+    let wrong = || format!("write a rate as in 1%, 0.05% or 500ppm; not {text:?}");
+    if let Some(ppm) = text.strip_suffix("ppm") {
+        return ppm.parse().map(Drift::from_ppm).map_err(|_| wrong());
+    }
+    let percent = text.strip_suffix('%').ok_or_else(wrong)?;
+    let (whole, part) = percent.split_once('.').unwrap_or((percent, ""));
+    // A hundredth of a hundredth of a hundredth: four digits of a per cent are parts per million.
+    let digits: String = format!("{whole}{part:0<4}");
+    let plain = part.len() <= 4 && !whole.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    plain.then(|| digits.parse().ok()).flatten().map(Drift::from_ppm).ok_or_else(wrong)
+}
+
+/// An address to listen on; a port alone is one of the loopback interface.
+fn parse_listen(text: &str) -> Result<SocketAddr, String> {
+    let port = text.strip_prefix(':').unwrap_or(text);
+    if let Ok(port) = port.parse::<u16>() {
+        return Ok(SocketAddr::from(([127, 0, 0, 1], port)));
+    }
+    text.parse().map_err(|_| {
+        format!("write an IP address and a port, as in 127.0.0.1:9464, or a port alone; not {text:?}")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_variables_are_those_of_the_settings() {
+        let command = Entry::augment_args(clap::Command::new("entry"));
+        let defined: Vec<_> = command
+            .get_arguments()
+            .filter_map(|arg| Some((arg.get_long()?, arg.get_env()?.to_str()?)))
+            .collect();
+        assert_eq!(defined.iter().map(|(_, variable)| *variable).collect::<Vec<_>>(), VARIABLES);
+        for (long, variable) in defined {
+            assert_eq!(variable, format!("PRIMACY_{}", long.to_uppercase().replace('-', "_")));
+        }
+    }
+
+    #[test]
+    fn rates_and_addresses_are_read_as_people_write_them() {
+        assert_eq!(parse_drift("1%"), Ok(Drift::from_ppm(10_000)));
+        assert_eq!(parse_drift("0.05%"), Ok(Drift::from_ppm(500)));
+        assert_eq!(parse_drift("500ppm"), Ok(Drift::from_ppm(500)));
+        for wrong in ["", "1", "%", "-1%", "0.00001%", "1.%x", "ppm"] {
+            assert!(parse_drift(wrong).is_err(), "{wrong:?}");
+        }
+        for loopback in ["9464", ":9464", "127.0.0.1:9464"] {
+            assert_eq!(parse_listen(loopback).unwrap().to_string(), "127.0.0.1:9464");
+        }
+        assert!(parse_listen("localhost").is_err());
+    }
+}

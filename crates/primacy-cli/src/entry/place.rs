@@ -1,0 +1,192 @@
+//! Where an election is held, and entering it there.
+
+use std::env;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use primacy::config::{check_election, default_state_dir};
+use primacy::disk::DiskError;
+use primacy::stores::{OpenError, ReadError};
+use primacy::transport::TransportError;
+use primacy::{Builder, ConfigError, ConnectError, Elector, NodeId, Peers};
+
+use super::Entry;
+use super::layers::{Source, Sources};
+use crate::exit::{Exit, Failure};
+use crate::leftovers::NodeMark;
+
+/// How the election is entered.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In a store. Only the operator's word is kept in the directory, if there is one.
+    Store(String, Option<PathBuf>),
+    /// In a file of this user on this machine.
+    Local(PathBuf),
+    /// Among peers.
+    Peers(Peers, PathBuf),
+}
+
+/// A URL may have a password.
+impl std::fmt::Debug for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Store(..) => f.write_str("Store"),
+            Self::Local(dir) => write!(f, "Local({})", dir.display()),
+            Self::Peers(peers, dir) => write!(f, "Peers({peers}, {})", dir.display()),
+        }
+    }
+}
+
+impl Place {
+    /// Finds it. Nothing is made yet.
+    pub(super) fn find(entry: &Entry, election: &str, sources: &Sources) -> Result<Self, Failure> {
+        let state_dir = || match &entry.state_dir {
+            Some(dir) => Ok(dir.clone()),
+            None => default_state_dir().map_err(|error| Failure::new(Exit::Config, error.to_string())),
+        };
+        match (&entry.on, &entry.peers) {
+            (Some(url), _) => {
+                let url = between_processes(resolve_url(url, sources)?)?;
+                Ok(Self::Store(url, entry.state_dir.clone()))
+            }
+            (None, Some(peers)) => Ok(Self::Peers(peers.clone(), state_dir()?)),
+            (None, None) => {
+                check_election(election).map_err(|error| failure(&error.into()))?;
+                Ok(Self::Local(state_dir()?))
+            }
+        }
+    }
+
+    /// Enters the election.
+    pub(crate) async fn enter(&self, builder: Builder, election: &str) -> Result<Elector, Failure> {
+        let entered = match self {
+            Self::Store(url, None) => builder.connect(url).await,
+            Self::Store(url, Some(dir)) => builder.state_dir(dir).connect(url).await,
+            Self::Local(dir) => {
+                let url = local_store(dir, election)?;
+                builder.state_dir(dir).connect(&url).await
+            }
+            Self::Peers(peers, dir) => builder.state_dir(dir).peers(peers.clone()).await,
+        };
+        entered.map_err(|error| failure(&error))
+    }
+
+    /// The mark by which what this node has started is recognised.
+    pub(crate) fn mark(&self, election: &str, node: NodeId) -> NodeMark {
+        let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let place = match self {
+            Self::Store(url, _) => url.clone().into_bytes(),
+            Self::Local(dir) | Self::Peers(_, dir) => absolute(dir).as_os_str().as_bytes().to_vec(),
+        };
+        NodeMark::new(election, node.as_str(), &place)
+    }
+}
+
+/// The URL itself, wherever it comes from.
+fn resolve_url(url: &str, sources: &Sources) -> Result<String, Failure> {
+    let usage = |message: String| Failure::new(Exit::Usage, message);
+    if let Some(name) = url.strip_prefix("env:") {
+        return match env::var(name) {
+            Ok(url) => Ok(url),
+            Err(error) => Err(usage(format!("--on env:{name}: {error}; set {name} to the URL of the store"))),
+        };
+    }
+    let (what, readers) = match sources.of("on").map(|given| &given.source) {
+        Some(Source::Environment { .. }) => return Ok(url.to_owned()),
+        Some(source @ Source::File { .. }) => (format!("`on` ({source})"), "files get copied and committed"),
+        Some(Source::CommandLine) | None => {
+            ("--on".to_owned(), "every user of this machine can read command lines")
+        }
+    };
+    if has_password(url) {
+        return Err(usage(format!(
+            "the URL of {what} has a password, and {readers}: put the URL into the environment, as ELECTION_URL for \
+             example, and write --on env:ELECTION_URL"
+        )));
+    }
+    Ok(url.to_owned())
+}
+
+/// Every candidate of `run` is a process of its own, and must see what the others see.
+fn between_processes(url: String) -> Result<String, Failure> {
+    if url.starts_with("memory:") {
+        let message = "memory: is within one process, and each `primacy run` is one of its own: all of them would \
+                       lead; use sqlite:PATH";
+        return Err(Failure::new(Exit::Usage, message));
+    }
+    Ok(url)
+}
+
+fn has_password(url: &str) -> bool {
+    let Some((_, rest)) = url.split_once("://") else { return false };
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let in_user = authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'));
+    in_user || path.to_ascii_lowercase().contains("password=")
+}
+
+/// The store of those who name none: a file of this user on this machine. Each election has its own, since only the
+/// first record of a new file has nothing to wait for.
+fn local_store(dir: &Path, election: &str) -> Result<String, Failure> {
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.map_err(|error| {
+        let message = format!(
+            "the state directory {} cannot be made: {error}; name another with --state-dir",
+            dir.display()
+        );
+        Failure::new(Exit::State, message)
+    })?;
+    let file = dir.join(format!("{election}.db"));
+    match file.to_str() {
+        Some(path) => Ok(format!("sqlite:{path}")),
+        None => {
+            let message =
+                format!("the state directory {} is not UTF-8; name another with --state-dir", dir.display());
+            Err(Failure::new(Exit::State, message))
+        }
+    }
+}
+
+/// Which exit code an error has that kept this node from taking part.
+pub(crate) fn failure(error: &ConnectError) -> Failure {
+    let exit = match error {
+        ConnectError::Config(ConfigError::Election { .. } | ConfigError::Node { .. }) => Exit::Usage,
+        ConnectError::Config(_) => Exit::Config,
+        ConnectError::Open(OpenError::Unavailable { .. })
+        | ConnectError::Read(ReadError::Unavailable { .. }) => Exit::Unavailable,
+        ConnectError::Open(OpenError::Refused { .. }) | ConnectError::Read(ReadError::Malformed { .. }) => {
+            Exit::State
+        }
+        ConnectError::Open(
+            OpenError::Malformed { .. }
+            | OpenError::UnknownScheme { .. }
+            | OpenError::NotBuiltIn { .. }
+            | OpenError::NotSupported { .. }
+            | OpenError::Election { .. },
+        ) => Exit::Usage,
+        ConnectError::Disk(DiskError::Locked { .. }) => Exit::InUse,
+        ConnectError::Disk(_) => Exit::State,
+        ConnectError::Transport(error) => {
+            let here = matches!(error, TransportError::InUse { .. } | TransportError::Listen { .. });
+            if here { Exit::Unavailable } else { Exit::Config }
+        }
+        ConnectError::Thread(_) => Exit::System,
+    };
+    Failure::new(exit, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_in_a_url_is_seen() {
+        for url in ["etcd://u:secret@host", "postgres://u:p@h/db?x=1", "postgres://h/db?password=secret"] {
+            assert!(has_password(url), "{url}");
+        }
+        for url in ["sqlite:/a:b@c.db", "etcd://host:2379", "postgres://user@host:5432/db", "memory:a@b:c"] {
+            assert!(!has_password(url), "{url}");
+        }
+    }
+}

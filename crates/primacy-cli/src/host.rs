@@ -1,0 +1,133 @@
+//! What `run` and `node` do alike: enter the election, look after the node there, and see it to its end.
+
+use std::time::Duration;
+
+use primacy::{Elector, NodeId};
+
+use crate::entry::layers::Sources;
+use crate::entry::{Entrance, Entry};
+use crate::exit::{Exit, Failure};
+use crate::guardian::job::Program;
+use crate::guardian::message::Duty;
+use crate::leftovers::{self, NodeMark};
+use crate::report::{Event, Reporter};
+use crate::signals::Signals;
+use crate::supervisor::{Settings, Supervisor, Wait, report_changes};
+use crate::{notify, pauses};
+
+/// What a node does while it leads, and how long it stands.
+#[derive(Debug)]
+pub(crate) struct Work {
+    /// The command to run; without one the node just holds the lead.
+    pub(crate) job: Option<Program>,
+    pub(crate) wait: Wait,
+    pub(crate) restart: bool,
+}
+
+/// How long a guardian that an earlier run left may go on draining its job.
+const LEFTOVERS_DRAIN: Duration = Duration::from_millis(2_500);
+const LEFTOVERS_MARGIN: Duration = Duration::from_secs(1);
+
+/// Takes part until the work is done or a signal asks for the end.
+pub(crate) fn host(entry: &Entry, sources: &Sources, work: Work) -> Result<Exit, Failure> {
+    // Whatever unwinds would release the lead while the command is running. The guardian ends it first, when this
+    // process is gone.
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        print(panic);
+        std::process::abort();
+    }));
+    // All that can be known to be wrong is said before anything is begun.
+    let entrance = entry.check(sources)?;
+    let reporter = Reporter::new(entry.json.unwrap_or(false), entrance.node.as_str())?;
+    log_to(&reporter);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let result = runtime.block_on(take_part(entry, entrance, work, &reporter));
+    if let Ok(exit) = &result {
+        reporter.tell(&Event::Ended { exit_code: exit.code() });
+    }
+    reporter.finish();
+    // Whatever is still blocked, in a store that does not answer for example, is not waited for.
+    runtime.shutdown_background();
+    result
+}
+
+async fn take_part(
+    entry: &Entry,
+    entrance: Entrance,
+    work: Work,
+    reporter: &Reporter,
+) -> Result<Exit, Failure> {
+    let Entrance { election, node, place, builder } = entrance;
+    let mark = place.mark(&election, node);
+    end_leftovers(entry, &mark, node, reporter)?;
+    let elector = place.enter(builder, &election).await?;
+    let timers = elector.timers();
+    tokio::spawn(pauses::watch((timers.kill_margin / 2).into(), timers.lease.into(), reporter.clone()));
+    if entry.is_witness() {
+        return bear_witness(elector, reporter).await;
+    }
+    let settings = Settings {
+        duty: duty(entry, &elector, &mark),
+        job: work.job,
+        wait: work.wait,
+        restart: work.restart,
+    };
+    let supervisor = Supervisor::new(elector.clone(), settings, reporter.clone())?;
+    notify::ready(&elector);
+    supervisor.run().await
+}
+
+/// Votes until a signal asks for the end. There is no guardian: nothing hangs on the death of a node that never leads.
+async fn bear_witness(elector: Elector, reporter: &Reporter) -> Result<Exit, Failure> {
+    let mut signals = Signals::listen()?;
+    tokio::spawn(report_changes(elector.observe(), reporter.clone()));
+    notify::ready(&elector);
+    let signal = signals.next().await;
+    notify::stopping();
+    elector.close().await;
+    Ok(Exit::Signal(signal))
+}
+
+fn end_leftovers(entry: &Entry, mark: &NodeMark, node: NodeId, reporter: &Reporter) -> Result<(), Failure> {
+    let drain = entry.drain.unwrap_or(LEFTOVERS_DRAIN);
+    let ended = leftovers::end(mark, drain + LEFTOVERS_MARGIN).map_err(|running| {
+        let message = format!(
+            "the node {node} is already running here, as process {}: stop that one, or give this one another --node",
+            running.supervisor
+        );
+        Failure::new(Exit::InUse, message)
+    })?;
+    if ended > 0 {
+        reporter.tell(&Event::LeftoversEnded { processes: ended });
+    }
+    Ok(())
+}
+
+fn duty(entry: &Entry, elector: &Elector, mark: &NodeMark) -> Duty {
+    let nanos = |duration: Duration| primacy::core::Duration::from(duration).as_nanos();
+    let timers = elector.timers();
+    Duty {
+        supervisor: rustix::process::getpid().as_raw_nonzero().get(),
+        election: elector.election().to_owned(),
+        node: elector.identity().node.to_string(),
+        mark: mark.of_this_process(),
+        drain: nanos(timers.drain),
+        kill_margin: nanos(timers.kill_margin),
+        lease: nanos(timers.lease),
+        on_elected: entry.on_elected.clone(),
+        on_deposed: entry.on_deposed.clone(),
+        witness: elector.witness_spec(),
+    }
+}
+
+/// Shows what the library logs: warnings and worse, or what PRIMACY_LOG asks for.
+pub(crate) fn log_to(reporter: &Reporter) {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("PRIMACY_LOG");
+    let writer = reporter.log_writer();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn")))
+        .with_ansi(false)
+        .with_writer(move || writer.clone())
+        .init();
+}

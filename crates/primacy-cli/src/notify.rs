@@ -1,0 +1,67 @@
+//! What systemd is told of this process, where it is there to hear it (`NOTIFY_SOCKET`).
+
+use std::time::Duration;
+
+use primacy::{Change, Elector};
+use sd_notify::NotifyState;
+
+/// What must not reach the processes that this one starts: they would speak for it.
+pub(crate) const VARIABLES: &[&str] = &["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
+
+/// This node takes part now. From now on systemd is told who leads, and, if it asked for that (`WatchdogSec=`), that
+/// the election is alive: not by a bare timer, but whenever the election has answered a question.
+pub(crate) fn ready(elector: &Elector) {
+    if std::env::var_os("NOTIFY_SOCKET").is_none() {
+        return;
+    }
+    tell(&[NotifyState::Ready, NotifyState::Status("takes part; no leader is known yet")]);
+    // They have handles of the election, which does not keep it open: its supervisor closes it.
+    tokio::spawn(tell_status(elector.clone()));
+    if let Some(interval) = sd_notify::watchdog_enabled() {
+        tokio::spawn(keep_watchdog(elector.clone(), interval));
+    }
+}
+
+/// This process ends in order.
+pub(crate) fn stopping() {
+    tell(&[NotifyState::Stopping]);
+}
+
+fn tell(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        tracing::warn!(%error, "systemd cannot be told how this node stands");
+    }
+}
+
+async fn tell_status(elector: Elector) {
+    let mut observer = elector.observe();
+    while let Some(change) = observer.changed().await {
+        let Change::Leader(leader) = change else { continue };
+        let text = match leader {
+            Some(leader) if leader.identity == elector.identity() => match elector.status().await {
+                Ok(status) => match status.lead {
+                    Some(lead) => format!("leads with token {}, term {}", lead.token, lead.term),
+                    None => continue, // It is over already, and the next change says so.
+                },
+                Err(_) => return,
+            },
+            Some(leader) => format!("follows {}, term {}", leader.identity.node, leader.term),
+            None => "no leader is known".to_owned(),
+        };
+        tell(&[NotifyState::Status(&text)]);
+    }
+}
+
+/// Twice in each interval the election is asked how it stands. Where it does not answer, systemd is not told, and
+/// ends this process when its interval has passed; the guardian then ends the job.
+async fn keep_watchdog(elector: Elector, interval: Duration) {
+    let half = interval / 2;
+    loop {
+        match tokio::time::timeout(half, elector.status()).await {
+            Ok(Ok(_)) => tell(&[NotifyState::Watchdog]),
+            Ok(Err(_)) => return,
+            Err(_) => tracing::warn!("the election did not answer within half of the watchdog's interval"),
+        }
+        tokio::time::sleep(half).await;
+    }
+}
