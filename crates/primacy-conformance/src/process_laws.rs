@@ -6,6 +6,9 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use primacy_stores::Register;
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::harness::Harness;
 use crate::history::{self, Kind, Operation};
 use crate::register_laws::{read, within};
@@ -26,7 +29,7 @@ pub async fn of_many_processes_exactly_one_wins(harness: &dyn Harness) {
     assert_eq!(u64::try_from(won), Ok(LAST), "each token has a winner");
 }
 
-/// Writers that are killed in the middle leave the old record or the new one, and those who go on see one record.
+/// Writers that are stopped or killed in the middle leave the old record or the new one, and those who go on see one record.
 pub async fn killed_writers_leave_the_old_or_the_new(harness: &dyn Harness) {
     const KILLS: u64 = 12;
     // More than there will be: whoever reads it ends.
@@ -39,20 +42,27 @@ pub async fn killed_writers_leave_the_old_or_the_new(harness: &dyn Harness) {
         history.extend(Rival::start(harness, election, number, LAST).kill_while_it_writes(number));
     }
     let register = harness.open(election).await;
-    loop {
-        let (start, (_, version)) = (rival::now(), read(&register).await.expect("somebody has written"));
-        if let Ok(version) = rival::take(&*register, Some(&version), 0, LAST).await {
-            let kind = Kind::Won { version: rival::hexadecimal(&version) };
-            history.push(Operation { rival: 0, start, end: rival::now(), token: LAST, kind });
-            break;
-        }
-        tokio::task::yield_now().await;
-    }
+    history.push(within(harness, "the last write", write_last(&*register, LAST)).await);
     history.extend(rivals.into_iter().flat_map(Rival::finish));
     history::check(&history).expect("one record can have given these answers");
     let killed = history.iter().filter(|operation| operation.rival > PROCESSES);
     let won = killed.filter(|operation| matches!(operation.kind, Kind::Won { .. })).count();
     assert!(won > 0, "those that were killed have written");
+}
+
+/// Writes over whatever is there, so that the rivals end.
+async fn write_last(register: &dyn Register, last: u64) -> Operation {
+    loop {
+        let start = rival::now();
+        // Among those who write and those who are killed, the store may be too busy for a while.
+        if let Ok(Some((_, version))) = register.read().await
+            && let Ok(version) = rival::take(register, Some(&version), 0, last).await
+        {
+            let kind = Kind::Won { version: rival::hexadecimal(&version) };
+            return Operation { rival: 0, start, end: rival::now(), token: last, kind };
+        }
+        tokio::task::yield_now().await;
+    }
 }
 
 /// Whoever waits for a change is woken by those that other processes make.
@@ -97,7 +107,8 @@ impl Rival {
         operations
     }
 
-    /// Kills it by SIGKILL while it is about to write, each time a little later, and tells what it did.
+    /// Kills it by SIGKILL while it is about to write, each time a little later, and tells what it did. Every other one is
+    /// stopped for a while before, so that it goes on with what others have overtaken.
     fn kill_while_it_writes(mut self, number: u64) -> Vec<Operation> {
         let begun = |line: &String| {
             let operation = line.strip_prefix(rival::LINE).and_then(|line| line.parse::<Operation>().ok());
@@ -107,6 +118,13 @@ impl Rival {
         let writes = self.lines.iter().filter(begun).take(3).count();
         assert_eq!(writes, 3, "a rival that is to be killed writes until then");
         std::thread::sleep(Duration::from_micros(300 * (number % 8)));
+        if number.is_multiple_of(2) {
+            let process = Pid::from_child(&self.process);
+            kill_process(process, Signal::STOP).expect("a process can be stopped");
+            std::thread::sleep(Duration::from_millis(30));
+            kill_process(process, Signal::CONT).expect("a process can go on");
+            std::thread::sleep(Duration::from_micros(500 * (number % 8)));
+        }
         self.process.kill().expect("a process can be killed");
         self.process.wait().expect("a process can be waited for");
         rival::parse(&self.printed.join().expect("no panic there")).0

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use primacy_core::FencingToken;
 use primacy_core::election::lease::{Record, Version};
-use primacy_stores::{Register, SetError};
+use primacy_stores::{ReadError, Register, SetError};
 
 use crate::history::{Kind, Operation};
 
@@ -13,15 +13,28 @@ pub(crate) const LINE: &str = "primacy-rival ";
 /// What its last line says.
 const END: &str = "primacy-rival has ended";
 
+/// How long a store may say that it is not there, in nanoseconds.
+const UNAVAILABLE_MAX: u64 = 60_000_000_000;
+
 /// Raises the token by one whenever nobody else was faster, until it is `last` or higher. Each operation is told to
 /// `note` when it is known, and a write also before it is asked for.
 ///
 /// # Panics
-/// If the record cannot be read.
+/// If the record is malformed, or cannot be read for a minute.
 pub async fn play(register: &dyn Register, number: u64, last: u64, mut note: impl FnMut(Operation)) {
+    let mut answered = now();
     loop {
         let start = now();
-        let found = register.read().await.expect("the store is there");
+        let found = match register.read().await {
+            Ok(found) => found,
+            // Under many rivals a store may be too busy, and where one was killed it has to tidy up first.
+            Err(ReadError::Unavailable { .. }) if start < answered + UNAVAILABLE_MAX => {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                continue;
+            }
+            Err(error) => panic!("a rival cannot read: {error}"),
+        };
+        answered = now();
         let (token, writer) = found.as_ref().map_or((0, 0), |(record, _)| (record.token.0, record.nonce));
         let version = found.as_ref().map_or_else(String::new, |(_, version)| hexadecimal(version));
         note(Operation { rival: number, start, end: now(), token, kind: Kind::Read { writer, version } });
@@ -33,7 +46,7 @@ pub async fn play(register: &dyn Register, number: u64, last: u64, mut note: imp
         note(Operation { rival: number, start, end: start, token, kind: Kind::Begun });
         let kind = match take(register, found.as_ref().map(|(_, version)| version), number, token).await {
             Ok(version) => Kind::Won { version: hexadecimal(&version) },
-            // Under many rivals a store may be too busy; the read that follows tells what is the case.
+            // The same; the read that follows tells what is the case.
             Err(SetError::Conflict | SetError::Unavailable { .. }) => Kind::Refused,
             Err(SetError::Unknown { .. }) => Kind::Unknown,
         };

@@ -9,7 +9,7 @@ use std::time::Duration;
 use primacy_conformance::{Capabilities, Harness, Outcome, check, rival, table};
 use primacy_stores::faulty::FaultyRegister;
 use primacy_stores::memory::MemoryRegister;
-use primacy_stores::{Pending, Register, file, memory, open, sqlite};
+use primacy_stores::{OpenError, Pending, Register, file, memory, open, sqlite};
 use rusqlite::{Connection, OptionalExtension};
 
 /// What a rival's process is told: the URL, the election, its number and the last token, one a line.
@@ -233,7 +233,18 @@ fn new_directory() -> PathBuf {
 async fn play_as_a_rival() {
     let Ok(told) = std::env::var(RIVAL_VARIABLE) else { return };
     let [url, election, number, last] = told.lines().collect::<Vec<_>>().try_into().unwrap();
-    let register = open(url, election).await.unwrap();
+    let register = loop {
+        match open(url, election).await {
+            Ok(register) => break register,
+            // Others are writing, or one that was killed has left it in the middle.
+            Err(OpenError::Unavailable { .. })
+                if std::path::Path::new(&url[url.find(':').unwrap() + 1..]).exists() =>
+            {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    };
     rival::play_as_process(&*register, number.parse().unwrap(), last.parse().unwrap()).await;
 }
 

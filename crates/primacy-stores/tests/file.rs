@@ -62,14 +62,13 @@ async fn write(register: &FileRegister, expect: Option<&Version>, token: u64) ->
 }
 
 fn mode(path: &Path) -> u32 {
-    fs::metadata(path).unwrap().permissions().mode() & 0o777
+    fs::metadata(path).expect("it is there").permissions().mode() & 0o777
 }
 
 async fn refusal(path: &Path) -> String {
-    match open(path, "e").await.expect_err("this must not be opened") {
-        OpenError::Refused { why } => why,
-        other => panic!("{other:?}"),
-    }
+    let error = open(path, "e").await.expect_err("this must not be opened");
+    assert!(matches!(error, OpenError::Refused { .. }), "{error:?}");
+    error.to_string()
 }
 
 #[tokio::test]
@@ -166,7 +165,8 @@ async fn links_and_pipes_are_neither_followed_nor_waited_for() {
 }
 
 fn pipe(path: &Path) {
-    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+    let status = Command::new("mkfifo").arg(path).status().expect("mkfifo can be run");
+    assert!(status.success(), "{status:?}");
 }
 
 #[tokio::test]

@@ -74,7 +74,7 @@ pub async fn init(url: &str, election: &str, lease: Duration) -> Result<Init, In
     match init_register(&*register, lease).await? {
         // Some stores begin with a released record, because they know that they are new.
         Init::Exists { record } if is_untouched(&record) => Ok(Init::Made { token: record.token }),
-        outcome => Ok(outcome),
+        outcome @ (Init::Made { .. } | Init::Exists { .. }) => Ok(outcome),
     }
 }
 
