@@ -78,7 +78,7 @@ async fn dial_under_tls(target: &Node, authority: &Authority, certificate_of: &s
     let mine = credentials(&authority.issue(certificate_of, NOW), certificate_of);
     let session = Session::dial(tcp, &mine, target.mesh.shared.me.identity.node).unwrap();
     session.shake_hands().await.unwrap();
-    Stranger(Connection::new(Rc::new(Stream::Tls(session))))
+    Stranger(Connection::new(Rc::new(Stream::Tls(Box::new(session)))))
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn two_nodes_talk_under_tls_and_what_is_sent_has_left_at_once() {
             let tcp = prepare(listener.accept().await.unwrap().0, &Limits::default()).unwrap();
             let session = Session::answer(Rc::clone(&tcp), &mine).unwrap();
             session.shake_hands().await.unwrap();
-            let mut c = Stranger(Connection::new(Rc::new(Stream::Tls(session))));
+            let mut c = Stranger(Connection::new(Rc::new(Stream::Tls(Box::new(session)))));
             let Frame::Hello(theirs) = c.hear().await else { panic!("it says who it is") };
             c.say(Frame::Welcome(hello("c", &VOTERS))).await;
             assert_eq!(c.hear().await, Frame::Ready);
@@ -132,7 +132,7 @@ fn a_peer_that_does_not_read_costs_a_bounded_buffer_under_tls_and_breaks_no_fram
         let tcp = prepare(listener.accept().await.unwrap().0, &Limits::default()).unwrap();
         let session = Session::answer(tcp, &credentials(&authority.issue("b", NOW), "b")).unwrap();
         session.shake_hands().await.unwrap();
-        let mut b = Stranger(Connection::new(Rc::new(Stream::Tls(session))));
+        let mut b = Stranger(Connection::new(Rc::new(Stream::Tls(Box::new(session)))));
         assert!(matches!(b.hear().await, Frame::Hello(_)));
         b.say(Frame::Welcome(hello("b", &VOTERS))).await;
         assert_eq!(b.hear().await, Frame::Ready);
