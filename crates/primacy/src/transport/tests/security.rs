@@ -2,7 +2,8 @@
 
 use crate::handshake::TlsProblem;
 use crate::transport::session::Session;
-use crate::transport::tls::tests::{Authority, FUTURE, NOW, PAST, Valid, credentials, replace};
+use crate::transport::tls::explain;
+use crate::transport::tls::tests::{Authority, FUTURE, NOW, PAST, Valid, anonymous, credentials, replace};
 
 use super::*;
 
@@ -256,6 +257,50 @@ fn a_certificate_of_another_node_is_refused_whoever_dials() {
         impostor.until(heard).await;
         let text = impostor.mesh.stranger_refused().unwrap().text;
         assert!(text.contains("a stranger at 127.0.0.1 refuses b") && text.contains("b.pem"), "{text}");
+        pair.still_talk(1).await;
+    });
+}
+
+#[test]
+fn a_certificate_for_one_side_only_is_refused_on_the_other() {
+    run(async {
+        let mut pair = Pair::start(Limits::default()).await;
+        let c = pair.with_c(Security::Tls(pair.authority.issue_for_one_side("c"))).await;
+        let trouble = c.mesh.certificate().unwrap().trouble.unwrap();
+        assert!(trouble.contains("c.pem is not accepted by this node itself"), "{trouble}");
+        let purpose = tls_of(TlsProblem::Purpose);
+        c.until(|counters| counters.refused_by_peers.contains_key(&purpose)).await;
+        assert!(
+            c.peer("a")
+                .refusal
+                .unwrap()
+                .text
+                .contains("issue it with extendedKeyUsage = serverAuth, clientAuth")
+        );
+        pair.a.until(|counters| counters.refused.contains_key(&purpose)).await;
+        let text = pair.a.mesh.stranger_refused().unwrap().text;
+        assert!(text.contains("issue it with extendedKeyUsage = serverAuth, clientAuth"), "{text}");
+        pair.still_talk(1).await;
+    });
+}
+
+#[test]
+fn one_without_a_certificate_is_refused_and_told_so() {
+    run(async {
+        let mut pair = Pair::start(Limits::default()).await;
+        let address = pair.a.mesh.local_addr();
+        let tcp = prepare(TcpStream::connect(address).await.unwrap(), &Limits::default()).unwrap();
+        let mine = anonymous(&pair.authority.issue("c", NOW), "c");
+        let session = Session::dial(tcp, &mine, node("a")).unwrap();
+        // To the one that dials, the handshake seems to have succeeded; then it hears otherwise.
+        session.shake_hands().await.unwrap();
+        let mut nobody = Connection::new(Rc::new(Stream::Tls(Box::new(session))));
+        let error = nobody.read().await.unwrap_err();
+        let heard = explain(error.tls().unwrap(), node("c"), "a", &mine);
+        assert_eq!((heard.problem, heard.by_peer), (TlsProblem::NoCertificate, true), "{}", heard.text);
+        assert_eq!(pair.a.mesh.counters().refused[&tls_of(TlsProblem::NoCertificate)], 1);
+        let text = pair.a.mesh.stranger_refused().unwrap().text;
+        assert!(text.contains("a stranger at 127.0.0.1: it presents no certificate; give it one"), "{text}");
         pair.still_talk(1).await;
     });
 }
