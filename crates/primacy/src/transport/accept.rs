@@ -107,7 +107,7 @@ async fn secure(
             let session = Session::answer(Rc::clone(tcp), &credentials).map_err(|_| Failure::Broken)?;
             let Err(error) = session.shake_hands().await else {
                 stranger.is_known();
-                return Ok(Stream::Tls(session));
+                return Ok(Stream::Tls(Box::new(session)));
             };
             let Some(error) = tls::reason(&error) else { return Err(Failure::Broken) };
             let trouble = shared.explain(error, &stranger_at(address), &credentials);

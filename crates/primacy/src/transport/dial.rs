@@ -323,7 +323,7 @@ async fn introduce(
         Some(credentials) => {
             let session = Session::dial(tcp, credentials, link.node)?;
             session.shake_hands().await?;
-            Stream::Tls(session)
+            Stream::Tls(Box::new(session))
         }
     };
     let mut connection = Connection::new(Rc::new(stream));

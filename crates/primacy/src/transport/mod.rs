@@ -86,6 +86,9 @@ pub struct Limits {
     /// How long to wait when the system cannot hand over a connection, for want of descriptors for example.
     /// The connection stays where it is, so the next attempt would fail at once.
     pub accept_pause: Duration,
+    /// The shortest time between two lines of the log about refusals of one kind, of one peer or of strangers. The
+    /// others are counted only, and the last one is kept.
+    pub refusal_log_pause: Duration,
     /// How many accepted connections may be in their handshake at a time. When there are more, those that have
     /// shown least of themselves have to go, the oldest first.
     pub strangers_max: usize,

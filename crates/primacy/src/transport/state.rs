@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
 use primacy_core::rng::Rng;
-use primacy_core::{Duration, Evidence, Identity, NodeId, Term};
+use primacy_core::{Duration, Evidence, Identity, Instant, NodeId, Term};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
@@ -98,6 +98,12 @@ pub struct PeerRefusal {
     pub text: String,
 }
 
+/// Whether the text of such a refusal is another one each time, though nothing is new.
+fn names_the_time(kind: RefusalKind) -> bool {
+    use TlsProblem::{Expired, NotYetValid, OutOfDate};
+    matches!(kind, RefusalKind::Tls(Expired | NotYetValid | OutOfDate))
+}
+
 /// What the tasks of a mesh share. They all run on one thread, and nothing is borrowed while a task waits.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -129,6 +135,8 @@ struct State {
     round_trips: BTreeMap<NodeId, Duration>,
     refusals: BTreeMap<NodeId, PeerRefusal>,
     stranger_refused: Option<PeerRefusal>,
+    /// What the log was told of each, and when.
+    logged: BTreeMap<(Option<NodeId>, RefusalKind), (Instant, String)>,
     random: Rng,
 }
 
@@ -174,6 +182,7 @@ impl Shared {
             round_trips: BTreeMap::new(),
             refusals: BTreeMap::new(),
             stranger_refused: None,
+            logged: BTreeMap::new(),
             random: Rng::new(seed),
         };
         let ready = frame(&Frame::Ready)?;
@@ -289,15 +298,22 @@ impl Shared {
         let counters = &mut state.counters;
         let counted = if by_peer { &mut counters.refused_by_peers } else { &mut counters.refused };
         *counted.entry(refused.kind).or_default() += 1;
-        let before = match node.filter(|node| self.links.contains_key(node)) {
+        let node = node.filter(|node| self.links.contains_key(node));
+        let before = match node {
             Some(node) => state.refusals.insert(node, noted.clone()),
             None => state.stranger_refused.replace(noted.clone()),
         };
-        // It is repeated at every attempt; once is enough for the log.
-        if before.as_ref() == Some(&noted) {
-            tracing::debug!(by_peer, "{}", noted.text);
-        } else {
+        // It is repeated at every attempt; once is enough for the log. And strangers can make up as many reasons as
+        // they like, so there is a pause between any two lines about one kind.
+        let (now, pause) = (clock::now(), self.limits.refusal_log_pause);
+        let last = state.logged.get(&(node, noted.kind));
+        let again = node.is_some() && before.is_none();
+        let news = again || last.is_none_or(|(_, text)| *text != noted.text && !names_the_time(noted.kind));
+        if news && last.is_none_or(|&(at, _)| now.since(at) >= pause) {
             tracing::warn!(by_peer, "{}", noted.text);
+            state.logged.insert((node, noted.kind), (now, noted.text));
+        } else {
+            tracing::debug!(by_peer, "{}", noted.text);
         }
     }
 

@@ -22,7 +22,7 @@ pub(super) enum Stream {
     /// As they are.
     Clear(Rc<TcpStream>),
     /// Protected.
-    Tls(Session),
+    Tls(Box<Session>),
 }
 
 /// Why nothing more comes from a connection.

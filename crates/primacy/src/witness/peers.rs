@@ -89,11 +89,13 @@ enum LinkError {
 
 impl From<io::Error> for LinkError {
     fn from(error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::WouldBlock => Self::Timeout,
+        if error.kind() == io::ErrorKind::WouldBlock {
+            Self::Timeout
+        } else if error.kind() == io::ErrorKind::UnexpectedEof {
             // TLS was cut short.
-            io::ErrorKind::UnexpectedEof => Self::Closed,
-            _ => Self::Io(error),
+            Self::Closed
+        } else {
+            Self::Io(error)
         }
     }
 }

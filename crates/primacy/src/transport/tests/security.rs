@@ -2,7 +2,8 @@
 
 use crate::handshake::TlsProblem;
 use crate::transport::session::Session;
-use crate::transport::tls::tests::{Authority, FUTURE, NOW, PAST, Valid, credentials, replace};
+use crate::transport::tls::explain;
+use crate::transport::tls::tests::{Authority, FUTURE, NOW, PAST, Valid, anonymous, credentials, replace};
 
 use super::*;
 
@@ -78,7 +79,7 @@ async fn dial_under_tls(target: &Node, authority: &Authority, certificate_of: &s
     let mine = credentials(&authority.issue(certificate_of, NOW), certificate_of);
     let session = Session::dial(tcp, &mine, target.mesh.shared.me.identity.node).unwrap();
     session.shake_hands().await.unwrap();
-    Stranger(Connection::new(Rc::new(Stream::Tls(session))))
+    Stranger(Connection::new(Rc::new(Stream::Tls(Box::new(session)))))
 }
 
 #[test]
@@ -103,7 +104,7 @@ fn two_nodes_talk_under_tls_and_what_is_sent_has_left_at_once() {
             let tcp = prepare(listener.accept().await.unwrap().0, &Limits::default()).unwrap();
             let session = Session::answer(Rc::clone(&tcp), &mine).unwrap();
             session.shake_hands().await.unwrap();
-            let mut c = Stranger(Connection::new(Rc::new(Stream::Tls(session))));
+            let mut c = Stranger(Connection::new(Rc::new(Stream::Tls(Box::new(session)))));
             let Frame::Hello(theirs) = c.hear().await else { panic!("it says who it is") };
             c.say(Frame::Welcome(hello("c", &VOTERS))).await;
             assert_eq!(c.hear().await, Frame::Ready);
@@ -132,7 +133,7 @@ fn a_peer_that_does_not_read_costs_a_bounded_buffer_under_tls_and_breaks_no_fram
         let tcp = prepare(listener.accept().await.unwrap().0, &Limits::default()).unwrap();
         let session = Session::answer(tcp, &credentials(&authority.issue("b", NOW), "b")).unwrap();
         session.shake_hands().await.unwrap();
-        let mut b = Stranger(Connection::new(Rc::new(Stream::Tls(session))));
+        let mut b = Stranger(Connection::new(Rc::new(Stream::Tls(Box::new(session)))));
         assert!(matches!(b.hear().await, Frame::Hello(_)));
         b.say(Frame::Welcome(hello("b", &VOTERS))).await;
         assert_eq!(b.hear().await, Frame::Ready);
@@ -256,6 +257,50 @@ fn a_certificate_of_another_node_is_refused_whoever_dials() {
         impostor.until(heard).await;
         let text = impostor.mesh.stranger_refused().unwrap().text;
         assert!(text.contains("a stranger at 127.0.0.1 refuses b") && text.contains("b.pem"), "{text}");
+        pair.still_talk(1).await;
+    });
+}
+
+#[test]
+fn a_certificate_for_one_side_only_is_refused_on_the_other() {
+    run(async {
+        let mut pair = Pair::start(Limits::default()).await;
+        let c = pair.with_c(Security::Tls(pair.authority.issue_for_one_side("c"))).await;
+        let trouble = c.mesh.certificate().unwrap().trouble.unwrap();
+        assert!(trouble.contains("c.pem is not accepted by this node itself"), "{trouble}");
+        let purpose = tls_of(TlsProblem::Purpose);
+        c.until(|counters| counters.refused_by_peers.contains_key(&purpose)).await;
+        assert!(
+            c.peer("a")
+                .refusal
+                .unwrap()
+                .text
+                .contains("issue it with extendedKeyUsage = serverAuth, clientAuth")
+        );
+        pair.a.until(|counters| counters.refused.contains_key(&purpose)).await;
+        let text = pair.a.mesh.stranger_refused().unwrap().text;
+        assert!(text.contains("issue it with extendedKeyUsage = serverAuth, clientAuth"), "{text}");
+        pair.still_talk(1).await;
+    });
+}
+
+#[test]
+fn one_without_a_certificate_is_refused_and_told_so() {
+    run(async {
+        let mut pair = Pair::start(Limits::default()).await;
+        let address = pair.a.mesh.local_addr();
+        let tcp = prepare(TcpStream::connect(address).await.unwrap(), &Limits::default()).unwrap();
+        let mine = anonymous(&pair.authority.issue("c", NOW), "c");
+        let session = Session::dial(tcp, &mine, node("a")).unwrap();
+        // To the one that dials, the handshake seems to have succeeded; then it hears otherwise.
+        session.shake_hands().await.unwrap();
+        let mut nobody = Connection::new(Rc::new(Stream::Tls(Box::new(session))));
+        let error = nobody.read().await.unwrap_err();
+        let heard = explain(error.tls().unwrap(), node("c"), "a", &mine);
+        assert_eq!((heard.problem, heard.by_peer), (TlsProblem::NoCertificate, true), "{}", heard.text);
+        assert_eq!(pair.a.mesh.counters().refused[&tls_of(TlsProblem::NoCertificate)], 1);
+        let text = pair.a.mesh.stranger_refused().unwrap().text;
+        assert!(text.contains("a stranger at 127.0.0.1: it presents no certificate; give it one"), "{text}");
         pair.still_talk(1).await;
     });
 }

@@ -1,5 +1,10 @@
 //! From three files to what a handshake needs.
 
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "what can go wrong in the library is an open list, of which a few have a text of their own"
+)]
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -121,7 +126,17 @@ impl Credentials {
             TlsProblem::UnknownIssuer => {
                 format!("{certificate} was not issued by an authority of {ca}; replace one of the two")
             }
-            _ => format!("{certificate} is not accepted by {ca} itself: {error}; replace it"),
+            TlsProblem::Purpose
+            | TlsProblem::OtherName
+            | TlsProblem::BadCertificate
+            | TlsProblem::Cleartext
+            | TlsProblem::NotCleartext
+            | TlsProblem::NoCertificate
+            | TlsProblem::OutOfDate
+            | TlsProblem::Incompatible
+            | TlsProblem::Garbled => {
+                format!("{certificate} is not accepted by this node itself: {error}; replace it")
+            }
         })
     }
 }

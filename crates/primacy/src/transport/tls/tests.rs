@@ -5,7 +5,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration as StdDuration, SystemTime};
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    date_time_ymd,
+};
 
 use super::*;
 use crate::handshake::TlsProblem;
@@ -62,6 +65,16 @@ impl Authority {
         replace(&files.key, &key);
     }
 
+    /// The files of a node that may answer and not dial.
+    pub(crate) fn issue_for_one_side(&self, name: &str) -> TlsFiles {
+        let files = self.issue(name, NOW);
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let key = KeyPair::from_pem(&fs::read_to_string(&files.key).unwrap()).unwrap();
+        replace(&files.certificate, &params.signed_by(&key, &self.issuer).unwrap().pem());
+        files
+    }
+
     /// A certificate and its key.
     fn make(&self, name: &str, from: i64, until: i64) -> (String, String) {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
@@ -80,6 +93,18 @@ impl Drop for Authority {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.dir);
     }
+}
+
+/// What dials without a certificate.
+pub(crate) fn anonymous(files: &TlsFiles, name: &str) -> Credentials {
+    let mut credentials = load::load(files, node(name), Sides::Both, 0).unwrap();
+    let builder =
+        rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .unwrap();
+    let judge = Arc::clone(&credentials.judge_of_acceptors);
+    credentials.dialler = Arc::new(builder.with_webpki_verifier(judge).with_no_client_auth());
+    credentials
 }
 
 /// Replaces a file as a careful operator does: at once, and closed to others.

@@ -1,5 +1,10 @@
 //! Why a handshake of TLS failed, in words: what is wrong, on which side, and what to do.
 
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "what can go wrong in the library is an open list, of which a few have a text of their own"
+)]
+
 use std::path::Path;
 
 use primacy_core::NodeId;
