@@ -117,7 +117,7 @@ async fn client(number: u64, address: SocketAddr, reign: Arc<Reign>) {
             return;
         }
         // Two of three work for the newest leader; the others write for theirs, long after it was replaced.
-        if number % 3 != 0 || turn % 97 == 0 {
+        if !number.is_multiple_of(3) || turn.is_multiple_of(97) {
             own = reign.newest();
         }
         let confirmed = reign.confirmed.load(Ordering::SeqCst);
@@ -164,8 +164,12 @@ fn under_load_while_leaders_change_every_stale_request_is_refused_and_no_other()
         );
 
         let tokens = upstream.tokens();
-        let late = tokens.windows(2).find(|pair| pair[0] > pair[1]);
-        assert_eq!(late, None, "a lower token reached the service after a higher one");
+        let effects = upstream.seen.effects.lock().unwrap().clone();
+        for (what, tokens) in [("reached the service", &tokens), ("took effect", &effects)] {
+            let late = tokens.windows(2).find(|pair| pair[0] > pair[1]);
+            assert_eq!(late, None, "a lower token {what} after a higher one");
+        }
+        assert_eq!(effects.len(), tokens.len());
         assert_eq!(tokens.len() as u64, answered);
         assert_eq!(answered + stale, LEADERS * REQUESTS_PER_LEADER);
         let mut leaders = tokens;
