@@ -72,6 +72,19 @@ fn the_token_comes_from_the_environment_where_none_is_given() {
 }
 
 #[test]
+fn a_job_of_run_needs_to_name_neither_its_election_nor_its_token() {
+    let place = Place::new("exec-job");
+    let job =
+        format!("exec {} fence exec --state e.fence -- sh -c 'echo $PRIMACY_TOKEN'", support::primacy());
+    let run = strings(&["run", "--election", "nightly", "--", "sh", "-c", &job]);
+    let tokens: Vec<u64> = (0..2).map(|_| stdout(&place.output(&run)).trim().parse().unwrap()).collect();
+    assert!(tokens[0] < tokens[1], "{tokens:?}");
+    let late = strings(&["fence", "exec", "--state", "e.fence", "--election", "nightly", "--token"]);
+    let late = [late, vec![tokens[0].to_string()], strings(&["--", "true"])].concat();
+    assert_eq!(place.output(&late).status.code(), Some(76));
+}
+
+#[test]
 fn what_is_wrong_is_said_before_anything_is_run_or_remembered() {
     let place = Place::new("exec-wrong");
     let code = |args: &[String]| place.output(args).status.code();

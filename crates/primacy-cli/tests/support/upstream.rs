@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Body, Bytes, Frame, Incoming};
@@ -18,11 +19,16 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc};
 
+/// How long a write takes at most.
+const WORK_MAX_MS: usize = 7;
+
 /// What the service has seen.
 #[derive(Debug, Default)]
 pub struct Seen {
     /// The token of each request, in the order in which they came.
     pub tokens: Mutex<Vec<u64>>,
+    /// The token of each write, in the order in which they took effect, which is a while after they came.
+    pub effects: Mutex<Vec<u64>>,
     /// `began 7`, `ended 7` or `dropped 7`, for those that wait.
     pub waits: Mutex<Vec<String>>,
     pub connections: AtomicU64,
@@ -111,6 +117,12 @@ async fn answer(seen: Arc<Seen>, request: Request<Incoming>) -> Result<Answer, I
                 size += frame.into_data().map_or(0, |data| data.len());
             }
             *response.body_mut() = text(size.to_string());
+        }
+        "/write" => {
+            // Not always as long, so that what overlaps comes out in another order.
+            let length = seen.tokens.lock().unwrap().len() % WORK_MAX_MS;
+            tokio::time::sleep(Duration::from_millis(length as u64)).await;
+            seen.effects.lock().unwrap().push(token);
         }
         "/wait" => {
             seen.waits.lock().unwrap().push(format!("began {token}"));

@@ -8,7 +8,6 @@
 use std::env;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::time::Duration;
@@ -16,6 +15,7 @@ use std::time::Duration;
 use clap::Parser;
 use primacy::FencingToken;
 use primacy::fence::HeldFence;
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getpgrp, getpid, kill_process, set_child_subreaper};
 use rustix::termios::tcgetpgrp;
 use signal_hook::consts::{SIGINT, SIGQUIT};
@@ -162,13 +162,11 @@ fn start(
     let lock = fence.duplicate_lock().map_err(|error| failure(&error, Exit::NotElected))?;
     hand_on(&mut command, lock);
     let child = command.spawn().map_err(|error| {
-        let exit = match error.kind() {
-            io::ErrorKind::NotFound => Exit::NotFound,
-            io::ErrorKind::PermissionDenied => Exit::NotExecutable,
-            _ if error.raw_os_error() == Some(rustix::io::Errno::NOEXEC.raw_os_error()) => {
-                Exit::NotExecutable
-            }
-            _ => Exit::System,
+        // It was there and executable a moment ago, so anything else is the system's.
+        let exit = match Errno::from_io_error(&error) {
+            Some(Errno::NOENT) => Exit::NotFound,
+            Some(Errno::ACCESS | Errno::NOEXEC | Errno::PERM) => Exit::NotExecutable,
+            Some(_) | None => Exit::System,
         };
         let message = format!("{} cannot be started: {error}", program.file.to_string_lossy());
         Failure::new(exit, message)

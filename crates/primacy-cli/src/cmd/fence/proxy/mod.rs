@@ -43,6 +43,9 @@ const HEADERS_MAX: usize = 100;
 /// How long another process may keep the state file at the start: one that only admits has it for milliseconds.
 const HOLD_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Less is no timeout at all for the kernel.
+const IDLE_TIMEOUT_MIN: Duration = Duration::from_millis(1);
+
 /// Refuse stale tokens in front of an HTTP service that cannot check them.
 ///
 /// Clients talk to the proxy as they would to the service, and show the token
@@ -121,8 +124,7 @@ PRIMACY_LOG=info shows each change of the highest token.
 pub(crate) fn proxy(args: &Proxy) -> Result<Exit, Failure> {
     let usage = |message: String| Failure::new(Exit::Usage, message);
     let upstream = Authority::parse(&args.upstream).map_err(usage)?;
-    // Zero would be no timeout at all for the kernel.
-    if args.idle_timeout < Duration::from_millis(1) {
+    if args.idle_timeout < IDLE_TIMEOUT_MIN {
         return Err(usage("--idle-timeout is at least 1ms".to_owned()));
     }
     let reporter = Reporter::new(args.json, "fence")?;
