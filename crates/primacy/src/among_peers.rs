@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
+use std::sync::Arc;
 
-use primacy_core::election::quorum::{self, HardState, Quorum};
+use primacy_core::election::quorum::{self, Body, HardState, Quorum};
 use primacy_core::{Endpoint, Identity, Input, NodeId};
 use tokio::sync::mpsc;
 
@@ -14,6 +15,7 @@ use crate::disk::{self, StateFile};
 use crate::driver::{Asked, Halt, Settles, World};
 use crate::error::ConnectError;
 use crate::handshake::{DiskId, Hello, PROTOCOL_VERSION, Role, Voters};
+use crate::measures::{HeartbeatTimes, Measures};
 use crate::operator::AskError;
 use crate::peers::Peers;
 use crate::status::{PeersView, View};
@@ -29,6 +31,8 @@ pub(crate) struct PeersWorld {
     state: StateFile,
     mesh: Mesh,
     inbox: mpsc::Receiver<Arrival>,
+    measures: Arc<Measures>,
+    heartbeats: HeartbeatTimes,
 }
 
 /// What is known of this node before it takes part.
@@ -76,7 +80,11 @@ impl Entry {
     }
 
     /// Starts to listen and to dial; the machine is ready to be driven. To be called inside a `LocalSet`.
-    pub(crate) async fn start(self, config: &Config) -> Result<(Quorum, PeersWorld), ConnectError> {
+    pub(crate) async fn start(
+        self,
+        config: &Config,
+        measures: Arc<Measures>,
+    ) -> Result<(Quorum, PeersWorld), ConnectError> {
         let seed = u64::from_be_bytes(disk::entropy()?);
         let voters: BTreeSet<NodeId> = self.hello.voters.iter().collect();
         let timers = &config.timers;
@@ -114,11 +122,23 @@ impl Entry {
             limits: Limits::default(),
         };
         let mesh = Mesh::start_on(self.listener, mesh_config, arrivals).await?;
-        Ok((machine, PeersWorld { me, state: self.state, mesh, inbox }))
+        // Set once: these measures are of this life alone.
+        let _ = measures.connections.set(mesh.shared_counters());
+        let heartbeats = HeartbeatTimes::default();
+        Ok((machine, PeersWorld { me, state: self.state, mesh, inbox, measures, heartbeats }))
     }
 }
 
 impl PeersWorld {
+    fn time(&self, message: &quorum::Message) {
+        if let Body::HeartbeatReply { round, to, .. } = message.body
+            && to == self.me.identity.incarnation
+            && let Some(took) = self.heartbeats.replied(round.0, clock::now())
+        {
+            self.measures.heartbeat_round_trips.observe(took);
+        }
+    }
+
     /// Closes all connections, and lets go of the address and the state.
     pub(crate) async fn close(self) {
         self.mesh.shutdown().await;
@@ -127,7 +147,9 @@ impl PeersWorld {
 
 impl World<Quorum> for PeersWorld {
     fn persist(&mut self, hard: HardState) -> Result<(), Halt> {
+        let began = clock::now();
         self.state.persist(&hard).map_err(|error| Halt { why: error.to_string() })?;
+        self.measures.state_writes.observe(clock::now().since(began));
         self.mesh.set_term(hard.term);
         Ok(())
     }
@@ -135,6 +157,9 @@ impl World<Quorum> for PeersWorld {
     fn send(&mut self, to: Endpoint, message: quorum::Message) {
         match to {
             Endpoint::Node(node) => {
+                if let Body::Heartbeat { round } = message.body {
+                    self.heartbeats.sent(round.0, clock::now());
+                }
                 // What is lost is counted by the mesh, and sent again by the election.
                 let _ = self.mesh.send(node, &message);
             }
@@ -146,6 +171,7 @@ impl World<Quorum> for PeersWorld {
         loop {
             match self.inbox.recv().await {
                 Some(Arrival::Message { from, message }) => {
+                    self.time(&message);
                     return Ok(Input::Message { from: Endpoint::Node(from), message });
                 }
                 Some(Arrival::Evidence(evidence)) => return Ok(Input::Evidence(evidence)),

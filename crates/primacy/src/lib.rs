@@ -11,10 +11,14 @@ mod error;
 pub mod fence;
 pub mod handshake;
 mod leadership;
+mod measures;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 mod observer;
 mod operator;
 mod over_store;
 mod peers;
+mod progress;
 mod standing;
 pub mod status;
 pub mod transport;
@@ -33,4 +37,5 @@ pub use primacy_core::{
     Reason, Term, Violation,
 };
 pub use primacy_stores as stores;
+pub use progress::Progress;
 pub use status::Status;

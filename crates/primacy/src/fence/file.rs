@@ -167,7 +167,7 @@ impl DurableFence {
         let locked = self.lock()?;
         let (highest, agree) = self.read(&locked.file)?;
         let mut fence = Fence::new(highest);
-        fence.admit(presented)?;
+        super::admit_counted(&mut fence, presented)?;
         if presented > highest || !agree {
             self.write(&locked.file, presented)?;
         }

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use primacy_core::rng::Rng;
 use primacy_core::{Duration, Evidence, Identity, NodeId, Term};
@@ -100,13 +101,14 @@ pub(super) struct Shared {
     pub(super) welcome: Vec<u8>,
     pub(super) ready: Vec<u8>,
     inbox: mpsc::Sender<Arrival>,
+    /// Apart, since figures are read on another thread. Locked for an addition or a copy, so nobody waits.
+    counters: Arc<Mutex<Counters>>,
     state: RefCell<State>,
     tasks: RefCell<JoinSet<()>>,
 }
 
 #[derive(Debug)]
 struct State {
-    counters: Counters,
     peer_disks: BTreeMap<NodeId, DiskId>,
     readmitted: BTreeSet<NodeId>,
     /// With which disk a node was refused last.
@@ -152,7 +154,6 @@ impl Shared {
         };
         let (hello, welcome) = (frame(&Frame::Hello(me.clone()))?, frame(&Frame::Welcome(me.clone()))?);
         let state = State {
-            counters: Counters::default(),
             peer_disks,
             readmitted,
             refused_disks: BTreeMap::new(),
@@ -167,7 +168,8 @@ impl Shared {
         };
         let ready = frame(&Frame::Ready)?;
         let (state, tasks) = (RefCell::new(state), RefCell::new(JoinSet::new()));
-        Ok(Self { hello, welcome, ready, me, limits, links, inbox, state, tasks })
+        let counters = Arc::default();
+        Ok(Self { hello, welcome, ready, me, limits, links, inbox, counters, state, tasks })
     }
 
     /// Runs a task until it ends or the mesh is closed.
@@ -189,7 +191,7 @@ impl Shared {
     }
 
     pub(super) fn count(&self, count: impl FnOnce(&mut Counters)) {
-        count(&mut self.state.borrow_mut().counters);
+        count(&mut self.counters.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     pub(super) fn random_up_to(&self, max: Duration) -> Duration {
@@ -200,7 +202,7 @@ impl Shared {
     pub(super) fn enter(self: &Rc<Self>) -> Option<Stranger> {
         let mut state = self.state.borrow_mut();
         if state.strangers >= self.limits.strangers_max {
-            state.counters.strangers_over_limit += 1;
+            self.count(|counters| counters.strangers_over_limit += 1);
             return None;
         }
         state.strangers += 1;
@@ -332,7 +334,11 @@ impl Shared {
     }
 
     pub(super) fn counters(&self) -> Counters {
-        self.state.borrow().counters.clone()
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn shared_counters(&self) -> Arc<Mutex<Counters>> {
+        Arc::clone(&self.counters)
     }
 
     pub(super) fn stranger_refused(&self) -> Option<PeerRefusal> {
