@@ -12,6 +12,7 @@ pub mod majority;
 pub mod protocol;
 pub mod rng;
 pub mod term;
+pub mod text;
 pub mod time;
 
 pub use fence::{Fence, FenceError, FencingToken};

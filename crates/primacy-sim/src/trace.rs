@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use primacy_core::{Duration, Endpoint, Event, Instant, Mandate, NodeId, Reason, Violation};
+use primacy_core::{Duration, Endpoint, NodeId};
 
 use crate::clock::Moment;
 use crate::network::Remark;
@@ -216,57 +216,10 @@ fn addressee(to: Endpoint, remark: Option<Remark>) -> String {
     }
 }
 
-/// What an event says, as a sentence whose subject is the node. `moment` tells the true time of an instant of
-/// the node's clock.
-pub fn event_text(event: &Event, moment: impl Fn(Instant) -> Moment) -> String {
-    match *event {
-        Event::Elected { term, mandate, valid_until } => {
-            let token = match mandate {
-                Mandate::Fenced(token) => format!("token {token}"),
-                Mandate::Advisory => "no token".to_owned(),
-            };
-            format!("⇨ leads in term {term} with {token}, {}", until(moment(valid_until)))
-        }
-        Event::Renewed { valid_until } => format!("⇨ renewed, {}", until(moment(valid_until))),
-        Event::Resigning(reason) => format!("⇨ resigning ({})", reason_text(reason)),
-        Event::Deposed(reason) => format!("⇨ deposed ({})", reason_text(reason)),
-        Event::LeaderChanged(Some(leader)) => {
-            format!("· leader: {} in term {}", leader.identity.node, leader.term)
-        }
-        Event::LeaderChanged(None) => "· leader: none".to_owned(),
-        Event::Violation(violation) => format!("⇨ VIOLATION: {}", violation_text(violation)),
-    }
-}
-
 /// The end of a belief, for people.
 #[must_use]
 pub fn until(moment: Moment) -> String {
     if moment == Moment::NEVER { "until further notice".to_owned() } else { format!("until {moment}") }
-}
-
-fn reason_text(reason: Reason) -> String {
-    match reason {
-        Reason::Resigned => "asked to".to_owned(),
-        Reason::Transferred(to) => format!("transfer to {to}"),
-        Reason::Unhealthy => "unhealthy".to_owned(),
-        Reason::Expired => "expired".to_owned(),
-        Reason::HigherTerm(term) => format!("term {term} exists"),
-        Reason::Overwritten => "overwritten".to_owned(),
-        Reason::Violation => "violation".to_owned(),
-        Reason::Halted => "halted".to_owned(),
-    }
-}
-
-fn violation_text(violation: Violation) -> String {
-    match violation {
-        Violation::TwoLeaders { term, known, other } => {
-            format!("{} and {} both lead in term {term}", known.node, other.node)
-        }
-        Violation::TokenWentDown { seen, found } => {
-            format!("the store shows token {found} after token {seen}")
-        }
-        Violation::RecordVanished { held } => format!("the record with token {held} is gone"),
-    }
 }
 
 /// How long ago something was, where that is worth telling.

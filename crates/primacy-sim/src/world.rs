@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use primacy_core::rng::Rng;
 use primacy_core::{
     Command, Duration, Endpoint, Event, Evidence, Identity, Incarnation, Input, Instant, NodeId, Output,
-    Protocol,
+    Protocol, text,
 };
 
 use crate::algorithm::{Algorithm, Life, Settings as _};
@@ -18,7 +18,7 @@ use crate::node::{Node, Process, Seat};
 use crate::queue::Queue;
 use crate::resource::Resource;
 use crate::store::Store;
-use crate::trace::{Entry, Level, Trace, What, event_text, is_late};
+use crate::trace::{Entry, Level, Trace, What, is_late, until};
 
 /// A machine that wants to be woken this often without time passing asks for ever.
 const TIMEOUTS_AT_ONCE_MAX: u32 = 50;
@@ -507,7 +507,7 @@ impl<A: Algorithm> World<A> {
         };
         if self.trace.wants(level) && !self.names_itself(seat, event) {
             let clock = self.node(seat).clock.clone();
-            self.trace_node(seat, level, || event_text(event, |instant| clock.when(instant)));
+            self.trace_node(seat, level, || text::event(event, |instant| until(clock.when(instant))));
         }
         let busy = self.node(seat).busy;
         let drained_by = if busy { Moment::NEVER } else { self.now.after(self.conditions.drain) };

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
+use std::sync::Arc;
 
-use primacy_core::election::quorum::{self, HardState, Quorum};
+use primacy_core::election::quorum::{self, Body, HardState, Quorum};
 use primacy_core::{Endpoint, Evidence, Identity, Input, NodeId};
 use tokio::sync::mpsc;
 
@@ -14,6 +15,7 @@ use crate::disk::{self, StateFile};
 use crate::driver::{Asked, Halt, Settles, World};
 use crate::error::ConnectError;
 use crate::handshake::{DiskId, Hello, PROTOCOL_VERSION, Role, Voters};
+use crate::measures::{HeartbeatTimes, Measures};
 use crate::operator::AskError;
 use crate::peers::Peers;
 use crate::status::{PeersView, View};
@@ -33,6 +35,8 @@ pub(crate) struct PeersWorld {
     forgotten: bool,
     mesh: Mesh,
     inbox: mpsc::Receiver<Arrival>,
+    measures: Arc<Measures>,
+    heartbeats: HeartbeatTimes,
 }
 
 /// What is known of this node before it takes part.
@@ -80,7 +84,11 @@ impl Entry {
     }
 
     /// Starts to listen and to dial; the machine is ready to be driven. To be called inside a `LocalSet`.
-    pub(crate) async fn start(self, config: &Config) -> Result<(Quorum, PeersWorld), ConnectError> {
+    pub(crate) async fn start(
+        self,
+        config: &Config,
+        measures: Arc<Measures>,
+    ) -> Result<(Quorum, PeersWorld), ConnectError> {
         let seed = u64::from_be_bytes(disk::entropy()?);
         let voters: BTreeSet<NodeId> = self.hello.voters.iter().collect();
         let timers = &config.timers;
@@ -119,12 +127,34 @@ impl Entry {
             limits: Limits::default(),
         };
         let mesh = Mesh::start_on(self.listener, mesh_config, arrivals).await?;
-        let recovered = self.stored.hard_state.recovered;
-        Ok((machine, PeersWorld { me, state: self.state, recovered, forgotten: false, mesh, inbox }))
+        // Set once: these measures are of this life alone.
+        let _ = measures.connections.set(mesh.shared_counters());
+        Ok((
+            machine,
+            PeersWorld {
+                me,
+                state: self.state,
+                recovered: self.stored.hard_state.recovered,
+                forgotten: false,
+                mesh,
+                inbox,
+                measures,
+                heartbeats: HeartbeatTimes::default(),
+            },
+        ))
     }
 }
 
 impl PeersWorld {
+    fn time(&self, message: &quorum::Message) {
+        if let Body::HeartbeatReply { round, to, .. } = message.body
+            && to == self.me.identity.incarnation
+            && let Some(took) = self.heartbeats.replied(round.0, clock::now())
+        {
+            self.measures.heartbeat_round_trips.observe(took);
+        }
+    }
+
     /// Closes all connections, and lets go of the address and the state.
     pub(crate) async fn close(self) {
         self.mesh.shutdown().await;
@@ -133,7 +163,9 @@ impl PeersWorld {
 
 impl World<Quorum> for PeersWorld {
     fn persist(&mut self, hard: HardState) -> Result<(), Halt> {
+        let began = clock::now();
         self.state.persist(&hard).map_err(|error| Halt { why: error.to_string() })?;
+        self.measures.state_writes.observe(clock::now().since(began));
         self.recovered = hard.recovered;
         self.forgotten &= !hard.recovered;
         self.mesh.set_term(Some(hard.term).filter(|_| !self.forgotten));
@@ -143,6 +175,9 @@ impl World<Quorum> for PeersWorld {
     fn send(&mut self, to: Endpoint, message: quorum::Message) {
         match to {
             Endpoint::Node(node) => {
+                if let Body::Heartbeat { round } = message.body {
+                    self.heartbeats.sent(round.0, clock::now());
+                }
                 // What is lost is counted by the mesh, and sent again by the election.
                 let _ = self.mesh.send(node, &message);
             }
@@ -154,6 +189,7 @@ impl World<Quorum> for PeersWorld {
         loop {
             match self.inbox.recv().await {
                 Some(Arrival::Message { from, message }) => {
+                    self.time(&message);
                     return Ok(Input::Message { from: Endpoint::Node(from), message });
                 }
                 Some(Arrival::Evidence(evidence)) => {

@@ -4,11 +4,11 @@
 //! application's runtime is, heartbeats and renewals go on, and so does the end of a leadership.
 
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use primacy_core::{
     Command, Endpoint, Event, Identity, Input, Instant, Leader, Mandate, NodeId, Output, Protocol, Reason,
-    Term,
+    Term, text,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -17,8 +17,10 @@ use crate::config::Timers;
 use crate::error::CampaignError;
 use crate::handshake::DiskId;
 use crate::leadership::{Cell, Leadership};
+use crate::measures::Measures;
 use crate::observer::{Change, Publisher};
 use crate::operator::{Ask, AskError};
+use crate::progress::{Due, Promises};
 use crate::standing::Standing;
 use crate::status::View;
 
@@ -33,6 +35,8 @@ pub(crate) enum Order {
     Transfer { term: Term, to: NodeId },
     /// What the health check says.
     Healthy(bool),
+    /// In this leadership, the work must give signs of progress.
+    Promise { term: Term, due: Weak<Due> },
     /// What an operator wants to know or to be done.
     Ask(Ask),
     /// End in order, and say so.
@@ -84,6 +88,9 @@ pub(crate) struct Desk {
     /// For the leaderships that are handed out; weak, so that the driver ends with its last user.
     pub(crate) sender: mpsc::WeakUnboundedSender<Order>,
     pub(crate) publisher: Publisher,
+    pub(crate) measures: Arc<Measures>,
+    /// What the work of this leadership has promised.
+    pub(crate) promises: Promises,
     pub(crate) candidate: Option<oneshot::Sender<Result<Leadership, CampaignError>>>,
     pub(crate) cell: Option<Arc<Cell>>,
     /// A leadership that has ended, and whose release may still be under way.
@@ -108,6 +115,7 @@ pub(crate) async fn drive<P: Protocol + Settles, W: Asked<P>>(
     desk: &mut Desk,
 ) -> Result<(), Halt> {
     let outcome = drive_to_end(machine, world, desk).await;
+    desk.measures.leader(None);
     desk.publisher.publish(Change::Leader(None));
     if let Err(halt) = &outcome {
         tracing::error!(why = halt.why, "this node takes no part in the election any more");
@@ -194,7 +202,7 @@ fn perform<P: Protocol, W: World<P>>(machine: &mut P, world: &mut W, desk: &mut 
 }
 
 async fn wait<P: Protocol, W: World<P>>(machine: &P, world: &mut W, desk: &mut Desk) -> Woken<P::Message> {
-    let deadline = [machine.deadline(), desk.stop_at()].into_iter().flatten().min();
+    let deadline = [machine.deadline(), desk.stop_at().map(|(at, _)| at)].into_iter().flatten().min();
     let Desk { orders, candidate, cell, closing, .. } = desk;
     let draining = cell.clone().filter(|cell| cell.is_ending());
     let candidate_gone = async {
@@ -245,6 +253,11 @@ impl Desk {
                 self.healthy = healthy;
                 Command::Healthy(self.is_fit())
             }
+            Some(Order::Promise { term, due }) => {
+                self.cell.as_ref().filter(|cell| cell.term() == term)?;
+                self.promises.add(due);
+                return None; // The next wait is for it, too.
+            }
             Some(Order::Ask(_)) => return None, // Answered where the machine is at hand.
             Some(Order::Close(closed)) => {
                 self.closing.get_or_insert_default().push(closed);
@@ -291,28 +304,35 @@ impl Desk {
     }
 
     /// When the work must be asked to stop, so that it can drain, and be killed if need be, before the lease ends.
-    fn stop_at(&self) -> Option<Instant> {
+    fn stop_at(&mut self) -> Option<(Instant, Reason)> {
         let cell = self.cell.as_ref().filter(|cell| !cell.is_ending())?;
         let needed = self.timers.drain.saturating_add(self.timers.kill_margin);
-        Some(cell.valid_until().before(needed.into()))
+        let expires = cell.valid_until().before(needed.into());
+        match self.promises.next_due() {
+            Some(due) if due < expires => Some((due, Reason::Unhealthy)),
+            Some(_) | None => Some((expires, Reason::Expired)),
+        }
     }
 
-    fn must_stop(&self, now: Instant) -> bool {
-        let due = self.stop_at().is_some_and(|at| now >= at);
-        if let (true, Some(cell)) = (due, &self.cell) {
-            cell.begin_end(Reason::Expired);
+    fn must_stop(&mut self, now: Instant) -> bool {
+        let Some((_, reason)) = self.stop_at().filter(|&(at, _)| now >= at) else { return false };
+        if let Some(cell) = &self.cell {
+            cell.begin_end(reason);
         }
-        due
+        true
     }
 
     /// Tells the application; what the machine is to be told in return.
     fn on_event(&mut self, event: Event) -> Option<Command> {
+        self.trace(&event);
         match event {
             Event::Elected { term, mandate: Mandate::Fenced(token), valid_until } => {
                 tracing::info!(%term, %token, "elected");
                 let leader = Leader { identity: self.identity, term };
                 let cell = Arc::new(Cell::new(leader, token, valid_until));
                 self.cell = Some(Arc::clone(&cell));
+                self.promises.clear();
+                self.measures.elected(Arc::clone(&cell));
                 let handed_out = self.hand_out(cell);
                 return (!handed_out).then_some(Command::Withdraw);
             }
@@ -327,26 +347,55 @@ impl Desk {
             }
             Event::Resigning(reason) => {
                 if let Some(cell) = &self.cell {
-                    tracing::info!(term = %cell.term(), ?reason, "resigning");
+                    let lead = cell.lead();
+                    tracing::info!(term = %lead.term, token = %lead.token, ?reason, "resigning");
                     cell.begin_end(reason);
                 }
             }
             Event::Deposed(reason) => {
                 if let Some(cell) = self.cell.take() {
-                    tracing::info!(term = %cell.term(), ?reason, "deposed");
+                    let lead = cell.lead();
+                    tracing::info!(term = %lead.term, token = %lead.token, ?reason, "deposed");
+                    self.measures.ended(&cell, reason);
                     cell.begin_end(reason);
                     self.releasing = Some((cell, reason));
                 }
                 // To stand again is the application's decision; it may have taken it already.
                 return self.candidate.is_none().then_some(Command::Withdraw);
             }
-            Event::LeaderChanged(leader) => self.publisher.publish(Change::Leader(leader)),
+            Event::LeaderChanged(leader) => {
+                self.measures.leader(leader);
+                self.publisher.publish(Change::Leader(leader));
+            }
             Event::Violation(violation) => {
                 tracing::error!(?violation, "this must never be; an operator should look");
+                self.measures.violation();
                 self.publisher.publish(Change::Violation(violation));
             }
         }
         None
+    }
+
+    /// The line that the simulator prints for the same event, for whoever asks for `primacy::trace=info`, or `=debug`
+    /// with the renewals.
+    fn trace(&self, event: &Event) {
+        let line = || format!("{} {}", self.identity.node, text::event(event, until));
+        match event {
+            Event::Renewed { .. } => {
+                if tracing::enabled!(target: "primacy::trace", tracing::Level::DEBUG) {
+                    tracing::debug!(target: "primacy::trace", "{}", line());
+                }
+            }
+            Event::Elected { .. }
+            | Event::Resigning(_)
+            | Event::Deposed(_)
+            | Event::LeaderChanged(_)
+            | Event::Violation(_) => {
+                if tracing::enabled!(target: "primacy::trace", tracing::Level::INFO) {
+                    tracing::info!(target: "primacy::trace", "{}", line());
+                }
+            }
+        }
     }
 
     /// Nothing of the leadership that has ended is under way any more.
@@ -372,6 +421,15 @@ impl Desk {
             let _ = candidate.send(answer);
         }
     }
+}
+
+/// The end of a belief on the boot clock, for people.
+fn until(instant: Instant) -> String {
+    if instant == Instant::NEVER {
+        return "until further notice".to_owned();
+    }
+    let millis = instant.as_nanos() / 1_000_000;
+    format!("until {}.{:03}s", millis / 1_000, millis % 1_000)
 }
 
 /// Whatever ends the driver, a panic included: nobody may go on believing, or waiting.

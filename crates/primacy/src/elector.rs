@@ -18,9 +18,11 @@ use crate::disk;
 use crate::driver::{Desk, Order, drive};
 use crate::error::{CampaignError, ConnectError};
 use crate::leadership::Leadership;
+use crate::measures::Measures;
 use crate::observer::{Observer, Publisher};
 use crate::over_store::{self, StoreWorld};
 use crate::peers::Peers;
+use crate::progress::Promises;
 use crate::standing::Standing;
 use crate::transport::TlsFiles;
 use crate::witness::{StoreSpec, WitnessSpec};
@@ -59,6 +61,7 @@ struct About {
     witness: bool,
     timers: Timers,
     witness_spec: Option<WitnessSpec>,
+    measures: Arc<Measures>,
 }
 
 /// Gathers how a node takes part; made by [`Elector::builder`].
@@ -138,6 +141,16 @@ impl Elector {
     #[must_use]
     pub fn witness_spec(&self) -> Option<WitnessSpec> {
         self.about.witness_spec.clone()
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn measures(&self) -> Arc<Measures> {
+        Arc::clone(&self.about.measures)
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn is_witness(&self) -> bool {
+        self.about.witness
     }
 
     /// Leaves the election: gives up the lead if this node has it, once all guards are dropped or its time has passed,
@@ -297,7 +310,7 @@ impl Builder {
         let witness = url.map(|url| WitnessSpec::Store(spec(url)));
         start(config, identity, standing, witness, move |config, mut desk, ready| async move {
             let mut machine = over_store::machine(&config, identity, seed);
-            let mut world = StoreWorld::new(register);
+            let mut world = StoreWorld::measured(register, Arc::clone(&desk.measures));
             let _ = ready.send(Ok(()));
             // A lease that ends is reported by the driver.
             let _ = drive(&mut machine, &mut world, &mut desk).await;
@@ -317,7 +330,7 @@ impl Builder {
         let identity = entry.hello.identity;
         let witness = Some(WitnessSpec::peers(&entry.hello, entry.peers().to_vec(), &config.security));
         start(config, identity, standing, witness, move |config, mut desk, ready| async move {
-            match entry.start(&config).await {
+            match entry.start(&config, Arc::clone(&desk.measures)).await {
                 Ok((mut machine, mut world)) => {
                     let _ = ready.send(Ok(()));
                     // Why it ended is reported by the driver.
@@ -378,6 +391,7 @@ where
 {
     let (orders, received) = mpsc::unbounded_channel();
     let publisher = Publisher::new();
+    let measures = Arc::new(Measures::new());
     let desk = Desk {
         election: config.election.clone(),
         identity,
@@ -388,6 +402,8 @@ where
         orders: received,
         sender: orders.downgrade(),
         publisher: publisher.clone(),
+        measures: Arc::clone(&measures),
+        promises: Promises::default(),
         candidate: None,
         cell: None,
         releasing: None,
@@ -399,6 +415,7 @@ where
         witness: config.witness,
         timers: config.timers.clone(),
         witness_spec,
+        measures,
     });
     let (ready, started) = oneshot::channel();
     let runtime =

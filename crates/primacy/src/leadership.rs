@@ -7,12 +7,14 @@
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use primacy_core::{FencingToken, Instant, Leader, LeaderSequence, NodeId, Reason, Term};
 use tokio::sync::{Notify, mpsc, watch};
 
 use crate::clock;
 use crate::driver::Order;
+use crate::progress::Progress;
 use crate::status::Lead;
 
 /// This node leads; or it did, and [`check`](Self::check) says so.
@@ -53,7 +55,7 @@ pub const fn describe(reason: Reason) -> &'static str {
     match reason {
         Reason::Resigned => "it was given up",
         Reason::Transferred(_) => "it was handed to another node",
-        Reason::Unhealthy => "the health check failed",
+        Reason::Unhealthy => "its health check failed, or its work made no progress",
         Reason::Expired => "it could not be renewed in time",
         Reason::HigherTerm(_) => "another node had a higher term",
         Reason::Overwritten => "another process took the record",
@@ -148,6 +150,35 @@ impl Leadership {
         let settled = |state: &State| state.valid_until > known || state.stopping().is_some();
         let state = *state.wait_for(settled).await.ok()?;
         state.stopping().is_none().then_some(state.valid_until)
+    }
+
+    /// Promises that the work makes progress: from now on, [`Progress::made`] must be called again within `interval`, or
+    /// the lead is given up in order with [`Reason::Unhealthy`]. Take an interval that is well above what the work needs
+    /// for one step when the machine is busy.
+    ///
+    /// ```
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use primacy::Elector;
+    ///
+    /// let elector = Elector::builder().election("queue").connect("memory:progress").await?;
+    /// let leadership = elector.campaign().await?;
+    /// let progress = leadership.progress(Duration::from_secs(30));
+    /// for _job in 0..3 {
+    ///     leadership.check()?;
+    ///     // The work of one job; if it hangs for 30 s, another node takes over.
+    ///     progress.made();
+    /// }
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(example()).unwrap();
+    /// ```
+    #[must_use = "the promise ends when it is dropped"]
+    pub fn progress(&self, interval: Duration) -> Progress {
+        let progress = Progress::new(interval, clock::now());
+        // Where the driver is gone, so is the leadership.
+        let _ = self.orders.send(Order::Promise { term: self.term(), due: progress.due() });
+        progress
     }
 
     /// Gives up the lead in order, and returns when it is released, or lost.

@@ -12,10 +12,14 @@ pub mod fence;
 pub mod handshake;
 pub mod init;
 mod leadership;
+mod measures;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 mod observer;
 mod operator;
 mod over_store;
 mod peers;
+mod progress;
 mod standing;
 pub mod status;
 pub mod transport;
@@ -35,4 +39,5 @@ pub use primacy_core::{
     Reason, Term, Violation,
 };
 pub use primacy_stores as stores;
+pub use progress::Progress;
 pub use status::Status;

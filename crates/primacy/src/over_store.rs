@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use primacy_core::election::lease::{self, Found, Lease, Message, SetError};
 use primacy_core::{Endpoint, FencingToken, Identity, Input, NodeId, Protocol};
@@ -13,6 +14,7 @@ use crate::clock;
 use crate::config::Config;
 use crate::driver::{Asked, Halt, Settles, World};
 use crate::handshake::DiskId;
+use crate::measures::Measures;
 use crate::operator::AskError;
 use crate::status::View;
 
@@ -27,16 +29,22 @@ pub(crate) struct StoreWorld {
     _changes: JoinSet<()>,
     /// Told when the store has answered: only then is a further change news.
     looked: Rc<Notify>,
+    measures: Arc<Measures>,
 }
 
 impl StoreWorld {
     /// To be called inside a `LocalSet`.
     pub(crate) fn new(register: Arc<dyn Register>) -> Self {
+        Self::measured(register, Arc::default())
+    }
+
+    /// The same, and what is measured goes to `measures`.
+    pub(crate) fn measured(register: Arc<dyn Register>, measures: Arc<Measures>) -> Self {
         // Unbounded, and yet never long: the machine has one request under way, and a change is told once.
         let (answers, inbox) = mpsc::unbounded_channel();
         let (looked, mut changes) = (Rc::new(Notify::new()), JoinSet::new());
         changes.spawn_local(tell_changes(Arc::clone(&register), answers.clone(), Rc::clone(&looked)));
-        Self { register, answers, inbox, requests: JoinSet::new(), _changes: changes, looked }
+        Self { register, answers, inbox, requests: JoinSet::new(), _changes: changes, looked, measures }
     }
 
     /// Sends a request to the store.
@@ -46,8 +54,9 @@ impl StoreWorld {
         while self.requests.try_join_next().is_some() {}
         let (register, answers, looked) =
             (Arc::clone(&self.register), self.answers.clone(), Rc::clone(&self.looked));
+        let measures = Arc::clone(&self.measures);
         self.requests.spawn_local(async move {
-            if let Some(answer) = answer(register.as_ref(), message).await {
+            if let Some(answer) = answer(register.as_ref(), message, &measures).await {
                 if is_look(&answer) {
                     looked.notify_one();
                 }
@@ -58,10 +67,16 @@ impl StoreWorld {
     }
 }
 
-async fn answer(register: &dyn Register, message: Message) -> Option<Message> {
+async fn answer(register: &dyn Register, message: Message, measures: &Measures) -> Option<Message> {
+    let began = clock::now();
     match message {
         Message::Read { request } => {
-            let found = match register.read().await {
+            let read = register.read().await;
+            measures.store_requests.observe(clock::now().since(began));
+            if read.is_err() {
+                measures.store_reads_failed.fetch_add(1, Ordering::Relaxed);
+            }
+            let found = match read {
                 Ok(found) => {
                     Some(found.map_or_else(absent, |(record, version)| Found::Record { record, version }))
                 }
@@ -78,12 +93,16 @@ async fn answer(register: &dyn Register, message: Message) -> Option<Message> {
         }
         Message::CompareAndSet { request, expect, record } => {
             let result = register.compare_and_set(expect.as_ref(), &record).await;
+            measures.store_requests.observe(clock::now().since(began));
             match &result {
                 Ok(_) => {}
                 Err(error @ primacy_stores::SetError::Conflict) => {
                     tracing::debug!(%error, "another was first")
                 }
-                Err(error) => tracing::warn!(%error, "the record may not have been written"),
+                Err(error) => {
+                    measures.store_writes_failed.fetch_add(1, Ordering::Relaxed);
+                    tracing::warn!(%error, "the record may not have been written");
+                }
             }
             Some(Message::CompareAndSetReply { request, result: result.map_err(SetError::from) })
         }

@@ -197,3 +197,53 @@ async fn among_peers_with_leases() {
 async fn among_peers_with_tokens_only() {
     three_nodes_elect_hand_over_and_survive(Safety::Fenced).await;
 }
+
+#[tokio::test]
+async fn a_leader_whose_work_makes_no_progress_gives_up_the_lead_in_order() {
+    let lease = Duration::from_secs(60);
+    let one = over_memory("progress", lease).await;
+    let leader = soon("the election", one.campaign()).await.unwrap();
+    // Kept, and never called; a promise that was dropped binds nobody.
+    drop(leader.progress(Duration::from_millis(1)));
+    let patient = leader.progress(lease);
+    let progress = leader.progress(Duration::from_millis(20));
+    let guard = leader.guard().unwrap();
+    let since = std::time::Instant::now();
+    assert_eq!(soon("the end", leader.ended()).await, Reason::Unhealthy);
+    assert!(since.elapsed() >= Duration::from_millis(20) && guard.check().is_err());
+    drop(guard);
+    assert_eq!(soon("the release", leader.lost()).await, Reason::Unhealthy);
+    drop((patient, progress));
+    soon("the next election", one.campaign()).await.unwrap().check().unwrap();
+}
+
+#[cfg(feature = "metrics")]
+#[tokio::test]
+async fn figures_say_who_leads_and_how_leaderships_ended() {
+    use primacy::metrics::{self, prometheus_client::registry::Registry};
+
+    let one = over_memory("figures", Duration::from_secs(60)).await;
+    let mut registry = Registry::default();
+    metrics::register(&mut registry, [&one]);
+    let leader = soon("the election", one.campaign()).await.unwrap();
+    let text = metrics::text(&registry);
+    let labels = format!("election=\"test\",node=\"{}\"", one.identity().node);
+    for line in [
+        format!("primacy_role{{{labels},role=\"leader\"}} 1\n"),
+        format!("primacy_token{{{labels}}} {}\n", leader.token()),
+        format!("primacy_term{{{labels}}} {}\n", leader.term()),
+        format!("primacy_elections_won_total{{{labels}}} 1\n"),
+        format!("primacy_leaderships_ended_total{{{labels},reason=\"resigned\"}} 0\n"),
+        "# UNIT primacy_valid_for_seconds seconds\n".to_owned(),
+    ] {
+        assert!(text.contains(&line), "{line:?} is not in\n{text}");
+    }
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    leader.resign().await;
+    let text = metrics::text(&registry);
+    assert!(
+        text.contains(&format!("primacy_leaderships_ended_total{{{labels},reason=\"resigned\"}} 1\n")),
+        "{text}"
+    );
+    assert!(text.contains(&format!("primacy_token{{{labels}}} 0\n")), "{text}");
+}

@@ -200,7 +200,7 @@ impl DurableFence {
     pub(super) fn admit_in(&self, file: &File, presented: FencingToken) -> Result<(), DurableFenceError> {
         let (highest, agree) = self.read(file)?;
         let mut fence = Fence::new(highest);
-        fence.admit(presented)?;
+        super::admit_counted(&mut fence, presented)?;
         if presented > highest || !agree {
             self.write(file, presented)?;
         }

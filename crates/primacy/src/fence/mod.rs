@@ -23,7 +23,26 @@ pub mod http;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 pub use primacy_core::fence::{Fence, FenceError, FencingToken};
 
 pub use self::file::{DurableFence, DurableFenceError};
 pub use self::held::HeldFence;
+
+/// How many writes this process's fences have refused because their token was stale; of a [`Fence`] in memory the
+/// owner knows.
+static STALE_WRITES_REFUSED: AtomicU64 = AtomicU64::new(0);
+
+/// How many writes the durable fences of this process have refused so far because their token was stale.
+#[must_use]
+pub fn stale_writes_refused() -> u64 {
+    STALE_WRITES_REFUSED.load(Ordering::Relaxed)
+}
+
+/// Asks a fence, and counts if it refuses.
+fn admit_counted(fence: &mut Fence, presented: FencingToken) -> Result<(), FenceError> {
+    fence.admit(presented).inspect_err(|FenceError::Stale { .. }| {
+        STALE_WRITES_REFUSED.fetch_add(1, Ordering::Relaxed);
+    })
+}

@@ -30,6 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 use primacy_core::election::quorum;
 use primacy_core::{Duration, Evidence, NodeId, Term};
@@ -327,6 +328,11 @@ impl Mesh {
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.shared.counters()
+    }
+
+    /// What is being counted, for another thread to read.
+    pub(crate) fn shared_counters(&self) -> Arc<Mutex<Counters>> {
+        self.shared.shared_counters()
     }
 
     /// How it stands with each peer, in the order of their names.

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration as StdDuration;
 
 use primacy_core::rng::Rng;
@@ -118,13 +118,14 @@ pub(super) struct Shared {
     pub(super) ready: Vec<u8>,
     inbox: mpsc::Sender<Arrival>,
     strangers: Rc<Strangers>,
+    /// Apart, since figures are read on another thread. Locked for an addition or a copy, so nobody waits.
+    counters: Arc<Mutex<Counters>>,
     state: RefCell<State>,
     tasks: RefCell<JoinSet<()>>,
 }
 
 #[derive(Debug)]
 struct State {
-    counters: Counters,
     peer_disks: BTreeMap<NodeId, DiskId>,
     readmitted: BTreeSet<NodeId>,
     /// With which disk a node was refused last.
@@ -172,7 +173,6 @@ impl Shared {
         };
         let (hello, welcome) = (frame(&Frame::Hello(me.clone()))?, frame(&Frame::Welcome(me.clone()))?);
         let state = State {
-            counters: Counters::default(),
             peer_disks,
             readmitted,
             refused_disks: BTreeMap::new(),
@@ -187,8 +187,22 @@ impl Shared {
         };
         let ready = frame(&Frame::Ready)?;
         let (state, tasks) = (RefCell::new(state), RefCell::new(JoinSet::new()));
-        let strangers = Rc::default();
-        Ok(Self { hello, welcome, ready, me, security, tls, limits, links, inbox, strangers, state, tasks })
+        let (strangers, counters) = (Rc::default(), Arc::default());
+        Ok(Self {
+            hello,
+            welcome,
+            ready,
+            me,
+            security,
+            tls,
+            limits,
+            links,
+            inbox,
+            strangers,
+            counters,
+            state,
+            tasks,
+        })
     }
 
     /// Runs a task until it ends or the mesh is closed.
@@ -210,7 +224,7 @@ impl Shared {
     }
 
     pub(super) fn count(&self, count: impl FnOnce(&mut Counters)) {
-        count(&mut self.state.borrow_mut().counters);
+        count(&mut self.counters.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     pub(super) fn random_up_to(&self, max: Duration) -> Duration {
@@ -294,10 +308,11 @@ impl Shared {
 
     fn note_refusal(&self, node: Option<NodeId>, by_peer: bool, refused: &Refused) {
         let noted = PeerRefusal { by_peer, kind: refused.kind, text: refused.text.clone() };
+        self.count(|counters| {
+            let counted = if by_peer { &mut counters.refused_by_peers } else { &mut counters.refused };
+            *counted.entry(refused.kind).or_default() += 1;
+        });
         let mut state = self.state.borrow_mut();
-        let counters = &mut state.counters;
-        let counted = if by_peer { &mut counters.refused_by_peers } else { &mut counters.refused };
-        *counted.entry(refused.kind).or_default() += 1;
         let node = node.filter(|node| self.links.contains_key(node));
         let before = match node {
             Some(node) => state.refusals.insert(node, noted.clone()),
@@ -410,7 +425,11 @@ impl Shared {
     }
 
     pub(super) fn counters(&self) -> Counters {
-        self.state.borrow().counters.clone()
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn shared_counters(&self) -> Arc<Mutex<Counters>> {
+        Arc::clone(&self.counters)
     }
 
     pub(super) fn stranger_refused(&self) -> Option<PeerRefusal> {

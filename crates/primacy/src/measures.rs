@@ -1,0 +1,235 @@
+//! What is counted and timed while a node takes part. A heartbeat pays for it with a few atomic additions.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use primacy_core::{Duration, Instant, Leader, Reason, Term};
+
+use crate::clock;
+use crate::leadership::Cell;
+use crate::transport::Counters;
+
+/// The upper ends of the buckets of a [`Histogram`], in nanoseconds: from the round trip of a loopback interface to a
+/// disk that hangs.
+pub(crate) const BUCKETS: [u64; 16] = [
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    100_000_000,
+    250_000_000,
+    500_000_000,
+    1_000_000_000,
+    2_500_000_000,
+    5_000_000_000,
+];
+
+/// How often something took how long.
+#[derive(Debug, Default)]
+pub(crate) struct Histogram {
+    /// The last one is for what took longer than the last bucket's end.
+    counts: [AtomicU64; BUCKETS.len() + 1],
+    nanos: AtomicU64,
+}
+
+impl Histogram {
+    pub(crate) fn observe(&self, took: Duration) {
+        let nanos = took.as_nanos();
+        let bucket = BUCKETS.partition_point(|&end| end < nanos);
+        self.counts[bucket].fetch_add(1, Ordering::Relaxed);
+        self.nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    /// How many fell into each bucket.
+    pub(crate) fn counts(&self) -> [u64; BUCKETS.len() + 1] {
+        std::array::from_fn(|bucket| self.counts[bucket].load(Ordering::Relaxed))
+    }
+
+    /// All of them together, in nanoseconds.
+    pub(crate) fn sum(&self) -> u64 {
+        self.nanos.load(Ordering::Relaxed)
+    }
+}
+
+/// All that is measured of one node in one election.
+#[derive(Debug, Default)]
+pub(crate) struct Measures {
+    course: Mutex<Course>,
+    pub(crate) heartbeat_round_trips: Histogram,
+    pub(crate) state_writes: Histogram,
+    pub(crate) store_requests: Histogram,
+    pub(crate) store_reads_failed: AtomicU64,
+    pub(crate) store_writes_failed: AtomicU64,
+    /// What the connections count; among peers only.
+    pub(crate) connections: OnceLock<Arc<Mutex<Counters>>>,
+}
+
+/// Who leads, and what came before.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Course {
+    pub(crate) leader: Option<Leader>,
+    /// Since when no leader is known.
+    pub(crate) leaderless_since: Option<Instant>,
+    /// How long no leader was known, before that.
+    pub(crate) leaderless: Duration,
+    /// How often another leader, or the next leadership of the same one, was learned of.
+    pub(crate) leader_changes: u64,
+    /// The highest term that was heard of with its leader.
+    pub(crate) term: Term,
+    /// This node's own leadership.
+    pub(crate) lead: Option<Arc<Cell>>,
+    /// How often this node was elected.
+    pub(crate) elections: u64,
+    /// How its leaderships ended.
+    pub(crate) ends: BTreeMap<&'static str, u64>,
+    pub(crate) violations: u64,
+}
+
+impl Measures {
+    pub(crate) fn new() -> Self {
+        let measures = Self::default();
+        measures.lock().leaderless_since = Some(clock::now());
+        measures
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Course> {
+        self.course.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn elected(&self, lead: Arc<Cell>) {
+        let mut course = self.lock();
+        course.elections += 1;
+        course.term = course.term.max(lead.term());
+        course.lead = Some(lead);
+    }
+
+    /// The leadership has ended; the first reason is what counts.
+    pub(crate) fn ended(&self, cell: &Cell, reason: Reason) {
+        let reason = cell.lead().ending.unwrap_or(reason);
+        let mut course = self.lock();
+        course.lead = None;
+        *course.ends.entry(name(reason)).or_default() += 1;
+    }
+
+    pub(crate) fn leader(&self, leader: Option<Leader>) {
+        let mut course = self.lock();
+        if leader == course.leader {
+            return;
+        }
+        course.leader = leader;
+        let now = clock::now();
+        match leader {
+            Some(leader) => {
+                course.leader_changes += 1;
+                course.term = course.term.max(leader.term);
+                if let Some(since) = course.leaderless_since.take() {
+                    course.leaderless = course.leaderless.plus(now.since(since));
+                }
+            }
+            None => course.leaderless_since = course.leaderless_since.or(Some(now)),
+        }
+    }
+
+    pub(crate) fn violation(&self) {
+        self.lock().violations += 1;
+    }
+
+    pub(crate) fn course(&self) -> Course {
+        self.lock().clone()
+    }
+}
+
+impl Course {
+    /// How long no leader was known until now.
+    pub(crate) fn leaderless(&self, now: Instant) -> Duration {
+        let current = self.leaderless_since.map_or(Duration::ZERO, |since| now.since(since));
+        self.leaderless.plus(current)
+    }
+}
+
+/// Every reason, as figures name it.
+pub(crate) const REASONS: [&str; 8] =
+    ["resigned", "transferred", "unhealthy", "expired", "higher_term", "overwritten", "violation", "halted"];
+
+const fn name(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Resigned => "resigned",
+        Reason::Transferred(_) => "transferred",
+        Reason::Unhealthy => "unhealthy",
+        Reason::Expired => "expired",
+        Reason::HigherTerm(_) => "higher_term",
+        Reason::Overwritten => "overwritten",
+        Reason::Violation => "violation",
+        Reason::Halted => "halted",
+    }
+}
+
+/// When the last heartbeats were sent, so that their replies can be timed.
+#[derive(Debug, Default)]
+pub(crate) struct HeartbeatTimes {
+    /// By round; a round that was sent twice counts from the first time.
+    sent: BTreeMap<u64, Instant>,
+}
+
+/// How many rounds may wait for replies; a reply that is later than so many is not timed.
+const ROUNDS_MAX: usize = 32;
+
+impl HeartbeatTimes {
+    pub(crate) fn sent(&mut self, round: u64, now: Instant) {
+        self.sent.entry(round).or_insert(now);
+        while self.sent.len() > ROUNDS_MAX {
+            self.sent.pop_first();
+        }
+    }
+
+    /// How long the reply to this round took.
+    pub(crate) fn replied(&self, round: u64, now: Instant) -> Option<Duration> {
+        self.sent.get(&round).map(|&sent| now.since(sent))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use primacy_core::{Identity, Incarnation, NodeId};
+
+    #[test]
+    fn what_took_as_long_as_a_bucket_ends_is_in_it() {
+        let histogram = Histogram::default();
+        for nanos in [0, 50_000, 50_001, 5_000_000_000, 5_000_000_001] {
+            histogram.observe(Duration::from_nanos(nanos));
+        }
+        let counts = histogram.counts();
+        assert_eq!((counts[0], counts[1], counts[15], counts[16]), (2, 1, 1, 1));
+        assert_eq!(histogram.sum(), 10_000_100_002);
+    }
+
+    #[test]
+    fn the_time_without_a_leader_counts_while_there_is_none() {
+        let (second, at) = (Duration::from_secs(1), Instant::from_nanos(10_000_000_000));
+        let mut course = Course { leaderless_since: Some(at), ..Course::default() };
+        assert_eq!(course.leaderless(at.after(second)), second);
+        course.leaderless = second;
+        course.leaderless_since = None;
+        assert_eq!(course.leaderless(at.after(second)), second);
+    }
+
+    #[test]
+    fn the_next_leadership_of_the_same_leader_is_a_change_and_a_repetition_is_none() {
+        let measures = Measures::new();
+        let identity = Identity::new(NodeId::new("a").unwrap(), Incarnation { count: 1, nonce: 1 });
+        let leader = |term| Some(Leader { identity, term: Term(term) });
+        for known in [leader(1), leader(1), None, leader(1), leader(2)] {
+            measures.leader(known);
+        }
+        let course = measures.course();
+        assert_eq!((course.leader_changes, course.term, course.leaderless_since), (3, Term(2), None));
+    }
+}

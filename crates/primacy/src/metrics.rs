@@ -1,0 +1,360 @@
+//! Figures in the form of [OpenMetrics](https://prometheus.io/docs/specs/om/open_metrics_spec/), which Prometheus reads.
+//!
+//! [`register`] puts them into a registry of one's own; `primacy node --metrics ADDR` serves them. They are read when
+//! they are asked for, on the thread that asks; what a heartbeat pays for them is a few atomic additions. They are for
+//! people and alarms, and no decision of a program may rest on them: what they say may be over before it is read.
+//!
+//! ```
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use primacy::Elector;
+//! use primacy::metrics::{self, prometheus_client::registry::Registry};
+//!
+//! let elector = Elector::builder().election("billing").connect("memory:metrics").await?;
+//! let mut registry = Registry::default();
+//! metrics::register(&mut registry, [&elector]);
+//! assert!(metrics::text(&registry).contains("primacy_term{election=\"billing\""));
+//! # Ok(())
+//! # }
+//! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(example()).unwrap();
+//! ```
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use primacy_core::{Duration, Instant};
+pub use prometheus_client;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::exemplar::Exemplar;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::clock;
+use crate::elector::Elector;
+use crate::handshake::{RefusalKind, TlsProblem};
+use crate::measures::{BUCKETS, Course, Histogram, Measures, REASONS};
+use crate::transport::Counters;
+
+/// The content type of [`text`].
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Puts the figures of these electors into `registry`. To be called once for each registry, with all its electors: a
+/// figure that is described twice is an error for whoever reads it. What is registered keeps no election open.
+pub fn register<'a>(registry: &mut Registry, electors: impl IntoIterator<Item = &'a Elector>) {
+    let nodes = electors.into_iter().map(|elector| Node {
+        election: elector.election().to_owned(),
+        node: elector.identity().node.to_string(),
+        witness: elector.is_witness(),
+        measures: elector.measures(),
+    });
+    registry.register_collector(Box::new(Figures { nodes: nodes.collect() }));
+}
+
+/// All figures of a registry, as they are served.
+#[must_use]
+pub fn text(registry: &Registry) -> String {
+    let mut text = String::new();
+    // A string takes everything.
+    let _ = prometheus_client::encoding::text::encode(&mut text, registry);
+    text
+}
+
+#[derive(Debug)]
+struct Figures {
+    nodes: Vec<Node>,
+}
+
+#[derive(Debug)]
+struct Node {
+    election: String,
+    node: String,
+    witness: bool,
+    measures: Arc<Measures>,
+}
+
+/// One node at one moment.
+struct Moment<'a> {
+    node: &'a Node,
+    now: Instant,
+    course: Course,
+    counters: Option<Counters>,
+}
+
+type NoExemplar<'a> = Option<&'a Exemplar<[(&'static str, &'static str); 0], u64>>;
+
+/// Writes one figure of all nodes.
+struct Family<'a> {
+    encoder: MetricEncoder<'a>,
+}
+
+impl Family<'_> {
+    fn counter(&mut self, of: &Moment<'_>, more: Label<'_>, value: u64) -> fmt::Result {
+        let exemplar: NoExemplar<'_> = None;
+        self.encoder.encode_family(&labels(of.node, more))?.encode_counter(&value, exemplar)
+    }
+
+    fn seconds_total(&mut self, of: &Moment<'_>, value: Duration) -> fmt::Result {
+        let exemplar: NoExemplar<'_> = None;
+        self.encoder.encode_family(&labels(of.node, None))?.encode_counter(&seconds(value), exemplar)
+    }
+
+    fn gauge(&mut self, of: &Moment<'_>, more: Label<'_>, value: u64) -> fmt::Result {
+        self.encoder.encode_family(&labels(of.node, more))?.encode_gauge(&value)
+    }
+
+    fn seconds(&mut self, of: &Moment<'_>, value: Duration) -> fmt::Result {
+        self.encoder.encode_family(&labels(of.node, None))?.encode_gauge(&seconds(value))
+    }
+
+    fn histogram(&mut self, of: &Moment<'_>, histogram: &Histogram) -> fmt::Result {
+        let counts = histogram.counts();
+        let ends = BUCKETS.iter().map(|&nanos| seconds(Duration::from_nanos(nanos))).chain([f64::INFINITY]);
+        let buckets: Vec<(f64, u64)> = ends.zip(counts).collect();
+        let sum = seconds(Duration::from_nanos(histogram.sum()));
+        let labels = labels(of.node, None);
+        let mut encoder = self.encoder.encode_family(&labels)?;
+        encoder.encode_histogram::<[(&str, &str); 0]>(sum, counts.iter().sum(), &buckets, None)
+    }
+}
+
+type Label<'a> = Option<(&'a str, &'a str)>;
+
+fn labels<'a>(node: &'a Node, more: Label<'a>) -> Vec<(&'a str, &'a str)> {
+    [("election", node.election.as_str()), ("node", node.node.as_str())].into_iter().chain(more).collect()
+}
+
+fn seconds(duration: Duration) -> f64 {
+    std::time::Duration::from(duration).as_secs_f64()
+}
+
+impl Moment<'_> {
+    fn role(&self) -> &'static str {
+        if self.course.lead.is_some() {
+            "leader"
+        } else if self.node.witness {
+            "witness"
+        } else if self.course.leader.is_some() {
+            "follower"
+        } else {
+            "candidate"
+        }
+    }
+
+    fn valid_for(&self) -> Duration {
+        self.course.lead.as_ref().map_or(Duration::ZERO, |lead| lead.valid_until().since(self.now))
+    }
+
+    fn token(&self) -> u64 {
+        self.course.lead.as_ref().map_or(0, |lead| lead.lead().token.0)
+    }
+}
+
+const ROLES: [&str; 4] = ["leader", "follower", "candidate", "witness"];
+
+impl Collector for Figures {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let now = clock::now();
+        let moment = |node| {
+            let node: &Node = node;
+            let course = node.measures.course();
+            let counters = node.measures.connections.get();
+            let counters =
+                counters.map(|counters| counters.lock().unwrap_or_else(PoisonError::into_inner).clone());
+            Moment { node, now, course, counters }
+        };
+        let moments: Vec<Moment<'_>> = self.nodes.iter().map(moment).collect();
+        of_the_lead(&moments, &mut encoder)?;
+        of_the_course(&moments, &mut encoder)?;
+        of_times(&moments, &mut encoder)?;
+        of_connections(&moments, &mut encoder)?;
+        let stale = "Writes that fences of this process refused because their token was stale";
+        let mut family =
+            encoder.encode_descriptor("primacy_stale_writes_refused", stale, None, MetricType::Counter)?;
+        let exemplar: NoExemplar<'_> = None;
+        family.encode_counter(&crate::fence::stale_writes_refused(), exemplar)
+    }
+}
+
+/// Describes a figure, and writes it for each node.
+fn family(
+    encoder: &mut DescriptorEncoder<'_>,
+    moments: &[Moment<'_>],
+    (name, unit, kind): (&str, Option<Unit>, MetricType),
+    help: &str,
+    mut write: impl FnMut(&mut Family<'_>, &Moment<'_>) -> fmt::Result,
+) -> fmt::Result {
+    let encoder = encoder.encode_descriptor(name, help, unit.as_ref(), kind)?;
+    let mut family = Family { encoder };
+    moments.iter().try_for_each(|moment| write(&mut family, moment))
+}
+
+const fn counter(name: &str) -> (&str, Option<Unit>, MetricType) {
+    (name, None, MetricType::Counter)
+}
+
+const fn gauge(name: &str) -> (&str, Option<Unit>, MetricType) {
+    (name, None, MetricType::Gauge)
+}
+
+const fn in_seconds(name: &str, kind: MetricType) -> (&str, Option<Unit>, MetricType) {
+    (name, Some(Unit::Seconds), kind)
+}
+
+fn of_the_lead(moments: &[Moment<'_>], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let help = "1 for the part that this node has now, 0 for the others";
+    family(encoder, moments, gauge("primacy_role"), help, |family, moment| {
+        let is = |role| u64::from(moment.role() == role);
+        ROLES.iter().try_for_each(|role| family.gauge(moment, Some(("role", *role)), is(*role)))
+    })?;
+    let help = "Highest term whose leader this node knew";
+    family(encoder, moments, gauge("primacy_term"), help, |family, moment| {
+        family.gauge(moment, None, moment.course.term.0)
+    })?;
+    let help = "Fencing token of this node's leadership, 0 while it has none";
+    family(encoder, moments, gauge("primacy_token"), help, |family, moment| {
+        family.gauge(moment, None, moment.token())
+    })?;
+    let help = "How long this node may lead on without a renewal, 0 while it does not lead";
+    let valid = in_seconds("primacy_valid_for", MetricType::Gauge);
+    family(encoder, moments, valid, help, |family, moment| family.seconds(moment, moment.valid_for()))
+}
+
+fn of_the_course(moments: &[Moment<'_>], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let help = "Times that this node learned of a leader that it did not know to lead";
+    family(encoder, moments, counter("primacy_leader_changes"), help, |family, moment| {
+        family.counter(moment, None, moment.course.leader_changes)
+    })?;
+    let help = "Times that this node was elected";
+    family(encoder, moments, counter("primacy_elections_won"), help, |family, moment| {
+        family.counter(moment, None, moment.course.elections)
+    })?;
+    let help = "Leaderships of this node that have ended, by reason";
+    family(encoder, moments, counter("primacy_leaderships_ended"), help, |family, moment| {
+        let ended = |reason| moment.course.ends.get(reason).copied().unwrap_or(0);
+        REASONS
+            .iter()
+            .try_for_each(|reason| family.counter(moment, Some(("reason", *reason)), ended(*reason)))
+    })?;
+    let help = "Time for which this node knew no leader";
+    let leaderless = in_seconds("primacy_leaderless", MetricType::Counter);
+    family(encoder, moments, leaderless, help, |family, moment| {
+        family.seconds_total(moment, moment.course.leaderless(moment.now))
+    })?;
+    let help = "Things seen that must never be";
+    family(encoder, moments, counter("primacy_violations"), help, |family, moment| {
+        family.counter(moment, None, moment.course.violations)
+    })
+}
+
+fn of_times(moments: &[Moment<'_>], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let histogram = |name| in_seconds(name, MetricType::Histogram);
+    let help = "From sending a heartbeat to each reply, among peers";
+    family(encoder, moments, histogram("primacy_heartbeat_round_trip"), help, |family, moment| {
+        family.histogram(moment, &moment.node.measures.heartbeat_round_trips)
+    })?;
+    let help = "Writing and flushing what must not be forgotten, among peers";
+    family(encoder, moments, histogram("primacy_state_write"), help, |family, moment| {
+        family.histogram(moment, &moment.node.measures.state_writes)
+    })?;
+    let help = "Requests to the store that it answered or failed";
+    family(encoder, moments, histogram("primacy_store_request"), help, |family, moment| {
+        family.histogram(moment, &moment.node.measures.store_requests)
+    })?;
+    let help = "Requests to the store that failed, other than by a rival's being first";
+    family(encoder, moments, counter("primacy_store_errors"), help, |family, moment| {
+        let measures = &moment.node.measures;
+        for (operation, failed) in
+            [("read", &measures.store_reads_failed), ("write", &measures.store_writes_failed)]
+        {
+            family.counter(moment, Some(("operation", operation)), failed.load(Ordering::Relaxed))?;
+        }
+        Ok(())
+    })
+}
+
+fn of_connections(moments: &[Moment<'_>], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    type Read = fn(&Counters) -> u64;
+    let mut of_peers =
+        |name: &'static str, label: &'static str, help: &str, figures: &[(&'static str, Read)]| {
+            family(encoder, moments, counter(name), help, |family, moment| {
+                let Some(counters) = &moment.counters else { return Ok(()) };
+                figures.iter().try_for_each(|(value, read)| {
+                    family.counter(moment, Some((label, *value)), read(counters))
+                })
+            })
+        };
+    let frames: [(&str, Read); 3] = [
+        ("sent", |counters| counters.frames_sent),
+        ("dropped", |counters| counters.frames_dropped),
+        ("received", |counters| counters.frames_received),
+    ];
+    of_peers("primacy_frames", "fate", "Messages between peers", &frames)?;
+    let rejected: [(&str, Read); 6] = [
+        ("malformed", |counters| counters.frames_malformed),
+        ("unknown", |counters| counters.frames_unknown),
+        ("too_long", |counters| counters.frames_too_long),
+        ("other_election", |counters| counters.frames_of_other_elections),
+        ("misattributed", |counters| counters.frames_misattributed),
+        ("death_not_vouched_for", |counters| counters.deaths_refused),
+    ];
+    of_peers("primacy_frames_rejected", "reason", "Frames of peers that were not acted on", &rejected)?;
+    let failed: [(&str, Read); 5] = [
+        ("handshake_timed_out", |counters| counters.handshakes_timed_out),
+        ("handshake_broken", |counters| counters.handshakes_broken),
+        ("too_many_strangers", |counters| counters.strangers_over_limit),
+        ("connect", |counters| counters.connects_failed),
+        ("accept", |counters| counters.accepts_failed),
+    ];
+    of_peers("primacy_connections_failed", "reason", "Connections that came to nothing", &failed)?;
+    let help = "Handshakes in which one side refused the other, by who refused and why";
+    family(encoder, moments, counter("primacy_handshakes_refused"), help, |family, moment| {
+        let Some(counters) = &moment.counters else { return Ok(()) };
+        for (by, refused) in [("this_node", &counters.refused), ("peer", &counters.refused_by_peers)] {
+            for (kind, count) in refused {
+                let labels = [
+                    ("election", moment.node.election.as_str()),
+                    ("node", moment.node.node.as_str()),
+                    ("by", by),
+                    ("reason", refusal_name(*kind)),
+                ];
+                let exemplar: NoExemplar<'_> = None;
+                family.encoder.encode_family(&labels)?.encode_counter(count, exemplar)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+fn tls_problem_name(problem: TlsProblem) -> &'static str {
+    match problem {
+        TlsProblem::Cleartext => "tls_cleartext",
+        TlsProblem::NotCleartext => "tls_not_cleartext",
+        TlsProblem::NoCertificate => "tls_no_certificate",
+        TlsProblem::Expired => "tls_expired",
+        TlsProblem::NotYetValid => "tls_not_yet_valid",
+        TlsProblem::OutOfDate => "tls_out_of_date",
+        TlsProblem::UnknownIssuer => "tls_unknown_issuer",
+        TlsProblem::OtherName => "tls_other_name",
+        TlsProblem::Purpose => "tls_purpose",
+        TlsProblem::BadCertificate => "tls_bad_certificate",
+        TlsProblem::Incompatible => "tls_incompatible",
+        TlsProblem::Garbled => "tls_garbled",
+    }
+}
+
+fn refusal_name(kind: RefusalKind) -> &'static str {
+    match kind {
+        RefusalKind::ProtocolVersion => "protocol_version",
+        RefusalKind::Cluster => "cluster",
+        RefusalKind::Election => "election",
+        RefusalKind::MyOwnName => "my_own_name",
+        RefusalKind::OtherNode => "other_node",
+        RefusalKind::Voters => "voters",
+        RefusalKind::NotAVoter => "not_a_voter",
+        RefusalKind::Safety => "safety",
+        RefusalKind::Disk => "disk",
+        RefusalKind::Tls(problem) => tls_problem_name(problem),
+        RefusalKind::Unknown => "unknown",
+    }
+}
