@@ -2,6 +2,7 @@
 
 mod boot_timer;
 mod cmd;
+mod control;
 mod duration;
 mod exit;
 mod guardian;
@@ -31,6 +32,13 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Run(Box<cmd::run::Run>),
+    Who(cmd::who::WhoArgs),
+    Watch(cmd::watch::Watch),
+    Resign(cmd::resign::Resign),
+    Transfer(cmd::transfer::Transfer),
+    Stand(cmd::stand::Stand),
+    Withdraw(cmd::stand::Withdraw),
+    Readmit(cmd::readmit::Readmit),
     #[cfg(feature = "sqlite")]
     Demo(cmd::demo::Demo),
     #[cfg(feature = "sqlite")]
@@ -58,6 +66,13 @@ fn main() -> ExitCode {
     };
     let result = match cli.verb {
         Verb::Run(args) => cmd::run::run(&args),
+        Verb::Who(args) => cmd::who::who(&args),
+        Verb::Watch(args) => cmd::watch::watch(&args),
+        Verb::Resign(args) => cmd::resign::resign(&args),
+        Verb::Transfer(args) => cmd::transfer::transfer(&args),
+        Verb::Stand(args) => cmd::stand::stand(&args),
+        Verb::Withdraw(args) => cmd::stand::withdraw(&args),
+        Verb::Readmit(args) => cmd::readmit::readmit(&args),
         #[cfg(feature = "sqlite")]
         Verb::Demo(args) => cmd::demo::demo(&args),
         #[cfg(feature = "sqlite")]
@@ -68,6 +83,7 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(exit) => exit.into(),
+        Err(Failure { exit, message }) if message.is_empty() => exit.into(),
         Err(Failure { exit, message }) => {
             // Standard error may be full or closed; the exit code says it all the same.
             let _ = writeln!(std::io::stderr(), "primacy: {message}");

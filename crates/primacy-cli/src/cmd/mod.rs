@@ -3,4 +3,12 @@
 pub(crate) mod completions;
 #[cfg(feature = "sqlite")]
 pub(crate) mod demo;
+pub(crate) mod readmit;
+pub(crate) mod resign;
 pub(crate) mod run;
+pub(crate) mod stand;
+mod store;
+mod target;
+pub(crate) mod transfer;
+pub(crate) mod watch;
+pub(crate) mod who;

@@ -17,6 +17,7 @@ use primacy::transport::TransportError;
 use primacy::{ConfigError, ConnectError, Elector, NodeId, Peers, Safety};
 use rustix::fs::{Access, access};
 
+use crate::control;
 use crate::duration;
 use crate::exit::{self, Exit, Failure};
 use crate::guardian::job::Program;
@@ -142,7 +143,8 @@ the command's process group. The next start of the same node ends it.
 
 /// How the election is entered.
 enum Place {
-    Store(String),
+    /// And where the operator's verbs find this node.
+    Store(String, Option<PathBuf>),
     Peers(Peers, PathBuf),
 }
 
@@ -191,7 +193,11 @@ async fn supervise(
     if ended > 0 {
         reporter.tell(&Event::LeftoversEnded { processes: ended });
     }
+    let control = place.bind_control(&args.election, node, reporter)?;
     let elector = args.enter(place, node).await.map_err(|error| failure(&error))?;
+    if let Some(control) = &control {
+        control.serve(elector.clone())?;
+    }
     let timers = elector.timers();
     tokio::spawn(pauses::watch((timers.kill_margin / 2).into(), timers.lease.into(), reporter.clone()));
     let settings = Settings {
@@ -218,7 +224,9 @@ impl Run {
             None => default_state_dir().map_err(|error| Failure::new(Exit::Config, error.to_string())),
         };
         match (&self.on, &self.peers) {
-            (Some(url), _) => Ok(Place::Store(between_processes(resolve_url(url)?)?)),
+            (Some(url), _) => {
+                Ok(Place::Store(between_processes(resolve_url(url)?)?, default_state_dir().ok()))
+            }
             (None, Some(peers)) => {
                 let peers: Peers =
                     peers.parse().map_err(|error| Failure::new(Exit::Usage, format!("{error}")))?;
@@ -226,7 +234,8 @@ impl Run {
             }
             (None, None) => {
                 check_election(&self.election).map_err(|error| failure(&error.into()))?;
-                Ok(Place::Store(local_store(&state_dir()?, &self.election)?))
+                let dir = state_dir()?;
+                Ok(Place::Store(local_store(&dir, &self.election)?, Some(dir)))
             }
         }
     }
@@ -253,7 +262,9 @@ impl Run {
             builder = builder.kill_margin(kill_margin);
         }
         match place {
-            Place::Store(url) => builder.connect(url).await,
+            // The name of a node that was given none ends with its process, and so does what is said of it.
+            Place::Store(url, Some(dir)) if self.node.is_some() => builder.state_dir(dir).connect(url).await,
+            Place::Store(url, _) => builder.connect(url).await,
             Place::Peers(peers, dir) => builder.state_dir(dir).peers(peers.clone()).await,
         }
     }
@@ -277,9 +288,35 @@ impl Run {
 }
 
 impl Place {
+    /// Where the operator's verbs find this node: in its state directory, or in the default one.
+    fn bind_control(
+        &self,
+        election: &str,
+        node: NodeId,
+        reporter: &Reporter,
+    ) -> Result<Option<control::Server>, Failure> {
+        let optional = match self {
+            Self::Peers(_, dir) => return control::Server::bind(dir, election, node).map(Some),
+            // Elections over a store work without a state directory, and have to go on doing so.
+            Self::Store(_, None) => {
+                Err(Failure::new(Exit::Config, ConfigError::NoStateDirectory.to_string()))
+            }
+            Self::Store(_, Some(dir)) => control::Server::bind(dir, election, node),
+        };
+        match optional {
+            Ok(server) => Ok(Some(server)),
+            Err(failure) if failure.exit == Exit::NotPermitted => Err(failure),
+            Err(failure) => {
+                let message = format!("the operator's verbs cannot ask this node: {}", failure.message);
+                reporter.tell(&Event::Warning { message });
+                Ok(None)
+            }
+        }
+    }
+
     fn mark(&self, election: &str, node: NodeId) -> NodeMark {
         let place = match self {
-            Self::Store(url) => url.as_bytes(),
+            Self::Store(url, _) => url.as_bytes(),
             Self::Peers(_, dir) => {
                 let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
                 return NodeMark::new(election, node.as_str(), dir.as_os_str().as_bytes());
@@ -290,7 +327,7 @@ impl Place {
 }
 
 /// The URL itself, wherever it comes from.
-fn resolve_url(url: &str) -> Result<String, Failure> {
+pub(super) fn resolve_url(url: &str) -> Result<String, Failure> {
     let usage = |message: String| Failure::new(Exit::Usage, message);
     if let Some(name) = url.strip_prefix("env:") {
         return match env::var(name) {
@@ -309,7 +346,7 @@ fn resolve_url(url: &str) -> Result<String, Failure> {
 }
 
 /// Every candidate of `run` is a process of its own, and must see what the others see.
-fn between_processes(url: String) -> Result<String, Failure> {
+pub(super) fn between_processes(url: String) -> Result<String, Failure> {
     if url.starts_with("memory:") {
         let message = "memory: is within one process, and each `primacy run` is one of its own: all of them would \
                        lead; use sqlite:PATH";
@@ -392,7 +429,7 @@ fn check_executable(file: &Path) -> io::Result<()> {
 }
 
 /// Which exit code an error has that kept this node from taking part.
-fn failure(error: &ConnectError) -> Failure {
+pub(super) fn failure(error: &ConnectError) -> Failure {
     let exit = match error {
         ConnectError::Config(ConfigError::Election { .. } | ConfigError::Node { .. }) => Exit::Usage,
         ConnectError::Config(_) => Exit::Config,
@@ -420,7 +457,7 @@ fn failure(error: &ConnectError) -> Failure {
 }
 
 /// Shows what the library logs: warnings and worse, or what PRIMACY_LOG asks for.
-fn log_to(reporter: &Reporter) {
+pub(super) fn log_to(reporter: &Reporter) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("PRIMACY_LOG");
     let writer = reporter.log_writer();
     tracing_subscriber::fmt()
