@@ -66,16 +66,18 @@ pub(crate) fn readmit(args: &Readmit) -> Result<Exit, Failure> {
     }
     let (mut told, mut trouble, mut peers) = (Vec::new(), None, None);
     for node in &nodes {
-        match node.ask(What::Readmit { node: args.lost.clone() })? {
-            Answer::Readmitted { disk } => {
-                told.push(node.node.clone());
-                say(target.json, node, &args.lost, Ok(disk))?;
-            }
-            Answer::Refused(refused) if refused.kind == Kind::NotRefused && nodes.len() > 1 => {
-                say(target.json, node, &args.lost, Err(&refused.text))?;
-                trouble = trouble.or(Some(refused));
-            }
-            answer => return Err(unexpected(node, answer)),
+        let answer = node.ask(What::Readmit { node: args.lost.clone() })?;
+        if let Answer::Readmitted { disk } = &answer {
+            told.push(node.node.clone());
+            say(target.json, node, &args.lost, Ok(disk.clone()))?;
+        } else if let Answer::Refused(refused) = &answer
+            && refused.kind == Kind::NotRefused
+            && nodes.len() > 1
+        {
+            say(target.json, node, &args.lost, Err(&refused.text))?;
+            trouble = trouble.or(Some(refused.clone()));
+        } else {
+            return Err(unexpected(node, answer));
         }
         peers = peers.or(target::who(node)?.peers);
     }

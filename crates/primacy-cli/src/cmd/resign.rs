@@ -102,12 +102,9 @@ impl GivingUp {
             return Err(unexpected(node, answer));
         }
         let patient_until = Instant::now() + patience.wait;
-        match node.ask(what)? {
-            Answer::Resigning { term } => {
-                Ok(Self { node: node.clone(), term, changes, patient_until, wait: patience.wait })
-            }
-            answer => Err(unexpected(node, answer)),
-        }
+        let answer = node.ask(what)?;
+        let Answer::Resigning { term } = answer else { return Err(unexpected(node, answer)) };
+        Ok(Self { node: node.clone(), term, changes, patient_until, wait: patience.wait })
     }
 
     /// Waits until that leadership is over, as far as its node knows; who leads then, if anybody does.

@@ -45,24 +45,18 @@ fn set(target: &Target, verb: &str, what: What) -> Result<Exit, Failure> {
     }
     target.no_store(verb, "name the node with --node, on its machine")?;
     let node = target.the_node()?;
-    match node.ask(what)? {
-        Answer::Standing { stands, kept } => {
-            tell(target.json, &Told { node: &node.node, stands, kept }, || {
-                let name = &node.node;
-                let said = if stands {
-                    format!("{name} may lead")
-                } else {
-                    format!("{name} is withdrawn: it does not stand, and gives up the lead if it has it")
-                };
-                let lasts = if kept {
-                    "also after a restart"
-                } else {
-                    "until it is restarted; it has no state directory"
-                };
-                format!("{said}, {lasts}")
-            })?
-        }
-        answer => return Err(unexpected(&node, answer)),
-    }
+    let answer = node.ask(what)?;
+    let Answer::Standing { stands, kept } = answer else { return Err(unexpected(&node, answer)) };
+    tell(target.json, &Told { node: &node.node, stands, kept }, || {
+        let name = &node.node;
+        let said = if stands {
+            format!("{name} may lead")
+        } else {
+            format!("{name} is withdrawn: it does not stand, and gives up the lead if it has it")
+        };
+        let lasts =
+            if kept { "also after a restart" } else { "until it is restarted; it has no state directory" };
+        format!("{said}, {lasts}")
+    })?;
     Ok(Exit::Success)
 }

@@ -118,10 +118,9 @@ impl Target {
 
 /// Asks a node how it stands.
 pub(super) fn who(node: &Node) -> Result<Who, Failure> {
-    match node.ask(What::Who)? {
-        Answer::Who(who) => Ok(*who),
-        answer => Err(unexpected(node, answer)),
-    }
+    let answer = node.ask(What::Who)?;
+    let Answer::Who(who) = &answer else { return Err(unexpected(node, answer)) };
+    Ok(who.as_ref().clone())
 }
 
 /// What an answer means that is none to what was asked: mostly a refusal.
@@ -149,9 +148,12 @@ pub(super) fn unexpected(node: &Node, answer: Answer) -> Failure {
 pub(super) fn print(line: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     let written = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
-    written.map_err(|error| match error.kind() {
-        io::ErrorKind::BrokenPipe => Failure::new(Exit::Signal(Signal::PIPE.as_raw()), ""),
-        _ => Failure::new(Exit::Failed, format!("what happened cannot be printed: {error}")),
+    written.map_err(|error| {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            Failure::new(Exit::Signal(Signal::PIPE.as_raw()), "")
+        } else {
+            Failure::new(Exit::Failed, format!("what happened cannot be printed: {error}"))
+        }
     })
 }
 

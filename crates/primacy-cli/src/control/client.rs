@@ -11,6 +11,8 @@ use crate::exit::{Exit, Failure};
 
 /// How long a node may take to answer; it does nothing before it answers but, at most, write a file.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The system takes zero for ever.
+const LEAST_PATIENCE: Duration = Duration::from_millis(1);
 /// How long an answer may be, in bytes: whoever answers is trusted, and may still be another program.
 const ANSWER_MAX: u64 = 4 << 20;
 
@@ -175,8 +177,7 @@ impl Answers {
 
     /// How long the next answer may take, from now on.
     pub(crate) fn set_patience(&self, patience: Duration) -> Result<(), Failure> {
-        // Zero would mean for ever.
-        let patience = patience.max(Duration::from_millis(1));
+        let patience = patience.max(LEAST_PATIENCE);
         Ok(self.lines.get_ref().get_ref().set_read_timeout(Some(patience))?)
     }
 }
@@ -202,7 +203,7 @@ impl From<Refused> for Failure {
             Kind::Version | Kind::Unknown => Exit::Protocol,
             Kind::NotPermitted => Exit::NotPermitted,
             Kind::TooMany | Kind::Closed => Exit::Unavailable,
-            Kind::NotLeading | Kind::NotConnected | Kind::NotRefused => Exit::NotElected,
+            Kind::NotLeading | Kind::NotConnected | Kind::NotRefused | Kind::Recovering => Exit::NotElected,
             Kind::ToItself => Exit::Success,
             Kind::Disk => Exit::State,
         };

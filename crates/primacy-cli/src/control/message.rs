@@ -110,6 +110,8 @@ pub(crate) enum Kind {
     Witness,
     /// See [`AskError::NotRefused`].
     NotRefused,
+    /// See [`AskError::Recovering`].
+    Recovering,
     /// See [`AskError::Disk`].
     Disk,
     /// See [`AskError::Closed`].
@@ -137,6 +139,7 @@ impl From<AskError> for Refused {
             AskError::OverAStore => Kind::OverAStore,
             AskError::Witness { .. } => Kind::Witness,
             AskError::NotRefused { .. } => Kind::NotRefused,
+            AskError::Recovering { .. } => Kind::Recovering,
             AskError::Disk(_) => Kind::Disk,
             AskError::Closed => Kind::Closed,
         };
