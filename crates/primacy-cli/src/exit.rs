@@ -19,10 +19,16 @@ pub(crate) enum Exit {
     InUse,
     /// The state directory or a file in it cannot be read, is damaged or foreign, or the disk is full.
     State,
-    /// Not elected in time (`--wait`, `--no-wait`).
+    /// Not elected in time (`--wait`, `--no-wait`); or nobody leads; or it cannot be done as things stand now.
     NotElected,
     /// The token is stale: a later leader has been here.
     Stale,
+    /// The other side speaks another version.
+    Protocol,
+    /// Others may write what only this user may, or it belongs to another user.
+    NotPermitted,
+    /// It was done, and did not lead to what was asked for: another node was elected.
+    Elsewhere,
     /// The settings contradict each other: timers, voters, names.
     Config,
     /// The command was found and cannot be executed.
@@ -46,6 +52,7 @@ Exit codes:
   73      another process with the same node name is running
   74      the state directory is unreadable, damaged, foreign or full
   75      not elected in time (--wait, --no-wait); nothing was run
+  77      others may write the state directory, and could command this node
   78      the settings contradict each other, for example lease and drain
   126     the command cannot be executed
   127     the command was not found
@@ -72,6 +79,17 @@ Exit codes:
   71      the system refused a thread or a file descriptor
   73      another process holds the state file
   74      the state file is unreadable, damaged, foreign or lost, or the disk is full";
+/// What the help of the operator's verbs says about exit codes.
+pub(crate) const VERBS_HELP: &str = "\
+Exit codes:
+  0       done; for `who`, somebody leads
+  2       done, and another node was elected than the one that was named
+  64      the command line is wrong, or what is asked can never be done
+  69      no such node runs here, it does not answer, or the store cannot be used
+  74      the state directory, or the record in the store, cannot be used
+  75      nobody leads; or it cannot be done as things stand now: nothing has changed
+  76      the node speaks another version of the control protocol
+  77      others may write the control socket or its directory, or it is not yours";
 
 impl Exit {
     /// The number.
@@ -86,6 +104,9 @@ impl Exit {
             Self::State => 74,
             Self::NotElected => 75,
             Self::Stale => 76,
+            Self::Protocol => 76,
+            Self::NotPermitted => 77,
+            Self::Elsewhere => 2,
             Self::Config => 78,
             Self::NotExecutable => 126,
             Self::NotFound => 127,

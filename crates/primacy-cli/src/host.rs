@@ -61,7 +61,11 @@ async fn take_part(
     let Entrance { election, node, place, builder } = entrance;
     let mark = place.mark(&election, node);
     end_leftovers(entry, &mark, node, reporter)?;
-    let elector = place.enter(builder, &election).await?;
+    let control = place.bind_control(&election, node, reporter)?;
+    let elector = place.enter(builder, &election, entry.node.is_some()).await?;
+    if let Some(control) = &control {
+        control.serve(elector.clone())?;
+    }
     let timers = elector.timers();
     tokio::spawn(pauses::watch((timers.kill_margin / 2).into(), timers.lease.into(), reporter.clone()));
     if entry.is_witness() {

@@ -2,6 +2,7 @@
 
 mod boot_timer;
 mod cmd;
+mod control;
 mod duration;
 mod entry;
 mod exit;
@@ -40,6 +41,13 @@ enum Verb {
     Fence(cmd::fence::Fence),
     Node(Box<cmd::node::Node>),
     Config(cmd::config::Config),
+    Who(cmd::who::WhoArgs),
+    Watch(cmd::watch::Watch),
+    Resign(cmd::resign::Resign),
+    Transfer(cmd::transfer::Transfer),
+    Stand(cmd::stand::Stand),
+    Withdraw(cmd::stand::Withdraw),
+    Readmit(cmd::readmit::Readmit),
     #[cfg(feature = "sqlite")]
     Demo(cmd::demo::Demo),
     #[cfg(feature = "sqlite")]
@@ -69,6 +77,7 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(exit) => exit.into(),
+        Err(Failure { exit, message }) if message.is_empty() => exit.into(),
         Err(Failure { exit, message }) => {
             // Standard error may be full or closed; the exit code says it all the same.
             let _ = writeln!(std::io::stderr(), "primacy: {message}");
@@ -83,6 +92,13 @@ fn act(verb: &Verb, sources: &Sources) -> Result<Exit, Failure> {
         Verb::Node(args) => cmd::node::node(args, sources),
         Verb::Config(args) => cmd::config::config(args, sources),
         Verb::Fence(args) => cmd::fence::fence(args),
+        Verb::Who(args) => cmd::who::who(args),
+        Verb::Watch(args) => cmd::watch::watch(args),
+        Verb::Resign(args) => cmd::resign::resign(args),
+        Verb::Transfer(args) => cmd::transfer::transfer(args),
+        Verb::Stand(args) => cmd::stand::stand(args),
+        Verb::Withdraw(args) => cmd::stand::withdraw(args),
+        Verb::Readmit(args) => cmd::readmit::readmit(args),
         #[cfg(feature = "sqlite")]
         Verb::Demo(args) => cmd::demo::demo(args),
         #[cfg(feature = "sqlite")]

@@ -19,7 +19,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use primacy_core::election::quorum::HardState;
@@ -370,7 +370,8 @@ pub(crate) fn make_dir(dir: &Path) -> Result<(), DiskError> {
     }
     let parent = dir.parent().unwrap_or(Path::new(""));
     make_dir(parent)?;
-    match std::fs::create_dir(dir) {
+    // What is in it commands this node; so nobody else may write there, whatever the umask says.
+    match std::fs::DirBuilder::new().mode(0o700).create(dir) {
         Ok(()) => sync_dir(parent),
         // Another node of the same machine was faster.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),

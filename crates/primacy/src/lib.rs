@@ -7,6 +7,7 @@ pub mod config;
 pub mod disk;
 mod driver;
 mod elector;
+mod errand;
 mod error;
 pub mod fence;
 pub mod handshake;
@@ -27,6 +28,7 @@ pub mod witness;
 
 pub use config::{ConfigError, TimerProblem, Timers};
 pub use elector::{Builder, Elector};
+pub use errand::{Asked, ErrandError, ask_to_resign};
 pub use error::{CampaignError, ConnectError};
 pub use init::{Init, InitError, init};
 pub use leadership::{Leadership, Lost, WorkGuard, describe};

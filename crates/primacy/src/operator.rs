@@ -88,6 +88,14 @@ pub enum AskError {
         /// Who was asked.
         by: NodeId,
     },
+    /// What a node that has lost its own votes knows of terms is worth nothing to another one that has.
+    #[error(
+        "{by} has lost its own disk and has not heard from enough others yet; let it be readmitted first, and ask again"
+    )]
+    Recovering {
+        /// Who was asked.
+        by: NodeId,
+    },
     /// What was said could not be written.
     #[error(transparent)]
     Disk(#[from] DiskError),
@@ -183,7 +191,11 @@ impl Desk {
                 return None;
             }
             Ask::Readmit(node, answer) => {
-                let _ = answer.send(world.readmit(node));
+                let by = self.identity.node;
+                let recovering = world.view(machine).is_recovering();
+                let readmitted =
+                    if recovering { Err(AskError::Recovering { by }) } else { world.readmit(node) };
+                let _ = answer.send(readmitted);
                 return None;
             }
             Ask::Resign(answer) => {

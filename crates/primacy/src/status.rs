@@ -96,6 +96,14 @@ impl Status {
 }
 
 impl View {
+    /// Whether this node has lost its disk and does not know yet what it may vote for.
+    pub(crate) fn is_recovering(&self) -> bool {
+        match self {
+            Self::Peers(view) => view.quorum.recovering.is_some(),
+            Self::Store(_) => false,
+        }
+    }
+
     /// Whether `to` could be given the lead of `me`.
     pub(crate) fn may_lead(&self, me: NodeId, to: NodeId) -> Result<(), AskError> {
         let Self::Peers(view) = self else { return Err(AskError::OverAStore) };

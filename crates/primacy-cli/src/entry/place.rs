@@ -14,13 +14,15 @@ use primacy::{Builder, ConfigError, ConnectError, Elector, NodeId, Peers};
 
 use super::Entry;
 use super::layers::{Source, Sources};
+use crate::control;
 use crate::exit::{Exit, Failure};
 use crate::leftovers::NodeMark;
+use crate::report::{Event, Reporter};
 
 /// How the election is entered.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// In a store. Only the operator's word is kept in the directory, if there is one.
+    /// In a store. The directory, if there is one, has the operator's word and the control socket.
     Store(String, Option<PathBuf>),
     /// In a file of this user on this machine.
     Local(PathBuf),
@@ -49,7 +51,7 @@ impl Place {
         match (&entry.on, &entry.peers) {
             (Some(url), _) => {
                 let url = between_processes(resolve_url(url, sources)?)?;
-                Ok(Self::Store(url, entry.state_dir.clone()))
+                Ok(Self::Store(url, state_dir().ok()))
             }
             (None, Some(peers)) => Ok(Self::Peers(peers.clone(), state_dir()?)),
             (None, None) => {
@@ -59,18 +61,53 @@ impl Place {
         }
     }
 
-    /// Enters the election.
-    pub(crate) async fn enter(&self, builder: Builder, election: &str) -> Result<Elector, Failure> {
+    /// Enters the election. The name of a node that was given none ends with its process, and so does what is said of
+    /// it.
+    pub(crate) async fn enter(
+        &self,
+        builder: Builder,
+        election: &str,
+        named: bool,
+    ) -> Result<Elector, Failure> {
         let entered = match self {
-            Self::Store(url, None) => builder.connect(url).await,
-            Self::Store(url, Some(dir)) => builder.state_dir(dir).connect(url).await,
+            Self::Store(url, Some(dir)) if named => builder.state_dir(dir).connect(url).await,
+            Self::Store(url, _) => builder.connect(url).await,
             Self::Local(dir) => {
                 let url = local_store(dir, election)?;
-                builder.state_dir(dir).connect(&url).await
+                let builder = if named { builder.state_dir(dir) } else { builder };
+                builder.connect(&url).await
             }
             Self::Peers(peers, dir) => builder.state_dir(dir).peers(peers.clone()).await,
         };
         entered.map_err(|error| failure(&error))
+    }
+
+    /// Where the operator's verbs find this node: in its state directory, or in the default one.
+    pub(crate) fn bind_control(
+        &self,
+        election: &str,
+        node: NodeId,
+        reporter: &Reporter,
+    ) -> Result<Option<control::Server>, Failure> {
+        let optional = match self {
+            Self::Peers(_, dir) | Self::Local(dir) => {
+                return control::Server::bind(dir, election, node).map(Some);
+            }
+            // Elections over a store work without a state directory, and have to go on doing so.
+            Self::Store(_, None) => {
+                Err(Failure::new(Exit::Config, ConfigError::NoStateDirectory.to_string()))
+            }
+            Self::Store(_, Some(dir)) => control::Server::bind(dir, election, node),
+        };
+        match optional {
+            Ok(server) => Ok(Some(server)),
+            Err(failure) if failure.exit == Exit::NotPermitted => Err(failure),
+            Err(failure) => {
+                let message = format!("the operator's verbs cannot ask this node: {}", failure.message);
+                reporter.tell(&Event::Warning { message });
+                Ok(None)
+            }
+        }
     }
 
     /// The mark by which what this node has started is recognised.
@@ -85,7 +122,7 @@ impl Place {
 }
 
 /// The URL itself, wherever it comes from.
-fn resolve_url(url: &str, sources: &Sources) -> Result<String, Failure> {
+pub(crate) fn resolve_url(url: &str, sources: &Sources) -> Result<String, Failure> {
     let usage = |message: String| Failure::new(Exit::Usage, message);
     if let Some(name) = url.strip_prefix("env:") {
         return match env::var(name) {
@@ -110,7 +147,7 @@ fn resolve_url(url: &str, sources: &Sources) -> Result<String, Failure> {
 }
 
 /// Every candidate of `run` is a process of its own, and must see what the others see.
-fn between_processes(url: String) -> Result<String, Failure> {
+pub(crate) fn between_processes(url: String) -> Result<String, Failure> {
     if url.starts_with("memory:") {
         let message = "memory: is within one process, and each `primacy run` is one of its own: all of them would \
                        lead; use sqlite:PATH";

@@ -3,15 +3,10 @@
 use std::time::Duration as StdDuration;
 
 use primacy_core::Identity;
-use primacy_core::election::errand::{Ending, Errand, Task};
-use tokio::task::LocalSet;
+use primacy_core::election::errand::{Ending, Task};
 
 use super::{StoreSpec, Testimony, WitnessError};
-use crate::clock;
-use crate::config::{Timers, Venue};
-use crate::disk::entropy;
-use crate::driver::drive_alone;
-use crate::over_store::StoreWorld;
+use crate::errand;
 
 /// A guardian's part over a store. It keeps nothing open: a store is opened when there is a death to tell.
 #[derive(Debug)]
@@ -40,18 +35,9 @@ impl StoreWitness {
     }
 
     fn release(&self, patience: StdDuration) -> Result<Ending, String> {
-        let poll_interval = Timers::new(Venue::Store, Some(self.spec.lease)).poll_interval;
-        let seed = u64::from_be_bytes(entropy().map_err(|error| error.to_string())?);
         let task = Task::ReleaseFor(self.identity);
-        let mut errand = Errand::new(task, patience.into(), poll_interval.into(), seed, clock::now());
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        LocalSet::new().block_on(&runtime.map_err(|error| error.to_string())?, async {
-            let opened = primacy_stores::open_existing(&self.spec.url, &self.spec.election).await;
-            let mut world = StoreWorld::new(opened.map_err(|error| error.to_string())?);
-            let driven = drive_alone(&mut errand, &mut world, |errand| errand.ending().is_some()).await;
-            driven.map_err(|halt| halt.why)
-        })?;
-        Ok(errand.ending().unwrap_or(Ending::Unknown))
+        let StoreSpec { url, election, lease, .. } = &self.spec;
+        errand::run(task, url, election, *lease, patience).map_err(|error| error.to_string())
     }
 }
 

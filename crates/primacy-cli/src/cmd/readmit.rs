@@ -1,0 +1,121 @@
+//! `primacy readmit`: takes back a node that has lost its disk.
+
+use clap::Parser;
+use serde::Serialize;
+
+use super::target::{self, Target, tell, unexpected};
+use crate::control::{self, Answer, Kind, Peers, What};
+use crate::exit::{self, Exit, Failure};
+
+/// Take back a node that has lost its state directory, and with it its votes.
+///
+/// The others refuse such a node, for it could vote twice in a term. Start it
+/// with its new, empty state directory, and say this to every other node: on
+/// each machine once; it tells all nodes of the election that run there. The
+/// node votes again when so many have told it their term that no vote that
+/// it has lost can be missed.
+///
+/// Be sure that no process with the old disk runs any more: what it says is
+/// dropped from now on.
+#[derive(Debug, Parser)]
+#[command(name = "readmit", verbatim_doc_comment, after_help = exit::VERBS_HELP)]
+pub(crate) struct Readmit {
+    /// The node to take back
+    #[arg(value_name = "NODE")]
+    lost: String,
+
+    #[command(flatten)]
+    target: Target,
+}
+
+/// What came of it at one node.
+#[derive(Debug, Serialize)]
+struct Told {
+    node: String,
+    readmits: String,
+    /// The disk that counts from now on.
+    disk: Option<String>,
+    /// Why it is not readmitted there.
+    refused: Option<String>,
+}
+
+/// What is still to be done.
+#[derive(Debug, Serialize)]
+struct Missing {
+    /// So many others must have told the node their term.
+    needed: usize,
+    /// Those that were told to, now.
+    told: Vec<String>,
+    /// The other voters: to be told on their machines, unless that was done before.
+    others: Vec<String>,
+}
+
+/// Runs the verb.
+pub(crate) fn readmit(args: &Readmit) -> Result<Exit, Failure> {
+    let target = &args.target;
+    target.no_store("readmit", "over a store no node needs its disk to vote")?;
+    let nodes: Vec<control::Node> =
+        target.nodes()?.into_iter().filter(|node| node.node != args.lost).collect();
+    if nodes.is_empty() {
+        let message = format!(
+            "only {} itself runs here, and it is for the others to readmit it: say this on their machines, or name \
+             their --state-dir",
+            args.lost
+        );
+        return Err(Failure::new(Exit::Usage, message));
+    }
+    let (mut told, mut trouble, mut peers) = (Vec::new(), None, None);
+    for node in &nodes {
+        let answer = node.ask(What::Readmit { node: args.lost.clone() })?;
+        if let Answer::Readmitted { disk } = &answer {
+            told.push(node.node.clone());
+            say(target.json, node, &args.lost, Ok(disk.clone()))?;
+        } else if let Answer::Refused(refused) = &answer
+            && refused.kind == Kind::NotRefused
+            && nodes.len() > 1
+        {
+            say(target.json, node, &args.lost, Err(&refused.text))?;
+            trouble = trouble.or(Some(refused.clone()));
+        } else {
+            return Err(unexpected(node, answer));
+        }
+        peers = peers.or(target::who(node)?.peers);
+    }
+    if let (true, Some(refused)) = (told.is_empty(), trouble) {
+        // Each has said why.
+        return Err(Failure::new(Failure::from(refused).exit, ""));
+    }
+    if let Some(peers) = peers {
+        say_what_is_missing(target.json, &args.lost, told, &peers)?;
+    }
+    Ok(Exit::Success)
+}
+
+fn say(json: bool, by: &control::Node, lost: &str, answer: Result<String, &str>) -> Result<(), Failure> {
+    let (disk, refused) = match answer {
+        Ok(disk) => (Some(disk), None),
+        Err(text) => (None, Some(text.to_owned())),
+    };
+    let told = Told { node: by.node.clone(), readmits: lost.to_owned(), disk, refused };
+    tell(json, &told, || match (&told.disk, &told.refused) {
+        (Some(disk), _) => format!("{} readmits {lost}, with the disk {disk}", told.node),
+        (None, refused) => refused.clone().unwrap_or_default(),
+    })
+}
+
+fn say_what_is_missing(json: bool, lost: &str, told: Vec<String>, peers: &Peers) -> Result<(), Failure> {
+    let voters = peers.voters.len();
+    // A majority with the lost votes in it has at least one node in common with so many of the others.
+    let needed = voters - primacy::core::majority::needed(voters) + 1;
+    let others: Vec<String> =
+        peers.voters.iter().filter(|voter| *voter != lost && !told.contains(voter)).cloned().collect();
+    let missing = Missing { needed, told, others };
+    tell(json, &missing, || {
+        let told = format!("{lost} votes again when {needed} of the others have told it their term");
+        if missing.others.is_empty() {
+            format!("{told}; all of them do, as soon as they reach it")
+        } else {
+            format!("{told}; unless done before, say this for {} as well", missing.others.join(", "))
+        }
+    })
+}

@@ -1,0 +1,136 @@
+//! `primacy resign`: the leader gives up its lead, in order.
+
+use std::time::{Duration, Instant};
+
+use clap::{Args, Parser};
+use serde::Serialize;
+
+use super::store;
+use super::target::{Target, tell, unexpected};
+use crate::control::{Answer, Answers, Leader, Next, Node, What};
+use crate::duration;
+use crate::exit::{self, Exit, Failure};
+
+/// Have the leader give up its lead, in order: its work is drained, then another node is elected.
+///
+/// Asks the node of the election that leads on this machine; or, with --on,
+/// leaves the request in the record of the store, where any node's is found.
+/// The node stands again; `primacy withdraw` keeps it from leading.
+#[derive(Debug, Parser)]
+#[command(verbatim_doc_comment, after_help = exit::VERBS_HELP)]
+pub(crate) struct Resign {
+    #[command(flatten)]
+    target: Target,
+
+    #[command(flatten)]
+    patience: Patience,
+}
+
+/// How long to wait for what was asked.
+#[derive(Debug, Args)]
+pub(super) struct Patience {
+    /// How long to wait until it is done; exit code 75 if it is not by then
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "60s", conflicts_with = "no_wait")]
+    pub(super) wait: Duration,
+
+    /// Return as soon as the leader has heard
+    #[arg(long)]
+    pub(super) no_wait: bool,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "result", rename_all = "snake_case")]
+pub(super) enum Outcome {
+    /// The leader was told, and nobody has waited.
+    Asked { node: String, term: u64 },
+    /// The lead was given up.
+    Resigned { node: String, term: u64 },
+    /// Another leads.
+    Elected { leader: Leader },
+}
+
+/// Runs the verb.
+pub(crate) fn resign(args: &Resign) -> Result<Exit, Failure> {
+    let target = &args.target;
+    let patience = (!args.patience.no_wait).then_some(args.patience.wait);
+    if let Some(url) = target.url()? {
+        return store::resign(&url, &target.election, patience, target.json);
+    }
+    let node = target.the_leader()?;
+    let mut giving_up = GivingUp::ask(&node, What::Resign, &args.patience)?;
+    let (name, term) = (node.node.clone(), giving_up.term);
+    let outcome = if args.patience.no_wait {
+        Outcome::Asked { node: name, term }
+    } else {
+        giving_up.next_leader()?;
+        Outcome::Resigned { node: name, term }
+    };
+    outcome.tell(target.json)?;
+    Ok(Exit::Success)
+}
+
+impl Outcome {
+    pub(super) fn tell(&self, json: bool) -> Result<(), Failure> {
+        tell(json, self, || match self {
+            Self::Asked { node, term } => {
+                format!("{node} gives up the lead of term {term} when its work has drained")
+            }
+            Self::Resigned { node, term } => format!("{node} has given up the lead of term {term}"),
+            Self::Elected { leader } => {
+                format!("{} leads, term {}, token {}", leader.node, leader.term, leader.token)
+            }
+        })
+    }
+}
+
+/// A leadership that its node was told to give up.
+pub(super) struct GivingUp {
+    node: Node,
+    pub(super) term: u64,
+    changes: Answers,
+    patient_until: Instant,
+    wait: Duration,
+}
+
+impl GivingUp {
+    /// Tells it.
+    pub(super) fn ask(node: &Node, what: What, patience: &Patience) -> Result<Self, Failure> {
+        // Watched first, so that nothing that comes of it is missed.
+        let mut changes = node.watch()?;
+        if let Next::Answer(answer @ Answer::Refused(_)) = changes.next()? {
+            return Err(unexpected(node, answer));
+        }
+        let patient_until = Instant::now() + patience.wait;
+        let answer = node.ask(what)?;
+        let Answer::Resigning { term } = answer else { return Err(unexpected(node, answer)) };
+        Ok(Self { node: node.clone(), term, changes, patient_until, wait: patience.wait })
+    }
+
+    /// Waits until that leadership is over, as far as its node knows; who leads then, if anybody does.
+    pub(super) fn next_leader(&mut self) -> Result<Option<Leader>, Failure> {
+        loop {
+            let left = self.patient_until.saturating_duration_since(Instant::now());
+            self.changes.set_patience(left)?;
+            match self.changes.next()? {
+                Next::Answer(Answer::Leader { leader: Some(leader) }) if leader.term <= self.term => {}
+                Next::Answer(Answer::Leader { leader }) => return Ok(leader),
+                Next::Answer(Answer::Missed { .. } | Answer::Violation { .. }) => {}
+                Next::Answer(answer) => return Err(unexpected(&self.node, answer)),
+                Next::Late => {
+                    let message = format!(
+                        "{} gives up the lead of term {}, and that has not led to what was asked for within {:?}; see \
+                         `primacy who`",
+                        self.node.node, self.term, self.wait
+                    );
+                    return Err(Failure::new(Exit::NotElected, message));
+                }
+                Next::Ended => {
+                    let message =
+                        format!("{} ended while it gave up the lead; see `primacy who`", self.node.node);
+                    return Err(Failure::new(Exit::Unavailable, message));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! `primacy stand` and `primacy withdraw`: whether a node may lead.
+
+use clap::Parser;
+use serde::Serialize;
+
+use super::target::{Target, tell, unexpected};
+use crate::control::{Answer, What};
+use crate::exit::{self, Exit, Failure};
+
+/// Let a node lead again, after `primacy withdraw`.
+#[derive(Debug, Parser)]
+#[command(after_help = exit::VERBS_HELP)]
+pub(crate) struct Stand {
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Keep a node from leading: it does not stand, and gives up the lead in order if it has it.
+///
+/// Among peers it goes on voting. It is remembered when the node restarts,
+/// where the node has a state directory; the answer says so.
+#[derive(Debug, Parser)]
+#[command(verbatim_doc_comment, after_help = exit::VERBS_HELP)]
+pub(crate) struct Withdraw {
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Runs the verb.
+pub(crate) fn stand(args: &Stand) -> Result<Exit, Failure> {
+    set(&args.target, "stand", What::Stand)
+}
+
+/// Runs the verb.
+pub(crate) fn withdraw(args: &Withdraw) -> Result<Exit, Failure> {
+    set(&args.target, "withdraw", What::Withdraw)
+}
+
+fn set(target: &Target, verb: &str, what: What) -> Result<Exit, Failure> {
+    #[derive(Serialize)]
+    struct Told<'a> {
+        node: &'a str,
+        stands: bool,
+        kept: bool,
+    }
+    target.no_store(verb, "name the node with --node, on its machine")?;
+    let node = target.the_node()?;
+    let answer = node.ask(what)?;
+    let Answer::Standing { stands, kept } = answer else { return Err(unexpected(&node, answer)) };
+    tell(target.json, &Told { node: &node.node, stands, kept }, || {
+        let name = &node.node;
+        let said = if stands {
+            format!("{name} may lead")
+        } else {
+            format!("{name} is withdrawn: it does not stand, and gives up the lead if it has it")
+        };
+        let lasts =
+            if kept { "also after a restart" } else { "until it is restarted; it has no state directory" };
+        format!("{said}, {lasts}")
+    })?;
+    Ok(Exit::Success)
+}

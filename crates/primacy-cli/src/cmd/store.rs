@@ -1,0 +1,209 @@
+//! The operator's verbs over a store: what the record says, and what may be written into it.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use primacy::config::{Timers, Venue, default_node};
+use primacy::core::Instant;
+use primacy::core::election::lease::Record as LeaseRecord;
+use primacy::stores::{OpenError, ReadError, Register, open_existing};
+use primacy::{Change, Elector, ErrandError, ask_to_resign, clock};
+use serde::Serialize;
+use tokio::time::timeout;
+
+use super::resign::Outcome;
+use super::target::tell;
+use super::watch::{Seen, show};
+use super::who::over_store;
+use crate::control::{Leader, Record};
+use crate::exit::{Exit, Failure};
+
+/// How long a store may take to let a request be written.
+const WRITE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What can be known of a holder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Verdict {
+    /// The record is released, or there is none.
+    Released,
+    /// One look: the record names a holder.
+    Held,
+    /// The holder has renewed while it was watched.
+    Renewed,
+    /// The record stood unchanged for so long that another may take it.
+    RanOut,
+}
+
+/// A record that is looked at until it is another one.
+struct Look {
+    register: Arc<dyn Register>,
+    first: LeaseRecord,
+    since: Instant,
+}
+
+/// Runs a verb to its end. A store that does not answer is not waited for afterwards.
+fn block_on<T>(verb: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let result = runtime.block_on(verb);
+    runtime.shutdown_background();
+    result
+}
+
+/// `primacy who --on`
+pub(super) fn who(url: &str, election: &str, verify: bool, json: bool) -> Result<Exit, Failure> {
+    #[derive(Serialize)]
+    struct Told<'a> {
+        election: &'a str,
+        verdict: Verdict,
+        record: Option<&'a Record>,
+    }
+    let (verdict, record) = block_on(async {
+        let register = open_existing(url, election).await?;
+        let Some((first, _)) = register.read().await? else { return Ok((Verdict::Released, None)) };
+        let look = Look { register, first, since: clock::now() };
+        let verdict = match (look.first.holder.is_some(), verify) {
+            (false, _) => Verdict::Released,
+            (true, false) => Verdict::Held,
+            (true, true) => look.verdict().await?,
+        };
+        let unchanged = verify.then(|| clock::now().since(look.since).as_millis());
+        Ok((verdict, Some(Record::new(&look.first, unchanged))))
+    })?;
+    let told = Told { election, verdict, record: record.as_ref() };
+    tell(json, &told, || {
+        let Some(record) = &record else {
+            return format!("{election}: nobody leads; the store has no record of it, so nobody ever has");
+        };
+        let leads = match (&record.holder, verdict) {
+            (Some(holder), Verdict::Held) => format!("{holder} leads, unless its lease has run out"),
+            (Some(holder), Verdict::Renewed) => format!("{holder} leads: it has renewed"),
+            (Some(holder), Verdict::RanOut) => {
+                format!("nobody leads: {holder} has not renewed, and others may take the record")
+            }
+            (Some(_), Verdict::Released) | (None, _) => "nobody leads".to_owned(),
+        };
+        format!("{election}: {leads}, token {}\n  {}", record.token, over_store(record))
+    })?;
+    Ok(match verdict {
+        Verdict::Held | Verdict::Renewed => Exit::Success,
+        Verdict::Released | Verdict::RanOut => Exit::NotElected,
+    })
+}
+
+/// `primacy watch --on`
+pub(super) fn watch(url: &str, election: &str, json: bool) -> Result<Exit, Failure> {
+    block_on(async {
+        // One who only looks makes no database.
+        let register = open_existing(url, election).await?;
+        let me = default_node().map_err(|error| Failure::new(Exit::Config, error.to_string()))?;
+        let builder = Elector::builder().election(election).node(me);
+        let elector = builder.register(register).await;
+        let elector = elector.map_err(|error| Failure::new(Exit::Unavailable, error.to_string()))?;
+        let mut observer = elector.observe();
+        while let Some(change) = observer.changed().await {
+            let seen = match change {
+                Change::Leader(leader) => Seen::Leader { leader: leader.map(Leader::from) },
+                Change::Violation(violation) => Seen::Violation { violation: format!("{violation:?}") },
+                Change::Missed(changes) => Seen::Missed { changes: Some(changes) },
+            };
+            show(json, me.as_str(), seen)?;
+        }
+        Ok(Exit::Unavailable)
+    })
+}
+
+/// `primacy resign --on`
+pub(super) fn resign(
+    url: &str,
+    election: &str,
+    patience: Option<Duration>,
+    json: bool,
+) -> Result<Exit, Failure> {
+    let by = default_node().map_err(|error| Failure::new(Exit::Config, error.to_string()))?;
+    let outcome = block_on(async {
+        let asked = ask_to_resign(url, election, by.as_str(), WRITE_PATIENCE).await?;
+        let (node, term) = (asked.holder.to_string(), asked.token.0);
+        let Some(patience) = patience else { return Ok(Outcome::Asked { node, term }) };
+        let register = open_existing(url, election).await?;
+        let gone = async {
+            loop {
+                let read = register.read().await?;
+                let Some((first, _)) = read.filter(|(record, _)| record.token == asked.token) else { break };
+                if first.holder.is_none() {
+                    break;
+                }
+                let look = Look { register: Arc::clone(&register), first, since: clock::now() };
+                if look.verdict().await? == Verdict::RanOut {
+                    break;
+                }
+            }
+            Ok::<(), Failure>(())
+        };
+        match timeout(patience, gone).await {
+            Ok(gone) => gone.map(|()| Outcome::Resigned { node, term }),
+            Err(_) => {
+                let message = format!(
+                    "{node} was asked to give up the lead with token {term}, and has not within {patience:?}; the \
+                     request stays in the record"
+                );
+                Err(Failure::new(Exit::NotElected, message))
+            }
+        }
+    })?;
+    outcome.tell(json)?;
+    Ok(Exit::Success)
+}
+
+impl Look {
+    /// Looks until the record has changed, or may be taken. A request to resign is no change: whoever leaves it says
+    /// nothing of the holder.
+    async fn verdict(&self) -> Result<Verdict, Failure> {
+        let timers = Timers::new(Venue::Store, Some(self.first.duration.into()));
+        let runs_out_at = self.since.after(timers.drift_max.lengthen(self.first.duration));
+        while clock::now() < runs_out_at {
+            // A hint only: it is looked anyway.
+            let _ = timeout(timers.poll_interval, self.register.changed()).await;
+            match self.register.read().await {
+                Ok(Some((record, _))) if record.holder.is_none() => return Ok(Verdict::Released),
+                Ok(Some((record, _))) if self.is_unchanged(&record) => {}
+                Ok(Some(_)) => return Ok(Verdict::Renewed),
+                Ok(None) => return Ok(Verdict::Released),
+                Err(ReadError::Unavailable { .. }) => {} // It may answer the next time.
+                Err(error @ ReadError::Malformed { .. }) => return Err(error.into()),
+            }
+        }
+        Ok(Verdict::RanOut)
+    }
+
+    fn is_unchanged(&self, record: &LeaseRecord) -> bool {
+        let of = |record: &LeaseRecord| (record.holder.clone(), record.token, record.renewal, record.nonce);
+        of(record) == of(&self.first)
+    }
+}
+
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Self {
+        crate::entry::place::failure(&error.into())
+    }
+}
+
+impl From<ReadError> for Failure {
+    fn from(error: ReadError) -> Self {
+        crate::entry::place::failure(&error.into())
+    }
+}
+
+impl From<ErrandError> for Failure {
+    fn from(error: ErrandError) -> Self {
+        let exit = match error {
+            ErrandError::Open(error) => return error.into(),
+            ErrandError::Read(error) => return error.into(),
+            ErrandError::NobodyLeads | ErrandError::NoRecord => Exit::NotElected,
+            ErrandError::Unknown => Exit::Unavailable,
+            ErrandError::Thread(_) | ErrandError::Entropy(_) => Exit::System,
+        };
+        Self::new(exit, error.to_string())
+    }
+}

@@ -1,0 +1,178 @@
+//! Which node, or which store, an operator's verb is about; and what it prints.
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use primacy::config::{check_election, default_state_dir};
+use rustix::process::Signal;
+use serde::Serialize;
+
+use crate::control::{self, Answer, Node, What, Who};
+use crate::entry::layers::Sources;
+use crate::entry::place::{between_processes, resolve_url};
+use crate::exit::{Exit, Failure};
+
+/// The options that all operator's verbs share.
+#[derive(Debug, Args)]
+pub(super) struct Target {
+    /// The name of the election
+    #[arg(long, value_name = "NAME")]
+    pub(super) election: String,
+
+    /// The node to ask, where several of this election run on this machine
+    #[arg(long, value_name = "NAME")]
+    pub(super) node: Option<String>,
+
+    /// The state directory of the node [default: $XDG_STATE_HOME/primacy or ~/.local/state/primacy]
+    #[arg(long, value_name = "DIR")]
+    pub(super) state_dir: Option<PathBuf>,
+
+    /// Ask this store, and no node; env:NAME reads the URL from the environment
+    #[arg(long, value_name = "URL", conflicts_with_all = ["node", "state_dir"])]
+    pub(super) on: Option<String>,
+
+    /// Print JSON, one object a line
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+impl Target {
+    /// The URL of the store, if that is what is asked.
+    pub(super) fn url(&self) -> Result<Option<String>, Failure> {
+        check_election(&self.election).map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
+        self.on.as_deref().map(|url| between_processes(resolve_url(url, &Sources::default())?)).transpose()
+    }
+
+    /// For verbs that only a node can answer.
+    ///
+    /// # Errors
+    /// [`Exit::Usage`] if a store was named.
+    pub(super) fn no_store(&self, verb: &str, instead: &str) -> Result<(), Failure> {
+        if self.url()?.is_none() {
+            return Ok(());
+        }
+        Err(Failure::new(Exit::Usage, format!("`primacy {verb}` asks a node and not a store: {instead}")))
+    }
+
+    fn state_dir(&self) -> Result<PathBuf, Failure> {
+        match &self.state_dir {
+            Some(dir) => Ok(dir.clone()),
+            None => default_state_dir().map_err(|error| Failure::new(Exit::Config, error.to_string())),
+        }
+    }
+
+    /// The named node; or all that run here.
+    pub(super) fn nodes(&self) -> Result<Vec<Node>, Failure> {
+        let dir = self.state_dir()?;
+        match &self.node {
+            Some(node) => {
+                let named: Result<primacy::NodeId, _> = node.parse();
+                named.map_err(|error| Failure::new(Exit::Usage, format!("--node: {error}")))?;
+                Ok(vec![control::find(&dir, &self.election, node)])
+            }
+            None => control::find_all(&dir, &self.election),
+        }
+    }
+
+    /// The named node; or the only one that runs here.
+    pub(super) fn the_node(&self) -> Result<Node, Failure> {
+        let mut nodes = self.nodes()?;
+        match (nodes.pop(), nodes.is_empty()) {
+            (Some(node), true) => Ok(node),
+            (last, _) => {
+                let names: Vec<&str> = nodes.iter().chain(&last).map(|node| node.node.as_str()).collect();
+                let message = format!(
+                    "several nodes of the election {:?} run here: {}; name one of them with --node",
+                    self.election,
+                    names.join(", ")
+                );
+                Err(Failure::new(Exit::Usage, message))
+            }
+        }
+    }
+
+    /// The named node; or the one that leads, of those that run here; or the only one.
+    pub(super) fn the_leader(&self) -> Result<Node, Failure> {
+        let nodes = self.nodes()?;
+        if let [node] = nodes.as_slice() {
+            return Ok(node.clone()); // If it does not lead, it says who does.
+        }
+        let (mut elsewhere, mut names) = (None, Vec::new());
+        for node in &nodes {
+            let who = who(node)?;
+            if who.valid_for_ms.is_some() {
+                return Ok(node.clone());
+            }
+            elsewhere = elsewhere.or(who.leader.map(|leader| leader.node));
+            names.push(node.node.as_str());
+        }
+        let leader = elsewhere.map_or_else(
+            || "nobody does, as far as they know".to_owned(),
+            |leader| format!("{leader} does; ask it on its machine, or name its --state-dir"),
+        );
+        let message = format!("none of the nodes that run here leads ({}): {leader}", names.join(", "));
+        Err(Failure::new(Exit::NotElected, message))
+    }
+}
+
+/// Asks a node how it stands.
+pub(super) fn who(node: &Node) -> Result<Who, Failure> {
+    let answer = node.ask(What::Who)?;
+    let Answer::Who(who) = &answer else { return Err(unexpected(node, answer)) };
+    Ok(who.as_ref().clone())
+}
+
+/// What an answer means that is none to what was asked: mostly a refusal.
+pub(super) fn unexpected(node: &Node, answer: Answer) -> Failure {
+    match answer {
+        Answer::Refused(refused) => refused.into(),
+        answer @ (Answer::Who(_)
+        | Answer::Leader { .. }
+        | Answer::Missed { .. }
+        | Answer::Violation { .. }
+        | Answer::Resigning { .. }
+        | Answer::Standing { .. }
+        | Answer::Readmitted { .. }) => {
+            let message =
+                format!("the node {} answers something else than it was asked: {answer:?}", node.node);
+            Failure::new(Exit::Protocol, message)
+        }
+    }
+}
+
+/// Prints a line, at once.
+///
+/// # Errors
+/// [`Exit::Signal`] of SIGPIPE, and without a word, if nobody reads any more.
+pub(super) fn print(line: &str) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    let written = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
+    written.map_err(|error| {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            Failure::new(Exit::Signal(Signal::PIPE.as_raw()), "")
+        } else {
+            Failure::new(Exit::Failed, format!("what happened cannot be printed: {error}"))
+        }
+    })
+}
+
+/// Prints an object, or the same for people.
+pub(super) fn tell(
+    json: bool,
+    object: &impl Serialize,
+    text: impl FnOnce() -> String,
+) -> Result<(), Failure> {
+    if json {
+        print(&serde_json::to_string(object).map_err(|error| Failure::new(Exit::Failed, error.to_string()))?)
+    } else {
+        print(&text())
+    }
+}
+
+/// The time of day, in milliseconds since 1970.
+pub(super) fn now_ms() -> u64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX)
+}

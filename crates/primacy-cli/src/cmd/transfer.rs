@@ -1,0 +1,49 @@
+//! `primacy transfer`: the leader gives its lead to a certain node.
+
+use clap::Parser;
+
+use super::resign::{GivingUp, Outcome, Patience};
+use super::target::Target;
+use crate::control::What;
+use crate::exit::{self, Exit, Failure};
+
+/// Have the leader give its lead to another node, in order.
+///
+/// Asks the node of the election that leads on this machine. It drains its
+/// work, gives up the lead, and tells NODE to stand at once. Giving up is
+/// final: if NODE fails just then, another node is elected, and the exit
+/// code is 2. Over a store the candidates do not know each other; see
+/// `primacy resign --on`.
+#[derive(Debug, Parser)]
+#[command(verbatim_doc_comment, after_help = exit::VERBS_HELP)]
+pub(crate) struct Transfer {
+    #[command(flatten)]
+    target: Target,
+
+    /// The node that shall lead
+    #[arg(long, value_name = "NODE")]
+    to: String,
+
+    #[command(flatten)]
+    patience: Patience,
+}
+
+/// Runs the verb.
+pub(crate) fn transfer(args: &Transfer) -> Result<Exit, Failure> {
+    let target = &args.target;
+    let instead = "over a store the candidates do not know each other; withdraw those that shall not lead, and \
+                   `primacy resign --on URL`";
+    target.no_store("transfer", instead)?;
+    let node = target.the_leader()?;
+    let mut giving_up = GivingUp::ask(&node, What::Transfer { to: args.to.clone() }, &args.patience)?;
+    if args.patience.no_wait {
+        Outcome::Asked { node: node.node.clone(), term: giving_up.term }.tell(target.json)?;
+        return Ok(Exit::Success);
+    }
+    loop {
+        let Some(leader) = giving_up.next_leader()? else { continue };
+        let exit = if leader.node == args.to { Exit::Success } else { Exit::Elsewhere };
+        Outcome::Elected { leader }.tell(target.json)?;
+        return Ok(exit);
+    }
+}

@@ -1,0 +1,121 @@
+//! `primacy watch`: every change of leader, in order.
+
+use std::time::Duration;
+
+use clap::Parser;
+use serde::Serialize;
+
+use super::store;
+use super::target::{Target, now_ms, tell, unexpected};
+use crate::control::{Answer, Leader, Next, Node};
+use crate::exit::{self, Exit, Failure};
+
+/// Show every change of leader that a node learns, in order, as long as the node runs.
+///
+/// The first line says who leads now. Where changes came faster than they
+/// were read, a line says that some are missing. It ends with exit code 69
+/// when the node ends; with --follow it waits for the node instead.
+///
+/// With --on it watches the record in the store, and takes no part in the
+/// election.
+#[derive(Debug, Parser)]
+#[command(verbatim_doc_comment, after_help = exit::VERBS_HELP)]
+pub(crate) struct Watch {
+    #[command(flatten)]
+    target: Target,
+
+    /// When the node ends, wait until it runs again; what happens in between is not shown, and a line says so
+    #[arg(long, conflicts_with = "on")]
+    follow: bool,
+}
+
+/// How often a node that has ended is looked for.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// One line of the output.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub(super) enum Seen {
+    /// Who leads, or that nobody does.
+    Leader { leader: Option<Leader> },
+    /// Changes that are not shown; how many, where that is known.
+    Missed { changes: Option<u64> },
+    /// Something that must never be.
+    Violation { violation: String },
+    /// The node has ended, and its view of the election with it.
+    Ended,
+}
+
+/// Runs the verb.
+pub(crate) fn watch(args: &Watch) -> Result<Exit, Failure> {
+    let target = &args.target;
+    if let Some(url) = target.url()? {
+        return store::watch(&url, &target.election, target.json);
+    }
+    let node = target.the_node()?;
+    let mut answers = Some(node.watch()?);
+    loop {
+        if let Some(answers) = &mut answers {
+            while let Next::Answer(answer) = answers.next()? {
+                show(target.json, &node.node, seen(&node, answer)?)?;
+            }
+        }
+        answers = match node.watch() {
+            // It runs, and has closed the connection: we did not read what it wrote.
+            Ok(again) => {
+                show(target.json, &node.node, Seen::Missed { changes: None })?;
+                Some(again)
+            }
+            Err(failure) if failure.exit != Exit::Unavailable => return Err(failure),
+            Err(_) => {
+                if answers.is_some() {
+                    show(target.json, &node.node, Seen::Ended)?;
+                }
+                if !args.follow {
+                    return Ok(Exit::Unavailable);
+                }
+                std::thread::sleep(LOOK_INTERVAL);
+                None
+            }
+        };
+    }
+}
+
+fn seen(node: &Node, answer: Answer) -> Result<Seen, Failure> {
+    match answer {
+        Answer::Leader { leader } => Ok(Seen::Leader { leader }),
+        Answer::Missed { changes } => Ok(Seen::Missed { changes: Some(changes) }),
+        Answer::Violation { violation } => Ok(Seen::Violation { violation }),
+        answer @ (Answer::Who(_)
+        | Answer::Resigning { .. }
+        | Answer::Standing { .. }
+        | Answer::Readmitted { .. }
+        | Answer::Refused(_)) => Err(unexpected(node, answer)),
+    }
+}
+
+/// Prints what was seen by `node`.
+pub(super) fn show(json: bool, node: &str, seen: Seen) -> Result<(), Failure> {
+    #[derive(Serialize)]
+    struct Line<'a> {
+        /// Milliseconds since 1970.
+        at_ms: u64,
+        node: &'a str,
+        #[serde(flatten)]
+        seen: &'a Seen,
+    }
+    tell(json, &Line { at_ms: now_ms(), node, seen: &seen }, || match &seen {
+        Seen::Leader { leader: Some(leader) } => {
+            format!("{} leads, term {}, token {}", leader.node, leader.term, leader.token)
+        }
+        Seen::Leader { leader: None } => "nobody leads".to_owned(),
+        Seen::Missed { changes: Some(changes) } => {
+            format!("… {changes} changes came too fast and are not shown …")
+        }
+        Seen::Missed { changes: None } => "… changes may be missing here …".to_owned(),
+        Seen::Violation { violation } => {
+            format!("THIS MUST NEVER BE, and an operator should look: {violation}")
+        }
+        Seen::Ended => format!("the node {node} has ended"),
+    })
+}

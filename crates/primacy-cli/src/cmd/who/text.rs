@@ -1,0 +1,121 @@
+//! How a node stands, for people.
+
+use std::collections::BTreeMap;
+
+use primacy::core::Duration;
+
+use crate::control::{Peers, Record, Who};
+
+/// The lines about one node, without the last line's end.
+pub(super) fn text(who: &Who) -> String {
+    let mut lines = vec![leader(who)];
+    lines.extend(who.why_no_leader.iter().map(|why| format!("  - {why}")));
+    lines.push(own_part(who));
+    if let Some(peers) = &who.peers {
+        lines.extend(among_peers(who, peers));
+    }
+    if let Some(record) = &who.record {
+        lines.push(format!("  {}", over_store(record)));
+    }
+    lines.join("\n")
+}
+
+fn leader(who: &Who) -> String {
+    let known_for = milliseconds(who.known_for_ms);
+    let Some(leader) = &who.leader else {
+        return format!("{}: nobody leads, as {} has known for {known_for}", who.election, who.node);
+    };
+    let (term, token) = (leader.term, leader.token);
+    let validity = match (who.valid_for_ms, &who.ending) {
+        (Some(_), Some(ending)) => format!(", and is being given up: {ending}"),
+        (Some(left), None) => format!(", valid for {} unless renewed", milliseconds(left)),
+        (None, _) => String::new(),
+    };
+    format!(
+        "{}: {} leads, term {term}, token {token}, as {} has known for {known_for}{validity}",
+        who.election, leader.node, who.node
+    )
+}
+
+fn own_part(who: &Who) -> String {
+    let mut part = format!("{}: {}", who.node, who.role);
+    if let Some(peers) = &who.peers {
+        part.push_str(&format!(", term {}", peers.term));
+    }
+    let is_witness = who.peers.as_ref().is_some_and(|peers| peers.witness);
+    part.push_str(if is_witness {
+        ", a witness"
+    } else if !who.standing {
+        ", withdrawn by its operator"
+    } else if !who.healthy {
+        ", kept from leading by its health check"
+    } else if !who.campaigning {
+        ", does not want to lead"
+    } else {
+        ", may lead"
+    });
+    part
+}
+
+fn among_peers(who: &Who, peers: &Peers) -> Vec<String> {
+    let mut lines =
+        vec![format!("  voters {}; safety {}; disk {}", peers.voters.join(", "), peers.safety, peers.disk)];
+    if let (Some(to), Some(left)) = (&peers.promised_to, peers.promised_for_ms)
+        && *to != who.node
+    {
+        lines.push(format!("  has promised to support {to} for {} more", milliseconds(left)));
+    }
+    for peer in &peers.others {
+        let connected = match (&peer.outbound, &peer.inbound) {
+            (Some(_), Some(_)) => "connected",
+            (Some(_), None) => "can be told, and is not heard",
+            (None, Some(_)) => "is heard, and cannot be told",
+            (None, None) => "not connected",
+        };
+        let guardian = if peer.guardian.is_some() { ", its guardian too" } else { "" };
+        let round_trip = peer.round_trip_us.map(|us| format!(", {}", Duration::from_nanos(us * 1_000)));
+        let round_trip = round_trip.filter(|_| peer.inbound.is_some()).unwrap_or_default();
+        lines.push(format!("  {} at {}: {connected}{guardian}{round_trip}", peer.node, peer.address));
+        if let Some(refusal) = &peer.refusal {
+            lines.push(format!("    {}", refusal.text));
+        }
+        if let (Some(trouble), None) = (&peer.trouble, &peer.refusal) {
+            lines.push(format!("    {trouble}"));
+        }
+    }
+    lines.extend(counted("refused by this node", &peers.refused));
+    lines.extend(counted("refused by others", &peers.refused_by_peers));
+    lines.extend(peers.stranger_refused.iter().map(|text| format!("  a stranger: {text}")));
+    if peers.strangers_dropped > 0 {
+        lines.push(format!("  connections that led to nothing: {}", peers.strangers_dropped));
+    }
+    lines
+}
+
+fn counted(what: &str, counts: &BTreeMap<String, u64>) -> Option<String> {
+    let counts: Vec<String> = counts.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+    (!counts.is_empty()).then(|| format!("  handshakes {what}: {}", counts.join(", ")))
+}
+
+/// The record of a store.
+pub(crate) fn over_store(record: &Record) -> String {
+    let duration = milliseconds(record.duration_ms);
+    let Some(holder) = &record.holder else {
+        return format!("the record is released; its last token was {}", record.token);
+    };
+    let at = record.address.as_ref().map(|address| format!(" at {address}")).unwrap_or_default();
+    let unchanged = record.unchanged_for_ms.map_or_else(
+        || "; one look cannot tell for how long it has not been renewed (--verify can)".to_owned(),
+        |unchanged| format!(", and not for {}", milliseconds(unchanged)),
+    );
+    let request = record.resign_request.as_ref().map(|by| format!("; {by} asks it to resign"));
+    format!(
+        "{holder}{at} holds the record for {duration} from each renewal, renewed {} times{unchanged}{}",
+        record.renewal,
+        request.unwrap_or_default()
+    )
+}
+
+fn milliseconds(ms: u64) -> Duration {
+    Duration::from_nanos(ms.saturating_mul(1_000_000))
+}

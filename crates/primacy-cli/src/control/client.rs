@@ -1,0 +1,212 @@
+//! The operator's side of the control socket.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::message::{Answer, Refused, Reply, Request, VERSION, What};
+use super::socket::{self, ConnectProblem, Dir};
+use crate::exit::{Exit, Failure};
+
+/// How long a node may take to answer; it does nothing before it answers but, at most, write a file.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The system takes zero for ever.
+const LEAST_PATIENCE: Duration = Duration::from_millis(1);
+/// How long an answer may be, in bytes: whoever answers is trusted, and may still be another program.
+const ANSWER_MAX: u64 = 4 << 20;
+
+/// A node whose control socket is on this machine.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    /// Its name.
+    pub(crate) node: String,
+    dir: PathBuf,
+    file: String,
+}
+
+/// What comes next from a node.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// This.
+    Answer(Answer),
+    /// Nothing, within the time that it was given.
+    Late,
+    /// Nothing more: the connection has ended.
+    Ended,
+}
+
+/// What a node answers to one request, line by line.
+#[derive(Debug)]
+pub(crate) struct Answers {
+    node: String,
+    lines: BufReader<io::Take<UnixStream>>,
+}
+
+/// The nodes of an election that run here, by what is in the state directory.
+///
+/// # Errors
+/// [`Exit::Unavailable`] if there is none, [`Exit::NotPermitted`] if somebody else could answer in their place.
+pub(crate) fn find_all(dir: &Path, election: &str) -> Result<Vec<Node>, Failure> {
+    let none = || {
+        let message = format!(
+            "no node of the election {election:?} runs here, by the state directory {}; name another with --state-dir, \
+             or the store with --on",
+            dir.display()
+        );
+        Failure::new(Exit::Unavailable, message)
+    };
+    let Some(opened) = open(dir)? else { return Err(none()) };
+    let names = opened.names().map_err(|error| unusable(dir, &error))?;
+    let mut found = Vec::new();
+    for file in names {
+        let Some((its_election, node)) = socket::named(&file) else { continue };
+        if its_election != election {
+            continue;
+        }
+        match opened.connect(&file) {
+            Err(ConnectProblem::Nobody(_)) => {} // It was killed, and could not remove its socket.
+            Err(problem @ ConnectProblem::Unsafe(_)) => return Err(problem.into()),
+            // Whatever is wrong with it is said when it is asked.
+            Ok(_) | Err(ConnectProblem::Busy(_) | ConnectProblem::System { .. }) => {
+                found.push(Node { node: node.to_owned(), dir: dir.to_owned(), file: file.clone() });
+            }
+        }
+    }
+    if found.is_empty() { Err(none()) } else { Ok(found) }
+}
+
+/// This node, whether it runs or not.
+pub(crate) fn find(dir: &Path, election: &str, node: &str) -> Node {
+    Node { node: node.to_owned(), dir: dir.to_owned(), file: socket::name(election, node) }
+}
+
+fn open(dir: &Path) -> Result<Option<Dir>, Failure> {
+    let opened = match Dir::open(dir) {
+        Ok(opened) => opened,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(unusable(dir, &error)),
+    };
+    opened.check()?;
+    Ok(Some(opened))
+}
+
+fn unusable(dir: &Path, error: &io::Error) -> Failure {
+    Failure::new(Exit::State, format!("the state directory {} cannot be read: {error}", dir.display()))
+}
+
+impl Node {
+    /// Asks, and returns the answer.
+    ///
+    /// # Errors
+    /// [`Exit::Unavailable`] if the node does not run or does not answer; what it refuses is an answer.
+    pub(crate) fn ask(&self, what: What) -> Result<Answer, Failure> {
+        let mut answers = self.open(what, Some(PATIENCE))?;
+        let (node, done) = (&self.node, "what it was asked may be done all the same");
+        let message = match answers.next()? {
+            Next::Answer(answer) => return Ok(answer),
+            Next::Late => format!("the node {node} does not answer; is its process paused? {done}"),
+            Next::Ended => format!("the node {node} ended before it answered; {done}"),
+        };
+        Err(Failure::new(Exit::Unavailable, message))
+    }
+
+    /// Asks to be told of every change.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask)
+    pub(crate) fn watch(&self) -> Result<Answers, Failure> {
+        self.open(What::Watch, None)
+    }
+
+    fn open(&self, what: What, patience: Option<Duration>) -> Result<Answers, Failure> {
+        let nobody = || {
+            let message = format!(
+                "the node {} does not run here, by the state directory {}; start it, or name another with --node or \
+                 --state-dir",
+                self.node,
+                self.dir.display()
+            );
+            Failure::new(Exit::Unavailable, message)
+        };
+        let dir = open(&self.dir)?.ok_or_else(nobody)?;
+        let mut stream = match dir.connect(&self.file) {
+            Err(ConnectProblem::Nobody(_)) => return Err(nobody()),
+            connected => connected?,
+        };
+        stream.set_read_timeout(patience)?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let mut line = serde_json::to_vec(&Request { version: VERSION, what })
+            .map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
+        line.push(b'\n');
+        match stream.write_all(&line) {
+            // It has refused already, and says why.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            written => written?,
+        }
+        let limit = if patience.is_some() { ANSWER_MAX } else { u64::MAX };
+        Ok(Answers { node: self.node.clone(), lines: BufReader::new(stream.take(limit)) })
+    }
+}
+
+impl Answers {
+    /// The next answer.
+    ///
+    /// # Errors
+    /// [`Exit::Protocol`] if it cannot be understood.
+    pub(crate) fn next(&mut self) -> Result<Next, Failure> {
+        let node = &self.node;
+        let mut line = Vec::new();
+        match self.lines.read_until(b'\n', &mut line) {
+            Ok(_) if line.last() == Some(&b'\n') => {}
+            Ok(_) => return Ok(Next::Ended), // A line that was cut off says nothing.
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                return Ok(Next::Late);
+            }
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(Next::Ended),
+            Err(error) => return Err(error.into()),
+        }
+        let reply: Reply = serde_json::from_slice(&line).map_err(|error| {
+            let message = format!(
+                "the answer of the node {node} is not understood ({error}); use its version of primacy"
+            );
+            Failure::new(Exit::Protocol, message)
+        })?;
+        Ok(Next::Answer(reply.answer))
+    }
+
+    /// How long the next answer may take, from now on.
+    pub(crate) fn set_patience(&self, patience: Duration) -> Result<(), Failure> {
+        let patience = patience.max(LEAST_PATIENCE);
+        Ok(self.lines.get_ref().get_ref().set_read_timeout(Some(patience))?)
+    }
+}
+
+impl From<ConnectProblem> for Failure {
+    fn from(problem: ConnectProblem) -> Self {
+        let exit = match problem {
+            ConnectProblem::Nobody(_) | ConnectProblem::Busy(_) => Exit::Unavailable,
+            ConnectProblem::Unsafe(_) => Exit::NotPermitted,
+            ConnectProblem::System { .. } => Exit::State,
+        };
+        Self::new(exit, problem.to_string())
+    }
+}
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Self {
+        use super::message::Kind;
+        let exit = match refused.kind {
+            Kind::Malformed | Kind::NotAVoter | Kind::ToWitness | Kind::OverAStore | Kind::Witness => {
+                Exit::Usage
+            }
+            Kind::Version | Kind::Unknown => Exit::Protocol,
+            Kind::NotPermitted => Exit::NotPermitted,
+            Kind::TooMany | Kind::Closed => Exit::Unavailable,
+            Kind::NotLeading | Kind::NotConnected | Kind::NotRefused | Kind::Recovering => Exit::NotElected,
+            Kind::ToItself => Exit::Success,
+            Kind::Disk => Exit::State,
+        };
+        Self::new(exit, refused.text)
+    }
+}

@@ -1,0 +1,227 @@
+//! What is said over the control socket. Each is one line of JSON.
+
+use primacy::AskError;
+use serde::{Deserialize, Serialize};
+
+use super::who::{Leader, Who};
+
+/// The version of this conversation. A node refuses every other one, and says which it speaks.
+pub(crate) const VERSION: u32 = 1;
+
+/// What a node is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Request {
+    /// See [`VERSION`].
+    pub(crate) version: u32,
+    /// What.
+    #[serde(flatten)]
+    pub(crate) what: What,
+}
+
+/// The questions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "snake_case")]
+pub(crate) enum What {
+    /// How the node stands, and what it knows of the others.
+    Who,
+    /// Every change of leader that it learns, from now on, beginning with who leads.
+    Watch,
+    /// To give up the lead.
+    Resign,
+    /// To give the lead to this node.
+    Transfer { to: String },
+    /// To lead again.
+    Stand,
+    /// Not to lead.
+    Withdraw,
+    /// To take this node back, which has lost its disk.
+    Readmit { node: String },
+}
+
+/// The names of the questions, for those who ask for something else.
+pub(crate) const REQUESTS: &str = "who, watch, resign, transfer, stand, withdraw, readmit";
+
+/// What a node answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Reply {
+    /// See [`VERSION`].
+    pub(crate) version: u32,
+    /// What.
+    #[serde(flatten)]
+    pub(crate) answer: Answer,
+}
+
+/// The answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "snake_case")]
+pub(crate) enum Answer {
+    /// To `who`.
+    Who(Box<Who>),
+    /// To `watch`: who leads now, or that nobody does.
+    Leader { leader: Option<Leader> },
+    /// To `watch`: so many changes were not read in time, and are not shown.
+    Missed { changes: u64 },
+    /// To `watch`: something that must never be was seen.
+    Violation { violation: String },
+    /// To `resign` and `transfer`: this leadership is being given up.
+    Resigning { term: u64 },
+    /// To `stand` and `withdraw`: whether it is remembered after a restart.
+    Standing { stands: bool, kept: bool },
+    /// To `readmit`: the disk that counts from now on.
+    Readmitted { disk: String },
+    /// To anything: it is not done.
+    Refused(Refused),
+}
+
+/// Why something is not done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Refused {
+    /// For programs.
+    pub(crate) kind: Kind,
+    /// For people: what is wrong, and what to do.
+    pub(crate) text: String,
+}
+
+/// The kinds of refusals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Kind {
+    /// The request is none, or one that this version does not know.
+    Malformed,
+    /// The request is of another version.
+    Version,
+    /// Who asks is another user.
+    NotPermitted,
+    /// Too many ask at a time.
+    TooMany,
+    /// See [`AskError::NotLeading`].
+    NotLeading,
+    /// See [`AskError::NotAVoter`].
+    NotAVoter,
+    /// See [`AskError::NotConnected`].
+    NotConnected,
+    /// See [`AskError::ToWitness`].
+    ToWitness,
+    /// See [`AskError::ToItself`].
+    ToItself,
+    /// See [`AskError::OverAStore`].
+    OverAStore,
+    /// See [`AskError::Witness`].
+    Witness,
+    /// See [`AskError::NotRefused`].
+    NotRefused,
+    /// See [`AskError::Recovering`].
+    Recovering,
+    /// See [`AskError::Disk`].
+    Disk,
+    /// See [`AskError::Closed`].
+    Closed,
+    /// A kind that only a later version knows; its text says more.
+    #[serde(other)]
+    Unknown,
+}
+
+impl Refused {
+    /// A refusal with this text.
+    pub(crate) fn new(kind: Kind, text: impl Into<String>) -> Self {
+        Self { kind, text: text.into() }
+    }
+}
+
+impl From<AskError> for Refused {
+    fn from(error: AskError) -> Self {
+        let kind = match &error {
+            AskError::NotLeading { .. } => Kind::NotLeading,
+            AskError::NotAVoter { .. } => Kind::NotAVoter,
+            AskError::NotConnected { .. } => Kind::NotConnected,
+            AskError::ToWitness { .. } => Kind::ToWitness,
+            AskError::ToItself { .. } => Kind::ToItself,
+            AskError::OverAStore => Kind::OverAStore,
+            AskError::Witness { .. } => Kind::Witness,
+            AskError::NotRefused { .. } => Kind::NotRefused,
+            AskError::Recovering { .. } => Kind::Recovering,
+            AskError::Disk(_) => Kind::Disk,
+            AskError::Closed => Kind::Closed,
+        };
+        Self::new(kind, error.to_string())
+    }
+}
+
+/// Reads a request. Whatever the bytes are, the worst that comes of them is a refusal.
+pub(crate) fn parse(line: &[u8]) -> Result<What, Refused> {
+    #[derive(Deserialize)]
+    struct Header {
+        version: u32,
+    }
+    let malformed = |why: String| {
+        let text = format!("this is no request ({why}); the requests of version {VERSION} are {REQUESTS}");
+        Refused::new(Kind::Malformed, text)
+    };
+    // The version first: of another one nothing else is known.
+    let header: Header = serde_json::from_slice(line).map_err(|error| malformed(error.to_string()))?;
+    if header.version != VERSION {
+        let text = format!(
+            "the request is of version {}, this node speaks version {VERSION}; use the same version of primacy",
+            header.version
+        );
+        return Err(Refused::new(Kind::Version, text));
+    }
+    serde_json::from_slice::<Request>(line)
+        .map(|request| request.what)
+        .map_err(|error| malformed(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_read_as_they_are_written() {
+        for what in [
+            What::Who,
+            What::Watch,
+            What::Resign,
+            What::Transfer { to: "b".into() },
+            What::Stand,
+            What::Withdraw,
+            What::Readmit { node: "c".into() },
+        ] {
+            let line = serde_json::to_vec(&Request { version: VERSION, what: what.clone() }).unwrap();
+            assert_eq!(parse(&line), Ok(what));
+        }
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused_with_what_would_be_one() {
+        let refused = |line: &[u8]| parse(line).unwrap_err();
+        for line in [
+            &b""[..],
+            b"hello",
+            b"\xff\xfe\x00",
+            b"null",
+            b"[]",
+            b"{}",
+            br#"{"version":-1}"#,
+            br#"{"version":1}"#,
+            br#"{"version":1,"request":"dance"}"#,
+            br#"{"version":1,"request":"transfer"}"#,
+            br#"{"version":1,"request":{"who":1}}"#,
+            &[b'['; 4_000],
+        ] {
+            let refused = refused(line);
+            assert_eq!(refused.kind, Kind::Malformed, "{line:?}");
+            assert!(refused.text.contains("watch"), "{}", refused.text);
+        }
+        let other = refused(br#"{"version":2,"request":"who"}"#);
+        assert_eq!(other.kind, Kind::Version);
+        assert!(other.text.contains("version 2") && other.text.contains("version 1"), "{}", other.text);
+    }
+
+    #[test]
+    fn a_refusal_of_a_later_version_is_still_one() {
+        let line = br#"{"version":1,"answer":"refused","kind":"too_hot","text":"wait for the evening"}"#;
+        let reply: Reply = serde_json::from_slice(line).unwrap();
+        let Answer::Refused(refused) = reply.answer else { panic!("{reply:?}") };
+        assert_eq!(refused, Refused::new(Kind::Unknown, "wait for the evening"));
+    }
+}

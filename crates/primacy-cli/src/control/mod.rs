@@ -1,0 +1,16 @@
+//! The control socket: how the operator's verbs reach a node that runs on this machine.
+//!
+//! Every node listens on a Unix socket in its state directory, which only its own user, and root, may use. A connection
+//! carries one request, a line of JSON, and its answer: a line, or many for `watch`. What is asked is the library's to
+//! answer; here is only the way to it, and it must never cost the election anything.
+
+mod client;
+mod message;
+mod server;
+mod socket;
+mod who;
+
+pub(crate) use client::{Answers, Next, Node, find, find_all};
+pub(crate) use message::{Answer, Kind, What};
+pub(crate) use server::Server;
+pub(crate) use who::{Leader, Peers, Record, Who};

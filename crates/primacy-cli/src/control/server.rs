@@ -1,0 +1,219 @@
+//! A node's side of the control socket.
+//!
+//! It runs beside the election, on the runtime of the process, and asks the election's own thread only what an operator
+//! asks. Whoever asks slowly, too much, or nothing at all costs a place among [`CONNECTIONS_MAX`] for a while, and
+//! nothing else.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use primacy::{Change, Elector, Kept, NodeId};
+use rustix::process::geteuid;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::message::{self, Answer, Kind, Refused, Reply, VERSION, What};
+use super::socket::{self, Dir};
+use super::who::{Leader, Who};
+use crate::exit::Failure;
+
+/// How many may ask at a time, watchers among them.
+const CONNECTIONS_MAX: usize = 64;
+/// How long a request may be, in bytes.
+const REQUEST_MAX: u64 = 4_096;
+/// How long a request may take to come, and each answer to be read.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long to wait when the system has no descriptor for another connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The control socket of one node. It is removed when this is dropped, and every connection closed.
+#[derive(Debug)]
+pub(crate) struct Server {
+    dir: Dir,
+    name: String,
+    inode: u64,
+    listener: std::os::unix::net::UnixListener,
+    /// Closed with this.
+    open: watch::Sender<()>,
+}
+
+impl Server {
+    /// Makes the socket of this node in its state directory, and the directory if need be. Who connects from now on
+    /// waits until it is [served](Self::serve).
+    ///
+    /// # Errors
+    /// `Exit::NotPermitted` if others may write there, `Exit::InUse` if a living node has this socket, and
+    /// `Exit::State` if the directory cannot be used.
+    pub(crate) fn bind(state_dir: &Path, election: &str, node: NodeId) -> Result<Self, Failure> {
+        let dir = Dir::make(state_dir)?;
+        let name = socket::name(election, node.as_str());
+        let (listener, inode) = dir.listen(&name, node)?;
+        Ok(Self { dir, name, inode, listener, open: watch::Sender::new(()) })
+    }
+
+    /// Answers for this elector, from now on and until this is dropped. To be called once, inside a runtime.
+    ///
+    /// # Errors
+    /// `Exit::System` if the runtime cannot have the socket.
+    pub(crate) fn serve(&self, elector: Elector) -> Result<(), Failure> {
+        let listener = UnixListener::from_std(self.listener.try_clone()?)?;
+        let mut open = self.open.subscribe();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = accept(listener, elector) => {}
+                _ = open.changed() => {} // Closed; the connections end with the future that has them.
+            }
+        });
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.dir.remove(&self.name, self.inode);
+    }
+}
+
+async fn accept(listener: UnixListener, elector: Elector) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut connections = JoinSet::new();
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "the control socket cannot take a connection");
+                sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        while connections.try_join_next().is_some() {}
+        if let Err(refused) = admit(&stream) {
+            refuse_at_once(&stream, refused);
+        } else if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
+            let elector = elector.clone();
+            connections.spawn(async move {
+                // Whoever asked may be gone.
+                let _ = converse(stream, elector).await;
+                drop(place);
+            });
+        } else {
+            let text = format!(
+                "{CONNECTIONS_MAX} ask this node already; end those that watch it and are not needed"
+            );
+            refuse_at_once(&stream, Refused::new(Kind::TooMany, text));
+        }
+    }
+}
+
+/// File permissions keep others out already; this holds also where they were changed.
+fn admit(stream: &UnixStream) -> Result<(), Refused> {
+    let (me, user) = (geteuid().as_raw(), stream.peer_cred().map(|peer| peer.uid()));
+    match user {
+        Ok(user) if user == me || user == 0 => Ok(()),
+        Ok(user) => {
+            let text =
+                format!("user {user} may not ask this node, which user {me} runs; ask as that user or root");
+            Err(Refused::new(Kind::NotPermitted, text))
+        }
+        Err(error) => {
+            let text = format!("the system does not say who asks: {error}");
+            Err(Refused::new(Kind::NotPermitted, text))
+        }
+    }
+}
+
+/// Without waiting: a new socket has room for a line.
+fn refuse_at_once(stream: &UnixStream, refused: Refused) {
+    let _ = stream.try_write(&line(Answer::Refused(refused)));
+}
+
+/// One request and its answer.
+async fn converse(stream: UnixStream, elector: Elector) -> std::io::Result<()> {
+    let (reading, mut writing) = stream.into_split();
+    let mut request = Vec::new();
+    let mut reading = BufReader::new(reading.take(REQUEST_MAX));
+    let what = match timeout(PATIENCE, reading.read_until(b'\n', &mut request)).await {
+        Err(_) => {
+            let text = format!("no request came within {} seconds", PATIENCE.as_secs());
+            Err(Refused::new(Kind::Malformed, text))
+        }
+        Ok(Err(error)) => return Err(error),
+        Ok(Ok(0)) => return Ok(()), // It only looked whether somebody listens.
+        Ok(Ok(_)) if request.last() != Some(&b'\n') => {
+            let text = format!("a request is one line of at most {REQUEST_MAX} bytes, and this is none");
+            Err(Refused::new(Kind::Malformed, text))
+        }
+        Ok(Ok(_)) => message::parse(&request),
+    };
+    match what {
+        Ok(What::Watch) => {
+            // Whoever watches says nothing more; so what comes next is its end.
+            let gone = async {
+                reading.get_mut().set_limit(1);
+                let _ = reading.read_u8().await;
+            };
+            tokio::select! {
+                watched = watch_changes(&elector, &mut writing) => watched,
+                () = gone => Ok(()),
+            }
+        }
+        Ok(what) => {
+            let answered = answer(&elector, what).await.unwrap_or_else(Answer::Refused);
+            write(&mut writing, answered).await
+        }
+        Err(refused) => write(&mut writing, Answer::Refused(refused)).await,
+    }
+}
+
+async fn answer(elector: &Elector, what: What) -> Result<Answer, Refused> {
+    Ok(match what {
+        What::Who => Answer::Who(Box::new(Who::from(&elector.status().await?))),
+        What::Resign => Answer::Resigning { term: elector.resign().await?.0 },
+        What::Transfer { to } => Answer::Resigning { term: elector.transfer(parse_node(&to)?).await?.0 },
+        What::Stand => Answer::Standing { stands: true, kept: elector.stand().await? == Kept::Durably },
+        What::Withdraw => {
+            Answer::Standing { stands: false, kept: elector.withdraw().await? == Kept::Durably }
+        }
+        What::Readmit { node } => {
+            Answer::Readmitted { disk: elector.readmit(parse_node(&node)?).await?.to_string() }
+        }
+        What::Watch => return Err(Refused::new(Kind::Malformed, "a watch has more than one answer")),
+    })
+}
+
+fn parse_node(name: &str) -> Result<NodeId, Refused> {
+    name.parse()
+        .map_err(|error| Refused::new(Kind::Malformed, format!("{name:?} is no node's name: {error}")))
+}
+
+async fn watch_changes(
+    elector: &Elector,
+    writing: &mut tokio::net::unix::OwnedWriteHalf,
+) -> std::io::Result<()> {
+    let mut observer = elector.observe();
+    while let Some(change) = observer.changed().await {
+        let answer = match change {
+            Change::Leader(leader) => Answer::Leader { leader: leader.map(Leader::from) },
+            Change::Violation(violation) => Answer::Violation { violation: format!("{violation:?}") },
+            Change::Missed(changes) => Answer::Missed { changes },
+        };
+        write(writing, answer).await?;
+    }
+    Ok(())
+}
+
+/// One that does not read is left alone. It sees that its connection ended in between.
+async fn write(writing: &mut tokio::net::unix::OwnedWriteHalf, answer: Answer) -> std::io::Result<()> {
+    timeout(PATIENCE, writing.write_all(&line(answer))).await?
+}
+
+fn line(answer: Answer) -> Vec<u8> {
+    let reply = Reply { version: VERSION, answer };
+    let mut line = serde_json::to_vec(&reply).expect("answers have no maps whose keys are not text");
+    line.push(b'\n');
+    line
+}

@@ -1,0 +1,302 @@
+//! Where the control socket is, and who may be there.
+//!
+//! The path of a Unix socket is limited to 107 bytes, and state directories are not. So nothing is ever bound or
+//! connected by its own path, but through a descriptor: of the directory with a short name, which is then renamed,
+//! or of the socket itself.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use primacy::NodeId;
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, openat};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::process::geteuid;
+
+use crate::exit::{Exit, Failure};
+
+/// What a control socket is called: `election@node.control`.
+pub(crate) const SUFFIX: &str = ".control";
+
+/// Who may write what is there, other than its owner.
+const OTHERS_WRITE: u32 = 0o022;
+
+/// Why a socket cannot be talked to.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConnectProblem {
+    /// No process listens there; one that did is dead.
+    #[error("no process listens at {}", .0.display())]
+    Nobody(PathBuf),
+    /// It is there, and takes no connection now.
+    #[error("the process behind {} takes no connection: it may be paused, or too many ask it at a time", .0.display())]
+    Busy(PathBuf),
+    /// Somebody else could answer.
+    #[error("{0}")]
+    Unsafe(String),
+    /// The system refuses.
+    #[error("{} cannot be used: {source}", path.display())]
+    System {
+        /// The socket.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// The name of the socket's file. Election and node are restricted to characters that mean nothing to a file system.
+pub(super) fn name(election: &str, node: &str) -> String {
+    format!("{election}@{node}{SUFFIX}")
+}
+
+/// The election and the node of a file of this name, if it is a control socket's.
+pub(super) fn named(file: &str) -> Option<(&str, &str)> {
+    file.strip_suffix(SUFFIX)?.split_once('@')
+}
+
+/// A state directory that only its owner may write.
+#[derive(Debug)]
+pub(super) struct Dir {
+    pub(super) path: PathBuf,
+    fd: OwnedFd,
+}
+
+impl Dir {
+    /// Opens it, and makes it if it does not exist.
+    ///
+    /// # Errors
+    /// [`Exit::NotPermitted`] if others may write it; [`Exit::State`] if it cannot be used.
+    pub(super) fn make(path: &Path) -> Result<Self, Failure> {
+        let unusable = |error: io::Error| {
+            let message = format!(
+                "the state directory {} must be readable and writable for this user, and is not: {error}",
+                path.display()
+            );
+            Failure::new(Exit::State, message)
+        };
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(unusable)?;
+        let dir = Self::open(path).map_err(unusable)?;
+        dir.check()?;
+        Ok(dir)
+    }
+
+    /// Opens it as it is.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(path, flags, Mode::empty())?;
+        Ok(Self { path: path.to_owned(), fd })
+    }
+
+    /// Whoever may write it can put another socket in the place of a node's, and answer for it.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        check("the state directory", &self.path, &fstat(&self.fd)?, "go-w")
+            .map_err(|message| Failure::new(Exit::NotPermitted, message))
+    }
+
+    /// Through which a name in it is short, whatever its own path is.
+    fn through_descriptor(&self, name: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}/{name}", self.fd.as_raw_fd()))
+    }
+
+    /// Listens under this name, in place of a process that is dead.
+    ///
+    /// # Errors
+    /// [`Exit::InUse`] if a living process listens there.
+    pub(super) fn listen(&self, name: &str, node: NodeId) -> Result<(UnixListener, u64), Failure> {
+        // Held until this returns: of two nodes that start at once, one finds the other's socket.
+        flock(&self.fd, FlockOperation::LockExclusive)?;
+        let result = self.listen_alone(name, node);
+        flock(&self.fd, FlockOperation::Unlock)?;
+        result
+    }
+
+    fn listen_alone(&self, name: &str, node: NodeId) -> Result<(UnixListener, u64), Failure> {
+        let path = self.path.join(name);
+        match self.connect(name) {
+            Ok(_) | Err(ConnectProblem::Busy(_)) => {
+                let message = format!(
+                    "a node {node} of this election runs here already, and listens at {}: stop that one, or give this \
+                     one another --node or another --state-dir",
+                    path.display()
+                );
+                return Err(Failure::new(Exit::InUse, message));
+            }
+            Err(ConnectProblem::Nobody(_)) => {}
+            Err(problem @ ConnectProblem::Unsafe(_)) => {
+                return Err(Failure::new(Exit::NotPermitted, problem.to_string()));
+            }
+            Err(problem @ ConnectProblem::System { .. }) => {
+                return Err(Failure::new(Exit::State, problem.to_string()));
+            }
+        }
+        let failed = |error: io::Error| {
+            Failure::new(
+                Exit::State,
+                format!("the control socket {} cannot be made: {error}", path.display()),
+            )
+        };
+        // Under another name until nobody else may use it; renaming puts it in its place in one step.
+        let new = self.through_descriptor(".new-control");
+        match fs::remove_file(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            Ok(()) | Err(_) => {}
+        }
+        let listener = UnixListener::bind(&new).map_err(failed)?;
+        fs::set_permissions(&new, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        let inode = fs::symlink_metadata(&new).map_err(failed)?.ino();
+        fs::rename(&new, self.through_descriptor(name)).map_err(failed)?;
+        listener.set_nonblocking(true)?;
+        Ok((listener, inode))
+    }
+
+    /// Removes the socket, if it is still this one.
+    pub(super) fn remove(&self, name: &str, inode: u64) {
+        let path = self.through_descriptor(name);
+        if fs::symlink_metadata(&path).is_ok_and(|found| found.ino() == inode) {
+            // What stays behind is replaced by the next node of this name.
+            let _ = fs::remove_file(&path);
+        }
+    }
+
+    /// Connects to the socket of this name; never waits.
+    pub(super) fn connect(&self, name: &str) -> Result<UnixStream, ConnectProblem> {
+        let path = self.path.join(name);
+        let system = |error: Errno| ConnectProblem::System { path: path.clone(), source: error.into() };
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let found = match openat(&self.fd, name, flags, Mode::empty()) {
+            Ok(found) => found,
+            Err(Errno::NOENT) => return Err(ConnectProblem::Nobody(path)),
+            Err(error) => return Err(system(error)),
+        };
+        let stat = fstat(&found).map_err(system)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
+            let message = format!("{} is no socket; move it away", path.display());
+            return Err(ConnectProblem::Unsafe(message));
+        }
+        check("the control socket", &path, &stat, "600").map_err(ConnectProblem::Unsafe)?;
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(system)?;
+        let address = SocketAddrUnix::new(format!("/proc/self/fd/{}", found.as_raw_fd())).map_err(system)?;
+        match connect(&socket, &address) {
+            Ok(()) => {}
+            Err(Errno::CONNREFUSED | Errno::NOENT) => return Err(ConnectProblem::Nobody(path)),
+            Err(Errno::AGAIN) => return Err(ConnectProblem::Busy(path)),
+            Err(error) => return Err(system(error)),
+        }
+        check_process(&socket, &path)?;
+        let stream = UnixStream::from(socket);
+        stream.set_nonblocking(false).map_err(|source| ConnectProblem::System { path, source })?;
+        Ok(stream)
+    }
+
+    /// The names in it, for those who look for sockets.
+    pub(super) fn names(&self) -> io::Result<Vec<String>> {
+        let entries = fs::read_dir(&self.path)?;
+        let mut names: Vec<String> =
+            entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        names.sort();
+        Ok(names)
+    }
+}
+
+/// Whether this belongs to this user or to root, and nobody else may write it.
+fn check(what: &str, path: &Path, stat: &Stat, mode: &str) -> Result<(), String> {
+    let path = path.display();
+    if !is_trusted(stat.st_uid) {
+        return Err(format!(
+            "{what} {path} belongs to user {}, who could answer in a node's place; use the primacy of that user, or \
+             another --state-dir",
+            stat.st_uid
+        ));
+    }
+    if stat.st_mode & OTHERS_WRITE != 0 {
+        let others = if stat.st_mode & 0o002 == 0 { "its group" } else { "every user" };
+        return Err(format!(
+            "{others} may write {what} {path} (mode {:o}), and could command this node or answer in its place: \
+             chmod {mode} {path}",
+            stat.st_mode & 0o7777
+        ));
+    }
+    Ok(())
+}
+
+/// The file may belong to this user and the process behind it to another, who was handed the listening socket.
+fn check_process(socket: impl AsFd, path: &Path) -> Result<(), ConnectProblem> {
+    let peer = rustix::net::sockopt::socket_peercred(socket)
+        .map_err(|error| ConnectProblem::System { path: path.to_owned(), source: error.into() })?;
+    if is_trusted(peer.uid.as_raw()) {
+        return Ok(());
+    }
+    let message = format!("behind {} is a process of user {}", path.display(), peer.uid.as_raw());
+    Err(ConnectProblem::Unsafe(message))
+}
+
+/// This user, or root, whom nothing can be kept from. Root trusts everyone whose node it asks.
+pub(super) fn is_trusted(user: u32) -> bool {
+    let me = geteuid();
+    me.is_root() || user == me.as_raw() || user == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory whose path is longer than any socket's may be.
+    fn dir(test: &str) -> PathBuf {
+        let long = format!("primacy-{test}-{}-{}", std::process::id(), "x".repeat(120));
+        std::env::temp_dir().join(long)
+    }
+
+    #[test]
+    fn names_are_read_as_they_are_made() {
+        let file = name("billing", "a");
+        assert_eq!(file, "billing@a.control");
+        assert_eq!(named(&file), Some(("billing", "a")));
+        assert_eq!(named("billing@a.state"), None);
+        assert_eq!(named("billing.control"), None);
+    }
+
+    #[test]
+    fn the_dead_are_replaced_the_living_are_not_and_no_path_is_too_long() {
+        let path = dir("socket");
+        let (name, node) = (name(&"e".repeat(63), &"n".repeat(63)), NodeId::new("n").unwrap());
+        let made = Dir::make(&path).unwrap();
+        let (listener, inode) = made.listen(&name, node).unwrap();
+        assert_eq!(fs::metadata(path.join(&name)).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(made.connect(&name).is_ok());
+        let living = made.listen(&name, node).unwrap_err();
+        assert_eq!(living.exit, Exit::InUse, "{}", living.message);
+
+        drop(listener);
+        assert!(matches!(made.connect(&name), Err(ConnectProblem::Nobody(_))));
+        let (_listener, newer) = made.listen(&name, node).unwrap();
+        made.remove(&name, inode); // Not its own any more.
+        assert!(made.connect(&name).is_ok());
+        made.remove(&name, newer);
+        assert!(matches!(made.connect(&name), Err(ConnectProblem::Nobody(_))));
+        fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn what_others_may_write_is_refused_with_what_to_do() {
+        let path = dir("others");
+        let made = Dir::make(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o770)).unwrap();
+        let refused = Dir::make(&path).unwrap_err();
+        assert_eq!(refused.exit, Exit::NotPermitted);
+        for part in ["its group", "mode 770", "chmod go-w"] {
+            assert!(refused.message.contains(part), "{}", refused.message);
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+
+        let name = name("e", "a");
+        let (_listener, _) = made.listen(&name, NodeId::new("a").unwrap()).unwrap();
+        fs::set_permissions(path.join(&name), fs::Permissions::from_mode(0o666)).unwrap();
+        let Err(ConnectProblem::Unsafe(message)) = made.connect(&name) else { panic!("it was trusted") };
+        assert!(message.contains("every user") && message.contains("chmod 600"), "{message}");
+        fs::remove_dir_all(&path).unwrap();
+    }
+}

@@ -1,0 +1,293 @@
+//! How a node stands, as it is told over the control socket.
+
+use std::collections::BTreeMap;
+
+use primacy::core::{Identity, Instant};
+use primacy::handshake::RefusalKind;
+use primacy::status::{PeersView, Status, View};
+use primacy::transport::{PeerRefusal, PeerStatus};
+use primacy::{Safety, describe};
+use serde::{Deserialize, Serialize};
+
+/// Who leads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Leader {
+    /// The node.
+    pub(crate) node: String,
+    /// Its process life.
+    pub(crate) incarnation: String,
+    /// The number of its leadership.
+    pub(crate) term: u64,
+    /// What resources check: in both elections the same number.
+    pub(crate) token: u64,
+}
+
+/// How a node stood at one moment. All times are counted from then.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Who {
+    /// The election.
+    pub(crate) election: String,
+    /// The node that tells.
+    pub(crate) node: String,
+    /// Its process life.
+    pub(crate) incarnation: String,
+    /// Who leads, as far as it knows.
+    pub(crate) leader: Option<Leader>,
+    /// For how long it has known that, or that nobody leads.
+    pub(crate) known_for_ms: u64,
+    /// For how long its own leadership is valid unless it is renewed; nobody can know that of another's.
+    pub(crate) valid_for_ms: Option<u64>,
+    /// Why its own leadership is being given up.
+    pub(crate) ending: Option<String>,
+    /// Why nobody leads: a sentence for each thing that is missing.
+    pub(crate) why_no_leader: Vec<String>,
+    /// Its role in the election.
+    pub(crate) role: String,
+    /// Whether its application wants to lead.
+    pub(crate) campaigning: bool,
+    /// What its health check says.
+    pub(crate) healthy: bool,
+    /// Whether its operator lets it lead.
+    pub(crate) standing: bool,
+    /// How long a leader may lead without renewing.
+    pub(crate) lease_ms: u64,
+    /// Among peers: what it knows of them.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) peers: Option<Peers>,
+    /// Over a store: the record as it has seen it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) record: Option<Record>,
+}
+
+/// What a node knows of its peers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Peers {
+    /// Its term.
+    pub(crate) term: u64,
+    /// Everyone whose vote counts.
+    pub(crate) voters: Vec<String>,
+    /// What is promised: `lease` or `fenced`.
+    pub(crate) safety: String,
+    /// Nodes of higher priority stand first.
+    pub(crate) priority: u32,
+    /// Whether this node votes only.
+    pub(crate) witness: bool,
+    /// The number of its durable state.
+    pub(crate) disk: String,
+    /// For how long it votes for nobody, because an earlier life may have promised something.
+    pub(crate) silent_for_ms: u64,
+    /// Whom it supports.
+    pub(crate) promised_to: Option<String>,
+    /// For how much longer.
+    pub(crate) promised_for_ms: Option<u64>,
+    /// While it has lost its disk: who has told it their term.
+    pub(crate) recovering: Option<Vec<String>>,
+    /// How it stands with each of them.
+    pub(crate) others: Vec<Peer>,
+    /// How often it has refused someone, by reason.
+    pub(crate) refused: BTreeMap<String, u64>,
+    /// How often it was refused, by reason.
+    pub(crate) refused_by_peers: BTreeMap<String, u64>,
+    /// The last refusal of someone who is none of the peers.
+    pub(crate) stranger_refused: Option<String>,
+    /// Handshakes that led to nothing: too slow, broken off, or too many at a time.
+    pub(crate) strangers_dropped: u64,
+}
+
+/// How a node stands with one peer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Peer {
+    /// The peer.
+    pub(crate) node: String,
+    /// Its address, as it was configured.
+    pub(crate) address: String,
+    /// The process life that can be talked to.
+    pub(crate) outbound: Option<String>,
+    /// The process life that can be heard.
+    pub(crate) inbound: Option<String>,
+    /// The process life whose guardian can be heard.
+    pub(crate) guardian: Option<String>,
+    /// How long the last handshake's round trip took.
+    pub(crate) round_trip_us: Option<u64>,
+    /// Why one of the two refuses the other.
+    pub(crate) refusal: Option<PeerRefused>,
+    /// Why the last attempt to reach it failed.
+    pub(crate) trouble: Option<String>,
+}
+
+/// Why one of two nodes refuses the other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PeerRefused {
+    /// Whether the peer has refused, and not this node.
+    pub(crate) by_peer: bool,
+    /// The reason.
+    pub(crate) kind: String,
+    /// The same for people, with both sides' values.
+    pub(crate) text: String,
+}
+
+/// The record of an election over a store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// Who holds it.
+    pub(crate) holder: Option<String>,
+    /// The holder's process life.
+    pub(crate) incarnation: Option<String>,
+    /// Where the holder can be reached.
+    pub(crate) address: Option<String>,
+    /// The token of its leadership, or of the last one.
+    pub(crate) token: u64,
+    /// How long it must stand unchanged before another may take it.
+    pub(crate) duration_ms: u64,
+    /// How often the holder has renewed it.
+    pub(crate) renewal: u64,
+    /// Who asks the holder to resign.
+    pub(crate) resign_request: Option<String>,
+    /// Whether its creator still waits for whoever held a record that was deleted.
+    pub(crate) young: bool,
+    /// For how long it has not changed, as the one that tells has seen it; a reader that has just come cannot know.
+    pub(crate) unchanged_for_ms: Option<u64>,
+}
+
+impl From<primacy::core::Leader> for Leader {
+    fn from(leader: primacy::core::Leader) -> Self {
+        let Identity { node, incarnation } = leader.identity;
+        let (node, incarnation) = (node.to_string(), incarnation.to_string());
+        Self { node, incarnation, term: leader.term.0, token: leader.term.0 }
+    }
+}
+
+impl From<&Status> for Who {
+    fn from(status: &Status) -> Self {
+        let at = status.at;
+        let (role, peers, record) = match &status.view {
+            View::Peers(view) => (view.quorum.role, Some(Peers::new(view, at)), None),
+            View::Store(view) => {
+                let record = view.record.as_ref().map(|record| {
+                    let unchanged = view.unchanged_since.map(|since| at.since(since).as_millis());
+                    Record::new(record, unchanged)
+                });
+                (view.role, None, record)
+            }
+        };
+        Self {
+            election: status.election.clone(),
+            node: status.identity.node.to_string(),
+            incarnation: status.identity.incarnation.to_string(),
+            leader: status.leader.map(Leader::from),
+            known_for_ms: at.since(status.since).as_millis(),
+            valid_for_ms: status.lead.map(|lead| lead.valid_until.since(at).as_millis()),
+            ending: status.lead.and_then(|lead| lead.ending).map(|reason| describe(reason).to_owned()),
+            why_no_leader: status.why_no_leader(),
+            role: role.to_owned(),
+            campaigning: status.campaigning,
+            healthy: status.healthy,
+            standing: status.standing,
+            lease_ms: u64::try_from(status.timers.lease.as_millis()).unwrap_or(u64::MAX),
+            peers,
+            record,
+        }
+    }
+}
+
+impl Peers {
+    fn new(view: &PeersView, at: Instant) -> Self {
+        let PeersView { quorum, counters, .. } = view;
+        let promise = quorum.promise.filter(|&(_, until)| at < until);
+        let by_name = |counts: &BTreeMap<RefusalKind, u64>| {
+            counts.iter().map(|(&kind, &count)| (kind_name(kind), count)).collect()
+        };
+        Self {
+            term: quorum.hard.term.0,
+            voters: view.voters.iter().map(|voter| voter.to_string()).collect(),
+            safety: match view.safety {
+                Safety::Lease => "lease",
+                Safety::Fenced => "fenced",
+            }
+            .to_owned(),
+            priority: view.priority,
+            witness: view.witness,
+            disk: view.disk.to_string(),
+            silent_for_ms: quorum.silent_until.since(at).as_millis(),
+            promised_to: promise.map(|(to, _)| to.node.to_string()),
+            promised_for_ms: promise.map(|(_, until)| until.since(at).as_millis()),
+            recovering: quorum
+                .recovering
+                .as_ref()
+                .map(|heard| heard.iter().map(|node| node.to_string()).collect()),
+            others: view.peers.iter().map(Peer::from).collect(),
+            refused: by_name(&counters.refused),
+            refused_by_peers: by_name(&counters.refused_by_peers),
+            stranger_refused: view.stranger_refused.as_ref().map(|refusal| refusal.text.clone()),
+            strangers_dropped: counters.handshakes_timed_out
+                + counters.handshakes_broken
+                + counters.strangers_over_limit,
+        }
+    }
+}
+
+impl From<&PeerStatus> for Peer {
+    fn from(peer: &PeerStatus) -> Self {
+        let life = |identity: Option<Identity>| identity.map(|identity| identity.incarnation.to_string());
+        Self {
+            node: peer.node.to_string(),
+            address: peer.address.clone(),
+            outbound: life(peer.outbound),
+            inbound: life(peer.inbound),
+            guardian: life(peer.guardian),
+            round_trip_us: peer.round_trip.map(|time| time.as_nanos() / 1_000),
+            refusal: peer.refusal.as_ref().map(PeerRefused::from),
+            trouble: peer.trouble.clone(),
+        }
+    }
+}
+
+impl From<&PeerRefusal> for PeerRefused {
+    fn from(refusal: &PeerRefusal) -> Self {
+        Self { by_peer: refusal.by_peer, kind: kind_name(refusal.kind), text: refusal.text.clone() }
+    }
+}
+
+impl Record {
+    /// Of a record that has not changed for this long, where that is known.
+    pub(crate) fn new(
+        record: &primacy::core::election::lease::Record,
+        unchanged_for_ms: Option<u64>,
+    ) -> Self {
+        let holder = record.holder.as_ref();
+        Self {
+            holder: holder.map(|holder| holder.identity.node.to_string()),
+            incarnation: holder.map(|holder| holder.identity.incarnation.to_string()),
+            address: holder.map(|holder| holder.address.clone()).filter(|address| !address.is_empty()),
+            token: record.token.0,
+            duration_ms: record.duration.as_millis(),
+            renewal: record.renewal,
+            resign_request: record.resign_request.as_ref().map(|request| request.by.clone()),
+            young: record.young,
+            unchanged_for_ms,
+        }
+    }
+}
+
+/// `ProtocolVersion` as `protocol_version`.
+fn kind_name(kind: RefusalKind) -> String {
+    let mut name = String::new();
+    for letter in format!("{kind:?}").chars() {
+        if letter.is_ascii_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.push(letter.to_ascii_lowercase());
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_of_refusals_have_names_like_other_fields() {
+        assert_eq!(kind_name(RefusalKind::ProtocolVersion), "protocol_version");
+        assert_eq!(kind_name(RefusalKind::Disk), "disk");
+    }
+}

@@ -1,0 +1,302 @@
+//! An operator's story, on real processes: three nodes among peers, and everything that an operator asks of them.
+//!
+//! A watch runs from the beginning to the end, and is judged by what the other commands have said meanwhile.
+
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
+
+mod support;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use support::{Node, Place, peers, stderr, stdout, strings, wait_until};
+
+/// Long enough that a busy machine costs nobody the lead: what is wanted here is that nothing happens unasked.
+const LEASE: &str = "2s";
+
+/// What a command has said.
+struct Said {
+    code: i32,
+    lines: Vec<Value>,
+    stderr: String,
+}
+
+struct Story {
+    place: Place,
+    peers: String,
+    nodes: Vec<Node>,
+    /// The terms and nodes that the commands have named, in order.
+    named: Vec<(u64, String)>,
+}
+
+impl Story {
+    fn begin() -> Self {
+        let (place, peers) = (Place::new("operator"), peers(&["a", "b", "c"]));
+        let mut story = Self { place, peers, nodes: Vec::new(), named: Vec::new() };
+        for name in ["a", "b", "c"] {
+            let args = story.run_args(name, &story.peers);
+            story.nodes.push(Node::start(&story.place, name, &args));
+        }
+        story
+    }
+
+    /// The command line of a node; certificates would be added here.
+    fn run_args(&self, name: &str, peers: &str) -> Vec<String> {
+        let mut args = strings(&["run", "--json", "--restart", "--election", "e", "--lease", LEASE]);
+        args.extend(strings(&["--node", name, "--peers", peers, "--state-dir", &self.place.text(name)]));
+        args.extend(strings(&["--", "sleep", "1000"]));
+        args
+    }
+
+    fn node(&mut self, name: &str) -> &mut Node {
+        self.nodes.iter_mut().find(|node| node.name == name).unwrap()
+    }
+
+    /// `primacy VERB --json` at this node.
+    fn ask(&self, name: &str, args: &[&str]) -> Said {
+        let mut all = strings(args);
+        all.extend(strings(&["--json", "--election", "e", "--node", name]));
+        all.extend(strings(&["--state-dir", &self.place.text(name)]));
+        let output = self.place.output(&all);
+        let lines = stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        Said { code: output.status.code().unwrap(), lines, stderr: stderr(&output) }
+    }
+
+    fn done(&self, name: &str, args: &[&str]) -> Vec<Value> {
+        let said = self.ask(name, args);
+        assert_eq!(said.code, 0, "{args:?} at {name}: {}", said.stderr);
+        said.lines
+    }
+
+    /// `who` at this node, whatever its exit code.
+    fn who(&self, name: &str) -> Value {
+        let said = self.ask(name, &["who"]);
+        assert_eq!(said.lines.len(), 1, "{}", said.stderr);
+        let who = said.lines[0].clone();
+        assert_eq!(said.code, if who["leader"].is_null() { 75 } else { 0 }, "{who}");
+        who
+    }
+
+    /// Waits until `name` stands so.
+    fn wait_for(&self, name: &str, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        let mut last = Value::Null;
+        wait_until(what, || {
+            let said = self.ask(name, &["who"]);
+            last = said.lines.first().cloned().unwrap_or_default();
+            !last.is_null() && holds(&last)
+        });
+        last
+    }
+
+    /// Waits until these nodes all name one leader, which is one of `among`, and notes it.
+    fn settled(&mut self, asked: &[&str], among: &[&str]) -> String {
+        let mut found = None;
+        wait_until("one leader for all", || {
+            let leaders: Vec<Value> = asked.iter().map(|name| self.who(name)["leader"].clone()).collect();
+            let same = leaders.iter().all(|leader| *leader == leaders[0]);
+            let (term, node) = (leaders[0]["term"].as_u64(), leaders[0]["node"].as_str());
+            found = term.zip(node.map(str::to_owned));
+            same && found.as_ref().is_some_and(|(_, node)| among.contains(&node.as_str()))
+        });
+        let (term, node) = found.unwrap();
+        self.named.push((term, node.clone()));
+        node
+    }
+
+    /// Gives the lead to this node, if it does not have it already.
+    fn lead(&mut self, to: &str) {
+        let leader = self.settled(&["a"], &["a", "b", "c"]);
+        if leader == to {
+            return;
+        }
+        self.transfer(&leader, to);
+    }
+
+    fn transfer(&mut self, from: &str, to: &str) {
+        let mut said = self.ask(from, &["transfer", "--to", to]);
+        // One that has just come back may not be connected yet; that is refused, and nothing is lost.
+        wait_until("a transfer", || {
+            if said.code == 75 {
+                assert!(said.stderr.contains("not connected"), "{}", said.stderr);
+                said = self.ask(from, &["transfer", "--to", to]);
+            }
+            said.code != 75
+        });
+        assert_eq!(said.code, 0, "{from} to {to}: {} {:?}", said.stderr, said.lines);
+        assert_eq!(said.lines[0]["leader"]["node"], to);
+        self.named.push((said.lines[0]["leader"]["term"].as_u64().unwrap(), to.to_owned()));
+    }
+
+    fn stop(&mut self, name: &str) {
+        let node = self.node(name);
+        node.signal(Signal::TERM);
+        assert_eq!(node.wait().code(), Some(143), "{}", node.told.all().join("\n"));
+    }
+
+    fn start(&mut self, name: &str, peers: &str) {
+        let args = self.run_args(name, peers);
+        let started = Node::start(&self.place, name, &args);
+        *self.node(name) = started;
+        self.wait_for(name, "its control socket", |_| true);
+    }
+
+    /// Back, connected, and past the time for which it may have promised something.
+    fn back(&mut self, name: &str) {
+        let peers = self.peers.clone();
+        self.start(name, &peers);
+        self.wait_for(name, "its return", |who| {
+            who["peers"]["silent_for_ms"] == 0
+                && who["leader"].is_object()
+                && others(who).all(|peer| peer["outbound"].is_string() && peer["inbound"].is_string())
+        });
+    }
+}
+
+fn others(who: &Value) -> impl Iterator<Item = &Value> {
+    who["peers"]["others"].as_array().unwrap().iter()
+}
+
+fn peer<'a>(who: &'a Value, name: &str) -> &'a Value {
+    others(who).find(|peer| peer["node"] == name).unwrap()
+}
+
+#[test]
+fn an_operators_day() {
+    let mut story = Story::begin();
+    story.nodes[0].told.wait_for_event("standing");
+    story.settled(&["a", "b", "c"], &["a", "b", "c"]);
+    let mut args = strings(&["watch", "--json", "--election", "e", "--state-dir", &story.place.text("a")]);
+    args.extend(strings(&["--node", "a"]));
+    let mut watch = Node::start(&story.place, "watch", &args);
+    watch.told.wait_for_event("leader");
+
+    transfer_to_one_that_is_behind(&mut story);
+    withdraw_the_leader(&mut story);
+    kill_the_leader(&mut story);
+    wrong_voters(&mut story);
+    wiped_disk(&mut story);
+
+    story.stop("a");
+    assert_eq!(watch.wait().code(), Some(69));
+    judge(&watch.told.events(), &story.named);
+}
+
+fn transfer_to_one_that_is_behind(story: &mut Story) {
+    story.lead("a");
+    let behind = story.who("c")["peers"]["term"].as_u64().unwrap();
+    story.node("c").signal(Signal::STOP);
+    // It does not answer, which is no reason for anybody else to wait.
+    story.transfer("a", "b");
+    story.transfer("b", "a");
+    story.node("c").signal(Signal::CONT);
+    story.transfer("a", "c");
+    let ahead = story.named.last().unwrap().0;
+    assert!(ahead >= behind + 3, "it was behind: {behind} and {ahead}");
+    // The lead is where it should be; to ask again is no error.
+    let again = story.ask("c", &["transfer", "--to", "c"]);
+    assert!(again.code == 0 && again.stderr.contains("leads already"), "{}", again.stderr);
+}
+
+fn withdraw_the_leader(story: &mut Story) {
+    story.node("c").told.wait_for_event("started");
+    let said = story.done("c", &["withdraw"]);
+    assert!(said[0]["kept"] == true && said[0]["stands"] == false, "{said:?}");
+    let stopping = story.node("c").told.wait_for_event("stopping");
+    assert_eq!(stopping["reason"], "it was given up");
+    story.node("c").told.wait_for_event("released");
+    let killed = story.node("c").told.last("killing");
+    assert!(killed.is_none(), "the job ended in order: {killed:?}");
+    story.settled(&["a", "b", "c"], &["a", "b"]);
+
+    story.stop("c");
+    story.back("c");
+    let who = story.who("c");
+    assert!(who["standing"] == false && who["campaigning"] == true, "{who}");
+    story.settled(&["a", "b", "c"], &["a", "b"]);
+    let said = story.done("c", &["stand"]);
+    assert!(said[0]["kept"] == true && said[0]["stands"] == true, "{said:?}");
+    assert_eq!(story.who("c")["standing"], true);
+}
+
+fn kill_the_leader(story: &mut Story) {
+    story.lead("b");
+    story.node("b").signal(Signal::KILL);
+    story.node("b").wait();
+    story.settled(&["a", "c"], &["a", "c"]);
+    assert_eq!(story.ask("b", &["who"]).code, 69, "no node runs there");
+    story.back("b");
+}
+
+fn wrong_voters(story: &mut Story) {
+    story.lead("a");
+    story.stop("c");
+    let wrong = format!("{},d=127.0.0.1:9", story.peers);
+    story.start("c", &wrong);
+    for (asked, about) in [("a", "c"), ("c", "a")] {
+        let who = story.wait_for(asked, "a refusal", |who| peer(who, about)["refusal"]["kind"] == "voters");
+        let text = peer(&who, about)["refusal"]["text"].as_str().unwrap().to_owned();
+        for part in ["voters differ", "{a, b, c}", "{a, b, c, d}", "give all nodes the same voters"] {
+            assert!(text.contains(part), "{text}");
+        }
+        let counted = |side: &str| who["peers"][side]["voters"].as_u64().unwrap_or(0);
+        assert!(counted("refused") + counted("refused_by_peers") > 0, "{who}");
+    }
+    // Alone with its voters it cannot lead, and says so.
+    let why = story.who("c")["why_no_leader"].to_string();
+    assert!(why.contains("3 of 4 votes are needed"), "{why}");
+    assert_eq!(story.settled(&["a", "b"], &["a"]), "a", "nobody was unseated");
+    story.stop("c");
+    story.back("c");
+    let who = story.wait_for("a", "agreement", |who| peer(who, "c")["inbound"].is_string());
+    assert!(peer(&who, "c")["refusal"].is_null(), "{who}");
+}
+
+fn wiped_disk(story: &mut Story) {
+    story.lead("a");
+    let lost = story.who("c")["peers"]["disk"].as_str().unwrap().to_owned();
+    story.stop("c");
+    std::fs::remove_dir_all(story.place.path("c")).unwrap();
+    let peers = story.peers.clone();
+    story.start("c", &peers);
+    let presented = story.who("c")["peers"]["disk"].as_str().unwrap().to_owned();
+    for (asked, about) in [("a", "c"), ("b", "c"), ("c", "a")] {
+        let who = story.wait_for(asked, "a refusal", |who| peer(who, about)["refusal"]["kind"] == "disk");
+        let text = peer(&who, about)["refusal"]["text"].as_str().unwrap().to_owned();
+        assert!(text.contains(&lost) && text.contains(&presented) && text.contains("readmit"), "{text}");
+    }
+    assert_eq!(story.ask("c", &["readmit", "c"]).code, 64, "it is for the others to say");
+    assert_eq!(story.ask("a", &["readmit", "b"]).code, 75, "b has lost nothing");
+
+    let said = story.done("a", &["readmit", "c"]);
+    assert_eq!(said[0]["disk"], presented.as_str());
+    assert_eq!((said[1]["needed"].as_u64(), said[1]["others"].to_string()), (Some(2), r#"["b"]"#.to_owned()));
+    story.wait_for("c", "the first report", |who| who["peers"]["recovering"] == serde_json::json!(["a"]));
+    let why = story.who("c");
+    assert_eq!(why["role"], "follower", "it takes no part: {why}");
+
+    story.done("b", &["readmit", "c"]);
+    let who = story.wait_for("c", "the second report", |who| who["peers"]["recovering"].is_null());
+    assert!(who["peers"]["term"].as_u64() >= Some(story.named.last().unwrap().0), "{who}");
+    story.wait_for("c", "the end of its silence", |who| who["peers"]["silent_for_ms"] == 0);
+    // Two of three are needed; without b one of them is c.
+    story.stop("b");
+    story.lead("c");
+    story.settled(&["a", "c"], &["c"]);
+}
+
+/// The watch has seen everything, in order, and each leader once.
+fn judge(events: &[Value], named: &[(u64, String)]) {
+    let told = || events.iter().map(Value::to_string).collect::<Vec<_>>().join("\n");
+    assert_eq!(events.last().unwrap()["event"], "ended", "{}", told());
+    let mut seen: Vec<(u64, String)> = Vec::new();
+    for event in &events[..events.len() - 1] {
+        assert_eq!(event["event"], "leader", "a gap, or worse:\n{}", told());
+        if let (Some(term), Some(node)) = (event["leader"]["term"].as_u64(), event["leader"]["node"].as_str())
+        {
+            seen.push((term, node.to_owned()));
+        }
+    }
+    assert!(seen.windows(2).all(|pair| pair[0].0 < pair[1].0), "each once, in order:\n{}", told());
+    for leader in named {
+        assert!(seen.contains(leader), "{leader:?} was not seen:\n{}", told());
+    }
+}

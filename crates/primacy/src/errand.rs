@@ -1,0 +1,109 @@
+//! What somebody who does not stand may write into the record of an election over a store.
+
+use std::io;
+use std::time::Duration;
+
+use primacy_core::election::errand::{Ending, Errand, Task};
+use primacy_core::{FencingToken, NodeId};
+use primacy_stores::{OpenError, ReadError, open_existing};
+use tokio::sync::oneshot;
+use tokio::task::LocalSet;
+
+use crate::clock;
+use crate::config::{Timers, Venue};
+use crate::disk::{DiskError, entropy};
+use crate::driver::drive_alone;
+use crate::over_store::StoreWorld;
+
+/// Why an errand was not done, or is not known to be.
+#[derive(Debug, thiserror::Error)]
+pub enum ErrandError {
+    /// The store cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The record cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// Nobody holds the record.
+    #[error("nobody leads: the record is released, and there is nobody to ask")]
+    NobodyLeads,
+    /// There is no record.
+    #[error("the store has no record of this election; nobody has led in it yet")]
+    NoRecord,
+    /// The store did not answer in time, or not clearly.
+    #[error(
+        "the store has not confirmed the write in time; it may have been done, so look before you repeat it"
+    )]
+    Unknown,
+    /// The system gives no thread.
+    #[error("the system gives no thread: {0}")]
+    Thread(io::Error),
+    /// The system gives no random numbers.
+    #[error(transparent)]
+    Entropy(#[from] DiskError),
+}
+
+/// The leadership that was asked to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Who holds the record.
+    pub holder: NodeId,
+    /// The leadership.
+    pub token: FencingToken,
+}
+
+/// Asks whoever holds the record of this election to resign, and returns when the request is in the record. The holder
+/// finds it with its next look, drains, and releases. `by` says who asks, for people. After `patience` it is given up.
+///
+/// Dropping the future does not take the request back.
+///
+/// # Errors
+/// [`ErrandError`]
+pub async fn ask_to_resign(
+    url: &str,
+    election: &str,
+    by: &str,
+    patience: Duration,
+) -> Result<Asked, ErrandError> {
+    let (record, _) = open_existing(url, election).await?.read().await?.ok_or(ErrandError::NoRecord)?;
+    let holder = record.holder.as_ref().ok_or(ErrandError::NobodyLeads)?;
+    let asked = Asked { holder: holder.identity.node, token: record.token };
+    if record.is_asked_to_resign() {
+        return Ok(asked);
+    }
+    let task = Task::AskToResign { by: by.to_owned() };
+    let (url, election, lease) = (url.to_owned(), election.to_owned(), record.duration.into());
+    let (done, ended) = oneshot::channel();
+    std::thread::Builder::new()
+        .name("primacy-errand".to_owned())
+        .spawn(move || {
+            // Nobody may be waiting any more.
+            let _ = done.send(run(task, &url, &election, lease, patience));
+        })
+        .map_err(ErrandError::Thread)?;
+    match ended.await.unwrap_or(Err(ErrandError::Unknown))? {
+        Ending::Done => Ok(asked),
+        Ending::NothingToDo => Err(ErrandError::NobodyLeads),
+        Ending::Unknown => Err(ErrandError::Unknown),
+    }
+}
+
+/// Runs an errand to its end, on this thread and at the latest within `patience`.
+pub(crate) fn run(
+    task: Task,
+    url: &str,
+    election: &str,
+    lease: Duration,
+    patience: Duration,
+) -> Result<Ending, ErrandError> {
+    let poll_interval = Timers::new(Venue::Store, Some(lease)).poll_interval;
+    let seed = u64::from_be_bytes(entropy()?);
+    let mut errand = Errand::new(task, patience.into(), poll_interval.into(), seed, clock::now());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    LocalSet::new().block_on(&runtime.map_err(ErrandError::Thread)?, async {
+        let mut world = StoreWorld::new(open_existing(url, election).await?);
+        let driven = drive_alone(&mut errand, &mut world, |errand| errand.ending().is_some()).await;
+        driven.map_err(|_| ErrandError::Unknown)
+    })?;
+    Ok(errand.ending().unwrap_or(Ending::Unknown))
+}
