@@ -31,6 +31,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Run(Box<cmd::run::Run>),
+    Bench(Box<cmd::bench::Bench>),
     #[cfg(feature = "sqlite")]
     Demo(cmd::demo::Demo),
     #[cfg(feature = "sqlite")]
@@ -44,9 +45,13 @@ enum Verb {
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
-    if args.next().is_some_and(|verb| verb == "guardian") {
+    let verb = args.next();
+    if verb.as_ref().is_some_and(|verb| verb == "guardian") {
         // Only a supervisor starts it, so it needs no command line parser, and it should stay small.
         return guardian::main(args);
+    }
+    if verb.is_some_and(|verb| verb == "bench-child") {
+        return cmd::bench::child::main(args);
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -58,6 +63,7 @@ fn main() -> ExitCode {
     };
     let result = match cli.verb {
         Verb::Run(args) => cmd::run::run(&args),
+        Verb::Bench(args) => cmd::bench::bench(&args),
         #[cfg(feature = "sqlite")]
         Verb::Demo(args) => cmd::demo::demo(&args),
         #[cfg(feature = "sqlite")]

@@ -1,5 +1,6 @@
 //! The verbs, one file each.
 
+pub(crate) mod bench;
 pub(crate) mod completions;
 #[cfg(feature = "sqlite")]
 pub(crate) mod demo;
