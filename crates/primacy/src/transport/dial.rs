@@ -138,6 +138,15 @@ impl Link {
         }
     }
 
+    /// Forgets a wake that came before there was a connection.
+    async fn forget_wake(&self) {
+        tokio::select! {
+            biased;
+            () = self.wake.notified() => {}
+            () = std::future::ready(()) => {}
+        }
+    }
+
     /// The peer counts only with this disk from now on.
     pub(super) fn readmit(&self, disk: DiskId) {
         match self.outbound.borrow().as_ref() {
@@ -190,6 +199,7 @@ impl Outbound {
 pub(super) async fn keep(shared: Rc<Shared>, link: Rc<Link>) {
     let mut backoff = Backoff::new(&shared.limits);
     loop {
+        let mut rest = Duration::ZERO;
         match dial(&shared, &link).await {
             Ok((connection, theirs)) => {
                 backoff = Backoff::new(&shared.limits);
@@ -198,8 +208,12 @@ pub(super) async fn keep(shared: Rc<Shared>, link: Rc<Link>) {
                 if let Some(disk) = shared.agreed(&theirs) {
                     shared.deliver(disk).await;
                 }
+                // That the peer was there is known.
+                link.forget_wake().await;
                 hold(&link, &connection.stream, &signals).await;
                 *link.outbound.borrow_mut() = None;
+                // Whoever has just gone is not back at once, and those who are left have an election to hold.
+                rest = shared.limits.backoff_first;
             }
             Err(error) => {
                 tracing::debug!(node = %link.node, address = link.address, "no connection: {error}");
@@ -208,7 +222,7 @@ pub(super) async fn keep(shared: Rc<Shared>, link: Rc<Link>) {
             }
         }
         tokio::select! {
-            () = sleep(backoff.next(&shared).into()) => {}
+            () = sleep(rest.plus(backoff.next(&shared)).into()) => {}
             () = link.wake.notified() => backoff = Backoff::new(&shared.limits),
         }
     }

@@ -79,8 +79,8 @@ struct Node {
     job: Option<i32>,
     /// The token under which it leads, by its own account.
     leads: Option<u64>,
-    /// The token for which its job has told its first line.
-    works: Option<u64>,
+    /// What its job has told first.
+    works: Option<Told>,
     /// Whom it follows, and in which term.
     follows: Option<(String, u64)>,
     /// How often it was elected, in all its lives.
@@ -127,7 +127,7 @@ impl<'a> Cluster<'a> {
             dir: dir.to_owned(),
             peers: peers.join(","),
             nodes,
-            lines: Lines::new(),
+            lines: Lines::default(),
             last_lines: VecDeque::new(),
             orphans: Vec::new(),
         };
@@ -237,6 +237,11 @@ impl<'a> Cluster<'a> {
 
     /// Waits until the job of this leadership has told its first line.
     pub(super) fn wait_for_job(&mut self, of: u64) -> Result<Told, Failure> {
+        // It comes another way than the election's events, and may have been read before them.
+        let told = self.nodes.iter().filter_map(|node| node.works).find(|told| told.token == of);
+        if let Some(told) = told {
+            return Ok(told);
+        }
         self.wait_for("the first line of the new job", |_, event| {
             event["job"] == "first_line" && event["token"] == of
         })
@@ -274,7 +279,10 @@ impl<'a> Cluster<'a> {
                 node.follows = leader.zip(event["term"].as_u64());
             }
             Some(_) => {}
-            None if event["job"] == "first_line" => node.works = token,
+            None if event["job"] == "first_line" => {
+                let told = token.zip(event["boot_ns"].as_u64());
+                node.works = told.map(|(token, boot_ns)| Told { token, boot_ns });
+            }
             None => {}
         }
         Some((line.process, event))
@@ -315,7 +323,7 @@ impl<'a> Cluster<'a> {
         let token = leader.leads?;
         // Among peers the token is the term.
         let agree = self.nodes.iter().all(|node| node.follows == Some((leader.name.clone(), token)));
-        let works = !self.settings.subject.has_job() || leader.works == Some(token);
+        let works = !self.settings.subject.has_job() || leader.works.is_some_and(|told| told.token == token);
         let silence = self.timers.lease + SETTLE_MARGIN;
         let free = self.nodes.iter().all(|node| node.started_at.elapsed() >= silence);
         let settled = leaders.next().is_none() && agree && works && free && self.all_connected();

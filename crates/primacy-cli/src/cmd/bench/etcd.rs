@@ -72,7 +72,7 @@ impl<'a> Rival<'a> {
             ports: free_ports()?,
             members: (0..MEMBERS).map(|_| None).collect(),
             lives: vec![0; MEMBERS],
-            lines: Lines::new(),
+            lines: Lines::default(),
             leader: None,
             elections: 0,
             measured: Vec::new(),

@@ -1,14 +1,15 @@
 //! The processes of a bench: everything that is begun here is ended here, also when the bench is interrupted or
 //! fails.
 
-use std::io::{BufRead, BufReader, Read};
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use primacy::clock;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, getpid, set_child_subreaper};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -39,11 +40,22 @@ pub(super) struct Line {
     pub(super) text: String,
 }
 
-/// The lines of some processes, in the order in which they were read.
-#[derive(Debug)]
+/// What some processes tell. It is read only when it is asked for: a thread that reads would take its time from those
+/// who are measured.
+#[derive(Debug, Default)]
 pub(super) struct Lines {
-    sender: Sender<Line>,
-    lines: Receiver<Line>,
+    sources: Vec<Source>,
+    lines: VecDeque<Line>,
+}
+
+/// An output of a process.
+#[derive(Debug)]
+struct Source {
+    fd: OwnedFd,
+    process: usize,
+    life: u32,
+    begun: Vec<u8>,
+    ended: bool,
 }
 
 impl Stage {
@@ -89,49 +101,77 @@ pub(super) fn start(mut command: Command) -> Result<Child, Failure> {
 }
 
 impl Lines {
-    pub(super) fn new() -> Self {
-        let (sender, lines) = channel();
-        Self { sender, lines }
-    }
-
-    /// Reads both outputs of a process from now on.
-    pub(super) fn listen(&self, child: &mut Child, process: usize, life: u32) -> Result<(), Failure> {
-        self.read(child.stdout.take(), process, life)?;
-        self.read(child.stderr.take(), process, life)
-    }
-
-    fn read(
-        &self,
-        from: Option<impl Read + Send + 'static>,
-        process: usize,
-        life: u32,
-    ) -> Result<(), Failure> {
-        let sender = self.sender.clone();
-        let Some(from) = from else { return Ok(()) };
-        std::thread::Builder::new().name(format!("hear {process}")).spawn(move || {
-            for text in BufReader::new(from).lines().map_while(Result::ok) {
-                let read_ns = clock::now().as_nanos();
-                if sender.send(Line { process, life, read_ns, text }).is_err() {
-                    return; // The bench is over.
-                }
-            }
-        })?;
+    /// Both outputs of a process belong to it from now on.
+    pub(super) fn listen(&mut self, child: &mut Child, process: usize, life: u32) -> Result<(), Failure> {
+        let outputs = [child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from)];
+        for fd in outputs.into_iter().flatten() {
+            rustix::io::ioctl_fionbio(&fd, true)?;
+            self.sources.push(Source { fd, process, life, begun: Vec::new(), ended: false });
+        }
         Ok(())
     }
 
-    /// The next line, if one comes before `until`.
+    /// The next line, if one comes before `until`. A line that is there is returned whatever the time.
     ///
     /// # Errors
     /// If the bench is interrupted.
-    pub(super) fn next(&self, stage: &Stage, until: Instant) -> Result<Option<Line>, Failure> {
+    pub(super) fn next(&mut self, stage: &Stage, until: Instant) -> Result<Option<Line>, Failure> {
         loop {
             stage.check_interrupted()?;
-            let left = until.saturating_duration_since(Instant::now());
-            match self.lines.recv_timeout(LOOK.min(left)) {
-                Ok(line) => return Ok(Some(line)),
-                Err(RecvTimeoutError::Timeout) if Instant::now() < until => {}
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return Ok(None),
+            if let Some(line) = self.lines.pop_front() {
+                return Ok(Some(line));
             }
+            let left = until.saturating_duration_since(Instant::now());
+            let is_over = left.is_zero();
+            self.wait(LOOK.min(left))?;
+            self.read();
+            if is_over && self.lines.is_empty() {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn wait(&self, time: Duration) -> Result<(), Failure> {
+        let mut polled: Vec<PollFd<'_>> =
+            self.sources.iter().map(|source| PollFd::new(&source.fd, PollFlags::IN)).collect();
+        let time = Timespec {
+            tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(time.subsec_nanos()),
+        };
+        match poll(&mut polled, Some(&time)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn read(&mut self) {
+        for source in &mut self.sources {
+            source.read(&mut self.lines);
+        }
+        self.sources.retain(|source| !source.ended);
+    }
+}
+
+impl Source {
+    /// Reads all that is there.
+    fn read(&mut self, lines: &mut VecDeque<Line>) {
+        let mut bytes = [0; 8192];
+        loop {
+            match rustix::io::read(&self.fd, &mut bytes) {
+                Ok(count) if count > 0 => self.begun.extend_from_slice(&bytes[..count]),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => break,
+                Ok(_) | Err(_) => {
+                    self.ended = true;
+                    break;
+                }
+            }
+        }
+        let read_ns = clock::now().as_nanos();
+        while let Some(end) = self.begun.iter().position(|&byte| byte == b'\n') {
+            let line: Vec<u8> = self.begun.drain(..=end).collect();
+            let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+            lines.push_back(Line { process: self.process, life: self.life, read_ns, text });
         }
     }
 }
