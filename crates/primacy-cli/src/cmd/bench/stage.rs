@@ -93,6 +93,12 @@ impl Drop for Stage {
 /// Starts a process that dies with the bench, with both its outputs piped.
 pub(super) fn start(mut command: Command) -> Result<Child, Failure> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // What the measured nodes are set to is on their command lines, where it is the same for all.
+    for (name, _) in std::env::vars_os() {
+        if name.as_encoded_bytes().starts_with(b"PRIMACY_") {
+            command.env_remove(name);
+        }
+    }
     bind_to_parent(&mut command, Signal::TERM);
     let program = command.get_program().to_string_lossy().into_owned();
     command.spawn().map_err(|error| {
