@@ -15,7 +15,7 @@ use super::failed;
 use super::namespaces::{self, Namespaces, command_in};
 use super::sockets::Connections;
 use super::stage::{Line, Lines, Stage, start};
-use super::subject::{self, Home, Settings, Wish};
+use super::subject::{self, Home, Settings};
 use crate::exit::{Exit, Failure};
 
 /// How long anything that must happen may take before the bench gives up.
@@ -77,8 +77,8 @@ struct Node {
     started_at: Instant,
     guardian: Option<i32>,
     job: Option<i32>,
-    /// The token under which it leads, by its own account.
-    leads: Option<u64>,
+    /// Its election, if it leads by its own account.
+    leads: Option<Told>,
     /// What its job has told first.
     works: Option<Told>,
     /// Whom it follows, and in which term.
@@ -91,6 +91,8 @@ struct Node {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Told {
     pub(super) token: u64,
+    /// It is the end of a leadership.
+    pub(super) is_end: bool,
     /// When it happened, as the process itself read the boot clock.
     pub(super) boot_ns: u64,
 }
@@ -200,17 +202,16 @@ impl<'a> Cluster<'a> {
         Ok(kill_process(pid, signal)?)
     }
 
-    /// Asks a node for something, and returns when it has answered.
-    pub(super) fn ask(&self, node: usize, to: Option<usize>) -> Result<(), Failure> {
-        let to = to.map(|to| self.name(to).to_owned());
-        let wish = to.as_deref().map_or(Wish::Resign, Wish::TransferTo);
+    /// Has a leader hand over to another node, by the command for it, and returns when that has ended.
+    pub(super) fn transfer(&self, leader: usize, to: usize) -> Result<(), Failure> {
         let mut command = Command::new(&self.program);
-        command.args(subject::ask(&self.home(node), wish)).stdin(Stdio::null());
+        command.args(subject::transfer(&self.home(leader), self.name(to))).stdin(Stdio::null());
         let output = command.output()?;
         if output.status.success() {
             return Ok(());
         }
-        Err(failed(format!("{wish:?} was refused: {}", String::from_utf8_lossy(&output.stderr).trim())))
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(failed(format!("{} was not transferred to {}: {said}", self.name(leader), self.name(to))))
     }
 
     /// Waits until an event is the one that is looked for.
@@ -223,13 +224,18 @@ impl<'a> Cluster<'a> {
         while let Some(line) = self.lines.next(self.stage, until)? {
             let Some((node, event)) = self.learn(line) else { continue };
             let (Some(boot_ns), true) = (event["boot_ns"].as_u64(), wanted(node, &event)) else { continue };
-            return Ok(Told { token: event["token"].as_u64().unwrap_or(0), boot_ns });
+            let (token, is_end) = (event["token"].as_u64().unwrap_or(0), event["event"] == "released");
+            return Ok(Told { token, is_end, boot_ns });
         }
         Err(self.did_not_happen(what))
     }
 
     /// Waits until another leads, with a higher token.
     pub(super) fn wait_for_elected(&mut self, above: u64) -> Result<Told, Failure> {
+        // It may have been read while something else was waited for.
+        if let Some(told) = self.nodes.iter().filter_map(|node| node.leads).find(|told| told.token > above) {
+            return Ok(told);
+        }
         self.wait_for("the election of another leader", |_, event| {
             event["event"] == "elected" && event["token"].as_u64().is_some_and(|token| token > above)
         })
@@ -267,10 +273,11 @@ impl<'a> Cluster<'a> {
             return Some((line.process, event)); // It has been started again meanwhile.
         }
         let pid = event["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
-        let token = event["token"].as_u64();
+        let token_and_time = event["token"].as_u64().zip(event["boot_ns"].as_u64());
+        let told = token_and_time.map(|(token, boot_ns)| Told { token, is_end: false, boot_ns });
         match event["event"].as_str() {
             Some("guardian") => node.guardian = pid,
-            Some("elected") => node.leads = token,
+            Some("elected") => node.leads = told,
             Some("started") => node.job = pid,
             Some("exited") => node.job = None,
             Some("released") => (node.leads, node.job) = (None, None),
@@ -279,10 +286,7 @@ impl<'a> Cluster<'a> {
                 node.follows = leader.zip(event["term"].as_u64());
             }
             Some(_) => {}
-            None if event["job"] == "first_line" => {
-                let told = token.zip(event["boot_ns"].as_u64());
-                node.works = told.map(|(token, boot_ns)| Told { token, boot_ns });
-            }
+            None if event["job"] == "first_line" => node.works = told,
             None => {}
         }
         Some((line.process, event))
@@ -320,7 +324,7 @@ impl<'a> Cluster<'a> {
     fn settled(&self) -> Option<(usize, u64)> {
         let mut leaders = self.nodes.iter().enumerate().filter(|(_, node)| node.leads.is_some());
         let (index, leader) = leaders.next()?;
-        let token = leader.leads?;
+        let token = leader.leads?.token;
         // Among peers the token is the term.
         let agree = self.nodes.iter().all(|node| node.follows == Some((leader.name.clone(), token)));
         let works = !self.settings.subject.has_job() || leader.works.is_some_and(|told| told.token == token);

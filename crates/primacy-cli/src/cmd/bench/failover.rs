@@ -90,9 +90,9 @@ enum Class {
     Host,
     /// All its processes are stopped, and go on when another leads
     Pause,
-    /// It is told to give up the lead
+    /// It is asked to end, by SIGTERM, and so gives up the lead in order
     Resign,
-    /// It is told to hand the lead to the node that would be last to stand
+    /// It is asked by `primacy transfer` to hand the lead to the node that would be last to stand
     Transfer,
     /// Its job ends
     JobExit,
@@ -157,8 +157,19 @@ struct Comparison {
 /// What the trials of one class have measured.
 #[derive(Debug, Default)]
 struct Measured {
+    /// What the last trial's time is counted from.
+    from: &'static str,
     elected: Vec<Duration>,
     job: Vec<Duration>,
+}
+
+/// What was done to a leader.
+#[derive(Clone, Copy, Debug)]
+struct Strike {
+    /// When, in nanoseconds of the boot clock.
+    at: u64,
+    /// What moment that is.
+    from: &'static str,
 }
 
 /// Runs the verb.
@@ -211,11 +222,12 @@ fn one_trial(
     (leader, token): (usize, u64),
     measured: &mut Measured,
 ) -> Result<(), Failure> {
-    let struck_at = args.class.strike(args, cluster, namespaces, leader)?;
+    let strike = args.class.strike(args, cluster, namespaces, leader)?;
+    measured.from = strike.from;
     // On a machine with few cores, whoever reads what the nodes tell takes the time from them.
     std::thread::sleep(UNREAD);
     let elected = cluster.wait_for_elected(token)?;
-    let since = |at: u64| Duration::from_nanos(at.saturating_sub(struck_at));
+    let since = |at: u64| Duration::from_nanos(at.saturating_sub(strike.at));
     measured.elected.push(since(elected.boot_ns));
     if args.subject.has_job() {
         let job = cluster.wait_for_job(elected.token)?;
@@ -236,9 +248,8 @@ fn one_trial(
             }
             cluster.restart(leader)
         }
-        Class::Crash | Class::JobExit => cluster.restart(leader),
-        Class::Resign if args.subject.has_job() => cluster.restart(leader),
-        Class::Resign | Class::Transfer => Ok(()),
+        Class::Crash | Class::JobExit | Class::Resign => cluster.restart(leader),
+        Class::Transfer => Ok(()),
     }
 }
 
@@ -261,7 +272,7 @@ impl Class {
         cluster: &mut Cluster<'_>,
         namespaces: Option<&Namespaces>,
         leader: usize,
-    ) -> Result<u64, Failure> {
+    ) -> Result<Strike, Failure> {
         let struck_at = boot_ns();
         let parts = [Part::Guardian, Part::Node, Part::Job];
         let there = |cluster: &Cluster<'_>, part: Part| cluster.pid(leader, part).is_some();
@@ -272,7 +283,8 @@ impl Class {
                 let struck_at = boot_ns();
                 cluster.signal(leader, Part::Node, Signal::KILL)?;
                 cluster.signal(leader, Part::Guardian, Signal::KILL)?;
-                return Ok(struck_at);
+                let from = "just before the node was killed, its guardian having been stopped";
+                return Ok(Strike { at: struck_at, from });
             }
             Self::Crash => cluster.signal(leader, Part::Node, Signal::KILL)?,
             Self::Host => {
@@ -289,32 +301,36 @@ impl Class {
                 }
             }
             Self::JobExit => cluster.signal(leader, Part::Job, Signal::KILL)?,
-            Self::Resign if args.subject.has_job() => cluster.signal(leader, Part::Node, Signal::TERM)?,
-            Self::Resign => return told_at(cluster, leader, None, struck_at),
-            Self::Transfer => {
-                // The one that would stand last, and so gains nothing by the order of standing.
-                let last = (0..cluster.count()).rev().find(|&node| node != leader);
-                return told_at(cluster, leader, last, struck_at);
-            }
+            Self::Resign => cluster.signal(leader, Part::Node, Signal::TERM)?,
+            Self::Transfer => return hand_over(cluster, leader, struck_at),
         }
-        Ok(struck_at)
+        let from = match self {
+            Self::Crash => "just before the node was killed",
+            Self::Host => "just before its link was cut",
+            Self::Pause => "just before its processes were stopped",
+            Self::Resign => "just before SIGTERM was sent to it",
+            Self::Transfer => "its own word that it was asked",
+            Self::JobExit => "just before the job was killed",
+        };
+        Ok(Strike { at: struck_at, from })
     }
 }
 
-/// Asks the leader by a command of its own. Such a command takes milliseconds to start, which are not the election's: the
-/// time is counted from when the leader says that it was asked.
-fn told_at(
-    cluster: &mut Cluster<'_>,
-    leader: usize,
-    to: Option<usize>,
-    struck_at: u64,
-) -> Result<u64, Failure> {
-    cluster.ask(leader, to)?;
+/// Has the leader hand over by a command of its own. Such a command takes milliseconds to start, which are not the
+/// election's; so the time is counted from when the leader says that it was asked, if it says so.
+fn hand_over(cluster: &mut Cluster<'_>, leader: usize, struck_at: u64) -> Result<Strike, Failure> {
+    // The one that would stand last, and so gains nothing by the order of standing.
+    let last = (0..cluster.count()).rev().find(|&node| node != leader);
+    cluster.transfer(leader, last.ok_or_else(|| failed("there is nobody to hand over to"))?)?;
     let told = cluster.wait_for("the leader's word that it was asked", |node, event| {
-        let asked = matches!(event["event"].as_str(), Some("resigning" | "stopping" | "released"));
-        node == leader && asked && event["boot_ns"].as_u64().is_some_and(|at| at >= struck_at)
+        let word = matches!(event["event"].as_str(), Some("asked" | "stopping" | "released"));
+        node == leader && word && event["boot_ns"].as_u64().is_some_and(|at| at >= struck_at)
     })?;
-    Ok(told.boot_ns)
+    // At the end of a leadership the next one may have begun.
+    if told.is_end {
+        return Ok(Strike { at: struck_at, from: "just before the command was started that asked it" });
+    }
+    Ok(Strike { at: told.boot_ns, from: "its own word that it was asked" })
 }
 
 impl Failover {
@@ -389,24 +405,15 @@ impl Failover {
         Ok(Spread::of(&measured.elected).map(|ms| DeadHost { trials: args.trials, ms, bound_ms }))
     }
 
-    /// What tells the others, and what the time is counted from.
-    fn evidence(&self) -> (&'static str, &'static str) {
-        let asked = "the leader's word that it was asked";
+    /// What tells the others.
+    fn evidence(&self) -> &'static str {
         match self.class {
-            Class::Crash if self.without_guardian && self.safety() == Safety::Fenced => {
-                ("closed connection", "just before the node was killed, its guardian having been stopped")
-            }
-            Class::Crash if self.without_guardian => (
-                "closed connection, and the end of the promise",
-                "just before the node was killed, its guardian having been stopped",
-            ),
-            Class::Crash => ("death witnessed by the guardian", "just before the node was killed"),
-            Class::Host => ("silence", "just before its link was cut"),
-            Class::Pause => ("silence", "just before its processes were stopped"),
-            Class::Resign if self.subject.has_job() => ("resignation", "just before SIGTERM was sent to it"),
-            Class::Resign => ("resignation", asked),
-            Class::Transfer => ("transfer", asked),
-            Class::JobExit => ("resignation", "just before the job was killed"),
+            Class::Crash if self.without_guardian && self.safety() == Safety::Fenced => "closed connection",
+            Class::Crash if self.without_guardian => "closed connection, and the end of the promise",
+            Class::Crash => "death witnessed by the guardian",
+            Class::Host | Class::Pause => "silence",
+            Class::Resign | Class::JobExit => "resignation",
+            Class::Transfer => "transfer",
         }
     }
 
@@ -432,7 +439,6 @@ impl Failover {
     ) -> Option<Outcome> {
         let ms = Spread::of(&measured.elected)?;
         let floor_ms = floor.medians(self.steps())?;
-        let (evidence, from) = self.evidence();
         let compare = |(system, measured): (String, Vec<Duration>)| {
             let rival = Spread::of(&measured)?;
             let ratio = rounded(rival.median / ms.median);
@@ -443,8 +449,8 @@ impl Failover {
             subject: self.subject.name(),
             safety: safety_name(self.safety()),
             nodes: self.nodes,
-            evidence,
-            from,
+            evidence: self.evidence(),
+            from: measured.from,
             file_system: place.file_system().to_owned(),
             trials: measured.elected.len(),
             ms,

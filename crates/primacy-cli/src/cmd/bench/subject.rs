@@ -1,4 +1,4 @@
-//! What is measured: how a node's process is started, and how it is asked to give up the lead. Whatever a later
+//! What is measured: how a node's process is started, and how it is asked to hand over. Whatever a later
 //! version calls differently is changed here.
 
 use std::path::Path;
@@ -38,13 +38,6 @@ pub(super) struct Home<'a> {
     pub(super) state_dir: &'a Path,
     /// Not on loopback, and without certificates.
     pub(super) cleartext: bool,
-}
-
-/// What a leader is asked for.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Wish<'a> {
-    Resign,
-    TransferTo(&'a str),
 }
 
 impl Subject {
@@ -88,13 +81,9 @@ pub(super) fn start(settings: &Settings, home: &Home<'_>, program: &str) -> Vec<
     args
 }
 
-/// The arguments that ask a node for something.
-pub(super) fn ask(home: &Home<'_>, wish: Wish<'_>) -> Vec<String> {
-    let mut args = match wish {
-        Wish::Resign => strings(&["resign"]),
-        Wish::TransferTo(to) => strings(&["transfer", "--to", to]),
-    };
-    args.extend(strings(&["--election", ELECTION, "--node", home.node]));
+/// The arguments that have a leader hand over to another node.
+pub(super) fn transfer(home: &Home<'_>, to: &str) -> Vec<String> {
+    let mut args = strings(&["transfer", "--to", to, "--election", ELECTION, "--node", home.node]);
     args.extend(strings(&["--state-dir", &home.state_dir.to_string_lossy()]));
     args
 }
