@@ -48,6 +48,7 @@ enum Verb {
     Stand(cmd::stand::Stand),
     Withdraw(cmd::stand::Withdraw),
     Readmit(cmd::readmit::Readmit),
+    Bench(Box<cmd::bench::Bench>),
     #[cfg(feature = "sqlite")]
     Demo(cmd::demo::Demo),
     #[cfg(feature = "sqlite")]
@@ -61,9 +62,13 @@ enum Verb {
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
-    if args.next().is_some_and(|verb| verb == "guardian") {
+    let verb = args.next();
+    if verb.as_ref().is_some_and(|verb| verb == "guardian") {
         // Only a supervisor starts it, so it needs no command line parser, and it should stay small.
         return guardian::main(args);
+    }
+    if verb.is_some_and(|verb| verb == "bench-child") {
+        return cmd::bench::child::main(args);
     }
     let args: Vec<OsString> = std::env::args_os().collect();
     let result = match layers::parse::<Cli>(&args) {
@@ -92,6 +97,7 @@ fn act(verb: &Verb, sources: &Sources) -> Result<Exit, Failure> {
         Verb::Node(args) => cmd::node::node(args, sources),
         Verb::Config(args) => cmd::config::config(args, sources),
         Verb::Fence(args) => cmd::fence::fence(args),
+        Verb::Bench(args) => cmd::bench::bench(args),
         Verb::Who(args) => cmd::who::who(args),
         Verb::Watch(args) => cmd::watch::watch(args),
         Verb::Resign(args) => cmd::resign::resign(args),

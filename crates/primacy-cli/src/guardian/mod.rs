@@ -16,6 +16,7 @@
 
 pub(crate) mod handle;
 pub(crate) mod job;
+mod memory;
 pub(crate) mod message;
 mod wire;
 
@@ -84,7 +85,12 @@ struct Guardian {
     /// The supervisor is dead, or has closed its end without taking leave.
     supervisor_lost: bool,
     leave_taken: bool,
+    /// When to let go of the memory that only the start has needed.
+    settled_at: Option<Instant>,
 }
+
+/// How long after its start a guardian has connected to all peers that are there.
+const SETTLING_TIME: Duration = Duration::from_secs(3);
 
 /// Runs the guardian: `primacy guardian FD [FILE NAME [ARG…]]`, which only a supervisor starts.
 pub(crate) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
@@ -130,6 +136,7 @@ fn guard(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
         charge: None,
         supervisor_lost: false,
         leave_taken: false,
+        settled_at: Some(clock::now().after(SETTLING_TIME)),
     };
     guardian.wire.say(&Report::Ready);
     guardian.watch()
@@ -164,6 +171,10 @@ impl Guardian {
             self.reap();
             self.start_if_due();
             self.on_time(now);
+            if self.settled_at.is_some_and(|at| now >= at) {
+                self.settled_at = None;
+                memory::let_go_of_program_text();
+            }
             if self.charge.is_none() {
                 if self.leave_taken {
                     return Ok(());
@@ -178,7 +189,8 @@ impl Guardian {
 
     /// Waits for anything to happen, and says whether the supervisor is found dead.
     fn wait(&mut self) -> io::Result<bool> {
-        self.timer.set(self.charge.as_ref().and_then(|charge| charge.deadline(&self.duty)));
+        let deadline = self.charge.as_ref().and_then(|charge| charge.deadline(&self.duty));
+        self.timer.set(deadline.into_iter().chain(self.settled_at).min());
         let mut wire = PollFlags::IN;
         if self.wire.has_unsent() {
             wire |= PollFlags::OUT;

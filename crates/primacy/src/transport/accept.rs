@@ -252,6 +252,8 @@ async fn on_frame(shared: &Shared, stream: &Stream, theirs: &Hello, frame: Frame
         (_, Frame::Message(_)) => shared.count(|counters| counters.frames_misattributed += 1),
         (Role::GuardianOf, Frame::Died(identity)) if identity == theirs.identity => {
             shared.deliver(Arrival::Evidence(Evidence::Died(identity))).await;
+            // What it leads to comes first; the guardian can wait.
+            tokio::task::yield_now().await;
             if let Ok(receipt) = encode(&shared.me.election, &Frame::DiedHeard(identity)) {
                 // A guardian that does not get its receipt says it again.
                 let _ = stream.write_all(&receipt).await;

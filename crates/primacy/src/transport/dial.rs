@@ -144,6 +144,15 @@ impl Link {
         }
     }
 
+    /// Forgets a wake that came before there was a connection.
+    async fn forget_wake(&self) {
+        tokio::select! {
+            biased;
+            () = self.wake.notified() => {}
+            () = std::future::ready(()) => {}
+        }
+    }
+
     /// The peer counts only with this disk from now on.
     pub(super) fn readmit(&self, disk: DiskId) {
         match self.outbound.borrow().as_ref() {
@@ -220,6 +229,7 @@ impl Outbound {
 pub(super) async fn keep(shared: Rc<Shared>, link: Rc<Link>) {
     let mut backoff = Backoff::new(&shared.limits);
     loop {
+        let mut rest = Duration::ZERO;
         match dial(&shared, &link).await {
             Ok(connected) => {
                 backoff = Backoff::new(&shared.limits);
@@ -228,11 +238,13 @@ pub(super) async fn keep(shared: Rc<Shared>, link: Rc<Link>) {
                     next = stay(&shared, &link, &connection.stream, &theirs).await;
                 }
                 *link.outbound.borrow_mut() = None;
+                // Whoever has just gone is not back at once, and those who are left have an election to hold.
+                rest = shared.limits.backoff_first;
             }
             Err(error) => link.failed(&shared, &error),
         }
         tokio::select! {
-            () = sleep(backoff.next(&shared).into()) => {}
+            () = sleep(rest.plus(backoff.next(&shared)).into()) => {}
             () = link.wake.notified() => backoff = Backoff::new(&shared.limits),
         }
     }
@@ -249,6 +261,8 @@ async fn stay(shared: &Shared, link: &Link, stream: &Rc<Stream>, theirs: &Hello)
     if let Some(disk) = shared.agreed(theirs) {
         shared.deliver(disk).await;
     }
+    // That the peer was there is known.
+    link.forget_wake().await;
     tokio::select! {
         () = hold(link, stream, &signals) => None,
         () = shared.outlives_trust(stream, link.node) => None,

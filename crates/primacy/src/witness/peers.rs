@@ -214,8 +214,11 @@ impl Shared {
     fn tend(&self, node: NodeId, address: &str) {
         let mut longest_wait = self.limits.backoff_first;
         loop {
+            let mut rest = Duration::ZERO;
             let ended = self.dial(node, address).and_then(|(wire, deframer)| {
                 longest_wait = self.limits.backoff_first;
+                // After this connection, as the node itself does.
+                rest = self.limits.backoff_first;
                 self.open(node, &wire)?;
                 self.listen(&wire, deframer)
             });
@@ -228,20 +231,20 @@ impl Shared {
             }
             let done = link.heard || state.closed;
             self.changed.notify_all();
-            if done || self.pause(state, &mut longest_wait) {
+            if done || self.pause(state, rest, &mut longest_wait) {
                 return;
             }
         }
     }
 
-    /// Waits before the next attempt, for a random time below a maximum that doubles; but not when there is a
-    /// death to tell that was not known when the wait began. Returns whether the witness was dropped.
-    fn pause(&self, mut state: MutexGuard<'_, State>, longest: &mut Duration) -> bool {
+    /// Waits before the next attempt, for a rest and a random time below a maximum that doubles; but not when there
+    /// is a death to tell that was not known when the wait began. Returns whether the witness was dropped.
+    fn pause(&self, mut state: MutexGuard<'_, State>, rest: Duration, longest: &mut Duration) -> bool {
         let before = state.testifying;
         if before {
             *longest = self.limits.testifying_backoff_max.min(*longest);
         }
-        let wait = state.random.duration_up_to(*longest);
+        let wait = rest.plus(state.random.duration_up_to(*longest));
         *longest = longest.times(2).min(self.limits.backoff_max);
         let waiting = |state: &mut State| state.testifying == before && !state.closed;
         let waited = self.changed.wait_timeout_while(state, wait.into(), waiting);

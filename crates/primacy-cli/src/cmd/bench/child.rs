@@ -1,0 +1,73 @@
+//! What the bench runs beside the nodes, from the same program file: `primacy bench-child ROLE`, which only the bench
+//! starts. It needs no command line parser, whose time would count as the job's.
+
+use std::ffi::OsString;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::ExitCode;
+
+use primacy::clock;
+
+/// A job that tells when its first line was written, and then does nothing.
+pub(crate) const JOB: &str = "job";
+/// Sends back what it is sent: `echo ADDRESS`.
+pub(crate) const ECHO: &str = "echo";
+/// Says that it runs, and waits to be killed.
+pub(crate) const VICTIM: &str = "victim";
+/// Keeps one core busy.
+pub(crate) const BUSY: &str = "busy";
+
+/// How long the messages are that are sent back and forth: as long as a heartbeat.
+pub(crate) const MESSAGE_LENGTH: usize = 64;
+
+/// Runs one of them.
+pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
+    let role = args.next().and_then(|role| role.into_string().ok());
+    let more = args.next().and_then(|more| more.into_string().ok());
+    let done = match (role.as_deref(), more) {
+        (Some(JOB), None) => job(),
+        (Some(ECHO), Some(address)) => echo(&address),
+        (Some(VICTIM), None) => say("ready").map(|()| wait_for_ever()),
+        (Some(BUSY), None) => compute_for_ever(),
+        (Some(_) | None, _) => {
+            let _ = writeln!(std::io::stderr(), "primacy: this command is started by `primacy bench`");
+            return ExitCode::FAILURE;
+        }
+    };
+    // Whoever listened is gone, and then nothing matters any more.
+    if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn job() -> std::io::Result<()> {
+    let boot_ns = clock::now().as_nanos();
+    let token = std::env::var("PRIMACY_TOKEN").unwrap_or_default();
+    say(&format!("{{\"job\":\"first_line\",\"token\":{token},\"boot_ns\":{boot_ns}}}"))?;
+    wait_for_ever()
+}
+
+fn say(line: &str) -> std::io::Result<()> {
+    std::io::stdout().write_all(format!("{line}\n").as_bytes())
+}
+
+fn wait_for_ever() -> ! {
+    loop {
+        std::thread::park();
+    }
+}
+
+fn echo(address: &str) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    let mut message = [0; MESSAGE_LENGTH];
+    loop {
+        stream.read_exact(&mut message)?;
+        stream.write_all(&message)?;
+    }
+}
+
+fn compute_for_ever() -> ! {
+    let mut value = 1_u64;
+    loop {
+        value = std::hint::black_box(value.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1));
+    }
+}

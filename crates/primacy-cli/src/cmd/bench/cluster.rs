@@ -1,0 +1,423 @@
+//! The nodes of a bench: started, struck and started again; what they tell is read as it comes.
+
+use std::collections::VecDeque;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use primacy::clock;
+use primacy::config::{Timers, Venue};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use serde_json::Value;
+
+use super::failed;
+use super::namespaces::{self, Namespaces, command_in};
+use super::sockets::Connections;
+use super::stage::{Line, Lines, Stage, start};
+use super::subject::{self, Home, Settings};
+use crate::exit::{Exit, Failure};
+
+/// How long anything that must happen may take before the bench gives up.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often to ask the kernel who is connected.
+const LOOK: Duration = Duration::from_millis(10);
+/// How much longer than its promise a new node is given until it counts as one that may vote.
+const SETTLE_MARGIN: Duration = Duration::from_millis(100);
+/// How many of the last lines are shown when something does not happen.
+const LINES_SHOWN: usize = 16;
+/// Below the ports that the kernel gives to those who connect, so that a node that is started again finds its own.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+/// The names, and with them the largest cluster.
+const NAMES: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
+
+/// Where the nodes are.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Network<'a> {
+    /// All on this machine's loopback.
+    Loopback,
+    /// All on the loopback of a namespace.
+    Inside(&'a Namespaces, &'a str),
+    /// Each in a namespace of its own.
+    Bridged(&'a Namespaces),
+}
+
+/// Which of a node's processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// The node itself; of `primacy run`, the supervisor.
+    Node,
+    Guardian,
+    Job,
+}
+
+/// The nodes, and what they have told.
+#[derive(Debug)]
+pub(super) struct Cluster<'a> {
+    stage: &'a Stage,
+    network: Network<'a>,
+    settings: Settings,
+    timers: Timers,
+    program: PathBuf,
+    dir: PathBuf,
+    peers: String,
+    nodes: Vec<Node>,
+    lines: Lines,
+    last_lines: VecDeque<String>,
+    /// Processes whose parent was killed; they are ours then.
+    orphans: Vec<Pid>,
+}
+
+#[derive(Debug)]
+struct Node {
+    name: String,
+    address: SocketAddr,
+    child: Option<Child>,
+    life: u32,
+    started_at: Instant,
+    guardian: Option<i32>,
+    job: Option<i32>,
+    /// Its election, if it leads by its own account.
+    leads: Option<Told>,
+    /// What its job has told first.
+    works: Option<Told>,
+    /// Whom it follows, and in which term.
+    follows: Option<(String, u64)>,
+    /// How often it was elected, in all its lives.
+    elections: u64,
+}
+
+/// An event that was waited for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    pub(super) token: u64,
+    /// It is the end of a leadership.
+    pub(super) is_end: bool,
+    /// When it happened, as the process itself read the boot clock.
+    pub(super) boot_ns: u64,
+}
+
+impl<'a> Cluster<'a> {
+    /// Starts so many nodes, with their state below `dir`.
+    pub(super) fn start(
+        stage: &'a Stage,
+        network: Network<'a>,
+        settings: Settings,
+        count: usize,
+        dir: &Path,
+    ) -> Result<Self, Failure> {
+        if !(2..=NAMES.len()).contains(&count) {
+            return Err(Failure::new(Exit::Usage, format!("--nodes: from 2 to {}", NAMES.len())));
+        }
+        let mut nodes = Vec::new();
+        let mut ports = PORTS.skip(usize::try_from(std::process::id() % 10_000).unwrap_or(0));
+        for (index, name) in names(count).into_iter().enumerate() {
+            let address = match network {
+                Network::Loopback | Network::Inside(..) => free_address(&mut ports)?,
+                Network::Bridged(_) => namespaces::address(index),
+            };
+            nodes.push(Node::new(name, address));
+        }
+        let peers: Vec<String> = nodes.iter().map(|node| format!("{}={}", node.name, node.address)).collect();
+        let mut cluster = Self {
+            stage,
+            network,
+            settings,
+            timers: Timers::new(Venue::Peers, settings.lease),
+            // Named, and not /proc/self/exe, for a namespace is entered by another program.
+            program: std::env::current_exe()?,
+            dir: dir.to_owned(),
+            peers: peers.join(","),
+            nodes,
+            lines: Lines::default(),
+            last_lines: VecDeque::new(),
+            orphans: Vec::new(),
+        };
+        (0..count).try_for_each(|node| cluster.start_node(node))?;
+        Ok(cluster)
+    }
+
+    fn start_node(&mut self, index: usize) -> Result<(), Failure> {
+        let program = self.program.to_string_lossy().into_owned();
+        let name = self.nodes[index].name.clone();
+        let mut command = match self.network {
+            Network::Loopback => Command::new(&self.program),
+            Network::Inside(namespaces, inside) => command_in(&namespaces.name(inside), &program),
+            Network::Bridged(namespaces) => command_in(&namespaces.name(&name), &program),
+        };
+        command.args(subject::start(&self.settings, &self.home(index), &program));
+        let mut child = start(command)?;
+        let node = &mut self.nodes[index];
+        let life = node.life + 1;
+        self.lines.listen(&mut child, index, life)?;
+        let elections = node.elections;
+        *node = Node { child: Some(child), life, elections, ..Node::new(name, node.address) };
+        Ok(())
+    }
+
+    fn home(&self, index: usize) -> Home<'_> {
+        Home {
+            node: &self.nodes[index].name,
+            peers: &self.peers,
+            state_dir: &self.dir,
+            cleartext: matches!(self.network, Network::Bridged(_)),
+        }
+    }
+
+    /// The timers of all nodes.
+    pub(super) fn timers(&self) -> &Timers {
+        &self.timers
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub(super) fn name(&self, node: usize) -> &str {
+        &self.nodes[node].name
+    }
+
+    /// How often any node was elected.
+    pub(super) fn elections(&self) -> u64 {
+        self.nodes.iter().map(|node| node.elections).sum()
+    }
+
+    /// The process, if it is known and not known to have ended.
+    pub(super) fn pid(&self, node: usize, part: Part) -> Option<i32> {
+        let node = &self.nodes[node];
+        match part {
+            Part::Node => node.child.as_ref().map(|child| Pid::from_child(child).as_raw_nonzero().get()),
+            Part::Guardian => node.guardian,
+            Part::Job => node.job,
+        }
+    }
+
+    /// Sends a signal to a part of a node.
+    ///
+    /// # Errors
+    /// If there is no such process.
+    pub(super) fn signal(&self, node: usize, part: Part, signal: Signal) -> Result<(), Failure> {
+        let pid = self.pid(node, part).and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| failed(format!("{} has no {part:?} to signal", self.name(node))))?;
+        Ok(kill_process(pid, signal)?)
+    }
+
+    /// Has a leader hand over to another node, by the command for it, and returns when that has ended.
+    pub(super) fn transfer(&self, leader: usize, to: usize) -> Result<(), Failure> {
+        let mut command = Command::new(&self.program);
+        command.args(subject::transfer(&self.home(leader), self.name(to))).stdin(Stdio::null());
+        let output = command.output()?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(failed(format!("{} was not transferred to {}: {said}", self.name(leader), self.name(to))))
+    }
+
+    /// Waits until an event is the one that is looked for.
+    pub(super) fn wait_for(
+        &mut self,
+        what: &str,
+        mut wanted: impl FnMut(usize, &Value) -> bool,
+    ) -> Result<Told, Failure> {
+        let until = Instant::now() + PATIENCE;
+        while let Some(line) = self.lines.next(self.stage, until)? {
+            let Some((node, event)) = self.learn(line) else { continue };
+            let (Some(boot_ns), true) = (event["boot_ns"].as_u64(), wanted(node, &event)) else { continue };
+            let (token, is_end) = (event["token"].as_u64().unwrap_or(0), event["event"] == "released");
+            return Ok(Told { token, is_end, boot_ns });
+        }
+        Err(self.did_not_happen(what))
+    }
+
+    /// Waits until another leads, with a higher token.
+    pub(super) fn wait_for_elected(&mut self, above: u64) -> Result<Told, Failure> {
+        // It may have been read while something else was waited for.
+        if let Some(told) = self.nodes.iter().filter_map(|node| node.leads).find(|told| told.token > above) {
+            return Ok(told);
+        }
+        self.wait_for("the election of another leader", |_, event| {
+            event["event"] == "elected" && event["token"].as_u64().is_some_and(|token| token > above)
+        })
+    }
+
+    /// Waits until the job of this leadership has told its first line.
+    pub(super) fn wait_for_job(&mut self, of: u64) -> Result<Told, Failure> {
+        // It comes another way than the election's events, and may have been read before them.
+        let told = self.nodes.iter().filter_map(|node| node.works).find(|told| told.token == of);
+        if let Some(told) = told {
+            return Ok(told);
+        }
+        self.wait_for("the first line of the new job", |_, event| {
+            event["job"] == "first_line" && event["token"] == of
+        })
+    }
+
+    fn did_not_happen(&self, what: &str) -> Failure {
+        let lines: Vec<String> = self.last_lines.iter().map(|line| format!("\n  {line}")).collect();
+        failed(format!("{what} did not happen within {PATIENCE:?}; the last lines:{}", lines.concat()))
+    }
+
+    /// Learns what a line tells about its node.
+    fn learn(&mut self, line: Line) -> Option<(usize, Value)> {
+        let node = &mut self.nodes[line.process];
+        self.last_lines.push_back(format!("{}: {}", node.name, line.text));
+        if self.last_lines.len() > LINES_SHOWN {
+            self.last_lines.pop_front();
+        }
+        let event: Value = serde_json::from_str(&line.text).ok()?;
+        if event["event"] == "elected" {
+            node.elections += 1;
+        }
+        if line.life != node.life {
+            return Some((line.process, event)); // It has been started again meanwhile.
+        }
+        let pid = event["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+        let token_and_time = event["token"].as_u64().zip(event["boot_ns"].as_u64());
+        let told = token_and_time.map(|(token, boot_ns)| Told { token, is_end: false, boot_ns });
+        match event["event"].as_str() {
+            Some("guardian") => node.guardian = pid,
+            Some("elected") => node.leads = told,
+            Some("started") => node.job = pid,
+            Some("exited") => node.job = None,
+            Some("released") => (node.leads, node.job) = (None, None),
+            Some("leader") => {
+                let leader = event["leader"].as_str().map(str::to_owned);
+                node.follows = leader.zip(event["term"].as_u64());
+            }
+            Some(_) => {}
+            None if event["job"] == "first_line" => node.works = told,
+            None => {}
+        }
+        Some((line.process, event))
+    }
+
+    /// Listens for some time.
+    pub(super) fn listen(&mut self, time: Duration) -> Result<(), Failure> {
+        let until = Instant::now() + time;
+        while let Some(line) = self.lines.next(self.stage, until)? {
+            self.learn(line);
+        }
+        Ok(())
+    }
+
+    /// Waits until one leads, all others follow it, all nodes and guardians have found each other, and nobody is bound
+    /// by what an earlier life may have promised. Returns who leads, and its token.
+    ///
+    /// # Errors
+    /// If it takes too long, or a node has ended.
+    pub(super) fn settle(&mut self) -> Result<(usize, u64), Failure> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            self.listen(LOOK)?;
+            self.reap_orphans();
+            if let Some(settled) = self.settled() {
+                return Ok(settled);
+            }
+            self.check_alive()?;
+            if Instant::now() > until {
+                return Err(self.did_not_happen("the settling of the nodes"));
+            }
+        }
+    }
+
+    fn settled(&self) -> Option<(usize, u64)> {
+        let mut leaders = self.nodes.iter().enumerate().filter(|(_, node)| node.leads.is_some());
+        let (index, leader) = leaders.next()?;
+        let token = leader.leads?.token;
+        // Among peers the token is the term.
+        let agree = self.nodes.iter().all(|node| node.follows == Some((leader.name.clone(), token)));
+        let works = !self.settings.subject.has_job() || leader.works.is_some_and(|told| told.token == token);
+        let silence = self.timers.lease + SETTLE_MARGIN;
+        let free = self.nodes.iter().all(|node| node.started_at.elapsed() >= silence);
+        let settled = leaders.next().is_none() && agree && works && free && self.all_connected();
+        settled.then_some((index, token))
+    }
+
+    /// Every node and every guardian has a connection to every other node.
+    fn all_connected(&self) -> bool {
+        let processes = self.nodes.iter().filter_map(|node| node.guardian);
+        let connections = match self.network {
+            Network::Loopback | Network::Inside(..) => Connections::of(processes.take(1)),
+            Network::Bridged(_) => Connections::of(processes),
+        };
+        let others = self.nodes.len() - 1;
+        self.nodes.iter().all(|node| connections.to(node.address) == 2 * others)
+    }
+
+    fn check_alive(&mut self) -> Result<(), Failure> {
+        for index in 0..self.nodes.len() {
+            let ended = self.nodes[index].child.as_mut().and_then(|child| child.try_wait().ok().flatten());
+            if let Some(status) = ended {
+                // What it said last may explain it.
+                self.listen(LOOK)?;
+                let lines: Vec<&str> = self.last_lines.iter().map(String::as_str).collect();
+                let name = self.name(index);
+                return Err(failed(format!(
+                    "{name} has ended ({status}); the last lines:\n  {}",
+                    lines.join("\n  ")
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the end of a node that was killed or told to end, and starts it again.
+    pub(super) fn restart(&mut self, node: usize) -> Result<(), Failure> {
+        let orphans = [Part::Guardian, Part::Job].map(|part| self.pid(node, part).and_then(Pid::from_raw));
+        self.orphans.extend(orphans.into_iter().flatten());
+        if let Some(mut child) = self.nodes[node].child.take() {
+            let until = Instant::now() + PATIENCE;
+            while child.try_wait()?.is_none() {
+                if Instant::now() > until {
+                    return Err(self.did_not_happen(&format!("the end of {}", self.name(node))));
+                }
+                self.listen(LOOK)?;
+            }
+        }
+        self.start_node(node)
+    }
+
+    /// Those that have ended would be kept in the process table until the end of the bench.
+    fn reap_orphans(&mut self) {
+        self.orphans.retain(|&orphan| matches!(waitpid(Some(orphan), WaitOptions::NOHANG), Ok(None)));
+    }
+}
+
+impl Node {
+    fn new(name: String, address: SocketAddr) -> Self {
+        Self {
+            name,
+            address,
+            child: None,
+            life: 0,
+            started_at: Instant::now(),
+            guardian: None,
+            job: None,
+            leads: None,
+            works: None,
+            follows: None,
+            elections: 0,
+        }
+    }
+}
+
+/// The names of so many nodes.
+pub(super) fn names(count: usize) -> Vec<String> {
+    NAMES.iter().take(count).map(|&name| name.to_owned()).collect()
+}
+
+/// Now, in nanoseconds of the boot clock.
+pub(super) fn boot_ns() -> u64 {
+    clock::now().as_nanos()
+}
+
+fn free_address(ports: &mut impl Iterator<Item = u16>) -> Result<SocketAddr, Failure> {
+    for port in ports {
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        if TcpListener::bind(address).is_ok() {
+            return Ok(address);
+        }
+    }
+    Err(failed(format!("no port from {} to {} is free", PORTS.start, PORTS.end)))
+}

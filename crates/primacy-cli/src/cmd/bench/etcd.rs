@@ -1,0 +1,204 @@
+//! Three members of etcd, struck in the same way: what Primacy is compared with.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use super::cluster::boot_ns;
+use super::failed;
+use super::namespaces::command_in;
+use super::stage::{Line, Lines, Stage, pause, start};
+use crate::exit::Failure;
+
+/// How often the leader shows itself, and when the others give it up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EtcdTimers {
+    pub(super) heartbeat_ms: u32,
+    pub(super) election_ms: u32,
+}
+
+/// Those that failover is compared with: etcd's own, and the shortest with which it stays stable on a small machine.
+pub(super) const TIMERS: &[EtcdTimers] = &[
+    EtcdTimers { heartbeat_ms: 100, election_ms: 1_000 },
+    EtcdTimers { heartbeat_ms: 10, election_ms: 100 },
+];
+
+const MEMBERS: usize = 3;
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a member that was started again may catch up before the next trial.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// A cluster of etcd.
+#[derive(Debug)]
+pub(super) struct Rival<'a> {
+    stage: &'a Stage,
+    name: String,
+    timers: EtcdTimers,
+    namespace: Option<String>,
+    dir: PathBuf,
+    ports: Vec<(u16, u16)>,
+    members: Vec<Option<Child>>,
+    lives: Vec<u32>,
+    lines: Lines,
+    leader: Option<usize>,
+    /// How often a member became the leader.
+    elections: u64,
+    measured: Vec<Duration>,
+}
+
+impl<'a> Rival<'a> {
+    /// Starts three members with these timers, on this machine's loopback.
+    pub(super) fn start(stage: &'a Stage, dir: &Path, timers: EtcdTimers) -> Result<Self, Failure> {
+        Self::start_in(stage, dir, timers, None)
+    }
+
+    /// The same on the loopback of a namespace.
+    pub(super) fn start_in(
+        stage: &'a Stage,
+        dir: &Path,
+        timers: EtcdTimers,
+        namespace: Option<String>,
+    ) -> Result<Self, Failure> {
+        let EtcdTimers { heartbeat_ms, election_ms } = timers;
+        let dir = dir.join(format!("etcd-{heartbeat_ms}-{election_ms}"));
+        fs::create_dir_all(&dir)?;
+        let mut rival = Self {
+            stage,
+            name: format!("etcd {heartbeat_ms}/{election_ms} ms"),
+            timers,
+            namespace,
+            dir,
+            ports: free_ports()?,
+            members: (0..MEMBERS).map(|_| None).collect(),
+            lives: vec![0; MEMBERS],
+            lines: Lines::default(),
+            leader: None,
+            elections: 0,
+            measured: Vec::new(),
+        };
+        (0..MEMBERS).try_for_each(|member| rival.start_member(member))?;
+        rival.wait_for_leader(0)?;
+        pause(stage, SETTLE)?;
+        Ok(rival)
+    }
+
+    fn start_member(&mut self, member: usize) -> Result<(), Failure> {
+        let mut command = match &self.namespace {
+            Some(namespace) => command_in(namespace, "etcd"),
+            None => Command::new("etcd"),
+        };
+        let url = |port: u16| format!("http://127.0.0.1:{port}");
+        let (clients, peers) = self.ports[member];
+        let all: Vec<String> = self
+            .ports
+            .iter()
+            .enumerate()
+            .map(|(other, ports)| format!("m{other}={}", url(ports.1)))
+            .collect();
+        command.args(["--name", &format!("m{member}"), "--logger", "zap", "--log-outputs", "stderr"]);
+        command.arg("--data-dir").arg(self.dir.join(format!("m{member}")));
+        command.args(["--listen-client-urls", &url(clients), "--advertise-client-urls", &url(clients)]);
+        command.args(["--listen-peer-urls", &url(peers), "--initial-advertise-peer-urls", &url(peers)]);
+        command.args(["--initial-cluster", &all.join(","), "--initial-cluster-token", "bench"]);
+        command.args(["--heartbeat-interval", &self.timers.heartbeat_ms.to_string()]);
+        command.args(["--election-timeout", &self.timers.election_ms.to_string()]);
+        let mut child = start(command)?;
+        self.lives[member] += 1;
+        self.lines.listen(&mut child, member, self.lives[member])?;
+        self.members[member] = Some(child);
+        Ok(())
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn measured(&self) -> &[Duration] {
+        &self.measured
+    }
+
+    pub(super) fn elections(&self) -> u64 {
+        self.elections
+    }
+
+    /// The members' processes.
+    pub(super) fn processes(&self) -> Vec<i32> {
+        self.members.iter().flatten().map(|child| child.id().cast_signed()).collect()
+    }
+
+    /// Kills the leader, measures until another member says that it leads, and starts the killed one again.
+    pub(super) fn trial(&mut self) -> Result<Duration, Failure> {
+        let leader = self.leader.ok_or_else(|| failed(format!("{} has no leader", self.name)))?;
+        let killed_at = boot_ns();
+        let mut killed = self.members[leader].take();
+        if let Some(child) = &mut killed {
+            child.kill()?;
+        }
+        let elected_at = self.wait_for_leader(killed_at)?;
+        if let Some(mut child) = killed {
+            child.wait()?;
+        }
+        self.start_member(leader)?;
+        self.wait_until_it_follows(leader)?;
+        self.listen(SETTLE)?;
+        let took = Duration::from_nanos(elected_at.saturating_sub(killed_at));
+        self.measured.push(took);
+        Ok(took)
+    }
+
+    /// When the line was read that says so: a tenth of a millisecond after it was written.
+    fn wait_for_leader(&mut self, after: u64) -> Result<u64, Failure> {
+        let until = Instant::now() + PATIENCE;
+        while let Some(line) = self.lines.next(self.stage, until)? {
+            if self.learn(&line) && line.read_ns > after {
+                return Ok(line.read_ns);
+            }
+        }
+        Err(failed(format!("{}: no member became the leader within {PATIENCE:?}", self.name)))
+    }
+
+    fn wait_until_it_follows(&mut self, member: usize) -> Result<(), Failure> {
+        let until = Instant::now() + PATIENCE;
+        while let Some(line) = self.lines.next(self.stage, until)? {
+            self.learn(&line);
+            let own = line.process == member && line.life == self.lives[member];
+            if own && line.text.contains(" elected leader ") {
+                return Ok(());
+            }
+        }
+        Err(failed(format!("{}: a member did not come back within {PATIENCE:?}", self.name)))
+    }
+
+    /// Listens for some time.
+    pub(super) fn listen(&mut self, time: Duration) -> Result<(), Failure> {
+        let until = Instant::now() + time;
+        while let Some(line) = self.lines.next(self.stage, until)? {
+            self.learn(&line);
+        }
+        Ok(())
+    }
+
+    /// Whether the line tells of a new leader.
+    fn learn(&mut self, line: &Line) -> bool {
+        let leads = line.text.contains(" became leader at term ") && line.life == self.lives[line.process];
+        if leads {
+            self.leader = Some(line.process);
+            self.elections += 1;
+        }
+        leads
+    }
+}
+
+/// Ports for clients and for peers that nothing listens on, below those that the kernel gives to who connects.
+fn free_ports() -> Result<Vec<(u16, u16)>, Failure> {
+    let mut free = (10_000..20_000_u16)
+        .skip(usize::try_from(std::process::id() % 7_000).unwrap_or(0))
+        .filter(|&port| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok());
+    let mut ports = Vec::new();
+    while ports.len() < MEMBERS {
+        let pair = free.next().zip(free.next());
+        ports.push(pair.ok_or_else(|| failed("no ports are free for etcd"))?);
+    }
+    Ok(ports)
+}

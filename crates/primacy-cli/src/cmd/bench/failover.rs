@@ -1,0 +1,548 @@
+//! `primacy bench failover`: how long nobody leads when the leader is struck.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+use primacy::Safety;
+use rustix::process::Signal;
+use serde::Serialize;
+
+use super::cluster::{Cluster, Network, Part, boot_ns, names};
+use super::etcd::{self, Rival};
+use super::failed;
+use super::floor::{Floor, FloorMs, Steps};
+use super::namespaces::Namespaces;
+use super::place::Place;
+use super::spread::{Spread, milliseconds};
+use super::stage::Stage;
+use super::subject::{Settings, Subject, safety_name};
+use crate::duration;
+use crate::exit::{Exit, Failure};
+
+/// Measure how long nobody leads when the leader is struck.
+///
+/// Starts real nodes, strikes whichever leads, and measures from that moment to the one at which another node holds
+/// its token; with --subject run also to the first line of the new job. Then the struck node is started again, all
+/// settle, and the next trial begins. Beside it stands the floor: what this machine needs for the steps that cannot
+/// be left out, measured between the trials.
+///
+/// Beside the figures for a crashed process stand those for a dead host, from which no close of a connection comes.
+#[derive(Debug, Parser)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Failover {
+    /// What happens to the leader
+    #[arg(long, value_enum)]
+    class: Class,
+
+    /// How often
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    trials: usize,
+
+    /// How many nodes there are
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    nodes: usize,
+
+    /// What is measured
+    #[arg(long, value_enum, default_value_t = Subject::Run)]
+    subject: Subject,
+
+    /// What the nodes promise: `lease` or `fenced`
+    #[arg(long, value_name = "KIND", value_parser = ["lease", "fenced"], default_value = "lease")]
+    safety: String,
+
+    /// The nodes' --lease
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    lease: Option<Duration>,
+
+    /// The nodes' --heartbeat
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    heartbeat: Option<Duration>,
+
+    /// With --class crash: the guardian is killed too, so that nobody bears witness
+    #[arg(long)]
+    without_guardian: bool,
+
+    /// With --class crash: how many trials with a dead host are made beside it; 0 for none
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    host_trials: usize,
+
+    /// With --class crash: do the same to the leader of three etcd members, with its default timers and with a
+    /// heartbeat of 10 ms and an election timeout of 100 ms, in turns with Primacy's
+    #[arg(long, value_enum)]
+    beside: Option<Beside>,
+
+    /// Where the nodes keep their state, which must be on a disk [default: $XDG_STATE_HOME/primacy or ~/.local/state/primacy]
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What happens to the leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Class {
+    /// Its process is killed (of `run`, the supervisor); its guardian lives
+    Crash,
+    /// Its network is cut, and then all its processes are killed: nobody hears of it. Needs CAP_NET_ADMIN
+    Host,
+    /// All its processes are stopped, and go on when another leads
+    Pause,
+    /// It is asked to end, by SIGTERM, and so gives up the lead in order
+    Resign,
+    /// It is asked by `primacy transfer` to hand the lead to the node that would be last to stand
+    Transfer,
+    /// Its job ends
+    JobExit,
+}
+
+/// What is measured beside Primacy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Beside {
+    /// Three members of etcd, from the same machine's package
+    Etcd,
+}
+
+/// How much later than its promises allow a node may stand when nobody told it of the death.
+const SILENCE_MARGIN: Duration = Duration::from_millis(50);
+
+/// How long after the strike nothing is read; what happened when is in the lines.
+const UNREAD: Duration = Duration::from_millis(20);
+
+/// The result, as it is printed with `--json`.
+#[derive(Debug, Serialize)]
+struct Outcome {
+    class: &'static str,
+    subject: &'static str,
+    safety: &'static str,
+    nodes: usize,
+    /// What told the others.
+    evidence: &'static str,
+    /// What the time is counted from.
+    from: &'static str,
+    file_system: String,
+    trials: usize,
+    /// To the moment at which the new leader holds its token.
+    ms: Spread,
+    /// To the first line of the new job.
+    job_ms: Option<Spread>,
+    floor_ms: FloorMs,
+    /// The median above the floor's sum.
+    ratio: f64,
+    /// What the promises allow where nobody is told: promise, random wait, and a margin.
+    bound_ms: Option<f64>,
+    /// The same for a dead host.
+    dead_host: Option<DeadHost>,
+    beside: Vec<Comparison>,
+}
+
+#[derive(Debug, Serialize)]
+struct DeadHost {
+    trials: usize,
+    ms: Spread,
+    bound_ms: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Comparison {
+    system: String,
+    trials: usize,
+    ms: Spread,
+    /// Its median above Primacy's.
+    ratio: f64,
+}
+
+/// What the trials of one class have measured.
+#[derive(Debug, Default)]
+struct Measured {
+    /// What the last trial's time is counted from.
+    from: &'static str,
+    elected: Vec<Duration>,
+    job: Vec<Duration>,
+}
+
+/// What was done to a leader.
+#[derive(Clone, Copy, Debug)]
+struct Strike {
+    /// When, in nanoseconds of the boot clock.
+    at: u64,
+    /// What moment that is.
+    from: &'static str,
+}
+
+/// Runs the verb.
+pub(crate) fn failover(args: &Failover) -> Result<Exit, Failure> {
+    args.check()?;
+    let place = Place::new(args.state_dir.as_deref())?;
+    let outcome = measure(args, &place)?;
+    print(&outcome, args.json);
+    Ok(Exit::Success)
+}
+
+fn measure(args: &Failover, place: &Place) -> Result<Outcome, Failure> {
+    // Removed after the processes in them have ended, so made before.
+    let namespaces =
+        if args.class == Class::Host { Some(Namespaces::bridged(&names(args.nodes))?) } else { None };
+    let stage = Stage::new()?;
+    let network = namespaces.as_ref().map_or(Network::Loopback, Network::Bridged);
+    let mut cluster = Cluster::start(&stage, network, args.settings(), args.nodes, place.dir())?;
+    let mut rivals = args.rivals(&stage, place)?;
+    let mut floor = Floor::new(place.dir())?;
+    let mut measured = Measured::default();
+    for trial in 1..=args.trials {
+        let (leader, token) = cluster.settle()?;
+        floor.measure()?;
+        one_trial(args, &mut cluster, namespaces.as_ref(), (leader, token), &mut measured)?;
+        progress(args.class.name(), trial, args.trials, measured.elected.last());
+        for rival in &mut rivals {
+            let took = rival.trial()?;
+            progress(rival.name(), trial, args.trials, Some(&took));
+        }
+    }
+    let bound_ms = matches!(args.class, Class::Pause | Class::Host).then(|| silence_bound(&cluster));
+    let comparisons =
+        rivals.iter().map(|rival| (rival.name().to_owned(), rival.measured().to_vec())).collect();
+    // The trials with a dead host shall have the machine to themselves.
+    drop(rivals);
+    drop(cluster);
+    drop(stage);
+    drop(namespaces);
+    let dead_host = args.dead_host(place)?;
+    args.outcome(place, &measured, &floor, bound_ms, dead_host, comparisons)
+        .ok_or_else(|| failed("nothing was measured"))
+}
+
+/// Strikes the leader once, waits for the next one, and mends what was done.
+fn one_trial(
+    args: &Failover,
+    cluster: &mut Cluster<'_>,
+    namespaces: Option<&Namespaces>,
+    (leader, token): (usize, u64),
+    measured: &mut Measured,
+) -> Result<(), Failure> {
+    let strike = args.class.strike(args, cluster, namespaces, leader)?;
+    measured.from = strike.from;
+    // On a machine with few cores, whoever reads what the nodes tell takes the time from them.
+    std::thread::sleep(UNREAD);
+    let elected = cluster.wait_for_elected(token)?;
+    let since = |at: u64| Duration::from_nanos(at.saturating_sub(strike.at));
+    measured.elected.push(since(elected.boot_ns));
+    if args.subject.has_job() {
+        let job = cluster.wait_for_job(elected.token)?;
+        measured.job.push(since(job.boot_ns));
+    }
+    match args.class {
+        Class::Pause => {
+            for part in [Part::Job, Part::Guardian, Part::Node] {
+                if cluster.pid(leader, part).is_some() {
+                    cluster.signal(leader, part, Signal::CONT)?;
+                }
+            }
+            Ok(())
+        }
+        Class::Host => {
+            if let Some(namespaces) = namespaces {
+                namespaces.join(cluster.name(leader))?;
+            }
+            cluster.restart(leader)
+        }
+        Class::Crash | Class::JobExit | Class::Resign => cluster.restart(leader),
+        Class::Transfer => Ok(()),
+    }
+}
+
+impl Class {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Crash => "crash",
+            Self::Host => "host",
+            Self::Pause => "pause",
+            Self::Resign => "resign",
+            Self::Transfer => "transfer",
+            Self::JobExit => "job-exit",
+        }
+    }
+
+    /// Does it to the leader; returns the moment that the time is counted from.
+    fn strike(
+        self,
+        args: &Failover,
+        cluster: &mut Cluster<'_>,
+        namespaces: Option<&Namespaces>,
+        leader: usize,
+    ) -> Result<Strike, Failure> {
+        let struck_at = boot_ns();
+        let parts = [Part::Guardian, Part::Node, Part::Job];
+        let there = |cluster: &Cluster<'_>, part: Part| cluster.pid(leader, part).is_some();
+        match self {
+            Self::Crash if args.without_guardian => {
+                // It is stopped before the node dies, so that it tells nobody.
+                cluster.signal(leader, Part::Guardian, Signal::STOP)?;
+                let struck_at = boot_ns();
+                cluster.signal(leader, Part::Node, Signal::KILL)?;
+                cluster.signal(leader, Part::Guardian, Signal::KILL)?;
+                let from = "just before the node was killed, its guardian having been stopped";
+                return Ok(Strike { at: struck_at, from });
+            }
+            Self::Crash => cluster.signal(leader, Part::Node, Signal::KILL)?,
+            Self::Host => {
+                if let Some(namespaces) = namespaces {
+                    namespaces.cut(cluster.name(leader))?;
+                }
+                for part in parts.into_iter().filter(|&part| there(cluster, part)) {
+                    cluster.signal(leader, part, Signal::KILL)?;
+                }
+            }
+            Self::Pause => {
+                for part in parts.into_iter().filter(|&part| there(cluster, part)) {
+                    cluster.signal(leader, part, Signal::STOP)?;
+                }
+            }
+            Self::JobExit => cluster.signal(leader, Part::Job, Signal::KILL)?,
+            Self::Resign => cluster.signal(leader, Part::Node, Signal::TERM)?,
+            Self::Transfer => return hand_over(cluster, leader, struck_at),
+        }
+        let from = match self {
+            Self::Crash => "just before the node was killed",
+            Self::Host => "just before its link was cut",
+            Self::Pause => "just before its processes were stopped",
+            Self::Resign => "just before SIGTERM was sent to it",
+            Self::Transfer => "its own word that it was asked",
+            Self::JobExit => "just before the job was killed",
+        };
+        Ok(Strike { at: struck_at, from })
+    }
+}
+
+/// Has the leader hand over by a command of its own. Such a command takes milliseconds to start, which are not the
+/// election's; so the time is counted from when the leader says that it was asked, if it says so.
+fn hand_over(cluster: &mut Cluster<'_>, leader: usize, struck_at: u64) -> Result<Strike, Failure> {
+    // The one that would stand last, and so gains nothing by the order of standing.
+    let last = (0..cluster.count()).rev().find(|&node| node != leader);
+    cluster.transfer(leader, last.ok_or_else(|| failed("there is nobody to hand over to"))?)?;
+    let told = cluster.wait_for("the leader's word that it was asked", |node, event| {
+        let word = matches!(event["event"].as_str(), Some("asked" | "stopping" | "released"));
+        node == leader && word && event["boot_ns"].as_u64().is_some_and(|at| at >= struck_at)
+    })?;
+    // At the end of a leadership the next one may have begun.
+    if told.is_end {
+        return Ok(Strike { at: struck_at, from: "just before the command was started that asked it" });
+    }
+    Ok(Strike { at: told.boot_ns, from: "its own word that it was asked" })
+}
+
+impl Failover {
+    fn check(&self) -> Result<(), Failure> {
+        let usage = |message: &str| Err(Failure::new(Exit::Usage, message));
+        if self.trials == 0 {
+            return usage("--trials: at least one");
+        }
+        if self.class == Class::JobExit && !self.subject.has_job() {
+            return usage("--class job-exit needs a job: use --subject run");
+        }
+        if self.class != Class::Crash && (self.without_guardian || self.beside.is_some()) {
+            return usage("--without-guardian and --beside go with --class crash");
+        }
+        Ok(())
+    }
+
+    fn safety(&self) -> Safety {
+        if self.safety == "fenced" { Safety::Fenced } else { Safety::Lease }
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            subject: self.subject,
+            safety: self.safety(),
+            lease: self.lease,
+            heartbeat: self.heartbeat,
+        }
+    }
+
+    fn rivals<'a>(&self, stage: &'a Stage, place: &Place) -> Result<Vec<Rival<'a>>, Failure> {
+        match self.beside {
+            Some(Beside::Etcd) => {
+                etcd::TIMERS.iter().map(|timers| Rival::start(stage, place.dir(), *timers)).collect()
+            }
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// The trials with a dead host that stand beside those of a crash.
+    fn dead_host(&self, place: &Place) -> Result<Option<DeadHost>, Failure> {
+        if self.class != Class::Crash || self.host_trials == 0 {
+            return Ok(None);
+        }
+        let args = Self {
+            class: Class::Host,
+            trials: self.host_trials,
+            safety: self.safety.clone(),
+            without_guardian: false,
+            beside: None,
+            state_dir: None,
+            ..*self
+        };
+        let dir = place.dir().join("host");
+        let namespaces = match Namespaces::bridged(&names(args.nodes)) {
+            Ok(namespaces) => namespaces,
+            Err(failure) => {
+                eprintln!("a dead host is not measured: {}", failure.message);
+                return Ok(None);
+            }
+        };
+        let stage = Stage::new()?;
+        let network = Network::Bridged(&namespaces);
+        let mut cluster = Cluster::start(&stage, network, args.settings(), args.nodes, &dir)?;
+        let mut measured = Measured::default();
+        for trial in 1..=args.trials {
+            let led = cluster.settle()?;
+            one_trial(&args, &mut cluster, Some(&namespaces), led, &mut measured)?;
+            progress("host", trial, args.trials, measured.elected.last());
+        }
+        let bound_ms = silence_bound(&cluster);
+        Ok(Spread::of(&measured.elected).map(|ms| DeadHost { trials: args.trials, ms, bound_ms }))
+    }
+
+    /// What tells the others.
+    fn evidence(&self) -> &'static str {
+        match self.class {
+            Class::Crash if self.without_guardian && self.safety() == Safety::Fenced => "closed connection",
+            Class::Crash if self.without_guardian => "closed connection, and the end of the promise",
+            Class::Crash => "death witnessed by the guardian",
+            Class::Host | Class::Pause => "silence",
+            Class::Resign | Class::JobExit => "resignation",
+            Class::Transfer => "transfer",
+        }
+    }
+
+    /// The steps of this class that cannot be left out.
+    fn steps(&self) -> Steps {
+        let kills = match self.class {
+            Class::Crash => 1 + u32::from(self.subject.has_job()),
+            Class::Resign | Class::Transfer | Class::JobExit => u32::from(self.subject.has_job()),
+            // Nobody learns of it.
+            Class::Host | Class::Pause => 0,
+        };
+        Steps { kills, round_trips: 3.5, flushes: 1 }
+    }
+
+    fn outcome(
+        &self,
+        place: &Place,
+        measured: &Measured,
+        floor: &Floor,
+        bound_ms: Option<f64>,
+        dead_host: Option<DeadHost>,
+        comparisons: Vec<(String, Vec<Duration>)>,
+    ) -> Option<Outcome> {
+        let ms = Spread::of(&measured.elected)?;
+        let floor_ms = floor.medians(self.steps())?;
+        let compare = |(system, measured): (String, Vec<Duration>)| {
+            let rival = Spread::of(&measured)?;
+            let ratio = rounded(rival.median / ms.median);
+            Some(Comparison { system, trials: measured.len(), ms: rival, ratio })
+        };
+        Some(Outcome {
+            class: self.class.name(),
+            subject: self.subject.name(),
+            safety: safety_name(self.safety()),
+            nodes: self.nodes,
+            evidence: self.evidence(),
+            from: measured.from,
+            file_system: place.file_system().to_owned(),
+            trials: measured.elected.len(),
+            ms,
+            job_ms: Spread::of(&measured.job),
+            floor_ms,
+            ratio: rounded(ms.median / floor_ms.sum),
+            bound_ms,
+            dead_host,
+            beside: comparisons.into_iter().filter_map(compare).collect(),
+        })
+    }
+}
+
+/// What promises and waits allow at most where nobody is told of a death.
+fn silence_bound(cluster: &Cluster<'_>) -> f64 {
+    let timers = cluster.timers();
+    milliseconds(timers.lease + timers.random_wait_max + SILENCE_MARGIN)
+}
+
+fn rounded(ratio: f64) -> f64 {
+    (ratio * 100.0).round() / 100.0
+}
+
+fn progress(what: &str, trial: usize, trials: usize, took: Option<&Duration>) {
+    let took = took.map_or(0.0, |took| milliseconds(*took));
+    eprintln!("{what} {trial}/{trials}: {took} ms");
+}
+
+fn print(outcome: &Outcome, json: bool) {
+    if json {
+        println!("{}", serde_json::to_string(outcome).unwrap_or_default());
+        return;
+    }
+    let Outcome { class, subject, safety, nodes, evidence, from, file_system, trials, ms, floor_ms, .. } =
+        outcome;
+    println!(
+        "{class} of {subject}, {trials} trials, {nodes} nodes, --safety {safety}, state on {file_system}"
+    );
+    println!("  evidence   {evidence}; counted from {from}");
+    println!("  elected    {ms}");
+    if let Some(job) = outcome.job_ms {
+        println!("  first line {job}");
+    }
+    let FloorMs { round_trip, kill_to_pidfd, fsync, sum, round_trips, kills, fsyncs } = floor_ms;
+    println!(
+        "  floor      {sum:.2} ms = {round_trips} round trips of {round_trip:.3} + {kills} kills to pidfd of \
+         {kill_to_pidfd:.3} + {fsyncs} fsync of {fsync:.3}; median / floor = {}",
+        outcome.ratio
+    );
+    if let Some(bound) = outcome.bound_ms {
+        println!("  bound      {bound:.0} ms = promise + random wait + {} ms", SILENCE_MARGIN.as_millis());
+    }
+    match &outcome.dead_host {
+        Some(DeadHost { trials, ms, bound_ms }) => {
+            println!("  dead host  {ms}; {trials} trials, bound {bound_ms:.0} ms");
+        }
+        None if *class == "crash" => println!("  dead host  not measured; see --class host"),
+        None => {}
+    }
+    for Comparison { system, trials, ms, ratio } in &outcome.beside {
+        println!("  {system}: {ms}; {trials} trials; its median is {ratio} times as long");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_floor_counts_the_steps_of_the_class() {
+        let steps = |args: &[&str]| {
+            let all = [&["failover", "--class"], args].concat();
+            let steps = Failover::try_parse_from(all).unwrap().steps();
+            (steps.kills, steps.flushes)
+        };
+        assert_eq!(steps(&["crash"]), (2, 1));
+        assert_eq!(steps(&["crash", "--subject", "node"]), (1, 1));
+        assert_eq!(steps(&["resign", "--subject", "node"]), (0, 1));
+        assert_eq!(steps(&["job-exit"]), (1, 1));
+        assert_eq!(steps(&["host"]), (0, 1));
+    }
+
+    #[test]
+    fn combinations_without_a_meaning_are_refused() {
+        let refused = |args: &[&str]| {
+            let all = [&["failover", "--class"], args].concat();
+            Failover::try_parse_from(all).unwrap().check().is_err()
+        };
+        assert!(refused(&["job-exit", "--subject", "node"]));
+        assert!(refused(&["pause", "--without-guardian"]));
+        assert!(refused(&["host", "--beside", "etcd"]));
+        assert!(refused(&["crash", "--trials", "0"]));
+        assert!(!refused(&["crash", "--without-guardian", "--beside", "etcd"]));
+    }
+}

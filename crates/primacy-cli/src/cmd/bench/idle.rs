@@ -1,0 +1,340 @@
+//! `primacy bench idle`: what nodes cost while nothing happens, and how often their leader changes without need.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use primacy::Safety;
+use serde::Serialize;
+
+use super::cluster::{Cluster, Network, Part};
+use super::etcd::{EtcdTimers, Rival};
+use super::failed;
+use super::load::Load;
+use super::namespaces::Namespaces;
+use super::place::Place;
+use super::stage::Stage;
+use super::subject::{Settings, Subject};
+use crate::duration;
+use crate::exit::{Exit, Failure};
+
+/// Measure what nodes cost while nothing happens.
+///
+/// Starts real nodes in a network namespace of their own, and measures from when all have settled: the time that the
+/// processor spends on each node and on its guardian, their memory, the bytes on the wire, and how often the leader
+/// changed. With --busy other processes keep the cores busy, so that a change of leader shows timers that are too short.
+#[derive(Debug, Parser)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Idle {
+    /// How long to measure
+    #[arg(long, value_name = "N", default_value_t = 30)]
+    seconds: u64,
+
+    /// How many nodes there are
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    nodes: usize,
+
+    /// What is measured
+    #[arg(long, value_enum, default_value_t = Subject::Run)]
+    subject: Subject,
+
+    /// The nodes' --lease
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    lease: Option<Duration>,
+
+    /// The nodes' --heartbeat
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    heartbeat: Option<Duration>,
+
+    /// How many other processes compute without a pause beside it
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    busy: usize,
+
+    /// Measure three members of etcd with these timers in milliseconds, heartbeat and election timeout, as in 10/100; at
+    /// the same time, so that both have the same machine
+    #[arg(long, value_name = "H/E", value_parser = etcd_timers)]
+    beside_etcd: Option<EtcdTimers>,
+
+    /// Where the nodes keep their state, which must be on a disk [default: $XDG_STATE_HOME/primacy or ~/.local/state/primacy]
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// The result, as it is printed with `--json`.
+#[derive(Debug, Serialize)]
+struct Outcome {
+    subject: &'static str,
+    file_system: String,
+    seconds: f64,
+    busy: usize,
+    lease_ms: u128,
+    /// How often another node became the leader after all had settled.
+    leader_changes: u64,
+    /// What all nodes send together, with the headers of TCP and IP; `null` where there was no namespace to count in.
+    bytes_per_second: Option<f64>,
+    nodes: Vec<NodeCost>,
+    beside: Option<Beside>,
+}
+
+#[derive(Debug, Serialize)]
+struct NodeCost {
+    node: String,
+    leads: bool,
+    process: Cost,
+    guardian: Cost,
+}
+
+#[derive(Debug, Serialize)]
+struct Beside {
+    system: String,
+    leader_changes: u64,
+    bytes_per_second: Option<f64>,
+    members: Vec<Cost>,
+}
+
+/// What one process costs.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct Cost {
+    /// Of one core.
+    cpu_percent: f64,
+    /// All pages that are in memory for it, those of shared files included.
+    rss_mib: f64,
+    /// The same, with shared pages divided among those who share them.
+    pss_mib: f64,
+    /// What it alone uses.
+    private_mib: f64,
+}
+
+/// What has been counted of a process or a network so far.
+#[derive(Clone, Debug)]
+struct Meter {
+    pids: Vec<i32>,
+    cpu: Vec<Duration>,
+    bytes: Option<u64>,
+    at: Instant,
+}
+
+/// Runs the verb.
+pub(crate) fn idle(args: &Idle) -> Result<Exit, Failure> {
+    if args.seconds == 0 {
+        return Err(Failure::new(Exit::Usage, "--seconds: at least one"));
+    }
+    let place = Place::new(args.state_dir.as_deref())?;
+    let outcome = measure(args, &place)?;
+    print(&outcome, args.json);
+    Ok(Exit::Success)
+}
+
+fn measure(args: &Idle, place: &Place) -> Result<Outcome, Failure> {
+    let alone = |name| match Namespaces::alone(name) {
+        Ok(namespaces) => Some(namespaces),
+        Err(failure) => {
+            eprintln!("bytes on the wire are not counted: {}", failure.message);
+            None
+        }
+    };
+    let (namespaces, rivals_namespaces) = (alone("idle"), args.beside_etcd.and_then(|_| alone("etcd")));
+    let stage = Stage::new()?;
+    let settings = Settings {
+        subject: args.subject,
+        safety: Safety::Lease,
+        lease: args.lease,
+        heartbeat: args.heartbeat,
+    };
+    let network =
+        namespaces.as_ref().map_or(Network::Loopback, |namespaces| Network::Inside(namespaces, "idle"));
+    let mut cluster = Cluster::start(&stage, network, settings, args.nodes, place.dir())?;
+    let mut rival = match args.beside_etcd {
+        Some(timers) => {
+            let inside = rivals_namespaces.as_ref().map(|namespaces| namespaces.name("etcd"));
+            Some(Rival::start_in(&stage, place.dir(), timers, inside)?)
+        }
+        None => None,
+    };
+    let (leader, _) = cluster.settle()?;
+    let load = Load::start(args.busy)?;
+    let elections = (cluster.elections(), rival.as_ref().map_or(0, Rival::elections));
+    let meter = Meter::start(processes(&cluster)?, namespaces.is_some());
+    let rivals_meter =
+        rival.as_ref().map(|rival| Meter::start(rival.processes(), rivals_namespaces.is_some()));
+    eprintln!("measuring for {} s", args.seconds);
+    cluster.listen(Duration::from_secs(args.seconds))?;
+    let (costs, bytes_per_second) = meter.read()?;
+    let beside = match (&mut rival, rivals_meter) {
+        (Some(rival), Some(meter)) => {
+            let (members, bytes_per_second) = meter.read()?;
+            rival.listen(Duration::ZERO)?;
+            let leader_changes = rival.elections() - elections.1;
+            Some(Beside { system: rival.name().to_owned(), leader_changes, bytes_per_second, members })
+        }
+        (Some(_) | None, _) => None,
+    };
+    drop(load);
+    let nodes = costs.chunks(2).enumerate().map(|(node, costs)| NodeCost {
+        node: cluster.name(node).to_owned(),
+        leads: node == leader,
+        process: costs.first().copied().unwrap_or_default(),
+        guardian: costs.get(1).copied().unwrap_or_default(),
+    });
+    Ok(Outcome {
+        subject: args.subject.name(),
+        file_system: place.file_system().to_owned(),
+        seconds: meter.at.elapsed().as_secs_f64(),
+        busy: args.busy,
+        lease_ms: cluster.timers().lease.as_millis(),
+        leader_changes: cluster.elections() - elections.0,
+        bytes_per_second,
+        nodes: nodes.collect(),
+        beside,
+    })
+}
+
+/// Each node, followed by its guardian.
+fn processes(cluster: &Cluster<'_>) -> Result<Vec<i32>, Failure> {
+    let mut pids = Vec::new();
+    for node in 0..cluster.count() {
+        for part in [Part::Node, Part::Guardian] {
+            let pid = cluster.pid(node, part);
+            pids.push(pid.ok_or_else(|| failed(format!("{} has no {part:?}", cluster.name(node))))?);
+        }
+    }
+    Ok(pids)
+}
+
+impl Meter {
+    fn start(pids: Vec<i32>, own_network: bool) -> Self {
+        let bytes = if own_network { pids.first().and_then(|&pid| bytes(pid)) } else { None };
+        let cpu = pids.iter().map(|&pid| cpu(pid)).collect();
+        Self { pids, cpu, bytes, at: Instant::now() }
+    }
+
+    /// What each process has cost since the start, and what went over the wire in a second.
+    fn read(&self) -> Result<(Vec<Cost>, Option<f64>), Failure> {
+        let seconds = self.at.elapsed().as_secs_f64();
+        let mut costs = Vec::new();
+        for (&pid, &before) in self.pids.iter().zip(&self.cpu) {
+            let spent = cpu(pid).saturating_sub(before);
+            let cpu_percent = rounded(spent.as_secs_f64() / seconds * 100.0, 1e3);
+            let memory =
+                memory(pid).ok_or_else(|| failed(format!("the process {pid} has ended meanwhile")))?;
+            costs.push(Cost { cpu_percent, ..memory });
+        }
+        let after = self.pids.first().and_then(|&pid| bytes(pid));
+        let sent = self.bytes.zip(after).map(|(before, after)| after.saturating_sub(before));
+        #[allow(clippy::cast_precision_loss, reason = "a rate has no 52 bits that matter")]
+        let rate = sent.map(|sent| rounded(sent as f64 / seconds, 10.0));
+        Ok((costs, rate))
+    }
+}
+
+/// How long all threads of a process have run. The scheduler counts nanoseconds; `/proc/PID/stat` has hundredths of a
+/// second, too coarse for what idles.
+fn cpu(pid: i32) -> Duration {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let spent = threads.filter_map(|thread| {
+        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split(' ').next()?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(spent.sum())
+}
+
+fn memory(pid: i32) -> Option<Cost> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let kib = |name: &str| -> Option<f64> {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim_start_matches(':').trim().strip_suffix(" kB")?.trim().parse().ok()
+    };
+    let mib = |kib: f64| rounded(kib / 1024.0, 1e2);
+    Some(Cost {
+        cpu_percent: 0.0,
+        rss_mib: mib(kib("Rss")?),
+        pss_mib: mib(kib("Pss:")?),
+        private_mib: mib(kib("Private_Clean")? + kib("Private_Dirty")?),
+    })
+}
+
+/// What has gone over the loopback of a process's network namespace.
+fn bytes(pid: i32) -> Option<u64> {
+    let table = fs::read_to_string(format!("/proc/{pid}/net/dev")).ok()?;
+    let line = table.lines().find_map(|line| line.trim_start().strip_prefix("lo:"))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
+fn rounded(value: f64, places: f64) -> f64 {
+    (value * places).round() / places
+}
+
+fn etcd_timers(text: &str) -> Result<EtcdTimers, String> {
+    let timers = text.split_once('/').and_then(|(heartbeat, election)| {
+        Some(EtcdTimers { heartbeat_ms: heartbeat.parse().ok()?, election_ms: election.parse().ok()? })
+    });
+    timers.ok_or_else(|| format!("write two numbers of milliseconds, as in 10/100; not {text:?}"))
+}
+
+fn print(outcome: &Outcome, json: bool) {
+    if json {
+        println!("{}", serde_json::to_string(outcome).unwrap_or_default());
+        return;
+    }
+    let Outcome { subject, file_system, seconds, busy, lease_ms, leader_changes, .. } = outcome;
+    println!(
+        "{} nodes of {subject}, lease {lease_ms} ms, {seconds:.0} s, {busy} busy processes beside, state on \
+         {file_system}",
+        outcome.nodes.len()
+    );
+    for NodeCost { node, leads, process, guardian } in &outcome.nodes {
+        println!("  {node}{}", if *leads { " (leads)" } else { "" });
+        println!("    process  {process}\n    guardian {guardian}");
+        let (cpu, rss) = (process.cpu_percent + guardian.cpu_percent, process.rss_mib + guardian.rss_mib);
+        println!("    together {cpu:.3} % of a core, {rss:.2} MiB resident");
+    }
+    let rate = |bytes: Option<f64>| bytes.map_or("not counted".to_owned(), |bytes| format!("{bytes:.0}"));
+    println!("  bytes a second on the wire: {}", rate(outcome.bytes_per_second));
+    println!("  changes of leader: {leader_changes}");
+    if let Some(Beside { system, leader_changes, bytes_per_second, members }) = &outcome.beside {
+        println!(
+            "  beside it, {system}: changes of leader: {leader_changes}; bytes a second: {}",
+            rate(*bytes_per_second)
+        );
+        for member in members {
+            println!("    member   {member}");
+        }
+    }
+}
+
+impl std::fmt::Display for Cost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { cpu_percent, rss_mib, pss_mib, private_mib } = self;
+        write!(
+            f,
+            "{cpu_percent:.3} % of a core; {rss_mib:.2} MiB resident, {pss_mib:.2} with shared pages divided, \
+             {private_mib:.2} private"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_computes_and_remembers_costs_something() {
+        let pid = std::process::id().cast_signed();
+        let began = Instant::now();
+        let before = cpu(pid);
+        // A bound against a clock that stands still.
+        while cpu(pid) == before && began.elapsed() < Duration::from_secs(10) {
+            std::hint::spin_loop();
+        }
+        assert!(cpu(pid) > before);
+        let memory = memory(pid).unwrap();
+        assert!(memory.private_mib > 0.0 && memory.private_mib <= memory.rss_mib, "{memory:?}");
+        assert!(bytes(pid).is_some());
+        assert!(etcd_timers("10/100").is_ok() && etcd_timers("10").is_err());
+    }
+}

@@ -1,0 +1,49 @@
+//! `primacy bench`: failover and idle cost, measured on real processes of this machine.
+
+pub(crate) mod child;
+mod cluster;
+mod etcd;
+mod failover;
+mod floor;
+mod idle;
+mod load;
+mod namespaces;
+mod place;
+mod sockets;
+mod spread;
+mod stage;
+mod subject;
+
+use clap::{Parser, Subcommand};
+
+use crate::exit::{Exit, Failure};
+
+/// Measure failover and idle cost on this machine.
+///
+/// Real processes on real sockets, with their state on a real disk. What is measured can be repeated: every figure of
+/// docs/performance.md stands beside its command.
+#[derive(Debug, Parser)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Bench {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    Failover(failover::Failover),
+    Idle(idle::Idle),
+}
+
+/// Runs the verb.
+pub(crate) fn bench(args: &Bench) -> Result<Exit, Failure> {
+    match &args.what {
+        What::Failover(args) => failover::failover(args),
+        What::Idle(args) => idle::idle(args),
+    }
+}
+
+/// A failure of the bench itself.
+fn failed(message: impl Into<String>) -> Failure {
+    Failure::new(Exit::Failed, message)
+}

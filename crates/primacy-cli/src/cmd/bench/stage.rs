@@ -1,0 +1,193 @@
+//! The processes of a bench: everything that is begun here is ended here, also when the bench is interrupted or
+//! fails.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use primacy::clock;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Signal, getpid, set_child_subreaper};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::exit::{Exit, Failure};
+use crate::guardian::job::bind_to_parent;
+use crate::process_tree::end_descendants;
+
+/// How often to look whether the bench was interrupted.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Watches over all that the bench has started. There is one in a bench.
+#[derive(Debug)]
+pub(super) struct Stage {
+    /// The signal that interrupts the bench, or zero.
+    interrupted: Arc<AtomicUsize>,
+}
+
+/// A line that a process has told.
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    /// Which process, by the number that it was given.
+    pub(super) process: usize,
+    /// Which of its lives.
+    pub(super) life: u32,
+    /// When it was read, in nanoseconds of the boot clock.
+    pub(super) read_ns: u64,
+    /// Without its end.
+    pub(super) text: String,
+}
+
+/// What some processes tell. It is read only when it is asked for: a thread that reads would take its time from those
+/// who are measured.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    sources: Vec<Source>,
+    lines: VecDeque<Line>,
+}
+
+/// An output of a process.
+#[derive(Debug)]
+struct Source {
+    fd: OwnedFd,
+    process: usize,
+    life: u32,
+    begun: Vec<u8>,
+    ended: bool,
+}
+
+impl Stage {
+    pub(super) fn new() -> Result<Self, Failure> {
+        // The guardian of a node that is killed becomes our child, and with it whatever it has started.
+        set_child_subreaper(Some(getpid()))?;
+        let interrupted = Arc::new(AtomicUsize::new(0));
+        for signal in [SIGHUP, SIGINT, SIGTERM] {
+            let value = usize::try_from(signal).unwrap_or(1);
+            signal_hook::flag::register_usize(signal, Arc::clone(&interrupted), value)?;
+        }
+        Ok(Self { interrupted })
+    }
+
+    /// # Errors
+    /// If a signal has asked for the end.
+    pub(super) fn check_interrupted(&self) -> Result<(), Failure> {
+        match self.interrupted.load(Ordering::SeqCst) {
+            0 => Ok(()),
+            signal => {
+                let signal = i32::try_from(signal).unwrap_or(SIGTERM);
+                Err(Failure::new(Exit::Signal(signal), "interrupted; everything that was started is ended"))
+            }
+        }
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // All of them are below this process, since it is a subreaper, and nothing else is.
+        end_descendants(None, |_, _| {});
+    }
+}
+
+/// Starts a process that dies with the bench, with both its outputs piped.
+pub(super) fn start(mut command: Command) -> Result<Child, Failure> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // What the measured nodes are set to is on their command lines, where it is the same for all.
+    for (name, _) in std::env::vars_os() {
+        if name.as_encoded_bytes().starts_with(b"PRIMACY_") {
+            command.env_remove(name);
+        }
+    }
+    bind_to_parent(&mut command, Signal::TERM);
+    let program = command.get_program().to_string_lossy().into_owned();
+    command.spawn().map_err(|error| {
+        Failure::new(Exit::Unavailable, format!("{program} cannot be started: {error}; is it installed?"))
+    })
+}
+
+impl Lines {
+    /// Both outputs of a process belong to it from now on.
+    pub(super) fn listen(&mut self, child: &mut Child, process: usize, life: u32) -> Result<(), Failure> {
+        let outputs = [child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from)];
+        for fd in outputs.into_iter().flatten() {
+            rustix::io::ioctl_fionbio(&fd, true)?;
+            self.sources.push(Source { fd, process, life, begun: Vec::new(), ended: false });
+        }
+        Ok(())
+    }
+
+    /// The next line, if one comes before `until`. A line that is there is returned whatever the time.
+    ///
+    /// # Errors
+    /// If the bench is interrupted.
+    pub(super) fn next(&mut self, stage: &Stage, until: Instant) -> Result<Option<Line>, Failure> {
+        loop {
+            stage.check_interrupted()?;
+            if let Some(line) = self.lines.pop_front() {
+                return Ok(Some(line));
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            let is_over = left.is_zero();
+            self.wait(LOOK.min(left))?;
+            self.read();
+            if is_over && self.lines.is_empty() {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn wait(&self, time: Duration) -> Result<(), Failure> {
+        let mut polled: Vec<PollFd<'_>> =
+            self.sources.iter().map(|source| PollFd::new(&source.fd, PollFlags::IN)).collect();
+        let time = Timespec {
+            tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(time.subsec_nanos()),
+        };
+        match poll(&mut polled, Some(&time)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn read(&mut self) {
+        for source in &mut self.sources {
+            source.read(&mut self.lines);
+        }
+        self.sources.retain(|source| !source.ended);
+    }
+}
+
+impl Source {
+    /// Reads all that is there.
+    fn read(&mut self, lines: &mut VecDeque<Line>) {
+        let mut bytes = [0; 8192];
+        loop {
+            match rustix::io::read(&self.fd, &mut bytes) {
+                Ok(count) if count > 0 => self.begun.extend_from_slice(&bytes[..count]),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => break,
+                Ok(_) | Err(_) => {
+                    self.ended = true;
+                    break;
+                }
+            }
+        }
+        let read_ns = clock::now().as_nanos();
+        while let Some(end) = self.begun.iter().position(|&byte| byte == b'\n') {
+            let line: Vec<u8> = self.begun.drain(..=end).collect();
+            let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+            lines.push_back(Line { process: self.process, life: self.life, read_ns, text });
+        }
+    }
+}
+
+/// Waits, unless the bench is interrupted.
+pub(super) fn pause(stage: &Stage, time: Duration) -> Result<(), Failure> {
+    let until = Instant::now() + time;
+    while Instant::now() < until {
+        stage.check_interrupted()?;
+        std::thread::sleep(LOOK.min(until.saturating_duration_since(Instant::now())));
+    }
+    Ok(())
+}

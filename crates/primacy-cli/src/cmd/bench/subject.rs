@@ -1,0 +1,97 @@
+//! What is measured: how a node's process is started, and how it is asked to hand over. Whatever a later
+//! version calls differently is changed here.
+
+use std::path::Path;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use primacy::Safety;
+
+use super::child;
+
+/// The name of the measured election.
+const ELECTION: &str = "bench";
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Subject {
+    /// `primacy run`: the node, its guardian, and a job that tells when it runs
+    Run,
+    /// `primacy node`: the node and its guardian
+    Node,
+}
+
+/// How all nodes of a run are set.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settings {
+    pub(super) subject: Subject,
+    pub(super) safety: Safety,
+    pub(super) lease: Option<Duration>,
+    pub(super) heartbeat: Option<Duration>,
+}
+
+/// The files and addresses of one node.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Home<'a> {
+    pub(super) node: &'a str,
+    pub(super) peers: &'a str,
+    pub(super) state_dir: &'a Path,
+    /// Not on loopback, and without certificates.
+    pub(super) cleartext: bool,
+}
+
+impl Subject {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Run => "run",
+            Self::Node => "node",
+        }
+    }
+
+    pub(super) fn has_job(self) -> bool {
+        self == Self::Run
+    }
+}
+
+/// The name of a kind of safety, as it is given on the command line.
+pub(super) fn safety_name(safety: Safety) -> &'static str {
+    match safety {
+        Safety::Lease => "lease",
+        Safety::Fenced => "fenced",
+    }
+}
+
+/// The arguments that start a node.
+pub(super) fn start(settings: &Settings, home: &Home<'_>, program: &str) -> Vec<String> {
+    let mut args = strings(&[settings.subject.name(), "--json", "--election", ELECTION, "--node", home.node]);
+    args.extend(strings(&["--peers", home.peers, "--state-dir", &home.state_dir.to_string_lossy()]));
+    args.extend(strings(&["--safety", safety_name(settings.safety)]));
+    if let Some(lease) = settings.lease {
+        args.extend(strings(&["--lease", &micros(lease)]));
+    }
+    if let Some(heartbeat) = settings.heartbeat {
+        args.extend(strings(&["--heartbeat", &micros(heartbeat)]));
+    }
+    if home.cleartext {
+        args.extend(strings(&["--insecure-cleartext"]));
+    }
+    if settings.subject.has_job() {
+        args.extend(strings(&["--", program, "bench-child", child::JOB]));
+    }
+    args
+}
+
+/// The arguments that have a leader hand over to another node.
+pub(super) fn transfer(home: &Home<'_>, to: &str) -> Vec<String> {
+    let mut args = strings(&["transfer", "--to", to, "--election", ELECTION, "--node", home.node]);
+    args.extend(strings(&["--state-dir", &home.state_dir.to_string_lossy()]));
+    args
+}
+
+fn micros(duration: Duration) -> String {
+    format!("{}us", duration.as_micros())
+}
+
+fn strings(args: &[&str]) -> Vec<String> {
+    args.iter().map(|&arg| arg.to_owned()).collect()
+}
