@@ -2,7 +2,9 @@
 
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
+use primacy_stores::faulty::{FaultSwitch, FaultyRegister};
 use primacy_stores::{Pending, Register};
 
 /// A store under the laws.
@@ -13,6 +15,15 @@ pub trait Harness: Send + Sync {
     /// What the store claims beyond what every store must do.
     fn capabilities(&self) -> Capabilities;
 
+    /// How late the store says that its [`changed`](Register::changed) is at most.
+    fn change_bound(&self) -> Duration;
+
+    /// How long a law waits for something that must come, before it is taken not to come.
+    fn patience(&self) -> Duration {
+        // Far longer than anything takes that works.
+        Duration::from_secs(60)
+    }
+
     /// Whether the store is there; an error says why not.
     fn reach(&self) -> Pending<'_, Result<(), String>> {
         Box::pin(async { Ok(()) })
@@ -22,10 +33,25 @@ pub trait Harness: Send + Sync {
     /// no record. Laws name theirs after themselves.
     fn open<'a>(&'a self, election: &'a str) -> Pending<'a, Arc<dyn Register>>;
 
+    /// A handle whose requests and replies get lost on demand.
+    fn open_lossy<'a>(&'a self, election: &'a str) -> Pending<'a, (Arc<dyn Register>, FaultSwitch)> {
+        Box::pin(async move {
+            let (register, switch) = FaultyRegister::new(self.open(election).await);
+            let register: Arc<dyn Register> = Arc::new(register);
+            (register, switch)
+        })
+    }
+
     /// Puts these bytes in the place of the record, as another program could. Asked for only where
     /// [`Capabilities::raw_bytes`] is claimed.
     fn plant<'a>(&'a self, election: &'a str, bytes: &'a [u8]) -> Pending<'a, ()> {
         let _ = (election, bytes);
+        unreachable!("{} claims no raw bytes", self.name())
+    }
+
+    /// Deletes the record, as an operator could by hand. Asked for only where [`Capabilities::raw_bytes`] is claimed.
+    fn erase<'a>(&'a self, election: &'a str) -> Pending<'a, ()> {
+        let _ = election;
         unreachable!("{} claims no raw bytes", self.name())
     }
 
@@ -35,8 +61,8 @@ pub trait Harness: Send + Sync {
         unreachable!("{} claims no raw bytes", self.name())
     }
 
-    /// A process that runs [`rival::play`](crate::rival::play) on a handle of its own, with `number` as the
-    /// rival's, until the token is `last`. Asked for only where [`Capabilities::processes`] is claimed.
+    /// A process that runs [`rival::play_as_process`](crate::rival::play_as_process) on a handle of its own, with
+    /// `number` as the rival's, until the token is `last`. Asked for only where [`Capabilities::processes`] is claimed.
     fn rival(&self, election: &str, number: u64, last: u64) -> Command {
         let _ = (election, number, last);
         unreachable!("{} claims no processes", self.name())
@@ -50,7 +76,7 @@ pub struct Capabilities {
     pub processes: bool,
     /// A record outlives all handles.
     pub lasting: bool,
-    /// The harness can get at the bytes behind the store's back.
+    /// The harness can get at the bytes behind the store's back, and delete them.
     pub raw_bytes: bool,
 }
 

@@ -1,19 +1,22 @@
 //! The laws of [`Register`].
 
-use std::process::{Child, Stdio};
+use std::future::poll_fn;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+use std::time::{Duration, Instant};
 
 use primacy_core::election::lease::{Holder, Record, ResignRequest, Version};
 use primacy_core::{FencingToken, Identity, Incarnation, NodeId};
-use primacy_stores::faulty::{Fault, FaultyRegister};
+use primacy_stores::faulty::Fault;
 use primacy_stores::{Pending, ReadError, Register, SetError};
 
 use crate::harness::{Capabilities, Harness};
-use crate::rival;
-
-/// Far longer than anything takes that works.
-const BOUND: Duration = Duration::from_secs(60);
+use crate::process_laws::{
+    Rival, changed_wakes_across_processes, killed_writers_leave_the_old_or_the_new,
+    of_many_processes_exactly_one_wins,
+};
+use crate::{history, rival};
 
 /// One promise that stores make.
 #[derive(Debug)]
@@ -22,8 +25,22 @@ pub struct Law {
     pub name: &'static str,
     /// What a store must claim for it to be asked.
     pub needs: Capabilities,
-    pub(crate) run: for<'a> fn(&'a dyn Harness) -> Pending<'a, ()>,
+    run: for<'a> fn(&'a dyn Harness) -> Pending<'a, ()>,
 }
+
+impl Law {
+    /// Holds a store to this law.
+    ///
+    /// # Panics
+    /// If it is broken.
+    pub async fn check(&self, harness: &dyn Harness) {
+        (self.run)(harness).await;
+    }
+}
+
+const PROCESSES: Capabilities = Capabilities { processes: true, ..Capabilities::NONE };
+const LASTING: Capabilities = Capabilities { lasting: true, ..Capabilities::NONE };
+const RAW_BYTES: Capabilities = Capabilities { raw_bytes: true, ..Capabilities::NONE };
 
 macro_rules! law {
     ($law:ident) => {
@@ -35,23 +52,28 @@ macro_rules! law {
 }
 
 /// All laws; this is their one list.
-pub const LAWS: [Law; 16] = [
+pub const LAWS: [Law; 21] = [
     law!(a_record_that_nobody_wrote_is_absent),
     law!(creating_twice_conflicts),
     law!(a_write_with_an_old_version_is_refused),
     law!(a_version_of_a_record_that_is_absent_is_refused),
     law!(a_refused_write_changes_nothing),
     law!(writing_the_same_again_makes_a_new_version),
+    law!(a_version_is_never_reused_after_delete_and_restart, RAW_BYTES),
     law!(of_many_rivals_exactly_one_wins),
-    law!(of_many_processes_exactly_one_wins, Capabilities { processes: true, ..Capabilities::NONE }),
+    law!(of_many_processes_exactly_one_wins, PROCESSES),
+    law!(killed_writers_leave_the_old_or_the_new, PROCESSES),
     law!(a_reader_never_sees_the_past),
     law!(a_lost_reply_is_unknown_not_failed),
+    law!(a_write_that_was_given_up_is_done_before_the_next_or_never),
     law!(a_record_is_kept_whole_with_unknown_fields),
-    law!(a_record_outlives_its_handles, Capabilities { lasting: true, ..Capabilities::NONE }),
+    law!(a_record_outlives_its_handles, LASTING),
     law!(elections_do_not_touch_each_other),
     law!(changed_wakes_a_waiter),
+    law!(changed_wakes_within_its_documented_bound),
+    law!(changed_wakes_across_processes, PROCESSES),
     law!(changed_rests_until_something_changes),
-    law!(what_is_no_record_is_refused_and_kept, Capabilities { raw_bytes: true, ..Capabilities::NONE }),
+    law!(what_is_no_record_is_refused_and_kept, RAW_BYTES),
 ];
 
 /// An election that was never held has no record.
@@ -124,36 +146,63 @@ pub async fn writing_the_same_again_makes_a_new_version(harness: &dyn Harness) {
     }
 }
 
+/// No write makes a version that another one has made, also where the record was deleted in between and all who had it
+/// open are gone; and a version of a deleted record is none of the new one.
+pub async fn a_version_is_never_reused_after_delete_and_restart(harness: &dyn Harness) {
+    const ROUNDS: u64 = 6;
+    let election = "a_version_is_never_reused_after_delete_and_restart";
+    let kept = harness.open(election).await;
+    let mut versions: Vec<String> = Vec::new();
+    let mut note = |version: String| {
+        assert!(!versions.contains(&version), "{version} was there before: {versions:?}");
+        versions.push(version);
+    };
+    for round in 1..=ROUNDS {
+        let fresh = harness.open(election).await;
+        let mut version = set(&fresh, None, 1).await.expect("created");
+        note(rival::hexadecimal(&version));
+        for _ in 0..8 {
+            version = set(&fresh, Some(&version), 1).await.expect("the newest version");
+            note(rival::hexadecimal(&version));
+        }
+        if harness.capabilities().processes {
+            for operation in Rival::start(harness, election, round, 4).finish() {
+                if let history::Kind::Won { version } = operation.kind {
+                    note(version);
+                }
+            }
+        }
+        let (found, old) = read(&fresh).await.expect("a record");
+        harness.erase(election).await;
+        for register in [&kept, &fresh] {
+            assert_eq!(read(register).await, None, "it was deleted");
+            assert_eq!(set(register, Some(&old), 9).await, Err(SetError::Conflict));
+        }
+        // As it was: the same content is no reason for the same version.
+        let new = kept.compare_and_set(None, &found).await.expect("created");
+        note(rival::hexadecimal(&new));
+        assert_eq!(set(&fresh, Some(&old), 9).await, Err(SetError::Conflict));
+        harness.erase(election).await;
+    }
+}
+
 /// However many try at once, each version is followed by one write.
 pub async fn of_many_rivals_exactly_one_wins(harness: &dyn Harness) {
     const LAST: u64 = 50;
     let mut rivals = Vec::new();
-    for number in 0..8 {
+    for number in 1..=8 {
         let register = harness.open("of_many_rivals_exactly_one_wins").await;
-        rivals.push(tokio::spawn(async move { rival::play(&*register, number, LAST).await }));
+        rivals.push(tokio::spawn(async move {
+            let mut history = Vec::new();
+            rival::play(&*register, number, LAST, |operation| history.push(operation)).await;
+            history
+        }));
     }
-    let mut won = Vec::new();
+    let mut all = Vec::new();
     for rival in rivals {
-        won.push(within("a rival's end", rival).await.expect("a rival that does not panic"));
+        all.extend(within(harness, "a rival's end", rival).await.expect("a rival that does not panic"));
     }
-    rival::assert_each_won_once(won, LAST);
-}
-
-/// The same among processes.
-pub async fn of_many_processes_exactly_one_wins(harness: &dyn Harness) {
-    const LAST: u64 = 50;
-    let spawn = |number| -> Child {
-        let mut command = harness.rival("of_many_processes_exactly_one_wins", number, LAST);
-        command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().expect("a process can be started")
-    };
-    let rivals: Vec<Child> = (0..4).map(spawn).collect();
-    let won = rivals.into_iter().map(|rival| {
-        // A rival that hangs is ended with the test that waits for it.
-        let output = rival.wait_with_output().expect("a process can be waited for");
-        assert!(output.status.success(), "a rival failed: {:?}", output.status);
-        rival::parse_won(&String::from_utf8_lossy(&output.stdout)).expect("a rival tells what it won")
-    });
-    rival::assert_each_won_once(won, LAST);
+    history::check(&all).expect("one record can have given these answers");
 }
 
 /// A read that begins after a write was answered sees that write or a later one; and no reader goes back.
@@ -181,15 +230,13 @@ pub async fn a_reader_never_sees_the_past(harness: &dyn Harness) {
         assert_eq!(read(&fresh).await, Some((record(token), version.clone())));
     }
     for reader in readers {
-        within("a reader's end", reader).await.expect("a reader that does not panic");
+        within(harness, "a reader's end", reader).await.expect("a reader that does not panic");
     }
 }
 
 /// Whoever gets no reply is told `Unknown`, whether it was written or not, and finds out by reading.
 pub async fn a_lost_reply_is_unknown_not_failed(harness: &dyn Harness) {
-    let inner = harness.open("a_lost_reply_is_unknown_not_failed").await;
-    let (faulty, switch) = FaultyRegister::new(Arc::clone(&inner));
-    let faulty: Arc<dyn Register> = Arc::new(faulty);
+    let (faulty, switch) = harness.open_lossy("a_lost_reply_is_unknown_not_failed").await;
     switch.next(Fault::LoseReply);
     let lost = set(&faulty, None, 1).await;
     assert!(matches!(lost, Err(SetError::Unknown { .. })), "{lost:?}");
@@ -208,6 +255,32 @@ pub async fn a_lost_reply_is_unknown_not_failed(harness: &dyn Harness) {
     assert!(matches!(faulty.read().await, Err(ReadError::Unavailable { .. })));
     switch.next(Fault::Delay(Duration::from_millis(1)));
     set(&faulty, Some(&version), 2).await.expect("late, and not refused");
+}
+
+/// Whoever stops waiting for a write does not know whether it is done. It may still be, but only as long as nobody has
+/// written anything else: it names its version, however late it comes.
+pub async fn a_write_that_was_given_up_is_done_before_the_next_or_never(harness: &dyn Harness) {
+    let [one, two] = open_twice(harness, "a_write_that_was_given_up_is_done_before_the_next_or_never").await;
+    let mut version = set(&one, None, 1).await.expect("created");
+    for round in 1..=20 {
+        let (given_up, next) = (record(10 * round), record(10 * round + 1));
+        let mut writing = one.compare_and_set(Some(&version), &given_up);
+        // Asked for, and dropped before it is answered.
+        let _ = poll_fn(|context| Poll::Ready(writing.as_mut().poll(context))).await;
+        drop(writing);
+        version = loop {
+            let (found, newest) = read(&two).await.expect("a record");
+            assert!(newest == version || found == given_up, "it is the old one or the new one: {found:?}");
+            match two.compare_and_set(Some(&newest), &next).await {
+                Ok(version) => break version,
+                Err(error) => assert_eq!(error, SetError::Conflict, "then it was done in between"),
+            }
+        };
+        for register in [&one, &two, &one] {
+            assert_eq!(read(register).await, Some((next.clone(), version.clone())));
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
 }
 
 /// Every field comes back as it was, at the ends of its range too, and so does what a later version has added.
@@ -287,16 +360,52 @@ pub async fn changed_wakes_a_waiter(harness: &dyn Harness) {
                 waiter.changed()
             }
         };
-        within("the change to be noticed", woken).await;
+        within(harness, "the change to be noticed", woken).await;
     }
     let waiting = tokio::spawn(async move {
         while read(&waiter).await.expect("a record").0.token.0 < 12 {
-            within("the change to be noticed", waiter.changed()).await;
+            waiter.changed().await;
         }
     });
     tokio::task::yield_now().await;
     set(&writer, Some(&version), 12).await.expect("nobody else writes");
-    within("the waiter's end", waiting).await.expect("a waiter that does not panic");
+    within(harness, "the waiter's end", waiting).await.expect("a waiter that does not panic");
+}
+
+/// A change is told no later than the store's page says: a write, and a record that was deleted by hand.
+pub async fn changed_wakes_within_its_documented_bound(harness: &dyn Harness) {
+    let election = "changed_wakes_within_its_documented_bound";
+    let [waiter, writer] = open_twice(harness, election).await;
+    let stalls = Stalls::watch();
+    let mut version = None;
+    for token in 1..=20 {
+        let _ = read(&waiter).await;
+        let waiter = Arc::clone(&waiter);
+        let waiting = tokio::spawn(async move {
+            // It may wake without a change; then whoever waits reads, and waits again.
+            while waiter.read().await.ok().flatten().is_none_or(|(record, _)| record.token.0 < token) {
+                waiter.changed().await;
+            }
+            Instant::now()
+        });
+        tokio::task::yield_now().await;
+        version = Some(set(&writer, version.as_ref(), token).await.expect("nobody else writes"));
+        let written_at = Instant::now();
+        let woken_at = within(harness, "the change to be noticed", waiting).await.expect("no panic");
+        stalls.assert_within(harness.change_bound(), woken_at.saturating_duration_since(written_at));
+    }
+    if harness.capabilities().raw_bytes {
+        let waiting = tokio::spawn(async move {
+            while waiter.read().await != Ok(None) {
+                waiter.changed().await;
+            }
+            Instant::now()
+        });
+        harness.erase(election).await;
+        let erased_at = Instant::now();
+        let woken_at = within(harness, "the deletion to be noticed", waiting).await.expect("no panic");
+        stalls.assert_within(harness.change_bound(), woken_at.saturating_duration_since(erased_at));
+    }
 }
 
 /// After a read, or a write of one's own, waiting rests: a caller that reads at every wake-up does not spin.
@@ -351,7 +460,7 @@ async fn open_twice(harness: &dyn Harness, election: &str) -> [Arc<dyn Register>
     [harness.open(election).await, harness.open(election).await]
 }
 
-async fn read(register: &Arc<dyn Register>) -> Option<(Record, Version)> {
+pub(crate) async fn read(register: &Arc<dyn Register>) -> Option<(Record, Version)> {
     register.read().await.expect("the store is there")
 }
 
@@ -369,9 +478,40 @@ async fn set(
     register.compare_and_set(expect, &record(token)).await
 }
 
-async fn within<T>(what: &str, wait: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(BOUND, wait).await {
+pub(crate) async fn within<T>(harness: &dyn Harness, what: &str, wait: impl Future<Output = T>) -> T {
+    let patience = harness.patience();
+    match tokio::time::timeout(patience, wait).await {
         Ok(done) => done,
-        Err(_) => panic!("waited {BOUND:?} in vain for {what}"),
+        Err(_) => panic!("waited {patience:?} in vain for {what}"),
+    }
+}
+
+/// How long this machine has let a thread wait that wanted to run: what no store can be blamed for.
+struct Stalls {
+    longest_nanos: Arc<AtomicU64>,
+}
+
+impl Stalls {
+    fn watch() -> Self {
+        const NAP: Duration = Duration::from_millis(5);
+        let longest_nanos = Arc::new(AtomicU64::new(0));
+        let shared = Arc::downgrade(&longest_nanos);
+        std::thread::spawn(move || {
+            while let Some(longest) = shared.upgrade() {
+                let asleep_at = Instant::now();
+                std::thread::sleep(NAP);
+                let late = asleep_at.elapsed().saturating_sub(NAP);
+                longest.fetch_max(u64::try_from(late.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+            }
+        });
+        Self { longest_nanos }
+    }
+
+    fn assert_within(&self, bound: Duration, took: Duration) {
+        let stalled = Duration::from_nanos(self.longest_nanos.load(Ordering::Relaxed));
+        assert!(
+            took <= bound + stalled,
+            "told after {took:?}, and the bound is {bound:?} (stalls: {stalled:?})"
+        );
     }
 }

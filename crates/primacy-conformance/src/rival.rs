@@ -1,71 +1,94 @@
-//! Rivals for one record: each takes it again and again, and remembers which tokens were its own.
+//! Rivals for one record: each takes it again and again, and notes what it asked and what it was told.
 
+use std::time::Duration;
+
+use primacy_core::FencingToken;
 use primacy_core::election::lease::{Record, Version};
-use primacy_core::{Duration, FencingToken};
-use primacy_stores::{Register, SetError};
+use primacy_stores::{ReadError, Register, SetError};
 
-/// What a rival process prints before the tokens that it won.
-const WON: &str = "primacy-rival won";
+use crate::history::{Kind, Operation};
 
-/// Raises the token by one whenever nobody else was faster, until it is `last`; returns the tokens that this
-/// rival wrote.
+/// What each line of a rival's process begins with.
+pub(crate) const LINE: &str = "primacy-rival ";
+/// What its last line says.
+const END: &str = "primacy-rival has ended";
+
+/// How long a store may say that it is not there, in nanoseconds.
+const UNAVAILABLE_MAX: u64 = 60_000_000_000;
+
+/// Raises the token by one whenever nobody else was faster, until it is `last` or higher. Each operation is told to
+/// `note` when it is known, and a write also before it is asked for.
 ///
 /// # Panics
-/// If the store fails, or shows a token that is lower than one before.
-pub async fn play(register: &dyn Register, number: u64, last: u64) -> Vec<u64> {
-    let mut won = Vec::new();
-    let mut highest = 0;
+/// If the record is malformed, or cannot be read for a minute.
+pub async fn play(register: &dyn Register, number: u64, last: u64, mut note: impl FnMut(Operation)) {
+    let mut answered = now();
     loop {
-        let found = register.read().await.expect("the store is there");
-        let token = found.as_ref().map_or(0, |(record, _)| record.token.0);
-        assert!(token >= highest, "the token went from {highest} down to {token}");
-        highest = token;
+        let start = now();
+        let found = match register.read().await {
+            Ok(found) => found,
+            // Under many rivals a store may be too busy, and where one was killed it has to tidy up first.
+            Err(ReadError::Unavailable { .. }) if start < answered + UNAVAILABLE_MAX => {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                continue;
+            }
+            Err(error) => panic!("a rival cannot read: {error}"),
+        };
+        answered = now();
+        let (token, writer) = found.as_ref().map_or((0, 0), |(record, _)| (record.token.0, record.nonce));
+        let version = found.as_ref().map_or_else(String::new, |(_, version)| hexadecimal(version));
+        note(Operation { rival: number, start, end: now(), token, kind: Kind::Read { writer, version } });
         if token >= last {
-            return won;
+            return;
         }
-        match take(register, found.as_ref().map(|(_, version)| version), number, token + 1).await {
-            Ok(_) => won.push(token + 1),
-            Err(SetError::Conflict) => {}
-            // Under many rivals a store may be too busy; the read that follows tells what is the case.
-            Err(SetError::Unavailable { .. }) => {}
-            Err(SetError::Unknown { why }) => panic!("a rival cannot tell whether it won: {why}"),
-        }
+        let token = token + 1;
+        let start = now();
+        note(Operation { rival: number, start, end: start, token, kind: Kind::Begun });
+        let kind = match take(register, found.as_ref().map(|(_, version)| version), number, token).await {
+            Ok(version) => Kind::Won { version: hexadecimal(&version) },
+            // The same; the read that follows tells what is the case.
+            Err(SetError::Conflict | SetError::Unavailable { .. }) => Kind::Refused,
+            Err(SetError::Unknown { .. }) => Kind::Unknown,
+        };
+        note(Operation { rival: number, start, end: now(), token, kind });
         tokio::task::yield_now().await;
     }
 }
 
-async fn take(
+/// Writes a record that names the rival by its nonce.
+pub(crate) async fn take(
     register: &dyn Register,
     expect: Option<&Version>,
     number: u64,
     token: u64,
 ) -> Result<Version, SetError> {
-    let mut record = Record::released(FencingToken(token), Duration::from_secs(10));
+    let mut record = Record::released(FencingToken(token), primacy_core::Duration::from_secs(10));
     record.nonce = number;
     register.compare_and_set(expect, &record).await
 }
 
-/// What a rival's process does: plays, and prints what it won, on a line of its own.
+/// What a rival's process does: plays, and prints each operation at once, on a line of its own.
 pub async fn play_as_process(register: &dyn Register, number: u64, last: u64) {
-    let won = play(register, number, last).await;
-    let tokens: Vec<String> = won.iter().map(u64::to_string).collect();
     // The line before may be another program's, and not ended.
-    println!("\n{WON} {}", tokens.join(" "));
+    println!();
+    play(register, number, last, |operation| println!("{LINE}{operation}")).await;
+    println!("{END}");
 }
 
-/// The tokens that a rival's process has printed; `None` if it did not come to its end.
+/// The operations that a rival's process has printed, and whether it came to its end.
 #[must_use]
-pub fn parse_won(printed: &str) -> Option<Vec<u64>> {
-    let line = printed.lines().find_map(|line| line.strip_prefix(WON))?;
-    line.split_whitespace().map(|token| token.parse().ok()).collect()
+pub fn parse(printed: &str) -> (Vec<Operation>, bool) {
+    let operations = printed.lines().filter_map(|line| line.strip_prefix(LINE)?.parse().ok());
+    (operations.collect(), printed.lines().any(|line| line == END))
 }
 
-/// Asserts that of all rivals exactly one won each token.
-///
-/// # Panics
-/// If a token was won by several, or by none.
-pub fn assert_each_won_once(won: impl IntoIterator<Item = Vec<u64>>, last: u64) {
-    let mut all: Vec<u64> = won.into_iter().flatten().collect();
-    all.sort_unstable();
-    assert_eq!(all, (1..=last).collect::<Vec<_>>(), "each token has one winner");
+pub(crate) fn hexadecimal(version: &Version) -> String {
+    version.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Nanoseconds of the clock that all processes of this machine share, and that nobody sets.
+pub(crate) fn now() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let now = Duration::try_from(now).expect("this clock begins at 0");
+    u64::try_from(now.as_nanos()).expect("a machine runs for less than 500 years")
 }

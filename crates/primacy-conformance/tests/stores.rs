@@ -1,13 +1,15 @@
-//! Every store under the laws.
+//! Every store under the laws, and the table of what became of it.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
-use primacy_conformance::{Capabilities, Harness, LAWS, Outcome, check, rival};
+use primacy_conformance::{Capabilities, Harness, Outcome, check, rival, table};
 use primacy_stores::faulty::FaultyRegister;
 use primacy_stores::memory::MemoryRegister;
-use primacy_stores::{Pending, Register, open};
+use primacy_stores::{OpenError, Pending, Register, file, memory, open, sqlite};
 use rusqlite::{Connection, OptionalExtension};
 
 /// What a rival's process is told: the URL, the election, its number and the last token, one a line.
@@ -28,6 +30,10 @@ impl Harness for MemoryHarness {
         Capabilities { processes: false, lasting: true, raw_bytes: true }
     }
 
+    fn change_bound(&self) -> Duration {
+        memory::CHANGE_BOUND
+    }
+
     fn open<'a>(&'a self, election: &'a str) -> Pending<'a, Arc<dyn Register>> {
         Box::pin(async move {
             // By its URL a new cell has a released record; the laws begin with absence.
@@ -40,6 +46,10 @@ impl Harness for MemoryHarness {
         Box::pin(async move { MemoryRegister::open(self.name, election).plant(bytes) })
     }
 
+    fn erase<'a>(&'a self, election: &'a str) -> Pending<'a, ()> {
+        Box::pin(async move { MemoryRegister::open(self.name, election).erase() })
+    }
+
     fn stored<'a>(&'a self, election: &'a str) -> Pending<'a, Option<Vec<u8>>> {
         Box::pin(async move { MemoryRegister::open(self.name, election).bytes() })
     }
@@ -47,15 +57,16 @@ impl Harness for MemoryHarness {
 
 /// A new SQLite database.
 struct SqliteHarness {
+    name: &'static str,
     directory: PathBuf,
 }
 
 impl SqliteHarness {
     /// A database that this store has made (in WAL mode), or an application's (with a rollback journal).
-    async fn new(name: &str, is_host: bool) -> Self {
-        let directory = std::env::temp_dir().join(format!("primacy-laws-{}-{name}", std::process::id()));
+    async fn new(name: &'static str, is_host: bool) -> Self {
+        let directory = new_directory();
         std::fs::create_dir_all(&directory).expect("the temporary directory can be written");
-        let harness = Self { directory };
+        let harness = Self { name, directory };
         if is_host {
             harness.connect().execute_batch("CREATE TABLE theirs(a)").expect("a new database");
         }
@@ -74,7 +85,7 @@ impl SqliteHarness {
 
     fn connect(&self) -> Connection {
         let connection = Connection::open(self.path()).expect("the database can be opened");
-        connection.busy_timeout(std::time::Duration::from_secs(20)).expect("a time to wait");
+        connection.busy_timeout(Duration::from_secs(20)).expect("a time to wait");
         connection
     }
 }
@@ -87,11 +98,15 @@ impl Drop for SqliteHarness {
 
 impl Harness for SqliteHarness {
     fn name(&self) -> String {
-        "sqlite".to_owned()
+        self.name.to_owned()
     }
 
     fn capabilities(&self) -> Capabilities {
         Capabilities { processes: true, lasting: true, raw_bytes: true }
+    }
+
+    fn change_bound(&self) -> Duration {
+        sqlite::CHANGE_BOUND
     }
 
     fn open<'a>(&'a self, election: &'a str) -> Pending<'a, Arc<dyn Register>> {
@@ -106,6 +121,13 @@ impl Harness for SqliteHarness {
         })
     }
 
+    fn erase<'a>(&'a self, election: &'a str) -> Pending<'a, ()> {
+        Box::pin(async move {
+            let sql = "DELETE FROM primacy_record WHERE election = ?1";
+            assert_eq!(self.connect().execute(sql, [election]).expect("the database can be written"), 1);
+        })
+    }
+
     fn stored<'a>(&'a self, election: &'a str) -> Pending<'a, Option<Vec<u8>>> {
         Box::pin(async move {
             let sql = "SELECT record FROM primacy_record WHERE election = ?1";
@@ -115,11 +137,95 @@ impl Harness for SqliteHarness {
     }
 
     fn rival(&self, election: &str, number: u64, last: u64) -> Command {
-        let mut command = Command::new(std::env::current_exe().expect("a test knows its own program"));
-        command.args(["--exact", "play_as_a_rival", "--nocapture"]);
-        command.env(RIVAL_VARIABLE, format!("{}\n{election}\n{number}\n{last}", self.url()));
-        command
+        rival_command(&self.url(), election, number, last)
     }
+}
+
+/// A new directory of files.
+struct FileHarness {
+    directory: PathBuf,
+}
+
+impl FileHarness {
+    fn new() -> Self {
+        Self { directory: new_directory() }
+    }
+
+    /// The file of an election's record, without the help of the store.
+    fn record(&self, election: &str) -> PathBuf {
+        let plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_');
+        let letters = election.bytes().map(|byte| match byte {
+            byte if plain(byte) => char::from(byte).to_string(),
+            byte => format!("%{byte:02x}"),
+        });
+        self.directory.join(letters.collect::<String>() + ".election").join("record")
+    }
+}
+
+impl Drop for FileHarness {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+impl Harness for FileHarness {
+    fn name(&self) -> String {
+        "file".to_owned()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { processes: true, lasting: true, raw_bytes: true }
+    }
+
+    fn change_bound(&self) -> Duration {
+        file::CHANGE_BOUND
+    }
+
+    fn open<'a>(&'a self, election: &'a str) -> Pending<'a, Arc<dyn Register>> {
+        let url = format!("file:{}", self.directory.display());
+        Box::pin(async move { open(&url, election).await.expect("the directory can be used") })
+    }
+
+    fn plant<'a>(&'a self, election: &'a str, bytes: &'a [u8]) -> Pending<'a, ()> {
+        Box::pin(async move {
+            static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+            let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            let mut text = format!("primacy-file 1 by-hand-{count} {election}\n").into_bytes();
+            text.extend_from_slice(bytes);
+            std::fs::write(self.record(election), text).expect("the file can be written");
+        })
+    }
+
+    fn erase<'a>(&'a self, election: &'a str) -> Pending<'a, ()> {
+        Box::pin(async move { std::fs::remove_file(self.record(election)).expect("the file can be deleted") })
+    }
+
+    fn stored<'a>(&'a self, election: &'a str) -> Pending<'a, Option<Vec<u8>>> {
+        Box::pin(async move {
+            let text = std::fs::read(self.record(election)).ok()?;
+            let line = text.iter().position(|byte| *byte == b'\n').expect("a first line");
+            Some(text[line + 1..].to_vec())
+        })
+    }
+
+    fn rival(&self, election: &str, number: u64, last: u64) -> Command {
+        rival_command(&format!("file:{}", self.directory.display()), election, number, last)
+    }
+}
+
+/// This program once more, with nothing to do but [`play_as_a_rival`].
+fn rival_command(url: &str, election: &str, number: u64, last: u64) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("a test knows its own program"));
+    command.args(["--exact", "play_as_a_rival", "--nocapture"]);
+    command.env(RIVAL_VARIABLE, format!("{url}\n{election}\n{number}\n{last}"));
+    command
+}
+
+/// The path of a directory that is not there yet.
+fn new_directory() -> PathBuf {
+    static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    std::env::temp_dir().join(format!("primacy-laws-{}-{count}", std::process::id()))
 }
 
 /// Not a test of its own: what each rival's process does.
@@ -127,17 +233,19 @@ impl Harness for SqliteHarness {
 async fn play_as_a_rival() {
     let Ok(told) = std::env::var(RIVAL_VARIABLE) else { return };
     let [url, election, number, last] = told.lines().collect::<Vec<_>>().try_into().unwrap();
-    let register = open(url, election).await.unwrap();
+    let register = loop {
+        match open(url, election).await {
+            Ok(register) => break register,
+            // Others are writing, or one that was killed has left it in the middle.
+            Err(OpenError::Unavailable { .. })
+                if std::path::Path::new(&url[url.find(':').unwrap() + 1..]).exists() =>
+            {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    };
     rival::play_as_process(&*register, number.parse().unwrap(), last.parse().unwrap()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn memory_keeps_the_laws() {
-    let outcomes = check(&MemoryHarness { name: "memory", is_faulty: false }).await;
-    let not_claimed: Vec<_> =
-        outcomes.iter().filter(|(_, outcome)| *outcome == Outcome::NotClaimed).map(|(law, _)| *law).collect();
-    assert_eq!(not_claimed, ["of_many_processes_exactly_one_wins"]);
-    assert_eq!(outcomes.len(), LAWS.len());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -145,16 +253,57 @@ async fn memory_behind_the_decorator_keeps_the_laws() {
     check(&MemoryHarness { name: "faulty memory", is_faulty: true }).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn sqlite_keeps_the_laws() {
-    let outcomes = check(&SqliteHarness::new("own", false).await).await;
-    assert!(outcomes.iter().all(|(_, outcome)| *outcome == Outcome::Passed), "{outcomes:?}");
-}
+/// Set, to write the table anew.
+const UPDATE_VARIABLE: &str = "UPDATE_GOLDENFILES";
+const TABLE_BEGIN: &str =
+    "<!-- made by `UPDATE_GOLDENFILES=1 cargo test -p primacy-conformance --test stores` -->\n\n";
+const TABLE_END: &str = "\n<!-- end -->";
 
+/// In one test, and one store after the other: the table is of this run, and what takes time by the clock is not
+/// disturbed by the others.
 #[tokio::test(flavor = "multi_thread")]
-async fn sqlite_in_the_database_of_an_application_keeps_the_laws() {
-    let outcomes = check(&SqliteHarness::new("host", true).await).await;
-    assert!(outcomes.iter().all(|(_, outcome)| *outcome == Outcome::Passed), "{outcomes:?}");
+async fn every_store_keeps_the_laws_and_the_table_says_so() {
+    let stores: [Box<dyn Harness>; 4] = [
+        Box::new(MemoryHarness { name: "memory", is_faulty: false }),
+        Box::new(SqliteHarness::new("sqlite", false).await),
+        Box::new(SqliteHarness::new("sqlite, in an application's database", true).await),
+        Box::new(FileHarness::new()),
+    ];
+    let mut columns = Vec::new();
+    for store in &stores {
+        columns.push((store.name(), check(&**store).await));
+    }
+    let table = table::render(&columns);
+    // Not by a macro: what a test prints is not shown when it passes.
+    let _ = write!(std::io::stderr(), "\n{table}\n");
+    for (store, outcomes) in &columns {
+        let others: Vec<_> =
+            outcomes.iter().filter(|(_, outcome)| *outcome != Outcome::Passed).map(|(law, _)| *law).collect();
+        // What one process has in its memory, others cannot see.
+        let expected: &[&str] = if store == "memory" {
+            &[
+                "of_many_processes_exactly_one_wins",
+                "killed_writers_leave_the_old_or_the_new",
+                "changed_wakes_across_processes",
+            ]
+        } else {
+            &[]
+        };
+        assert_eq!(others, expected, "{store}");
+    }
+    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/stores/README.md");
+    let text = std::fs::read_to_string(&page).expect("the page of the stores");
+    let (before, rest) = text.split_once(TABLE_BEGIN).expect("the place of the table begins");
+    let (found, after) = rest.split_once(TABLE_END).expect("the place of the table ends");
+    if std::env::var_os(UPDATE_VARIABLE).is_some() {
+        let text = format!("{before}{TABLE_BEGIN}{table}{TABLE_END}{after}");
+        std::fs::write(&page, text).expect("the page can be written");
+    } else {
+        assert_eq!(
+            found, table,
+            "docs/stores/README.md is out of date; set {UPDATE_VARIABLE} to make it anew"
+        );
+    }
 }
 
 /// A store that is not there.
@@ -167,6 +316,10 @@ impl Harness for AbsentHarness {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities::NONE
+    }
+
+    fn change_bound(&self) -> Duration {
+        Duration::ZERO
     }
 
     fn reach(&self) -> Pending<'_, Result<(), String>> {

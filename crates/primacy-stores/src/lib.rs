@@ -7,11 +7,16 @@
 //! | URL | feature | shared by | page |
 //! |---|---|---|---|
 //! | `memory:NAME` | none needed | the tasks of one process | [`memory`] |
+//! | `file:DIRECTORY` | `file` | the processes of one machine | `docs/stores/file.md` |
 //! | `sqlite:PATH` | `sqlite` | the processes of one machine | `docs/stores/sqlite.md` |
 //!
 //! Every store passes the same laws, which are in the crate `primacy-conformance`.
 
 pub mod faulty;
+#[cfg(feature = "file")]
+pub mod file;
+#[cfg(any(feature = "file", feature = "sqlite"))]
+mod file_system;
 pub mod memory;
 pub mod open;
 pub mod record;

@@ -16,11 +16,14 @@ use crate::open::{Address, OpenError, Opening};
 use crate::record;
 use crate::register::{Pending, ReadError, Register, SetError};
 
+/// How late [`changed`](Register::changed) is at most, on a machine that lets its threads run.
+pub const CHANGE_BOUND: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// All cells of this process, by the name of the store and the election.
 static CELLS: Mutex<BTreeMap<(String, String), Arc<Cell>>> = Mutex::new(BTreeMap::new());
 
-/// What a cell holds: the version, from 1, and the record's bytes. Version 0 is absence.
-type Content = (u64, Vec<u8>);
+/// What a cell holds: the count of its changes, which is the version, and the record's bytes, if there are any.
+type Content = (u64, Option<Vec<u8>>);
 
 /// A handle on one election in one store in memory.
 ///
@@ -46,7 +49,7 @@ impl MemoryRegister {
         Self { cell: Arc::clone(cell), seen: AtomicU64::new(cell.content.borrow().0) }
     }
 
-    /// Puts a released record where there has never been one. Cells are never deleted, so nobody can hold a record
+    /// Puts a released record where there has never been one. The count tells, so nobody can hold a record
     /// that was there before, and whoever takes this one has nothing to wait for.
     fn make_released(&self) {
         let token = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis();
@@ -56,7 +59,7 @@ impl MemoryRegister {
         self.cell.content.send_if_modified(|content| {
             let absent = content.0 == 0;
             if absent {
-                *content = (1, bytes);
+                *content = (1, Some(bytes));
             }
             absent
         });
@@ -71,38 +74,46 @@ impl MemoryRegister {
     pub fn plant(&self, bytes: &[u8]) {
         self.cell.content.send_modify(|(version, content)| {
             *version += 1;
-            *content = bytes.to_vec();
+            *content = Some(bytes.to_vec());
+        });
+    }
+
+    /// Takes the record away, as somebody else's program could; for tests. The count goes on, so that no version is used
+    /// again.
+    pub fn erase(&self) {
+        self.cell.content.send_modify(|(version, content)| {
+            *version += 1;
+            *content = None;
         });
     }
 
     /// The bytes that are kept, whatever they are; for tests.
     #[must_use]
     pub fn bytes(&self) -> Option<Vec<u8>> {
-        let content = self.cell.content.borrow();
-        (content.0 > 0).then(|| content.1.clone())
+        self.cell.content.borrow().1.clone()
     }
 
     fn read_now(&self) -> Result<Option<(Record, Version)>, ReadError> {
         let (version, bytes) = self.cell.content.borrow().clone();
         self.seen.store(version, Ordering::SeqCst);
-        if version == 0 {
-            return Ok(None);
-        }
+        let Some(bytes) = bytes else { return Ok(None) };
         let record = record::decode(&bytes).map_err(|error| ReadError::Malformed { error })?;
         Ok(Some((record, Version::from(version))))
     }
 
     fn compare_and_set_now(&self, expect: Option<&Version>, record: &Record) -> Result<Version, SetError> {
         let bytes = record::encode(record)?;
-        // A version of another store is not a number, and so it is none of ours.
-        let expected = expect.map_or(Some(0), |version| version.as_u64().filter(|number| *number > 0));
         let mut written = None;
         self.cell.content.send_if_modified(|(version, content)| {
-            if expected != Some(*version) {
+            let is_expected = match expect {
+                None => content.is_none(),
+                Some(expect) => content.is_some() && *expect == Version::from(*version),
+            };
+            if !is_expected {
                 return false;
             }
             *version += 1;
-            *content = bytes;
+            *content = Some(bytes);
             written = Some(*version);
             true
         });
@@ -114,7 +125,7 @@ impl MemoryRegister {
 
 impl Default for Cell {
     fn default() -> Self {
-        Self { content: watch::Sender::new((0, Vec::new())) }
+        Self { content: watch::Sender::new((0, None)) }
     }
 }
 

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+#[cfg(feature = "file")]
+use crate::file;
 use crate::memory;
 use crate::register::{Pending, Register};
 #[cfg(feature = "sqlite")]
@@ -13,8 +15,9 @@ pub const ELECTION_LENGTH_MAX: usize = 200;
 
 /// One line a store: its scheme, how its URL is written, and what opens it.
 #[rustfmt::skip]
-const STORES: [Store; 12] = [
+const STORES: [Store; 13] = [
     Store { scheme: "memory",     form: "memory:NAME",                   support: Support::BuiltIn(memory::open_url) },
+    Store { scheme: "file",       form: "file:DIRECTORY",                support: built_in!("file", file::open_url) },
     Store { scheme: "sqlite",     form: "sqlite:PATH",                   support: built_in!("sqlite", sqlite::open_url) },
     Store { scheme: "postgres",   form: "postgres://HOST/DATABASE",      support: Support::Planned },
     Store { scheme: "etcd",       form: "etcd://HOST",                   support: Support::Planned },
@@ -37,7 +40,10 @@ struct Store {
 
 enum Support {
     BuiltIn(fn(Address) -> Opening),
-    #[cfg_attr(feature = "sqlite", expect(dead_code, reason = "every store that exists is built in"))]
+    #[cfg_attr(
+        all(feature = "file", feature = "sqlite"),
+        expect(dead_code, reason = "every store that exists is built in")
+    )]
     Feature(&'static str),
     Planned,
 }
@@ -67,7 +73,7 @@ pub(crate) struct Address {
     pub(crate) rest: String,
     /// The election, whose name has been checked.
     pub(crate) election: String,
-    /// Whether a database that does not exist may be made.
+    /// Whether a database or a directory that does not exist may be made.
     pub(crate) create: bool,
 }
 
@@ -217,6 +223,8 @@ mod tests {
         assert_eq!(planned, OpenError::NotSupported { scheme: "postgres" });
         assert!(!planned.to_string().contains("secret"));
         assert!(matches!(refusal("memory:").await, OpenError::Malformed { .. }));
+        #[cfg(not(feature = "file"))]
+        assert!(refusal("file:x").await.to_string().contains("--features file"));
         #[cfg(not(feature = "sqlite"))]
         assert!(refusal("sqlite:x.db").await.to_string().contains("--features sqlite"));
     }

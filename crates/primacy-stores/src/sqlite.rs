@@ -31,6 +31,7 @@ use tokio::sync::{oneshot, watch as channel};
 
 use self::place::Place;
 use self::watch::Watcher;
+use crate::file_system;
 use crate::open::{Address, OpenError, Opening};
 use crate::record;
 use crate::register::{Pending, ReadError, Register, SetError};
@@ -40,6 +41,10 @@ pub const APPLICATION_ID: i32 = 0x5052_4d59;
 
 /// The `user_version` of such a database: the version of its schema.
 const SCHEMA_VERSION: i32 = 1;
+
+/// How late [`changed`](Register::changed) is at most, on a machine that lets its threads run. For writes by hand it counts
+/// from the commit, as long as the disk takes no more than 15 s for that.
+pub const CHANGE_BOUND: Duration = Duration::from_secs(1);
 
 /// How long a request waits for another process's write to end. A write takes as long as the disk's flush, so
 /// this is many of them; and it is short beside any lease.
@@ -105,7 +110,7 @@ pub async fn open_existing(path: &Path, election: &str) -> Result<SqliteRegister
 /// Opens `sqlite:PATH`.
 pub(crate) fn open_url(address: Address) -> Opening {
     Box::pin(async move {
-        let path = place::path_of_url(&address.rest)?;
+        let path = file_system::path_of_url(&address.rest, place::FORM)?;
         let register: Arc<dyn Register> = Arc::new(start(&path, &address.election, address.create).await?);
         Ok(register)
     })
@@ -384,19 +389,26 @@ impl Database {
 
 /// Writes the first record of an election; `None` if there is one.
 ///
-/// Versions start from the milliseconds since 1970 and not from 1, so that where somebody has deleted a record,
-/// a version of the old one is none of the new one.
+/// Versions start from a number that is drawn and not from 1, so that where somebody has deleted a record, a version of
+/// the old one is none of the new one. (The time of day would not do: it goes back, and writes may be faster.)
 fn insert(
     transaction: &Transaction<'_>,
     election: &str,
     bytes: &[u8],
 ) -> Result<Option<i64>, rusqlite::Error> {
-    let version = milliseconds_since_1970();
+    let version = draw_version().map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
     let rows = transaction.execute(
         "INSERT INTO primacy_record(election, version, record) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
         (election, version, bytes),
     )?;
     Ok((rows == 1).then_some(version))
+}
+
+/// Positive, and with more room above it than there will ever be writes.
+fn draw_version() -> Result<i64, getrandom::Error> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes)?;
+    Ok((i64::from_ne_bytes(bytes) & (i64::MAX >> 1)) | 1)
 }
 
 /// Writes over the record of this version; `None` if there is none of this version.

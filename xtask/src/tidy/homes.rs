@@ -12,7 +12,7 @@ const NO_PAGE: &[(&str, &str)] = &[
 ];
 
 /// Files of the stores crate that are no stores.
-const NO_STORES: &[&str] = &["lib", "register", "sessions", "record", "open", "faulty"];
+const NO_STORES: &[&str] = &["lib", "register", "sessions", "record", "open", "faulty", "file_system"];
 
 /// Every election stands in the table of `election/mod.rs`, and every store in `open.rs`.
 pub(super) fn lists(tree: &Tree) -> Vec<Finding> {
@@ -96,6 +96,7 @@ const DUTIES: &[Duty] = &[
             "crates/primacy-stores/src/open.rs",
             "crates/primacy-stores/src/faulty.rs",
             "crates/primacy-stores/src/memory.rs",
+            "crates/primacy-stores/src/file",
             "crates/primacy-stores/src/sqlite",
         ],
         homes: &[],

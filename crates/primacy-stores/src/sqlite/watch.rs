@@ -127,9 +127,9 @@ mod notify {
         }
 
         pub(super) fn run(self, look: &impl Fn() -> bool) {
-            // What was written before the watch began is found by looking once.
+            // What was committed before the watch began is found by looking once; what was only written, by haste.
             let mut wanted = look();
-            let mut haste: Option<Haste> = None;
+            let mut haste = Some(Haste::prolong(None, Instant::now()));
             while wanted {
                 let Some(signal) = self.wait(haste.as_ref()) else { return };
                 let now = Instant::now();

@@ -1,0 +1,147 @@
+//! The laws that take several processes.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Stdio};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use primacy_stores::Register;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::harness::Harness;
+use crate::history::{self, Kind, Operation};
+use crate::register_laws::{read, within};
+use crate::rival;
+
+/// How many processes there are at once, beside the one that is killed.
+const PROCESSES: u64 = 4;
+
+/// Of rivals in several processes, each version is followed by one write, and none of them sees the past.
+pub async fn of_many_processes_exactly_one_wins(harness: &dyn Harness) {
+    const LAST: u64 = 50;
+    let election = "of_many_processes_exactly_one_wins";
+    let rivals: Vec<Rival> =
+        (1..=PROCESSES).map(|number| Rival::start(harness, election, number, LAST)).collect();
+    let history: Vec<Operation> = rivals.into_iter().flat_map(Rival::finish).collect();
+    history::check(&history).expect("one record can have given these answers");
+    let won = history.iter().filter(|operation| matches!(operation.kind, Kind::Won { .. })).count();
+    assert_eq!(u64::try_from(won), Ok(LAST), "each token has a winner");
+}
+
+/// Writers that are stopped or killed in the middle leave the old record or the new one, and those who go on see one record.
+pub async fn killed_writers_leave_the_old_or_the_new(harness: &dyn Harness) {
+    const KILLS: u64 = 12;
+    // More than there will be: whoever reads it ends.
+    const LAST: u64 = 1 << 40;
+    let election = "killed_writers_leave_the_old_or_the_new";
+    let rivals: Vec<Rival> =
+        (1..=PROCESSES).map(|number| Rival::start(harness, election, number, LAST)).collect();
+    let mut history = Vec::new();
+    for number in PROCESSES + 1..=PROCESSES + KILLS {
+        history.extend(Rival::start(harness, election, number, LAST).kill_while_it_writes(number));
+    }
+    let register = harness.open(election).await;
+    history.push(within(harness, "the last write", write_last(&*register, LAST)).await);
+    history.extend(rivals.into_iter().flat_map(Rival::finish));
+    history::check(&history).expect("one record can have given these answers");
+    let killed = history.iter().filter(|operation| operation.rival > PROCESSES);
+    let won = killed.filter(|operation| matches!(operation.kind, Kind::Won { .. })).count();
+    assert!(won > 0, "those that were killed have written");
+}
+
+/// Writes over whatever is there, so that the rivals end.
+async fn write_last(register: &dyn Register, last: u64) -> Operation {
+    loop {
+        let start = rival::now();
+        // Among those who write and those who are killed, the store may be too busy for a while.
+        if let Ok(Some((_, version))) = register.read().await
+            && let Ok(version) = rival::take(register, Some(&version), 0, last).await
+        {
+            let kind = Kind::Won { version: rival::hexadecimal(&version) };
+            return Operation { rival: 0, start, end: rival::now(), token: last, kind };
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Whoever waits for a change is woken by those that other processes make.
+pub async fn changed_wakes_across_processes(harness: &dyn Harness) {
+    const LAST: u64 = 30;
+    let election = "changed_wakes_across_processes";
+    let waiter = harness.open(election).await;
+    let rival = Rival::start(harness, election, 1, LAST);
+    while read(&waiter).await.map_or(0, |(record, _)| record.token.0) < LAST {
+        within(harness, "the change to be noticed", waiter.changed()).await;
+    }
+    rival.finish();
+}
+
+/// The process of a rival, and what it prints.
+pub(crate) struct Rival {
+    process: Child,
+    /// Each line, while it is printed.
+    lines: mpsc::Receiver<String>,
+    printed: JoinHandle<String>,
+}
+
+impl Rival {
+    pub(crate) fn start(harness: &dyn Harness, election: &str, number: u64, last: u64) -> Self {
+        let mut command = harness.rival(election, number, last);
+        command.stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut process = command.spawn().expect("a process can be started");
+        let output = process.stdout.take().expect("it was piped");
+        let (sender, lines) = mpsc::channel();
+        // A pipe that nobody reads would hold the process up.
+        let printed = std::thread::spawn(move || collect(output, &sender));
+        Self { process, lines, printed }
+    }
+
+    /// Waits until it has ended, and tells what it did.
+    pub(crate) fn finish(mut self) -> Vec<Operation> {
+        // A rival that hangs is ended with the test that waits for it.
+        let status = self.process.wait().expect("a process can be waited for");
+        assert!(status.success(), "a rival failed: {status:?}");
+        let (operations, is_whole) = rival::parse(&self.printed.join().expect("no panic there"));
+        assert!(is_whole, "a rival tells all that it did");
+        operations
+    }
+
+    /// Kills it by SIGKILL while it is about to write, each time a little later, and tells what it did. Every other one is
+    /// stopped for a while before, so that it goes on with what others have overtaken.
+    fn kill_while_it_writes(mut self, number: u64) -> Vec<Operation> {
+        let begun = |line: &String| {
+            let operation = line.strip_prefix(rival::LINE).and_then(|line| line.parse::<Operation>().ok());
+            operation.is_some_and(|operation| operation.kind == Kind::Begun)
+        };
+        // Not the first one, so that it has waited for others, too.
+        let writes = self.lines.iter().filter(begun).take(3).count();
+        assert_eq!(writes, 3, "a rival that is to be killed writes until then");
+        std::thread::sleep(Duration::from_micros(300 * (number % 8)));
+        if number.is_multiple_of(2) {
+            let process = Pid::from_child(&self.process);
+            kill_process(process, Signal::STOP).expect("a process can be stopped");
+            std::thread::sleep(Duration::from_millis(30));
+            kill_process(process, Signal::CONT).expect("a process can go on");
+            std::thread::sleep(Duration::from_micros(500 * (number % 8)));
+        }
+        self.process.kill().expect("a process can be killed");
+        self.process.wait().expect("a process can be waited for");
+        rival::parse(&self.printed.join().expect("no panic there")).0
+    }
+}
+
+fn collect(output: ChildStdout, lines: &mpsc::Sender<String>) -> String {
+    let mut printed = String::new();
+    let mut output = BufReader::new(output);
+    loop {
+        let mut line = String::new();
+        match output.read_line(&mut line) {
+            Ok(0) | Err(_) => return printed,
+            Ok(_) => {}
+        }
+        printed.push_str(&line);
+        // Nobody has to listen.
+        let _ = lines.send(line.trim_end().to_owned());
+    }
+}

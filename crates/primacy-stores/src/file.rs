@@ -1,0 +1,271 @@
+//! The record of an election in a file of a directory: for the processes of one machine.
+//!
+//! Promises  linearizable, and durable when a write returns or a read shows it; [`changed`](Register::changed)
+//!           within [`CHANGE_BOUND`], as a rule within a millisecond, in other processes too.
+//! Assumes   a local file system, one machine, and that nobody else writes into the directory.
+//! Leaves    what is no record of ours as it is.
+//!
+//! Below the directory each election has one of its own, named after it, with the file `record`. A write is made under
+//! an exclusive `flock` of the *election's directory*: there is no lock file that somebody could delete, and a
+//! directory that was removed takes no new file. The record is replaced by a rename, so a reader needs no lock and
+//! never finds half of it.
+//!
+//! A version is a count and a number that is drawn anew for each write. So it is never used again, whatever was
+//! deleted, restored or restarted meanwhile, and there is no counter that could be lost.
+//!
+//! The store works on a thread of its own, because files block. Each request opens what it needs: a lock belongs to
+//! the opening, so threads and handles of one process exclude each other as processes do.
+
+mod cell;
+mod place;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::time::Duration;
+
+use primacy_core::election::lease::{Record, Version};
+use tokio::sync::{oneshot, watch as channel};
+
+use self::cell::{Content, Mark};
+use self::place::Place;
+use self::watch::Watcher;
+use crate::file_system;
+use crate::open::{Address, OpenError, Opening};
+use crate::record;
+use crate::register::{Pending, ReadError, Register, SetError};
+
+/// How late [`changed`](Register::changed) is at most, on a machine that lets its threads run.
+pub const CHANGE_BOUND: Duration = Duration::from_secs(1);
+
+/// How the URL is written, for errors.
+const FORM: &str = "file:DIRECTORY or file:///DIRECTORY";
+
+/// A handle on one election in one directory.
+#[derive(Debug)]
+pub struct FileRegister {
+    requests: mpsc::Sender<Request>,
+    place: Arc<Place>,
+    /// What was last read or written through this handle.
+    seen: Mutex<Mark>,
+    /// The newest that the store's thread has come across.
+    latest: channel::Receiver<Mark>,
+    /// Started by the first who waits for a change.
+    watcher: OnceLock<Option<Watcher>>,
+}
+
+type Reply<T> = oneshot::Sender<T>;
+
+enum Request {
+    Read { reply: Reply<Result<Content, String>> },
+    CompareAndSet { expect: Option<Version>, bytes: Vec<u8>, reply: Reply<Result<Version, SetError>> },
+    Look,
+}
+
+/// What the store's thread owns.
+struct Files {
+    place: Arc<Place>,
+    latest: channel::Sender<Mark>,
+    /// What is known to be on the disk, and not only in memory that a power cut takes away.
+    durable: Mark,
+}
+
+/// Opens the election `election` in the directory at `path`, which is made if there is none; the one above it must be
+/// there. No record is made.
+///
+/// # Errors
+/// [`OpenError::Refused`] if the directory must not be used, [`OpenError::Unavailable`] if it could not be opened.
+pub async fn open(path: &Path, election: &str) -> Result<FileRegister, OpenError> {
+    start(path, election, true).await
+}
+
+/// The same, and an error if there is no directory. Nothing is written.
+///
+/// # Errors
+/// As for [`open`].
+pub async fn open_existing(path: &Path, election: &str) -> Result<FileRegister, OpenError> {
+    start(path, election, false).await
+}
+
+/// Opens `file:DIRECTORY`.
+pub(crate) fn open_url(address: Address) -> Opening {
+    Box::pin(async move {
+        let path = file_system::path_of_url(&address.rest, FORM)?;
+        let register: Arc<dyn Register> = Arc::new(start(&path, &address.election, address.create).await?);
+        Ok(register)
+    })
+}
+
+async fn start(path: &Path, election: &str, create: bool) -> Result<FileRegister, OpenError> {
+    let (requests, received) = mpsc::channel();
+    let (opened, outcome) = oneshot::channel();
+    let (path, election) = (path.to_owned(), election.to_owned());
+    let serve = move || {
+        // A caller that has gone needs neither the answer nor the thread.
+        match Files::open(&path, &election, create) {
+            Err(error) => drop(opened.send(Err(error))),
+            Ok((files, latest)) => {
+                if opened.send(Ok((Arc::clone(&files.place), latest))).is_ok() {
+                    files.serve(&received);
+                }
+            }
+        }
+    };
+    let unavailable = |why: String| OpenError::Unavailable { why };
+    std::thread::Builder::new()
+        .name("primacy-file".to_owned())
+        .spawn(serve)
+        .map_err(|error| unavailable(format!("no thread could be started for the store: {error}")))?;
+    let (place, latest) = outcome.await.map_err(|_| unavailable(THREAD_STOPPED.to_owned()))??;
+    let seen = Mutex::new(latest.borrow().clone());
+    Ok(FileRegister { requests, place, seen, latest, watcher: OnceLock::new() })
+}
+
+const THREAD_STOPPED: &str = "the store's thread has stopped";
+
+impl FileRegister {
+    /// Asks the store's thread, and waits for its answer.
+    async fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Option<T> {
+        let (reply, answer) = oneshot::channel();
+        self.requests.send(request(reply)).ok()?;
+        answer.await.ok()
+    }
+
+    fn watcher(&self) -> Option<&Watcher> {
+        let start = || {
+            let requests = self.requests.clone();
+            Watcher::start(Arc::clone(&self.place), move || requests.send(Request::Look).is_ok())
+        };
+        self.watcher.get_or_init(start).as_ref()
+    }
+
+    fn see(&self, mark: Mark) {
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = mark;
+    }
+
+    fn has_seen(&self, mark: &Mark) -> bool {
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) == *mark
+    }
+}
+
+impl Register for FileRegister {
+    fn read(&self) -> Pending<'_, Result<Option<(Record, Version)>, ReadError>> {
+        Box::pin(async {
+            let answer = self.ask(|reply| Request::Read { reply }).await;
+            let content = answer.unwrap_or_else(|| Err(THREAD_STOPPED.to_owned()));
+            let content = content.map_err(|why| ReadError::Unavailable { why })?;
+            // Noted here and not by the thread, because a reader that was dropped has seen nothing; and before the
+            // record is decoded, because one that cannot be is not a change either.
+            self.see(content.mark());
+            match content {
+                Content::Absent => Ok(None),
+                Content::Foreign { error, .. } => Err(ReadError::Malformed { error }),
+                Content::Cell { version, bytes } => {
+                    let record = record::decode(&bytes).map_err(|error| ReadError::Malformed { error })?;
+                    Ok(Some((record, version)))
+                }
+            }
+        })
+    }
+
+    fn compare_and_set<'a>(
+        &'a self,
+        expect: Option<&'a Version>,
+        record: &'a Record,
+    ) -> Pending<'a, Result<Version, SetError>> {
+        Box::pin(async move {
+            let (bytes, expect) = (record::encode(record)?, expect.cloned());
+            let request = |reply| Request::CompareAndSet { expect, bytes, reply };
+            let Some(result) = self.ask(request).await else {
+                return Err(SetError::Unknown { why: THREAD_STOPPED.to_owned() });
+            };
+            let version = result?;
+            self.see(Mark::Version(version.clone()));
+            Ok(version)
+        })
+    }
+
+    fn changed(&self) -> Pending<'_, ()> {
+        let mut latest = self.latest.clone();
+        Box::pin(async move {
+            let watcher = self.watcher();
+            let moved = latest.wait_for(|mark| !self.has_seen(mark)).await.is_ok();
+            if !moved || watcher.is_none() {
+                // Nothing will ever be noticed; the caller's own reading now and then has to do.
+                std::future::pending::<()>().await;
+            }
+        })
+    }
+}
+
+impl Files {
+    fn open(path: &Path, election: &str, create: bool) -> Result<(Self, channel::Receiver<Mark>), OpenError> {
+        let place = Arc::new(Place::open(path, election, create)?);
+        let (latest, receiver) = channel::channel(Mark::Absent);
+        let files = Self { place, latest, durable: Mark::Absent };
+        files.look();
+        Ok((files, receiver))
+    }
+
+    /// Answers requests until nobody is left who could ask.
+    fn serve(mut self, requests: &mpsc::Receiver<Request>) {
+        while let Ok(request) = requests.recv() {
+            // Whoever has stopped waiting for an answer does not miss it.
+            match request {
+                Request::Read { reply } => drop(reply.send(self.read())),
+                Request::CompareAndSet { expect, bytes, reply } => {
+                    drop(reply.send(self.compare_and_set(expect.as_ref(), &bytes)));
+                }
+                Request::Look => self.look(),
+            }
+        }
+    }
+
+    fn publish(&self, mark: Mark) {
+        self.latest.send_if_modified(|latest| {
+            let is_news = *latest != mark;
+            *latest = mark;
+            is_news
+        });
+    }
+
+    /// Finds out whether the record has changed.
+    fn look(&self) {
+        // What cannot be read now is read when somebody asks, who then gets the error.
+        if let Ok(Some(folder)) = self.place.enter()
+            && let Ok(content) = cell::read(&folder)
+        {
+            self.publish(content.mark());
+        } else if let Ok(None) = self.place.enter() {
+            self.publish(Mark::Absent);
+        }
+    }
+
+    fn read(&mut self) -> Result<Content, String> {
+        let content = match self.place.enter()? {
+            None => Content::Absent,
+            Some(folder) => {
+                let content = cell::read(&folder)?;
+                let mark = content.mark();
+                // Its writer may have died before its flush. Whoever believes by a record that a power cut takes
+                // away would meet its own token again.
+                if mark != self.durable {
+                    folder.flush()?;
+                    self.durable = mark;
+                }
+                content
+            }
+        };
+        self.publish(content.mark());
+        Ok(content)
+    }
+
+    fn compare_and_set(&mut self, expect: Option<&Version>, bytes: &[u8]) -> Result<Version, SetError> {
+        let version = cell::compare_and_set(&self.place, expect, bytes, &mut |_| Ok(()))?;
+        self.durable = Mark::Version(version.clone());
+        self.publish(self.durable.clone());
+        Ok(version)
+    }
+}

@@ -1,0 +1,320 @@
+//! The directories: which may be used, whether they are still the same, and the lock.
+
+use std::fs::Metadata;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::file_system;
+use crate::open::OpenError;
+
+/// What the name of an election's directory ends in, so that no other directory is taken for one.
+pub(super) const SUFFIX: &str = ".election";
+
+/// The longest name of a directory, before its suffix. Every local file system has room for 255 bytes.
+const NAME_LENGTH_MAX: usize = 200;
+
+/// How long a write waits for another one to end. A write takes as long as the disk's flush, so this is many of them;
+/// and it is short beside any lease.
+pub(super) const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+const LOCK_WAIT_MIN: Duration = Duration::from_millis(1);
+const LOCK_WAIT_MAX: Duration = Duration::from_millis(10);
+
+/// May be written by everybody.
+const WRITABLE_BY_OTHERS: u32 = 0o002;
+
+/// The directory of a store, as it was opened, and an election in it.
+#[derive(Debug)]
+pub(super) struct Place {
+    path: PathBuf,
+    election: String,
+    /// The name of the election's directory.
+    name: String,
+    identity: Identity,
+}
+
+/// A directory is the same one as long as these are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+/// The directory of an election, open.
+#[derive(Debug)]
+pub(super) struct Folder<'a> {
+    place: &'a Place,
+    directory: OwnedFd,
+    identity: Identity,
+}
+
+/// The directory of an election, open and locked.
+#[derive(Debug)]
+pub(super) struct LockedFolder<'a>(Folder<'a>);
+
+impl Drop for LockedFolder<'_> {
+    fn drop(&mut self) {
+        // Closing would do, unless a process that was forked meanwhile has the same opening.
+        let _ = rustix::fs::flock(&self.0.directory, FlockOperation::Unlock);
+    }
+}
+
+impl<'a> std::ops::Deref for LockedFolder<'a> {
+    type Target = Folder<'a>;
+
+    fn deref(&self) -> &Folder<'a> {
+        &self.0
+    }
+}
+
+impl Identity {
+    fn of(file: impl AsFd, shown: &Path) -> Result<(Self, u32), String> {
+        // Through the standard library, whose numbers have the same types on every platform.
+        let file = file.as_fd().try_clone_to_owned().map(std::fs::File::from);
+        let metadata = file.and_then(|file| file.metadata());
+        let metadata =
+            metadata.map_err(|error| format!("{} cannot be looked at: {error}", shown.display()))?;
+        Ok((Self::from(&metadata), metadata.mode()))
+    }
+}
+
+impl From<&Metadata> for Identity {
+    fn from(metadata: &Metadata) -> Self {
+        Self { device: metadata.dev(), inode: metadata.ino() }
+    }
+}
+
+impl Place {
+    /// Checks the directory, and makes it if there is none and `create` says so.
+    pub(super) fn open(path: &Path, election: &str, create: bool) -> Result<Self, OpenError> {
+        let shown = path.display();
+        let unavailable =
+            |error: io::Error| OpenError::Unavailable { why: format!("{shown} cannot be reached: {error}") };
+        let absolute = std::path::absolute(path).map_err(unavailable)?;
+        if create
+            && matches!(absolute.symlink_metadata(), Err(error) if error.kind() == io::ErrorKind::NotFound)
+        {
+            make(&absolute)?;
+        }
+        let path = absolute.canonicalize().map_err(unavailable)?;
+        let metadata = path.metadata().map_err(unavailable)?;
+        if !metadata.is_dir() {
+            let why =
+                format!("{shown} is no directory; the store `file` needs one, and makes it if there is none");
+            return Err(OpenError::Refused { why });
+        }
+        file_system::refuse_unless_local(&path)?;
+        if metadata.mode() & WRITABLE_BY_OTHERS != 0 {
+            return Err(OpenError::Refused {
+                why: format!(
+                    "everybody may write to {shown}, and so make themselves the leader; name a directory below it \
+                     (it is made if there is none), or take the permission away: chmod o-w {shown}"
+                ),
+            });
+        }
+        let (identity, name) = (Identity::from(&metadata), directory_name(election));
+        Ok(Self { path, election: election.to_owned(), name, identity })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn election(&self) -> &str {
+        &self.election
+    }
+
+    /// The path of the election's directory.
+    pub(super) fn folder_path(&self) -> PathBuf {
+        self.path.join(&self.name)
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The directory of the store, if it is still the one that was opened. Another one could be another machine's, or
+    /// one that only some of the candidates see.
+    fn root(&self) -> Result<OwnedFd, String> {
+        let shown = self.path.display();
+        let directory = rustix::fs::open(&self.path, DIRECTORY, Mode::empty())
+            .map_err(|error| format!("{shown} was there and cannot be opened any more: {error}"))?;
+        let (identity, _) = Identity::of(&directory, &self.path)?;
+        if identity != self.identity {
+            return Err(format!("{shown} is another directory now than the one that was opened; start anew"));
+        }
+        Ok(directory)
+    }
+
+    /// The directory of the election; `None` if there is none.
+    pub(super) fn enter(&self) -> Result<Option<Folder<'_>>, String> {
+        self.enter_below(&self.root()?)
+    }
+
+    fn enter_below(&self, root: &OwnedFd) -> Result<Option<Folder<'_>>, String> {
+        let path = self.folder_path();
+        let directory = match rustix::fs::openat(root, &self.name, DIRECTORY, Mode::empty()) {
+            Ok(directory) => directory,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::LOOP | Errno::NOTDIR) => {
+                return Err(format!("{} is no directory; move it away", path.display()));
+            }
+            Err(error) => return Err(format!("{} cannot be opened: {error}", path.display())),
+        };
+        let (identity, mode) = Identity::of(&directory, &path)?;
+        if mode & WRITABLE_BY_OTHERS != 0 {
+            let path = path.display();
+            return Err(format!("everybody may write to {path}; take the permission away: chmod o-w {path}"));
+        }
+        if identity.device != self.identity.device {
+            return Err(format!("{} is on another file system than the store", path.display()));
+        }
+        Ok(Some(Folder { place: self, directory, identity }))
+    }
+
+    /// The same, and it is made if there is none.
+    pub(super) fn enter_or_make(&self) -> Result<Folder<'_>, String> {
+        let root = self.root()?;
+        if let Some(folder) = self.enter_below(&root)? {
+            return Ok(folder);
+        }
+        let shown = self.folder_path();
+        let shown = shown.display();
+        let (_, mode) = Identity::of(&root, &self.path)?;
+        // Who may write to the store may write to the election.
+        match rustix::fs::mkdirat(&root, &self.name, Mode::from_raw_mode((mode & 0o770) as _)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(format!("{shown} cannot be made: {error}")),
+        }
+        rustix::fs::fsync(&root)
+            .map_err(|error| format!("{shown} could not be flushed to the disk: {error}"))?;
+        self.enter_below(&root)?.ok_or_else(|| format!("{shown} was removed while it was made"))
+    }
+}
+
+impl<'a> Folder<'a> {
+    pub(super) fn place(&self) -> &'a Place {
+        self.place
+    }
+
+    pub(super) fn directory(&self) -> &OwnedFd {
+        &self.directory
+    }
+
+    /// Puts the names of the files in it on the disk.
+    pub(super) fn flush(&self) -> Result<(), String> {
+        rustix::fs::fsync(&self.directory).map_err(|error| {
+            format!("{} could not be flushed to the disk: {error}", self.place.folder_path().display())
+        })
+    }
+
+    /// Whether the path still leads here.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let shown = self.place.folder_path();
+        let root = self.place.root()?;
+        let directory = rustix::fs::openat(&root, &self.place.name, DIRECTORY, Mode::empty())
+            .map_err(|error| format!("{} was there and is not any more: {error}", shown.display()))?;
+        let (identity, _) = Identity::of(&directory, &shown)?;
+        if identity != self.identity {
+            return Err(format!("{} was replaced by another directory", shown.display()));
+        }
+        Ok(())
+    }
+
+    /// Waits for the lock, at most until `until`, and makes sure that what was locked is still in its place.
+    pub(super) fn lock(self, until: Instant) -> Result<LockedFolder<'a>, String> {
+        let shown = self.place.folder_path();
+        let mut wait = LOCK_WAIT_MIN;
+        loop {
+            match rustix::fs::flock(&self.directory, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(Errno::WOULDBLOCK) if Instant::now() < until => {
+                    std::thread::sleep(wait);
+                    wait = (wait * 2).min(LOCK_WAIT_MAX);
+                }
+                Err(Errno::WOULDBLOCK) => {
+                    return Err(format!(
+                        "another process has held the lock of {} for {LOCK_PATIENCE:?}; if it is stopped, let it go \
+                         on or end it (`fuser {0}` may show it)",
+                        shown.display()
+                    ));
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(format!("{} cannot be locked: {error}", shown.display())),
+            }
+        }
+        let locked = LockedFolder(self);
+        locked.check()?;
+        Ok(locked)
+    }
+}
+
+/// Symbolic links are not followed, so that nobody is led elsewhere.
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// Makes the directory of a store, which only its owner may enter.
+fn make(path: &Path) -> Result<(), OpenError> {
+    let shown = path.display();
+    let unavailable = |error: io::Error| OpenError::Unavailable {
+        why: format!("the directory {shown} cannot be made: {error}"),
+    };
+    let parent = path.parent().unwrap_or(path);
+    let parent = parent.canonicalize().map_err(|error| OpenError::Unavailable {
+        why: format!("the directory {} cannot be reached: {error}", parent.display()),
+    })?;
+    file_system::refuse_unless_local(&parent)?;
+    match std::fs::DirBuilder::new().mode(0o700).create(path) {
+        Ok(()) => {}
+        // Another candidate was faster.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(unavailable(error)),
+    }
+    std::fs::File::open(parent).and_then(|parent| parent.sync_all()).map_err(unavailable)
+}
+
+/// The election as the name of a directory: small letters, digits, `-` and `_` as they are, and every other byte as `%`
+/// and two digits. So names that differ by case alone do not meet where a file system takes them for the same. A long
+/// name is cut, and a checksum stands for the rest; the record says which election it is of.
+fn directory_name(election: &str) -> String {
+    let mut name = String::new();
+    for byte in election.bytes() {
+        match byte {
+            b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' => name.push(char::from(byte)),
+            other => name.push_str(&format!("%{other:02x}")),
+        }
+    }
+    if name.len() > NAME_LENGTH_MAX {
+        let checksum = fnv(election.as_bytes());
+        name.truncate(NAME_LENGTH_MAX - 17);
+        name.push_str(&format!("~{checksum:016x}"));
+    }
+    name + SUFFIX
+}
+
+/// The checksum FNV-1a. It only has to be the same for ever.
+pub(super) fn fnv(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_elections_become_names_of_directories() {
+        assert_eq!(directory_name("nightly-2_b"), "nightly-2_b.election");
+        assert_eq!(directory_name("Jobs/a.é"), "%4aobs%2fa%2e%c3%a9.election");
+        assert_eq!(directory_name(".."), "%2e%2e.election");
+        let long = |last: &str| directory_name(&("É".repeat(99) + last));
+        assert!(long("a").len() <= 255 && long("a") != long("b"), "{}", long("a"));
+        assert_eq!(fnv(b"a"), 0xaf63_dc4c_8601_ec8c);
+    }
+}

@@ -1,0 +1,149 @@
+//! What stores in files share: the path in their URLs, and which file systems a lock can be trusted on, which are those
+//! of one machine.
+//!
+//! A lock on a file system that machines share holds on this machine only, or not at all, or until a server forgets
+//! it; and nothing tells which. So these are refused by the number that `statfs` gives, on Linux. Elsewhere nothing
+//! is asked.
+
+use std::path::{Path, PathBuf};
+
+use crate::open::OpenError;
+
+/// Takes the path out of what follows the scheme; `form` is how the URL is written.
+pub(crate) fn path_of_url(rest: &str, form: &'static str) -> Result<PathBuf, OpenError> {
+    let malformed = |why: &str| Err(OpenError::Malformed { form, why: why.to_owned() });
+    let path = match rest.strip_prefix("//") {
+        Some(path) if path.starts_with('/') => path,
+        Some(_) => {
+            return malformed("this store is in the files of this machine, and the URL names a host");
+        }
+        None => rest,
+    };
+    if path.is_empty() {
+        return malformed("this store needs a path");
+    }
+    if path.contains(['?', '#']) {
+        return malformed("a path with `?` or `#` is not supported, and there are no options");
+    }
+    if path.contains('\0') {
+        return malformed("a path has no zero bytes");
+    }
+    Ok(PathBuf::from(path))
+}
+
+/// Refuses the file systems that several machines share. FUSE is let through, for it says nothing about what is behind
+/// it, and containers stand on it.
+#[cfg(feature = "sqlite")]
+pub(crate) fn refuse_shared(path: &Path) -> Result<(), OpenError> {
+    match kind(path)? {
+        Kind::Local | Kind::Unknown(_) => Ok(()),
+        Kind::Shared(name) => Err(refusal(path, name)),
+    }
+}
+
+/// Refuses also those of which nobody can tell whether machines share them.
+#[cfg(feature = "file")]
+pub(crate) fn refuse_unless_local(path: &Path) -> Result<(), OpenError> {
+    match kind(path)? {
+        Kind::Local => Ok(()),
+        Kind::Shared(name) => Err(refusal(path, name)),
+        Kind::Unknown(name) => Err(OpenError::Refused {
+            why: format!(
+                "{} is on {name}, which does not tell whether other machines share it, and then locks cannot be \
+                 trusted; name a path on a local disk",
+                path.display()
+            ),
+        }),
+    }
+}
+
+fn refusal(path: &Path, name: &str) -> OpenError {
+    let why = format!(
+        "{} is on {name}, a file system that machines share, and locks cannot be trusted there; name a path on a \
+         local disk",
+        path.display()
+    );
+    OpenError::Refused { why }
+}
+
+/// What a file system's number says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Local,
+    Shared(&'static str),
+    Unknown(&'static str),
+}
+
+#[cfg(target_os = "linux")]
+fn kind(path: &Path) -> Result<Kind, OpenError> {
+    let found = rustix::fs::statfs(path).map_err(|error| OpenError::Unavailable {
+        why: format!("the file system of {} could not be asked for its type: {error}", path.display()),
+    })?;
+    Ok(kind_of(found.f_type))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn kind(_path: &Path) -> Result<Kind, OpenError> {
+    Ok(Kind::Local)
+}
+
+/// By the number in `statfs`, of which the lower 32 bits count (`linux/magic.h`, and `stat.c` of the coreutils for those
+/// that are not part of Linux).
+#[cfg(target_os = "linux")]
+fn kind_of(number: impl TryInto<i128>) -> Kind {
+    const NOT_LOCAL: [(u32, Kind); 22] = [
+        (0x0000_6969, Kind::Shared("NFS")),
+        (0x0000_517B, Kind::Shared("SMB")),
+        (0xFE53_4D42, Kind::Shared("SMB2")),
+        (0xFF53_4D42, Kind::Shared("CIFS")),
+        (0x0102_1997, Kind::Shared("9P")),
+        (0x5346_414F, Kind::Shared("AFS")),
+        (0x6B41_4653, Kind::Shared("AFS")),
+        (0x00C3_6400, Kind::Shared("Ceph")),
+        (0x7375_7245, Kind::Shared("Coda")),
+        (0x0BD0_0BD0, Kind::Shared("Lustre")),
+        (0x0116_1970, Kind::Shared("GFS2")),
+        (0x7461_636F, Kind::Shared("OCFS2")),
+        (0x4750_4653, Kind::Shared("GPFS")),
+        (0x1983_0326, Kind::Shared("BeeGFS")),
+        (0xAAD7_AAEA, Kind::Shared("PanFS")),
+        (0x2003_0528, Kind::Shared("OrangeFS")),
+        (0x6163_6673, Kind::Shared("ACFS")),
+        (0x0000_564C, Kind::Shared("NCP")),
+        (0x786F_4256, Kind::Shared("a folder of VirtualBox's host")),
+        (0xBACB_ACBC, Kind::Shared("a folder of VMware's host")),
+        (0x7C7C_6673, Kind::Shared("a folder of Parallels' host")),
+        (0x6573_5546, Kind::Unknown("FUSE")),
+    ];
+    let number = number.try_into().ok().map(|number| number & 0xFFFF_FFFF);
+    let found = NOT_LOCAL.iter().find(|(magic, _)| Some(i128::from(*magic)) == number);
+    found.map_or(Kind::Local, |(_, kind)| *kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_parsed_or_refused() {
+        let path = |rest| path_of_url(rest, "scheme:PATH");
+        assert_eq!(path("a/b.db").unwrap(), Path::new("a/b.db"));
+        assert_eq!(path("///a/b.db").unwrap(), Path::new("/a/b.db"));
+        assert_eq!(path("/a/b.db").unwrap(), Path::new("/a/b.db"));
+        for rest in ["", "//", "//host/a.db", "a.db?mode=ro", "a\0b"] {
+            assert!(matches!(path(rest), Err(OpenError::Malformed { .. })), "{rest:?}");
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn file_systems_are_known_by_their_numbers() {
+        assert_eq!(kind_of(0x6969_i64), Kind::Shared("NFS"));
+        // As a 32-bit machine shows it: with the sign.
+        assert_eq!(kind_of(0xFF53_4D42_u32.cast_signed()), Kind::Shared("CIFS"));
+        assert_eq!(kind_of(0x6573_5546_i64), Kind::Unknown("FUSE"));
+        for local in [0xEF53_i64, 0x0102_1994, 0x794C_7630, 0x5846_5342, 0x9123_683E] {
+            assert_eq!(kind_of(local), Kind::Local);
+        }
+    }
+}

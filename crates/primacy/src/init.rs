@@ -1,0 +1,217 @@
+//! Making the first record of an election, so that its first leader has nothing to wait for.
+//!
+//! Where there is no record, nobody can tell whether one was deleted a moment ago, and so whoever creates it waits a whole
+//! lease before it leads. Somebody who *knows* that nobody leads can spare it that: by a released record, whose token is
+//! above any that the election has had.
+
+use std::time::Duration;
+
+use primacy_core::FencingToken;
+use primacy_core::election::lease::Record;
+use primacy_stores::{OpenError, ReadError, Register, SetError};
+
+use crate::clock;
+
+/// What [`init`] has come to. In both cases there is a record now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Init {
+    /// There was none, and it was made. Whoever stands first leads at once, with the token after this one.
+    Made {
+        /// The token of the record, which no leadership has.
+        token: FencingToken,
+    },
+    /// There is one already, and it was left as it is.
+    Exists {
+        /// What it says: its holder, if it has one, and its token.
+        record: Box<Record>,
+    },
+}
+
+/// Why there is no first record, as far as is known. Nothing that was there has been changed.
+#[derive(Debug, thiserror::Error)]
+pub enum InitError {
+    /// The store's URL is wrong, or the store cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// It is not known what there is: the store was not reached, or what is there is no record.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The record was not written.
+    #[error("the first record was not written: {why}")]
+    NotWritten {
+        /// What went wrong.
+        why: String,
+    },
+    /// It may have been written, or may yet be. To try again does no harm.
+    #[error(
+        "it is not known whether the first record was written: {why}. Try again; what is there is never overwritten"
+    )]
+    Unknown {
+        /// What went wrong.
+        why: String,
+    },
+}
+
+/// Makes the released record of the election `election` in the store of `url`, if there is none; and the store's database
+/// or directory, if there is none of these. `lease` is the duration that the record names, the one that the candidates are
+/// configured with.
+///
+/// Only who knows that nobody leads may say so: a leader whose record was deleted goes on for at most one lease, and
+/// would meet the one that leads by this record. Their tokens differ all the same.
+///
+/// Dropping the future does not take the record back.
+///
+/// # Errors
+/// [`InitError`].
+pub async fn init(url: &str, election: &str, lease: Duration) -> Result<Init, InitError> {
+    match primacy_stores::open_existing(url, election).await {
+        Ok(register) => return init_register(&*register, lease).await,
+        // There may be no database yet.
+        Err(OpenError::Unavailable { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let register = primacy_stores::open(url, election).await?;
+    match init_register(&*register, lease).await? {
+        // Some stores begin with a released record, because they know that they are new.
+        Init::Exists { record } if is_untouched(&record) => Ok(Init::Made { token: record.token }),
+        outcome @ (Init::Made { .. } | Init::Exists { .. }) => Ok(outcome),
+    }
+}
+
+/// The same for a store that is open already.
+///
+/// # Errors
+/// As for [`init`].
+pub async fn init_register(register: &dyn Register, lease: Duration) -> Result<Init, InitError> {
+    if let Some((record, _)) = register.read().await? {
+        return Ok(Init::Exists { record: Box::new(record) });
+    }
+    let token = FencingToken(clock::wall_millis());
+    let mut record = Record::released(token, lease.into());
+    record.nonce = draw_nonce()?;
+    let unknown = match register.compare_and_set(None, &record).await {
+        Ok(_) => return Ok(Init::Made { token }),
+        Err(SetError::Unavailable { why }) => return Err(InitError::NotWritten { why }),
+        // Also by a repetition of our own on the way, so it is looked at like an unknown one.
+        Err(error @ SetError::Conflict) => error.to_string(),
+        Err(SetError::Unknown { why }) => why,
+    };
+    match register.read().await? {
+        Some((found, _)) if found.nonce == record.nonce => Ok(Init::Made { token }),
+        Some((found, _)) => Ok(Init::Exists { record: Box::new(found) }),
+        None => Err(InitError::Unknown { why: unknown }),
+    }
+}
+
+/// As a new store begins: released, and written once.
+fn is_untouched(record: &Record) -> bool {
+    record.holder.is_none() && record.renewal == 0 && record.nonce == 0
+}
+
+/// By which the write is known again.
+fn draw_nonce() -> Result<u64, InitError> {
+    let mut bytes = [0; 8];
+    let failed =
+        |error: getrandom::Error| InitError::NotWritten { why: format!("no random number: {error}") };
+    getrandom::fill(&mut bytes).map_err(failed)?;
+    Ok(u64::from_ne_bytes(bytes) | 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use primacy_stores::faulty::{Fault, FaultyRegister};
+    use primacy_stores::memory::MemoryRegister;
+
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(10);
+
+    fn made(outcome: Result<Init, InitError>) -> FencingToken {
+        match outcome {
+            Ok(Init::Made { token }) => token,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_record_is_made_once_and_left_as_it_is() {
+        let register = MemoryRegister::open("init", "once");
+        let earliest = clock::wall_millis();
+        let token = made(init_register(&register, LEASE).await);
+        assert!(token.0 >= earliest, "{token}");
+        let (record, version) = register.read().await.unwrap().unwrap();
+        assert_eq!((&record.holder, record.token, record.young), (&None, token, false));
+        let again = init_register(&register, LEASE).await.unwrap();
+        assert_eq!(again, Init::Exists { record: Box::new(record.clone()) });
+        assert_eq!(register.read().await, Ok(Some((record, version))));
+    }
+
+    #[tokio::test]
+    async fn a_lost_reply_is_looked_up() {
+        let inner = Arc::new(MemoryRegister::open("init", "lost"));
+        let (register, switch) = FaultyRegister::new(inner);
+        switch.next(Fault::None);
+        switch.next(Fault::LoseRequest);
+        let lost = init_register(&register, LEASE).await;
+        assert!(matches!(lost, Err(InitError::Unknown { .. })), "{lost:?}");
+        switch.next(Fault::None);
+        switch.next(Fault::Unavailable);
+        let unavailable = init_register(&register, LEASE).await;
+        assert!(matches!(unavailable, Err(InitError::NotWritten { .. })), "{unavailable:?}");
+        switch.next(Fault::None);
+        switch.next(Fault::LoseReply);
+        made(init_register(&register, LEASE).await);
+        switch.next(Fault::Unavailable);
+        let unread = init_register(&register, LEASE).await;
+        assert!(matches!(unread, Err(InitError::Read(_))), "{unread:?}");
+    }
+
+    #[tokio::test]
+    async fn whoever_was_faster_is_told_of() {
+        let register = MemoryRegister::open("init", "raced");
+        let theirs = Record::released(FencingToken(7), LEASE.into());
+        let outcomes = tokio::join!(init_register(&register, LEASE), async {
+            register.compare_and_set(None, &theirs).await
+        });
+        // One of the two was first, and the other one knows it.
+        match outcomes {
+            (Ok(Init::Made { .. }), Err(SetError::Conflict)) => {}
+            (Ok(Init::Exists { record }), Ok(_)) => assert_eq!(*record, theirs),
+            other => panic!("{other:?}"),
+        }
+        register.plant(b"mine");
+        let refused = init_register(&register, LEASE).await;
+        assert!(matches!(refused, Err(InitError::Read(ReadError::Malformed { .. }))), "{refused:?}");
+        assert_eq!(register.bytes().as_deref(), Some(&b"mine"[..]));
+    }
+
+    #[tokio::test]
+    async fn a_store_that_begins_with_a_record_has_it_made() {
+        let token = made(init("memory:init-new", "e", LEASE).await);
+        let again = init("memory:init-new", "e", LEASE).await.unwrap();
+        assert!(matches!(&again, Init::Exists { record } if record.token == token), "{again:?}");
+        let refused = init("mysql://host", "e", LEASE).await;
+        assert!(matches!(refused, Err(InitError::Open(_))), "{refused:?}");
+    }
+
+    #[cfg(feature = "file")]
+    #[tokio::test]
+    async fn the_first_leader_of_a_directory_does_not_wait() {
+        let path = std::env::temp_dir().join(format!("primacy-init-{}", std::process::id()));
+        let url = format!("file:{}", path.display());
+        // Longer than anybody waits here.
+        let lease = Duration::from_secs(3600);
+        let token = made(init(&url, "e", lease).await);
+        let again = init(&url, "e", lease).await.unwrap();
+        assert!(matches!(&again, Init::Exists { record } if record.token == token), "{again:?}");
+        let elector = crate::Elector::builder().election("e").lease(lease).connect(&url).await.unwrap();
+        let leading = tokio::time::timeout(Duration::from_secs(60), elector.campaign()).await;
+        let leadership = leading.expect("it leads at once").unwrap();
+        assert!(leadership.token() > token);
+        leadership.resign().await;
+        drop(elector);
+        std::fs::remove_dir_all(&path).unwrap();
+    }
+}
