@@ -32,6 +32,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Run(Box<cmd::run::Run>),
+    Init(cmd::init::Init),
     Who(cmd::who::WhoArgs),
     Watch(cmd::watch::Watch),
     Resign(cmd::resign::Resign),
@@ -66,6 +67,7 @@ fn main() -> ExitCode {
     };
     let result = match cli.verb {
         Verb::Run(args) => cmd::run::run(&args),
+        Verb::Init(args) => cmd::init::init(&args),
         Verb::Who(args) => cmd::who::who(&args),
         Verb::Watch(args) => cmd::watch::watch(&args),
         Verb::Resign(args) => cmd::resign::resign(&args),

@@ -3,6 +3,7 @@
 pub(crate) mod completions;
 #[cfg(feature = "sqlite")]
 pub(crate) mod demo;
+pub(crate) mod init;
 pub(crate) mod readmit;
 pub(crate) mod resign;
 pub(crate) mod run;
