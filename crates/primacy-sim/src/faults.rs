@@ -296,6 +296,14 @@ impl<A: Algorithm> World<A> {
         shake_hands(&hello_b, &hello_a, self.node(b).known_disks.get(&a).copied())
     }
 
+    /// Whether its election would miss what is on its disk, and every other node would notice.
+    #[must_use]
+    pub fn is_known_to_all(&self, seat: Seat) -> bool {
+        let reports = self.process(seat).is_some_and(|process| A::term_to_report(&process.machine).is_some());
+        let mut others = self.seats().filter(|&other| other != seat);
+        reports && others.all(|other| self.node(other).known_disks.contains_key(&seat))
+    }
+
     /// An operator takes back a node that has lost its disk: `by` knows it with its new one from now on. `false` if `by`
     /// refuses, because it does not run, or has lost its own disk and cannot tell anything of terms.
     pub fn readmit(&mut self, seat: Seat, by: Seat) -> bool {
