@@ -38,9 +38,8 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Run(Box<cmd::run::Run>),
-    Fence(cmd::fence::Fence),
     Node(Box<cmd::node::Node>),
-    Config(cmd::config::Config),
+    Init(cmd::init::Init),
     Who(cmd::who::WhoArgs),
     Watch(cmd::watch::Watch),
     Resign(cmd::resign::Resign),
@@ -48,6 +47,8 @@ enum Verb {
     Stand(cmd::stand::Stand),
     Withdraw(cmd::stand::Withdraw),
     Readmit(cmd::readmit::Readmit),
+    Config(cmd::config::Config),
+    Fence(cmd::fence::Fence),
     Bench(Box<cmd::bench::Bench>),
     #[cfg(feature = "sqlite")]
     Demo(cmd::demo::Demo),
@@ -98,6 +99,7 @@ fn act(verb: &Verb, sources: &Sources) -> Result<Exit, Failure> {
         Verb::Config(args) => cmd::config::config(args, sources),
         Verb::Fence(args) => cmd::fence::fence(args),
         Verb::Bench(args) => cmd::bench::bench(args),
+        Verb::Init(args) => cmd::init::init(args),
         Verb::Who(args) => cmd::who::who(args),
         Verb::Watch(args) => cmd::watch::watch(args),
         Verb::Resign(args) => cmd::resign::resign(args),

@@ -152,6 +152,7 @@ impl<A: Algorithm> World<A> {
             let node = self.node_mut(seat);
             node.disk.replace(id);
             node.known_disks.clear();
+            node.readmitted.clear();
             self.trace_node(seat, Level::Event, || "finds an empty disk".to_owned());
         }
         self.start(seat);
@@ -269,6 +270,8 @@ impl<A: Algorithm> World<A> {
         self.node_mut(b).known_disks.insert(a, disk_a);
         self.network.set_connection(host_a, host_b, Some(lives));
         let round_trip = self.network.delay(host_a, host_b).plus(self.network.delay(host_b, host_a));
+        self.report_term(a, b);
+        self.report_term(b, a);
         for (seat, other) in [(a, b), (b, a)] {
             let Some(identity) = self.process(other).map(|process| process.me) else { continue };
             let (priority, witness) = self.standing(other);
@@ -293,11 +296,40 @@ impl<A: Algorithm> World<A> {
         shake_hands(&hello_b, &hello_a, self.node(b).known_disks.get(&a).copied())
     }
 
-    /// An operator vouches for a node's new disk: the others know it under its new id from now on.
-    pub fn readmit(&mut self, seat: Seat) {
-        for other in self.seats() {
-            self.node_mut(other).known_disks.remove(&seat);
+    /// Whether its election would miss what is on its disk, and every other node would notice.
+    #[must_use]
+    pub fn is_known_to_all(&self, seat: Seat) -> bool {
+        let reports = self.process(seat).is_some_and(|process| A::term_to_report(&process.machine).is_some());
+        let mut others = self.seats().filter(|&other| other != seat);
+        reports && others.all(|other| self.node(other).known_disks.contains_key(&seat))
+    }
+
+    /// An operator takes back a node that has lost its disk: `by` knows it with its new one from now on. `false` if `by`
+    /// refuses, because it does not run, or has lost its own disk and cannot tell anything of terms.
+    pub fn readmit(&mut self, seat: Seat, by: Seat) -> bool {
+        let can_tell = self.process(by).is_some_and(|process| A::term_to_report(&process.machine).is_some());
+        if !can_tell || seat == by {
+            return false;
         }
-        self.connect_all();
+        let (disk, name) = (self.node(seat).disk.id, self.node(seat).name);
+        let node = self.node_mut(by);
+        node.known_disks.insert(seat, disk);
+        node.readmitted.insert(seat);
+        self.trace_node(by, Level::Event, || format!("readmits {name}"));
+        self.connect(by, seat);
+        true
+    }
+
+    /// What one that was readmitted hears first over a connection.
+    fn report_term(&mut self, by: Seat, to: Seat) {
+        let reports = self.node(by).readmitted.contains(&to);
+        let term = self.process(by).and_then(|process| A::term_to_report(&process.machine));
+        if let Some(term) = term.filter(|_| reports) {
+            let by = self.node(by).name;
+            self.trace_node(to, Level::Event, || {
+                format!("is told by {by}, which has readmitted it: term {term}")
+            });
+            self.give(to, Input::Evidence(Evidence::Readmitted { by, term }));
+        }
     }
 }

@@ -27,6 +27,8 @@ pub struct Node<A: Algorithm> {
     pub clock: Clock,
     /// The disk ids under which it knows the others; on its disk.
     pub known_disks: BTreeMap<Seat, u64>,
+    /// Those among them that have lost a disk, and were readmitted with another one; on its disk.
+    pub readmitted: BTreeSet<Seat>,
     /// Whether its process is told to stand as soon as it starts.
     pub campaigns: bool,
     /// What its latest leadership was given, and which leadership of the world that was: what its work would write

@@ -107,6 +107,11 @@ const KINDS: [Kind; 13] = [
 struct Swarm<A: Algorithm> {
     world: World<A>,
     rng: Rng,
+    /// In some worlds one node loses its disk, and is readmitted. Drawn apart, so that worlds in which that does not
+    /// happen are those that they were.
+    wipes: Option<Rng>,
+    /// The one that has lost its disk.
+    wiped: Option<Seat>,
     kinds: Vec<Kind>,
     /// The record may be deleted: only where all leases are equally long, for who makes a new one may know of no
     /// other length.
@@ -239,7 +244,9 @@ impl<A: Algorithm> Swarm<A> {
             delayed: chance(&mut rng),
             delay_max: rng.duration_up_to(patience.times(2)),
         };
-        Self { world, rng, kinds, deletes: false, alarming: false, drift, patience }
+        let mut apart = Rng::new(rng.clone().next_u64());
+        let wipes = one_in(&mut apart, 4).then_some(apart);
+        Self { world, rng, wipes, wiped: None, kinds, deletes: false, alarming: false, drift, patience }
     }
 
     fn run(mut self) -> (Verdict, Trace) {
@@ -256,6 +263,7 @@ impl<A: Algorithm> Swarm<A> {
             if let Some(&kind) = self.kinds.get(index(&mut self.rng, self.kinds.len())) {
                 self.befall(kind);
             }
+            self.wipe_or_readmit();
         }
         self.heal();
         let settled_after = self.settle();
@@ -322,6 +330,33 @@ impl<A: Algorithm> Swarm<A> {
                 let after = self.rng.duration_up_to(self.patience.times(2));
                 let _ = self.world.write(seat, after); // A node that never led has nothing to write.
             }
+        }
+    }
+
+    /// One node loses its disk at some time, and its operator says so to the others, to one after the other.
+    fn wipe_or_readmit(&mut self) {
+        let count = self.world.seats().count();
+        let Some(rng) = &mut self.wipes else { return };
+        // Of a voter that is alone nobody would notice.
+        if count == 1 || !one_in(rng, 6) {
+            return;
+        }
+        let (seat, host) = (Seat(index(rng, count)), one_in(rng, 2));
+        match self.wiped {
+            Some(wiped) => {
+                // One that was readmitted must have presented its disk, and be refused for it.
+                if self.world.process(wiped).is_some() {
+                    self.world.readmit(wiped, seat);
+                }
+            }
+            // A node that has never seen its disk would take it at its word.
+            None if self.world.is_known_to_all(seat) => {
+                self.wiped = Some(seat);
+                let what = if host { Crash::Host } else { Crash::ProcessAndGuardian };
+                self.world.crash(seat, what, MetByCrash::Lost);
+                self.world.restart(seat, true);
+            }
+            None => {}
         }
     }
 
@@ -455,6 +490,11 @@ impl<A: Algorithm> Swarm<A> {
             self.let_drain(seat);
             self.world.give(seat, Input::Command(Command::Healthy(true)));
             self.world.give(seat, Input::Command(Command::Campaign));
+        }
+        if let Some(wiped) = self.wiped {
+            for by in self.world.seats() {
+                self.world.readmit(wiped, by);
+            }
         }
         self.world.connect_all();
     }

@@ -112,6 +112,7 @@ impl<A: Algorithm> World<A> {
             disk: Disk::new(rng.next_u64(), conditions.disk_latency),
             clock: Clock::new(Instant::default()),
             known_disks: std::collections::BTreeMap::new(),
+            readmitted: BTreeSet::new(),
             campaigns: true,
             mandate: None,
             leader: None,

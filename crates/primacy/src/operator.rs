@@ -90,7 +90,7 @@ pub enum AskError {
     },
     /// What a node that has lost its own votes knows of terms is worth nothing to another one that has.
     #[error(
-        "{by} has lost its own disk and has not heard from enough others yet; let it be readmitted first, and ask again"
+        "{by} has lost its own disk and has not heard from all others yet; let it be readmitted first, and ask again"
     )]
     Recovering {
         /// Who was asked.
@@ -161,7 +161,7 @@ impl Elector {
     }
 
     /// Takes back a peer that lost its disk, with the disk that it has presented since. To be said to every other node:
-    /// the peer takes part again when so many have told it their term that no lost vote of its can be missed. Returns
+    /// the peer takes part again when all of them have told it their term, so that no lost vote of its can be missed. Returns
     /// the disk that counts from now on; what still arrives from the former one is dropped.
     ///
     /// # Errors

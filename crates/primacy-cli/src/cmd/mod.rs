@@ -6,6 +6,7 @@ pub(crate) mod config;
 #[cfg(feature = "sqlite")]
 pub(crate) mod demo;
 pub(crate) mod fence;
+pub(crate) mod init;
 pub(crate) mod node;
 pub(crate) mod readmit;
 pub(crate) mod resign;

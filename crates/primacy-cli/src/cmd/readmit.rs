@@ -12,8 +12,8 @@ use crate::exit::{self, Exit, Failure};
 /// The others refuse such a node, for it could vote twice in a term. Start it
 /// with its new, empty state directory, and say this to every other node: on
 /// each machine once; it tells all nodes of the election that run there. The
-/// node votes again when so many have told it their term that no vote that
-/// it has lost can be missed.
+/// node votes again when all of them have told it their term, so that no
+/// vote that it has lost can be missed.
 ///
 /// Be sure that no process with the old disk runs any more: what it says is
 /// dropped from now on.
@@ -42,8 +42,6 @@ struct Told {
 /// What is still to be done.
 #[derive(Debug, Serialize)]
 struct Missing {
-    /// So many others must have told the node their term.
-    needed: usize,
     /// Those that were told to, now.
     told: Vec<String>,
     /// The other voters: to be told on their machines, unless that was done before.
@@ -104,16 +102,13 @@ fn say(json: bool, by: &control::Node, lost: &str, answer: Result<String, &str>)
 }
 
 fn say_what_is_missing(json: bool, lost: &str, told: Vec<String>, peers: &Peers) -> Result<(), Failure> {
-    let voters = peers.voters.len();
-    // A majority with the lost votes in it has at least one node in common with so many of the others.
-    let needed = voters - primacy::core::majority::needed(voters) + 1;
     let others: Vec<String> =
         peers.voters.iter().filter(|voter| *voter != lost && !told.contains(voter)).cloned().collect();
-    let missing = Missing { needed, told, others };
+    let missing = Missing { told, others };
     tell(json, &missing, || {
-        let told = format!("{lost} votes again when {needed} of the others have told it their term");
+        let told = format!("{lost} votes again when all others have told it their term");
         if missing.others.is_empty() {
-            format!("{told}; all of them do, as soon as they reach it")
+            format!("{told}; they do as soon as they reach it")
         } else {
             format!("{told}; unless done before, say this for {} as well", missing.others.join(", "))
         }

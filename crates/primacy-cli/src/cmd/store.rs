@@ -44,7 +44,7 @@ struct Look {
 }
 
 /// Runs a verb to its end. A store that does not answer is not waited for afterwards.
-fn block_on<T>(verb: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+pub(super) fn block_on<T>(verb: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = runtime.block_on(verb);
     runtime.shutdown_background();

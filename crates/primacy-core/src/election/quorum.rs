@@ -329,7 +329,9 @@ impl Quorum {
     }
 
     /// An operator has let this node come back without its disk. What it has voted and promised it cannot know; so it
-    /// takes no part until every majority that its lost votes may have been in has somebody who has told its term.
+    /// takes no part until all others have told their term since. So many that every majority has one of them would not
+    /// do: a candidate that has a lost vote may be short of one more, and who told a lower term may yet give it. But a
+    /// candidate itself knows the term that it stands for.
     fn on_readmitted(&mut self, now: Instant, by: NodeId, term: Term) {
         let stranger = by == self.config.me.node || !self.config.voters.contains(&by);
         if stranger || term > TERM_MAX || self.hard.recovered {
@@ -339,9 +341,8 @@ impl Quorum {
         self.role = Role::Follower { leader: None };
         let reports = self.forgotten.get_or_insert_default();
         reports.insert(by, term);
-        let voters = self.config.voters.len();
-        if reports.len() + majority::needed(voters) <= voters {
-            return; // A majority with this node may consist of those who have not told yet.
+        if reports.len() + 1 < self.config.voters.len() {
+            return;
         }
         let highest = reports.values().copied().max().unwrap_or_default();
         self.forgotten = None;

@@ -9,7 +9,7 @@ use core::fmt::Debug;
 use std::collections::BTreeSet;
 
 use primacy_core::election::lease as store;
-use primacy_core::{Drift, Duration, Identity, Instant, NodeId, Protocol};
+use primacy_core::{Drift, Duration, Identity, Instant, NodeId, Protocol, Term};
 
 use crate::invariants::{Invariant, Meaning};
 
@@ -60,6 +60,13 @@ pub trait Algorithm: Debug + Sized + 'static {
     /// The store's words, for elections that are held in one.
     fn reply(message: store::Message) -> Option<Self::Message> {
         drop(message);
+        None
+    }
+
+    /// The term that a node would tell another one that has lost its disk, for elections in which that matters. `None`
+    /// if what it knows is worth nothing, because it has lost its own.
+    fn term_to_report(machine: &Self::Machine) -> Option<Term> {
+        let _ = machine;
         None
     }
 

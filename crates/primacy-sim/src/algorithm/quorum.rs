@@ -3,7 +3,7 @@
 use primacy_core::election::quorum::{
     Answer, Body, Config, HardState, Leave, Message, Quorum as Machine, Refusal, Safety,
 };
-use primacy_core::{Drift, Duration, FencingToken, Identity, NodeId};
+use primacy_core::{Drift, Duration, FencingToken, Identity, NodeId, Term};
 
 use super::{Algorithm, Life, Settings, drift, duration, unknown_setting, value};
 use crate::invariants::drained_before_released::DrainedBeforeReleased;
@@ -197,6 +197,11 @@ impl Algorithm for Quorum {
             (Body::VoteReply { .. } | Body::PreVote { .. } | Body::PreVoteReply { .. }, _)
             | (Body::Vote { .. } | Body::HeartbeatReply { .. }, _) => Meaning::Nothing,
         }
+    }
+
+    fn term_to_report(machine: &Machine) -> Option<Term> {
+        let status = machine.status();
+        status.recovering.is_none().then_some(status.hard.term)
     }
 
     fn invariants(settings: &Timers) -> Vec<Box<dyn Invariant>> {

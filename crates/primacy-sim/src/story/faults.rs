@@ -41,9 +41,11 @@ impl<A: Algorithm> Story<A> {
             }
             ["restart", node] => self.restart(node, false)?,
             ["restart", node, "without", "disk"] => self.restart(node, true)?,
-            ["readmit", node] => {
-                let seat = self.seat(node)?;
-                self.world()?.readmit(seat);
+            ["readmit", node, "at", by] => {
+                let (seat, other) = (self.seat(node)?, self.seat(by)?);
+                if !self.world()?.readmit(seat, other) {
+                    return Err(format!("{by} cannot readmit {node}"));
+                }
             }
             ["pause", node] => self.at(node, |world, seat| world.pause(seat))?,
             ["resume", node] => self.at(node, |world, seat| world.resume(seat))?,

@@ -24,7 +24,7 @@
 //! |---|---|
 //! | `crash a`, `crash a and guardian`, `crash guardian a`, `crash host a` | see [`Crash`](crate::faults::Crash) |
 //! | `crash a at its next write`, `… kept` | before the write is on disk, or just after |
-//! | `restart a`, `restart a without disk`, `readmit a` | |
+//! | `restart a`, `restart a without disk`, `readmit a at b` | |
 //! | `pause a`, `resume a`, `freeze a`, `thaw a` | one process, or a whole machine and its clock |
 //! | `clock a +2%`, `jump a 5s` | |
 //! | `disk a fails`, `disk a works` | |

@@ -53,7 +53,7 @@ fn among_peers(status: &Status, view: &PeersView) -> Vec<String> {
     if let Some(heard) = &quorum.recovering {
         let heard = names(heard.iter().copied());
         why.push(format!(
-            "{me} has lost its disk and was readmitted; it votes when enough others have told it their term, and so far \
+            "{me} has lost its disk and was readmitted; it votes when all others have told it their term, and so far \
              that is {heard}: readmit it on the others as well"
         ));
     }
@@ -109,7 +109,7 @@ fn refusal_text(refusal: Refusal) -> String {
         Refusal::HearsLeader(leader) => format!("it hears the leader {leader}"),
         Refusal::Promised { left } => format!("it had promised to support another for {left} more"),
         Refusal::JustStarted { left } => format!("it had just started and was silent for {left} more"),
-        Refusal::Forgotten => "it has lost its disk, and has not been readmitted by enough others".to_owned(),
+        Refusal::Forgotten => "it has lost its disk, and has not been readmitted by all others".to_owned(),
     }
 }
 

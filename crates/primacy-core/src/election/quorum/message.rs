@@ -104,7 +104,7 @@ pub enum Refusal {
         /// For how much longer.
         left: Duration,
     },
-    /// It has lost its disk, was readmitted, and has not heard yet from enough others which term they are in.
+    /// It has lost its disk, was readmitted, and has not heard yet from all others which term they are in.
     Forgotten,
 }
 

@@ -1,0 +1,85 @@
+//! `primacy init`: the first record of an election over a store.
+
+use std::time::Duration;
+
+use clap::Parser;
+use primacy::{Init as Outcome, InitError};
+use serde::Serialize;
+
+use super::store::block_on;
+use super::target::tell;
+use crate::control::Record;
+use crate::duration;
+use crate::entry::layers::Sources;
+use crate::entry::place::{between_processes, resolve_url};
+use crate::exit::{self, Exit, Failure};
+
+/// Make the first record of an election in a store, so that its first leader has nothing to wait for.
+///
+/// Without it the first leader waits a whole lease, for nobody can tell
+/// whether a record was deleted a moment ago. So say this only if you know
+/// that nobody leads. A record that is there already is left as it is, and
+/// the exit code is 0 all the same.
+#[derive(Debug, Parser)]
+#[command(name = "init", verbatim_doc_comment, after_help = exit::VERBS_HELP)]
+pub(crate) struct Init {
+    /// The name of the election
+    #[arg(long, value_name = "NAME")]
+    election: String,
+
+    /// The store; env:NAME reads the URL from the environment
+    #[arg(long, value_name = "URL")]
+    on: String,
+
+    /// The lease that the nodes are started with
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "10s")]
+    lease: Duration,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the verb.
+pub(crate) fn init(args: &Init) -> Result<Exit, Failure> {
+    #[derive(Serialize)]
+    struct Told<'a> {
+        election: &'a str,
+        made: bool,
+        token: u64,
+        /// What was there already.
+        record: Option<Record>,
+    }
+    let url = between_processes(resolve_url(&args.on, &Sources::default())?)?;
+    let outcome = block_on(async { Ok(primacy::init(&url, &args.election, args.lease).await?) })?;
+    let election = args.election.as_str();
+    let told = match &outcome {
+        Outcome::Made { token } => Told { election, made: true, token: token.0, record: None },
+        Outcome::Exists { record } => {
+            Told { election, made: false, token: record.token.0, record: Some(Record::new(record, None)) }
+        }
+    };
+    tell(args.json, &told, || match &told.record {
+        None => format!("{election}: the record is made; the first leader's token is above {}", told.token),
+        Some(record) => {
+            let holder = record.holder.as_deref().map_or("nobody", |holder| holder);
+            format!(
+                "{election}: there is a record already, held by {holder}, with the token {}; it is left as it is",
+                told.token
+            )
+        }
+    })?;
+    Ok(Exit::Success)
+}
+
+impl From<InitError> for Failure {
+    fn from(error: InitError) -> Self {
+        match error {
+            InitError::Open(error) => error.into(),
+            InitError::Read(error) => error.into(),
+            error @ (InitError::NotWritten { .. } | InitError::Unknown { .. }) => {
+                Self::new(Exit::Unavailable, error.to_string())
+            }
+        }
+    }
+}

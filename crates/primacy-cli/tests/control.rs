@@ -1,0 +1,305 @@
+//! The control socket and the operator's verbs, where things are not as they should be: who may ask, what is asked,
+//! and which exit code says what.
+
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
+
+mod support;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::Output;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use support::{Node, Place, peers, stderr, stdout, strings, wait_until};
+
+/// A node that leads alone, with its state in `dir`.
+fn alone(place: &Place, dir: &str) -> Node {
+    let mut args =
+        strings(&["run", "--json", "--restart", "--election", "e", "--lease", "1s", "--node", "a"]);
+    args.extend(strings(&[
+        "--peers",
+        &peers(&["a"]),
+        "--state-dir",
+        &place.text(dir),
+        "--",
+        "sleep",
+        "1000",
+    ]));
+    let node = Node::start(place, "a", &args);
+    node.told.wait_for_event("started");
+    node
+}
+
+/// A candidate over a store, with its control socket in the default directory.
+fn over_store(place: &Place, name: &str, url: &str) -> Node {
+    let mut args = strings(&["run", "--json", "--restart", "--election", "e", "--lease", "1s", "--on", url]);
+    args.extend(strings(&["--node", name, "--", "sleep", "1000"]));
+    Node::start(place, name, &args)
+}
+
+/// Runs a verb, which must end with this code and say all of this.
+#[track_caller]
+fn ends(place: &Place, args: &[&str], code: i32, says: &[&str]) -> Output {
+    let output = place.output(args);
+    let said = format!("{}{}", stdout(&output), stderr(&output));
+    assert_eq!(output.status.code(), Some(code), "{args:?} said:\n{said}");
+    for text in says {
+        assert!(said.contains(text), "{text:?} is not in what {args:?} said:\n{said}");
+    }
+    assert!(!said.contains("panicked"), "{said}");
+    output
+}
+
+fn mode(place: &Place, name: &str, mode: u32) {
+    fs::set_permissions(place.path(name), fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// Sends these bytes, and returns all that is answered.
+fn say(place: &Place, bytes: &[u8]) -> String {
+    let mut stream = UnixStream::connect(place.path("a/e@a.control")).unwrap();
+    // It may have refused before all was sent.
+    let _ = stream.write_all(bytes);
+    let _ = stream.shutdown(Shutdown::Write);
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn a_socket_that_others_may_write_is_refused_by_both_sides() {
+    let place = Place::new("control-others");
+    fs::create_dir(place.path("a")).unwrap();
+    mode(&place, "a", 0o777);
+    let dir = place.text("a");
+    let peers = peers(&["a"]);
+    let run = [
+        "run",
+        "--election",
+        "e",
+        "--node",
+        "a",
+        "--peers",
+        &peers,
+        "--state-dir",
+        &dir,
+        "--",
+        "touch",
+        "ran",
+    ];
+    ends(&place, &run, 77, &["every user may write the state directory", &dir, "mode 777", "chmod go-w"]);
+    assert!(!place.path("ran").exists());
+    mode(&place, "a", 0o770);
+    ends(&place, &run, 77, &["its group may write"]);
+
+    mode(&place, "a", 0o700);
+    let mut node = alone(&place, "a");
+    let who = ["who", "--election", "e", "--state-dir", &dir];
+    assert_eq!(fs::metadata(place.path("a/e@a.control")).unwrap().permissions().mode() & 0o777, 0o600);
+    mode(&place, "a/e@a.control", 0o622);
+    ends(&place, &who, 77, &["the control socket", "chmod 600"]);
+    mode(&place, "a/e@a.control", 0o600);
+    mode(&place, "a", 0o707);
+    ends(&place, &who, 77, &["the state directory", "chmod go-w"]);
+    mode(&place, "a", 0o700);
+    ends(&place, &who, 0, &["e: a leads"]);
+    assert!(node.leads(), "nobody was unseated");
+    node.signal(Signal::TERM);
+    node.wait();
+    assert!(!place.path("a/e@a.control").exists(), "it is removed with its node");
+}
+
+#[test]
+fn what_is_no_request_is_refused_and_costs_nothing() {
+    let place = Place::new("control-garbage");
+    let node = alone(&place, "a");
+    let garbage: [&[u8]; 7] = [
+        b"hello\n",
+        b"\xff\x00\xfe\n",
+        b"{\"version\":1,\"request\":\"dance\"}\n",
+        b"{\"version\":1,\"request\":\"transfer\",\"to\":\"../../x\"}\n",
+        b"{\"version\":1",
+        &[b'x'; 1 << 20],
+        &[b'['; 3_000],
+    ];
+    for bytes in garbage {
+        let answer: Value = serde_json::from_str(&say(&place, bytes)).unwrap();
+        assert_eq!(
+            (&answer["answer"], &answer["kind"]),
+            (&"refused".into(), &"malformed".into()),
+            "{answer}"
+        );
+    }
+    let other: Value = serde_json::from_str(&say(&place, b"{\"version\":7,\"request\":\"who\"}\n")).unwrap();
+    assert_eq!(other["kind"], "version", "{other}");
+    assert_eq!(say(&place, b""), "");
+
+    // More of them than there is room for, who say nothing; the election has nothing to do with it.
+    let silent: Vec<UnixStream> =
+        (0..80).map(|_| UnixStream::connect(place.path("a/e@a.control")).unwrap()).collect();
+    let dir = place.text("a");
+    let who = ["who", "--election", "e", "--state-dir", &dir];
+    ends(&place, &who, 69, &["ask this node already"]);
+    // They are sent away after their time.
+    wait_until("room", || place.output(&who).status.success());
+    drop(silent);
+    assert!(node.leads());
+    assert_eq!(node.told.last("released"), None, "nobody was unseated");
+}
+
+#[test]
+fn a_watch_sees_the_end_of_its_node_and_follows_the_next_life() {
+    let place = Place::new("control-watch");
+    let node = alone(&place, "a");
+    let mut silent = UnixStream::connect(place.path("a/e@a.control")).unwrap();
+    silent.write_all(b"{\"version\":1,\"request\":\"watch\"}\n").unwrap();
+    let args = strings(&["watch", "--json", "--election", "e", "--follow", "--state-dir", &place.text("a")]);
+    let mut watch = Node::start(&place, "watch", &args);
+    watch.told.wait_for_event("leader");
+
+    // A node that is killed leaves its socket behind; the next one takes its place.
+    let mut node = node;
+    node.signal(Signal::KILL);
+    node.wait();
+    watch.told.wait_for_event("ended");
+    let mut first = String::new();
+    silent.read_to_string(&mut first).unwrap();
+    assert_eq!(first.lines().count(), 1, "who led when it began to watch: {first}");
+    let dir = place.text("a");
+    ends(&place, &["who", "--election", "e", "--state-dir", &dir], 69, &["no node", "runs here", &dir]);
+    assert!(place.path("a/e@a.control").exists());
+
+    node.restart(&place);
+    node.told.wait_for_event("started");
+    watch.told.wait_for_event("missed");
+    ends(&place, &["who", "--election", "e", "--state-dir", &dir], 0, &["e: a leads"]);
+    watch.signal(Signal::INT);
+    assert!(watch.wait().code().is_none(), "it is ended by the signal");
+}
+
+#[test]
+fn sockets_of_the_dead_are_replaced_and_of_the_living_are_not() {
+    let place = Place::new("control-living");
+    fs::create_dir(place.path("a")).unwrap();
+    mode(&place, "a", 0o700);
+    // A process that this test cannot be told apart from: somebody answers there.
+    let living = UnixListener::bind(place.path("a/e@a.control")).unwrap();
+    mode(&place, "a/e@a.control", 0o600);
+    let (dir, peers) = (place.text("a"), peers(&["a"]));
+    let run = ["run", "--election", "e", "--node", "a", "--peers", &peers, "--state-dir", &dir, "--", "true"];
+    ends(&place, &run, 73, &["runs here already", "e@a.control"]);
+    // It does not answer, and nobody waits for ever.
+    ends(&place, &["who", "--election", "e", "--state-dir", &dir], 69, &["does not answer"]);
+    drop(living);
+    fs::remove_file(place.path("a/e@a.control")).unwrap();
+    fs::write(place.path("a/e@a.control"), "somebody's notes").unwrap();
+    ends(&place, &run, 77, &["is no socket", "move it away"]);
+    assert_eq!(fs::read_to_string(place.path("a/e@a.control")).unwrap(), "somebody's notes");
+    fs::remove_file(place.path("a/e@a.control")).unwrap();
+    drop(UnixListener::bind(place.path("a/e@a.control")).unwrap());
+    mode(&place, "a/e@a.control", 0o600);
+    ends(&place, &run, 0, &[]);
+}
+
+#[test]
+fn refusals_have_their_exit_codes() {
+    let place = Place::new("control-refusals");
+    let node = alone(&place, "a");
+    let dir = place.text("a");
+    let verb = |verb: &[&str], code: i32, says: &[&str]| {
+        let mut args = verb.to_vec();
+        args.extend(["--election", "e", "--state-dir", &dir]);
+        ends(&place, &args, code, says)
+    };
+    verb(&["transfer", "--to", "z"], 64, &["z is none of the voters ({a})"]);
+    verb(&["transfer", "--to", "a"], 0, &["a leads already"]);
+    verb(&["transfer", "--to", "/"], 64, &["no node's name"]);
+    verb(&["readmit", "a"], 64, &["for the others to readmit it"]);
+    verb(&["who", "--node", "b"], 69, &["the node b does not run here"]);
+    verb(&["who", "--node", "a b"], 64, &["--node"]);
+    ends(&place, &["who", "--election", "../e"], 64, &["letters, digits"]);
+    ends(&place, &["who", "--election", "other", "--state-dir", &dir], 69, &["\"other\"", "--on"]);
+    ends(&place, &["who", "--election", "e", "--state-dir", "/no/such"], 69, &["/no/such"]);
+    ends(&place, &["who", "--election", "e", "--verify"], 64, &["--on"]);
+
+    verb(&["withdraw"], 0, &["a is withdrawn", "also after a restart"]);
+    node.told.wait_for_event("released");
+    let who = verb(&["who", "--json"], 75, &[]);
+    let who: Value = serde_json::from_str(&stdout(&who)).unwrap();
+    assert!(who["why_no_leader"][0].as_str().unwrap().contains("withdrawn by its operator"), "{who}");
+    verb(&["who"], 75, &["nobody leads", "`primacy stand` lets it"]);
+    verb(&["resign"], 75, &["a does not lead: nobody does"]);
+    verb(&["stand"], 0, &["a may lead"]);
+    wait_until("its return", || {
+        place.output(&["who", "--election", "e", "--state-dir", &dir]).status.success()
+    });
+    verb(&["resign", "--json"], 0, &[r#""result":"resigned","node":"a""#]);
+
+    // One that is paused is said to be so, and not to be dead.
+    node.signal(Signal::STOP);
+    verb(&["who"], 69, &["does not answer; is its process paused?"]);
+    node.signal(Signal::CONT);
+}
+
+#[test]
+fn an_election_over_a_store_is_asked_through_the_store() {
+    let place = Place::new("control-store");
+    let url = "sqlite:e.db";
+    let on = |verb: &[&'static str]| {
+        let mut args = verb.to_vec();
+        args.extend(["--election", "e", "--on", url]);
+        args
+    };
+    for verb in [["who"], ["watch"], ["resign"]] {
+        ends(&place, &on(&verb), 69, &["e.db"]);
+        assert!(!place.path("e.db").exists(), "one who looks makes nothing");
+    }
+    ends(&place, &on(&["init"]), 0, &["the record is made"]);
+    ends(&place, &on(&["init"]), 0, &["there is a record already", "held by nobody"]);
+    ends(&place, &on(&["who"]), 75, &["nobody leads", "released"]);
+    ends(&place, &on(&["resign"]), 75, &["nobody leads"]);
+    ends(
+        &place,
+        &on(&["transfer", "--to", "b"]),
+        64,
+        &["over a store the candidates do not know each other"],
+    );
+    for verb in [&["withdraw"][..], &["stand"], &["readmit", "b"]] {
+        ends(&place, &on(verb), 64, &["asks a node and not a store"]);
+    }
+
+    let mut watch = Node::start(&place, "watch", &strings(&on(&["watch", "--json"])));
+    watch.told.wait_for("nobody", |told| told["leader"].is_null().then_some(()));
+    let a = over_store(&place, "a", url);
+    a.told.wait_for_event("started");
+    let b = over_store(&place, "b", url);
+    b.told.wait_for_event("standing");
+    ends(&place, &on(&["who"]), 0, &["a leads, unless its lease has run out", "--verify"]);
+    ends(&place, &on(&["who", "--verify"]), 0, &["a leads: it has renewed"]);
+    ends(&place, &on(&["resign", "--json"]), 0, &[r#""result":"resigned","node":"a""#]);
+    b.told.wait_for_event("started");
+    let reason = a.told.wait_for_event("released")["reason"].clone();
+    assert_eq!(reason, "it was given up");
+    for leader in ["a", "b"] {
+        watch.told.wait_for(leader, |told| (told["leader"]["node"] == leader).then_some(()));
+    }
+
+    // The same nodes have control sockets, in the default directory.
+    ends(&place, &["withdraw", "--election", "e", "--node", "b"], 0, &["also after a restart"]);
+    ends(&place, &["withdraw", "--election", "e"], 64, &["several nodes", "a, b", "--node"]);
+    wait_until("its second lead", || a.leads() && a.job().is_some());
+    let asked = place.output(&["transfer", "--election", "e", "--to", "b"]);
+    assert_eq!(asked.status.code(), Some(64), "{}", stderr(&asked));
+    assert!(stderr(&asked).contains("over a store"), "{}", stderr(&asked));
+
+    // Supervisor and guardian die together, so nobody releases the record: only time can tell.
+    rustix::process::kill_process(a.guardian().unwrap(), Signal::STOP).unwrap();
+    a.signal(Signal::KILL);
+    rustix::process::kill_process(a.guardian().unwrap(), Signal::KILL).unwrap();
+    ends(&place, &on(&["who", "--verify"]), 75, &["a has not renewed"]);
+    watch.signal(Signal::INT);
+    watch.wait();
+}
