@@ -1,4 +1,4 @@
-//! The signals that ask `primacy run` to end.
+//! The signals that ask a node to end.
 
 use std::fs;
 use std::io;

@@ -57,7 +57,6 @@ pub(crate) fn start(program: &Program, env: &[(&str, String)], too_late: Instant
 }
 
 /// Makes the child of `command` die with the thread that starts it.
-#[cfg(feature = "sqlite")] // For the demo.
 pub(crate) fn bind_to_parent(command: &mut Command, signal: Signal) {
     let parent = getpid();
     before_exec(command, move || {
