@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use primacy::{Elector, NodeId};
+use tokio::task::{LocalSet, spawn_local};
 
 use crate::entry::layers::Sources;
 use crate::entry::{Entrance, Entry};
@@ -13,7 +14,7 @@ use crate::leftovers::{self, NodeMark};
 use crate::report::{Event, Reporter};
 use crate::signals::Signals;
 use crate::supervisor::{Settings, Supervisor, Wait, report_changes};
-use crate::{notify, pauses};
+use crate::{figures, health, notify, pauses};
 
 /// What a node does while it leads, and how long it stands.
 #[derive(Debug)]
@@ -42,7 +43,8 @@ pub(crate) fn host(entry: &Entry, sources: &Sources, work: Work) -> Result<Exit,
     let reporter = Reporter::new(entry.json.unwrap_or(false), entrance.node.as_str())?;
     log_to(&reporter);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let result = runtime.block_on(take_part(entry, entrance, work, &reporter));
+    // Tasks that serve or watch stay on this thread.
+    let result = LocalSet::new().block_on(&runtime, take_part(entry, entrance, work, &reporter));
     if let Ok(exit) = &result {
         reporter.tell(&Event::Ended { exit_code: exit.code() });
     }
@@ -62,9 +64,20 @@ async fn take_part(
     let mark = place.mark(&election, node);
     end_leftovers(entry, &mark, node, reporter)?;
     let control = place.bind_control(&election, node, reporter)?;
+    // An address that cannot be had is known before this node takes part.
+    let figures = entry.metrics.map(figures::Server::bind).transpose()?;
     let elector = place.enter(builder, &election, entry.node.is_some()).await?;
     if let Some(control) = &control {
         control.serve(elector.clone())?;
+    }
+    if let Some(figures) = figures {
+        let metrics = figures.address().map(|address| address.to_string()).unwrap_or_default();
+        reporter.tell(&Event::Serving { metrics });
+        spawn_local(figures.serve(elector.clone()));
+    }
+    if let Some(check) = entry.health_check() {
+        elector.set_healthy(false);
+        tokio::spawn(health::watch(check, elector.clone(), reporter.clone()));
     }
     let timers = elector.timers();
     tokio::spawn(pauses::watch((timers.kill_margin / 2).into(), timers.lease.into(), reporter.clone()));

@@ -1,4 +1,4 @@
-//! What `primacy run` tells while it runs: lines for people, or JSON objects for programs, on standard error,
+//! What `primacy run` and `primacy node` tell while they run: lines for people, or JSON objects for programs, on standard error,
 //! for standard output is the job's.
 
 use std::io::Write as _;
@@ -50,9 +50,15 @@ pub(crate) enum Event {
     Leader { leader: Option<String>, term: Option<u64> },
     /// Something that must never be was seen.
     Violation { violation: String },
+    /// Figures are served.
+    Serving { metrics: String },
+    /// The health check failed.
+    CheckFailed { misses: u32, reason: String },
+    /// This node became fit to lead, or unfit.
+    Health { healthy: bool },
     /// Something to know.
     Warning { message: String },
-    /// The end of `primacy run`.
+    /// The end of this process.
     Ended { exit_code: u8 },
 }
 
@@ -188,6 +194,12 @@ fn text(event: &Event, node: &str) -> Option<String> {
         Event::Violation { violation } => {
             format!("THIS MUST NEVER BE, and an operator should look: {violation}; this node does not lead")
         }
+        Event::Serving { metrics } => format!("figures are at http://{metrics}/metrics"),
+        Event::CheckFailed { misses, reason } => {
+            format!("the health check failed, {misses} time(s) in a row: {reason}")
+        }
+        Event::Health { healthy: true } => "the health check succeeds: this node is fit to lead".into(),
+        Event::Health { healthy: false } => "the health check fails: this node does not lead any more".into(),
         Event::Warning { message } => format!("warning: {message}"),
     })
 }

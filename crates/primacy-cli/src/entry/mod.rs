@@ -17,6 +17,7 @@ use primacy::{Builder, ConfigError, Drift, Elector, NodeId, Peers, Safety};
 
 use crate::duration;
 use crate::exit::{Exit, Failure};
+use crate::health::Check;
 use layers::Sources;
 use place::Place;
 
@@ -180,7 +181,11 @@ impl Entry {
         {
             let names: Vec<String> = peers.iter().map(|(node, _)| node.to_string()).collect();
             let error = ConfigError::NotAPeer { node, peers: names.join(", ") };
-            problems.push(format!("{error}{}", sources.told_of(&["node", "peers"])));
+            let message = format!("{error}{}", sources.told_of(&["node", "peers"]));
+            if problems.is_empty() {
+                return Err(Failure::new(Exit::Config, message));
+            }
+            problems.push(message);
         }
         let builder = self.builder(&election);
         if let Err(error) = builder.check(self.venue()) {
@@ -259,6 +264,15 @@ impl Entry {
 
     pub(crate) fn is_witness(&self) -> bool {
         self.witness.unwrap_or(false)
+    }
+
+    /// The health check, if there is one.
+    pub(crate) fn health_check(&self) -> Option<Check> {
+        self.health.clone().map(|command| Check {
+            command,
+            interval: self.health_interval.unwrap_or(HEALTH_INTERVAL),
+            misses: self.health_misses.unwrap_or(HEALTH_MISSES),
+        })
     }
 
     pub(crate) fn safety(&self) -> Safety {

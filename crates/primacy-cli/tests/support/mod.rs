@@ -109,7 +109,7 @@ pub struct Told {
 }
 
 impl Told {
-    fn listen(&self, from: impl Read + Send + 'static) {
+    pub fn listen(&self, from: impl Read + Send + 'static) {
         let told = self.clone();
         std::thread::spawn(move || {
             for line in BufReader::new(from).lines().map_while(Result::ok) {

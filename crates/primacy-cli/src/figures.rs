@@ -1,0 +1,145 @@
+//! `--metrics ADDR`: figures over HTTP, for Prometheus and for load balancers.
+//!
+//! Everything here is read only and says nothing secret, but who may read it is whoever reaches the address; so a port
+//! alone means the loopback interface.
+
+use std::convert::Infallible;
+use std::net::{SocketAddr, TcpListener};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use primacy::metrics::{self, prometheus_client::registry::Registry};
+use primacy::{Elector, clock};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use crate::exit::{Exit, Failure};
+
+/// How many may be connected at a time; the others wait until one of them has gone.
+const CONNECTIONS_MAX: usize = 32;
+/// How long a client may take for the head of a request, or say nothing.
+const HEADER_TIME: Duration = Duration::from_secs(5);
+/// How long a connection may last.
+const CONNECTION_TIME: Duration = Duration::from_secs(300);
+/// The largest head of a request; the least that HTTP/1 here can do with.
+const HEADER_LENGTH_MAX: usize = 8192;
+/// How long the election may take to answer before it counts as hanging.
+const ANSWER_TIME: Duration = Duration::from_secs(1);
+/// How long to wait when the system has no descriptor for the next connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The address, taken.
+#[derive(Debug)]
+pub(crate) struct Server {
+    listener: TcpListener,
+}
+
+impl Server {
+    /// Takes the address, before anything is begun.
+    pub(crate) fn bind(address: SocketAddr) -> Result<Self, Failure> {
+        let bound = TcpListener::bind(address).and_then(|listener| {
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        });
+        let listener = bound.map_err(|error| {
+            let message =
+                format!("--metrics {address}: {error}; stop what listens there, or name another address");
+            Failure::new(Exit::Unavailable, message)
+        })?;
+        Ok(Self { listener })
+    }
+
+    /// Where it listens, with the port that the system chose where none was given.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.listener.local_addr().ok()
+    }
+
+    /// Serves for ever. To be called inside a `LocalSet`.
+    pub(crate) async fn serve(self, elector: Elector) {
+        let listener = match tokio::net::TcpListener::from_std(self.listener) {
+            Ok(listener) => listener,
+            Err(error) => return tracing::error!(%error, "figures cannot be served"),
+        };
+        let mut registry = Registry::default();
+        metrics::register(&mut registry, [&elector]);
+        let (registry, room) = (Rc::new(registry), Arc::new(Semaphore::new(CONNECTIONS_MAX)));
+        loop {
+            let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
+            let stream = match listener.accept().await {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::debug!(%error, "no connection for figures could be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let (registry, elector) = (Rc::clone(&registry), elector.clone());
+            tokio::task::spawn_local(async move {
+                let answer = service_fn(|request| answer(request, &registry, &elector));
+                let mut http = http1::Builder::new();
+                http.timer(TokioTimer::new())
+                    .header_read_timeout(HEADER_TIME)
+                    .max_buf_size(HEADER_LENGTH_MAX);
+                // A client that breaks off is its own affair.
+                let _ = timeout(CONNECTION_TIME, http.serve_connection(TokioIo::new(stream), answer)).await;
+                drop(place);
+            });
+        }
+    }
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    registry: &Registry,
+    elector: &Elector,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let path = request.uri().path();
+    if !matches!(path, "/metrics" | "/leader" | "/healthz") {
+        return Ok(plain(StatusCode::NOT_FOUND, "there are /metrics, /leader and /healthz\n".to_owned()));
+    }
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        let mut refused = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n".to_owned());
+        refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return Ok(refused);
+    }
+    if path == "/metrics" {
+        let mut figures = plain(StatusCode::OK, metrics::text(registry));
+        figures.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE));
+        return Ok(figures);
+    }
+    let status = match timeout(ANSWER_TIME, elector.status()).await {
+        Ok(Ok(status)) => status,
+        Ok(Err(error)) => return Ok(plain(StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n"))),
+        Err(_) => {
+            let text = format!("the election has not answered within {ANSWER_TIME:?}\n");
+            return Ok(plain(StatusCode::SERVICE_UNAVAILABLE, text));
+        }
+    };
+    if path == "/healthz" {
+        return Ok(plain(StatusCode::OK, "the election answers\n".to_owned()));
+    }
+    let lead = status.lead.filter(|lead| lead.ending.is_none() && clock::now() < lead.valid_until);
+    Ok(match (lead, status.leader) {
+        (Some(lead), _) => plain(StatusCode::OK, format!("leads with token {}\n", lead.token)),
+        (None, Some(leader)) => {
+            let text = format!("does not lead; {} does, as far as this node knows\n", leader.identity.node);
+            plain(StatusCode::SERVICE_UNAVAILABLE, text)
+        }
+        (None, None) => plain(StatusCode::SERVICE_UNAVAILABLE, "no leader is known\n".to_owned()),
+    })
+}
+
+fn plain(status: StatusCode, text: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(text)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}

@@ -1,0 +1,208 @@
+//! Settings from files, the environment and the command line: which of them holds, and what is said of wrong ones.
+
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
+
+mod support;
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::Value;
+use support::{Place, primacy, stderr, stdout};
+
+/// Writes a file of settings, and returns a command of `primacy config` that reads it.
+fn config(place: &Place, action: &str, text: &str) -> Command {
+    fs::write(place.path("node.toml"), text).unwrap();
+    place.command(&["config", action, "--config", "node.toml"])
+}
+
+/// `config check` must refuse this file with exit code 78 and say all of this.
+#[track_caller]
+fn refused(place: &Place, text: &str, says: &[&str]) {
+    let output = config(place, "check", text).output().unwrap();
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(78), "{said}");
+    for wanted in says {
+        assert!(said.contains(wanted), "{wanted:?} is not in:\n{said}");
+    }
+}
+
+#[test]
+fn all_that_is_wrong_is_said_at_once_with_its_place() {
+    let place = Place::new("config-wrong");
+    let text = "elction = \"e\"\nlease = 10\npriority = \"high\"\nwitness = \"yes\"\n\ndrain = \"5 minutes\"\n\
+                safety = \"none\"\nfrobnicate = 1\n[peers]\na = 7401\n";
+    let says = [
+        "8 problems",
+        "node.toml:1:1: there is no setting `elction`; did you mean `election`?",
+        "node.toml:2:9: `lease` takes a string",
+        "node.toml:3:12: `priority` takes a whole number, as in priority = 1; this is of the type string",
+        "node.toml:4:11: `witness` takes true or false",
+        "node.toml:6:9: ",
+        "250ms, 10s",
+        "node.toml:7:10: ",
+        "possible values: lease, fenced",
+        "node.toml:8:1: there is no setting `frobnicate`; there are election, on,",
+        "the address of a is a string",
+    ];
+    refused(&place, text, &says);
+    // `node` and `run` say the same, and run nothing.
+    for verb in
+        [&["node", "--config", "node.toml"][..], &["run", "--config", "node.toml", "--", "touch", "ran"]]
+    {
+        let output = place.output(verb);
+        assert_eq!(output.status.code(), Some(78), "{}", stderr(&output));
+        assert!(stderr(&output).contains("8 problems"), "{}", stderr(&output));
+    }
+    assert!(!place.path("ran").exists());
+}
+
+#[test]
+fn what_is_no_toml_or_no_file_is_refused() {
+    let place = Place::new("config-no-toml");
+    refused(&place, "election = \"e\"\nlease = = \"1s\"\n", &["node.toml:2:"]);
+    refused(&place, "election = \"e\"\nelection = \"f\"\n", &["node.toml:2:", "duplicate key"]);
+    fs::write(place.path("node.toml"), [0xff, 0xfe, 0]).unwrap();
+    for file in ["node.toml", "none.toml", "."] {
+        let output = place.output(&["config", "check", "--config", file]);
+        assert_eq!(output.status.code(), Some(78), "{}", stderr(&output));
+        assert!(stderr(&output).contains("--config names a TOML file"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn relations_that_do_not_hold_are_named_with_where_they_come_from() {
+    let place = Place::new("config-relations");
+    let text = "election = \"e\"\nlease = \"1s\"\nheartbeat = \"500ms\"\n";
+    let mut command = config(&place, "check", text);
+    let output = command.env("PRIMACY_DRAIN", "600ms").output().unwrap();
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(78), "{said}");
+    for wanted in [
+        "the lease of 1s must be longer than renewal 500ms + drain 600ms",
+        "lease = 1s is from node.toml:2:1",
+        "heartbeat = 500ms is from node.toml:3:1",
+        "drain = 600ms is from environment, PRIMACY_DRAIN",
+    ] {
+        assert!(said.contains(wanted), "{wanted:?} is not in:\n{said}");
+    }
+    let both = "election = \"e\"\non = \"sqlite:x.db\"\nhealth-misses = 0\n[peers]\na = \"127.0.0.1:1\"\n";
+    refused(
+        &place,
+        both,
+        &[
+            "`on` (node.toml:2:1) cannot be used with `peers`",
+            "needs --node",
+            "`health-misses`",
+            "needs --health",
+        ],
+    );
+    let peers = "election = \"e\"\nnode = \"c\"\npeers = \"a=127.0.0.1:1\"\n";
+    refused(&place, peers, &["the node c is not one of the peers (a)", "node = c is from node.toml:2:1"]);
+    refused(&place, "lease = \"1s\"\n", &["the election has no name"]);
+    refused(&place, "election = \"e\"\nwitness = true\n", &["`witness`", "no meaning over a store"]);
+    let secret = "election = \"e\"\non = \"etcd://user:hunter2@host\"\n";
+    refused(&place, secret, &["--on env:ELECTION_URL", "node.toml:2:1"]);
+    let output = config(&place, "check", secret).output().unwrap();
+    assert!(!stderr(&output).contains("hunter2"), "{}", stderr(&output));
+}
+
+#[test]
+fn the_command_line_goes_before_the_environment_and_that_before_the_file() {
+    let place = Place::new("config-layers");
+    let text = "election = \"file\"\nlease = \"3s\"\nheartbeat = \"300ms\"\ndrain = \"1s\"\n";
+    let mut command = config(&place, "print", text);
+    command.args(["--json", "--lease", "5s"]).env("PRIMACY_LEASE", "4s").env("PRIMACY_HEARTBEAT", "400ms");
+    let output = command.output().unwrap();
+    let printed: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let holds = |key: &str| (printed[key]["value"].clone(), printed[key]["source"].clone());
+    assert_eq!(holds("lease"), ("5s".into(), "command line".into()));
+    assert_eq!(holds("heartbeat"), ("400ms".into(), "environment, PRIMACY_HEARTBEAT".into()));
+    assert_eq!(holds("drain"), ("1s".into(), "node.toml:4:1".into()));
+    assert_eq!(holds("kill-margin"), ("200ms".into(), "default".into()));
+    assert_eq!(holds("on"), (Value::Null, "default".into()));
+}
+
+#[test]
+fn what_a_job_is_told_is_no_setting_of_a_primacy_that_it_runs() {
+    let place = Place::new("config-nested");
+    // The outer one has settings in its environment, and its job runs another one.
+    let inner = format!("{} config print --election inner; env | grep ^PRIMACY_ | sort", primacy());
+    let mut outer = place.command(&["run", "--", "sh", "-c", &inner]);
+    outer.env("PRIMACY_ELECTION", "outer").env("PRIMACY_LEASE", "3s").env("NOTIFY_SOCKET", "/nowhere");
+    let output = outer.output().unwrap();
+    let said = stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}\n{}", stderr(&output));
+    assert!(said.contains("election = \"inner\"  # command line"), "{said}");
+    assert!(said.contains("lease = \"10s\"  # default"), "{said}");
+    assert!(said.contains("PRIMACY_ELECTION=outer"), "{said}");
+    assert!(!said.contains("PRIMACY_LEASE="), "{said}");
+    // Without a name of its own it is refused, other than taking part in the election that it works for.
+    let mut nested = place.command(&["config", "check"]);
+    let output = nested.env("PRIMACY_ELECTION", "outer").env("PRIMACY_TOKEN", "7").output().unwrap();
+    assert_eq!(output.status.code(), Some(78), "{}", stderr(&output));
+}
+
+#[test]
+fn what_is_printed_is_accepted_and_means_the_same() {
+    let place = Place::new("config-round-trip");
+    let peers = "election = \"e\"\nnode = \"a\"\nhealth = \"test -f 'x y'\"\nmetrics = \"9464\"\npriority = 3\n\
+                 drift-max = \"0.5%\"\non-elected = '''echo \"up\"'''\n[peers]\na = \"127.0.0.1:7401\"\n\
+                 b = \"127.0.0.1:7402\"\n";
+    let store = "election = \"e\"\non = \"env:ELECTION_URL\"\nlease = \"10s\"\n";
+    for text in [peers, store, "election = \"e\"\n"] {
+        let print = |text: &str| {
+            let mut command = config(&place, "print", text);
+            let output = command.env("ELECTION_URL", "sqlite:e.db").output().unwrap();
+            assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+            stdout(&output)
+        };
+        let first = print(text);
+        let mut check = config(&place, "check", &first);
+        let checked = check.env("ELECTION_URL", "sqlite:e.db").output().unwrap();
+        assert_eq!(checked.status.code(), Some(0), "{first}\n{}", stderr(&checked));
+        let without_sources = |text: &str| -> Vec<String> {
+            text.lines().map(|line| line.split("  # ").next().unwrap().to_owned()).collect()
+        };
+        assert_eq!(without_sources(&first), without_sources(&print(&first)));
+    }
+}
+
+#[test]
+fn a_secret_in_the_environment_is_not_printed() {
+    let place = Place::new("config-secret");
+    let mut command = place.command(&["config", "print", "--election", "e"]);
+    let output = command.env("PRIMACY_ON", "sqlite:/tmp/e.db?password=hunter2").output().unwrap();
+    let said = format!("{}{}", stdout(&output), stderr(&output));
+    assert!(said.contains("on = \"env:PRIMACY_ON\"") && !said.contains("hunter2"), "{said}");
+}
+
+/// The page has every setting, as the command line defines it, and no other.
+#[test]
+fn the_page_on_configuration_has_every_setting() {
+    let place = Place::new("config-page");
+    let page = include_str!("../../../docs/guide/configuration.md");
+    let documented: Vec<(String, String)> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `"))
+        .filter_map(|row| {
+            let mut cells = row.split('`');
+            let key = cells.next()?.to_owned();
+            Some((key, cells.nth(1)?.to_owned()))
+        })
+        .collect();
+    let help = stdout(&place.output(&["node", "--help"]));
+    let mut defined = Vec::new();
+    let mut key = None;
+    for line in help.lines().map(str::trim) {
+        if let Some(option) = line.strip_prefix("--") {
+            key = option.split([' ', '[']).next().map(str::to_owned);
+        }
+        if let (Some(variable), Some(key)) = (line.strip_prefix("[env: "), &key) {
+            let variable = variable.split('=').next().unwrap().to_owned();
+            defined.push((key.clone(), variable));
+        }
+    }
+    assert!(defined.len() > 20, "{help}");
+    assert_eq!(documented, defined);
+}

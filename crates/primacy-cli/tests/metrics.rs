@@ -1,0 +1,208 @@
+//! Figures over HTTP.
+
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+
+use support::{Node, PATIENCE, Place, peers, stderr, strings, wait_until};
+
+/// What a server answers: the status line with the headers, and the body.
+fn get(address: &str, method: &str, path: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.to_owned(), body.to_owned())
+}
+
+fn address(node: &Node) -> String {
+    node.told.wait_for_event("serving")["metrics"].as_str().unwrap().to_owned()
+}
+
+fn node(place: &Place, name: &str, peers: &str) -> Node {
+    let args = [
+        "node",
+        "--json",
+        "--election",
+        "e",
+        "--node",
+        name,
+        "--peers",
+        peers,
+        "--state-dir",
+        &place.text(name),
+        "--metrics",
+        "0",
+    ];
+    Node::start(place, name, &strings(&args))
+}
+
+/// One family of figures, as the specification wants it.
+#[derive(Debug)]
+struct Family {
+    kind: String,
+    unit: Option<String>,
+    samples: Vec<(String, String, f64)>,
+}
+
+/// Reads OpenMetrics strictly: families with their help and type come once and in one piece, names carry the suffixes
+/// of their type, units end names, histograms are complete, no sample comes twice, and the last line says so.
+fn parse(text: &str) -> BTreeMap<String, Family> {
+    let body = text.strip_suffix("# EOF\n").expect("the last line is # EOF");
+    let mut families: BTreeMap<String, Family> = BTreeMap::new();
+    let (mut current, mut seen) = (String::new(), BTreeSet::new());
+    for line in body.lines() {
+        if let Some(meta) = line.strip_prefix("# ") {
+            let (what, rest) = meta.split_once(' ').unwrap();
+            let (name, rest) = rest.split_once(' ').unwrap();
+            match what {
+                "HELP" => {
+                    assert!(!rest.is_empty() && !families.contains_key(name), "{line}");
+                    let family = Family { kind: String::new(), unit: None, samples: Vec::new() };
+                    families.insert(name.to_owned(), family);
+                    current = name.to_owned();
+                }
+                "TYPE" => families.get_mut(name).unwrap().kind = rest.to_owned(),
+                "UNIT" => {
+                    assert!(name.ends_with(&format!("_{rest}")), "{line}");
+                    families.get_mut(name).unwrap().unit = Some(rest.to_owned());
+                }
+                other => panic!("{other} is no metadata"),
+            }
+            assert_eq!(name, current, "{line}");
+            continue;
+        }
+        let (series, value) = line.rsplit_once(' ').unwrap();
+        assert!(seen.insert(series.to_owned()), "{series} comes twice");
+        let (name, labels) = series.split_once('{').map_or((series, ""), |(name, rest)| (name, rest));
+        let family = families.get_mut(&current).unwrap();
+        let suffix = name.strip_prefix(&current).unwrap_or_else(|| panic!("{name} is not of {current}"));
+        let suffixes: &[&str] = match family.kind.as_str() {
+            "counter" => &["_total"],
+            "gauge" => &[""],
+            "histogram" => &["_bucket", "_sum", "_count"],
+            other => panic!("{other} is a type that nothing here has"),
+        };
+        assert!(suffixes.contains(&suffix), "{line}");
+        let number: f64 = value.parse().unwrap();
+        assert!(number >= 0.0, "{line}");
+        family.samples.push((suffix.to_owned(), labels.trim_end_matches('}').to_owned(), number));
+    }
+    for (name, family) in families.iter().filter(|(_, family)| family.kind == "histogram") {
+        let buckets: Vec<f64> = of(family, "_bucket").map(|(_, count)| count).collect();
+        assert!(buckets.is_sorted(), "{name}");
+        let last = of(family, "_bucket").last().unwrap();
+        assert!(last.0.contains("le=\"+Inf\""), "{name}");
+        assert_eq!(of(family, "_count").next().unwrap().1, last.1, "{name}");
+        assert_eq!(of(family, "_sum").count(), 1, "{name}");
+    }
+    families
+}
+
+fn of<'a>(family: &'a Family, suffix: &'a str) -> impl Iterator<Item = (&'a str, f64)> {
+    let samples = family.samples.iter().filter(move |(of, ..)| of == suffix);
+    samples.map(|(_, labels, value)| (labels.as_str(), *value))
+}
+
+#[test]
+fn figures_are_openmetrics_and_say_what_happens() {
+    let place = Place::new("metrics");
+    let names = ["a", "b", "c"];
+    let peers = peers(&names);
+    let nodes: Vec<Node> = names.iter().map(|name| node(&place, name, &peers)).collect();
+    wait_until("the election", || nodes.iter().any(Node::leads));
+    let leader = nodes.iter().find(|node| node.leads()).unwrap();
+    let figures = || {
+        let (head, body) = get(&address(leader), "GET", "/metrics");
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        let kind = "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8";
+        assert!(head.to_lowercase().contains(kind), "{head}");
+        parse(&body)
+    };
+    wait_until("heartbeats that were answered", || {
+        of(&figures()["primacy_heartbeat_round_trip_seconds"], "_count").any(|(_, count)| count >= 4.0)
+    });
+    let figures = figures();
+    let one = |name: &str, label: &str| {
+        let samples = &figures.get(name).unwrap_or_else(|| panic!("there is no {name}")).samples;
+        samples.iter().find(|(_, labels, _)| labels.contains(label)).map(|(.., value)| *value).unwrap()
+    };
+    let token = leader.told.wait_for_event("elected")["token"].as_u64().unwrap();
+    assert_eq!(one("primacy_token", ""), f64::from(u32::try_from(token).unwrap()));
+    assert_eq!(one("primacy_role", "role=\"leader\""), 1.0);
+    assert_eq!(one("primacy_role", "role=\"follower\""), 0.0);
+    assert!(one("primacy_valid_for_seconds", "") <= 1.0);
+    assert_eq!(one("primacy_elections_won", ""), 1.0);
+    assert!(one("primacy_leaderless_seconds", "") > 0.0);
+    assert!(one("primacy_frames", "fate=\"sent\"") > 0.0);
+    assert!(of(&figures["primacy_state_write_seconds"], "_count").any(|(_, count)| count >= 1.0));
+    assert_eq!(figures["primacy_stale_writes_refused"].samples.len(), 1);
+
+    // The page has all of them, and no other.
+    let page = include_str!("../../../docs/guide/metrics.md");
+    let documented: BTreeSet<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+        .filter(|name| name.starts_with("primacy_"))
+        .collect();
+    let served: BTreeSet<String> = figures
+        .iter()
+        .map(|(name, family)| if family.kind == "counter" { format!("{name}_total") } else { name.clone() })
+        .collect();
+    assert_eq!(documented, served.iter().map(String::as_str).collect());
+}
+
+#[test]
+fn load_balancers_find_the_leader() {
+    let place = Place::new("metrics-leader");
+    let names = ["a", "b", "c"];
+    let peers = peers(&names);
+    let nodes: Vec<Node> = names.iter().map(|name| node(&place, name, &peers)).collect();
+    wait_until("the election", || nodes.iter().any(Node::leads));
+    wait_until("the one answer of 200", || {
+        let leads = |node: &Node| get(&address(node), "GET", "/leader").0.starts_with("HTTP/1.1 200 ");
+        nodes.iter().all(|node| leads(node) == node.leads())
+    });
+    let follower = address(nodes.iter().find(|node| !node.leads()).unwrap());
+    assert!(get(&follower, "GET", "/leader").0.starts_with("HTTP/1.1 503 "));
+    assert!(get(&follower, "GET", "/healthz").0.starts_with("HTTP/1.1 200 "));
+    assert!(get(&follower, "HEAD", "/healthz").0.starts_with("HTTP/1.1 200 "));
+    assert!(get(&follower, "GET", "/").0.starts_with("HTTP/1.1 404 "));
+    assert!(get(&follower, "POST", "/metrics").0.starts_with("HTTP/1.1 405 "));
+}
+
+#[test]
+fn clients_that_say_nothing_make_room_for_those_that_do() {
+    let place = Place::new("metrics-silent");
+    let node = node(&place, "a", &peers(&["a"]));
+    let address = address(&node);
+    let silent: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(&address).unwrap()).collect();
+    assert!(get(&address, "GET", "/healthz").0.starts_with("HTTP/1.1 200 "));
+    let long = format!("/{}", "x".repeat(64 * 1024));
+    let mut stream = TcpStream::connect(&address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    // It may be cut off while it still writes.
+    let _ = write!(stream, "GET {long} HTTP/1.1\r\nHost: x\r\n\r\n");
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    assert!(!answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+    drop(silent);
+    wait_until("the election", || node.leads());
+}
+
+#[test]
+fn a_port_in_use_is_said_before_the_node_takes_part() {
+    let place = Place::new("metrics-in-use");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let output = place.output(&["run", "--election", "e", "--metrics", &address, "--", "touch", "ran"]);
+    assert_eq!(output.status.code(), Some(69), "{}", stderr(&output));
+    assert!(stderr(&output).contains(&format!("--metrics {address}: ")), "{}", stderr(&output));
+    assert!(!place.path("ran").exists());
+}

@@ -1,0 +1,159 @@
+//! `primacy node` as a process: by files, with a witness, and as systemd sees it.
+
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
+
+mod support;
+
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use support::{Node, PATIENCE, Place, Told, peers, strings, wait_until};
+
+/// Writes the settings of a node to a file, and starts it.
+fn start(place: &Place, name: &str, peers: &str, more: &str) -> Node {
+    let state = place.text(name);
+    let text = format!(
+        "election = \"e\"\nnode = \"{name}\"\npeers = \"{peers}\"\nstate-dir = \"{state}\"\njson = true\n{more}\n"
+    );
+    let file = place.text(&format!("{name}.toml"));
+    fs::write(&file, text).unwrap();
+    Node::start(place, name, &strings(&["node", "--config", &file]))
+}
+
+#[test]
+fn three_nodes_by_files_hand_the_lead_over_and_a_witness_never_has_it() {
+    let place = Place::new("node-three");
+    let peers = peers(&["a", "b", "w"]);
+    let hook = format!("on-deposed = \"echo $PRIMACY_TOKEN $PRIMACY_LEAD >> {}\"", place.text("deposed"));
+    let witness = start(&place, "w", &peers, "witness = true");
+    let mut nodes = [start(&place, "a", &peers, &hook), start(&place, "b", &peers, &hook)];
+    wait_until("the election", || nodes.iter().any(Node::leads));
+    let first = nodes.iter().position(Node::leads).unwrap();
+    let token = nodes[first].told.wait_for_event("elected")["token"].as_u64().unwrap();
+    // Everyone must know the leader, or the next election waits for promises of the start.
+    for node in nodes.iter().chain([&witness]) {
+        node.told.wait_for("the leader", |told| {
+            (told["event"] == "leader" && told["leader"].is_string()).then_some(())
+        });
+    }
+
+    nodes[first].signal(Signal::TERM);
+    assert_eq!(nodes[first].wait().code(), Some(143));
+    let released = nodes[first].told.wait_for_event("released");
+    assert_eq!(released["reason"], "asked to end by signal 15");
+    // The hook runs before the lead is released.
+    assert_eq!(fs::read_to_string(place.path("deposed")).unwrap(), format!("{token} held\n"));
+    let second = &nodes[1 - first];
+    wait_until("the handover", || second.leads());
+    assert!(second.told.wait_for_event("elected")["token"].as_u64().unwrap() > token);
+
+    // The witness is enough for a majority, and leads nothing; nor has it a guardian.
+    assert!(witness.told.last("standing").is_none() && witness.told.last("elected").is_none());
+    assert!(witness.guardian().is_none());
+    let mut witness = witness;
+    witness.signal(Signal::TERM);
+    assert_eq!(witness.wait().code(), Some(143));
+}
+
+#[test]
+fn a_node_that_is_killed_is_followed_at_once_because_its_guardian_tells() {
+    let place = Place::new("node-killed");
+    let peers = peers(&["a", "b", "c"]);
+    let more = "lease = \"8s\"";
+    let mut nodes: Vec<Node> = ["a", "b", "c"].iter().map(|name| start(&place, name, &peers, more)).collect();
+    wait_until("the election", || nodes.iter().any(Node::leads));
+    let leader = nodes.iter().position(Node::leads).unwrap();
+    for node in &nodes {
+        node.told.wait_for("the leader", |told| {
+            (told["event"] == "leader" && told["leader"].is_string()).then_some(())
+        });
+    }
+    let killed_at = primacy::clock::now().as_nanos();
+    nodes[leader].signal(Signal::KILL);
+    nodes[leader].wait();
+    let others = || nodes.iter().enumerate().filter(|(index, _)| *index != leader).map(|(_, node)| node);
+    wait_until("the takeover", || others().any(Node::leads));
+    let elected = others().find_map(|node| node.told.last("elected")).unwrap();
+    let took = Duration::from_nanos(elected["boot_ns"].as_u64().unwrap() - killed_at);
+    // Silence would have been noticed when the promise to the dead had passed: a heartbeat before 8 s at the least.
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}
+
+#[test]
+fn a_witness_runs_no_command() {
+    let place = Place::new("node-witness-run");
+    let peers = peers(&["a"]);
+    let output = place.output(&[
+        "run",
+        "--election",
+        "e",
+        "--node",
+        "a",
+        "--peers",
+        &peers,
+        "--witness",
+        "--",
+        "true",
+    ]);
+    assert_eq!(output.status.code(), Some(64), "{}", support::stderr(&output));
+    assert!(support::stderr(&output).contains("use `primacy node`"), "{}", support::stderr(&output));
+}
+
+/// Receives what systemd would, until it is `wanted`.
+fn receive(socket: &UnixDatagram, what: &str, wanted: impl Fn(&str) -> bool) -> String {
+    let mut bytes = [0; 4096];
+    for _ in 0..10_000 {
+        let count = socket.recv(&mut bytes).unwrap_or_else(|error| panic!("{what} was not told: {error}"));
+        let told = String::from_utf8_lossy(&bytes[..count]).into_owned();
+        if wanted(&told) {
+            return told;
+        }
+    }
+    panic!("{what} was not told");
+}
+
+#[test]
+fn systemd_is_told_of_readiness_the_leader_life_and_the_end() {
+    let place = Place::new("node-notify");
+    for args in [
+        strings(&["node", "--election", "e"]),
+        strings(&["run", "--election", "e", "--", "sh", "-c", "test -z \"$NOTIFY_SOCKET\" && sleep 1000"]),
+    ] {
+        // One for each, since the last word of the first may come late.
+        let path = place.path(&format!("notify-{}", args[0]));
+        let socket = UnixDatagram::bind(&path).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut command: Command = place.command(&args);
+        command.env("NOTIFY_SOCKET", path).env("WATCHDOG_USEC", "200000");
+        let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+        let first = receive(&socket, "anything", |_| true);
+        assert!(first.starts_with("READY=1\nSTATUS="), "{first}");
+        receive(&socket, "the lead", |told| told.starts_with("STATUS=leads with token "));
+        for _ in 0..3 {
+            receive(&socket, "life", |told| told.contains("WATCHDOG=1"));
+        }
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, Signal::TERM).unwrap();
+        receive(&socket, "the end", |told| told.contains("STOPPING=1"));
+        assert_eq!(child.wait().unwrap().code(), Some(143));
+    }
+}
+
+#[test]
+fn the_trace_has_the_lines_of_the_simulator() {
+    let place = Place::new("node-trace");
+    let mut command = place.command(&["node", "--election", "e", "--node", "a"]);
+    command.env("PRIMACY_LOG", "primacy::trace=info").stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let told = Told::default();
+    told.listen(child.stderr.take().unwrap());
+    let lines = [" a ⇨ leads in term ", " with token ", " a · leader: a in term "];
+    let said = |line: &str| told.all().iter().any(|told| told.contains(line));
+    wait_until("the lead", || lines.iter().all(|line| said(line)));
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+    wait_until("the end", || said(" a ⇨ deposed (asked to)"));
+}
