@@ -141,6 +141,11 @@ async fn answer(seen: Arc<Seen>, request: Request<Incoming>) -> Result<Answer, I
             });
             *response.body_mut() = Box::pin(Parts(body).map_err(|never| match never {}));
         }
+        "/upgrade" => {
+            *response.status_mut() = hyper::StatusCode::SWITCHING_PROTOCOLS;
+            response.headers_mut().insert("upgrade", "other".parse().unwrap());
+            response.headers_mut().insert("connection", "upgrade".parse().unwrap());
+        }
         path => *response.body_mut() = text(format!("{path} {:?}", request.headers().get("host").unwrap())),
     }
     Ok(response)

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
-use hyper::{Request, Response};
+use hyper::{Request, Response, StatusCode};
 use primacy::fence::http::Admitted;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
@@ -39,6 +39,8 @@ pub(super) enum Failed {
     NotReached(io::Error),
     /// The request was sent, in part or whole, and no answer came.
     NoAnswer(hyper::Error),
+    /// The service changes to another protocol, which nobody has asked for.
+    Upgraded,
     /// Nothing moved for too long. What was sent may have been done.
     Stalled,
     /// A newer token came. The layer in front has said so.
@@ -119,6 +121,9 @@ impl Exchange {
                 None => self.upstream.connect().await.map_err(Failed::NotReached)?,
             };
             match link.insert(connection).sender.try_send_request(request).await {
+                Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                    return Err(Failed::Upgraded);
+                }
                 Ok(response) => return Ok(response),
                 Err(mut error) => match error.take_message() {
                     // The service had closed it meanwhile; nothing of the request was sent.

@@ -92,6 +92,11 @@ fn refuse(failed: &Failed) -> Response<Relay> {
                            known";
             refusal(StatusCode::BAD_GATEWAY, "upstream_failed", message)
         }
+        Failed::Upgraded => {
+            let message = "the upstream changed to another protocol, which was not asked for; whether the request was \
+                           done is not known";
+            refusal(StatusCode::BAD_GATEWAY, "upstream_failed", message)
+        }
         Failed::Stalled => {
             let message = "nothing moved for too long, and the request was broken off; whether it was done is not known";
             refusal(StatusCode::GATEWAY_TIMEOUT, "upstream_timeout", message)
