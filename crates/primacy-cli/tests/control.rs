@@ -10,7 +10,8 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::process::Output;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Output};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -110,6 +111,30 @@ fn a_socket_that_others_may_write_is_refused_by_both_sides() {
     node.signal(Signal::TERM);
     node.wait();
     assert!(!place.path("a/e@a.control").exists(), "it is removed with its node");
+}
+
+#[test]
+fn a_node_of_another_user_is_not_believed() {
+    // Only root can become two other users; anybody else has only its own files to be careful about.
+    if !rustix::process::geteuid().is_root() {
+        let place = Place::new("control-user");
+        let output = place.output(&["who", "--election", "e", "--state-dir", "/"]);
+        assert_eq!(output.status.code(), Some(69), "root's directories are trusted: {}", stderr(&output));
+        return;
+    }
+    let place = Place::new("control-user");
+    let program = place.path("primacy");
+    fs::copy(support::primacy(), &program).unwrap();
+    mode(&place, ".", 0o755);
+    fs::create_dir(place.path("a")).unwrap();
+    mode(&place, "a", 0o755);
+    std::os::unix::fs::chown(place.path("a"), Some(65_534), Some(65_534)).unwrap();
+    let mut command = Command::new(&program);
+    place.prepare(&mut command);
+    command.args(["who", "--election", "e", "--state-dir", &place.text("a")]).uid(65_533).gid(65_533);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(77), "{}", stderr(&output));
+    assert!(stderr(&output).contains("belongs to user 65534"), "{}", stderr(&output));
 }
 
 #[test]

@@ -343,12 +343,11 @@ impl<A: Algorithm> Swarm<A> {
         }
         let (seat, host) = (Seat(index(rng, count)), one_in(rng, 2));
         match self.wiped {
-            Some(wiped) => {
-                // One that was readmitted must have presented its disk, and be refused for it.
-                if self.world.process(wiped).is_some() {
-                    self.world.readmit(wiped, seat);
-                }
+            // It must have presented its disk, and have been refused for it.
+            Some(wiped) if self.world.process(wiped).is_some() => {
+                self.world.readmit(wiped, seat);
             }
+            Some(_) => {}
             // A node that has never seen its disk would take it at its word.
             None if self.world.is_known_to_all(seat) => {
                 self.wiped = Some(seat);

@@ -68,7 +68,7 @@ pub(super) fn who(url: &str, election: &str, verify: bool, json: bool) -> Result
             (true, false) => Verdict::Held,
             (true, true) => look.verdict().await?,
         };
-        let unchanged = verify.then(|| clock::now().since(look.since).as_millis());
+        let unchanged = (verdict == Verdict::RanOut).then(|| clock::now().since(look.since).as_millis());
         Ok((verdict, Some(Record::new(&look.first, unchanged))))
     })?;
     let told = Told { election, verdict, record: record.as_ref() };
@@ -77,14 +77,16 @@ pub(super) fn who(url: &str, election: &str, verify: bool, json: bool) -> Result
             return format!("{election}: nobody leads; the store has no record of it, so nobody ever has");
         };
         let leads = match (&record.holder, verdict) {
-            (Some(holder), Verdict::Held) => format!("{holder} leads, unless its lease has run out"),
+            (Some(holder), Verdict::Held) => {
+                format!("{holder} leads, unless its lease has run out; one look cannot tell (--verify can)")
+            }
             (Some(holder), Verdict::Renewed) => format!("{holder} leads: it has renewed"),
             (Some(holder), Verdict::RanOut) => {
                 format!("nobody leads: {holder} has not renewed, and others may take the record")
             }
             (Some(_), Verdict::Released) | (None, _) => "nobody leads".to_owned(),
         };
-        format!("{election}: {leads}, token {}\n  {}", record.token, over_store(record))
+        format!("{election}: {leads}\n  {}", over_store(record))
     })?;
     Ok(match verdict {
         Verdict::Held | Verdict::Renewed => Exit::Success,

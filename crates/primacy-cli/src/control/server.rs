@@ -217,3 +217,20 @@ fn line(answer: Answer) -> Vec<u8> {
     line.push(b'\n');
     line
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn one_that_does_not_read_is_left_alone() {
+        let (asked, _asks) = UnixStream::pair().unwrap();
+        let (_reading, mut writing) = asked.into_split();
+        let error = loop {
+            if let Err(error) = write(&mut writing, Answer::Leader { leader: None }).await {
+                break error;
+            }
+        };
+        assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+    }
+}

@@ -76,12 +76,10 @@ fn among_peers(who: &Who, peers: &Peers) -> Vec<String> {
         let round_trip = peer.round_trip_us.map(|us| format!(", {}", Duration::from_nanos(us * 1_000)));
         let round_trip = round_trip.filter(|_| peer.inbound.is_some()).unwrap_or_default();
         lines.push(format!("  {} at {}: {connected}{guardian}{round_trip}", peer.node, peer.address));
-        if let Some(refusal) = &peer.refusal {
-            lines.push(format!("    {}", refusal.text));
-        }
-        if let (Some(trouble), None) = (&peer.trouble, &peer.refusal) {
-            lines.push(format!("    {trouble}"));
-        }
+        let problem = peer.refusal.as_ref().map(|refusal| &refusal.text).or(peer.trouble.as_ref());
+        // It may stand among the reasons why nobody leads already.
+        let is_new = |problem: &&String| !who.why_no_leader.iter().any(|why| why.contains(problem.as_str()));
+        lines.extend(problem.filter(is_new).map(|problem| format!("    {problem}")));
     }
     lines.extend(counted("refused by this node", &peers.refused));
     lines.extend(counted("refused by others", &peers.refused_by_peers));
@@ -104,13 +102,13 @@ pub(crate) fn over_store(record: &Record) -> String {
         return format!("the record is released; its last token was {}", record.token);
     };
     let at = record.address.as_ref().map(|address| format!(" at {address}")).unwrap_or_default();
-    let unchanged = record.unchanged_for_ms.map_or_else(
-        || "; one look cannot tell for how long it has not been renewed (--verify can)".to_owned(),
-        |unchanged| format!(", and not for {}", milliseconds(unchanged)),
-    );
+    let unchanged = record
+        .unchanged_for_ms
+        .map_or_else(String::new, |unchanged| format!(", and not for {}", milliseconds(unchanged)));
     let request = record.resign_request.as_ref().map(|by| format!("; {by} asks it to resign"));
     format!(
-        "{holder}{at} holds the record for {duration} from each renewal, renewed {} times{unchanged}{}",
+        "{holder}{at} holds the record with the token {}, for {duration} from each renewal, renewed {} times{unchanged}{}",
+        record.token,
         record.renewal,
         request.unwrap_or_default()
     )
