@@ -110,6 +110,8 @@ fn default(entry: &Entry, timers: &Timers, key: &str) -> Option<String> {
         "safety" => among_peers.then(|| "lease".to_owned()),
         "priority" => among_peers.then(|| "0".to_owned()),
         "witness" | "json" => Some("false".to_owned()),
+        "cluster" => among_peers.then(|| entry.election.clone()).flatten(),
+        "insecure-cleartext" => among_peers.then(|| "false".to_owned()),
         "state-dir" if entry.on.is_none() => {
             default_state_dir().ok().and_then(|dir| dir.to_str().map(ToOwned::to_owned))
         }

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use clap::Args;
 use primacy::config::Venue;
+use primacy::transport::TlsFiles;
 use primacy::{Builder, ConfigError, Drift, Elector, NodeId, Peers, Safety};
 
 use crate::duration;
@@ -96,6 +97,28 @@ pub(crate) struct Entry {
     #[arg(long, value_name = "TIME", env = "PRIMACY_RANDOM_WAIT_MAX", value_parser = duration::parse)]
     pub(crate) random_wait_max: Option<Duration>,
 
+    /// Among peers, the name of the installation, which all nodes must agree on [default: the election's name]
+    #[arg(long, value_name = "NAME", env = "PRIMACY_CLUSTER")]
+    pub(crate) cluster: Option<String>,
+
+    /// Among peers, this node's certificate in a PEM file, with those that lead to the authority; one of its DNS names
+    /// is the node's name. What nodes say to each other is then protected by mutual TLS
+    #[arg(long, value_name = "FILE", env = "PRIMACY_TLS_CERTIFICATE")]
+    pub(crate) tls_certificate: Option<PathBuf>,
+
+    /// The certificate's private key in a PEM file that others may not read
+    #[arg(long, value_name = "FILE", env = "PRIMACY_TLS_KEY")]
+    pub(crate) tls_key: Option<PathBuf>,
+
+    /// The authorities whose certificates are accepted, in a PEM file
+    #[arg(long, value_name = "FILE", env = "PRIMACY_TLS_CA")]
+    pub(crate) tls_ca: Option<PathBuf>,
+
+    /// Among peers, allow cleartext to other machines: only where the network is protected otherwise
+    #[arg(long, value_name = "BOOL", env = "PRIMACY_INSECURE_CLEARTEXT", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true")]
+    pub(crate) insecure_cleartext: Option<bool>,
+
     /// A shell command that says with exit code 0 that this node is fit to lead. Until it has said so, the node does
     /// not stand; when it has failed --health-misses times in a row, the node gives up the lead in order
     #[arg(long, value_name = "CMD", env = "PRIMACY_HEALTH")]
@@ -146,6 +169,11 @@ pub(crate) const VARIABLES: &[&str] = &[
     "PRIMACY_KILL_MARGIN",
     "PRIMACY_DRIFT_MAX",
     "PRIMACY_RANDOM_WAIT_MAX",
+    "PRIMACY_CLUSTER",
+    "PRIMACY_TLS_CERTIFICATE",
+    "PRIMACY_TLS_KEY",
+    "PRIMACY_TLS_CA",
+    "PRIMACY_INSECURE_CLEARTEXT",
     "PRIMACY_HEALTH",
     "PRIMACY_HEALTH_INTERVAL",
     "PRIMACY_HEALTH_MISSES",
@@ -230,6 +258,11 @@ impl Entry {
                 ("priority", self.priority.is_some()),
                 ("witness", self.is_witness()),
                 ("random-wait-max", self.random_wait_max.is_some()),
+                ("cluster", self.cluster.is_some()),
+                ("tls-certificate", self.tls_certificate.is_some()),
+                ("tls-key", self.tls_key.is_some()),
+                ("tls-ca", self.tls_ca.is_some()),
+                ("insecure-cleartext", self.may_send_cleartext()),
             ] {
                 if given {
                     problems.push(format!(
@@ -237,6 +270,23 @@ impl Entry {
                         of(key)
                     ));
                 }
+            }
+        }
+        let tls = [
+            ("tls-certificate", self.tls_certificate.is_some()),
+            ("tls-key", self.tls_key.is_some()),
+            ("tls-ca", self.tls_ca.is_some()),
+        ];
+        if let Some((given, _)) = tls.iter().find(|(_, given)| *given) {
+            for (missing, _) in tls.iter().filter(|(_, given)| !given) {
+                problems.push(format!("{} needs --{missing} FILE", of(given)));
+            }
+            if self.may_send_cleartext() {
+                problems.push(format!(
+                    "{} cannot be used with {}: under TLS nothing is said in cleartext",
+                    of("insecure-cleartext"),
+                    of(given)
+                ));
             }
         }
         if self.health.is_none() {
@@ -266,6 +316,10 @@ impl Entry {
         self.witness.unwrap_or(false)
     }
 
+    fn may_send_cleartext(&self) -> bool {
+        self.insecure_cleartext.unwrap_or(false)
+    }
+
     /// The health check, if there is one.
     pub(crate) fn health_check(&self) -> Option<Check> {
         self.health.clone().map(|command| Check {
@@ -284,7 +338,16 @@ impl Entry {
             .election(election)
             .safety(self.safety())
             .priority(self.priority.unwrap_or_default())
-            .witness(self.is_witness());
+            .witness(self.is_witness())
+            .insecure_cleartext(self.may_send_cleartext());
+        if let Some(cluster) = &self.cluster {
+            builder = builder.cluster(cluster);
+        }
+        if let (Some(certificate), Some(key), Some(ca)) =
+            (self.tls_certificate.clone(), self.tls_key.clone(), self.tls_ca.clone())
+        {
+            builder = builder.tls(TlsFiles { certificate, key, ca });
+        }
         if let Some(node) = self.node {
             builder = builder.node(node);
         }
