@@ -60,9 +60,9 @@ mod tests {
 
     #[test]
     fn what_was_let_go_of_is_there_again_when_it_is_needed() {
-        let before = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        assert!(maps.lines().filter_map(program_text).count() > 0);
         let_go_of_program_text();
-        assert_eq!(std::fs::read_to_string("/proc/self/maps").unwrap(), before);
         assert_eq!("7".parse::<u32>(), Ok(7));
     }
 }

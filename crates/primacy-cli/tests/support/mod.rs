@@ -24,7 +24,7 @@ use serde_json::Value;
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The variable that marks everything that a test starts, so that the test can end it.
-pub const TEST_MARK: &str = "PRIMACY_TEST";
+pub const TEST_MARK: &str = "PRIMACY_TEST_MARK";
 
 /// The command under test.
 pub fn primacy() -> &'static str {

@@ -85,8 +85,9 @@ struct Outcome {
 struct NodeCost {
     node: String,
     leads: bool,
-    process: Cost,
-    guardian: Cost,
+    /// `null` for one that has ended meanwhile: a guardian that was kept from running for too long is replaced.
+    process: Option<Cost>,
+    guardian: Option<Cost>,
 }
 
 #[derive(Debug, Serialize)]
@@ -94,11 +95,11 @@ struct Beside {
     system: String,
     leader_changes: u64,
     bytes_per_second: Option<f64>,
-    members: Vec<Cost>,
+    members: Vec<Option<Cost>>,
 }
 
 /// What one process costs.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize)]
 struct Cost {
     /// Of one core.
     cpu_percent: f64,
@@ -164,10 +165,10 @@ fn measure(args: &Idle, place: &Place) -> Result<Outcome, Failure> {
         rival.as_ref().map(|rival| Meter::start(rival.processes(), rivals_namespaces.is_some()));
     eprintln!("measuring for {} s", args.seconds);
     cluster.listen(Duration::from_secs(args.seconds))?;
-    let (costs, bytes_per_second) = meter.read()?;
+    let (costs, bytes_per_second) = meter.read();
     let beside = match (&mut rival, rivals_meter) {
         (Some(rival), Some(meter)) => {
-            let (members, bytes_per_second) = meter.read()?;
+            let (members, bytes_per_second) = meter.read();
             rival.listen(Duration::ZERO)?;
             let leader_changes = rival.elections() - elections.1;
             Some(Beside { system: rival.name().to_owned(), leader_changes, bytes_per_second, members })
@@ -178,8 +179,8 @@ fn measure(args: &Idle, place: &Place) -> Result<Outcome, Failure> {
     let nodes = costs.chunks(2).enumerate().map(|(node, costs)| NodeCost {
         node: cluster.name(node).to_owned(),
         leads: node == leader,
-        process: costs.first().copied().unwrap_or_default(),
-        guardian: costs.get(1).copied().unwrap_or_default(),
+        process: costs.first().copied().flatten(),
+        guardian: costs.get(1).copied().flatten(),
     });
     Ok(Outcome {
         subject: args.subject.name(),
@@ -214,21 +215,19 @@ impl Meter {
     }
 
     /// What each process has cost since the start, and what went over the wire in a second.
-    fn read(&self) -> Result<(Vec<Cost>, Option<f64>), Failure> {
+    fn read(&self) -> (Vec<Option<Cost>>, Option<f64>) {
         let seconds = self.at.elapsed().as_secs_f64();
         let mut costs = Vec::new();
         for (&pid, &before) in self.pids.iter().zip(&self.cpu) {
             let spent = cpu(pid).saturating_sub(before);
             let cpu_percent = rounded(spent.as_secs_f64() / seconds * 100.0, 1e3);
-            let memory =
-                memory(pid).ok_or_else(|| failed(format!("the process {pid} has ended meanwhile")))?;
-            costs.push(Cost { cpu_percent, ..memory });
+            costs.push(memory(pid).map(|memory| Cost { cpu_percent, ..memory }));
         }
         let after = self.pids.first().and_then(|&pid| bytes(pid));
         let sent = self.bytes.zip(after).map(|(before, after)| after.saturating_sub(before));
         #[allow(clippy::cast_precision_loss, reason = "a rate has no 52 bits that matter")]
         let rate = sent.map(|sent| rounded(sent as f64 / seconds, 10.0));
-        Ok((costs, rate))
+        (costs, rate)
     }
 }
 
@@ -289,9 +288,11 @@ fn print(outcome: &Outcome, json: bool) {
     );
     for NodeCost { node, leads, process, guardian } in &outcome.nodes {
         println!("  {node}{}", if *leads { " (leads)" } else { "" });
-        println!("    process  {process}\n    guardian {guardian}");
-        let (cpu, rss) = (process.cpu_percent + guardian.cpu_percent, process.rss_mib + guardian.rss_mib);
-        println!("    together {cpu:.3} % of a core, {rss:.2} MiB resident");
+        println!("    process  {}\n    guardian {}", shown(process.as_ref()), shown(guardian.as_ref()));
+        if let (Some(process), Some(guardian)) = (process, guardian) {
+            let (cpu, rss) = (process.cpu_percent + guardian.cpu_percent, process.rss_mib + guardian.rss_mib);
+            println!("    together {cpu:.3} % of a core, {rss:.2} MiB resident");
+        }
     }
     let rate = |bytes: Option<f64>| bytes.map_or("not counted".to_owned(), |bytes| format!("{bytes:.0}"));
     println!("  bytes a second on the wire: {}", rate(outcome.bytes_per_second));
@@ -302,9 +303,13 @@ fn print(outcome: &Outcome, json: bool) {
             rate(*bytes_per_second)
         );
         for member in members {
-            println!("    member   {member}");
+            println!("    member   {}", shown(member.as_ref()));
         }
     }
+}
+
+fn shown(cost: Option<&Cost>) -> String {
+    cost.map_or("has ended meanwhile, and was replaced".to_owned(), Cost::to_string)
 }
 
 impl std::fmt::Display for Cost {
@@ -324,17 +329,19 @@ mod tests {
 
     #[test]
     fn a_process_that_computes_and_remembers_costs_something() {
-        let pid = std::process::id().cast_signed();
-        let began = Instant::now();
-        let before = cpu(pid);
-        // A bound against a clock that stands still.
+        let mut busy = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let pid = busy.id().cast_signed();
+        let (began, before) = (Instant::now(), cpu(pid));
+        // A bound against a machine that never lets it run.
         while cpu(pid) == before && began.elapsed() < Duration::from_secs(10) {
-            std::hint::spin_loop();
+            std::thread::yield_now();
         }
         assert!(cpu(pid) > before);
         let memory = memory(pid).unwrap();
-        assert!(memory.private_mib > 0.0 && memory.private_mib <= memory.rss_mib, "{memory:?}");
+        assert!(memory.rss_mib > 0.0 && memory.private_mib <= memory.rss_mib, "{memory:?}");
         assert!(bytes(pid).is_some());
+        busy.kill().unwrap();
+        busy.wait().unwrap();
         assert!(etcd_timers("10/100").is_ok() && etcd_timers("10").is_err());
     }
 }

@@ -91,7 +91,7 @@ mod tests {
         let mounts = "22 1 254:0 / / rw - ext4 /dev/vda rw\n30 22 0:5 / /run rw shared:1 - tmpfs none rw\n\
                       31 22 0:6 / /data rw - xfs /dev/vdb rw\n32 31 0:7 / /data/a rw - btrfs /dev/vdc rw\n";
         for (path, kind) in
-            [("/home/x", "ext4"), ("/run/y", "tmpfs"), ("/data/b", "xfs"), ("/data/a/b", "btrfs")]
+            [("/srv/x", "ext4"), ("/run/y", "tmpfs"), ("/data/b", "xfs"), ("/data/a/b", "btrfs")]
         {
             assert_eq!(file_system(mounts, Path::new(path)), Some(kind), "{path}");
         }

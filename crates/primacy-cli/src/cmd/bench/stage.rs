@@ -93,9 +93,11 @@ impl Drop for Stage {
 /// Starts a process that dies with the bench, with both its outputs piped.
 pub(super) fn start(mut command: Command) -> Result<Child, Failure> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // What the measured nodes are set to is on their command lines, where it is the same for all.
+    // What the measured nodes are set to is on their command lines, where it is the same for all. Marks of processes are
+    // no settings.
     for (name, _) in std::env::vars_os() {
-        if name.as_encoded_bytes().starts_with(b"PRIMACY_") {
+        let bytes = name.as_encoded_bytes();
+        if bytes.starts_with(b"PRIMACY_") && !bytes.ends_with(b"_MARK") {
             command.env_remove(name);
         }
     }

@@ -1,0 +1,85 @@
+//! The bench itself: what it prints can be read by programs, and it leaves nothing behind. What it measures is not judged
+//! here, since tests share their machine.
+
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
+
+mod support;
+
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal};
+use serde_json::Value;
+use support::{Place, stderr, stdout, table, wait_until};
+
+/// A directory that is on a disk; the temporary one may be in memory.
+fn on_disk(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()))
+}
+
+#[test]
+fn a_failover_is_measured_beside_its_floor_and_nothing_is_left() {
+    let (place, dir) = (Place::new("bench-failover"), on_disk("bench-failover"));
+    let args = ["bench", "failover", "--class", "crash", "--trials", "2", "--host-trials", "0", "--json"];
+    let output = place.output(&[&args[..], &["--state-dir", dir.to_str().unwrap()]].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+    let told: Value = serde_json::from_str(stdout(&output).trim()).unwrap();
+    for key in ["class", "subject", "safety", "evidence", "from", "file_system"] {
+        assert!(told[key].is_string(), "{key}: {told}");
+    }
+    assert_eq!((told["class"].as_str(), told["trials"].as_u64()), (Some("crash"), Some(2)));
+    for spread in ["ms", "job_ms"] {
+        let at = |part: &str| told[spread][part].as_f64().unwrap();
+        let sorted = [at("min"), at("median"), at("p90"), at("p99"), at("max")];
+        assert!(sorted[0] > 0.0 && sorted.is_sorted(), "{told}");
+    }
+    for part in ["round_trip", "kill_to_pidfd", "fsync", "sum"] {
+        assert!(told["floor_ms"][part].as_f64().unwrap() > 0.0, "{part}: {told}");
+    }
+    assert!(told["ratio"].as_f64().unwrap() > 0.0, "{told}");
+    place.wait_until_empty();
+    // Its own directory is removed, and what holds it is not its own.
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+    std::fs::remove_dir(&dir).unwrap();
+}
+
+#[test]
+fn idle_nodes_are_measured_and_keep_their_leader() {
+    let (place, dir) = (Place::new("bench-idle"), on_disk("bench-idle"));
+    let args = ["bench", "idle", "--seconds", "1", "--json", "--state-dir", dir.to_str().unwrap()];
+    let output = place.output(&args);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let told: Value = serde_json::from_str(stdout(&output).trim()).unwrap();
+    let nodes = told["nodes"].as_array().unwrap();
+    assert_eq!(nodes.len(), 3, "{told}");
+    for node in nodes {
+        for part in ["process", "guardian"] {
+            assert!(node[part]["rss_mib"].as_f64().unwrap() > 0.0, "{told}");
+        }
+    }
+    assert!(told["leader_changes"].is_u64(), "{told}");
+    place.wait_until_empty();
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn an_interrupted_bench_ends_all_that_it_has_started() {
+    let (place, dir) = (Place::new("bench-interrupted"), on_disk("bench-interrupted"));
+    let args = ["bench", "failover", "--class", "pause", "--state-dir", dir.to_str().unwrap()];
+    let mut bench = place.command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    // The bench, a node and its guardian at least.
+    wait_until("the start of the nodes", || place.alive().len() > 3);
+    table::signal(Pid::from_child(&bench), Signal::INT);
+    assert_eq!(bench.wait().unwrap().code(), Some(130));
+    place.wait_until_empty();
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+    std::fs::remove_dir(&dir).unwrap();
+}
+
+#[test]
+fn a_state_directory_in_memory_is_refused() {
+    let place = Place::new("bench-memory");
+    let output = place.output(&["bench", "failover", "--class", "crash", "--state-dir", "/dev/shm"]);
+    assert_eq!(output.status.code(), Some(78), "{}", stderr(&output));
+    assert!(stderr(&output).contains("tmpfs"), "{}", stderr(&output));
+}
