@@ -8,18 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 
-use support::{Node, PATIENCE, Place, peers, stderr, strings, wait_until};
-
-/// What a server answers: the status line with the headers, and the body.
-fn get(address: &str, method: &str, path: &str) -> (String, String) {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    write!(stream, "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head.to_owned(), body.to_owned())
-}
+use support::{Node, PATIENCE, Place, get, peers, stderr, strings, wait_until};
 
 fn address(node: &Node) -> String {
     node.told.wait_for_event("serving")["metrics"].as_str().unwrap().to_owned()

@@ -4,14 +4,11 @@
 
 mod support;
 
-use std::fs::{self, OpenOptions};
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use rustix::process::Signal;
 use support::{Node, PATIENCE, Place, Told, peers, strings, wait_until};
 
@@ -159,61 +156,4 @@ fn the_trace_has_the_lines_of_the_simulator() {
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(143));
     wait_until("the end", || said(" a ⇨ deposed (asked to)"));
-}
-
-/// An authority, and a certificate of it for each node, in files.
-fn certificates(place: &Place, names: &[&str]) {
-    let mut params = CertificateParams::default();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let key = KeyPair::generate().unwrap();
-    fs::write(place.path("ca.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
-    let issuer = Issuer::new(params, key);
-    for name in names {
-        let mut params = CertificateParams::new(vec![(*name).to_owned()]).unwrap();
-        params.extended_key_usages =
-            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.signed_by(&key, &issuer).unwrap();
-        fs::write(place.path(&format!("{name}.pem")), certificate.pem()).unwrap();
-        let mut file = OpenOptions::new();
-        let file = file.write(true).create_new(true).mode(0o600).open(place.path(&format!("{name}.key")));
-        file.unwrap().write_all(key.serialize_pem().as_bytes()).unwrap();
-    }
-}
-
-#[test]
-fn nodes_elect_under_tls_by_their_files_and_one_in_cleartext_is_left_out() {
-    let place = Place::new("node-tls");
-    let names = ["a", "b", "c"];
-    certificates(&place, &names);
-    let peers = peers(&names);
-    let tls = |name: &str| {
-        format!(
-            "tls-certificate = \"{}\"\ntls-key = \"{}\"\ntls-ca = \"{}\"",
-            place.text(&format!("{name}.pem")),
-            place.text(&format!("{name}.key")),
-            place.text("ca.pem")
-        )
-    };
-    let nodes = [start(&place, "a", &peers, &tls("a")), start(&place, "b", &peers, &tls("b"))];
-    let stranger = start(&place, "c", &peers, "");
-    wait_until("the election", || nodes.iter().any(Node::leads));
-    assert!(!stranger.leads());
-
-    let half = place.output(&[
-        "config",
-        "check",
-        "--election",
-        "e",
-        "--node",
-        "a",
-        "--peers",
-        &peers,
-        "--tls-key",
-        "k",
-    ]);
-    let said = support::stderr(&half);
-    assert_eq!(half.status.code(), Some(78), "{said}");
-    assert!(said.contains("--tls-key needs --tls-certificate FILE"), "{said}");
-    assert!(said.contains("--tls-key needs --tls-ca FILE"), "{said}");
 }

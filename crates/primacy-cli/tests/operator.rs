@@ -1,4 +1,4 @@
-//! An operator's story, on real processes: three nodes among peers, and everything that an operator asks of them.
+//! An operator's story, on real processes: three nodes under mutual TLS, and everything that an operator asks of them.
 //!
 //! A watch runs from the beginning to the end, and is judged by what the other commands have said meanwhile.
 
@@ -8,10 +8,14 @@ mod support;
 
 use rustix::process::Signal;
 use serde_json::Value;
+use support::authority::{Authority, Valid, options, replace};
 use support::{Node, Place, peers, stderr, stdout, strings, wait_until};
 
 /// Long enough that a busy machine costs nobody the lead: what is wanted here is that nothing happens unasked.
 const LEASE: &str = "2s";
+
+const ONE_HOUR: Valid = Valid(-60, 3600);
+const TWO_HOURS: Valid = Valid(-60, 7200);
 
 /// What a command has said.
 struct Said {
@@ -22,6 +26,7 @@ struct Said {
 
 struct Story {
     place: Place,
+    authority: Authority,
     peers: String,
     nodes: Vec<Node>,
     /// The terms and nodes that the commands have named, in order.
@@ -31,18 +36,22 @@ struct Story {
 impl Story {
     fn begin() -> Self {
         let (place, peers) = (Place::new("operator"), peers(&["a", "b", "c"]));
-        let mut story = Self { place, peers, nodes: Vec::new(), named: Vec::new() };
+        let authority = Authority::new();
+        replace(&place, "ca.pem", &authority.pem);
+        let mut story = Self { place, authority, peers, nodes: Vec::new(), named: Vec::new() };
         for name in ["a", "b", "c"] {
+            story.authority.issue(&story.place, name, name, ONE_HOUR);
             let args = story.run_args(name, &story.peers);
             story.nodes.push(Node::start(&story.place, name, &args));
         }
         story
     }
 
-    /// The command line of a node; certificates would be added here.
+    /// The command line of a node.
     fn run_args(&self, name: &str, peers: &str) -> Vec<String> {
         let mut args = strings(&["run", "--json", "--restart", "--election", "e", "--lease", LEASE]);
         args.extend(strings(&["--node", name, "--peers", peers, "--state-dir", &self.place.text(name)]));
+        args.extend(options(&self.place, name));
         args.extend(strings(&["--", "sleep", "1000"]));
         args
     }
@@ -172,6 +181,7 @@ fn an_operators_day() {
     transfer_to_one_that_is_behind(&mut story);
     withdraw_the_leader(&mut story);
     kill_the_leader(&mut story);
+    replace_certificates(&mut story);
     wrong_voters(&mut story);
     wiped_disk(&mut story);
 
@@ -197,14 +207,15 @@ fn transfer_to_one_that_is_behind(story: &mut Story) {
 }
 
 fn withdraw_the_leader(story: &mut Story) {
-    story.node("c").told.wait_for_event("started");
+    wait_until("its job", || story.node("c").job().is_some());
+    let told = story.node("c").told.clone();
+    let (stops, releases, kills) = (told.count("stopping"), told.count("released"), told.count("killing"));
     let said = story.done("c", &["withdraw"]);
     assert!(said[0]["kept"] == true && said[0]["stands"] == false, "{said:?}");
-    let stopping = story.node("c").told.wait_for_event("stopping");
+    let stopping = told.wait_for_another("stopping", stops);
     assert_eq!(stopping["reason"], "it was given up");
-    story.node("c").told.wait_for_event("released");
-    let killed = story.node("c").told.last("killing");
-    assert!(killed.is_none(), "the job ended in order: {killed:?}");
+    told.wait_for_another("released", releases);
+    assert_eq!(told.count("killing"), kills, "the job ended in order: {:?}", told.last("killing"));
     story.settled(&["a", "b", "c"], &["a", "b"]);
 
     story.stop("c");
@@ -224,6 +235,61 @@ fn kill_the_leader(story: &mut Story) {
     story.settled(&["a", "c"], &["a", "c"]);
     assert_eq!(story.ask("b", &["who"]).code, 69, "no node runs there");
     story.back("b");
+}
+
+/// From one authority to another, while the lead goes round: first all trust both, then all get new certificates, then
+/// the old authority is trusted no more.
+fn replace_certificates(story: &mut Story) {
+    let names = ["a", "b", "c"];
+    let mut leader = story.settled(&names, &names);
+    let mut round = |story: &mut Story| {
+        for step in 1..=names.len() {
+            let at = names.iter().position(|name| *name == leader).unwrap();
+            let to = names[(at + step) % names.len()];
+            if to != leader {
+                story.transfer(&leader, to);
+                to.clone_into(&mut leader);
+            }
+        }
+    };
+    let old = std::mem::replace(&mut story.authority, Authority::new());
+    replace(&story.place, "ca.pem", &format!("{}{}", old.pem, story.authority.pem));
+    round(story);
+    for name in names {
+        story.authority.issue(&story.place, name, name, TWO_HOURS);
+        round(story);
+    }
+    // Each has seen its new certificate before the old authority goes, or it would be alone with the old one.
+    let hour = 3600;
+    for name in names {
+        story.wait_for(name, "the new certificate", |who| {
+            let certificate = &who["peers"]["certificate"];
+            certificate["valid_for_seconds"].as_u64() > Some(hour) && certificate["trouble"].is_null()
+        });
+        round(story);
+    }
+    let replaced = |who: &Value| who["peers"]["certificate"]["replaced"].as_u64();
+    let before = names.map(|name| replaced(&story.who(name)));
+    replace(&story.place, "ca.pem", &story.authority.pem);
+    round(story);
+    for (name, before) in names.into_iter().zip(before) {
+        story.wait_for(name, "the new authority alone", |who| {
+            replaced(who) > before && who["peers"]["certificate"]["trouble"].is_null()
+        });
+        round(story);
+        let who = story.who(name);
+        assert!(others(&who).all(|peer| peer["refusal"].is_null() && peer["inbound"].is_string()), "{who}");
+    }
+    // Who has only a certificate of the old authority is out.
+    let (c, refused) = ("c", "tls_unknown_issuer");
+    story.lead("a");
+    story.stop(c);
+    old.issue(&story.place, c, c, TWO_HOURS);
+    let peers = story.peers.clone();
+    story.start(c, &peers);
+    story.wait_for("a", "a refusal", |who| peer(who, c)["refusal"]["kind"] == refused);
+    story.authority.issue(&story.place, c, c, TWO_HOURS);
+    story.wait_for("a", "its return", |who| peer(who, c)["inbound"].is_string());
 }
 
 fn wrong_voters(story: &mut Story) {

@@ -129,6 +129,9 @@ impl Entry {
         let mesh = Mesh::start_on(self.listener, mesh_config, arrivals).await?;
         // Set once: these measures are of this life alone.
         let _ = measures.connections.set(mesh.shared_counters());
+        if let Some(certificate) = mesh.shared_certificate() {
+            let _ = measures.certificate.set(certificate);
+        }
         Ok((
             machine,
             PeersWorld {
@@ -221,6 +224,7 @@ impl Asked<Quorum> for PeersWorld {
             disk: self.me.disk,
             peers: self.mesh.peers(),
             counters: self.mesh.counters(),
+            certificate: self.mesh.certificate(),
             stranger_refused: self.mesh.stranger_refused(),
         }))
     }

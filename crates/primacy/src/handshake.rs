@@ -193,6 +193,45 @@ pub enum TlsProblem {
     Garbled,
 }
 
+impl RefusalKind {
+    /// The kind as figures and JSON name it, such as `voters` or `tls_expired`. These names do not change.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ProtocolVersion => "protocol_version",
+            Self::Cluster => "cluster",
+            Self::Election => "election",
+            Self::MyOwnName => "my_own_name",
+            Self::OtherNode => "other_node",
+            Self::Voters => "voters",
+            Self::NotAVoter => "not_a_voter",
+            Self::Safety => "safety",
+            Self::Disk => "disk",
+            Self::Tls(problem) => problem.name(),
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl TlsProblem {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Cleartext => "tls_cleartext",
+            Self::NotCleartext => "tls_not_cleartext",
+            Self::NoCertificate => "tls_no_certificate",
+            Self::Expired => "tls_expired",
+            Self::NotYetValid => "tls_not_yet_valid",
+            Self::OutOfDate => "tls_out_of_date",
+            Self::UnknownIssuer => "tls_unknown_issuer",
+            Self::OtherName => "tls_other_name",
+            Self::Purpose => "tls_purpose",
+            Self::BadCertificate => "tls_bad_certificate",
+            Self::Incompatible => "tls_incompatible",
+            Self::Garbled => "tls_garbled",
+        }
+    }
+}
+
 /// Whether `mine` may talk to `theirs`; `recorded` are the disks that this node has seen its peers with.
 ///
 /// A peer without a recorded disk is taken at its word; the caller records the disk before it counts a

@@ -8,7 +8,7 @@ use primacy_core::{Duration, Instant, Leader, Reason, Term};
 
 use crate::clock;
 use crate::leadership::Cell;
-use crate::transport::Counters;
+use crate::transport::{Counters, Tls};
 
 /// The upper ends of the buckets of a [`Histogram`], in nanoseconds: from the round trip of a loopback interface to a
 /// disk that hangs.
@@ -69,6 +69,8 @@ pub(crate) struct Measures {
     pub(crate) store_writes_failed: AtomicU64,
     /// What the connections count; among peers only.
     pub(crate) connections: OnceLock<Arc<Mutex<Counters>>>,
+    /// How it stands with the certificate; under TLS only.
+    pub(crate) certificate: OnceLock<Arc<Tls>>,
 }
 
 /// Who leads, and what came before.

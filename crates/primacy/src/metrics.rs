@@ -32,7 +32,6 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::clock;
 use crate::elector::Elector;
-use crate::handshake::{RefusalKind, TlsProblem};
 use crate::measures::{BUCKETS, Course, Histogram, Measures, REASONS};
 use crate::transport::Counters;
 
@@ -168,6 +167,7 @@ impl Collector for Figures {
         of_the_course(&moments, &mut encoder)?;
         of_times(&moments, &mut encoder)?;
         of_connections(&moments, &mut encoder)?;
+        of_certificates(&moments, &mut encoder)?;
         let stale = "Writes that fences of this process refused because their token was stale";
         let mut family =
             encoder.encode_descriptor("primacy_stale_writes_refused", stale, None, MetricType::Counter)?;
@@ -273,6 +273,24 @@ fn of_times(moments: &[Moment<'_>], encoder: &mut DescriptorEncoder<'_>) -> fmt:
     })
 }
 
+fn of_certificates(moments: &[Moment<'_>], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let status = |moment: &Moment<'_>| moment.node.measures.certificate.get().map(|tls| tls.status());
+    let help = "Until when the certificate in use is valid, in seconds since 1970";
+    let gauge = in_seconds("primacy_certificate_valid_until", MetricType::Gauge);
+    family(encoder, moments, gauge, help, |family, moment| {
+        let Some(status) = status(moment) else { return Ok(()) };
+        family.seconds(moment, Duration::from_secs(status.valid_until))
+    })?;
+    let help = "Changes of the certificate's files that were seen, by whether they could be used";
+    family(encoder, moments, counter("primacy_certificate_replacements"), help, |family, moment| {
+        let Some(status) = status(moment) else { return Ok(()) };
+        let results = [("used", status.replaced), ("refused", status.replacements_refused)];
+        results
+            .iter()
+            .try_for_each(|&(result, count)| family.counter(moment, Some(("result", result)), count))
+    })
+}
+
 fn of_connections(moments: &[Moment<'_>], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     type Read = fn(&Counters) -> u64;
     let mut of_peers =
@@ -316,7 +334,7 @@ fn of_connections(moments: &[Moment<'_>], encoder: &mut DescriptorEncoder<'_>) -
                     ("election", moment.node.election.as_str()),
                     ("node", moment.node.node.as_str()),
                     ("by", by),
-                    ("reason", refusal_name(*kind)),
+                    ("reason", kind.name()),
                 ];
                 let exemplar: NoExemplar<'_> = None;
                 family.encoder.encode_family(&labels)?.encode_counter(count, exemplar)?;
@@ -324,37 +342,4 @@ fn of_connections(moments: &[Moment<'_>], encoder: &mut DescriptorEncoder<'_>) -
         }
         Ok(())
     })
-}
-
-fn tls_problem_name(problem: TlsProblem) -> &'static str {
-    match problem {
-        TlsProblem::Cleartext => "tls_cleartext",
-        TlsProblem::NotCleartext => "tls_not_cleartext",
-        TlsProblem::NoCertificate => "tls_no_certificate",
-        TlsProblem::Expired => "tls_expired",
-        TlsProblem::NotYetValid => "tls_not_yet_valid",
-        TlsProblem::OutOfDate => "tls_out_of_date",
-        TlsProblem::UnknownIssuer => "tls_unknown_issuer",
-        TlsProblem::OtherName => "tls_other_name",
-        TlsProblem::Purpose => "tls_purpose",
-        TlsProblem::BadCertificate => "tls_bad_certificate",
-        TlsProblem::Incompatible => "tls_incompatible",
-        TlsProblem::Garbled => "tls_garbled",
-    }
-}
-
-fn refusal_name(kind: RefusalKind) -> &'static str {
-    match kind {
-        RefusalKind::ProtocolVersion => "protocol_version",
-        RefusalKind::Cluster => "cluster",
-        RefusalKind::Election => "election",
-        RefusalKind::MyOwnName => "my_own_name",
-        RefusalKind::OtherNode => "other_node",
-        RefusalKind::Voters => "voters",
-        RefusalKind::NotAVoter => "not_a_voter",
-        RefusalKind::Safety => "safety",
-        RefusalKind::Disk => "disk",
-        RefusalKind::Tls(problem) => tls_problem_name(problem),
-        RefusalKind::Unknown => "unknown",
-    }
 }

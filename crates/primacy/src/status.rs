@@ -9,7 +9,7 @@ use crate::config::Timers;
 use crate::driver::Desk;
 use crate::handshake::{DiskId, Voters};
 use crate::operator::AskError;
-use crate::transport::{Counters, PeerRefusal, PeerStatus};
+use crate::transport::{CertificateStatus, Counters, PeerRefusal, PeerStatus};
 
 mod why;
 
@@ -82,6 +82,8 @@ pub struct PeersView {
     pub peers: Vec<PeerStatus>,
     /// What the connections have counted.
     pub counters: Counters,
+    /// How it stands with this node's certificate; `None` in cleartext.
+    pub certificate: Option<CertificateStatus>,
     /// The last refusal of someone who is none of the peers.
     pub stranger_refused: Option<PeerRefusal>,
 }

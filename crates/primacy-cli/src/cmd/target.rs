@@ -18,7 +18,7 @@ use crate::exit::{Exit, Failure};
 #[derive(Debug, Args)]
 pub(super) struct Target {
     /// The name of the election
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", env = "PRIMACY_ELECTION")]
     pub(super) election: String,
 
     /// The node to ask, where several of this election run on this machine

@@ -1,11 +1,12 @@
 //! How a node stands, as it is told over the control socket.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use primacy::core::{Identity, Instant};
 use primacy::handshake::RefusalKind;
 use primacy::status::{PeersView, Status, View};
-use primacy::transport::{PeerRefusal, PeerStatus};
+use primacy::transport::{CertificateStatus, PeerRefusal, PeerStatus};
 use primacy::{Safety, describe};
 use serde::{Deserialize, Serialize};
 
@@ -82,6 +83,9 @@ pub(crate) struct Peers {
     pub(crate) promised_for_ms: Option<u64>,
     /// While it has lost its disk: who has told it their term.
     pub(crate) recovering: Option<Vec<String>>,
+    /// How it stands with its certificate; nothing in cleartext.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) certificate: Option<Certificate>,
     /// How it stands with each of them.
     pub(crate) others: Vec<Peer>,
     /// How often it has refused someone, by reason.
@@ -92,6 +96,21 @@ pub(crate) struct Peers {
     pub(crate) stranger_refused: Option<String>,
     /// Handshakes that led to nothing: too slow, broken off, or too many at a time.
     pub(crate) strangers_dropped: u64,
+}
+
+/// How it stands with a node's own certificate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Certificate {
+    /// Until when the one that is in use is valid, in UTC.
+    pub(crate) valid_until: String,
+    /// For how much longer, by the wall clock; 0 when it has expired.
+    pub(crate) valid_for_seconds: u64,
+    /// How often the files have been replaced.
+    pub(crate) replaced: u64,
+    /// How many replacements could not be used.
+    pub(crate) replacements_refused: u64,
+    /// What is wrong with the files as they are now; what was there before is still in use.
+    pub(crate) trouble: Option<String>,
 }
 
 /// How a node stands with one peer.
@@ -195,7 +214,7 @@ impl Peers {
         let PeersView { quorum, counters, .. } = view;
         let promise = quorum.promise.filter(|&(_, until)| at < until);
         let by_name = |counts: &BTreeMap<RefusalKind, u64>| {
-            counts.iter().map(|(&kind, &count)| (kind_name(kind), count)).collect()
+            counts.iter().map(|(&kind, &count)| (kind.name().to_owned(), count)).collect()
         };
         Self {
             term: quorum.hard.term.0,
@@ -215,6 +234,7 @@ impl Peers {
                 .recovering
                 .as_ref()
                 .map(|heard| heard.iter().map(|node| node.to_string()).collect()),
+            certificate: view.certificate.as_ref().map(Certificate::from),
             others: view.peers.iter().map(Peer::from).collect(),
             refused: by_name(&counters.refused),
             refused_by_peers: by_name(&counters.refused_by_peers),
@@ -222,6 +242,19 @@ impl Peers {
             strangers_dropped: counters.handshakes_timed_out
                 + counters.handshakes_broken
                 + counters.strangers_over_limit,
+        }
+    }
+}
+
+impl From<&CertificateStatus> for Certificate {
+    fn from(status: &CertificateStatus) -> Self {
+        let valid_until = UNIX_EPOCH + Duration::from_secs(status.valid_until);
+        Self {
+            valid_until: status.valid_until_utc(),
+            valid_for_seconds: valid_until.duration_since(SystemTime::now()).map_or(0, |left| left.as_secs()),
+            replaced: status.replaced,
+            replacements_refused: status.replacements_refused,
+            trouble: status.trouble.clone(),
         }
     }
 }
@@ -244,7 +277,7 @@ impl From<&PeerStatus> for Peer {
 
 impl From<&PeerRefusal> for PeerRefused {
     fn from(refusal: &PeerRefusal) -> Self {
-        Self { by_peer: refusal.by_peer, kind: kind_name(refusal.kind), text: refusal.text.clone() }
+        Self { by_peer: refusal.by_peer, kind: refusal.kind.name().to_owned(), text: refusal.text.clone() }
     }
 }
 
@@ -266,28 +299,5 @@ impl Record {
             young: record.young,
             unchanged_for_ms,
         }
-    }
-}
-
-/// `ProtocolVersion` as `protocol_version`.
-fn kind_name(kind: RefusalKind) -> String {
-    let mut name = String::new();
-    for letter in format!("{kind:?}").chars() {
-        if letter.is_ascii_uppercase() && !name.is_empty() {
-            name.push('_');
-        }
-        name.push(letter.to_ascii_lowercase());
-    }
-    name
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kinds_of_refusals_have_names_like_other_fields() {
-        assert_eq!(kind_name(RefusalKind::ProtocolVersion), "protocol_version");
-        assert_eq!(kind_name(RefusalKind::Disk), "disk");
     }
 }

@@ -123,6 +123,9 @@ impl Key<'_> {
 
 /// The settings of a verb; none if it has no `--config`.
 pub(super) fn keys(verb: &Command) -> Vec<Key<'_>> {
+    if !has_file(verb) {
+        return Vec::new();
+    }
     let key = |arg| {
         let arg: &Arg = arg;
         Some(Key { arg, name: arg.get_long()?, variable: arg.get_env()? })
@@ -212,6 +215,13 @@ fn without_variable(arg: Arg) -> Arg {
     arg.env(Resettable::<clap::builder::OsStr>::Reset)
 }
 
+/// Leaves the variables to [`gather`] where there is a file to go before; the other verbs' are clap's affair.
 fn without_variables(command: Command) -> Command {
-    command.mut_args(without_variable).mut_subcommands(without_variables)
+    let command = if has_file(&command) { command.mut_args(without_variable) } else { command };
+    command.mut_subcommands(without_variables)
+}
+
+/// Whether the verb's settings may come from a file.
+fn has_file(verb: &Command) -> bool {
+    verb.get_arguments().any(|arg| arg.get_long() == Some("config"))
 }

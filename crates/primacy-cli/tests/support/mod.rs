@@ -5,12 +5,13 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its part of this")]
 
+pub mod authority;
 pub mod ledger;
 pub mod table;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Read, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -29,6 +30,17 @@ pub const TEST_MARK: &str = "PRIMACY_TEST_MARK";
 /// The command under test.
 pub fn primacy() -> &'static str {
     env!("CARGO_BIN_EXE_primacy")
+}
+
+/// What a server answers: the status line with the headers, and the body.
+pub fn get(address: &str, method: &str, path: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.to_owned(), body.to_owned())
 }
 
 /// A directory, and everything that was started under its mark; both are gone when it is dropped.
@@ -149,6 +161,23 @@ impl Told {
             assert!(!left.is_zero(), "{what} did not happen; it told:\n{}", lines.join("\n"));
             lines = self.lines.1.wait_timeout(lines, left).unwrap().0;
         }
+    }
+
+    /// Waits for the next event of this kind after the first `count` of them.
+    pub fn wait_for_another(&self, event: &str, mut count: usize) -> Value {
+        self.wait_for(event, |told| {
+            let found = (told["event"] == event).then(|| told.clone())?;
+            if count == 0 {
+                return Some(found);
+            }
+            count -= 1;
+            None
+        })
+    }
+
+    /// How many events of this kind it has told.
+    pub fn count(&self, event: &str) -> usize {
+        self.events().iter().filter(|told| told["event"] == event).count()
     }
 
     pub fn wait_for_event(&self, event: &str) -> Value {

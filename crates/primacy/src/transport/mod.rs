@@ -43,6 +43,7 @@ use dial::Link;
 use state::Shared;
 pub use state::{Counters, PeerRefusal, PeerStatus};
 pub(crate) use stream::watch_for_stalls;
+pub(crate) use tls::Tls;
 pub use tls::{CertificateStatus, Security, TlsError, TlsFiles};
 
 /// What a mesh is made of.
@@ -341,10 +342,16 @@ impl Mesh {
         self.shared.peers()
     }
 
-    /// How it stands with this node's certificate; `None` without TLS. Looks at the files.
+    /// How it stood with this node's certificate when its files were last looked at, which is done every ten seconds
+    /// and with each handshake; `None` without TLS.
     #[must_use]
     pub fn certificate(&self) -> Option<CertificateStatus> {
         self.shared.tls.as_ref().map(|tls| tls.status())
+    }
+
+    /// The same, for as long as one likes.
+    pub(crate) fn shared_certificate(&self) -> Option<Arc<Tls>> {
+        self.shared.tls.clone()
     }
 
     /// The last refusal of someone who is none of the peers, or has not said who it is.

@@ -141,6 +141,14 @@ pub struct CertificateStatus {
     pub trouble: Option<String>,
 }
 
+impl CertificateStatus {
+    /// [`valid_until`](Self::valid_until) as people write it, such as `2026-11-21T16:00:00Z`.
+    #[must_use]
+    pub fn valid_until_utc(&self) -> String {
+        trouble::utc(self.valid_until)
+    }
+}
+
 /// The certificates of one node, as its files have them.
 pub(crate) struct Tls {
     me: NodeId,
@@ -269,8 +277,8 @@ impl Tls {
         Arc::clone(&state.current)
     }
 
+    /// As it was when the files were last looked at, which is done every ten seconds and with each handshake.
     pub(crate) fn status(&self) -> CertificateStatus {
-        drop(self.current());
         self.state().status.clone()
     }
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use primacy::core::Duration;
 
-use crate::control::{Peers, Record, Who};
+use crate::control::{Certificate, Peers, Record, Who};
+
+const SECONDS_PER_DAY: u64 = 86_400;
 
 /// The lines about one node, without the last line's end.
 pub(super) fn text(who: &Who) -> String {
@@ -65,6 +67,7 @@ fn among_peers(who: &Who, peers: &Peers) -> Vec<String> {
     {
         lines.push(format!("  has promised to support {to} for {} more", milliseconds(left)));
     }
+    lines.extend(peers.certificate.as_ref().map(certificate));
     for peer in &peers.others {
         let connected = match (&peer.outbound, &peer.inbound) {
             (Some(_), Some(_)) => "connected",
@@ -88,6 +91,17 @@ fn among_peers(who: &Who, peers: &Peers) -> Vec<String> {
         lines.push(format!("  connections that led to nothing: {}", peers.strangers_dropped));
     }
     lines
+}
+
+fn certificate(certificate: &Certificate) -> String {
+    let Certificate { valid_until, valid_for_seconds, replaced, trouble, .. } = certificate;
+    let still = match valid_for_seconds / SECONDS_PER_DAY {
+        0 if *valid_for_seconds == 0 => "it has expired".to_owned(),
+        0 => format!("{} more", milliseconds(valid_for_seconds.saturating_mul(1_000))),
+        days => format!("{days} days more"),
+    };
+    let trouble = trouble.as_ref().map(|trouble| format!("\n    {trouble}")).unwrap_or_default();
+    format!("  certificate valid until {valid_until} ({still}), replaced {replaced} times{trouble}")
 }
 
 fn counted(what: &str, counts: &BTreeMap<String, u64>) -> Option<String> {
