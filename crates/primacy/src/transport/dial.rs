@@ -16,7 +16,7 @@ use crate::handshake::{DiskId, Hello, TlsProblem};
 
 use super::session::Session;
 use super::state::Shared;
-use super::stream::{Connection, ReadError, Stream, prepare, resolve};
+use super::stream::{Connection, ReadError, Stream, prepare, resolve, take_turns};
 use super::tls::{self, Credentials};
 use super::{Delivery, Limits};
 
@@ -385,6 +385,7 @@ async fn hold(link: &Link, stream: &Stream, signals: &Signals) {
 /// The other side says nothing over this connection; so whatever comes is its end, or not worth keeping.
 async fn ended(stream: &Stream) {
     while stream.readable().await.is_ok() {
+        take_turns().await;
         match stream.try_read(&mut [0; 1]) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Ok(_) | Err(_) => return,

@@ -15,6 +15,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::{ClientConnection, Connection, ServerConnection};
 use tokio::net::TcpStream;
 
+use super::stream::take_turns;
 use super::tls::{Credentials, Presenter, broken, dns_name};
 
 /// The most that one record carries.
@@ -87,6 +88,7 @@ impl Session {
                 self.tcp.writable().await?;
             } else if self.connection.borrow().is_handshaking() {
                 self.tcp.readable().await?;
+                take_turns().await;
                 match self.receive() {
                     Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                     Ok(_) => {}
@@ -130,19 +132,22 @@ impl Session {
     }
 
     /// Reads what has come. Zero is the end; whether or not the other side said that it would end, a frame that
-    /// was cut is never taken for a whole one.
+    /// was cut is never taken for a whole one. The kernel is asked once at most, so that there is an end to it; if
+    /// that was not enough, the socket is still readable.
     pub(super) fn try_read(&self, bytes: &mut [u8]) -> io::Result<usize> {
-        loop {
-            let read = self.connection.borrow_mut().reader().read(bytes);
-            match read {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if self.receive()? == 0 {
-                        return Ok(0);
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
-                read => return read,
-            }
+        match self.try_read_decrypted(bytes) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => match self.receive()? {
+                0 => Ok(0),
+                _ => self.try_read_decrypted(bytes),
+            },
+            read => read,
+        }
+    }
+
+    fn try_read_decrypted(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self.connection.borrow_mut().reader().read(bytes) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
+            read => read,
         }
     }
 

@@ -16,6 +16,9 @@ use super::tls;
 /// How much is read at a time. The messages of an election have less than a hundred bytes.
 const READ_LENGTH: usize = 4096;
 
+/// How much of what comes from one that is hung up on is thrown away: more than it can have said before it was refused.
+const DISCARD_MAX: usize = crate::codec::FRAME_LENGTH_MAX;
+
 /// What bytes go through. The rest of the mesh knows only the methods, which never wait unless they are `async`.
 #[derive(Debug)]
 pub(super) enum Stream {
@@ -108,18 +111,27 @@ impl Stream {
 }
 
 /// Says that nothing more will be said, and waits until the other side has heard it and hangs up. If a connection is
-/// closed while something has come that was not read, the kernel may throw away what was said last.
+/// closed while something has come that was not read, the kernel may throw away what was said last; one that goes on
+/// talking has that coming.
 pub(super) async fn hang_up(tcp: &TcpStream) {
     if rustix::net::shutdown(tcp, rustix::net::Shutdown::Write).is_err() {
         return;
     }
-    while tcp.readable().await.is_ok() {
+    let mut discarded = 0;
+    while discarded < DISCARD_MAX && tcp.readable().await.is_ok() {
+        take_turns().await;
         match tcp.try_read(&mut [0; READ_LENGTH]) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Ok(0) | Err(_) => return,
-            Ok(_) => {}
+            Ok(count) => discarded += count,
         }
     }
+}
+
+/// To be awaited in each loop that reads. While something is there, [`TcpStream::readable`] does not wait, and does not
+/// count as work either; so one that sends faster than it is read would keep the thread, and all timers, to itself.
+pub(super) async fn take_turns() {
+    tokio::task::consume_budget().await;
 }
 
 /// Prepares a connection that was just made.
@@ -174,6 +186,7 @@ impl<S: AsRef<Stream>> Connection<S> {
     /// The next frame, and the election that it names. Nothing is lost if the future is dropped.
     pub(super) async fn read(&mut self) -> Result<(String, Frame), ReadError> {
         loop {
+            take_turns().await;
             if let Some(frame) = self.deframer.next_frame()? {
                 return Ok(decode(frame)?);
             }

@@ -1,10 +1,15 @@
 //! Bad input from strangers, while a pair of nodes talks: with TLS and without it.
 
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Instant as StdInstant;
 
 use tokio::time::interval;
 
-use crate::transport::tls::tests::{Authority, NOW};
+use crate::transport::tls::dns_name;
+use crate::transport::tls::tests::{Authority, NOW, credentials};
 
 use super::*;
 
@@ -64,6 +69,40 @@ impl Target {
         c.link_to("a").await;
         self.a.connected("c").await;
         c
+    }
+}
+
+/// One that talks from a thread of its own, without a pause.
+struct Torrent {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<bool>,
+}
+
+impl Torrent {
+    /// Says `opening`, and then `rest` for ever: until it is hung up on, or, because a test whose thread is kept from
+    /// working cannot end it, until half of the test's time is over.
+    fn start(mut to: impl Write + Send + 'static, opening: Vec<u8>, rest: Vec<u8>) -> Self {
+        let (stop, stopped) = (Arc::new(AtomicBool::new(false)), StdInstant::now() + BOUND / 2);
+        let told = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let mut said = to.write_all(&opening);
+            while said.is_ok() && !told.load(Ordering::Relaxed) && StdInstant::now() < stopped {
+                said = to.write_all(&rest);
+            }
+            said.is_err()
+        });
+        Self { stop, thread }
+    }
+
+    /// Whether it was hung up on.
+    async fn end(self) -> bool {
+        self.stop.store(true, Ordering::Relaxed);
+        self.was_hung_up_on().await
+    }
+
+    async fn was_hung_up_on(self) -> bool {
+        until(|| self.thread.is_finished()).await;
+        self.thread.join().unwrap()
     }
 }
 
@@ -184,5 +223,56 @@ fn connections_that_say_one_byte_keep_no_peer_out_either() {
         let _c = target.another_comes().await;
         target.undisturbed().await;
         drop(begun);
+    });
+}
+
+#[test]
+fn strangers_that_talk_on_after_they_were_refused_take_no_time_from_others() {
+    both_ways(|authority| async {
+        let mut target = Target::start(authority, Limits::default()).await;
+        let hello = codec::encode("main", &Frame::Hello(hello("c", &["a", "b", "c"]))).unwrap();
+        // What the other one of the two expects.
+        let opening = if target.authority.is_some() { hello } else { vec![0x16, 3, 1] };
+        let count = target.a.mesh.shared.limits.strangers_max;
+        let mut torrents = Vec::new();
+        for _ in 0..count {
+            let to = std::net::TcpStream::connect(target.a.mesh.local_addr()).unwrap();
+            torrents.push(Torrent::start(to, opening.clone(), random(1 << 16)));
+            target.undisturbed().await;
+        }
+        let refused = |counters: &Counters| counters.refused.values().sum::<u64>() == count as u64;
+        target.a.until(refused).await;
+        for torrent in torrents {
+            assert!(torrent.was_hung_up_on().await, "it was listened to for as long as it talked");
+        }
+        target.undisturbed().await;
+    });
+}
+
+#[test]
+fn a_peer_that_talks_without_a_pause_takes_no_time_from_others() {
+    both_ways(|authority| async {
+        let mut target = Target::start(authority, Limits::default()).await;
+        let tcp = std::net::TcpStream::connect(target.a.mesh.local_addr()).unwrap();
+        let guardian = hello("c", &["a", "b", "c"]).of_guardian();
+        // It does not wait for an answer, and reads none.
+        let opening =
+            [Frame::Hello(guardian), Frame::Ready].map(|frame| codec::encode("main", &frame).unwrap());
+        let garbage = [0, 0, 0, 1, 0xff].repeat(1000);
+        let torrent = match &target.authority {
+            None => Torrent::start(tcp, opening.concat(), garbage),
+            Some(authority) => {
+                let mine = credentials(&authority.issue("c", NOW), "c");
+                let name = dns_name(node("a")).unwrap();
+                let session = rustls::ClientConnection::new(mine.dialler.clone(), name).unwrap();
+                Torrent::start(rustls::StreamOwned::new(session, tcp), opening.concat(), garbage)
+            }
+        };
+        target.a.until(|counters| counters.frames_malformed > 0).await;
+        for _ in 0..100 {
+            target.undisturbed().await;
+        }
+        assert!(!torrent.thread.is_finished(), "it has talked all the time");
+        assert!(!torrent.end().await, "it was listened to all the time");
     });
 }
