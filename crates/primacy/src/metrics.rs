@@ -308,12 +308,13 @@ fn of_connections(moments: &[Moment<'_>], encoder: &mut DescriptorEncoder<'_>) -
         ("received", |counters| counters.frames_received),
     ];
     of_peers("primacy_frames", "fate", "Messages between peers", &frames)?;
-    let rejected: [(&str, Read); 6] = [
+    let rejected: [(&str, Read); 7] = [
         ("malformed", |counters| counters.frames_malformed),
         ("unknown", |counters| counters.frames_unknown),
         ("too_long", |counters| counters.frames_too_long),
         ("other_election", |counters| counters.frames_of_other_elections),
         ("misattributed", |counters| counters.frames_misattributed),
+        ("term_too_high", |counters| counters.frames_term_too_high),
         ("death_not_vouched_for", |counters| counters.deaths_refused),
     ];
     of_peers("primacy_frames_rejected", "reason", "Frames of peers that were not acted on", &rejected)?;

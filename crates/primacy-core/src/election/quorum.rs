@@ -49,7 +49,7 @@ use crate::term::Term;
 use crate::time::{Duration, Instant};
 
 /// A term above this one is no honest node's: it would take a thousand elections a second for 292 million years.
-const TERM_MAX: Term = Term(u64::MAX / 2);
+pub const TERM_MAX: Term = Term(u64::MAX / 2);
 
 /// How many dead process lives of a node are remembered. The connections of those further back are long gone.
 const DEAD_MAX: usize = 8;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use primacy_core::election::lease;
-use primacy_core::election::quorum::Refusal;
+use primacy_core::election::quorum::{Refusal, TERM_MAX};
 use primacy_core::{NodeId, majority};
 
 use super::{PeersView, Status, View};
@@ -47,6 +47,13 @@ fn own_part(status: &Status) -> Vec<String> {
 fn among_peers(status: &Status, view: &PeersView) -> Vec<String> {
     let (me, quorum) = (status.identity.node, &view.quorum);
     let mut why = Vec::new();
+    if quorum.hard.term >= TERM_MAX {
+        why.push(format!(
+            "the term is {}, and no node takes a higher one: somebody has lied about it; begin a new election under \
+             another name, and its fences anew",
+            quorum.hard.term
+        ));
+    }
     if view.witness {
         why.push(format!("{me} is a witness: it votes and does not stand"));
     }
@@ -144,4 +151,40 @@ fn over_store(status: &Status, view: &lease::Status) -> Vec<String> {
 fn names(nodes: impl Iterator<Item = NodeId>) -> String {
     let names: Vec<String> = nodes.map(|node| node.to_string()).collect();
     if names.is_empty() { "nobody".to_owned() } else { names.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use primacy_core::Term;
+    use primacy_core::election::quorum::HardState;
+
+    use super::*;
+    use crate::disk::StateFile;
+    use crate::{Elector, Peers};
+
+    async fn why_with(term: Term, name: &str) -> String {
+        let dir = std::env::temp_dir().join(format!("primacy-why-{name}-{}", std::process::id()));
+        let (mut state, stored) = StateFile::open(&dir, "test", "a".parse().unwrap()).unwrap();
+        state.persist(&HardState { term, ..stored.hard_state }).unwrap();
+        drop(state);
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let peers: Peers = format!("a={free},b=127.0.0.1:1,c=127.0.0.1:2").parse().unwrap();
+        let builder = Elector::builder().election("test").cluster("why").node("a".parse().unwrap());
+        let elector = builder.state_dir(&dir).peers(peers).await.unwrap();
+        let why = elector.status().await.unwrap().why_no_leader().join("; ");
+        elector.close().await;
+        std::fs::remove_dir_all(&dir).unwrap();
+        why
+    }
+
+    #[test]
+    fn that_the_terms_have_come_to_their_end_is_said() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let why = why_with(TERM_MAX, "last").await;
+            assert!(why.contains("begin a new election under another name"), "{why}");
+            let why = why_with(Term(7), "early").await;
+            assert!(!why.contains("begin a new election") && why.contains("votes are needed"), "{why}");
+        });
+    }
 }

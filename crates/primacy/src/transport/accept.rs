@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use primacy_core::{Duration, Evidence, NodeId, Peer};
+use primacy_core::election::quorum::{Body, Message};
+use primacy_core::{Duration, Evidence, NodeId, Peer, Term};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
@@ -106,7 +107,9 @@ async fn secure(
             let credentials = tls.current();
             let session = Session::answer(Rc::clone(tcp), &credentials).map_err(|_| Failure::Broken)?;
             let Err(error) = session.shake_hands().await else {
-                stranger.is_known();
+                let presented = session.presented();
+                let leaf = presented.first().ok_or(Failure::Broken)?;
+                stranger.is_known(leaf);
                 return Ok(Stream::Tls(Box::new(session)));
             };
             let Some(error) = tls::reason(&error) else { return Err(Failure::Broken) };
@@ -158,7 +161,7 @@ async fn greet(
         tell_refusal(shared, &connection.stream, refused).await;
         return Err(Failure::Refused);
     }
-    stranger.is_known();
+    stranger.is_known(theirs.identity.node.as_str().as_bytes());
     let asked_at = clock::now();
     connection.stream.write_all(&shared.welcome).await.map_err(|_| Failure::Broken)?;
     match connection.read().await? {
@@ -246,8 +249,11 @@ async fn hear(shared: &Shared, connection: &mut Connection<Rc<Stream>>, theirs: 
 async fn on_frame(shared: &Shared, stream: &Stream, theirs: &Hello, frame: Frame) {
     match (theirs.role, frame) {
         (Role::Node, Frame::Message(message)) if message.incarnation == theirs.identity.incarnation => {
-            shared.count(|counters| counters.frames_received += 1);
-            shared.deliver(Arrival::Message { from: theirs.identity.node, message }).await;
+            let from = theirs.identity.node;
+            if shared.is_within_reach(from, highest_term(&message)) {
+                shared.count(|counters| counters.frames_received += 1);
+                shared.deliver(Arrival::Message { from, message }).await;
+            }
         }
         (_, Frame::Message(_)) => shared.count(|counters| counters.frames_misattributed += 1),
         (Role::GuardianOf, Frame::Died(identity)) if identity == theirs.identity => {
@@ -261,7 +267,9 @@ async fn on_frame(shared: &Shared, stream: &Stream, theirs: &Hello, frame: Frame
         }
         (Role::Node, Frame::Readmitted(term)) => {
             let by = theirs.identity.node;
-            shared.deliver(Arrival::Evidence(Evidence::Readmitted { by, term })).await;
+            if shared.is_within_reach(by, term) {
+                shared.deliver(Arrival::Evidence(Evidence::Readmitted { by, term })).await;
+            }
         }
         // A node vouches for nobody, and a guardian only for the process that it guards.
         (_, Frame::Died(_)) => shared.count(|counters| counters.deaths_refused += 1),
@@ -271,4 +279,17 @@ async fn on_frame(shared: &Shared, stream: &Stream, theirs: &Hello, frame: Frame
             shared.count(|counters| counters.frames_malformed += 1)
         }
     }
+}
+
+/// The highest term that a message names.
+fn highest_term(message: &Message) -> Term {
+    let passed_on = match message.body {
+        Body::PreVote { leave, .. } | Body::Vote { leave, .. } => leave.map(|leave| leave.term),
+        Body::PreVoteReply { .. }
+        | Body::VoteReply { .. }
+        | Body::Heartbeat { .. }
+        | Body::HeartbeatReply { .. }
+        | Body::Resigned { .. } => None,
+    };
+    passed_on.unwrap_or_default().max(message.term)
 }

@@ -29,6 +29,10 @@ use super::{Arrival, Limits, MeshConfig, Security, TransportError};
 /// moment, when a process takes its predecessor's place; the oldest one is closed when there would be more.
 const CONNECTIONS_PER_PEER_MAX: usize = 4;
 
+/// How far above this node's own a term may be that it is told. Terms grow by one with each attempt to be elected: this is
+/// more than a century of one each second. Without it, one message with the highest term of all would be the last one.
+pub(super) const TERM_LEAP_MAX: u64 = 1 << 32;
+
 /// What has been counted since the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -48,6 +52,8 @@ pub struct Counters {
     pub frames_of_other_elections: u64,
     /// Messages that named another incarnation than their connection, or came over a guardian's.
     pub frames_misattributed: u64,
+    /// Messages that named a term so far above this node's own that no election can have led there.
+    pub frames_term_too_high: u64,
     /// Testimonies of a death over a connection that was not the guardian's of that very process life.
     pub deaths_refused: u64,
     /// Handshakes that took too long.
@@ -131,6 +137,10 @@ struct State {
     /// With which disk a node was refused last.
     refused_disks: BTreeMap<NodeId, DiskId>,
     term: Option<Term>,
+    /// The highest term of its own, whether or not it can vouch for it.
+    term_highest: Term,
+    /// Who has named a term that is too high; the log is told once.
+    leapt: BTreeSet<NodeId>,
     accepted: Vec<Accepted>,
     accepted_ever: u64,
     round_trips: BTreeMap<NodeId, Duration>,
@@ -177,6 +187,8 @@ impl Shared {
             readmitted,
             refused_disks: BTreeMap::new(),
             term: Some(term),
+            term_highest: term,
+            leapt: BTreeSet::new(),
             accepted: Vec::new(),
             accepted_ever: 0,
             round_trips: BTreeMap::new(),
@@ -266,7 +278,26 @@ impl Shared {
 
     /// Returns whether one was known before.
     pub(super) fn set_term(&self, term: Option<Term>) -> bool {
-        std::mem::replace(&mut self.state.borrow_mut().term, term).is_some()
+        let mut state = self.state.borrow_mut();
+        state.term_highest = term.unwrap_or_default().max(state.term_highest);
+        std::mem::replace(&mut state.term, term).is_some()
+    }
+
+    /// Whether a node may name this term. If not, it is counted, and the log is told once.
+    pub(super) fn is_within_reach(&self, from: NodeId, term: Term) -> bool {
+        let mut state = self.state.borrow_mut();
+        let mine = state.term_highest;
+        if term.0 <= mine.0.saturating_add(TERM_LEAP_MAX) {
+            return true;
+        }
+        self.count(|counters| counters.frames_term_too_high += 1);
+        if state.leapt.insert(from) {
+            tracing::error!(
+                node = %from, %term, %mine,
+                "a message is dropped, and more like it will be: no election leads that far; find out what speaks as {from}"
+            );
+        }
+        false
     }
 
     pub(super) fn refused_disk(&self, node: NodeId) -> Option<DiskId> {

@@ -5,7 +5,8 @@
 //! here; else the oldest. A node speaks at once and shakes hands within a few round trips, so it gets through
 //! however many connections say nothing or next to nothing, and however long they are allowed to. To keep it out,
 //! others must make as many connections as the limit says, and speak over each, within that short time; and with TLS,
-//! those who have no certificate cannot even then, once the node has shown its own.
+//! those who have not its certificate cannot even then, once the node has shown it: of those who show the same one, or
+//! in cleartext the same name, only the latest few count for more than those who have shown nothing.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,6 +14,10 @@ use std::rc::Rc;
 use rustix::net::{RecvFlags, recv};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
+
+/// How many connections may be known by the same certificate at a time. A process that takes its predecessor's place may
+/// have one as well, and each has a guardian.
+const KNOWN_BY_THE_SAME_MAX: usize = 4;
 
 /// Those that are in their handshake, the oldest first.
 #[derive(Debug, Default)]
@@ -30,6 +35,8 @@ struct Places {
 struct Place {
     number: u64,
     stage: Stage,
+    /// What it is known by.
+    by: Vec<u8>,
     tcp: Rc<TcpStream>,
     leave: Rc<Notify>,
 }
@@ -63,12 +70,16 @@ impl Strangers {
         let (number, leave) = (places.ever, Rc::new(Notify::new()));
         places.ever += 1;
         let (tcp, left) = (Rc::clone(tcp), Rc::clone(&leave));
-        places.taken.push(Place { number, stage: Stage::Silent, tcp, leave: left });
+        places.taken.push(Place { number, stage: Stage::Silent, by: Vec::new(), tcp, leave: left });
         (Stranger { strangers: Rc::clone(self), number, leave }, full)
     }
 }
 
 impl Places {
+    fn of(&mut self, number: u64) -> Option<&mut Place> {
+        self.taken.iter_mut().find(|place| place.number == number)
+    }
+
     /// The place of the one that has shown least; of several, of the oldest.
     fn least(&self) -> usize {
         let silent =
@@ -90,17 +101,21 @@ impl Place {
 
 impl Stranger {
     pub(super) fn has_spoken(&self) {
-        self.reach(Stage::Spoken);
-    }
-
-    pub(super) fn is_known(&self) {
-        self.reach(Stage::Known);
-    }
-
-    fn reach(&self, stage: Stage) {
         let mut places = self.strangers.places.borrow_mut();
-        if let Some(place) = places.taken.iter_mut().find(|place| place.number == self.number) {
-            place.stage = place.stage.max(stage);
+        if let Some(place) = places.of(self.number) {
+            place.stage = place.stage.max(Stage::Spoken);
+        }
+    }
+
+    /// By its certificate, or in cleartext by its name; by what it was known first.
+    pub(super) fn is_known(&self, by: &[u8]) {
+        let mut places = self.strangers.places.borrow_mut();
+        let Some(place) = places.of(self.number).filter(|place| place.stage < Stage::Known) else { return };
+        (place.stage, place.by) = (Stage::Known, by.to_vec());
+        let mut same: Vec<&mut Place> =
+            places.taken.iter_mut().filter(|place| place.stage == Stage::Known && place.by == by).collect();
+        if same.len() > KNOWN_BY_THE_SAME_MAX {
+            same[0].stage = Stage::Spoken;
         }
     }
 
@@ -113,5 +128,48 @@ impl Stranger {
 impl Drop for Stranger {
     fn drop(&mut self) {
         self.strangers.places.borrow_mut().taken.retain(|place| place.number != self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: usize = 8;
+
+    #[test]
+    fn those_who_show_the_same_certificate_keep_nobody_out_who_shows_another() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        runtime.block_on(async {
+            let strangers = Rc::new(Strangers::default());
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let mut far = Vec::new();
+            let mut enter = async |by: &str| {
+                far.push(TcpStream::connect(listener.local_addr().unwrap()).await.unwrap());
+                let tcp = Rc::new(listener.accept().await.unwrap().0);
+                let stranger = strangers.enter(&tcp, LIMIT).0;
+                stranger.has_spoken();
+                stranger.is_known(by.as_bytes());
+                (tcp, stranger)
+            };
+            let mut taken = vec![enter("peer").await];
+            for _ in 0..LIMIT - 1 {
+                taken.push(enter("thief").await);
+            }
+            // It is full, and all have shown a certificate. Newcomers take the places of the one that has most.
+            for newcomer in ["another peer", "yet another"] {
+                taken.push(enter(newcomer).await);
+            }
+            let stay: Vec<u64> = strangers.places.borrow().taken.iter().map(|place| place.number).collect();
+            assert_eq!(stay, [0, 3, 4, 5, 6, 7, 8, 9]);
+            for (number, (_, stranger)) in taken.iter().enumerate() {
+                let leaves = tokio::select! {
+                    biased;
+                    () = stranger.must_leave() => true,
+                    () = std::future::ready(()) => false,
+                };
+                assert_eq!(leaves, [1, 2].contains(&number), "{number}");
+            }
+        });
     }
 }

@@ -6,7 +6,7 @@ mod security;
 use std::cell::Cell;
 use std::time::Duration as StdDuration;
 
-use primacy_core::election::quorum::{Body, Message, Round, Safety};
+use primacy_core::election::quorum::{Body, Leave, Message, Round, Safety};
 use primacy_core::{Identity, Incarnation, Term};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -455,6 +455,39 @@ fn only_what_its_connection_vouches_for_counts() {
         let counters = a.mesh.counters();
         assert_eq!((counters.frames_of_other_elections, counters.deaths_refused), (1, 1));
         assert_eq!((counters.frames_unknown, counters.frames_malformed), (1, 2));
+    });
+}
+
+#[test]
+fn a_term_that_no_election_leads_to_is_dropped_and_counted() {
+    run(async {
+        let [place] = places();
+        let mut a = start(place, config(hello("a", &["a", "b"]), &[])).await;
+        let me = hello("b", &["a", "b"]);
+        let mut b = Stranger::enter(&a, me.clone()).await;
+        let reach = 1 << 32;
+        let at = |term| Message { term: Term(term), ..heartbeat(&me, term) };
+        let passing_on = |term| {
+            let leave = Some(Leave { leader: me.identity, term: Term(term) });
+            Message { body: Body::PreVote { round: Round(1), leave }, ..at(1) }
+        };
+        for message in [at(u64::MAX / 2), at(reach + 1), passing_on(reach + 1)] {
+            b.say(Frame::Message(message)).await;
+        }
+        b.say(Frame::Readmitted(Term(reach + 1))).await;
+        // A node that knows no term yet takes part in an old election.
+        b.say(Frame::Readmitted(Term(reach))).await;
+        b.say(Frame::Message(at(reach))).await;
+        let told = a.evidence(|found| matches!(found, Evidence::Readmitted { .. })).await;
+        assert_eq!(told, Evidence::Readmitted { by: node("b"), term: Term(reach) });
+        assert_eq!(a.message().await, (node("b"), at(reach)));
+        let counters = a.mesh.counters();
+        assert_eq!((counters.frames_term_too_high, counters.frames_received), (4, 1));
+        // What is too high grows with the node's own term, whether or not it can vouch for that.
+        a.mesh.set_term(Some(Term(reach)));
+        a.mesh.set_term(None);
+        b.say(Frame::Message(passing_on(2 * reach))).await;
+        assert_eq!(a.message().await, (node("b"), passing_on(2 * reach)));
     });
 }
 
