@@ -92,7 +92,7 @@ fn authority(pem: &Path) -> Issuer<'static, KeyPair> {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let key = KeyPair::generate().unwrap();
-    std::fs::write(pem, params.self_signed(&key).unwrap().pem()).unwrap();
+    replace(pem, &params.self_signed(&key).unwrap().pem());
     Issuer::new(params, key)
 }
 

@@ -110,7 +110,7 @@ pub(crate) struct Entry {
     #[arg(long, value_name = "FILE", env = "PRIMACY_TLS_KEY")]
     pub(crate) tls_key: Option<PathBuf>,
 
-    /// The authorities whose certificates are accepted, in a PEM file
+    /// The authorities whose certificates are accepted, in a PEM file that others may not write
     #[arg(long, value_name = "FILE", env = "PRIMACY_TLS_CA")]
     pub(crate) tls_ca: Option<PathBuf>,
 

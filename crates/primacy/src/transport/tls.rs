@@ -47,7 +47,7 @@ pub struct TlsFiles {
     pub certificate: PathBuf,
     /// Its private key; nobody but its owner may write it, and it must not be readable by everybody.
     pub key: PathBuf,
-    /// The authorities whose certificates are accepted: one or more.
+    /// The authorities whose certificates are accepted: one or more. Nobody but its owner may write it.
     pub ca: PathBuf,
 }
 
@@ -73,6 +73,32 @@ pub enum TlsError {
         path: PathBuf,
         /// What is wrong with it.
         why: String,
+    },
+    /// Others may add authorities of their own.
+    #[error(
+        "others can add authorities to {path} (its mode is {mode:04o}): run chmod go-w {path}, after a look at what it \
+         holds"
+    )]
+    AuthoritiesExposed {
+        /// The file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// A file belongs to someone who can put into it what he likes.
+    #[error(
+        "the {what} {path} belongs to the user {owner}, and this process runs as {me}: run chown {me} {path}, after a \
+         look at what it holds"
+    )]
+    Owner {
+        /// What it holds.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// The user that this process runs as.
+        me: u32,
     },
     /// Others may read or change the key.
     #[error("others can use the key {path} (its mode is {mode:04o}): run chmod 600 {path}")]
@@ -107,7 +133,7 @@ pub enum TlsError {
     /// No certificate can carry this node's name.
     #[error(
         "the node's name {node} cannot stand in a certificate: with TLS it must be a DNS name, of labels of letters, \
-         digits, '-' and '_' between single dots, whose last one is not a number (n1, and not 1)"
+         digits, '-' and '_' between single dots, whose last one is not a number, and no dot at the end (n1, and not 1)"
     )]
     NodeName {
         /// The node.
@@ -170,7 +196,10 @@ struct State {
     seen: [Option<Stamp>; 3],
     /// When files that were refused for being too new are to be looked at again: seconds since 1970.
     again_at: Option<u64>,
-    status: CertificateStatus,
+    replaced: u64,
+    replacements_refused: u64,
+    /// Why the files as they are now are not what is in use.
+    refused: Option<String>,
 }
 
 /// By what a file is seen to have changed.
@@ -195,8 +224,9 @@ pub(crate) struct Credentials {
     judge_of_diallers: Arc<dyn ClientCertVerifier>,
     /// From when until when this node's own certificate is valid: seconds since 1970.
     pub(crate) valid: (u64, u64),
-    /// Why others will hardly accept this node's certificate now.
-    doubt: Option<String>,
+    me: NodeId,
+    /// The certificate of this node, and those that lead to an authority.
+    chain: Vec<CertificateDer<'static>>,
 }
 
 /// Whom a certificate was presented by.
@@ -248,13 +278,12 @@ impl Tls {
         check_names(me, peers)?;
         let seen = files.stamps();
         let current = Arc::new(load::load(files, me, sides, 0)?);
-        if let Some(doubt) = &current.doubt {
+        if let Some(doubt) = current.doubt(wall_time()) {
             tracing::warn!("peers will refuse this node: {doubt}");
         }
-        let (valid_until, trouble) = (current.valid.1, current.doubt.clone());
-        let status = CertificateStatus { valid_until, replaced: 0, replacements_refused: 0, trouble };
-        let state = Mutex::new(State { current, seen, again_at: None, status });
-        Ok(Self { me, files: files.clone(), sides, state })
+        let state =
+            State { current, seen, again_at: None, replaced: 0, replacements_refused: 0, refused: None };
+        Ok(Self { me, files: files.clone(), sides, state: Mutex::new(state) })
     }
 
     /// Every change is made whole before it is assigned, so a thread that panicked has left nothing half-done.
@@ -264,47 +293,61 @@ impl Tls {
 
     /// What a handshake is to be made with now. Looks at the files, and reads them if they have changed.
     pub(crate) fn current(&self) -> Arc<Credentials> {
+        self.current_at(wall_time())
+    }
+
+    fn current_at(&self, now: UnixTime) -> Arc<Credentials> {
         let mut state = self.state();
         let seen = self.files.stamps();
-        if seen != state.seen || state.again_at.is_some_and(|at| at <= wall_time().as_secs()) {
+        if seen != state.seen || state.again_at.is_some_and(|at| at <= now.as_secs()) {
             // What is written after this is seen by the next call.
             (state.seen, state.again_at) = (seen, None);
             let serial = state.current.serial + 1;
             let loaded =
                 load::load(&self.files, self.me, self.sides, serial).map_err(|error| error.to_string());
-            state.replace(loaded);
+            state.replace(loaded, now);
         }
         Arc::clone(&state.current)
     }
 
-    /// As it was when the files were last looked at, which is done every ten seconds and with each handshake.
+    /// With the files as they were when they were last looked at, which is done every ten seconds and with each
+    /// handshake.
     pub(crate) fn status(&self) -> CertificateStatus {
-        self.state().status.clone()
+        self.status_at(wall_time())
+    }
+
+    fn status_at(&self, now: UnixTime) -> CertificateStatus {
+        let state = self.state();
+        CertificateStatus {
+            valid_until: state.current.valid.1,
+            replaced: state.replaced,
+            replacements_refused: state.replacements_refused,
+            trouble: state.refused.clone().or_else(|| state.current.doubt(now)),
+        }
     }
 }
 
 impl State {
-    fn replace(&mut self, loaded: Result<Credentials, String>) {
-        let refused = match loaded {
+    fn replace(&mut self, loaded: Result<Credentials, String>, now: UnixTime) {
+        let refused = match loaded.map(|credentials| (credentials.doubt(now), credentials)) {
             // What others will refuse is no better than what is there, unless that is refused as well.
-            Ok(Credentials { doubt: Some(doubt), valid, .. }) if self.current.is_accepted() => {
-                self.again_at = Some(valid.0).filter(|&from| from > wall_time().as_secs());
+            Ok((Some(doubt), credentials)) if self.current.doubt(now).is_none() => {
+                self.again_at = Some(credentials.valid.0).filter(|&from| from > now.as_secs());
                 doubt
             }
-            Ok(credentials) => {
+            Ok((_, credentials)) => {
                 tracing::info!(valid_until = %trouble::utc(credentials.valid.1), "the certificate was replaced");
-                self.status.replaced += 1;
-                self.status.valid_until = credentials.valid.1;
-                self.status.trouble = credentials.doubt.clone();
+                self.replaced += 1;
+                self.refused = None;
                 self.current = Arc::new(credentials);
                 return;
             }
             Err(refused) => refused,
         };
-        self.status.replacements_refused += 1;
-        if self.status.trouble.as_ref() != Some(&refused) {
+        self.replacements_refused += 1;
+        if self.refused.as_ref() != Some(&refused) {
             tracing::warn!("the certificate was not replaced, and the one before stays in use: {refused}");
-            self.status.trouble = Some(refused);
+            self.refused = Some(refused);
         }
     }
 }
@@ -328,11 +371,6 @@ impl Stamp {
 }
 
 impl Credentials {
-    /// Whether others accept this node's certificate, as far as it can know.
-    fn is_accepted(&self) -> bool {
-        self.doubt.is_none() && wall_time().as_secs() <= self.valid.1
-    }
-
     /// Whether a certificate is accepted at this time for this node.
     pub(crate) fn judge(
         &self,
@@ -386,7 +424,9 @@ fn check_names(me: NodeId, peers: impl IntoIterator<Item = NodeId>) -> Result<()
     let mut nodes: Vec<NodeId> = peers.into_iter().chain([me]).collect();
     nodes.sort_by_key(|node| node.as_str().to_ascii_lowercase());
     nodes.dedup();
-    if let Some(&node) = nodes.iter().find(|&&node| dns_name(node).is_none()) {
+    // The final dot that a DNS name may have is no part of it: certificates would not tell `a.` from `a`.
+    let cannot = |node: &NodeId| dns_name(*node).is_none() || node.as_str().ends_with('.');
+    if let Some(&node) = nodes.iter().find(|node| cannot(node)) {
         return Err(TlsError::NodeName { node });
     }
     match nodes.windows(2).find(|pair| pair[0].as_str().eq_ignore_ascii_case(pair[1].as_str())) {

@@ -193,7 +193,7 @@ fn an_expired_certificate_is_refused_and_both_sides_say_so() {
     run(refused_certificate(
         |authority| Security::Tls(authority.issue("c", PAST)),
         (TlsProblem::Expired, "its certificate expired at 20"),
-        (TlsProblem::Expired, "that is over or to come by a's clock"),
+        (TlsProblem::Expired, "that is over or to come by the clock of a"),
     ));
 }
 
@@ -218,7 +218,7 @@ fn a_certificate_of_another_authority_is_refused_and_both_sides_say_so() {
                     Security::Tls(files)
                 },
                 (TlsProblem::UnknownIssuer, "was issued by none of the authorities in a's"),
-                (TlsProblem::UnknownIssuer, "was issued by none of a's authorities"),
+                (TlsProblem::UnknownIssuer, "was issued by none of the authorities of a"),
             )
             .await;
         });

@@ -5,12 +5,14 @@
     reason = "what can go wrong in the library is an open list, of which a few have a text of their own"
 )]
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::fs::{File, Metadata};
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use primacy_core::NodeId;
+use rustix::fs::{Mode, OFlags, open};
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
@@ -21,7 +23,7 @@ use rustls::version::TLS13;
 use rustls::{CertificateError, ClientConfig, Error, RootCertStore, ServerConfig};
 
 use super::trouble::{self, utc};
-use super::{Credentials, Presenter, Sides, TlsError, TlsFiles, carries_name, wall_time};
+use super::{Credentials, Presenter, Sides, TlsError, TlsFiles, carries_name};
 use crate::handshake::TlsProblem;
 
 /// Longer than any chain or list of authorities. A path that leads to something endless must not fill the memory.
@@ -31,13 +33,17 @@ const FILE_LENGTH_MAX: u64 = 1024 * 1024;
 /// read it, which is how one key is shared by several services.
 const MODE_EXPOSED: u32 = 0o027;
 
+/// The bits by which others than the owner can add authorities. A certificate may be anybody's: without a key that fits, and
+/// an authority that counts, another one is of no use.
+const MODE_WRITABLE: u32 = 0o022;
+
 const CERTIFICATE: &str = "certificate";
 const KEY: &str = "key";
 const AUTHORITIES: &str = "certificate of an authority";
 
 /// Reads the files, and makes sure that they belong together and to this node.
 pub(super) fn load(files: &TlsFiles, me: NodeId, sides: Sides, serial: u64) -> Result<Credentials, TlsError> {
-    let chain = certificates(CERTIFICATE, &files.certificate)?;
+    let chain = certificates(CERTIFICATE, &files.certificate, &read(CERTIFICATE, &files.certificate)?.0)?;
     let leaf = chain.first().ok_or_else(|| content(CERTIFICATE, &files.certificate, "it is empty"))?;
     carries_name(leaf, me).map_err(|error| match error {
         Error::InvalidCertificate(CertificateError::NotValidForNameContext { presented, .. }) => {
@@ -79,18 +85,19 @@ pub(super) fn load(files: &TlsFiles, me: NodeId, sides: Sides, serial: u64) -> R
         judge_of_acceptors,
         judge_of_diallers,
         valid: (0, u64::MAX),
-        doubt: None,
+        me,
+        chain,
     };
-    credentials.valid = credentials.validity(&chain, me);
-    credentials.doubt = credentials.doubt_of(&chain, me);
+    credentials.valid = credentials.validity();
     Ok(credentials)
 }
 
 impl Credentials {
     /// From when until when this node's own certificate is valid: what the verifier says at the beginning and at the
     /// end of time.
-    fn validity(&self, chain: &[CertificateDer<'_>], me: NodeId) -> (u64, u64) {
-        let asked = |at| self.judge(Presenter::Acceptor, chain, me, UnixTime::since_unix_epoch(at));
+    fn validity(&self) -> (u64, u64) {
+        let asked =
+            |at| self.judge(Presenter::Acceptor, &self.chain, self.me, UnixTime::since_unix_epoch(at));
         let from = match asked(std::time::Duration::ZERO) {
             Err(Error::InvalidCertificate(CertificateError::NotValidYetContext { not_before, .. })) => {
                 not_before.as_secs()
@@ -106,12 +113,11 @@ impl Credentials {
         (from, until)
     }
 
-    /// Why others will hardly accept this node's certificate, in either direction.
-    fn doubt_of(&self, chain: &[CertificateDer<'_>], me: NodeId) -> Option<String> {
-        let now = wall_time();
+    /// Why others will hardly accept this node's certificate at this time, in either direction.
+    pub(super) fn doubt(&self, now: UnixTime) -> Option<String> {
         let judged = self
-            .judge(Presenter::Acceptor, chain, me, now)
-            .and_then(|()| self.judge(Presenter::Dialler, chain, me, now));
+            .judge(Presenter::Acceptor, &self.chain, self.me, now)
+            .and_then(|()| self.judge(Presenter::Dialler, &self.chain, self.me, now));
         let Err(Error::InvalidCertificate(error)) = judged else { return None };
         let (certificate, ca) = (self.files.certificate.display(), self.files.ca.display());
         let now = utc(now.as_secs());
@@ -182,19 +188,26 @@ fn unfit(files: &TlsFiles, error: Error) -> TlsError {
 }
 
 fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
+    let (bytes, metadata) = read(AUTHORITIES, path)?;
+    let mode = metadata.mode() & 0o7777;
+    if mode & MODE_WRITABLE != 0 {
+        return Err(TlsError::AuthoritiesExposed { path: path.to_owned(), mode });
+    }
+    check_owner(AUTHORITIES, path, metadata.uid(), rustix::process::geteuid().as_raw())?;
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(AUTHORITIES, path)? {
+    for certificate in certificates(AUTHORITIES, path, &bytes)? {
         roots.add(certificate).map_err(|error| content(AUTHORITIES, path, error))?;
     }
     Ok(roots)
 }
 
+/// The certificates in what was read from the file at `path`.
 pub(super) fn certificates(
     what: &'static str,
     path: &Path,
+    bytes: &[u8],
 ) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let bytes = read(what, path)?;
-    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(bytes).collect();
     let certificates = certificates.map_err(|error| content(what, path, error))?;
     if certificates.is_empty() {
         return Err(content(what, path, "there is no section CERTIFICATE"));
@@ -203,24 +216,39 @@ pub(super) fn certificates(
 }
 
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    let metadata = fs::metadata(path).map_err(|error| unread(KEY, path, &error))?;
-    let mode = metadata.permissions().mode() & 0o7777;
+    let (bytes, metadata) = read(KEY, path)?;
+    let mode = metadata.mode() & 0o7777;
     if mode & MODE_EXPOSED != 0 {
         return Err(TlsError::KeyExposed { path: path.to_owned(), mode });
     }
-    PrivateKeyDer::from_pem_slice(&read(KEY, path)?).map_err(|error| content(KEY, path, error))
+    check_owner(KEY, path, metadata.uid(), rustix::process::geteuid().as_raw())?;
+    PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| content(KEY, path, error))
 }
 
-fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
-    let metadata = fs::metadata(path).map_err(|error| unread(what, path, &error))?;
+/// The owner of a file can change it whatever its mode says. Root could change any.
+pub(super) fn check_owner(what: &'static str, path: &Path, owner: u32, me: u32) -> Result<(), TlsError> {
+    match owner == me || owner == 0 {
+        true => Ok(()),
+        false => Err(TlsError::Owner { what, path: path.to_owned(), owner, me }),
+    }
+}
+
+/// What the file holds, and what is true of that very file, whatever is at its path by now.
+fn read(what: &'static str, path: &Path) -> Result<(Vec<u8>, Metadata), TlsError> {
+    let failed = |error: std::io::Error| unread(what, path, &error);
     // A pipe would make this wait for its writer.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mut file = File::from(open(path, flags, Mode::empty()).map_err(|error| failed(error.into()))?);
+    let metadata = file.metadata().map_err(failed)?;
     if !metadata.is_file() {
         return Err(content(what, path, "it is no file"));
     }
-    if metadata.len() > FILE_LENGTH_MAX {
+    let mut bytes = Vec::new();
+    file.by_ref().take(FILE_LENGTH_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > FILE_LENGTH_MAX {
         return Err(content(what, path, format!("it has more than {FILE_LENGTH_MAX} bytes")));
     }
-    fs::read(path).map_err(|error| unread(what, path, &error))
+    Ok((bytes, metadata))
 }
 
 fn unread(what: &'static str, path: &Path, error: &std::io::Error) -> TlsError {

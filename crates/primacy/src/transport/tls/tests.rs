@@ -44,7 +44,7 @@ impl Authority {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
         let pem = params.self_signed(&key).unwrap().pem();
-        fs::write(dir.join("ca.pem"), &pem).unwrap();
+        replace(&dir.join("ca.pem"), &pem);
         Self { dir, issuer: Issuer::new(params, key), pem }
     }
 
@@ -119,6 +119,12 @@ pub(crate) fn credentials(files: &TlsFiles, name: &str) -> Arc<Credentials> {
     Tls::open(files, node(name), [], Sides::Both).unwrap().current()
 }
 
+/// How it stands after a look at the files.
+fn looked_at(tls: &Tls) -> CertificateStatus {
+    tls.current();
+    tls.status()
+}
+
 fn refused(files: &TlsFiles) -> String {
     Tls::open(files, node("a"), [node("b")], Sides::Both).unwrap_err().to_string()
 }
@@ -160,10 +166,62 @@ fn files_that_cannot_be_used_are_refused_with_what_to_do() {
 }
 
 #[test]
+fn files_that_others_can_change_are_refused() {
+    let authority = Authority::new();
+    let files = authority.issue("a", NOW);
+    for (mode, exposed) in [(0o664, true), (0o646, true), (0o644, false), (0o444, false)] {
+        fs::set_permissions(&files.ca, fs::Permissions::from_mode(mode)).unwrap();
+        let opened = Tls::open(&files, node("a"), [], Sides::Both);
+        let command = format!("chmod go-w {}", files.ca.display());
+        assert_eq!(opened.is_err_and(|error| error.to_string().contains(&command)), exposed, "{mode:o}");
+    }
+    // Who has no right to give files away is not root, and then the owner is he himself.
+    let me = rustix::process::geteuid().as_raw();
+    for (path, what) in [(&files.key, "key"), (&files.ca, "certificate of an authority")] {
+        let given = std::os::unix::fs::chown(path, Some(me + 1), None).is_ok();
+        let refused = match given {
+            true => Tls::open(&files, node("a"), [], Sides::Both).unwrap_err(),
+            false => load::check_owner(what, path, me + 1, me).unwrap_err(),
+        };
+        assert_eq!(refused, TlsError::Owner { what, path: path.clone(), owner: me + 1, me });
+        if given {
+            std::os::unix::fs::chown(path, Some(me), None).unwrap();
+        }
+        for owner in [me, 0] {
+            load::check_owner(what, path, owner, me).unwrap();
+        }
+    }
+    Tls::open(&files, node("a"), [], Sides::Both).unwrap();
+}
+
+#[test]
+fn a_certificate_that_was_too_new_at_the_start_is_as_good_as_any_when_its_time_has_come() {
+    let authority = Authority::new();
+    let files = authority.issue("a", FUTURE);
+    let tls = Tls::open(&files, node("a"), [], Sides::Both).unwrap();
+    assert!(tls.status().trouble.unwrap().contains("is valid only from"));
+    let first = tls.current();
+    let at = |seconds| UnixTime::since_unix_epoch(StdDuration::from_secs(seconds));
+    let then = at(first.valid.0 + 1);
+    assert_eq!(tls.status_at(then).trouble, None);
+    // So it is not replaced by one that is refused.
+    authority.issue_into(&files, "a", PAST);
+    assert_eq!(tls.current_at(then).serial, first.serial);
+    let status = tls.status_at(then);
+    assert!(status.trouble.unwrap().contains("a.pem expired at"));
+    assert_eq!((status.replaced, status.replacements_refused, status.valid_until), (0, 1, first.valid.1));
+    // And one that was good expires while the node runs.
+    let tls = Tls::open(&authority.issue("b", NOW), node("b"), [], Sides::Both).unwrap();
+    assert_eq!(tls.status().trouble, None);
+    let end = tls.current().valid.1;
+    assert!(tls.status_at(at(end + 1)).trouble.unwrap().contains("b.pem expired at"));
+}
+
+#[test]
 fn names_that_certificates_cannot_carry_or_tell_apart_are_refused() {
     let authority = Authority::new();
     let files = authority.issue("a", NOW);
-    for name in ["1", "10.0.0.7", "a..b", "-a", "a-"] {
+    for name in ["1", "10.0.0.7", "a..b", "-a", "a-", "a.", "b."] {
         let opened = Tls::open(&files, node("a"), [node(name)], Sides::Both);
         assert_eq!(opened.unwrap_err(), TlsError::NodeName { node: node(name) });
     }
@@ -201,9 +259,9 @@ fn a_replacement_is_used_when_all_of_it_is_there_and_good() {
     fs::write(&files.certificate, &certificate[..certificate.len() / 2]).unwrap();
     assert_eq!(tls.current().serial, second.serial);
     fs::remove_file(&files.certificate).unwrap();
-    assert!(tls.status().trouble.unwrap().contains("No such file"));
+    assert!(looked_at(&tls).trouble.unwrap().contains("No such file"));
     authority.issue_into(&files, "b", NOW);
-    assert!(tls.status().trouble.unwrap().contains("is for b"));
+    assert!(looked_at(&tls).trouble.unwrap().contains("is for b"));
     assert_eq!(tls.current().serial, second.serial);
 }
 
@@ -214,19 +272,19 @@ fn a_good_certificate_is_not_replaced_by_one_that_others_refuse() {
     let tls = Tls::open(&files, node("a"), [], Sides::Both).unwrap();
     let first = tls.current().serial;
     authority.issue_into(&files, "a", PAST);
-    assert!(tls.status().trouble.unwrap().contains("a.pem expired at"));
+    assert!(looked_at(&tls).trouble.unwrap().contains("a.pem expired at"));
     authority.issue_into(&files, "a", FUTURE);
-    assert!(tls.status().trouble.unwrap().contains("is valid only from"));
+    assert!(looked_at(&tls).trouble.unwrap().contains("is valid only from"));
     Authority::named("other").issue_into(&files, "a", NOW);
-    assert!(tls.status().trouble.unwrap().contains("was not issued by an authority of"));
+    assert!(looked_at(&tls).trouble.unwrap().contains("was not issued by an authority of"));
     assert_eq!(tls.current().serial, first);
     // But a node starts with whatever there is, because the clock or the authorities may be what is wrong.
     let late = Tls::open(&authority.issue("b", PAST), node("b"), [], Sides::Both).unwrap();
-    assert!(late.status().trouble.unwrap().contains("expired"));
+    assert!(looked_at(&late).trouble.unwrap().contains("expired"));
     authority.issue("b", FUTURE);
-    assert!(late.status().trouble.unwrap().contains("is valid only from"), "it is no worse");
+    assert!(looked_at(&late).trouble.unwrap().contains("is valid only from"), "it is no worse");
     authority.issue("b", NOW);
-    assert_eq!(late.status().trouble, None);
+    assert_eq!(looked_at(&late).trouble, None);
 }
 
 #[test]
@@ -234,7 +292,7 @@ fn a_certificate_is_judged_for_a_name_a_time_and_an_authority() {
     let authority = Authority::named("same name");
     let files = authority.issue("a", NOW);
     let credentials = credentials(&files, "a");
-    let chain = |files: &TlsFiles| load::certificates("certificate", &files.certificate).unwrap();
+    let chain = |files: &TlsFiles| self::credentials(files, "a").chain.clone();
     let mine = chain(&files);
     for presenter in [Presenter::Dialler, Presenter::Acceptor] {
         let judge = |chain: &[CertificateDer<'_>], name: &str, at| {

@@ -149,14 +149,14 @@ fn heard(alert: AlertDescription, me: NodeId, peer: &str, mine: &Credentials) ->
             let (from, until, now) = (utc(from), utc(until), utc(now));
             let text = format!(
                 "{me}'s certificate {certificate} is valid from {from} until {until}, and that is over or to come by \
-                 {peer}'s clock; it is {now} by {me}'s; replace it, or correct the clocks"
+                 the clock of {peer}; it is {now} by {me}'s; replace it, or correct the clocks"
             );
             (problem, text)
         }
         AlertDescription::UnknownCA | AlertDescription::DecryptError => {
             let text = format!(
-                "{me}'s certificate {certificate} was issued by none of {peer}'s authorities; give {me} a certificate \
-                 of one of them, or add its authority to {peer}'s --tls-ca"
+                "{me}'s certificate {certificate} was issued by none of the authorities of {peer}; give {me} a \
+                 certificate of one of them, or add its authority to the --tls-ca of {peer}"
             );
             (TlsProblem::UnknownIssuer, text)
         }
