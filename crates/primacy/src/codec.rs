@@ -20,7 +20,7 @@ pub(crate) const FRAME_LENGTH_MAX: usize = 64 * 1024;
 const PREFIX_LENGTH: usize = 4;
 
 /// The longest text of a refusal, in characters; a longer one is cut, because it will stand in a log.
-const REFUSAL_TEXT_MAX: usize = 2048;
+pub(crate) const REFUSAL_TEXT_MAX: usize = 2048;
 
 /// Everything that is said over a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +49,19 @@ pub(crate) enum Frame {
 pub(crate) struct Refused {
     pub(crate) kind: RefusalKind,
     pub(crate) text: String,
+}
+
+impl Refused {
+    pub(crate) fn new(kind: RefusalKind, text: &str) -> Self {
+        Self { kind, text: shown(text) }
+    }
+}
+
+/// As much of a text as is fit to be shown. Strangers have a part in it, and it ends up in a log and on a terminal: it must
+/// not fill the one, nor move the cursor of the other.
+pub(crate) fn shown(text: &str) -> String {
+    let harmless = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+    text.chars().take(REFUSAL_TEXT_MAX).map(harmless).collect()
 }
 
 /// Why bytes are no frame.
@@ -432,19 +445,14 @@ const REFUSALS: [(RefusalKind, u32); 12] = [
 impl From<&Refused> for wire::Refused {
     fn from(refused: &Refused) -> Self {
         let number = REFUSALS.iter().find(|(kind, _)| *kind == refused.kind).map_or(0, |(_, number)| *number);
-        Self { kind: number, text: refused.text.chars().take(REFUSAL_TEXT_MAX).collect() }
+        Self { kind: number, text: shown(&refused.text) }
     }
 }
 
 impl From<wire::Refused> for Refused {
     fn from(refused: wire::Refused) -> Self {
         let kind = REFUSALS.iter().find(|(_, number)| *number == refused.kind);
-        // A stranger's text ends up on a terminal: it must not move the cursor there.
-        let shown = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
-        Self {
-            kind: kind.map_or(RefusalKind::Unknown, |(kind, _)| *kind),
-            text: refused.text.chars().take(REFUSAL_TEXT_MAX).map(shown).collect(),
-        }
+        Self::new(kind.map_or(RefusalKind::Unknown, |(kind, _)| *kind), &refused.text)
     }
 }
 

@@ -296,6 +296,7 @@ impl Default for Limits {
             testifying_backoff_max: core::Duration::from_millis(50),
             accept_pause: core::Duration::from_millis(50),
             refusal_log_pause: core::Duration::from_secs(10),
+            refusal_log_again: core::Duration::from_secs(3600),
             strangers_max: 64,
             certificate_check: core::Duration::from_secs(10),
             certificate_grace: core::Duration::from_secs(600),

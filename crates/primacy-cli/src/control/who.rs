@@ -93,7 +93,7 @@ pub(crate) struct Peers {
     /// How often it was refused, by reason.
     pub(crate) refused_by_peers: BTreeMap<String, u64>,
     /// The last refusal of someone who is none of the peers.
-    pub(crate) stranger_refused: Option<String>,
+    pub(crate) stranger_refused: Option<PeerRefused>,
     /// Handshakes that led to nothing: too slow, broken off, or too many at a time.
     pub(crate) strangers_dropped: u64,
 }
@@ -143,6 +143,8 @@ pub(crate) struct PeerRefused {
     pub(crate) kind: String,
     /// The same for people, with both sides' values.
     pub(crate) text: String,
+    /// How long ago it was.
+    pub(crate) ago_ms: u64,
 }
 
 /// The record of an election over a store.
@@ -235,10 +237,10 @@ impl Peers {
                 .as_ref()
                 .map(|heard| heard.iter().map(|node| node.to_string()).collect()),
             certificate: view.certificate.as_ref().map(Certificate::from),
-            others: view.peers.iter().map(Peer::from).collect(),
+            others: view.peers.iter().map(|peer| Peer::new(peer, at)).collect(),
             refused: by_name(&counters.refused),
             refused_by_peers: by_name(&counters.refused_by_peers),
-            stranger_refused: view.stranger_refused.as_ref().map(|refusal| refusal.text.clone()),
+            stranger_refused: view.stranger_refused.as_ref().map(|refusal| PeerRefused::new(refusal, at)),
             strangers_dropped: counters.handshakes_timed_out
                 + counters.handshakes_broken
                 + counters.strangers_over_limit,
@@ -259,8 +261,8 @@ impl From<&CertificateStatus> for Certificate {
     }
 }
 
-impl From<&PeerStatus> for Peer {
-    fn from(peer: &PeerStatus) -> Self {
+impl Peer {
+    fn new(peer: &PeerStatus, at: Instant) -> Self {
         let life = |identity: Option<Identity>| identity.map(|identity| identity.incarnation.to_string());
         Self {
             node: peer.node.to_string(),
@@ -269,15 +271,20 @@ impl From<&PeerStatus> for Peer {
             inbound: life(peer.inbound),
             guardian: life(peer.guardian),
             round_trip_us: peer.round_trip.map(|time| time.as_nanos() / 1_000),
-            refusal: peer.refusal.as_ref().map(PeerRefused::from),
+            refusal: peer.refusal.as_ref().map(|refusal| PeerRefused::new(refusal, at)),
             trouble: peer.trouble.clone(),
         }
     }
 }
 
-impl From<&PeerRefusal> for PeerRefused {
-    fn from(refusal: &PeerRefusal) -> Self {
-        Self { by_peer: refusal.by_peer, kind: refusal.kind.name().to_owned(), text: refusal.text.clone() }
+impl PeerRefused {
+    fn new(refusal: &PeerRefusal, at: Instant) -> Self {
+        Self {
+            by_peer: refusal.by_peer,
+            kind: refusal.kind.name().to_owned(),
+            text: refusal.text.clone(),
+            ago_ms: at.since(refusal.at).as_millis(),
+        }
     }
 }
 

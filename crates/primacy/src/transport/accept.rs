@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use primacy_core::election::quorum::{Body, Message};
-use primacy_core::{Duration, Evidence, NodeId, Peer, Term};
+use primacy_core::{Duration, Evidence, Peer, Term};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use crate::clock;
 use crate::codec::{Frame, Refused, encode};
@@ -14,7 +14,7 @@ use crate::handshake::{Hello, Role, TlsProblem};
 
 use super::Arrival;
 use super::session::Session;
-use super::state::Shared;
+use super::state::{Seldom, Shared};
 use super::strangers::Stranger;
 use super::stream::{Connection, ReadError, Stream, hang_up, prepare};
 use super::tls::{self, Trouble};
@@ -31,11 +31,14 @@ enum Failure {
 
 /// Accepts whoever comes.
 pub(super) async fn listen(shared: Rc<Shared>, listener: TcpListener) {
+    let mut told = Seldom::default();
     loop {
         match listener.accept().await {
             Ok((stream, address)) => shared.spawn(serve(Rc::clone(&shared), stream, address)),
             Err(error) => {
-                tracing::warn!("cannot accept a connection: {error}");
+                if told.is_due(clock::now(), shared.limits.refusal_log_pause) {
+                    tracing::warn!("cannot accept a connection: {error}");
+                }
                 shared.count(|counters| counters.accepts_failed += 1);
                 tokio::time::sleep(shared.limits.accept_pause.into()).await;
             }
@@ -49,7 +52,8 @@ async fn serve(shared: Rc<Shared>, stream: TcpStream, address: SocketAddr) {
         return shared.count(|counters| counters.handshakes_broken += 1);
     };
     let stranger = shared.enter(&tcp);
-    let patience = shared.limits.handshake_timeout.into();
+    // For all of it, so that being refused is no way to stay for longer.
+    let deadline = Instant::now() + shared.limits.handshake_timeout.into();
     let greeting = async {
         let mut connection = Connection::new(Rc::new(secure(&shared, &tcp, address, &stranger).await?));
         let (theirs, round_trip) = greet(&shared, &mut connection, &stranger).await?;
@@ -58,7 +62,7 @@ async fn serve(shared: Rc<Shared>, stream: TcpStream, address: SocketAddr) {
     let greeted = tokio::select! {
         // What has come from one that has to make room is still looked at.
         biased;
-        greeted = timeout(patience, greeting) => greeted,
+        greeted = timeout_at(deadline, greeting) => greeted,
         () = stranger.must_leave() => return,
     };
     match greeted {
@@ -68,7 +72,7 @@ async fn serve(shared: Rc<Shared>, stream: TcpStream, address: SocketAddr) {
         }
         // It has its place until it has heard why, so that there are never too many of these either.
         Ok(Err(Failure::Refused)) => tokio::select! {
-            _ = timeout(patience, hang_up(&tcp)) => {}
+            _ = timeout_at(deadline, hang_up(&tcp)) => {}
             () = stranger.must_leave() => {}
         },
         Ok(Err(Failure::Broken)) => shared.count(|counters| counters.handshakes_broken += 1),
@@ -93,15 +97,14 @@ async fn secure(
         (None, false) => Ok(Stream::Clear(Rc::clone(tcp))),
         (None, true) => {
             let text = tls::trouble::not_cleartext(shared.me.identity.node, &stranger_at(address));
-            Err(refuse_in_the_clear(shared, tcp, None, TlsProblem::NotCleartext, text).await)
+            Err(refuse_in_the_clear(shared, tcp, TlsProblem::NotCleartext, text).await)
         }
         (Some(_), false) => {
             // It is told who it says that it is; nothing else of what it says counts.
             let mut connection = Connection::new(Rc::new(Stream::Clear(Rc::clone(tcp))));
             let (_, Frame::Hello(theirs)) = connection.read().await? else { return Err(Failure::Broken) };
-            let node = theirs.identity.node;
-            let text = tls::trouble::cleartext(shared.me.identity.node, node.as_str());
-            Err(refuse_in_the_clear(shared, tcp, Some(node), TlsProblem::Cleartext, text).await)
+            let text = tls::trouble::cleartext(shared.me.identity.node, theirs.identity.node.as_str());
+            Err(refuse_in_the_clear(shared, tcp, TlsProblem::Cleartext, text).await)
         }
         (Some(tls), true) => {
             let credentials = tls.current();
@@ -123,16 +126,15 @@ async fn secure(
     }
 }
 
-/// Before there is TLS, both sides read what is not TLS as cleartext.
+/// Before there is TLS, both sides read what is not TLS as cleartext. Whoever it says that it is, it is a stranger.
 async fn refuse_in_the_clear(
     shared: &Shared,
     tcp: &Rc<TcpStream>,
-    node: Option<NodeId>,
     problem: TlsProblem,
     text: String,
 ) -> Failure {
     let trouble = Trouble { problem, by_peer: false, text };
-    let refused = shared.note_trouble(node, &trouble);
+    let refused = shared.note_trouble(None, &trouble);
     tell_refusal(shared, &Stream::Clear(Rc::clone(tcp)), refused).await;
     Failure::Refused
 }

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-use crate::codec::{Frame, encode};
+use crate::codec::{Frame, encode, shown};
 use crate::handshake::{DiskId, Hello, TlsProblem};
 
 use super::session::Session;
@@ -303,10 +303,10 @@ async fn dial(shared: &Shared, link: &Link) -> Result<Connected, DialError> {
     introduced.map_err(|error| match (error.tls(), credentials) {
         (Some(reason), Some(credentials)) => {
             let trouble = shared.explain(reason, link.node.as_str(), &credentials);
-            if trouble.problem != TlsProblem::Garbled {
-                shared.note_trouble(Some(link.node), &trouble);
-            }
-            DialError::Refused(trouble.text)
+            DialError::Refused(match trouble.problem {
+                TlsProblem::Garbled => shown(&trouble.text),
+                _ => shared.note_trouble(Some(link.node), &trouble).text,
+            })
         }
         (_, _) => error,
     })

@@ -91,6 +91,8 @@ pub struct Limits {
     /// The shortest time between two lines of the log about refusals of one kind, of one peer or of strangers. The
     /// others are counted only, and the last one is kept.
     pub refusal_log_pause: Duration,
+    /// After how long a refusal is told again whose text names the time, and so is another one each time.
+    pub refusal_log_again: Duration,
     /// How many accepted connections may be in their handshake at a time. When there are more, those that have
     /// shown least of themselves have to go, the oldest first.
     pub strangers_max: usize,

@@ -102,6 +102,42 @@ pub struct PeerRefusal {
     pub kind: RefusalKind,
     /// The same for people, with both sides' values.
     pub text: String,
+    /// When it was, on this machine's boot clock.
+    pub at: Instant,
+}
+
+/// What is told at most once in a while, however often it happens.
+#[derive(Debug, Default)]
+pub(super) struct Seldom {
+    told_at: Option<Instant>,
+}
+
+impl Seldom {
+    /// Whether it is to be told now; if it is, not again before the pause is over.
+    pub(super) fn is_due(&mut self, now: Instant, pause: Duration) -> bool {
+        let due = self.told_at.is_none_or(|at| now.since(at) >= pause);
+        if due {
+            self.told_at = Some(now);
+        }
+        due
+    }
+}
+
+/// What the log was told of refusals of one kind, of one peer or of strangers.
+#[derive(Debug)]
+struct Logged {
+    at: Instant,
+    text: String,
+}
+
+impl Logged {
+    /// Whether a refusal says something that this one did not, and may be told already.
+    fn is_outdated_by(&self, noted: &PeerRefusal, limits: &Limits) -> bool {
+        let age = noted.at.since(self.at);
+        let news =
+            self.text != noted.text && (!names_the_time(noted.kind) || age >= limits.refusal_log_again);
+        news && age >= limits.refusal_log_pause
+    }
 }
 
 /// Whether the text of such a refusal is another one each time, though nothing is new.
@@ -122,12 +158,28 @@ pub(super) struct Shared {
     pub(super) hello: Vec<u8>,
     pub(super) welcome: Vec<u8>,
     pub(super) ready: Vec<u8>,
-    inbox: mpsc::Sender<Arrival>,
+    inbox: Rc<Inbox>,
     strangers: Rc<Strangers>,
     /// Apart, since figures are read on another thread. Locked for an addition or a copy, so nobody waits.
     counters: Arc<Mutex<Counters>>,
     state: RefCell<State>,
     tasks: RefCell<JoinSet<()>>,
+}
+
+/// The way to the driver, which learns that the mesh is at its end when the way is.
+#[derive(Debug)]
+struct Inbox(RefCell<Option<mpsc::Sender<Arrival>>>);
+
+/// Ends the mesh if the task panics that it belongs to.
+struct Alarm(Rc<Inbox>);
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!("a task of the connections to the peers has panicked; all of them end");
+            self.0.0.take();
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -147,7 +199,7 @@ struct State {
     refusals: BTreeMap<NodeId, PeerRefusal>,
     stranger_refused: Option<PeerRefusal>,
     /// What the log was told of each, and when.
-    logged: BTreeMap<(Option<NodeId>, RefusalKind), (Instant, String)>,
+    logged: BTreeMap<(Option<NodeId>, RefusalKind), Logged>,
     random: Rng,
 }
 
@@ -209,7 +261,7 @@ impl Shared {
             tls,
             limits,
             links,
-            inbox,
+            inbox: Rc::new(Inbox(RefCell::new(Some(inbox)))),
             strangers,
             counters,
             state,
@@ -217,12 +269,18 @@ impl Shared {
         })
     }
 
-    /// Runs a task until it ends or the mesh is closed.
+    /// Runs a task until it ends or the mesh is closed. If it panics, the mesh is at its end: nobody knows what it would
+    /// be without that task, which may be the one that listens.
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + 'static) {
         let mut tasks = self.tasks.borrow_mut();
-        // Those that have ended are forgotten here, else they would pile up with every connection.
+        // Those that have ended are forgotten here, else they would pile up with every connection. What became of them
+        // the alarm has told.
         while tasks.try_join_next().is_some() {}
-        tasks.spawn_local(task);
+        let alarm = Alarm(Rc::clone(&self.inbox));
+        tasks.spawn_local(async move {
+            let _alarm = alarm;
+            task.await;
+        });
     }
 
     pub(super) fn take_tasks(&self) -> JoinSet<()> {
@@ -232,7 +290,8 @@ impl Shared {
     /// Hands something to the driver, which may make the connection wait that it came from. It is lost if the
     /// driver is gone; then the mesh is about to be closed.
     pub(super) async fn deliver(&self, arrival: Arrival) {
-        let _ = self.inbox.send(arrival).await;
+        let Some(inbox) = self.inbox.0.borrow().clone() else { return };
+        let _ = inbox.send(arrival).await;
     }
 
     pub(super) fn count(&self, count: impl FnOnce(&mut Counters)) {
@@ -261,7 +320,8 @@ impl Shared {
         let Err(error) = leaf.and_then(|leaf| tls::carries_name(leaf, node)) else { return Ok(()) };
         let text = tls::trouble::other_name(self.me.identity.node, node, &error);
         let trouble = Trouble { problem: TlsProblem::OtherName, by_peer: false, text };
-        Err(self.note_trouble(Some(node), &trouble))
+        // The name is made up; so it must not choose the peer that this stands with.
+        Err(self.note_trouble(None, &trouble))
     }
 
     /// Judges one that has dialled this node.
@@ -312,7 +372,7 @@ impl Shared {
     }
 
     fn refuse(&self, refusal: &Refusal, about: NodeId) -> Refused {
-        let refused = Refused { kind: refusal.kind(), text: refusal.to_string() };
+        let refused = Refused::new(refusal.kind(), &refusal.to_string());
         self.note_refusal(Some(about), false, &refused);
         if let Disagreement::Disk { presented, .. } = refusal.reason {
             self.state.borrow_mut().refused_disks.insert(refusal.of, presented);
@@ -332,13 +392,13 @@ impl Shared {
 
     /// Notes why there is no protected connection to a peer, or to someone who has not said who it is.
     pub(super) fn note_trouble(&self, node: Option<NodeId>, trouble: &Trouble) -> Refused {
-        let refused = Refused { kind: RefusalKind::Tls(trouble.problem), text: trouble.text.clone() };
+        let refused = Refused::new(RefusalKind::Tls(trouble.problem), &trouble.text);
         self.note_refusal(node, trouble.by_peer, &refused);
         refused
     }
 
     fn note_refusal(&self, node: Option<NodeId>, by_peer: bool, refused: &Refused) {
-        let noted = PeerRefusal { by_peer, kind: refused.kind, text: refused.text.clone() };
+        let noted = PeerRefusal { by_peer, kind: refused.kind, text: refused.text.clone(), at: clock::now() };
         self.count(|counters| {
             let counted = if by_peer { &mut counters.refused_by_peers } else { &mut counters.refused };
             *counted.entry(refused.kind).or_default() += 1;
@@ -351,13 +411,14 @@ impl Shared {
         };
         // It is repeated at every attempt; once is enough for the log. And strangers can make up as many reasons as
         // they like, so there is a pause between any two lines about one kind.
-        let (now, pause) = (clock::now(), self.limits.refusal_log_pause);
-        let last = state.logged.get(&(node, noted.kind));
         let again = node.is_some() && before.is_none();
-        let news = again || last.is_none_or(|(_, text)| *text != noted.text && !names_the_time(noted.kind));
-        if news && last.is_none_or(|&(at, _)| now.since(at) >= pause) {
+        let is_news = |last: &Logged| {
+            last.is_outdated_by(&noted, &self.limits)
+                || again && noted.at.since(last.at) >= self.limits.refusal_log_pause
+        };
+        if state.logged.get(&(node, noted.kind)).is_none_or(is_news) {
             tracing::warn!(by_peer, "{}", noted.text);
-            state.logged.insert((node, noted.kind), (now, noted.text));
+            state.logged.insert((node, noted.kind), Logged { at: noted.at, text: noted.text });
         } else {
             tracing::debug!(by_peer, "{}", noted.text);
         }
@@ -484,5 +545,31 @@ impl Shared {
             trouble: link.trouble(),
         };
         self.links.values().map(status).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_told_is_told_again_when_it_is_news_and_not_too_soon() {
+        let limits = Limits::default();
+        let (pause, again) = (limits.refusal_log_pause, limits.refusal_log_again);
+        let start = Instant::from_nanos(0);
+        let last = Logged { at: start, text: "at noon".into() };
+        let outdated = |kind, text: &str, after: Duration| {
+            let noted = PeerRefusal { by_peer: false, kind, text: text.into(), at: start.after(after) };
+            last.is_outdated_by(&noted, &limits)
+        };
+        let (voters, expired) = (RefusalKind::Voters, RefusalKind::Tls(TlsProblem::Expired));
+        assert!(outdated(voters, "later", pause) && !outdated(voters, "at noon", again));
+        assert!(!outdated(voters, "later", pause.minus(Duration::from_millis(1))));
+        // It is another text each time; but who comes an hour later may be another one, too.
+        assert!(!outdated(expired, "later", pause) && outdated(expired, "later", again));
+        let mut seldom = Seldom::default();
+        let told: Vec<bool> =
+            [0, 1, 2].map(|pauses| seldom.is_due(start.after(pause.times(pauses)), pause.times(2))).into();
+        assert_eq!(told, [true, false, true]);
     }
 }

@@ -390,6 +390,71 @@ fn strangers_are_dropped_and_counted_while_peers_talk() {
 }
 
 #[test]
+fn a_refusal_is_cut_before_it_is_kept() {
+    run(async {
+        let [place_a, place_b] = places();
+        let a = start(place_a, config(hello("a", &["a", "b"]), &[("b", at(&place_b))])).await;
+        let long = Hello { cluster: "\u{1b}".repeat(60_000), ..hello("b", &["a", "b"]) };
+        let listener = tokio::net::TcpListener::from_std(place_b).unwrap();
+        let mut answers = Stranger::on(listener.accept().await.unwrap().0);
+        assert!(matches!(answers.hear().await, Frame::Hello(_)));
+        answers.say(Frame::Welcome(long.clone())).await;
+        let Frame::Refused(refused) = answers.hear().await else { panic!("it is refused") };
+        until(|| a.peer("b").trouble.is_some()).await;
+        let kept = [a.peer("b").refusal.unwrap().text, a.peer("b").trouble.unwrap(), refused.text];
+        let mut dials = Stranger::dial(&a).await;
+        dials.say(Frame::Hello(long)).await;
+        let Frame::Refused(refused) = dials.hear().await else { panic!("it is refused") };
+        for text in kept.into_iter().chain([a.peer("b").refusal.unwrap().text, refused.text]) {
+            assert_eq!(text.chars().count(), codec::REFUSAL_TEXT_MAX);
+            assert!(text.contains("cluster") && !text.contains('\u{1b}'), "{text}");
+        }
+    });
+}
+
+#[test]
+fn a_mesh_one_of_whose_tasks_panics_is_at_its_end() {
+    run(async {
+        let (mut a, b) = pair(|_| {}, |_| {}).await;
+        a.link_to("b").await;
+        a.mesh.shared.spawn(async { panic!("as intended") });
+        while a.inbox.recv().await.is_some() {}
+        drop(b);
+    });
+}
+
+#[test]
+fn being_refused_is_no_way_to_stay_for_longer() {
+    run(async {
+        let [place] = places();
+        let limits = Limits { handshake_timeout: Duration::from_millis(2000), ..Limits::default() };
+        let a = start(place, MeshConfig { limits, ..config(hello("a", &["a", "b"]), &[]) }).await;
+        let patience = StdDuration::from(limits.handshake_timeout);
+        let mut refused = TcpStream::connect(a.mesh.local_addr()).await.unwrap();
+        let first_at = tokio::time::Instant::now();
+        refused.write_all(&[0]).await.unwrap();
+        tokio::time::sleep_until(first_at + patience / 3).await;
+        let mut silent = TcpStream::connect(a.mesh.local_addr()).await.unwrap();
+        tokio::time::sleep_until(first_at + patience / 2).await;
+        // It is refused in the middle of its time, and does not hang up. With another full time it would stay until after
+        // the other one's is over.
+        let body = codec::encode("main", &Frame::Hello(hello("a", &["a", "b"]))).unwrap();
+        refused.write_all(&body[1..]).await.unwrap();
+        assert_eq!(silent.read(&mut [0; 1]).await.unwrap_or(0), 0);
+        assert_eq!(a.mesh.counters().handshakes_timed_out, 1);
+        assert_eq!(a.mesh.counters().refused.len(), 1);
+        refused.read_to_end(&mut Vec::new()).await.unwrap();
+        let mut closed = false;
+        for _ in 0..1000 {
+            // The first one that comes to a closed connection is answered with its end.
+            closed |= refused.try_write(&[0]).is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock);
+            tokio::task::yield_now().await;
+        }
+        assert!(closed, "it has been given another full time");
+    });
+}
+
+#[test]
 fn a_hello_may_come_a_byte_at_a_time() {
     run(async {
         let (mut a, _b) = pair(|_| {}, |_| {}).await;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use primacy::core::Duration;
 
-use crate::control::{Certificate, Peers, Record, Who};
+use crate::control::{Certificate, PeerRefused, Peers, Record, Who};
 
 const SECONDS_PER_DAY: u64 = 86_400;
 
@@ -79,14 +79,22 @@ fn among_peers(who: &Who, peers: &Peers) -> Vec<String> {
         let round_trip = peer.round_trip_us.map(|us| format!(", {}", Duration::from_nanos(us * 1_000)));
         let round_trip = round_trip.filter(|_| peer.inbound.is_some()).unwrap_or_default();
         lines.push(format!("  {} at {}: {connected}{guardian}{round_trip}", peer.node, peer.address));
-        let problem = peer.refusal.as_ref().map(|refusal| &refusal.text).or(peer.trouble.as_ref());
+        let (text, ago) = match (&peer.refusal, &peer.trouble) {
+            (Some(refusal), _) => (&refusal.text, format!(" ({} ago)", milliseconds(refusal.ago_ms))),
+            (None, Some(trouble)) => (trouble, String::new()),
+            (None, None) => continue,
+        };
         // It may stand among the reasons why nobody leads already.
-        let is_new = |problem: &&String| !who.why_no_leader.iter().any(|why| why.contains(problem.as_str()));
-        lines.extend(problem.filter(is_new).map(|problem| format!("    {problem}")));
+        if !who.why_no_leader.iter().any(|why| why.contains(text.as_str())) {
+            lines.push(format!("    {text}{ago}"));
+        }
     }
     lines.extend(counted("refused by this node", &peers.refused));
     lines.extend(counted("refused by others", &peers.refused_by_peers));
-    lines.extend(peers.stranger_refused.iter().map(|text| format!("  a stranger: {text}")));
+    let stranger = |PeerRefused { text, ago_ms, .. }: &PeerRefused| {
+        format!("  a stranger, {} ago: {text}", milliseconds(*ago_ms))
+    };
+    lines.extend(peers.stranger_refused.as_ref().map(stranger));
     if peers.strangers_dropped > 0 {
         lines.push(format!("  connections that led to nothing: {}", peers.strangers_dropped));
     }

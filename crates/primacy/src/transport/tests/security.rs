@@ -241,6 +241,13 @@ fn a_certificate_of_another_node_is_refused_whoever_dials() {
         let mut guardian = dial_under_tls(&pair.a, &pair.authority, "c").await;
         guardian.say(Frame::Hello(hello("b", &VOTERS).of_guardian())).await;
         assert!(matches!(guardian.hear().await, Frame::Refused(_)));
+        // One that has not even a certificate says that it is `b`, too. What is made up does not stand with `b`.
+        let mut clear = Stranger::dial(&pair.a).await;
+        clear.say(Frame::Hello(hello("b", &VOTERS))).await;
+        assert!(matches!(clear.hear().await, Frame::Refused(_)));
+        let stranger = pair.a.mesh.stranger_refused().unwrap();
+        assert!(stranger.text.contains("a refuses b: it speaks cleartext"), "{}", stranger.text);
+        assert_eq!(pair.a.peer("b").refusal, None);
         // Where `a` looks for `c`, `b` answers as itself.
         let place = pair.place_c.take().unwrap();
         let security = Security::Tls(pair.authority.issue("b", NOW));
