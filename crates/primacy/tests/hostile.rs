@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use primacy::status::{PeersView, View};
 use primacy::transport::TlsFiles;
 use primacy::{Elector, Leadership, NodeId, Peers, Reason};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
@@ -14,6 +15,13 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_tim
 /// Longer than anything here may take on a busy machine.
 const BOUND: Duration = Duration::from_secs(30);
 const NODES: [&str; 3] = ["a", "b", "c"];
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// How many connections say nothing to the leader.
+const SILENT: usize = 1000;
+
+/// How many may be in their handshake with a node at a time.
+const STRANGERS_MAX: u64 = 64;
 
 async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     tokio::time::timeout(BOUND, future).await.unwrap_or_else(|_| panic!("{what} did not happen in {BOUND:?}"))
@@ -77,6 +85,22 @@ impl Three {
         soon("the first election", self.electors[0].campaign()).await.unwrap()
     }
 
+    /// Waits until the node at this position sees its peers, and whoever else came, like that.
+    async fn until(&self, position: usize, what: &str, fits: impl Fn(&PeersView) -> bool) {
+        let looking = async {
+            loop {
+                let View::Peers(view) = self.electors[position].status().await.unwrap().view else {
+                    panic!("these are peers")
+                };
+                if fits(&view) {
+                    return;
+                }
+                tokio::time::sleep(LOOK_INTERVAL).await;
+            }
+        };
+        soon(what, looking).await;
+    }
+
     fn dial(&self, node: &str) -> TcpStream {
         TcpStream::connect(self.peers.address(NodeId::new(node).unwrap()).unwrap()).unwrap()
     }
@@ -117,10 +141,43 @@ fn pour(mut stream: TcpStream, bytes: &[u8]) {
     let _ = stream.read(&mut [0; 1024]);
 }
 
+/// Says a byte a second of something that would be well-formed, until it is hung up on. How many bytes that were.
+fn trickle(mut stream: TcpStream, tls: bool) -> std::thread::JoinHandle<usize> {
+    let begun = if tls { &[0x16, 3, 1, 0, 200, 1, 0, 0, 196][..] } else { &[0, 0, 0, 200] };
+    let bytes = begun.iter().copied().chain(std::iter::repeat_n(3, 200)).enumerate();
+    stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    std::thread::spawn(move || {
+        for (said, byte) in bytes {
+            if stream.write_all(&[byte]).is_err() {
+                return said;
+            }
+            match stream.read(&mut [0; 1024]) {
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                // It may have been told why.
+                Ok(_) | Err(_) => return said + 1,
+            }
+        }
+        panic!("it was never hung up on");
+    })
+}
+
+/// A connection has two ends in this process.
+fn allow_many_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let needed = 8 * SILENT as u64;
+    if current.is_some_and(|current| current < needed) {
+        let enough = Rlimit { current: Some(maximum.unwrap_or(needed).max(needed)), maximum };
+        setrlimit(Resource::Nofile, enough).expect("this test needs many descriptors: raise the hard limit");
+    }
+}
+
 async fn bad_input_unseats_nobody(tls: bool) {
+    allow_many_descriptors();
     let mut three = Three::start("input", tls).await;
     let leadership = three.elect().await;
     let mut held = Vec::new();
+    let slow = NODES.map(|node| trickle(three.dial(node), tls));
     for node in NODES {
         let mut random = 7_u64;
         let garbage: Vec<u8> = std::iter::repeat_with(|| {
@@ -133,15 +190,34 @@ async fn bad_input_unseats_nobody(tls: bool) {
         pour(three.dial(node), &[0xff; 4]);
         pour(three.dial(node), &[&[0x16, 3, 1, 2, 0][..], &garbage].concat());
         goes_on(&leadership).await;
-        // One that begins and never ends, and connections that say nothing: they stay while the rest goes on.
-        let mut slow = three.dial(node);
-        slow.write_all(&[0, 0, 0]).unwrap();
-        held.push(slow);
+    }
+    // Connections that say nothing: most of them to the leader, and on this side they stay.
+    for _ in 0..SILENT {
+        held.push(three.dial("a"));
     }
     for _ in 0..100 {
-        held.extend(NODES.map(|node| three.dial(node)));
+        held.extend(["b", "c"].map(|node| three.dial(node)));
     }
     goes_on(&leadership).await;
+    while !slow.iter().all(std::thread::JoinHandle::is_finished) {
+        goes_on(&leadership).await;
+    }
+    for slow in slow {
+        let said = slow.join().unwrap();
+        assert!(said >= 3, "it was heard for {said} seconds only, though silent ones could have gone");
+    }
+    for (position, node) in NODES.into_iter().enumerate() {
+        let silent = if node == "a" { SILENT as u64 } else { 100 };
+        let counted = |view: &PeersView| {
+            let counters = &view.counters;
+            let refused = counters.refused.iter().any(|(kind, _)| kind.name() == "tls_not_cleartext");
+            counters.frames_too_long >= 1
+                && counters.handshakes_timed_out >= 1
+                && counters.strangers_over_limit >= silent - STRANGERS_MAX
+                && if tls { counters.handshakes_broken >= 1 } else { refused }
+        };
+        three.until(position, "what was counted", counted).await;
+    }
     // A node that comes back meanwhile takes part at once: the leader hands over to it.
     three.electors.pop().unwrap().close().await;
     let c = three.enter("c").await;
@@ -174,9 +250,19 @@ async fn bad_certificates_unseat_nobody_and_good_ones_are_taken_when_they_come()
     let mut three = Three::start("certificates", true).await;
     let leadership = three.elect().await;
     three.electors.pop().unwrap().close().await;
-    for (from, until) in [(2020, 2021), (2998, 2999)] {
-        three.issue("c", (from, until));
+    for (valid, reason) in [((2020, 2021), "tls_expired"), ((2998, 2999), "tls_not_yet_valid")] {
+        three.issue("c", valid);
         let c = three.enter("c").await;
+        // By the leader and by the one that follows it, and both when they dial it and when it dials them.
+        for position in [0, 1] {
+            let refused = |view: &PeersView| {
+                let of_c = |peer: &&primacy::transport::PeerStatus| peer.node.as_str() == "c";
+                let with_c = view.peers.iter().find(of_c).unwrap().refusal.as_ref();
+                with_c.is_some_and(|refusal| !refusal.by_peer && refusal.kind.name() == reason)
+                    && view.stranger_refused.as_ref().is_some_and(|refusal| refusal.kind.name() == reason)
+            };
+            three.until(position, reason, refused).await;
+        }
         goes_on(&leadership).await;
         goes_on(&leadership).await;
         c.close().await;

@@ -101,12 +101,14 @@ async fn the_lead_goes_where_the_operator_wants_it() {
     let mut a = cluster.start("a").await;
     let (b, c) = (cluster.start("b").await, cluster.start("c").await);
     let first = a.until("a leader", |status| status.leader.is_some()).await.leader.unwrap().identity.node;
+    let follower = if first == node("b") { &c } else { &b };
+    follower.follows(first.as_str()).await;
+    let refused = follower.elector.resign().await.unwrap_err();
+    assert!(
+        matches!(refused, AskError::NotLeading { leader: Some(leader), .. } if leader == first),
+        "{refused}"
+    );
     for member in [&b, &c].into_iter().filter(|member| member.elector.identity().node == first) {
-        let refused = a.elector.resign().await.unwrap_err();
-        assert!(
-            matches!(refused, AskError::NotLeading { leader: Some(leader), .. } if leader == first),
-            "{refused}"
-        );
         member.elector.transfer(node("a")).await.unwrap();
     }
     let leading = a.until("the lead of a", |status| status.lead.is_some()).await;
