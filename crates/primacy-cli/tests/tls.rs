@@ -72,6 +72,14 @@ fn wrong_certificates_are_refused_told_and_counted_and_right_ones_heal_without_a
     let trouble = who(&place, "c")["peers"]["certificate"]["trouble"].clone();
     assert!(trouble.as_str().is_some_and(|text| text.contains("c.pem")), "c knows of it: {trouble}");
     assert!(!c.leads());
+    // When that was is told as well, of c by its name and of the stranger that c is until it has proved it.
+    let seen = who(&place, "a");
+    assert!(peer(&place, "a", "c")["refusal"]["ago_ms"].is_u64(), "{seen}");
+    let stranger = &seen["peers"]["stranger_refused"];
+    assert!(stranger["ago_ms"].is_u64() && stranger["by_peer"] == false, "{seen}");
+    let asked = ["who", "--election", "e", "--node", "a", "--state-dir", &place.text("a")];
+    let text = stdout(&place.output(&asked));
+    assert!(text.contains(" ago)\n") && text.contains("\n  a stranger, "), "{text}");
 
     let served = nodes[0].told.wait_for_event("serving")["metrics"].as_str().unwrap().to_owned();
     let figures = get(&served, "GET", "/metrics").1;
@@ -129,6 +137,10 @@ fn what_is_wrong_with_the_files_is_said_before_the_node_takes_part() {
     authority.issue(&place, "a", "a", NOW);
     fs::set_permissions(place.path("a.key"), fs::Permissions::from_mode(0o644)).unwrap();
     refused(&options(&place, "a"), "chmod 600");
+    fs::set_permissions(place.path("a.key"), fs::Permissions::from_mode(0o600)).unwrap();
+    fs::set_permissions(place.path("ca.pem"), fs::Permissions::from_mode(0o666)).unwrap();
+    refused(&options(&place, "a"), "run chmod go-w ");
+    fs::set_permissions(place.path("ca.pem"), fs::Permissions::from_mode(0o644)).unwrap();
     authority.issue(&place, "other", "a", NOW);
     fs::copy(place.path("other.key"), place.path("a.key")).unwrap();
     refused(&options(&place, "a"), "does not belong to the certificate");

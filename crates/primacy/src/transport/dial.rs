@@ -303,9 +303,10 @@ async fn dial(shared: &Shared, link: &Link) -> Result<Connected, DialError> {
     introduced.map_err(|error| match (error.tls(), credentials) {
         (Some(reason), Some(credentials)) => {
             let trouble = shared.explain(reason, link.node.as_str(), &credentials);
-            DialError::Refused(match trouble.problem {
-                TlsProblem::Garbled => shown(&trouble.text),
-                _ => shared.note_trouble(Some(link.node), &trouble).text,
+            DialError::Refused(if trouble.problem == TlsProblem::Garbled {
+                shown(&trouble.text)
+            } else {
+                shared.note_trouble(Some(link.node), &trouble).text
             })
         }
         (_, _) => error,
