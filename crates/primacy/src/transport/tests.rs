@@ -429,14 +429,14 @@ fn being_refused_is_no_way_to_stay_for_longer() {
         let [place] = places();
         let limits = Limits { handshake_timeout: Duration::from_millis(2000), ..Limits::default() };
         let a = start(place, MeshConfig { limits, ..config(hello("a", &["a", "b"]), &[]) }).await;
-        let patience = StdDuration::from(limits.handshake_timeout);
+        let mut third = tokio::time::interval(StdDuration::from(limits.handshake_timeout) / 3);
+        third.tick().await;
         let mut refused = TcpStream::connect(a.mesh.local_addr()).await.unwrap();
-        let first_at = tokio::time::Instant::now();
         refused.write_all(&[0]).await.unwrap();
-        tokio::time::sleep_until(first_at + patience / 3).await;
+        third.tick().await;
         let mut silent = TcpStream::connect(a.mesh.local_addr()).await.unwrap();
-        tokio::time::sleep_until(first_at + patience / 2).await;
-        // It is refused in the middle of its time, and does not hang up. With another full time it would stay until after
+        third.tick().await;
+        // It is refused at the end of its time, and does not hang up. With another full time it would stay until after
         // the other one's is over.
         let body = codec::encode("main", &Frame::Hello(hello("a", &["a", "b"]))).unwrap();
         refused.write_all(&body[1..]).await.unwrap();
