@@ -172,7 +172,7 @@ fn a_name_that_a_killed_process_has_made_and_not_flushed_is_on_the_disk_when_a_w
     fs::create_dir_all(store.join("e.election")).unwrap();
     let place = Place::open(&store, "e", true).unwrap();
     let above = fs::canonicalize(&directory.0).unwrap();
-    assert_eq!(FLUSHED.take(), [above.clone()]);
+    assert_eq!(FLUSHED.take(), std::slice::from_ref(&above));
     let old = write(&place, None, b"old").unwrap();
     assert_eq!(FLUSHED.take(), [above.join("store"), above.join("store/e.election")]);
     write(&place, Some(&old), b"new").unwrap();
