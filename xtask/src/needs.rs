@@ -1,5 +1,6 @@
 //! What the tests need beside Rust, and how it is installed.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Something that must be there before a step can run.
@@ -7,9 +8,14 @@ struct Need {
     /// Succeeds where it is there.
     probe: &'static [&'static str],
     why: &'static str,
+    /// It is of use only where there is this file.
+    only_with: Option<&'static str>,
     /// Installs it, where this machine has the program to do so.
     install: &'static [&'static [&'static str]],
 }
+
+/// Where the kernel has no FUSE, nothing can be mounted with it.
+const FUSE: &str = "/dev/fuse";
 
 /// The table: a row for each need. Servers that live tests want will be rows of it too.
 const NEEDS: &[Need] = &[
@@ -17,6 +23,7 @@ const NEEDS: &[Need] = &[
         // Rust links with it too, unless another linker is configured.
         probe: &["cc", "--version"],
         why: "SQLite is compiled from C",
+        only_with: None,
         install: &[
             &["apt-get", "update"],
             &["apt-get", "install", "--yes", "--no-install-recommends", "gcc", "libc6-dev"],
@@ -25,29 +32,56 @@ const NEEDS: &[Need] = &[
     Need {
         probe: &["curl", "--version"],
         why: "the example of a fenced service is tried with it",
+        only_with: None,
         install: &[
             &["apt-get", "update"],
             &["apt-get", "install", "--yes", "--no-install-recommends", "curl"],
         ],
     },
     Need {
+        probe: &["bindfs", "--version"],
+        why: "the store `file` is to refuse what is behind FUSE",
+        only_with: Some(FUSE),
+        install: &[
+            &["apt-get", "update"],
+            &["apt-get", "install", "--yes", "--no-install-recommends", "bindfs"],
+        ],
+    },
+    Need {
         probe: &["cargo", "fmt", "--version"],
         why: "the format is checked",
+        only_with: None,
         install: &[&["rustup", "component", "add", "rustfmt"]],
     },
     Need {
         probe: &["cargo", "clippy", "--version"],
         why: "the lints are checked",
+        only_with: None,
         install: &[&["rustup", "component", "add", "clippy"]],
     },
 ];
+
+impl Need {
+    fn name(&self) -> String {
+        self.probe[..self.probe.len() - 1].join(" ")
+    }
+
+    fn is_of_use(&self) -> bool {
+        self.only_with.is_none_or(|file| Path::new(file).exists())
+    }
+}
+
+/// Whether everything that live tests want is there or can be, so that none of them may be left out.
+pub(crate) fn all_of_use() -> bool {
+    NEEDS.iter().all(Need::is_of_use)
+}
 
 /// Installs what is missing; tells what could not be.
 pub(crate) fn meet() -> Result<String, String> {
     let mut installed = Vec::new();
     let mut missing = Vec::new();
-    for need in NEEDS.iter().filter(|need| !succeeds(need.probe)) {
-        let name = need.probe[..need.probe.len() - 1].join(" ");
+    for need in NEEDS.iter().filter(|need| need.is_of_use() && !succeeds(need.probe)) {
+        let name = need.name();
         let runs = need.install.iter().all(|command| {
             println!("  {name} is missing ({}): {}", need.why, command.join(" "));
             let status = Command::new(command[0]).args(&command[1..]).stdin(Stdio::null()).status();
@@ -64,10 +98,17 @@ pub(crate) fn meet() -> Result<String, String> {
             ));
         }
     }
+    let of_no_use = NEEDS.iter().filter(|need| !need.is_of_use());
+    let left_out: String = of_no_use
+        .map(|need| {
+            let file = need.only_with.unwrap_or_default();
+            format!("; NOT RUN for want of {file} and {}: {}", need.name(), need.why)
+        })
+        .collect();
     match (missing.is_empty(), installed.is_empty()) {
         (false, _) => Err(missing.join("\n")),
-        (true, true) => Ok("all there".to_owned()),
-        (true, false) => Ok(format!("installed {}", installed.join(", "))),
+        (true, true) => Ok("all there".to_owned() + &left_out),
+        (true, false) => Ok(format!("installed {}{left_out}", installed.join(", "))),
     }
 }
 
@@ -80,6 +121,13 @@ fn succeeds(command: &[&str]) -> bool {
 #[cfg(test)]
 mod self_tests {
     use super::*;
+
+    #[test]
+    fn what_needs_something_that_is_not_there_is_of_no_use() {
+        let need = |only_with| Need { probe: &["a", "--version"], why: "", only_with, install: &[] };
+        assert!(need(None).is_of_use() && need(Some("/")).is_of_use());
+        assert!(!need(Some("/a/file/that/nobody/has")).is_of_use());
+    }
 
     #[test]
     fn a_missing_program_is_noticed() {

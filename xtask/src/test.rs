@@ -145,9 +145,16 @@ fn cargo_deny(session: &mut Session<'_>) -> Outcome {
     session.cargo(&["deny", "check", "licenses", "sources", "bans"])
 }
 
+/// Makes a live test fail where what it needs is not there; without it, the test says NOT RUN.
+const REQUIRE_LIVE_VARIABLE: &str = "PRIMACY_REQUIRE_LIVE";
+
 /// `cargo test`, with every line shown and the results of all binaries added up.
 fn tests(session: &mut Session<'_>) -> Outcome {
     let mut command = session.command(&["test", "--workspace", "--no-fail-fast", "--locked"]);
+    if needs::all_of_use() {
+        // What the first step has installed must be found: a live test that is left out fails.
+        command.env(REQUIRE_LIVE_VARIABLE, "1");
+    }
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
     let mut child = match child {
         Ok(child) => child,

@@ -5,7 +5,6 @@
 
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,15 +61,13 @@ impl Server {
         self.listener.local_addr().ok()
     }
 
-    /// Serves for ever. To be called inside a `LocalSet`.
-    pub(crate) async fn serve(self, elector: Elector) {
+    /// Serves these figures for ever, and the elector's word on who leads where there is one.
+    pub(crate) async fn serve(self, registry: Registry, elector: Option<Elector>) {
         let listener = match tokio::net::TcpListener::from_std(self.listener) {
             Ok(listener) => listener,
             Err(error) => return tracing::error!(%error, "figures cannot be served"),
         };
-        let mut registry = Registry::default();
-        metrics::register(&mut registry, [&elector]);
-        let (registry, room) = (Rc::new(registry), Arc::new(Semaphore::new(CONNECTIONS_MAX)));
+        let (registry, room) = (Arc::new(registry), Arc::new(Semaphore::new(CONNECTIONS_MAX)));
         loop {
             let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
             let stream = match listener.accept().await {
@@ -81,9 +78,9 @@ impl Server {
                     continue;
                 }
             };
-            let (registry, elector) = (Rc::clone(&registry), elector.clone());
-            tokio::task::spawn_local(async move {
-                let answer = service_fn(|request| answer(request, &registry, &elector));
+            let (registry, elector) = (Arc::clone(&registry), elector.clone());
+            tokio::spawn(async move {
+                let answer = service_fn(|request| answer(request, &registry, elector.as_ref()));
                 let mut http = http1::Builder::new();
                 http.timer(TokioTimer::new())
                     .header_read_timeout(HEADER_TIME)
@@ -99,22 +96,26 @@ impl Server {
 async fn answer(
     request: Request<Incoming>,
     registry: &Registry,
-    elector: &Elector,
+    elector: Option<&Elector>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let path = request.uri().path();
-    if !matches!(path, "/metrics" | "/leader" | "/healthz") {
-        return Ok(plain(StatusCode::NOT_FOUND, "there are /metrics, /leader and /healthz\n".to_owned()));
+    let (paths, there): (&[&str], _) = match elector {
+        Some(_) => (&["/metrics", "/leader", "/healthz"], "there are /metrics, /leader and /healthz\n"),
+        None => (&["/metrics"], "there is /metrics\n"),
+    };
+    if !paths.contains(&path) {
+        return Ok(plain(StatusCode::NOT_FOUND, there.to_owned()));
     }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut refused = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n".to_owned());
         refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return Ok(refused);
     }
-    if path == "/metrics" {
+    let Some(elector) = elector.filter(|_| path != "/metrics") else {
         let mut figures = plain(StatusCode::OK, metrics::text(registry));
         figures.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE));
         return Ok(figures);
-    }
+    };
     let status = match timeout(ANSWER_TIME, elector.status()).await {
         Ok(Ok(status)) => status,
         Ok(Err(error)) => return Ok(plain(StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n"))),

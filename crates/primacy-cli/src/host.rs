@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use primacy::metrics::{self, prometheus_client::registry::Registry};
 use primacy::{Elector, NodeId};
-use tokio::task::{LocalSet, spawn_local};
+use tokio::task::LocalSet;
 
 use crate::entry::layers::Sources;
 use crate::entry::{Entrance, Entry};
@@ -71,9 +72,11 @@ async fn take_part(
         control.serve(elector.clone())?;
     }
     if let Some(figures) = figures {
-        let metrics = figures.address().map(|address| address.to_string()).unwrap_or_default();
-        reporter.tell(&Event::Serving { metrics });
-        spawn_local(figures.serve(elector.clone()));
+        let address = figures.address().map(|address| address.to_string()).unwrap_or_default();
+        reporter.tell(&Event::Serving { metrics: address });
+        let mut registry = Registry::default();
+        metrics::register(&mut registry, [&elector]);
+        tokio::spawn(figures.serve(registry, Some(elector.clone())));
     }
     if let Some(check) = entry.health_check() {
         elector.set_healthy(false);

@@ -178,9 +178,16 @@ fn signals_reach_the_command() {
 #[test]
 fn what_the_command_leaves_behind_is_ended_before_the_lock_is_free() {
     let place = Place::new("exec-daemon");
-    // It has closed the lock, and left its group and its session.
-    let text = "setsid sh -c 'exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; touch ready; exec sleep 1000' & \
-                while ! test -e ready; do sleep 0.01; done";
+    // It has left its group and its session, and closed all that it inherited; of descriptors from 10 on, only bash can.
+    fs::write(
+        place.path("daemon"),
+        "for fd in /proc/$$/fd/*; do fd=${fd##*/}; ((fd > 2 && fd != 255)) && eval \"exec $fd>&-\"; done\n\
+         readlink /proc/$$/fd/* | grep --quiet 'e\\.fence$' && exec mv begun locked\n\
+         mv begun unlocked; exec sleep 1000\n",
+    )
+    .unwrap();
+    let text = "readlink /proc/$$/fd/* | grep --quiet 'e\\.fence$' || exit 98; touch begun; setsid bash daemon & \
+                while test -e begun; do sleep 0.01; done; test -e unlocked";
     let output = run(&place, "7", text);
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(place.alive().is_empty());

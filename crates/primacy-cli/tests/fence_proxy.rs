@@ -6,6 +6,7 @@ mod support;
 #[path = "support/upstream.rs"]
 mod upstream;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -17,7 +18,8 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
 use rustix::process::Signal;
 use serde_json::Value;
-use support::{Node, PATIENCE, Place, stderr, strings};
+use support::{Node, PATIENCE, Place, get, stderr, strings};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 use upstream::{Client, Parts, Upstream, text};
 
@@ -162,8 +164,10 @@ fn under_load_while_leaders_change_every_stale_request_is_refused_and_no_other()
         }
         let rate = (LEADERS * REQUESTS_PER_LEADER) as f64 / began.elapsed().as_secs_f64();
         let (answered, stale) = (reign.answered.load(Ordering::SeqCst), reign.stale.load(Ordering::SeqCst));
-        println!(
-            "{rate:.0} requests a second, {CLIENTS} clients, {LEADERS} leaders: {answered} answered, {stale} stale"
+        // Not by a macro: what a test prints is not shown when it passes.
+        let _ = writeln!(
+            std::io::stderr(),
+            "fence proxy: {rate:.0} requests a second, {CLIENTS} clients, {LEADERS} leaders: {answered} answered, {stale} stale"
         );
 
         let tokens = upstream.tokens();
@@ -326,15 +330,141 @@ fn what_is_no_token_is_refused_and_nothing_of_it_reaches_the_service() {
         let head =
             format!("GET / HTTP/1.1\r\nHost: a\r\nFencing-Token: 7\r\nX: {}\r\n\r\n", "x".repeat(40_000));
         assert!(raw(proxy.address, &head).starts_with("HTTP/1.1 431 "));
-        for refused in [
-            "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\nFencing-Token: 7\r\nConnection: close\r\n\r\n",
-            "GET / HTTP/1.1\r\nHost: a\r\nFencing-Token: 7\r\nUpgrade: websocket\r\nConnection: upgrade, close\r\n\r\n",
-        ] {
-            let answer = raw(proxy.address, refused);
-            assert!(answer.starts_with("HTTP/1.1 501 ") && answer.contains("not_supported"), "{answer}");
-        }
+        let connect = "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\nFencing-Token: 7\r\nConnection: close\r\n\r\n";
+        let answer = raw(proxy.address, connect);
+        assert!(answer.starts_with("HTTP/1.1 501 ") && answer.contains("not_supported"), "{answer}");
         assert!(raw(proxy.address, "\0\x01\x02 nonsense\r\n\r\n").starts_with("HTTP/1.1 400 "));
         assert!(upstream.tokens().is_empty());
+    });
+}
+
+#[test]
+fn an_offer_to_upgrade_is_not_passed_on_and_the_request_is() {
+    let place = Place::new("proxy-upgrade");
+    run(async {
+        let upstream = Upstream::start().await;
+        let proxy = Proxy::start(&place, &upstream.url(), &[]);
+        // As curl --http2 and Java's HttpClient ask.
+        for offer in ["Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n", "Upgrade: websocket\r\n"] {
+            let request = format!(
+                "PUT /headers HTTP/1.1\r\nHost: a\r\nFencing-Token: 7\r\nContent-Length: 0\r\n{offer}\
+                 Connection: Upgrade, HTTP2-Settings, close\r\n\r\n"
+            );
+            let answer = tokio::task::spawn_blocking(move || raw(proxy.address, &request)).await.unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("fencing-token"), "{answer}");
+            assert!(!answer.contains("upgrade") && !answer.contains("http2-settings"), "{answer}");
+        }
+    });
+}
+
+#[test]
+fn what_was_not_sent_of_a_broken_off_request_is_never_sent() {
+    let place = Place::new("proxy-unsent");
+    run(async {
+        let service = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", service.local_addr().unwrap());
+        let proxy = Proxy::start(&place, &url, &["--patience", "50ms"]);
+        let mut old: Client<Parts> = Client::connect(proxy.address).await;
+        let (parts, body) = mpsc::channel(1);
+        let old = tokio::spawn(async move { old.send("/", Some(7), Parts(body)).await });
+        let (mut slow, _) = service.accept().await.unwrap();
+        // The service reads nothing, so that all buffers on the way are full.
+        let part = Bytes::from(vec![b'x'; 256 * 1024]);
+        let second = Duration::from_secs(1);
+        while let Ok(sent) = tokio::time::timeout(second, parts.send(part.clone())).await {
+            sent.unwrap();
+        }
+        let newer = tokio::spawn(async move { let_in(proxy.address, 8).await });
+        let (mut prompt, _) = service.accept().await.unwrap();
+        let mut buffer = vec![0; 1 << 20];
+        assert_ne!(prompt.read(&mut buffer).await.unwrap(), 0);
+        // The newer request is there. From now on, nothing may be added to what the older one has brought.
+        let there = rustix::io::ioctl_fionread(&slow).unwrap();
+        let mut read = 0;
+        let end = loop {
+            match slow.read(&mut buffer).await {
+                Ok(0) => break None,
+                Ok(length) => read += length as u64,
+                Err(error) => break Some(error.kind()),
+            }
+        };
+        assert_eq!((read, end), (there, Some(std::io::ErrorKind::ConnectionReset)));
+        prompt.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+        newer.await.unwrap();
+        // Its answer may be cut off, since it is refused while it still sends.
+        old.abort();
+    });
+}
+
+#[test]
+fn an_idle_connection_to_the_service_is_closed_in_order() {
+    let place = Place::new("proxy-idle");
+    run(async {
+        let service = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", service.local_addr().unwrap());
+        let proxy = Proxy::start(&place, &url, &[]);
+        let mut client = Client::connect(proxy.address).await;
+        let client = tokio::spawn(async move { client.put("/", 7).await });
+        let (mut kept, _) = service.accept().await.unwrap();
+        let mut head = vec![0; 4096];
+        assert_ne!(kept.read(&mut head).await.unwrap(), 0);
+        kept.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+        assert_eq!(client.await.unwrap().0, 200);
+        proxy.end();
+        while kept.read(&mut head).await.expect("an end, and no broken connection") != 0 {}
+    });
+}
+
+#[test]
+fn figures_count_each_outcome() {
+    let place = Place::new("proxy-metrics");
+    run(async {
+        let upstream = Upstream::start().await;
+        let proxy = Proxy::start(&place, &upstream.url(), &["--metrics", "0"]);
+        let address = proxy.node.told.wait_for_event("listening")["metrics"].as_str().unwrap().to_owned();
+        let figures = |path: &'static str| {
+            let address = address.clone();
+            tokio::task::spawn_blocking(move || get(&address, "GET", path))
+        };
+        let mut client = Client::connect(proxy.address).await;
+        for (token, status) in [(8, 200), (7, 409), (8, 200)] {
+            assert_eq!(client.put("/", token).await.0, status);
+        }
+        assert_eq!(client.send("/", None, Full::from("")).await.unwrap().status(), 400);
+        assert_eq!(client.put("/upgrade", 8).await.0, 502);
+
+        let (head, text) = figures("/metrics").await.unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 ") && text.ends_with("# EOF\n"), "{head}\n{text}");
+        let value = |series: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+            line.unwrap_or_else(|| panic!("{series} is not in\n{text}")).parse::<u64>().unwrap()
+        };
+        let of =
+            |outcome: &str| value(&format!("primacy_fence_proxy_requests_total{{outcome=\"{outcome}\"}}"));
+        assert_eq!(of("passed_on"), 2);
+        assert_eq!(of("stale_fencing_token"), 1);
+        assert_eq!(value("primacy_stale_writes_refused_total"), 1);
+        assert_eq!(of("missing_fencing_token"), 1);
+        assert_eq!(of("upstream_failed"), 1);
+        assert_eq!(of("fence_busy"), 0);
+
+        // The page has all of them, and no other.
+        let page = include_str!("../../../docs/guide/metrics.md");
+        let (_, of_proxies) = page.split_once("## Figures of a fence proxy").unwrap();
+        let (of_proxies, _) = of_proxies.split_once("\n## ").unwrap();
+        let documented: BTreeSet<&str> =
+            of_proxies.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+        let served: BTreeSet<&str> = text
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .map(|line| line.split(['{', ' ']).next().unwrap())
+            .collect();
+        assert_eq!(documented, served);
+        let outcomes = text.lines().filter_map(|line| line.split("outcome=\"").nth(1)?.split('"').next());
+        for outcome in outcomes {
+            assert!(of_proxies.contains(&format!("`{outcome}`")), "{outcome} is not on the page");
+        }
+        assert!(figures("/leader").await.unwrap().0.starts_with("HTTP/1.1 404 "));
     });
 }
 

@@ -4,7 +4,6 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use primacy_stores::faulty::{FaultSwitch, FaultyRegister};
 use primacy_stores::{Pending, Register};
 
 /// A store under the laws.
@@ -32,15 +31,6 @@ pub trait Harness: Send + Sync {
     /// A new handle on an election, as another process would have it. An election that was not named before has
     /// no record. Laws name theirs after themselves.
     fn open<'a>(&'a self, election: &'a str) -> Pending<'a, Arc<dyn Register>>;
-
-    /// A handle whose requests and replies get lost on demand.
-    fn open_lossy<'a>(&'a self, election: &'a str) -> Pending<'a, (Arc<dyn Register>, FaultSwitch)> {
-        Box::pin(async move {
-            let (register, switch) = FaultyRegister::new(self.open(election).await);
-            let register: Arc<dyn Register> = Arc::new(register);
-            (register, switch)
-        })
-    }
 
     /// Puts these bytes in the place of the record, as another program could. Asked for only where
     /// [`Capabilities::raw_bytes`] is claimed.

@@ -109,14 +109,9 @@ impl Rival {
 
     /// Kills it by SIGKILL while it is about to write, each time a little later, and tells what it did. Every other one is
     /// stopped for a while before, so that it goes on with what others have overtaken.
-    fn kill_while_it_writes(mut self, number: u64) -> Vec<Operation> {
-        let begun = |line: &String| {
-            let operation = line.strip_prefix(rival::LINE).and_then(|line| line.parse::<Operation>().ok());
-            operation.is_some_and(|operation| operation.kind == Kind::Begun)
-        };
+    fn kill_while_it_writes(self, number: u64) -> Vec<Operation> {
         // Not the first one, so that it has waited for others, too.
-        let writes = self.lines.iter().filter(begun).take(3).count();
-        assert_eq!(writes, 3, "a rival that is to be killed writes until then");
+        self.wait_for_writes(3);
         std::thread::sleep(Duration::from_micros(300 * (number % 8)));
         if number.is_multiple_of(2) {
             let process = Pid::from_child(&self.process);
@@ -125,6 +120,27 @@ impl Rival {
             kill_process(process, Signal::CONT).expect("a process can go on");
             std::thread::sleep(Duration::from_micros(500 * (number % 8)));
         }
+        self.kill()
+    }
+
+    /// Kills it by SIGKILL so long after it was about to write for the first time, and tells what it did.
+    pub(crate) fn kill_after(self, delay: Duration) -> Vec<Operation> {
+        self.wait_for_writes(1);
+        std::thread::sleep(delay);
+        self.kill()
+    }
+
+    /// Returns when it is about to write for the so-manieth time.
+    fn wait_for_writes(&self, count: usize) {
+        let begun = |line: &String| {
+            let operation = line.strip_prefix(rival::LINE).and_then(|line| line.parse::<Operation>().ok());
+            operation.is_some_and(|operation| operation.kind == Kind::Begun)
+        };
+        let writes = self.lines.iter().filter(begun).take(count).count();
+        assert_eq!(writes, count, "a rival that is to be killed writes until then");
+    }
+
+    fn kill(mut self) -> Vec<Operation> {
         self.process.kill().expect("a process can be killed");
         self.process.wait().expect("a process can be waited for");
         rival::parse(&self.printed.join().expect("no panic there")).0

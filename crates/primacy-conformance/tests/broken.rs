@@ -10,7 +10,6 @@ use std::time::Duration;
 use primacy_conformance::{Capabilities, Harness, LAWS};
 use primacy_core::FencingToken;
 use primacy_core::election::lease::{Record, Version};
-use primacy_stores::faulty::{FaultSwitch, FaultyRegister};
 use primacy_stores::{Pending, ReadError, Register, SetError, record};
 use tokio::sync::watch;
 
@@ -30,8 +29,6 @@ enum Flaw {
     CountsFromOneAfterADeletion,
     ComparesBeforeItWrites,
     AnswersFromBeforeTheLastWrite,
-    CallsALostReplyFailed,
-    CallsALostReplyAConflict,
     WritesLateWithoutComparing,
     DropsUnknownFields,
     DiesWithItsHandles,
@@ -44,10 +41,14 @@ enum Flaw {
     ProcessesBothWin,
     /// A process that was killed has left half a record.
     KilledProcessTearsTheRecord,
+    /// A process that was killed has made a version for the old record.
+    KilledProcessMakesAVersion,
+    /// A process was told that it had written, and then killed; and nothing is written.
+    KilledProcessTakesItsWriteAlong,
 }
 
 /// The laws, each with what it must catch, and with a part of what it says then.
-const CAUGHT: [(&str, Flaw, &str); 23] = [
+const CAUGHT: [(&str, Flaw, &str); 24] = [
     ("a_record_that_nobody_wrote_is_absent", Flaw::InventsARecord, "left == right"),
     ("creating_twice_conflicts", Flaw::CreatesOverWhatIsThere, "left == right"),
     ("a_write_with_an_old_version_is_refused", Flaw::IgnoresVersions, "left == right"),
@@ -67,8 +68,9 @@ const CAUGHT: [(&str, Flaw, &str); 23] = [
     ("of_many_processes_exactly_one_wins", Flaw::ProcessesBothWin, "have both won"),
     ("killed_writers_leave_the_old_or_the_new", Flaw::KilledProcessTearsTheRecord, "nobody has written"),
     ("a_reader_never_sees_the_past", Flaw::AnswersFromBeforeTheLastWrite, "left == right"),
-    ("a_lost_reply_is_unknown_not_failed", Flaw::CallsALostReplyFailed, "Unavailable"),
-    ("a_lost_reply_is_unknown_not_failed", Flaw::CallsALostReplyAConflict, "Conflict"),
+    ("a_lost_reply_is_unknown_not_failed", Flaw::IgnoresVersions, "left == right"),
+    ("a_lost_reply_is_unknown_not_failed", Flaw::KilledProcessMakesAVersion, "neither the old one"),
+    ("a_lost_reply_is_unknown_not_failed", Flaw::KilledProcessTakesItsWriteAlong, "neither the old one"),
     (
         "a_write_that_was_given_up_is_done_before_the_next_or_never",
         Flaw::WritesLateWithoutComparing,
@@ -260,37 +262,6 @@ impl Drop for LateWrite {
     }
 }
 
-/// A switch's faults, reported as something that they are not.
-#[derive(Debug)]
-struct Misreports {
-    flaw: Flaw,
-    inner: FaultyRegister,
-}
-
-impl Register for Misreports {
-    fn read(&self) -> Pending<'_, Result<Option<(Record, Version)>, ReadError>> {
-        self.inner.read()
-    }
-
-    fn compare_and_set<'a>(
-        &'a self,
-        expect: Option<&'a Version>,
-        record: &'a Record,
-    ) -> Pending<'a, Result<Version, SetError>> {
-        Box::pin(async move {
-            self.inner.compare_and_set(expect, record).await.map_err(|error| match (self.flaw, error) {
-                (Flaw::CallsALostReplyFailed, SetError::Unknown { why }) => SetError::Unavailable { why },
-                (Flaw::CallsALostReplyAConflict, SetError::Unknown { .. }) => SetError::Conflict,
-                (_, error) => error,
-            })
-        })
-    }
-
-    fn changed(&self) -> Pending<'_, ()> {
-        self.inner.changed()
-    }
-}
-
 struct BrokenHarness {
     flaw: Flaw,
     cells: Mutex<BTreeMap<String, Weak<Cell>>>,
@@ -327,7 +298,8 @@ impl Harness for BrokenHarness {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { processes: false, lasting: true, raw_bytes: true }
+        let killed = [Flaw::KilledProcessMakesAVersion, Flaw::KilledProcessTakesItsWriteAlong];
+        Capabilities { processes: killed.contains(&self.flaw), lasting: true, raw_bytes: true }
     }
 
     fn change_bound(&self) -> Duration {
@@ -342,13 +314,6 @@ impl Harness for BrokenHarness {
     fn open<'a>(&'a self, election: &'a str) -> Pending<'a, Arc<dyn Register>> {
         let register = Broken { cell: self.cell(election), ..Broken::new(self.flaw) };
         Box::pin(async move { Arc::new(register) as Arc<dyn Register> })
-    }
-
-    fn open_lossy<'a>(&'a self, election: &'a str) -> Pending<'a, (Arc<dyn Register>, FaultSwitch)> {
-        Box::pin(async move {
-            let (inner, switch) = FaultyRegister::new(self.open(election).await);
-            (Arc::new(Misreports { flaw: self.flaw, inner }) as Arc<dyn Register>, switch)
-        })
     }
 
     fn plant<'a>(&'a self, election: &'a str, bytes: &'a [u8]) -> Pending<'a, ()> {
@@ -399,6 +364,16 @@ impl Harness for BrokenHarness {
                     script.push_str(&line(number, 100 * number + token, &format!("begun {number} ")));
                 }
                 script.push_str(&line(number, 100 * number, &format!("won {number} {number}")));
+                script.push_str("exec cat /dev/zero >/dev/null\n");
+            }
+            Flaw::KilledProcessMakesAVersion => {
+                self.cell(election).change(|state| state.version += 1);
+                script.push_str(&line(number, last, &format!("begun {number} ")));
+                script.push_str("exec cat /dev/zero >/dev/null\n");
+            }
+            Flaw::KilledProcessTakesItsWriteAlong => {
+                script.push_str(&line(number, last, &format!("won {number} aa")));
+                script.push_str(&line(number, last, &format!("begun {number} ")));
                 script.push_str("exec cat /dev/zero >/dev/null\n");
             }
             _ => {}

@@ -116,3 +116,35 @@ impl Register for FaultyRegister {
         self.inner.changed()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use primacy_core::FencingToken;
+
+    use super::*;
+    use crate::memory::MemoryRegister;
+
+    #[tokio::test]
+    async fn each_fault_is_told_as_what_the_caller_may_believe() {
+        let record = |token| Record::released(FencingToken(token), primacy_core::Duration::from_secs(10));
+        let (faulty, switch) = FaultyRegister::new(Arc::new(MemoryRegister::open("faults", "e")));
+        switch.next(Fault::LoseReply);
+        let lost = faulty.compare_and_set(None, &record(1)).await;
+        assert!(matches!(lost, Err(SetError::Unknown { .. })), "{lost:?}");
+        let (found, version) = faulty.read().await.unwrap().expect("it was written");
+        assert_eq!(found, record(1));
+
+        switch.next(Fault::LoseRequest);
+        let lost = faulty.compare_and_set(Some(&version), &record(2)).await;
+        assert!(matches!(lost, Err(SetError::Unknown { .. })), "{lost:?}");
+        assert_eq!(faulty.read().await, Ok(Some((record(1), version.clone()))), "it was not written");
+
+        switch.next(Fault::Unavailable);
+        let unavailable = faulty.compare_and_set(Some(&version), &record(2)).await;
+        assert!(matches!(unavailable, Err(SetError::Unavailable { .. })), "{unavailable:?}");
+        switch.next(Fault::Unavailable);
+        assert!(matches!(faulty.read().await, Err(ReadError::Unavailable { .. })));
+        switch.next(Fault::Delay(Duration::from_millis(1)));
+        faulty.compare_and_set(Some(&version), &record(2)).await.expect("late, and not refused");
+    }
+}

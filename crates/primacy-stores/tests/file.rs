@@ -225,6 +225,23 @@ async fn a_directory_that_was_removed_or_replaced_is_not_written_any_more() {
 }
 
 #[tokio::test]
+async fn a_directory_that_was_made_anew_is_not_taken_for_the_one_that_was_opened() {
+    let directory = Directory::new();
+    // Many file systems, ext4 among them, give a new directory the number of one that was removed, unless somebody else
+    // gets it first.
+    for _ in 0..100 {
+        let register = directory.open().await;
+        fs::remove_dir(directory.store()).unwrap();
+        fs::create_dir(directory.store()).unwrap();
+        let found = register.read().await;
+        let Err(ReadError::Unavailable { why }) = found else { panic!("it is another one: {found:?}") };
+        assert!(why.contains("another directory"), "{why}");
+        let refused = write(&register, None, 1).await;
+        assert!(matches!(refused, Err(SetError::Unavailable { .. })), "{refused:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_waiter_is_woken_by_hands_and_by_the_first_record() {
     let directory = Directory::new();
     let (waiter, writer) = (directory.open().await, directory.open().await);

@@ -50,6 +50,12 @@ pub fn register<'a>(registry: &mut Registry, electors: impl IntoIterator<Item = 
     registry.register_collector(Box::new(Figures { nodes: nodes.collect() }));
 }
 
+/// Puts the figure of all durable fences of this process into `registry`. To be called once for each registry, by a program
+/// that has fences.
+pub fn register_fences(registry: &mut Registry) {
+    registry.register_collector(Box::new(Fences));
+}
+
 /// All figures of a registry, as they are served.
 #[must_use]
 pub fn text(registry: &Registry) -> String {
@@ -57,6 +63,19 @@ pub fn text(registry: &Registry) -> String {
     // A string takes everything.
     let _ = prometheus_client::encoding::text::encode(&mut text, registry);
     text
+}
+
+#[derive(Debug)]
+struct Fences;
+
+impl Collector for Fences {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Writes that fences of this process refused because their token was stale";
+        let mut family =
+            encoder.encode_descriptor("primacy_stale_writes_refused", help, None, MetricType::Counter)?;
+        let exemplar: NoExemplar<'_> = None;
+        family.encode_counter(&crate::fence::stale_writes_refused(), exemplar)
+    }
 }
 
 #[derive(Debug)]
@@ -167,12 +186,7 @@ impl Collector for Figures {
         of_the_course(&moments, &mut encoder)?;
         of_times(&moments, &mut encoder)?;
         of_connections(&moments, &mut encoder)?;
-        of_certificates(&moments, &mut encoder)?;
-        let stale = "Writes that fences of this process refused because their token was stale";
-        let mut family =
-            encoder.encode_descriptor("primacy_stale_writes_refused", stale, None, MetricType::Counter)?;
-        let exemplar: NoExemplar<'_> = None;
-        family.encode_counter(&crate::fence::stale_writes_refused(), exemplar)
+        of_certificates(&moments, &mut encoder)
     }
 }
 

@@ -391,7 +391,8 @@ fn parse_drift(text: &str) -> Result<Drift, String> {
 }
 
 /// An address to listen on; a port alone is one of the loopback interface.
-fn parse_listen(text: &str) -> Result<SocketAddr, String> {
+/// An address to listen on; a port alone means the loopback interface.
+pub(crate) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     let port = text.strip_prefix(':').unwrap_or(text);
     if let Ok(port) = port.parse::<u16>() {
         return Ok(SocketAddr::from(([127, 0, 0, 1], port)));

@@ -1,6 +1,5 @@
 //! The directories: which may be used, whether they are still the same, and the lock.
 
-use std::fs::Metadata;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -36,9 +35,11 @@ pub(super) struct Place {
     /// The name of the election's directory.
     name: String,
     identity: Identity,
+    /// Keeps the directory from being forgotten once it is removed: a file system gives its number to a new one then.
+    _opened: OwnedFd,
 }
 
-/// A directory is the same one as long as these are.
+/// A directory is the same one as long as these are, if it was open all the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity {
     device: u64,
@@ -79,13 +80,7 @@ impl Identity {
         let metadata = file.and_then(|file| file.metadata());
         let metadata =
             metadata.map_err(|error| format!("{} cannot be looked at: {error}", shown.display()))?;
-        Ok((Self::from(&metadata), metadata.mode()))
-    }
-}
-
-impl From<&Metadata> for Identity {
-    fn from(metadata: &Metadata) -> Self {
-        Self { device: metadata.dev(), inode: metadata.ino() }
+        Ok((Self { device: metadata.dev(), inode: metadata.ino() }, metadata.mode()))
     }
 }
 
@@ -102,14 +97,16 @@ impl Place {
             make(&absolute)?;
         }
         let path = absolute.canonicalize().map_err(unavailable)?;
-        let metadata = path.metadata().map_err(unavailable)?;
-        if !metadata.is_dir() {
+        if !path.metadata().map_err(unavailable)?.is_dir() {
             let why =
                 format!("{shown} is no directory; the store `file` needs one, and makes it if there is none");
             return Err(OpenError::Refused { why });
         }
         file_system::refuse_unless_local(&path)?;
-        if metadata.mode() & WRITABLE_BY_OTHERS != 0 {
+        let opened = rustix::fs::open(&path, DIRECTORY, Mode::empty());
+        let opened = opened.map_err(|error| unavailable(error.into()))?;
+        let (identity, mode) = Identity::of(&opened, &path).map_err(|why| OpenError::Unavailable { why })?;
+        if mode & WRITABLE_BY_OTHERS != 0 {
             return Err(OpenError::Refused {
                 why: format!(
                     "everybody may write to {shown}, and so make themselves the leader; name a directory below it \
@@ -117,8 +114,11 @@ impl Place {
                 ),
             });
         }
-        let (identity, name) = (Identity::from(&metadata), directory_name(election));
-        Ok(Self { path, election: election.to_owned(), name, identity })
+        if create {
+            flush_parent(&path)?;
+        }
+        let name = directory_name(election);
+        Ok(Self { path, election: election.to_owned(), name, identity, _opened: opened })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -177,10 +177,12 @@ impl Place {
         Ok(Some(Folder { place: self, directory, identity }))
     }
 
-    /// The same, and it is made if there is none.
+    /// The same, and it is made if there is none. Its name is on the disk when this returns.
     pub(super) fn enter_or_make(&self) -> Result<Folder<'_>, String> {
         let root = self.root()?;
         if let Some(folder) = self.enter_below(&root)? {
+            // Whoever made it may have been killed before it flushed the name.
+            flush(&root, &self.path)?;
             return Ok(folder);
         }
         let shown = self.folder_path();
@@ -191,8 +193,7 @@ impl Place {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(format!("{shown} cannot be made: {error}")),
         }
-        rustix::fs::fsync(&root)
-            .map_err(|error| format!("{shown} could not be flushed to the disk: {error}"))?;
+        flush(&root, &self.path)?;
         self.enter_below(&root)?.ok_or_else(|| format!("{shown} was removed while it was made"))
     }
 }
@@ -208,9 +209,7 @@ impl<'a> Folder<'a> {
 
     /// Puts the names of the files in it on the disk.
     pub(super) fn flush(&self) -> Result<(), String> {
-        rustix::fs::fsync(&self.directory).map_err(|error| {
-            format!("{} could not be flushed to the disk: {error}", self.place.folder_path().display())
-        })
+        flush(&self.directory, &self.place.folder_path())
     }
 
     /// Whether the path still leads here.
@@ -275,7 +274,36 @@ fn make(path: &Path) -> Result<(), OpenError> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(unavailable(error)),
     }
-    std::fs::File::open(parent).and_then(|parent| parent.sync_all()).map_err(unavailable)
+    // What cannot be flushed is not used.
+    std::fs::File::open(&parent)
+        .map_err(unavailable)
+        .and_then(|directory| flush(&directory, &parent).map_err(|why| OpenError::Unavailable { why }))
+}
+
+/// Puts the name of a store's directory on the disk: whoever made it may have been killed before that.
+fn flush_parent(path: &Path) -> Result<(), OpenError> {
+    let parent = path.parent().unwrap_or(path);
+    let unavailable = |why: String| OpenError::Unavailable { why };
+    match std::fs::File::open(parent) {
+        Ok(directory) => flush(&directory, parent).map_err(unavailable),
+        // Made by somebody else: who makes one here does not go on without having flushed it.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        Err(error) => Err(unavailable(format!("{} cannot be opened: {error}", parent.display()))),
+    }
+}
+
+/// Puts the names of what is in a directory on the disk.
+fn flush(directory: impl AsFd, shown: &Path) -> Result<(), String> {
+    #[cfg(test)]
+    FLUSHED.with_borrow_mut(|flushed| flushed.push(shown.to_owned()));
+    rustix::fs::fsync(directory)
+        .map_err(|error| format!("{} could not be flushed to the disk: {error}", shown.display()))
+}
+
+#[cfg(test)]
+thread_local! {
+    /// The directories that this thread has flushed.
+    pub(super) static FLUSHED: std::cell::RefCell<Vec<PathBuf>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
 /// The election as the name of a directory: small letters, digits, `-` and `_` as they are, and every other byte as `%`

@@ -10,7 +10,7 @@ use std::time::Instant;
 use primacy_core::election::lease::Version;
 
 use super::cell::{self, Content, NEXT, RECORD, Step};
-use super::place::{LOCK_PATIENCE, Place};
+use super::place::{FLUSHED, LOCK_PATIENCE, Place};
 use crate::register::SetError;
 
 const STEPS: [Step; 6] =
@@ -162,4 +162,19 @@ fn a_version_comes_back_neither_with_a_new_file_nor_with_an_old_one() {
         assert!(!versions.contains(&version), "{version:?} was there before: {versions:?}");
         versions.push(version);
     }
+}
+
+#[test]
+fn a_name_that_a_killed_process_has_made_and_not_flushed_is_on_the_disk_when_a_write_is_done() {
+    let directory = Directory::new();
+    let store = directory.0.join("store");
+    // As it is left by one that was killed right after it made them.
+    fs::create_dir_all(store.join("e.election")).unwrap();
+    let place = Place::open(&store, "e", true).unwrap();
+    let above = fs::canonicalize(&directory.0).unwrap();
+    assert_eq!(FLUSHED.take(), std::slice::from_ref(&above));
+    let old = write(&place, None, b"old").unwrap();
+    assert_eq!(FLUSHED.take(), [above.join("store"), above.join("store/e.election")]);
+    write(&place, Some(&old), b"new").unwrap();
+    assert_eq!(FLUSHED.take(), [above.join("store/e.election")], "later ones need it no more");
 }

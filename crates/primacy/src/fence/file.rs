@@ -100,6 +100,15 @@ pub enum DurableFenceError {
     Election,
 }
 
+impl DurableFenceError {
+    /// Counts it if it is a refusal.
+    pub(super) fn count(&self) {
+        if matches!(self, Self::Stale(_)) {
+            super::count_refused();
+        }
+    }
+}
+
 impl DurableFence {
     /// Opens the fence of `election`. One that is not there is an error, for a fence that is lost and made anew
     /// admits every zombie.
@@ -192,15 +201,14 @@ impl DurableFence {
         act: impl FnOnce() -> T,
     ) -> Result<T, DurableFenceError> {
         let locked = self.lock()?;
-        self.admit_in(&locked.file, presented)?;
+        self.admit_in(&locked.file, presented).inspect_err(DurableFenceError::count)?;
         Ok(act())
     }
 
-    /// Admits `presented`, where the file is locked.
+    /// Admits `presented`, where the file is locked. The caller counts what is refused.
     pub(super) fn admit_in(&self, file: &File, presented: FencingToken) -> Result<(), DurableFenceError> {
         let (highest, agree) = self.read(file)?;
-        let mut fence = Fence::new(highest);
-        super::admit_counted(&mut fence, presented)?;
+        Fence::new(highest).admit(presented)?;
         if presented > highest || !agree {
             self.write(file, presented)?;
         }

@@ -68,6 +68,14 @@ pub enum Refused {
     Fence(Arc<DurableFenceError>),
 }
 
+impl Refused {
+    /// One more request is refused for its token.
+    fn stale(presented: FencingToken, highest: FencingToken) -> Self {
+        super::count_refused();
+        Self::Stale(FenceError::Stale { presented, highest })
+    }
+}
+
 #[derive(Debug)]
 struct Shared {
     fence: HeldFence,
@@ -175,10 +183,10 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn find(&self, presented: FencingToken) -> Result<Found, FenceError> {
+    fn find(&self, presented: FencingToken) -> Result<Found, Refused> {
         let mut state = self.state();
         if presented < state.floor {
-            return Err(FenceError::Stale { presented, highest: state.floor });
+            return Err(Refused::stale(presented, state.floor));
         }
         if presented == state.floor && state.open {
             return Ok(Found::Open(state.admit()));
@@ -187,8 +195,7 @@ impl Shared {
             let overtaken = state.floor;
             state.floor = presented;
             state.open = false;
-            let stale = FenceError::Stale { presented: overtaken, highest: presented };
-            state.answer(|_| Err(stale.into()));
+            state.answer(|_| Err(Refused::stale(overtaken, presented)));
         }
         let (sender, answer) = oneshot::channel();
         // As many may wait as the service takes requests at a time.
@@ -225,7 +232,7 @@ impl Shared {
     /// Writes the token to disk.
     async fn persist(self: &Arc<Self>, target: FencingToken) -> Result<(), Refused> {
         let shared = Arc::clone(self);
-        let written = tokio::task::spawn_blocking(move || shared.fence.admit(target)).await;
+        let written = tokio::task::spawn_blocking(move || shared.fence.admit_uncounted(target)).await;
         let written = written.unwrap_or_else(|error| Err(self.fence.failed("written", error.into())));
         let mut state = self.state();
         match written {
@@ -236,12 +243,11 @@ impl Shared {
             // Only what was written by an attempt that failed can be higher.
             Err(DurableFenceError::Stale(FenceError::Stale { presented, highest })) => {
                 state.durable = highest;
-                let stale = FenceError::Stale { presented, highest };
                 if state.floor < highest {
                     state.floor = highest;
-                    state.answer(|_| Err(stale.into()));
+                    state.answer(|_| Err(Refused::stale(presented, highest)));
                 }
-                Err(stale.into())
+                Err(FenceError::Stale { presented, highest }.into())
             }
             Err(error) => {
                 tracing::error!(token = target.0, "{error}");
@@ -301,10 +307,12 @@ impl State {
         Admitted { token, revoked: self.periods[at].revoked.subscribe() }
     }
 
-    /// Answers those who wait. One that has gone away does no harm: what it is handed is dropped.
+    /// Answers those who wait and have not gone away. One that goes now does no harm: what it is handed is dropped.
     fn answer(&mut self, mut answer: impl FnMut(&mut Self) -> Result<Admitted, Refused>) {
         for waiting in std::mem::take(&mut self.waiting) {
-            let _ = waiting.send(answer(self));
+            if !waiting.is_closed() {
+                let _ = waiting.send(answer(self));
+            }
         }
     }
 }

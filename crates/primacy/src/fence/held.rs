@@ -65,6 +65,11 @@ impl HeldFence {
     /// # Errors
     /// [`DurableFenceError`]; the token was not admitted.
     pub fn admit(&self, presented: FencingToken) -> Result<(), DurableFenceError> {
+        self.admit_uncounted(presented).inspect_err(DurableFenceError::count)
+    }
+
+    /// The same for a gate, which counts the requests that it refuses.
+    pub(super) fn admit_uncounted(&self, presented: FencingToken) -> Result<(), DurableFenceError> {
         let file = self.0.file();
         self.0.check_place(&file)?;
         self.0.admit_in(&file, presented)

@@ -72,6 +72,11 @@ pub const FENCING_TOKEN: HeaderName = HeaderName::from_static("fencing-token");
 /// The header of a refusal that names the highest token that was seen.
 pub const FENCING_TOKEN_HIGHEST: HeaderName = HeaderName::from_static("fencing-token-highest");
 
+/// What a refusal is called, as `error` in its body: among the extensions of the layer's own answers, for whoever counts
+/// or logs them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal(pub &'static str);
+
 /// Which requests need no token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Without {
@@ -253,7 +258,7 @@ fn retry_later<R>(mut response: Response<R>) -> Response<R> {
 fn refusal<R: From<String>>(
     status: StatusCode,
     highest: FencingToken,
-    error: &str,
+    error: &'static str,
     stale: Option<FencingToken>,
     message: &str,
 ) -> Response<R> {
@@ -262,6 +267,7 @@ fn refusal<R: From<String>>(
     let body = format!("{{\"error\":\"{error}\",{tokens}\"message\":\"{message}\"}}\n");
     let mut response = Response::new(R::from(body));
     *response.status_mut() = status;
+    response.extensions_mut().insert(Refusal(error));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if status != StatusCode::BAD_REQUEST {
         response.headers_mut().insert(FENCING_TOKEN_HIGHEST, HeaderValue::from(highest.0));

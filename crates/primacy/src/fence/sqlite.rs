@@ -211,7 +211,8 @@ fn fenced_transaction<T>(
     let number = i64::try_from(token.0).map_err(|_| GuardError::TooHigh { presented: token })?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     // The trigger would refuse it just as well, but could not say which token has been here.
-    super::admit_counted(&mut Fence::new(highest(&transaction, election)?), token)?;
+    let admitted = Fence::new(highest(&transaction, election)?).admit(token);
+    admitted.inspect_err(|FenceError::Stale { .. }| super::count_refused())?;
     let left = "SELECT 1 FROM main.primacy_token WHERE election = ?1";
     if transaction.query_row(left, [election], |_| Ok(())).optional()?.is_some() {
         return Err(GuardError::LeftOver { election: election.to_owned() });

@@ -8,9 +8,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::body::Incoming;
-use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue, UPGRADE};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
-use primacy::fence::http::Admitted;
+use primacy::fence::http::{Admitted, Refusal};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tower_service::Service;
 
@@ -46,11 +46,9 @@ impl Service<Request<Incoming>> for Forward {
 
 impl Forward {
     async fn answer(self, request: Request<Incoming>) -> Response<Relay> {
-        let asks_for_upgrade =
-            request.headers().contains_key(UPGRADE) && request.headers().contains_key(CONNECTION);
-        if request.method() == Method::CONNECT || asks_for_upgrade {
-            let message = "the fence proxy passes on plain HTTP/1.1 requests, neither tunnels nor upgrades: once \
-                           open, nothing in them could be refused";
+        if request.method() == Method::CONNECT {
+            let message = "the fence proxy passes on plain HTTP/1.1 requests and opens no tunnels: once one is open, \
+                           nothing in it could be refused";
             return refusal(StatusCode::NOT_IMPLEMENTED, "not_supported", message);
         }
         let (mut head, body) = request.into_parts();
@@ -104,15 +102,16 @@ fn refuse(failed: &Failed) -> Response<Relay> {
         // The layer in front answers by itself, or nobody is there to read this.
         Failed::Revoked | Failed::Unwanted => {
             let message = "the request was broken off; whether it was done is not known";
-            refusal(StatusCode::BAD_GATEWAY, "broken_off", message)
+            refusal(StatusCode::BAD_GATEWAY, "upstream_failed", message)
         }
     }
 }
 
-fn refusal(status: StatusCode, error: &str, message: &str) -> Response<Relay> {
+fn refusal(status: StatusCode, error: &'static str, message: &str) -> Response<Relay> {
     let body = serde_json::json!({ "error": error, "message": message });
     let mut response = Response::new(Relay::from(format!("{body}\n")));
     *response.status_mut() = status;
+    response.extensions_mut().insert(Refusal(error));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }

@@ -13,7 +13,9 @@ use primacy::fence::http::FENCING_TOKEN;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-const HOP_BY_HOP: [HeaderName; 8] = [
+/// `Upgrade` is among them: the proxy does not change protocols, and a client that offers to is served all the same (RFC 9110,
+/// section 7.8).
+const HOP_BY_HOP: [HeaderName; 9] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
@@ -22,6 +24,7 @@ const HOP_BY_HOP: [HeaderName; 8] = [
     TE,
     TRAILER,
     TRANSFER_ENCODING,
+    UPGRADE,
 ];
 
 /// Makes the head of a client's request one of the proxy's own.
@@ -50,7 +53,6 @@ pub(super) fn clean_request(head: &mut RequestParts, client: IpAddr, upstream: &
 /// Makes the head of the service's answer one of the proxy's own.
 pub(super) fn clean_response(head: &mut ResponseParts) {
     remove_hop_by_hop(&mut head.headers);
-    head.headers.remove(UPGRADE);
     head.headers.append(VIA, via(head.version));
     head.version = Version::HTTP_11;
 }
@@ -86,7 +88,9 @@ mod tests {
         let request = Request::put("http://named.example/a?b=c")
             .version(Version::HTTP_10)
             .header("Host", "other.example")
-            .header("Connection", "keep-alive, X-Mine, Fencing-Token")
+            .header("Connection", "keep-alive, X-Mine, Fencing-Token, Upgrade, HTTP2-Settings")
+            .header("Upgrade", "h2c")
+            .header("HTTP2-Settings", "AAMAAABkAAQAAP__")
             .header("Keep-Alive", "timeout=5")
             .header("X-Mine", "1")
             .header("Fencing-Token", "7")

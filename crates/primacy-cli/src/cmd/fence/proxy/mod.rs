@@ -8,6 +8,7 @@ mod exchange;
 mod forward;
 mod headers;
 mod server;
+mod tally;
 mod told;
 mod upstream;
 
@@ -19,17 +20,20 @@ use clap::Parser;
 use primacy::config::{FENCE_GRACE, FENCE_PATIENCE};
 use primacy::fence::gate::{Gate, Limits};
 use primacy::fence::http::{FenceLayer, Without};
+use primacy::metrics::{self, prometheus_client::registry::Registry};
 use tokio::net::TcpListener;
 
 use self::server::Server;
+use self::tally::Tally;
 use self::told::{Event, Told};
 use self::upstream::{Authority, Reach, Upstream};
 use super::{Patience, State, failure};
-use crate::duration;
+use crate::entry::parse_listen;
 use crate::exit::{self, Exit, Failure};
 use crate::host::log_to;
 use crate::report::Reporter;
 use crate::signals::Signals;
+use crate::{duration, figures};
 
 /// The largest part of a message that is in memory at a time, on each connection, in bytes.
 const BUFFER_MAX: usize = 64 * 1024;
@@ -98,6 +102,10 @@ pub(crate) struct Proxy {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse)]
     drain: Duration,
 
+    /// Serve figures over HTTP here, at /metrics in OpenMetrics form: host:port, or a port of 127.0.0.1
+    #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
+    metrics: Option<SocketAddr>,
+
     /// Tell what happens in JSON, one object a line, on standard error
     #[arg(long)]
     json: bool,
@@ -114,7 +122,7 @@ have ended; a second one ends it at once.
 
 Limits: 32 KiB and 100 headers for the head of a request or answer; ten seconds
 for a client to send a head, also the next one; five to connect to the service.
-No tunnels, no upgrades, no trailers.
+No tunnels and no trailers; requests to upgrade are taken as if they did not ask.
 
 PRIMACY_LOG=info shows each change of the highest token.
 
@@ -142,16 +150,23 @@ impl Proxy {
         let mut signals = Signals::listen()?;
         self.check_reach(&upstream).await?;
         let listener = self.bind().await?;
+        let figures = self.metrics.map(figures::Server::bind).transpose()?;
         let fence = self.state.hold(Patience::For(HOLD_TIMEOUT));
         let fence = fence.map_err(|error| failure(&error, Exit::InUse))?;
         let limits = Limits { patience: self.patience.unwrap_or(FENCE_PATIENCE), grace: FENCE_GRACE };
         let gate = Gate::new(fence, limits).map_err(|error| failure(&error, Exit::InUse))?;
         let without = if self.read_only_without_token { Without::ReadsAdmitted } else { Without::Refused };
         let told = Told::new(reporter.log_writer(), self.json);
+        let tally = Tally::new();
+        let metrics = figures.as_ref().and_then(figures::Server::address).map(|address| address.to_string());
+        if let Some(figures) = figures {
+            tokio::spawn(figures.serve(registry(&tally), None));
+        }
         told.tell(&Event::Listening {
             address: listener.local_addr()?.to_string(),
             upstream: upstream.to_string(),
             highest: gate.highest().0,
+            metrics,
         });
         let connections = usize::try_from(self.max_connections).unwrap_or(usize::MAX);
         let reach = if self.insecure_cleartext { Reach::Anywhere } else { Reach::Loopback };
@@ -161,9 +176,10 @@ impl Proxy {
             idle: self.idle_timeout,
             drain: self.drain,
             connections: self.max_connections,
+            tally: tally.clone(),
         };
-        let counts = server.run(listener, &mut signals, &told).await;
-        told.tell(&Event::Ended(counts));
+        server.run(listener, &mut signals, &told).await;
+        told.tell(&Event::Ended(tally.counts()));
         Ok(Exit::Success)
     }
 
@@ -212,4 +228,12 @@ impl Proxy {
             Failure::new(Exit::Unavailable, message)
         })
     }
+}
+
+/// The figures of a proxy: what became of the requests, and how many writes its fence has refused.
+fn registry(tally: &Tally) -> Registry {
+    let mut registry = Registry::default();
+    tally.register(&mut registry);
+    metrics::register_fences(&mut registry);
+    registry
 }

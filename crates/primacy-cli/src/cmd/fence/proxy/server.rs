@@ -3,13 +3,13 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::server::conn::http1::Builder;
 use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode};
+use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use primacy::fence::http::{FenceLayer, FenceService};
 use rustix::net::sockopt::set_tcp_user_timeout;
@@ -20,7 +20,8 @@ use tower_service::Service as _;
 
 use super::body::Relay;
 use super::forward::Forward;
-use super::told::{Counts, Event, Told};
+use super::tally::Tally;
+use super::told::{Event, Told};
 use super::upstream::Upstream;
 use super::{BUFFER_MAX, HEAD_MAX, HEADERS_MAX};
 use crate::signals::Signals;
@@ -39,21 +40,18 @@ pub(super) struct Server {
     pub(super) idle: Duration,
     pub(super) drain: Duration,
     pub(super) connections: u32,
+    pub(super) tally: Tally,
 }
-
-/// What became of the requests of all connections.
-type Tally = Arc<Mutex<Counts>>;
 
 impl Server {
     /// Serves until a signal comes and the requests under way have ended, or a second one comes.
-    pub(super) async fn run(self, listener: TcpListener, signals: &mut Signals, told: &Told) -> Counts {
-        let tally = Tally::default();
+    pub(super) async fn run(self, listener: TcpListener, signals: &mut Signals, told: &Told) {
         let slots =
             Arc::new(Semaphore::new(usize::try_from(self.connections).unwrap_or(Semaphore::MAX_PERMITS)));
         let (ending, _) = watch::channel(false);
         let signal = tokio::select! {
             signal = signals.next() => signal,
-            () = self.accept(&listener, &slots, &ending, &tally, told) => return counts(&tally),
+            () = self.accept(&listener, &slots, &ending, told) => return,
         };
         told.tell(&Event::Draining { signal });
         drop(listener);
@@ -64,7 +62,6 @@ impl Server {
             _ = all_ended => {}
             _ = signals.next() => {}
         }
-        counts(&tally)
     }
 
     /// Accepts clients, for as long as it is polled.
@@ -73,16 +70,13 @@ impl Server {
         listener: &TcpListener,
         slots: &Arc<Semaphore>,
         ending: &watch::Sender<bool>,
-        tally: &Tally,
         told: &Told,
     ) {
         // The semaphore is never closed.
         while let Ok(slot) = Arc::clone(slots).acquire_owned().await {
             match listener.accept().await {
                 Ok((stream, client)) => {
-                    let connection =
-                        self.connection(stream, client, slot, ending.subscribe(), Arc::clone(tally));
-                    tokio::spawn(connection);
+                    tokio::spawn(self.connection(stream, client, slot, ending.subscribe()));
                 }
                 // That client has gone again.
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionAborted => {}
@@ -101,7 +95,6 @@ impl Server {
         client: SocketAddr,
         slot: OwnedSemaphorePermit,
         mut ending: watch::Receiver<bool>,
-        tally: Tally,
     ) -> impl Future<Output = ()> + Send + 'static {
         prepare(&stream, self.idle);
         let service = self.layer.layer(Forward {
@@ -110,8 +103,9 @@ impl Server {
             client: client.ip(),
             slot: Arc::new(slot),
         });
+        let tally = self.tally.clone();
         let service = service_fn(move |request| {
-            let (mut service, tally) = (service.clone(), Arc::clone(&tally));
+            let (mut service, tally) = (service.clone(), tally.clone());
             async move { serve(&mut service, request, &tally).await }
         });
         let mut builder = Builder::new();
@@ -148,17 +142,6 @@ async fn serve(
     tally: &Tally,
 ) -> Result<Response<Relay>, Infallible> {
     let response = service.call(request).await?;
-    let mut counts = tally.lock().unwrap_or_else(PoisonError::into_inner);
-    counts.requests += 1;
-    match (response.body(), response.status()) {
-        (Relay::Own(_), StatusCode::CONFLICT) => counts.stale += 1,
-        (Relay::Own(_), _) => counts.refused += 1,
-        (Relay::Parts(_) | Relay::Sent, _) => counts.passed_on += 1,
-    }
-    drop(counts);
+    tally.count(&response);
     Ok(response)
-}
-
-fn counts(tally: &Tally) -> Counts {
-    *tally.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -11,7 +11,14 @@ use crate::report::LogWriter;
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum Event {
     /// Clients may connect.
-    Listening { address: String, upstream: String, highest: u64 },
+    Listening {
+        address: String,
+        upstream: String,
+        highest: u64,
+        /// Where figures are served.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        metrics: Option<String>,
+    },
     /// No client is accepted for a moment.
     NotAccepting { reason: String },
     /// It was told to end; requests under way go on.
@@ -59,8 +66,12 @@ impl Told {
 impl std::fmt::Display for Event {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Listening { address, upstream, highest } => {
-                write!(f, "listening on {address} in front of {upstream}; tokens below {highest} are refused")
+            Self::Listening { address, upstream, highest, metrics } => {
+                write!(
+                    f,
+                    "listening on {address} in front of {upstream}; tokens below {highest} are refused"
+                )?;
+                metrics.iter().try_for_each(|address| write!(f, "; figures are at http://{address}/metrics"))
             }
             Self::NotAccepting { reason } => write!(f, "no client is accepted for a moment: {reason}"),
             Self::Draining { signal } => {

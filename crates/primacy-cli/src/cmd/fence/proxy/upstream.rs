@@ -2,11 +2,16 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper_util::rt::TokioIo;
+use rustix::net::sockopt::set_socket_linger;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
@@ -50,10 +55,76 @@ pub(super) enum Reach {
 pub(super) struct Link {
     pub(super) sender: SendRequest<Upload>,
     driver: Driver,
+    /// Nothing is under way on it.
+    is_idle: Arc<AtomicBool>,
+}
+
+/// The socket of a link. When it is closed while something is under way, also by the end of this process, the kernel throws
+/// away what it has not sent yet: a service that reads slowly would get it long after a newer request.
+#[derive(Debug)]
+struct Socket {
+    stream: TcpStream,
+    is_idle: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
 struct Driver(JoinHandle<()>);
+
+impl Socket {
+    fn new(stream: TcpStream, is_idle: Arc<AtomicBool>) -> io::Result<Self> {
+        stream.set_zero_linger()?;
+        Ok(Self { stream, is_idle })
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if self.is_idle.load(Ordering::Acquire) {
+            // Nothing is left to send, so the service need not hear of a broken connection.
+            let _ = set_socket_linger(&self.stream, None);
+        }
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
 
 impl Drop for Driver {
     fn drop(&mut self) {
@@ -109,11 +180,14 @@ impl Upstream {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         // The newest is at the end; those before it are dropped when they are too old.
         idle.retain(|(link, since)| since.elapsed() < IDLE_MAX && !link.sender.is_closed());
-        idle.pop().map(|(link, _)| link)
+        let (link, _) = idle.pop()?;
+        link.is_idle.store(false, Ordering::Release);
+        Some(link)
     }
 
     /// Keeps a connection whose last exchange is complete.
     pub(super) fn keep(&self, link: Link) {
+        link.is_idle.store(true, Ordering::Release);
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(|(link, since)| since.elapsed() < IDLE_MAX && !link.sender.is_closed());
         if idle.len() < self.idle_max {
@@ -130,21 +204,23 @@ impl Upstream {
             return Err(io::Error::other("the upstream is not on this machine, and this is cleartext"));
         }
         stream.set_nodelay(true)?;
+        let is_idle = Arc::new(AtomicBool::new(false));
+        let socket = Socket::new(stream, Arc::clone(&is_idle))?;
         let mut builder = Builder::new();
         builder.max_buf_size(BUFFER_MAX).max_header_size(HEAD_MAX).max_headers(HEADERS_MAX);
-        let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+        let (sender, connection) = builder.handshake(TokioIo::new(socket)).await.map_err(io::Error::other)?;
         let driver = tokio::spawn(async move {
             // Whoever has sent a request on it is told of the error.
             let _ = connection.await;
         });
-        Ok(Link { sender, driver: Driver(driver) })
+        Ok(Link { sender, driver: Driver(driver), is_idle })
     }
 }
 
 impl Link {
-    /// Closes the connection, and returns when it is closed.
+    /// Closes the connection, and returns when it is closed: nothing that is not with the service yet is sent after that.
     pub(super) async fn close(self) {
-        let Self { sender, mut driver } = self;
+        let Self { sender, mut driver, is_idle: _ } = self;
         drop(sender);
         driver.0.abort();
         // It says that it was cancelled, or had ended before.
