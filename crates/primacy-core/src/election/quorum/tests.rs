@@ -97,6 +97,15 @@ fn a_lost_disk_is_lost_until_all_have_told_this_very_life() {
 }
 
 #[test]
+fn a_term_that_is_no_honest_nodes_costs_nobody_its_votes() {
+    let mut c = machine("c", HardState::default());
+    told(&mut c, at(60_000), "a", u64::MAX);
+    told(&mut c, at(60_000), "c", 3);
+    assert_eq!((drain(&mut c), c.status().hard.past), (Vec::new(), Past::Whole));
+    assert_eq!(asked(&mut c, at(60_000), 9), Answer::Yes);
+}
+
+#[test]
 fn one_that_lost_its_disk_is_not_about_to_hear_that_the_leader_is_gone() {
     // It knows that `a` is gone, and asks; what `c` lacks is its disk, which does not come soon.
     let mut b = machine("b", HardState::default());
