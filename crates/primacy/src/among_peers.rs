@@ -142,10 +142,10 @@ impl Entry {
 }
 
 impl PeersWorld {
-    fn time(&self, message: &quorum::Message) {
+    fn time(&self, from: NodeId, message: &quorum::Message) {
         if let Body::HeartbeatReply { round, to, .. } = message.body
             && to == self.me.identity.incarnation
-            && let Some(took) = self.heartbeats.replied(round.0, clock::now())
+            && let Some(took) = self.heartbeats.replied(from, round.0, clock::now())
         {
             self.measures.heartbeat_round_trips.observe(took);
         }
@@ -170,7 +170,7 @@ impl World<Quorum> for PeersWorld {
         match to {
             Endpoint::Node(node) => {
                 if let Body::Heartbeat { round } = message.body {
-                    self.heartbeats.sent(round.0, clock::now());
+                    self.heartbeats.sent(node, round.0, clock::now());
                 }
                 // What is lost is counted by the mesh, and sent again by the election.
                 let _ = self.mesh.send(node, &message);
@@ -183,7 +183,7 @@ impl World<Quorum> for PeersWorld {
         loop {
             match self.inbox.recv().await {
                 Some(Arrival::Message { from, message }) => {
-                    self.time(&message);
+                    self.time(from, &message);
                     return Ok(Input::Message { from: Endpoint::Node(from), message });
                 }
                 Some(Arrival::Evidence(evidence)) => return Ok(Input::Evidence(evidence)),
