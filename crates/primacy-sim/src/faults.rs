@@ -3,7 +3,7 @@
 use primacy_core::{Command, Duration, Evidence, Identity, Input, Peer};
 
 use crate::algorithm::{Algorithm, Settings as _};
-use crate::disk::MetByCrash;
+use crate::disk::{Disk, MetByCrash, PeerDisk};
 use crate::invariants::Observation;
 use crate::network::{Hello, Refused, shake_hands};
 use crate::node::Seat;
@@ -35,6 +35,7 @@ impl<A: Algorithm> World<A> {
         };
         self.trace_node(seat, Level::Event, || text.to_owned());
         let (dead, life) = (process.me, process.life);
+        self.observe(Observation::Ended { who: dead });
         let guarded = self.node(seat).guarded;
         let node = self.node_mut(seat);
         node.leader = None;
@@ -150,12 +151,30 @@ impl<A: Algorithm> World<A> {
         if disk_lost {
             let id = self.rng.next_u64();
             let node = self.node_mut(seat);
-            node.disk.replace(id);
-            node.known_disks.clear();
-            node.readmitted.clear();
+            let empty = Disk::new(node.shelf.len() + 2, id, node.disk.latency);
+            let lost = std::mem::replace(&mut node.disk, empty);
+            node.shelf.push(lost);
+            let node = node.name;
+            self.observe(Observation::DiskLost { node });
+            self.readmissions.wipes += 1;
             self.trace_node(seat, Level::Event, || "finds an empty disk".to_owned());
         }
         self.start(seat);
+    }
+
+    /// A crashed node starts again with a disk that it had before, in place of the one that it had last. `false` if it
+    /// runs, or has no such disk.
+    pub fn restart_with(&mut self, seat: Seat, number: usize) -> bool {
+        let runs = self.process(seat).is_some();
+        let node = self.node_mut(seat);
+        let found = node.shelf.iter_mut().find(|disk| disk.number == number && !runs);
+        let Some(found) = found else { return false };
+        std::mem::swap(found, &mut node.disk);
+        let node = node.name;
+        self.observe(Observation::DiskLost { node });
+        self.trace_node(seat, Level::Event, || format!("finds the disk {number} that it had before"));
+        self.start(seat);
+        true
     }
 
     /// A process is stopped, as by SIGSTOP: what comes, waits. Its clock goes on.
@@ -266,8 +285,9 @@ impl<A: Algorithm> World<A> {
             return self.trace_world(Level::Event, || format!("{name_a} and {name_b} do not talk: {why}"));
         }
         let (disk_a, disk_b) = (self.node(a).disk.id, self.node(b).disk.id);
-        self.node_mut(a).known_disks.insert(b, disk_b);
-        self.node_mut(b).known_disks.insert(a, disk_a);
+        let first = |id: u64| PeerDisk { id, ..PeerDisk::default() };
+        self.node_mut(a).disk.peers.entry(b).or_insert_with(|| first(disk_b));
+        self.node_mut(b).disk.peers.entry(a).or_insert_with(|| first(disk_a));
         self.network.set_connection(host_a, host_b, Some(lives));
         let round_trip = self.network.delay(host_a, host_b).plus(self.network.delay(host_b, host_a));
         self.report_term(a, b);
@@ -292,8 +312,9 @@ impl<A: Algorithm> World<A> {
             }
         };
         let (hello_a, hello_b) = (hello(a), hello(b));
-        shake_hands(&hello_a, &hello_b, self.node(a).known_disks.get(&b).copied())?;
-        shake_hands(&hello_b, &hello_a, self.node(b).known_disks.get(&a).copied())
+        let known = |by: Seat, of: Seat| self.node(by).disk.peers.get(&of).map(|known| known.id);
+        shake_hands(&hello_a, &hello_b, known(a, b))?;
+        shake_hands(&hello_b, &hello_a, known(b, a))
     }
 
     /// Whether its election would miss what is on its disk, and every other node would notice.
@@ -301,28 +322,51 @@ impl<A: Algorithm> World<A> {
     pub fn is_known_to_all(&self, seat: Seat) -> bool {
         let reports = self.process(seat).is_some_and(|process| A::term_to_report(&process.machine).is_some());
         let mut others = self.seats().filter(|&other| other != seat);
-        reports && others.all(|other| self.node(other).known_disks.contains_key(&seat))
+        reports && others.all(|other| self.node(other).disk.peers.contains_key(&seat))
+    }
+
+    /// Whether `by` knows that the disk of a node was replaced by another one.
+    #[must_use]
+    pub fn is_former(&self, seat: Seat, by: Seat) -> bool {
+        let known = self.node(by).disk.peers.get(&seat);
+        known.is_some_and(|known| known.former.contains(&self.node(seat).disk.id))
     }
 
     /// An operator takes back a node that has lost its disk: `by` knows it with its new one from now on. `false` if `by`
-    /// refuses, because it does not run, or has lost its own disk and cannot tell anything of terms.
+    /// refuses, because it does not run, or has lost its own disk and cannot tell anything of terms; or because the disk
+    /// is none of a node that lost one, but one that was replaced.
     pub fn readmit(&mut self, seat: Seat, by: Seat) -> bool {
         let can_tell = self.process(by).is_some_and(|process| A::term_to_report(&process.machine).is_some());
         if !can_tell || seat == by {
             return false;
         }
-        let (disk, name) = (self.node(seat).disk.id, self.node(seat).name);
-        let node = self.node_mut(by);
-        node.known_disks.insert(seat, disk);
-        node.readmitted.insert(seat);
+        let (id, name) = (self.node(seat).disk.id, self.node(seat).name);
+        if self.is_former(seat, by) {
+            self.readmissions.refusals += 1;
+            self.trace_node(by, Level::Event, || format!("does not readmit {name}: its disk was replaced"));
+            return false;
+        }
+        let first = || PeerDisk { id, ..PeerDisk::default() };
+        let known = self.node_mut(by).disk.peers.entry(seat).or_insert_with(first);
+        if known.id != id {
+            known.former.insert(known.id);
+        }
+        (known.id, known.readmitted) = (id, true);
         self.trace_node(by, Level::Event, || format!("readmits {name}"));
-        self.connect(by, seat);
+        let connected = self.process(by).is_some_and(|process| self.is_connected(by, process.life, seat))
+            && self.process(seat).is_some_and(|process| self.is_connected(seat, process.life, by));
+        if !connected {
+            self.connect(by, seat);
+        } else if !self.network.is_cut(self.host(by), self.host(seat)) {
+            // It was taken at its word, or was never refused here. What a cut keeps away, the operator says again.
+            self.report_term(by, seat);
+        }
         true
     }
 
     /// What one that was readmitted hears first over a connection.
     fn report_term(&mut self, by: Seat, to: Seat) {
-        let reports = self.node(by).readmitted.contains(&to);
+        let reports = self.node(by).disk.peers.get(&to).is_some_and(|known| known.readmitted);
         let term = self.process(by).and_then(|process| A::term_to_report(&process.machine));
         if let Some(term) = term.filter(|_| reports) {
             let by = self.node(by).name;

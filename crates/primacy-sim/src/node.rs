@@ -1,6 +1,6 @@
 //! A node: the part of it that survives a crash, and the process that does not.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use primacy_core::{Identity, Input, Leader, Mandate, NodeId};
 
@@ -23,12 +23,10 @@ pub struct Node<A: Algorithm> {
     pub voters: BTreeSet<NodeId>,
     /// Its disk.
     pub disk: Disk<A::Durable>,
+    /// The disks that it has had and that are not in place.
+    pub shelf: Vec<Disk<A::Durable>>,
     /// Its clock, which is the host's: it goes on while the process is down.
     pub clock: Clock,
-    /// The disk ids under which it knows the others; on its disk.
-    pub known_disks: BTreeMap<Seat, u64>,
-    /// Those among them that have lost a disk, and were readmitted with another one; on its disk.
-    pub readmitted: BTreeSet<Seat>,
     /// Whether its process is told to stand as soon as it starts.
     pub campaigns: bool,
     /// What its latest leadership was given, and which leadership of the world that was: what its work would write

@@ -21,7 +21,7 @@ use crate::network::{Chance, STORE};
 use crate::node::Seat;
 use crate::store::{Mishap, Mood};
 use crate::trace::{Level, Trace};
-use crate::world::{Conditions, World};
+use crate::world::{Conditions, Readmissions, World};
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +34,8 @@ pub struct Verdict {
     pub elections: u64,
     /// How many inputs were handled.
     pub handled: u64,
+    /// What was done about lost disks.
+    pub readmissions: Readmissions,
     /// How long after the healing all knew one leader; `None` if that did not come in time.
     pub settled_after: Option<Duration>,
     /// A number that any difference between two runs would change, if the trace made one.
@@ -107,8 +109,8 @@ const KINDS: [Kind; 13] = [
 struct Swarm<A: Algorithm> {
     world: World<A>,
     rng: Rng,
-    /// In some worlds one node loses its disk, and is readmitted. Drawn apart, so that worlds in which that does not
-    /// happen are those that they were.
+    /// In some worlds one node loses its disk, perhaps several times, and is readmitted, and disks that it had come back.
+    /// Drawn apart, so that worlds in which that does not happen are those that they were.
     wipes: Option<Rng>,
     /// The one that has lost its disk.
     wiped: Option<Seat>,
@@ -273,6 +275,7 @@ impl<A: Algorithm> Swarm<A> {
             alarms: if self.alarming { 0 } else { self.world.alarms() },
             elections: self.world.beliefs.count,
             handled: self.world.handled(),
+            readmissions: self.world.readmissions,
             settled_after,
             digest: trace.digest(),
         };
@@ -333,7 +336,8 @@ impl<A: Algorithm> Swarm<A> {
         }
     }
 
-    /// One node loses its disk at some time, and its operator says so to the others, to one after the other.
+    /// One node loses its disk at some time, and its operator says so to the others, to one after the other. It may happen
+    /// to the same node again, before or after it has recovered; and a disk that it had may be put back.
     fn wipe_or_readmit(&mut self) {
         let count = self.world.seats().count();
         let Some(rng) = &mut self.wipes else { return };
@@ -342,21 +346,33 @@ impl<A: Algorithm> Swarm<A> {
             return;
         }
         let (seat, host) = (Seat(index(rng, count)), one_in(rng, 2));
+        let (again, back) = (one_in(rng, 8), one_in(rng, 6));
+        let what = if host { Crash::Host } else { Crash::ProcessAndGuardian };
         match self.wiped {
+            Some(wiped) if again => self.wipe(wiped, what),
+            Some(wiped) if back => {
+                let shelf = &self.world.node(wiped).shelf;
+                let number = shelf.get(index(rng, shelf.len())).map_or(1, |disk| disk.number);
+                self.world.crash(wiped, what, MetByCrash::Lost);
+                self.world.restart_with(wiped, number);
+            }
             // It must have presented its disk, and have been refused for it.
             Some(wiped) if self.world.process(wiped).is_some() => {
                 self.world.readmit(wiped, seat);
             }
             Some(_) => {}
-            // A node that has never seen its disk would take it at its word.
+            // Whoever has never seen the disk that it has now would take the next one at its word.
             None if self.world.is_known_to_all(seat) => {
                 self.wiped = Some(seat);
-                let what = if host { Crash::Host } else { Crash::ProcessAndGuardian };
-                self.world.crash(seat, what, MetByCrash::Lost);
-                self.world.restart(seat, true);
+                self.wipe(seat, what);
             }
             None => {}
         }
+    }
+
+    fn wipe(&mut self, seat: Seat, what: Crash) {
+        self.world.crash(seat, what, MetByCrash::Lost);
+        self.world.restart(seat, true);
     }
 
     fn kill_and_start(&mut self, seat: Seat) {
@@ -491,6 +507,11 @@ impl<A: Algorithm> Swarm<A> {
             self.world.give(seat, Input::Command(Command::Campaign));
         }
         if let Some(wiped) = self.wiped {
+            // A disk that was replaced does not come back, so the operator begins with an empty one.
+            if self.world.seats().any(|by| self.world.is_former(wiped, by)) {
+                self.wipe(wiped, Crash::ProcessAndGuardian);
+                self.world.give(wiped, Input::Command(Command::Campaign));
+            }
             for by in self.world.seats() {
                 self.world.readmit(wiped, by);
             }

@@ -12,7 +12,7 @@ use crate::algorithm::{Algorithm, Life, Settings as _};
 use crate::beliefs::Beliefs;
 use crate::clock::{Clock, Moment};
 use crate::disk::Disk;
-use crate::invariants::{Breach, Invariant, Observation};
+use crate::invariants::{Breach, Invariant, Meaning, Observation};
 use crate::network::{Fate, Host, Network, STORE};
 use crate::node::{Node, Process, Seat};
 use crate::queue::Queue;
@@ -97,6 +97,21 @@ pub struct World<A: Algorithm> {
     alarms: u64,
     pub(crate) rng: Rng,
     handled: u64,
+    /// What was done about lost disks.
+    pub readmissions: Readmissions,
+}
+
+/// What was done about lost disks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Readmissions {
+    /// How many disks were lost.
+    pub wipes: u64,
+    /// How often a node without its disk has heard what it must know from all others.
+    pub recoveries: u64,
+    /// How often such a node has voted since.
+    pub votes: u64,
+    /// How often a disk that had been replaced was to be readmitted, and was not.
+    pub refusals: u64,
 }
 
 impl<A: Algorithm> World<A> {
@@ -109,10 +124,9 @@ impl<A: Algorithm> World<A> {
             name: *name,
             settings: A::Settings::default(),
             voters: voters.clone(),
-            disk: Disk::new(rng.next_u64(), conditions.disk_latency),
+            disk: Disk::new(1, rng.next_u64(), conditions.disk_latency),
+            shelf: Vec::new(),
             clock: Clock::new(Instant::default()),
-            known_disks: std::collections::BTreeMap::new(),
-            readmitted: BTreeSet::new(),
             campaigns: true,
             mandate: None,
             leader: None,
@@ -137,6 +151,7 @@ impl<A: Algorithm> World<A> {
             alarms: 0,
             rng,
             handled: 0,
+            readmissions: Readmissions::default(),
         }
     }
 
@@ -412,8 +427,7 @@ impl<A: Algorithm> World<A> {
         }
         let latency = disk.latency;
         if latency.is_zero() {
-            disk.slot = Some(durable);
-            return;
+            return self.is_written(seat, durable);
         }
         let Some(process) = &mut self.seats[seat.0] else { return };
         process.writing = Some(durable);
@@ -425,18 +439,36 @@ impl<A: Algorithm> World<A> {
         let Some(process) = self.seats[seat.0].as_mut().filter(|process| process.life == life) else {
             return;
         };
-        let written = process.writing.take();
-        self.node_mut(seat).disk.slot = written;
+        if let Some(written) = process.writing.take() {
+            self.is_written(seat, written);
+        }
         self.settle(seat);
+    }
+
+    fn is_written(&mut self, seat: Seat, durable: A::Durable) {
+        let slot = &mut self.node_mut(seat).disk.slot;
+        let recovered = A::has_recovered(&durable) && !slot.as_ref().is_some_and(A::has_recovered);
+        *slot = Some(durable);
+        self.readmissions.recoveries += u64::from(recovered);
     }
 
     fn send(&mut self, seat: Seat, to: NodeId, message: A::Message) {
         let Some(process) = self.process(seat) else { return };
         let (me, life) = (process.me, process.life);
-        let meaning = A::meaning(&message, Some(to));
-        self.observe(Observation::Said { who: me, meaning });
         let Ok(to_seat) = self.find(to.as_str()) else { return };
-        let fate = if self.is_connected(seat, life, to_seat) {
+        let connected = self.is_connected(seat, life, to_seat);
+        let meaning = match A::meaning(&message, Some(to)) {
+            // Nobody can ever hear it. A disk may go, and the one before it come back, before anybody has heard of it.
+            Meaning::Votes { .. } if !connected => Meaning::Nothing,
+            meaning @ (Meaning::Nothing
+            | Meaning::Votes { .. }
+            | Meaning::Leads { .. }
+            | Meaning::Releases { .. }) => meaning,
+        };
+        let recovered = self.node(seat).disk.slot.as_ref().is_some_and(A::has_recovered);
+        self.readmissions.votes += u64::from(recovered && matches!(meaning, Meaning::Votes { .. }));
+        self.observe(Observation::Said { who: me, meaning });
+        let fate = if connected {
             let (from_host, to_host) = (self.host(seat), self.host(to_seat));
             self.network.fate(from_host, to_host, A::kind(&message), &mut self.rng)
         } else {

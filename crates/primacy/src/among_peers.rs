@@ -5,8 +5,8 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
 use std::sync::Arc;
 
-use primacy_core::election::quorum::{self, Body, HardState, Quorum};
-use primacy_core::{Endpoint, Evidence, Identity, Input, NodeId};
+use primacy_core::election::quorum::{self, Body, HardState, Past, Quorum};
+use primacy_core::{Endpoint, Identity, Input, NodeId, Term};
 use tokio::sync::mpsc;
 
 use crate::clock;
@@ -29,10 +29,6 @@ const INBOX: usize = 1024;
 pub(crate) struct PeersWorld {
     me: Hello,
     state: StateFile,
-    /// Whether the state is known to go on without a gap since the last one that was lost.
-    recovered: bool,
-    /// Set from when this node hears that it has lost its disk until it has recovered.
-    forgotten: bool,
     mesh: Mesh,
     inbox: mpsc::Receiver<Arrival>,
     measures: Arc<Measures>,
@@ -121,8 +117,7 @@ impl Entry {
             listen: self.listen,
             peers: self.peers,
             peer_disks: self.stored.peer_disks,
-            readmitted: self.stored.readmitted,
-            term: self.stored.hard_state.term,
+            term: term_to_tell(&self.stored.hard_state),
             security: config.security.clone(),
             limits: Limits::default(),
         };
@@ -137,8 +132,6 @@ impl Entry {
             PeersWorld {
                 me,
                 state: self.state,
-                recovered: self.stored.hard_state.recovered,
-                forgotten: false,
                 mesh,
                 inbox,
                 measures,
@@ -149,10 +142,10 @@ impl Entry {
 }
 
 impl PeersWorld {
-    fn time(&self, message: &quorum::Message) {
+    fn time(&self, from: NodeId, message: &quorum::Message) {
         if let Body::HeartbeatReply { round, to, .. } = message.body
             && to == self.me.identity.incarnation
-            && let Some(took) = self.heartbeats.replied(round.0, clock::now())
+            && let Some(took) = self.heartbeats.replied(from, round.0, clock::now())
         {
             self.measures.heartbeat_round_trips.observe(took);
         }
@@ -169,9 +162,7 @@ impl World<Quorum> for PeersWorld {
         let began = clock::now();
         self.state.persist(&hard).map_err(|error| Halt { why: error.to_string() })?;
         self.measures.state_writes.observe(clock::now().since(began));
-        self.recovered = hard.recovered;
-        self.forgotten &= !hard.recovered;
-        self.mesh.set_term(Some(hard.term).filter(|_| !self.forgotten));
+        self.mesh.set_term(term_to_tell(&hard));
         Ok(())
     }
 
@@ -179,7 +170,7 @@ impl World<Quorum> for PeersWorld {
         match to {
             Endpoint::Node(node) => {
                 if let Body::Heartbeat { round } = message.body {
-                    self.heartbeats.sent(round.0, clock::now());
+                    self.heartbeats.sent(node, round.0, clock::now());
                 }
                 // What is lost is counted by the mesh, and sent again by the election.
                 let _ = self.mesh.send(node, &message);
@@ -192,17 +183,10 @@ impl World<Quorum> for PeersWorld {
         loop {
             match self.inbox.recv().await {
                 Some(Arrival::Message { from, message }) => {
-                    self.time(&message);
+                    self.time(from, &message);
                     return Ok(Input::Message { from: Endpoint::Node(from), message });
                 }
-                Some(Arrival::Evidence(evidence)) => {
-                    if matches!(evidence, Evidence::Readmitted { .. }) && !self.recovered {
-                        // What it has it cannot vouch for to others.
-                        self.forgotten = true;
-                        self.mesh.set_term(None);
-                    }
-                    return Ok(Input::Evidence(evidence));
-                }
+                Some(Arrival::Evidence(evidence)) => return Ok(Input::Evidence(evidence)),
                 Some(Arrival::PeerDisk { node, disk }) => {
                     let recorded = self.state.record_peer_disk(node, disk);
                     recorded.map_err(|error| Halt { why: error.to_string() })?;
@@ -231,7 +215,7 @@ impl Asked<Quorum> for PeersWorld {
 
     fn readmit(&mut self, node: NodeId) -> Result<DiskId, AskError> {
         let by = self.me.identity.node;
-        let disk = self.mesh.refused_disk(node).ok_or(AskError::NotRefused { node, by })?;
+        let disk = self.mesh.disk_to_readmit(node).ok_or(AskError::NotRefused { node, by })?;
         self.state.readmit(node, disk)?;
         self.mesh.readmit(node, disk);
         tracing::warn!(%node, %disk, "readmitted by the operator");
@@ -243,6 +227,11 @@ impl Settles for Quorum {
     fn is_settled(&self) -> bool {
         true // What it has under way cannot make it the leader once it does not stand.
     }
+}
+
+/// The term that a node with this state can vouch for to others: none while it has lost an earlier state.
+fn term_to_tell(hard: &HardState) -> Option<Term> {
+    Some(hard.term).filter(|_| hard.past != Past::Lost)
 }
 
 fn resolve(address: &str) -> Result<SocketAddr, ConnectError> {

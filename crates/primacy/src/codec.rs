@@ -42,6 +42,8 @@ pub(crate) enum Frame {
     /// The first word over a connection to a node that was readmitted after it had lost its disk: the highest term that
     /// the speaker knows of.
     Readmitted(Term),
+    /// The first word of a node that has lost its disk, and has not heard [`Frame::Readmitted`] from all others.
+    Lost,
 }
 
 /// A refusal as it crosses the network: what to count it as, and what to show.
@@ -109,6 +111,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(String, Frame), DecodeError> {
         wire::Frame::Died(identity) => Frame::Died(identity.try_into()?),
         wire::Frame::DiedHeard(identity) => Frame::DiedHeard(identity.try_into()?),
         wire::Frame::Readmitted(term) => Frame::Readmitted(Term(term)),
+        wire::Frame::Lost(wire::Nothing {}) => Frame::Lost,
     };
     Ok((election, frame))
 }
@@ -150,7 +153,7 @@ mod wire {
     pub(super) struct Envelope {
         #[prost(string, tag = "1")]
         pub(super) election: String,
-        #[prost(oneof = "Frame", tags = "2, 3, 4, 5, 6, 7, 8, 9")]
+        #[prost(oneof = "Frame", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10")]
         pub(super) frame: Option<Frame>,
     }
 
@@ -172,6 +175,8 @@ mod wire {
         DiedHeard(Identity),
         #[prost(uint64, tag = "9")]
         Readmitted(u64),
+        #[prost(message, tag = "10")]
+        Lost(Nothing),
     }
 
     #[derive(Clone, Copy, PartialEq, prost::Message)]
@@ -331,6 +336,7 @@ impl From<&Frame> for wire::Frame {
             Frame::Died(identity) => Self::Died(identity.into()),
             Frame::DiedHeard(identity) => Self::DiedHeard(identity.into()),
             Frame::Readmitted(term) => Self::Readmitted(term.0),
+            Frame::Lost => Self::Lost(wire::Nothing {}),
         }
     }
 }

@@ -16,18 +16,18 @@
 //! vote twice in a term. One thing cannot be told from a torn write, and that is a newest slot that has
 //! rotted on the disk after it was flushed; whoever fears it uses a file system with checksums.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use primacy_core::election::quorum::HardState;
+use primacy_core::election::quorum::{HardState, Past};
 use primacy_core::{Duration, Identity, Incarnation, NodeId, Term};
 use prost::Message as _;
 use rustix::fs::{FlockOperation, flock};
 
-use crate::handshake::DiskId;
+use crate::handshake::{DiskId, PeerDisk};
 
 /// The first bytes of each slot.
 const MAGIC: [u8; 8] = *b"PRIMACY\x1a";
@@ -68,9 +68,7 @@ pub struct Stored {
     /// The number that was drawn when the file was made.
     pub disk: DiskId,
     /// The disks that this node has seen its peers with.
-    pub peer_disks: BTreeMap<NodeId, DiskId>,
-    /// Those that came back with another disk and that an operator has readmitted.
-    pub readmitted: BTreeSet<NodeId>,
+    pub peer_disks: BTreeMap<NodeId, PeerDisk>,
     /// Whether the file was made just now: this node has never taken part, or has lost its disk.
     pub created: bool,
 }
@@ -121,7 +119,8 @@ pub enum DiskError {
     /// The file was made by something else, or is not the length of a state file.
     #[error(
         "{} is no state file of Primacy ({found}); it is left as it is: move it away if it does not belong \
-         there, or restore the state from a copy", path.display()
+         there. If the state is lost, start this node with an empty directory and have the others readmit it \
+         (`primacy readmit`); a copy from earlier has forgotten votes", path.display()
     )]
     NotAStateFile {
         /// The file.
@@ -132,8 +131,8 @@ pub enum DiskError {
     /// Both slots are damaged.
     #[error(
         "both copies of the state in {} are damaged ({found}); it is left as it is. This node may have voted and \
-         cannot know it any more: restore the file, or move it away and let an operator readmit the node to its \
-         peers", path.display()
+         cannot know it any more: move the file away, start this node with an empty directory, and have the others \
+         readmit it (`primacy readmit`); do not restore a copy, it has forgotten votes", path.display()
     )]
     Damaged {
         /// The file.
@@ -168,13 +167,26 @@ pub enum DiskError {
     /// What is to be written does not fit into a slot.
     #[error(
         "the state of {} would have {length} bytes, and there is room for {RECORD_LENGTH_MAX}: this node has seen \
-         too many peers", path.display()
+         too many peers, or too many disks of them", path.display()
     )]
     TooLong {
         /// The file.
         path: PathBuf,
         /// How long the record is.
         length: usize,
+    },
+    /// A peer comes with a disk that it had before another one.
+    #[error(
+        "the disk {presented} of {node} was replaced by the disk {recorded} and has missed what {node} voted with that \
+         one: move its state directory away, start {node} with an empty one, and ask again"
+    )]
+    Replaced {
+        /// The peer.
+        node: NodeId,
+        /// The disk that counts.
+        recorded: DiskId,
+        /// The one that it has come with.
+        presented: DiskId,
     },
     /// The names of node and election make too long a file name.
     #[error(
@@ -255,28 +267,34 @@ impl StateFile {
         self.advance(Record { hard_state: *hard_state, ..self.record.clone() })
     }
 
-    /// Remembers that `node` came with `disk`, in place of what was remembered of it before.
+    /// Remembers that `node` was seen for the first time, with `disk`.
     ///
     /// # Errors
     /// As [`persist`](Self::persist).
     pub fn record_peer_disk(&mut self, node: NodeId, disk: DiskId) -> Result<(), DiskError> {
-        if self.record.peer_disks.get(&node) == Some(&disk) {
-            return Ok(());
-        }
         let mut record = self.record.clone();
-        record.peer_disks.insert(node, disk);
-        self.advance(record)
+        let known = record.peer_disks.entry(node).or_insert_with(|| PeerDisk::first(disk));
+        if known.disk != disk {
+            // It was readmitted with another one while this was on its way.
+            known.former.insert(disk);
+        }
+        if record == self.record { Ok(()) } else { self.advance_with_peers(record) }
     }
 
-    /// Takes `node` back with `disk` in place of the disk that it had before, because an operator says so.
+    /// Takes `node` back with `disk` in place of the disk that it had before, because an operator says so. What it had
+    /// before never comes back.
     ///
     /// # Errors
-    /// As [`persist`](Self::persist).
+    /// [`DiskError::Replaced`] or [`DiskError::TooLong`], after which nothing has changed; else as
+    /// [`persist`](Self::persist).
     pub fn readmit(&mut self, node: NodeId, disk: DiskId) -> Result<(), DiskError> {
         let mut record = self.record.clone();
-        record.peer_disks.insert(node, disk);
-        record.readmitted.insert(node);
-        self.advance(record)
+        let known = record.peer_disks.entry(node).or_insert_with(|| PeerDisk::first(disk));
+        if known.former.contains(&disk) {
+            return Err(DiskError::Replaced { node, recorded: known.disk, presented: disk });
+        }
+        known.readmit(disk);
+        self.advance_with_peers(record)
     }
 
     /// The state file.
@@ -292,9 +310,15 @@ impl StateFile {
             incarnation: Incarnation { count: self.record.incarnations, nonce },
             disk: self.record.disk,
             peer_disks: self.record.peer_disks.clone(),
-            readmitted: self.record.readmitted.clone(),
             created,
         })
+    }
+
+    /// Writes a record that has more of peers than the one before, unless that would leave too little room for the votes
+    /// to come.
+    fn advance_with_peers(&mut self, record: Record) -> Result<(), DiskError> {
+        record.at_its_longest().encode(&self.path)?;
+        self.advance(record)
     }
 
     /// Writes the next record over the older slot.
@@ -467,8 +491,7 @@ struct Record {
     disk: DiskId,
     incarnations: u64,
     hard_state: HardState,
-    peer_disks: BTreeMap<NodeId, DiskId>,
-    readmitted: BTreeSet<NodeId>,
+    peer_disks: BTreeMap<NodeId, PeerDisk>,
 }
 
 /// Why a slot says nothing.
@@ -560,8 +583,15 @@ mod format {
         pub(super) promise_nanos: u64,
         #[prost(message, repeated, tag = "8")]
         pub(super) peer_disks: Vec<PeerDisk>,
-        #[prost(bool, tag = "9")]
-        pub(super) recovered: bool,
+        #[prost(enumeration = "Past", tag = "9")]
+        pub(super) past: i32,
+    }
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
+    pub(super) enum Past {
+        Whole = 0,
+        Lost = 1,
+        Recovered = 2,
     }
 
     #[derive(Clone, PartialEq, prost::Message)]
@@ -582,6 +612,8 @@ mod format {
         pub(super) disk: Vec<u8>,
         #[prost(bool, tag = "3")]
         pub(super) readmitted: bool,
+        #[prost(bytes = "vec", repeated, tag = "4")]
+        pub(super) former: Vec<Vec<u8>>,
     }
 }
 
@@ -595,16 +627,29 @@ impl Record {
             incarnations: 0,
             hard_state: HardState::default(),
             peer_disks: BTreeMap::new(),
-            readmitted: BTreeSet::new(),
         })
+    }
+
+    /// The same, with everything else as long as it may ever become.
+    fn at_its_longest(&self) -> Self {
+        let node = NodeId::new(&"x".repeat(NodeId::LENGTH_MAX)).expect("a name may be so long");
+        let voted_for = Identity::new(node, Incarnation { count: u64::MAX, nonce: u64::MAX });
+        let hard_state = HardState {
+            term: Term(u64::MAX),
+            voted_for: Some(voted_for),
+            promise: Duration::from_nanos(u64::MAX),
+            past: Past::Recovered,
+        };
+        Self { incarnations: u64::MAX, hard_state, ..self.clone() }
     }
 
     /// The slot that says this.
     fn encode(&self, path: &Path) -> Result<Vec<u8>, DiskError> {
-        let peer_disk = |(node, disk): (&NodeId, &DiskId)| format::PeerDisk {
+        let peer_disk = |(node, known): (&NodeId, &PeerDisk)| format::PeerDisk {
             node: node.as_str().to_owned(),
-            disk: disk.0.to_vec(),
-            readmitted: self.readmitted.contains(node),
+            disk: known.disk.0.to_vec(),
+            readmitted: known.readmitted,
+            former: known.former.iter().map(|disk| disk.0.to_vec()).collect(),
         };
         let voted_for = self.hard_state.voted_for.map(|identity| format::VotedFor {
             node: identity.node.as_str().to_owned(),
@@ -620,7 +665,12 @@ impl Record {
             voted_for,
             promise_nanos: self.hard_state.promise.as_nanos(),
             peer_disks: self.peer_disks.iter().map(peer_disk).collect(),
-            recovered: self.hard_state.recovered,
+            past: match self.hard_state.past {
+                Past::Whole => format::Past::Whole,
+                Past::Lost => format::Past::Lost,
+                Past::Recovered => format::Past::Recovered,
+            }
+            .into(),
         };
         let record = record.encode_to_vec();
         if record.len() > RECORD_LENGTH_MAX {
@@ -642,10 +692,16 @@ impl Record {
             let incarnation = Incarnation { count: vote.count, nonce: vote.nonce };
             node(&vote.node).map(|node| Identity::new(node, incarnation))
         });
-        let readmitted = record.peer_disks.iter().filter(|peer| peer.readmitted);
-        let readmitted = readmitted.map(|peer| node(&peer.node)).collect::<Result<_, SlotError>>()?;
-        let peer_disks = record.peer_disks.into_iter();
-        let peer_disks = peer_disks.map(|peer| Ok((node(&peer.node)?, disk(peer.disk)?)));
+        let past = match format::Past::try_from(record.past).map_err(|_| wrong("what it says of its past"))? {
+            format::Past::Whole => Past::Whole,
+            format::Past::Lost => Past::Lost,
+            format::Past::Recovered => Past::Recovered,
+        };
+        let peer_disk = |peer: format::PeerDisk| {
+            let former = peer.former.into_iter().map(disk).collect::<Result<_, SlotError>>()?;
+            Ok((node(&peer.node)?, PeerDisk { disk: disk(peer.disk)?, readmitted: peer.readmitted, former }))
+        };
+        let peer_disks = record.peer_disks.into_iter().map(peer_disk).collect::<Result<_, SlotError>>()?;
         Ok(Self {
             sequence,
             election: record.election,
@@ -656,10 +712,9 @@ impl Record {
                 term: Term(record.term),
                 voted_for: voted_for.transpose()?,
                 promise: Duration::from_nanos(record.promise_nanos),
-                recovered: record.recovered,
+                past,
             },
-            peer_disks: peer_disks.collect::<Result<_, SlotError>>()?,
-            readmitted,
+            peer_disks,
         })
     }
 }

@@ -115,6 +115,7 @@ pub(crate) async fn drive<P: Protocol + Settles, W: Asked<P>>(
     desk: &mut Desk,
 ) -> Result<(), Halt> {
     let outcome = drive_to_end(machine, world, desk).await;
+    desk.halted();
     desk.measures.leader(None);
     desk.publisher.publish(Change::Leader(None));
     if let Err(halt) = &outcome {
@@ -405,6 +406,15 @@ impl Desk {
         }
     }
 
+    /// The machine is driven no more: a leadership that it still had is none.
+    fn halted(&mut self) {
+        self.released();
+        if let Some(cell) = self.cell.take() {
+            self.measures.ended(&cell, Reason::Halted);
+            cell.end(Reason::Halted);
+        }
+    }
+
     /// Gives the leadership to whoever waits for it; `false` if nobody does any more.
     fn hand_out(&mut self, cell: Arc<Cell>) -> bool {
         let (Some(candidate), Some(sender)) = (self.candidate.take(), self.sender.upgrade()) else {
@@ -435,13 +445,14 @@ fn until(instant: Instant) -> String {
 /// Whatever ends the driver, a panic included: nobody may go on believing, or waiting.
 impl Drop for Desk {
     fn drop(&mut self) {
-        self.released();
-        if let Some(cell) = self.cell.take() {
-            cell.end(Reason::Halted);
-        }
+        self.halted();
+        self.measures.leader(None);
         for closed in self.closing.take().unwrap_or_default() {
             // The one who asked may not wait any more.
             let _ = closed.send(());
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

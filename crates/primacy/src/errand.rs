@@ -8,6 +8,7 @@ use primacy_core::{FencingToken, NodeId};
 use primacy_stores::{OpenError, ReadError, open_existing};
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
+use tokio::time::timeout;
 
 use crate::clock;
 use crate::config::{Timers, Venue};
@@ -30,6 +31,9 @@ pub enum ErrandError {
     /// There is no record.
     #[error("the store has no record of this election; nobody has led in it yet")]
     NoRecord,
+    /// The store did not show the record in time; nothing was written.
+    #[error("the store does not answer; nothing was written")]
+    Unanswered,
     /// The store did not answer in time, or not clearly.
     #[error(
         "the store has not confirmed the write in time; it may have been done, so look before you repeat it"
@@ -65,7 +69,12 @@ pub async fn ask_to_resign(
     by: &str,
     patience: Duration,
 ) -> Result<Asked, ErrandError> {
-    let (record, _) = open_existing(url, election).await?.read().await?.ok_or(ErrandError::NoRecord)?;
+    let began = clock::now();
+    let look = async {
+        let register = open_existing(url, election).await?;
+        register.read().await?.ok_or(ErrandError::NoRecord)
+    };
+    let (record, _) = timeout(patience, look).await.unwrap_or(Err(ErrandError::Unanswered))?;
     let holder = record.holder.as_ref().ok_or(ErrandError::NobodyLeads)?;
     let asked = Asked { holder: holder.identity.node, token: record.token };
     if record.is_asked_to_resign() {
@@ -73,12 +82,13 @@ pub async fn ask_to_resign(
     }
     let task = Task::AskToResign { by: by.to_owned() };
     let (url, election, lease) = (url.to_owned(), election.to_owned(), record.duration.into());
+    let looked = Duration::from(clock::now().since(began));
     let (done, ended) = oneshot::channel();
     std::thread::Builder::new()
         .name("primacy-errand".to_owned())
         .spawn(move || {
             // Nobody may be waiting any more.
-            let _ = done.send(run(task, &url, &election, lease, patience));
+            let _ = done.send(run(task, &url, &election, lease, patience.saturating_sub(looked)));
         })
         .map_err(ErrandError::Thread)?;
     match ended.await.unwrap_or(Err(ErrandError::Unknown))? {
@@ -101,9 +111,38 @@ pub(crate) fn run(
     let mut errand = Errand::new(task, patience.into(), poll_interval.into(), seed, clock::now());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     LocalSet::new().block_on(&runtime.map_err(ErrandError::Thread)?, async {
-        let mut world = StoreWorld::new(open_existing(url, election).await?);
+        let opened = timeout(patience, open_existing(url, election)).await;
+        let mut world = StoreWorld::new(opened.map_err(|_| ErrandError::Unanswered)??);
         let driven = drive_alone(&mut errand, &mut world, |errand| errand.ending().is_some()).await;
         driven.map_err(|_| ErrandError::Unknown)
     })?;
     Ok(errand.ending().unwrap_or(Ending::Unknown))
+}
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests {
+    use super::*;
+    use crate::init::init;
+
+    #[tokio::test]
+    async fn a_store_that_does_not_answer_is_given_up() {
+        let path = std::env::temp_dir().join(format!("primacy-errand-{}.db", std::process::id()));
+        let url = format!("sqlite:{}", path.display());
+        init(&url, "test", Duration::from_secs(10)).await.unwrap();
+        let patience = Duration::from_millis(200);
+        let ask = || ask_to_resign(&url, "test", "ops", patience);
+        assert!(matches!(ask().await, Err(ErrandError::NobodyLeads)));
+        // Another process has the database for itself, and has stopped.
+        let held = rusqlite::Connection::open(&path).unwrap();
+        held.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE").unwrap();
+        let error = ask().await.unwrap_err();
+        assert!(matches!(error, ErrandError::Unanswered), "{error}");
+        let task = Task::AskToResign { by: "ops".to_owned() };
+        let on = url.clone();
+        let run = move || run(task, &on, "test", Duration::from_secs(10), patience);
+        let ended = tokio::task::spawn_blocking(run).await.unwrap();
+        assert!(matches!(ended, Err(ErrandError::Unanswered)), "{ended:?}");
+        drop(held);
+        std::fs::remove_file(&path).unwrap();
+    }
 }

@@ -6,7 +6,7 @@
 //!
 //! This file is pure: it judges, and `transport/` carries.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use primacy_core::election::quorum::Safety;
@@ -57,6 +57,17 @@ pub enum Role {
 /// notice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DiskId(pub [u8; DiskId::LENGTH]);
+
+/// What a node remembers of a peer's durable state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerDisk {
+    /// The one that counts.
+    pub disk: DiskId,
+    /// Whether an operator has readmitted the peer with it, because it may have lost an earlier one.
+    pub readmitted: bool,
+    /// Those that were replaced. None of them comes back: what was voted since stands in none of them.
+    pub former: BTreeSet<DiskId>,
+}
 
 /// A set of voters, in the order of their names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -134,6 +145,8 @@ pub enum Disagreement {
         recorded: DiskId,
         /// What the refused one has now.
         presented: DiskId,
+        /// Whether it had that one earlier, and came with another since.
+        former: bool,
     },
 }
 
@@ -240,7 +253,11 @@ impl TlsProblem {
 /// # Errors
 /// The first [`Refusal`] in an order that puts the causes before their consequences: nodes of two clusters
 /// also differ in their voters, and the cluster is what an operator must hear of.
-pub fn judge(mine: &Hello, recorded: &BTreeMap<NodeId, DiskId>, theirs: &Hello) -> Result<(), Box<Refusal>> {
+pub fn judge(
+    mine: &Hello,
+    recorded: &BTreeMap<NodeId, PeerDisk>,
+    theirs: &Hello,
+) -> Result<(), Box<Refusal>> {
     let node = theirs.identity.node;
     let reason = if mine.protocol_version != theirs.protocol_version {
         Disagreement::ProtocolVersion { mine: mine.protocol_version, theirs: theirs.protocol_version }
@@ -258,8 +275,9 @@ pub fn judge(mine: &Hello, recorded: &BTreeMap<NodeId, DiskId>, theirs: &Hello) 
         Disagreement::Safety { mine: mine.safety, theirs: theirs.safety }
     } else {
         match recorded.get(&node) {
-            Some(&recorded) if recorded != theirs.disk => {
-                Disagreement::Disk { recorded, presented: theirs.disk }
+            Some(known) if known.disk != theirs.disk => {
+                let former = known.former.contains(&theirs.disk);
+                Disagreement::Disk { recorded: known.disk, presented: theirs.disk, former }
             }
             Some(_) | None => return Ok(()),
         }
@@ -273,7 +291,7 @@ pub fn judge(mine: &Hello, recorded: &BTreeMap<NodeId, DiskId>, theirs: &Hello) 
 /// As [`judge`], and if another node than `expected` has answered.
 pub fn judge_answer(
     mine: &Hello,
-    recorded: &BTreeMap<NodeId, DiskId>,
+    recorded: &BTreeMap<NodeId, PeerDisk>,
     expected: NodeId,
     theirs: &Hello,
 ) -> Result<(), Box<Refusal>> {
@@ -291,6 +309,23 @@ impl Hello {
     #[must_use]
     pub fn of_guardian(&self) -> Self {
         Self { role: Role::GuardianOf, ..self.clone() }
+    }
+}
+
+impl PeerDisk {
+    /// A disk that is seen for the first time.
+    #[must_use]
+    pub const fn first(disk: DiskId) -> Self {
+        Self { disk, readmitted: false, former: BTreeSet::new() }
+    }
+
+    /// The peer counts with this disk from now on, and never again with the one that it had.
+    pub fn readmit(&mut self, disk: DiskId) {
+        let before = std::mem::replace(&mut self.disk, disk);
+        if before != disk {
+            self.former.insert(before);
+        }
+        self.readmitted = true;
     }
 }
 
@@ -398,10 +433,16 @@ impl fmt::Display for Refusal {
                 let (mine, theirs) = (safety_name(*mine), safety_name(*theirs));
                 write!(f, "{of} has safety = {theirs}, {by} has safety = {mine}; give all nodes the same")
             }
-            Disagreement::Disk { recorded, presented } => write!(
+            Disagreement::Disk { recorded, presented, former: false } => write!(
                 f,
                 "{of} comes with the disk {presented}, {by} knows it with the disk {recorded}. It may have \
                  forgotten its votes: an operator must readmit it, or bring the old state directory back"
+            ),
+            Disagreement::Disk { recorded, presented, former: true } => write!(
+                f,
+                "{of} comes with the disk {presented}, which was replaced by the disk {recorded} and has missed \
+                 what {of} voted with that one: bring the newer state directory back, or move this one away and \
+                 start {of} with an empty one"
             ),
         }
     }
@@ -474,7 +515,7 @@ pub(crate) mod tests {
         let mine = hello("a", &["a", "b", "c"]);
         let mut theirs = hello("b", &["c", "b", "a"]);
         change(&mut theirs);
-        let recorded = BTreeMap::from([(node("b"), DiskId([b'b'; DiskId::LENGTH]))]);
+        let recorded = BTreeMap::from([(node("b"), PeerDisk::first(DiskId([b'b'; DiskId::LENGTH])))]);
         let refusal = judge(&mine, &recorded, &theirs).unwrap_err();
         (refusal.kind(), refusal.to_string())
     }
@@ -483,7 +524,10 @@ pub(crate) mod tests {
     fn nodes_that_agree_talk_in_any_role_and_order_of_voters() {
         let (a, b) = (hello("a", &["a", "b"]), hello("b", &["b", "a", "b"]));
         assert_eq!(judge(&a, &BTreeMap::new(), &b), Ok(()));
-        assert_eq!(judge(&a, &BTreeMap::from([(node("b"), b.disk)]), &b.of_guardian()), Ok(()));
+        assert_eq!(
+            judge(&a, &BTreeMap::from([(node("b"), PeerDisk::first(b.disk))]), &b.of_guardian()),
+            Ok(())
+        );
         assert_eq!(judge_answer(&b, &BTreeMap::new(), node("a"), &a), Ok(()));
         // Priority and the role of a witness are each node's own affair.
         let witness = Hello { witness: true, priority: 9, ..b };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use primacy_core::{Duration, Instant, Leader, Reason, Term};
+use primacy_core::{Duration, Instant, Leader, NodeId, Reason, Term};
 
 use crate::clock;
 use crate::leadership::Cell;
@@ -176,31 +176,33 @@ const fn name(reason: Reason) -> &'static str {
 /// When the last heartbeats were sent, so that their replies can be timed.
 #[derive(Debug, Default)]
 pub(crate) struct HeartbeatTimes {
-    /// By round; a round that was sent twice counts from the first time.
-    sent: BTreeMap<u64, Instant>,
+    /// By node and round. A round that was sent to a node twice, because it has connected anew, counts from the last time:
+    /// what was sent over the former connection has no reply.
+    sent: BTreeMap<NodeId, BTreeMap<u64, Instant>>,
 }
 
-/// How many rounds may wait for replies; a reply that is later than so many is not timed.
+/// How many rounds may wait for the reply of a node; a reply that is later than so many is not timed.
 const ROUNDS_MAX: usize = 32;
 
 impl HeartbeatTimes {
-    pub(crate) fn sent(&mut self, round: u64, now: Instant) {
-        self.sent.entry(round).or_insert(now);
-        while self.sent.len() > ROUNDS_MAX {
-            self.sent.pop_first();
+    pub(crate) fn sent(&mut self, to: NodeId, round: u64, now: Instant) {
+        let sent = self.sent.entry(to).or_default();
+        sent.insert(round, now);
+        while sent.len() > ROUNDS_MAX {
+            sent.pop_first();
         }
     }
 
-    /// How long the reply to this round took.
-    pub(crate) fn replied(&self, round: u64, now: Instant) -> Option<Duration> {
-        self.sent.get(&round).map(|&sent| now.since(sent))
+    /// How long the reply of this node to this round took.
+    pub(crate) fn replied(&self, from: NodeId, round: u64, now: Instant) -> Option<Duration> {
+        self.sent.get(&from)?.get(&round).map(|&sent| now.since(sent))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use primacy_core::{Identity, Incarnation, NodeId};
+    use primacy_core::{Identity, Incarnation};
 
     #[test]
     fn what_took_as_long_as_a_bucket_ends_is_in_it() {
@@ -211,6 +213,24 @@ mod tests {
         let counts = histogram.counts();
         assert_eq!((counts[0], counts[1], counts[15], counts[16]), (2, 1, 1, 1));
         assert_eq!(histogram.sum(), 10_000_100_002);
+    }
+
+    #[test]
+    fn a_heartbeat_that_is_repeated_for_one_node_is_timed_from_the_repetition() {
+        let [b, c] = ["b", "c"].map(|name| NodeId::new(name).unwrap());
+        let at = Instant::from_nanos;
+        let mut times = HeartbeatTimes::default();
+        times.sent(b, 7, at(1_000));
+        times.sent(c, 7, at(1_000));
+        // It was away, and learns of its leader as soon as it is back.
+        times.sent(c, 7, at(9_000));
+        assert_eq!(times.replied(c, 7, at(9_500)), Some(Duration::from_nanos(500)));
+        assert_eq!(times.replied(b, 7, at(9_500)), Some(Duration::from_nanos(8_500)));
+        assert_eq!(times.replied(b, 8, at(9_500)), None);
+        for round in 8..100 {
+            times.sent(b, round, at(10_000));
+        }
+        assert_eq!(times.replied(b, 7, at(10_000)), None, "what is never answered is forgotten");
     }
 
     #[test]

@@ -78,9 +78,9 @@ pub enum AskError {
         /// This node.
         node: NodeId,
     },
-    /// The node has not come with another disk.
+    /// The node has not come with another disk, and has not said that it has lost one.
     #[error(
-        "{node} has not come to {by} with another disk than the recorded one, so there is nothing to readmit; start it first, and ask again"
+        "{node} has not come to {by} with another disk than the recorded one, nor said that it has lost one, so there is nothing to readmit; start it first, and ask again"
     )]
     NotRefused {
         /// Who should be readmitted.

@@ -6,6 +6,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use primacy::disk::DiskError;
 use primacy::status::View;
 use primacy::{AskError, Elector, Kept, NodeId, Peers, Reason, Status};
 use tokio::task::JoinHandle;
@@ -145,7 +146,7 @@ async fn the_lead_goes_where_the_operator_wants_it() {
 }
 
 #[tokio::test]
-async fn a_wiped_disk_is_refused_until_enough_others_readmit_it() {
+async fn a_wiped_disk_is_refused_until_all_others_readmit_it() {
     let cluster = Cluster::new("wiped");
     let (a, b, c) = (cluster.start("a").await, cluster.start("b").await, cluster.start("c").await);
     c.until("a leader", |status| status.leader.is_some()).await;
@@ -173,6 +174,83 @@ async fn a_wiped_disk_is_refused_until_enough_others_readmit_it() {
     let c = cluster.start("c").await;
     c.until("a leader", |status| status.leader.is_some() && recovering(status).is_none()).await;
     drop(other);
+}
+
+#[tokio::test]
+async fn a_lost_disk_is_remembered_and_readmitted_also_where_it_was_taken_at_its_word() {
+    let cluster = Cluster::new("word");
+    let (a, c) = (cluster.start("a").await, cluster.start("c").await);
+    c.until("a leader", |status| status.leader.is_some()).await;
+    c.stop().await;
+    cluster.wipe("c");
+    // `b` has never met the `c` that was.
+    let (b, c) = (cluster.start("b").await, cluster.start("c").await);
+    c.until("b", |status| connected(status, "b")).await;
+    assert!(matches!(b.elector.readmit(node("c")).await, Err(AskError::NotRefused { .. })));
+    a.until("the refusal of c", |status| peers(status).iter().any(|peer| peer.refusal.is_some())).await;
+    a.elector.readmit(node("c")).await.unwrap();
+    let told = |status: &Status| recovering(status).is_some_and(|heard| heard.contains(&node("a")));
+    c.until("a's term", told).await;
+
+    // It knows so after a restart as well, though nobody is there to tell it.
+    a.stop().await;
+    c.stop().await;
+    let c = cluster.start("c").await;
+    let waits = c.until("b", |status| connected(status, "b")).await;
+    assert_eq!(recovering(&waits), Some(&BTreeSet::new()));
+    assert!(matches!(c.elector.readmit(node("b")).await, Err(AskError::Recovering { .. })));
+    let a = cluster.start("a").await;
+    c.until("a's term", told).await;
+    let readmitting = async {
+        while let Err(error) = b.elector.readmit(node("c")).await {
+            assert!(matches!(error, AskError::NotRefused { .. }), "{error}");
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+    };
+    tokio::time::timeout(BOUND, readmitting).await.expect("c tells b that it waits");
+    c.until("a leader", |status| status.leader.is_some() && recovering(status).is_none()).await;
+    drop(a);
+}
+
+#[tokio::test]
+async fn a_disk_that_was_replaced_votes_never_again() {
+    let cluster = Cluster::new("replaced");
+    let (a, b, c) = (cluster.start("a").await, cluster.start("b").await, cluster.start("c").await);
+    c.until("a leader", |status| status.leader.is_some()).await;
+    let kept = cluster.dir.join("kept");
+    let readmitted = async |c: Member| {
+        for other in [&a, &b] {
+            other.until("the refusal of c", |status| refuses(status, "c")).await;
+            other.elector.readmit(node("c")).await.unwrap();
+        }
+        c.until("a leader", |status| status.leader.is_some() && recovering(status).is_none()).await;
+        c.stop().await;
+    };
+    c.stop().await;
+    cluster.wipe("c");
+    readmitted(cluster.start("c").await).await;
+    // This one has recovered, and what is voted with the next one it does not know.
+    std::fs::rename(cluster.dir.join("c"), &kept).unwrap();
+    readmitted(cluster.start("c").await).await;
+    cluster.wipe("c");
+    std::fs::rename(&kept, cluster.dir.join("c")).unwrap();
+    let c = cluster.start("c").await;
+    a.until("the refusal of c", |status| refuses(status, "c")).await;
+    let refused = a.elector.readmit(node("c")).await.unwrap_err();
+    assert!(matches!(refused, AskError::Disk(DiskError::Replaced { .. })), "{refused}");
+    c.until("the reason", |status| status.why_no_leader().join(";").contains("was replaced by")).await;
+    assert_eq!(c.elector.status().await.unwrap().leader, None);
+}
+
+fn connected(status: &Status, name: &str) -> bool {
+    match &status.view {
+        View::Peers(view) => view.quorum.connected.contains(&node(name)),
+        View::Store(_) => panic!("these are peers"),
+    }
+}
+
+fn refuses(status: &Status, name: &str) -> bool {
+    peers(status).iter().any(|peer| peer.node == node(name) && peer.refusal.is_some())
 }
 
 fn peers(status: &Status) -> &[primacy::transport::PeerStatus] {

@@ -16,7 +16,9 @@ use crate::exit::{self, Exit, Failure};
 /// vote that it has lost can be missed.
 ///
 /// Be sure that no process with the old disk runs any more: what it says is
-/// dropped from now on.
+/// dropped from now on, and that disk never comes back. A node that has not
+/// refused the new disk readmits it once the lost node has been readmitted
+/// elsewhere, and says itself that it waits.
 #[derive(Debug, Parser)]
 #[command(name = "readmit", verbatim_doc_comment, after_help = exit::VERBS_HELP)]
 pub(crate) struct Readmit {

@@ -203,7 +203,7 @@ impl From<ErrandError> for Failure {
             ErrandError::Open(error) => return error.into(),
             ErrandError::Read(error) => return error.into(),
             ErrandError::NobodyLeads | ErrandError::NoRecord => Exit::NotElected,
-            ErrandError::Unknown => Exit::Unavailable,
+            ErrandError::Unknown | ErrandError::Unanswered => Exit::Unavailable,
             ErrandError::Thread(_) | ErrandError::Entropy(_) => Exit::System,
         };
         Self::new(exit, error.to_string())

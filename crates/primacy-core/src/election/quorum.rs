@@ -34,7 +34,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-pub use self::config::{Config, HardState, Safety};
+pub use self::config::{Config, HardState, Past, Safety};
 pub use self::message::{Answer, Body, Leave, Message, Refusal, Round};
 pub use self::status::Status;
 use crate::detector::MissedHeartbeats;
@@ -71,12 +71,12 @@ pub struct Quorum {
     /// The application wants this node to lead.
     campaigning: bool,
     healthy: bool,
-    /// A node that has just started does not know what it promised; until then it grants nothing.
+    /// A node that has just started or recovered does not know what it promised; until then it grants nothing.
     silent_until: Instant,
     /// To support nobody else.
     promise: Option<Promise>,
-    /// Set while this node knows that it has lost its disk: which terms the others have reported so far.
-    forgotten: Option<BTreeMap<NodeId, Term>>,
+    /// While this node knows that it has lost its disk: which terms the others have reported to this life.
+    reports: BTreeMap<NodeId, Term>,
     /// The latest resignation heard of; passed on to those who may not have heard it.
     leave: Option<Leave>,
     /// The leader that is known to be gone, until there is another.
@@ -210,7 +210,7 @@ impl Quorum {
             healthy: true,
             silent_until,
             promise: None,
-            forgotten: None,
+            reports: BTreeMap::new(),
             leave: None,
             gone: None,
             stand_at,
@@ -334,22 +334,28 @@ impl Quorum {
     /// candidate itself knows the term that it stands for.
     fn on_readmitted(&mut self, now: Instant, by: NodeId, term: Term) {
         let stranger = by == self.config.me.node || !self.config.voters.contains(&by);
-        if stranger || term > TERM_MAX || self.hard.recovered {
+        if stranger || term > TERM_MAX || self.hard.past == Past::Recovered {
             return;
         }
-        self.step_down(Reason::HigherTerm(term));
-        self.role = Role::Follower { leader: None };
-        let reports = self.forgotten.get_or_insert_default();
-        reports.insert(by, term);
-        if reports.len() + 1 < self.config.voters.len() {
+        if self.hard.past == Past::Whole {
+            self.step_down(Reason::HigherTerm(term));
+            self.role = Role::Follower { leader: None };
+            self.persist(HardState { past: Past::Lost, ..self.hard });
+        }
+        self.reports.insert(by, term);
+        if self.reports.len() + 1 < self.config.voters.len() {
             return;
         }
-        let highest = reports.values().copied().max().unwrap_or_default();
-        self.forgotten = None;
+        let highest = self.reports.values().copied().max().unwrap_or_default();
+        self.reports.clear();
         let voted_for = self.hard.voted_for.filter(|_| highest <= self.hard.term);
         let term = highest.max(self.hard.term);
-        self.persist(HardState { term, voted_for, recovered: true, ..self.hard });
-        self.stand_after_random_wait(self.promise_end(now));
+        self.persist(HardState { term, voted_for, past: Past::Recovered, ..self.hard });
+        // The process that had the lost disk may have answered heartbeats until it was readmitted with this one. Now
+        // nobody hears it any more, so nothing that it has promised lasts longer than a promise from now on.
+        let quiet = now.after(self.hard.promise.max(self.config.promised()));
+        self.silent_until = self.silent_until.max(quiet);
+        self.stand_after_random_wait(self.silent_until);
     }
 
     /// Its guardian vouches that this process life is gone, and all its work: whatever it led, it leads no more.
@@ -401,7 +407,7 @@ impl Quorum {
     // ── standing ────────────────────────────────────────────────────────────────────────────────────────────
 
     fn may_stand(&self) -> bool {
-        self.campaigning && self.healthy && !self.config.witness && self.forgotten.is_none()
+        self.campaigning && self.healthy && !self.config.witness && !self.has_forgotten()
     }
 
     /// Asks the others whether they would vote for this node. Nothing of its own changes.
@@ -535,7 +541,8 @@ impl Quorum {
         let patience = now.after(self.config.promise_duration.times(10));
         let ends = no.iter().filter_map(|&(_, (refusal, at))| Some(at.after(refusal.left()?)));
         let bound_until = ends.max().unwrap_or(now).clamp(now, patience);
-        let stick_to_another = no.iter().any(|&(_, (refusal, _))| refusal != Refusal::Term);
+        let tells_nothing = |refusal| matches!(refusal, Refusal::Term | Refusal::Forgotten);
+        let stick_to_another = no.iter().any(|&(_, (refusal, _))| !tells_nothing(refusal));
         let only_promises = !no.is_empty() && no.iter().all(|&(_, (refusal, _))| refusal.left().is_some());
         match &mut self.gone {
             // This node knows that the leader is gone, and those who refuse are about to hear of it.
@@ -599,7 +606,7 @@ impl Quorum {
 
     /// What forbids this node to support `candidate`, whatever its term.
     fn bound_to_another(&self, now: Instant, candidate: Identity) -> Option<Refusal> {
-        if self.forgotten.is_some() {
+        if self.has_forgotten() {
             return Some(Refusal::Forgotten);
         }
         if now < self.silent_until {
@@ -653,7 +660,7 @@ impl Quorum {
         if self.leave.is_some_and(|leave| term <= leave.term) {
             return; // Whoever led then has resigned for good; this came late.
         }
-        if self.forgotten.is_some() {
+        if self.has_forgotten() {
             return; // It may have promised to support another.
         }
         if term < self.hard.term {
@@ -881,6 +888,11 @@ impl Quorum {
         self.promise.map_or(now, |promise| promise.until.max(now))
     }
 
+    /// Whether it has lost its disk, and not heard from all others since.
+    fn has_forgotten(&self) -> bool {
+        self.hard.past == Past::Lost
+    }
+
     fn promise_can_be_lowered(&self) -> bool {
         self.hard.promise > self.config.promised()
     }
@@ -932,3 +944,6 @@ impl Poll {
         majority::outcome(voters, self.yes.len(), self.no.len())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -70,6 +70,12 @@ pub trait Algorithm: Debug + Sized + 'static {
         None
     }
 
+    /// Whether a node with this on its disk had lost an earlier disk, and has heard since how far it can have gone.
+    fn has_recovered(durable: &Self::Durable) -> bool {
+        let _ = durable;
+        false
+    }
+
     /// What this election promises.
     fn invariants(settings: &Self::Settings) -> Vec<Box<dyn Invariant>>;
 }

@@ -1,7 +1,7 @@
 //! The quorum election in the world.
 
 use primacy_core::election::quorum::{
-    Answer, Body, Config, HardState, Leave, Message, Quorum as Machine, Refusal, Safety,
+    Answer, Body, Config, HardState, Leave, Message, Past, Quorum as Machine, Refusal, Safety,
 };
 use primacy_core::{Drift, Duration, FencingToken, Identity, NodeId, Term};
 
@@ -202,6 +202,10 @@ impl Algorithm for Quorum {
     fn term_to_report(machine: &Machine) -> Option<Term> {
         let status = machine.status();
         status.recovering.is_none().then_some(status.hard.term)
+    }
+
+    fn has_recovered(durable: &HardState) -> bool {
+        durable.past == Past::Recovered
     }
 
     fn invariants(settings: &Timers) -> Vec<Box<dyn Invariant>> {

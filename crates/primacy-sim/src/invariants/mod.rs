@@ -8,7 +8,7 @@ pub mod one_leader_per_term;
 pub mod one_vote_per_term;
 pub mod tokens_grow;
 
-use primacy_core::{Event, FencingToken, Identity, Term};
+use primacy_core::{Event, FencingToken, Identity, NodeId, Term};
 
 use crate::beliefs::Beliefs;
 use crate::clock::Moment;
@@ -37,6 +37,16 @@ pub enum Observation<'a> {
     },
     /// A clock was changed, and with it the end of a belief.
     ClockChanged,
+    /// A process has crashed.
+    Ended {
+        /// Which one.
+        who: Identity,
+    },
+    /// A node starts without the disk that it had last, and so without what stood on it.
+    DiskLost {
+        /// Which one.
+        node: NodeId,
+    },
 }
 
 /// What a message means, whatever algorithm it belongs to.

@@ -27,9 +27,11 @@ impl Invariant for OneLeaderAtATime {
         match *seen {
             Observation::Told { event: Event::Elected { .. } | Event::Renewed { .. }, .. }
             | Observation::ClockChanged => {}
-            Observation::Told { .. } | Observation::Said { .. } | Observation::Accepted { .. } => {
-                return Ok(());
-            }
+            Observation::Told { .. }
+            | Observation::Said { .. }
+            | Observation::Accepted { .. }
+            | Observation::Ended { .. }
+            | Observation::DiskLost { .. } => return Ok(()),
         }
         let mut in_force = beliefs.in_force(now);
         let Some(one) = in_force.next() else { return Ok(()) };

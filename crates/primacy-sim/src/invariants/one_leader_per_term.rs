@@ -26,7 +26,9 @@ impl Invariant for OneLeaderPerTerm {
             Observation::Told { .. }
             | Observation::Said { .. }
             | Observation::Accepted { .. }
-            | Observation::ClockChanged => return Ok(()),
+            | Observation::ClockChanged
+            | Observation::Ended { .. }
+            | Observation::DiskLost { .. } => return Ok(()),
         };
         let leaders = self.leaders.entry(term).or_default();
         if leaders.contains(&who) {

@@ -1,6 +1,6 @@
 //! I4: no node votes twice in a term, across restarts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use primacy_core::{Identity, NodeId, Term};
 
@@ -10,9 +10,24 @@ use crate::clock::Moment;
 
 /// Remembers every vote. A node that leads has voted for itself; asking for votes is not yet a vote, for the
 /// request may leave before the vote is on disk.
+///
+/// One second vote does no harm, and nobody could keep a node from giving it: the first one stood on a disk that was lost,
+/// and was for a candidate that has died without having led.
 #[derive(Debug, Default)]
 pub struct OneVotePerTerm {
     votes: BTreeMap<(NodeId, Term), Vec<Identity>>,
+    /// The votes that stood on lost disks.
+    lost: BTreeSet<(NodeId, Term, Identity)>,
+    ended: BTreeSet<Identity>,
+    led: BTreeSet<(Identity, Term)>,
+}
+
+impl OneVotePerTerm {
+    fn is_void(&self, voter: NodeId, term: Term, candidate: Identity) -> bool {
+        self.lost.contains(&(voter, term, candidate))
+            && self.ended.contains(&candidate)
+            && !self.led.contains(&(candidate, term))
+    }
 }
 
 impl Invariant for OneVotePerTerm {
@@ -23,18 +38,34 @@ impl Invariant for OneVotePerTerm {
     fn observe(&mut self, _now: Moment, seen: &Observation<'_>, _beliefs: &Beliefs) -> Result<(), String> {
         let (voter, term, candidate) = match *seen {
             Observation::Said { who, meaning: Meaning::Votes { term, candidate } } => (who, term, candidate),
-            Observation::Said { who, meaning: Meaning::Leads { term } } => (who, term, who),
+            Observation::Said { who, meaning: Meaning::Leads { term } } => {
+                self.led.insert((who, term));
+                (who, term, who)
+            }
+            Observation::Ended { who } => {
+                self.ended.insert(who);
+                return Ok(());
+            }
+            Observation::DiskLost { node } => {
+                let of_node = self.votes.iter().filter(|((voter, _), _)| *voter == node);
+                let lost = of_node.flat_map(|(&(voter, term), candidates)| {
+                    candidates.iter().map(move |&candidate| (voter, term, candidate))
+                });
+                self.lost.extend(lost);
+                return Ok(());
+            }
             Observation::Told { .. }
             | Observation::Said { .. }
             | Observation::Accepted { .. }
             | Observation::ClockChanged => return Ok(()),
         };
-        let votes = self.votes.entry((voter.node, term)).or_default();
-        if votes.contains(&candidate) {
-            return Ok(());
+        let mut votes = self.votes.remove(&(voter.node, term)).unwrap_or_default();
+        let again = votes.contains(&candidate);
+        let before = votes.iter().copied().find(|&first| !again && !self.is_void(voter.node, term, first));
+        if !again {
+            votes.push(candidate);
         }
-        let before = votes.first().copied();
-        votes.push(candidate);
+        self.votes.insert((voter.node, term), votes);
         let (voter, other) = (voter.node, candidate.node);
         before.map_or(Ok(()), |first| {
             Err(format!("{voter} votes for {} and for {other} in term {term}", first.node))

@@ -52,7 +52,11 @@ impl Invariant for TokensGrow {
                 }
                 Ok(())
             }
-            Observation::Told { .. } | Observation::Said { .. } | Observation::ClockChanged => Ok(()),
+            Observation::Told { .. }
+            | Observation::Said { .. }
+            | Observation::ClockChanged
+            | Observation::Ended { .. }
+            | Observation::DiskLost { .. } => Ok(()),
         }
     }
 }

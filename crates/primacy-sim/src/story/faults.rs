@@ -41,6 +41,19 @@ impl<A: Algorithm> Story<A> {
             }
             ["restart", node] => self.restart(node, false)?,
             ["restart", node, "without", "disk"] => self.restart(node, true)?,
+            ["restart", node, "with", "disk", number] => {
+                let seat = self.seat(node)?;
+                let number = number.parse().map_err(|_| "the disks of a node are numbered".to_owned())?;
+                if !self.world()?.restart_with(seat, number) {
+                    return Err(format!("{node} runs, or has no such disk"));
+                }
+            }
+            ["readmit", node, "at", by, "in", "vain"] => {
+                let (seat, other) = (self.seat(node)?, self.seat(by)?);
+                if self.world()?.readmit(seat, other) {
+                    return Err(format!("{by} readmits {node}"));
+                }
+            }
             ["readmit", node, "at", by] => {
                 let (seat, other) = (self.seat(node)?, self.seat(by)?);
                 if !self.world()?.readmit(seat, other) {

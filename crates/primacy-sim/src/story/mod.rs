@@ -24,7 +24,8 @@
 //! |---|---|
 //! | `crash a`, `crash a and guardian`, `crash guardian a`, `crash host a` | see [`Crash`](crate::faults::Crash) |
 //! | `crash a at its next write`, `… kept` | before the write is on disk, or just after |
-//! | `restart a`, `restart a without disk`, `readmit a at b` | |
+//! | `restart a`, `restart a without disk`, `restart a with disk 1` | an empty one, or the first one that it had |
+//! | `readmit a at b`, `readmit a at b in vain` | `b` takes it back, or must not |
 //! | `pause a`, `resume a`, `freeze a`, `thaw a` | one process, or a whole machine and its clock |
 //! | `clock a +2%`, `jump a 5s` | |
 //! | `disk a fails`, `disk a works` | |

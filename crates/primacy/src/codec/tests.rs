@@ -27,6 +27,7 @@ fn golden() -> Vec<(Frame, &'static str)> {
         (Frame::Died(Identity::new(node("a"), to)), DIED),
         (Frame::DiedHeard(Identity::new(node("a"), to)), DIED_HEARD),
         (Frame::Readmitted(Term(300)), READMITTED),
+        (Frame::Lost, LOST),
         (message(Body::PreVote { round, leave }), PRE_VOTE),
         (message(Body::PreVoteReply { round, to, answer: Answer::Yes }), PRE_VOTE_REPLY),
         (message(Body::Vote { round, leave: None }), VOTE),
@@ -53,6 +54,7 @@ const READY: &str = "0a046d61696e2a00";
 const DIED: &str = "0a046d61696e3a100a0161120b0801110200000000000000";
 const DIED_HEARD: &str = "0a046d61696e42100a0161120b0801110200000000000000";
 const READMITTED: &str = "0a046d61696e48ac02";
+const LOST: &str = "0a046d61696e5200";
 const PRE_VOTE: &str =
     "0a046d61696e322a0a0b080711080706050403020110ac021a18080512140a100a0162120b08011102000000000000001004";
 const PRE_VOTE_REPLY: &str =

@@ -51,7 +51,7 @@ fn vote(term: u64) -> HardState {
         term: Term(term),
         voted_for: Some(voted_for),
         promise: Duration::from_millis(1_000),
-        recovered: false,
+        past: Past::Whole,
     }
 }
 
@@ -75,7 +75,7 @@ fn what_was_written_is_found_again() {
     state.persist(&vote(4)).unwrap();
     let disk = DiskId([7; DiskId::LENGTH]);
     state.record_peer_disk(b(), disk).unwrap();
-    let back = HardState { recovered: true, ..vote(4) };
+    let back = HardState { past: Past::Recovered, ..vote(4) };
     state.readmit(c(), disk).unwrap();
     state.persist(&back).unwrap();
     drop(state);
@@ -83,8 +83,8 @@ fn what_was_written_is_found_again() {
     assert!(!second.created);
     assert_eq!(second.hard_state, back);
     assert_eq!(second.disk, first.disk);
-    assert_eq!(second.peer_disks, BTreeMap::from([(b(), disk), (c(), disk)]));
-    assert_eq!(second.readmitted, BTreeSet::from([c()]));
+    let readmitted = PeerDisk { readmitted: true, ..PeerDisk::first(disk) };
+    assert_eq!(second.peer_disks, BTreeMap::from([(b(), PeerDisk::first(disk)), (c(), readmitted)]));
     assert_eq!(second.incarnation.count, 2);
     assert_ne!(second.incarnation.nonce, first.incarnation.nonce);
 }
@@ -312,6 +312,60 @@ fn too_many_peers_are_refused_before_anything_is_written() {
     };
     assert!(matches!(error, DiskError::TooLong { .. }), "{error}");
     assert!(known > 40, "{known}");
+    // There is room for the longest vote.
+    let node = NodeId::new(&"x".repeat(NodeId::LENGTH_MAX)).unwrap();
+    let voted_for = Some(Identity::new(node, Incarnation { count: u64::MAX, nonce: u64::MAX }));
+    let promise = Duration::from_nanos(u64::MAX);
+    state.persist(&HardState { term: Term(u64::MAX), voted_for, promise, past: Past::Recovered }).unwrap();
+}
+
+#[test]
+fn a_disk_is_not_replaced_when_there_is_no_room_to_remember_it() {
+    let dir = Dir::new();
+    let (mut state, _) = dir.open().unwrap();
+    let disk = |number: u8| DiskId([number; DiskId::LENGTH]);
+    let mut known = 0;
+    let error = loop {
+        match state.readmit(c(), disk(known + 1)) {
+            Ok(()) => known += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, DiskError::TooLong { .. }), "{error}");
+    assert!(known > 100, "{known}");
+    assert!(matches!(state.readmit(c(), disk(1)), Err(DiskError::Replaced { .. })));
+    drop(state);
+    let known_of_c = dir.open().unwrap().1.peer_disks.remove(&c()).unwrap();
+    assert_eq!((known_of_c.disk, known_of_c.former.len()), (disk(known), usize::from(known) - 1));
+}
+
+#[test]
+fn a_disk_that_was_replaced_never_comes_back() {
+    let dir = Dir::new();
+    let (mut state, _) = dir.open().unwrap();
+    let [first, second, third] = [1, 2, 3].map(|byte| DiskId([byte; DiskId::LENGTH]));
+    state.record_peer_disk(c(), first).unwrap();
+    state.readmit(c(), second).unwrap();
+    state.readmit(c(), third).unwrap();
+    state.readmit(c(), third).unwrap();
+    for presented in [first, second] {
+        let error = state.readmit(c(), presented).unwrap_err();
+        let text = error.to_string();
+        assert!(matches!(error, DiskError::Replaced { recorded, .. } if recorded == third), "{text}");
+        assert!(
+            text.contains(&presented.to_string()) && text.contains("move its state directory away"),
+            "{text}"
+        );
+    }
+    drop(state);
+    let (mut state, stored) = dir.open().unwrap();
+    let known = PeerDisk { disk: third, readmitted: true, former: [first, second].into() };
+    assert_eq!(stored.peer_disks, BTreeMap::from([(c(), known.clone())]));
+    // One whose first sight was still to be recorded when the node was readmitted with another is no exception.
+    let late = DiskId([4; DiskId::LENGTH]);
+    state.record_peer_disk(c(), late).unwrap();
+    assert!(matches!(state.readmit(c(), late), Err(DiskError::Replaced { .. })));
+    // Refusing is no failed write.
     state.persist(&vote(1)).unwrap();
 }
 
@@ -323,9 +377,15 @@ fn the_bytes_on_the_disk_are_these() {
         node: a(),
         disk: DiskId([0xdd; DiskId::LENGTH]),
         incarnations: 2,
-        hard_state: vote(5),
-        peer_disks: BTreeMap::from([(b(), DiskId([0xbb; DiskId::LENGTH]))]),
-        readmitted: BTreeSet::new(),
+        hard_state: HardState { past: Past::Recovered, ..vote(5) },
+        peer_disks: BTreeMap::from([(
+            b(),
+            PeerDisk {
+                disk: DiskId([0xbb; DiskId::LENGTH]),
+                readmitted: true,
+                former: [DiskId([0xcc; DiskId::LENGTH])].into(),
+            },
+        )]),
     };
     let slot = record.encode(Path::new("x")).unwrap();
     let used = slot.iter().rposition(|&byte| byte != 0).unwrap() + 1;
@@ -333,9 +393,9 @@ fn the_bytes_on_the_disk_are_these() {
     let golden = concat!(
         "5052494d4143591a",
         "00000001",
-        "e4cefd46",
+        "cf775740",
         "0000000000000102",
-        "0000004c",
+        "00000062",
         "0a046d61696e",
         "120161",
         "1a10dddddddddddddddddddddddddddddddd",
@@ -343,7 +403,9 @@ fn the_bytes_on_the_disk_are_these() {
         "2805",
         "320e0a016210031963000000000000003880",
         "94ebdc03",
-        "42150a01621210bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb",
+        "42290a01621210bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb",
+        "18012210cccccccccccccccccccccccccccccccc",
+        "4802",
     );
     assert_eq!(hex, golden);
     assert_eq!(Record::decode(&slot).unwrap(), record);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use primacy_core::election::lease;
 use primacy_core::election::quorum::{Refusal, TERM_MAX};
-use primacy_core::{NodeId, majority};
+use primacy_core::{Duration, NodeId, majority};
 
 use super::{PeersView, Status, View};
 
@@ -136,16 +136,16 @@ fn over_store(status: &Status, view: &lease::Status) -> Vec<String> {
         Some(record) => {
             let holder =
                 record.holder.as_ref().map_or_else(String::new, |holder| holder.identity.node.to_string());
-            let unchanged = view
-                .unchanged_since
-                .map_or_else(|| "not".to_owned(), |since| status.at.since(since).to_string());
-            why.push(format!(
-                "{holder} holds the record and has {unchanged} not renewed it; others may take it after {}",
-                record.duration
-            ));
+            let unchanged = view.unchanged_since.map(|since| status.at.since(since));
+            why.push(held(&holder, unchanged, record.duration));
         }
     }
     why
+}
+
+fn held(holder: &str, unchanged: Option<Duration>, lease: Duration) -> String {
+    let silent = unchanged.map_or_else(String::new, |silent| format!(" for {silent}"));
+    format!("{holder} holds the record and has not renewed it{silent}; others may take it after {lease}")
 }
 
 fn names(nodes: impl Iterator<Item = NodeId>) -> String {
@@ -186,5 +186,13 @@ mod tests {
             let why = why_with(Term(7), "early").await;
             assert!(!why.contains("begin a new election") && why.contains("votes are needed"), "{why}");
         });
+    }
+
+    #[test]
+    fn how_long_a_holder_has_been_silent_is_said_where_it_is_known() {
+        let seconds = Duration::from_secs;
+        let text = held("a", Some(seconds(3)), seconds(15));
+        assert_eq!(text, "a holds the record and has not renewed it for 3s; others may take it after 15s");
+        assert!(held("a", None, seconds(15)).contains("has not renewed it; others"));
     }
 }

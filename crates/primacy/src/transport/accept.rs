@@ -179,7 +179,8 @@ async fn greet(
             | Frame::Message(_)
             | Frame::Died(_)
             | Frame::DiedHeard(_)
-            | Frame::Readmitted(_),
+            | Frame::Readmitted(_)
+            | Frame::Lost,
         ) => Err(Failure::Broken),
     }
 }
@@ -273,11 +274,12 @@ async fn on_frame(shared: &Shared, stream: &Stream, theirs: &Hello, frame: Frame
                 shared.deliver(Arrival::Evidence(Evidence::Readmitted { by, term })).await;
             }
         }
+        (Role::Node, Frame::Lost) => shared.has_lost(theirs),
         // A node vouches for nobody, and a guardian only for the process that it guards.
         (_, Frame::Died(_)) => shared.count(|counters| counters.deaths_refused += 1),
         // These belong to a handshake, or to the other direction.
         (_, Frame::Hello(_) | Frame::Welcome(_) | Frame::Refused(_) | Frame::Ready)
-        | (_, Frame::DiedHeard(_) | Frame::Readmitted(_)) => {
+        | (_, Frame::DiedHeard(_) | Frame::Readmitted(_) | Frame::Lost) => {
             shared.count(|counters| counters.frames_malformed += 1)
         }
     }

@@ -153,13 +153,14 @@ impl Link {
         }
     }
 
-    /// The peer counts only with this disk from now on.
-    pub(super) fn readmit(&self, disk: DiskId) {
+    /// The peer counts only with this disk from now on. Returns whether it is connected with it.
+    pub(super) fn readmit(&self, disk: DiskId) -> bool {
         match self.outbound.borrow().as_ref() {
-            Some(outbound) if outbound.disk == disk => {}
+            Some(outbound) if outbound.disk == disk => return true,
             Some(outbound) => outbound.signals.close.notify_one(),
             None => self.wake.notify_one(),
         }
+        false
     }
 
     fn failed(&self, shared: &Shared, error: &DialError) {
@@ -257,6 +258,7 @@ type Connected = (Connection<Rc<Stream>>, Hello);
 /// renewed.
 async fn stay(shared: &Shared, link: &Link, stream: &Rc<Stream>, theirs: &Hello) -> Option<Connected> {
     let signals = link.open(Rc::clone(stream), theirs);
+    shared.say_first_word(link);
     // The disk first, so that it is recorded before the peer's answers are acted on.
     if let Some(disk) = shared.agreed(theirs) {
         shared.deliver(disk).await;
@@ -352,11 +354,6 @@ async fn introduce(
         (_, Frame::Welcome(theirs)) => {
             let Err(refused) = shared.judge_answer(link.node, &theirs) else {
                 connection.stream.write_all(&shared.ready).await?;
-                if let Some(first) = shared.first_word(link.node)
-                    && let Ok(frame) = encode(&shared.me.election, &first)
-                {
-                    connection.stream.write_all(&frame).await?;
-                }
                 return Ok((connection, theirs));
             };
             let text = refused.text.clone();
@@ -370,7 +367,7 @@ async fn introduce(
             Err(DialError::Refused(refused.text))
         }
         (_, Frame::Hello(_) | Frame::Ready | Frame::Message(_) | Frame::Died(_))
-        | (_, Frame::DiedHeard(_) | Frame::Readmitted(_)) => Err(DialError::Unexpected),
+        | (_, Frame::DiedHeard(_) | Frame::Readmitted(_) | Frame::Lost) => Err(DialError::Unexpected),
     }
 }
 

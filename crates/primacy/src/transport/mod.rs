@@ -26,7 +26,7 @@ mod stream;
 mod tests;
 pub(crate) mod tls;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
@@ -37,7 +37,7 @@ use primacy_core::{Duration, Evidence, NodeId, Term};
 use tokio::sync::mpsc;
 
 use crate::codec::{self, Frame};
-use crate::handshake::{DiskId, Hello};
+use crate::handshake::{DiskId, Hello, PeerDisk};
 
 use dial::Link;
 use state::Shared;
@@ -56,11 +56,9 @@ pub struct MeshConfig {
     /// Every other node, with its `host:port`. A host's name is looked up again at every attempt.
     pub peers: Vec<(NodeId, String)>,
     /// The disks that this node has seen its peers with.
-    pub peer_disks: BTreeMap<NodeId, DiskId>,
-    /// Those among them that had lost a disk and were readmitted with another one.
-    pub readmitted: BTreeSet<NodeId>,
-    /// The term that this node's durable state has, for those who were readmitted.
-    pub term: Term,
+    pub peer_disks: BTreeMap<NodeId, PeerDisk>,
+    /// The term that this node's durable state has, for those who were readmitted; `None` if it has lost its own disk.
+    pub term: Option<Term>,
     /// How what is said is protected.
     pub security: Security,
     /// How long things may take and how large they may grow.
@@ -296,26 +294,20 @@ impl Mesh {
     /// The term that this node's durable state has from now on; `None` while it has lost its disk itself, and can vouch
     /// for none.
     pub fn set_term(&self, term: Option<Term>) {
-        let knew = self.shared.set_term(term);
-        if knew {
-            return; // Whoever was readmitted has been told when it was connected.
-        }
-        for (node, link) in &self.shared.links {
-            if let Some(Ok(frame)) =
-                self.shared.first_word(*node).map(|word| codec::encode(&self.shared.me.election, &word))
-            {
-                link.send(&frame, self.shared.limits.buffer_max);
-            }
+        let before = self.shared.set_term(term);
+        if before.is_some() != term.is_some() {
+            self.shared.links.values().for_each(|link| self.shared.say_first_word(link));
         }
     }
 
-    /// The disk with which this node was refused last, because it is not the recorded one.
+    /// The disk with which a node waits to be readmitted: it was refused with this one last, or it was not refused and
+    /// says itself that it has lost an earlier one.
     #[must_use]
-    pub fn refused_disk(&self, node: NodeId) -> Option<DiskId> {
-        self.shared.refused_disk(node)
+    pub fn disk_to_readmit(&self, node: NodeId) -> Option<DiskId> {
+        self.shared.disk_to_readmit(node)
     }
 
-    /// Takes a node back that lost its disk: from now on it counts with the new disk only, and connections
+    /// Takes a node back that lost its disk: from now on it counts with this disk only, and connections
     /// that it made with another one are closed. The caller has recorded it durably.
     pub fn readmit(&self, node: NodeId, disk: DiskId) {
         self.shared.readmit(node, disk);

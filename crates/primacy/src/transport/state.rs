@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use crate::clock;
 use crate::codec::{Frame, Refused, TooLong, encode};
 use crate::handshake::{
-    Disagreement, DiskId, Hello, Refusal, RefusalKind, Role, TlsProblem, judge, judge_answer,
+    Disagreement, DiskId, Hello, PeerDisk, Refusal, RefusalKind, Role, TlsProblem, judge, judge_answer,
 };
 
 use super::dial::Link;
@@ -184,10 +184,11 @@ impl Drop for Alarm {
 
 #[derive(Debug)]
 struct State {
-    peer_disks: BTreeMap<NodeId, DiskId>,
-    readmitted: BTreeSet<NodeId>,
-    /// With which disk a node was refused last.
+    peer_disks: BTreeMap<NodeId, PeerDisk>,
+    /// With which disk a node was refused since it was last talked with.
     refused_disks: BTreeMap<NodeId, DiskId>,
+    /// Who has said that it has lost an earlier disk than this one.
+    lost: BTreeMap<NodeId, DiskId>,
     term: Option<Term>,
     /// The highest term of its own, whether or not it can vouch for it.
     term_highest: Term,
@@ -227,7 +228,7 @@ impl Shared {
         links: BTreeMap<NodeId, Rc<Link>>,
         inbox: mpsc::Sender<Arrival>,
     ) -> Result<Self, TransportError> {
-        let MeshConfig { me, limits, peer_disks, readmitted, term, security, listen: _, peers: _ } = config;
+        let MeshConfig { me, limits, peer_disks, term, security, listen: _, peers: _ } = config;
         let tls = security.open(me.identity.node, links.keys().copied(), Sides::Both)?;
         let seed = u64::from_be_bytes(crate::disk::entropy()?);
         let frame = |frame: &Frame| {
@@ -236,10 +237,10 @@ impl Shared {
         let (hello, welcome) = (frame(&Frame::Hello(me.clone()))?, frame(&Frame::Welcome(me.clone()))?);
         let state = State {
             peer_disks,
-            readmitted,
             refused_disks: BTreeMap::new(),
-            term: Some(term),
-            term_highest: term,
+            lost: BTreeMap::new(),
+            term,
+            term_highest: term.unwrap_or_default(),
             leapt: BTreeSet::new(),
             accepted: Vec::new(),
             accepted_ever: 0,
@@ -327,20 +328,38 @@ impl Shared {
     /// Judges one that has dialled this node.
     pub(super) fn judge(&self, theirs: &Hello) -> Result<(), Refused> {
         let verdict = judge(&self.me, &self.state.borrow().peer_disks, theirs);
-        verdict.map_err(|refusal| self.refuse(&refusal, theirs.identity.node))
+        verdict.map_err(|refusal| self.refuse(&refusal, theirs.identity.node, theirs.role))
     }
 
-    /// What a node must hear first over a connection from this one.
-    pub(super) fn first_word(&self, to: NodeId) -> Option<Frame> {
-        let state = self.state.borrow();
-        state.term.filter(|_| state.readmitted.contains(&to)).map(Frame::Readmitted)
+    /// Says what a node must hear first over a connection from this one, if there is such a connection and such a thing.
+    pub(super) fn say_first_word(&self, link: &Link) {
+        let word = {
+            let state = self.state.borrow();
+            let readmitted = state.peer_disks.get(&link.node).is_some_and(|known| known.readmitted);
+            match state.term {
+                None => Frame::Lost,
+                Some(term) if readmitted => Frame::Readmitted(term),
+                Some(_) => return,
+            }
+        };
+        if let Ok(frame) = encode(&self.me.election, &word) {
+            // It waits for room if need be. Where the connection breaks, the next one begins with it.
+            link.send(&frame, usize::MAX);
+        }
     }
 
-    /// Returns whether one was known before.
-    pub(super) fn set_term(&self, term: Option<Term>) -> bool {
+    /// Returns what it was before.
+    pub(super) fn set_term(&self, term: Option<Term>) -> Option<Term> {
         let mut state = self.state.borrow_mut();
         state.term_highest = term.unwrap_or_default().max(state.term_highest);
-        std::mem::replace(&mut state.term, term).is_some()
+        std::mem::replace(&mut state.term, term)
+    }
+
+    pub(super) fn disk_to_readmit(&self, node: NodeId) -> Option<DiskId> {
+        let state = self.state.borrow();
+        let known = state.peer_disks.get(&node).map(|known| known.disk);
+        let waits = state.lost.get(&node).copied().filter(|&disk| Some(disk) == known);
+        state.refused_disks.get(&node).copied().or(waits)
     }
 
     /// Whether a node may name this term. If not, it is counted, and the log is told once.
@@ -360,22 +379,34 @@ impl Shared {
         false
     }
 
-    pub(super) fn refused_disk(&self, node: NodeId) -> Option<DiskId> {
-        self.state.borrow().refused_disks.get(&node).copied()
+    /// A node says that it has lost an earlier disk than the one that it has come with.
+    pub(super) fn has_lost(&self, theirs: &Hello) {
+        let node = theirs.identity.node;
+        let mut state = self.state.borrow_mut();
+        let readmitted = state.peer_disks.get(&node).is_some_and(|known| known.readmitted);
+        if state.lost.insert(node, theirs.disk) != Some(theirs.disk) && !readmitted {
+            tracing::warn!(%node, "it has lost an earlier disk, and waits to be readmitted here as well");
+        }
     }
 
     /// Judges one that this node has dialled, expecting `expected` to answer.
     pub(super) fn judge_answer(&self, expected: NodeId, theirs: &Hello) -> Result<(), Refused> {
         let verdict = judge_answer(&self.me, &self.state.borrow().peer_disks, expected, theirs);
         // It stands with the peer whose address it is, where an operator looks for it.
-        verdict.map_err(|refusal| self.refuse(&refusal, expected))
+        verdict.map_err(|refusal| self.refuse(&refusal, expected, theirs.role))
     }
 
-    fn refuse(&self, refusal: &Refusal, about: NodeId) -> Refused {
+    fn refuse(&self, refusal: &Refusal, about: NodeId, role: Role) -> Refused {
         let refused = Refused::new(refusal.kind(), &refusal.to_string());
         self.note_refusal(Some(about), false, &refused);
-        if let Disagreement::Disk { presented, .. } = refusal.reason {
-            self.state.borrow_mut().refused_disks.insert(refusal.of, presented);
+        // A guardian may outlive the disk of its node. And a disk that was replaced is never readmitted; it must not hide
+        // one that can be.
+        if let (Role::Node, Disagreement::Disk { presented, former, .. }) = (role, &refusal.reason) {
+            let mut state = self.state.borrow_mut();
+            let waits = state.refused_disks.entry(refusal.of).or_insert(*presented);
+            if !former {
+                *waits = *presented;
+            }
         }
         refused
     }
@@ -456,10 +487,15 @@ impl Shared {
         let node = theirs.identity.node;
         let mut state = self.state.borrow_mut();
         state.refusals.remove(&node);
-        if theirs.role != Role::Node || state.peer_disks.contains_key(&node) {
+        if theirs.role != Role::Node {
             return None;
         }
-        state.peer_disks.insert(node, theirs.disk);
+        // It came with another disk once and is back with its own: there is nothing to readmit any more.
+        state.refused_disks.remove(&node);
+        if state.peer_disks.contains_key(&node) {
+            return None;
+        }
+        state.peer_disks.insert(node, PeerDisk::first(theirs.disk));
         Some(Arrival::PeerDisk { node, disk: theirs.disk })
     }
 
@@ -504,15 +540,17 @@ impl Shared {
 
     pub(super) fn readmit(&self, node: NodeId, disk: DiskId) {
         let mut state = self.state.borrow_mut();
-        state.peer_disks.insert(node, disk);
-        state.readmitted.insert(node);
+        state.peer_disks.entry(node).or_insert_with(|| PeerDisk::first(disk)).readmit(disk);
         state.refused_disks.remove(&node);
         state.refusals.remove(&node);
         // They give up their places themselves, so that it is evidence if they were the last.
         let outdated = |other: &&Accepted| other.identity.node == node && other.disk != disk;
         state.accepted.iter().filter(outdated).for_each(|other| other.close.notify_one());
-        if let Some(link) = self.links.get(&node) {
-            link.readmit(disk);
+        drop(state);
+        if let Some(link) = self.links.get(&node)
+            && link.readmit(disk)
+        {
+            self.say_first_word(link);
         }
     }
 

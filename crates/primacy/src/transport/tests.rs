@@ -46,8 +46,7 @@ fn config(me: Hello, peers: &[(&str, String)]) -> MeshConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
         peers: peers.iter().map(|(name, address)| (node(name), address.clone())).collect(),
         peer_disks: BTreeMap::new(),
-        readmitted: BTreeSet::new(),
-        term: Term(0),
+        term: Some(Term(0)),
         security: Security::Loopback,
         limits: Limits::default(),
     }
@@ -321,14 +320,14 @@ fn a_wiped_disk_is_refused_until_it_is_readmitted() {
         let [place_a, place_b] = places();
         let (old, new) = (DiskId([1; 16]), hello("b", &[]).disk);
         let at_a = at(&place_a);
-        let peer_disks = BTreeMap::from([(node("b"), old)]);
+        let peer_disks = BTreeMap::from([(node("b"), PeerDisk::first(old))]);
         let config_a = MeshConfig { peer_disks, ..config(hello("a", &["a", "b"]), &[("b", at(&place_b))]) };
         let mut a = start(place_a, config_a).await;
         let mut b = start(place_b, config(hello("b", &["a", "b"]), &[("a", at_a)])).await;
         until(|| a.peer("b").refusal.is_some()).await;
         let text = a.peer("b").refusal.unwrap().text;
         assert!(text.contains(&old.to_string()) && text.contains(&new.to_string()), "{text}");
-        assert_eq!(a.mesh.refused_disk(node("b")), Some(new));
+        assert_eq!(a.mesh.disk_to_readmit(node("b")), Some(new));
         a.mesh.set_term(Some(Term(7)));
         a.mesh.readmit(node("b"), new);
         a.connected("b").await;
@@ -340,9 +339,50 @@ fn a_wiped_disk_is_refused_until_it_is_readmitted() {
         a.mesh.set_term(Some(Term(9)));
         b.evidence(|found| *found == Evidence::Readmitted { by: node("a"), term: Term(9) }).await;
         assert_eq!(a.peer("b").refusal, None);
-        // What comes under the old disk is dropped now, and what is connected with it is closed.
-        a.mesh.readmit(node("b"), old);
+        // Told again, `a` tells again, for `b` may have restarted since.
+        a.mesh.readmit(node("b"), new);
+        b.evidence(|found| *found == Evidence::Readmitted { by: node("a"), term: Term(9) }).await;
+        // What comes under another disk is dropped now, and what is connected with it is closed.
+        a.mesh.readmit(node("b"), DiskId([2; 16]));
         a.evidence(|found| *found == Evidence::Disconnected(node("b"))).await;
+        // The disk that it has was replaced, and is never offered again in place of one that was not.
+        until(|| a.peer("b").refusal.is_some()).await;
+        let text = a.peer("b").refusal.unwrap().text;
+        assert!(text.contains("was replaced by") && text.contains(&new.to_string()), "{text}");
+    });
+}
+
+#[test]
+fn a_disk_that_was_refused_once_does_not_cut_off_the_node_that_is_back_with_its_own() {
+    run(async {
+        let [place] = places();
+        let mut a = start(place, config(hello("a", &["a", "b"]), &[])).await;
+        let own = hello("b", &["a", "b"]);
+        let other = Hello { disk: DiskId([7; 16]), ..own.clone() };
+        let former = Hello { disk: DiskId([6; 16]), ..own.clone() };
+        drop(Stranger::enter(&a, own.clone()).await);
+        a.evidence(|found| *found == Evidence::Disconnected(node("b"))).await;
+        let refused = async |with: &Hello| {
+            let mut b = Stranger::dial(&a).await;
+            b.say(Frame::Hello(with.clone())).await;
+            assert!(matches!(b.hear().await, Frame::Refused(_)));
+        };
+        // The guardian's disk is not the node's to come back with.
+        refused(&other.of_guardian()).await;
+        assert_eq!(a.mesh.disk_to_readmit(node("b")), None);
+        refused(&other).await;
+        assert_eq!(a.mesh.disk_to_readmit(node("b")), Some(other.disk));
+        let mut b = Stranger::enter(&a, own.clone()).await;
+        until(|| a.mesh.disk_to_readmit(node("b")).is_none()).await;
+        // It says itself that it has lost a disk which `a` has never seen.
+        b.say(Frame::Lost).await;
+        until(|| a.mesh.disk_to_readmit(node("b")) == Some(own.disk)).await;
+        // One that was replaced does not hide the one that waits.
+        a.mesh.readmit(node("b"), former.disk);
+        a.mesh.readmit(node("b"), own.disk);
+        refused(&other).await;
+        refused(&former).await;
+        assert_eq!(a.mesh.disk_to_readmit(node("b")), Some(other.disk));
     });
 }
 

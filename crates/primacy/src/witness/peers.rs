@@ -292,7 +292,8 @@ impl Shared {
                     | Frame::Message(_)
                     | Frame::Died(_)
                     | Frame::DiedHeard(_)
-                    | Frame::Readmitted(_),
+                    | Frame::Readmitted(_)
+                    | Frame::Lost,
                 ),
                 _,
             ) => Err(LinkError::Unexpected),
@@ -355,7 +356,8 @@ impl Shared {
                     | Frame::Message(_)
                     | Frame::Died(_)
                     | Frame::DiedHeard(_)
-                    | Frame::Readmitted(_),
+                    | Frame::Readmitted(_)
+                    | Frame::Lost,
                 )
                 | Err(LinkError::Decode(_)) => {}
                 Err(error) => return Err(error),

@@ -69,13 +69,8 @@ fn among_peers(who: &Who, peers: &Peers) -> Vec<String> {
     }
     lines.extend(peers.certificate.as_ref().map(certificate));
     for peer in &peers.others {
-        let connected = match (&peer.outbound, &peer.inbound) {
-            (Some(_), Some(_)) => "connected",
-            (Some(_), None) => "can be told, and is not heard",
-            (None, Some(_)) => "is heard, and cannot be told",
-            (None, None) => "not connected",
-        };
-        let guardian = if peer.guardian.is_some() { ", its guardian too" } else { "" };
+        let connected = connected(peer.outbound.is_some(), peer.inbound.is_some());
+        let guardian = guardian(peer.inbound.is_some(), peer.guardian.is_some());
         let round_trip = peer.round_trip_us.map(|us| format!(", {}", Duration::from_nanos(us * 1_000)));
         let round_trip = round_trip.filter(|_| peer.inbound.is_some()).unwrap_or_default();
         lines.push(format!("  {} at {}: {connected}{guardian}{round_trip}", peer.node, peer.address));
@@ -99,6 +94,24 @@ fn among_peers(who: &Who, peers: &Peers) -> Vec<String> {
         lines.push(format!("  connections that led to nothing: {}", peers.strangers_dropped));
     }
     lines
+}
+
+const fn connected(outbound: bool, inbound: bool) -> &'static str {
+    match (outbound, inbound) {
+        (true, true) => "connected",
+        (true, false) => "can be told, and is not heard",
+        (false, true) => "is heard, and cannot be told",
+        (false, false) => "not connected",
+    }
+}
+
+/// A guardian outlives its node, to tell of its death; it is only heard.
+const fn guardian(inbound: bool, guardian: bool) -> &'static str {
+    match (inbound, guardian) {
+        (true, true) => ", its guardian too",
+        (false, true) => ", its guardian is heard",
+        (_, false) => "",
+    }
 }
 
 fn certificate(certificate: &Certificate) -> String {
@@ -138,4 +151,16 @@ pub(crate) fn over_store(record: &Record) -> String {
 
 fn milliseconds(ms: u64) -> Duration {
     Duration::from_nanos(ms.saturating_mul(1_000_000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guardian_that_is_left_alone_is_told_apart_from_its_node() {
+        let line = |out, inbound| format!("{}{}", connected(out, inbound), guardian(inbound, true));
+        assert_eq!(line(true, true), "connected, its guardian too");
+        assert_eq!(line(false, false), "not connected, its guardian is heard");
+    }
 }

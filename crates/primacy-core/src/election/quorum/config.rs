@@ -52,9 +52,20 @@ pub struct HardState {
     pub voted_for: Option<Identity>,
     /// The longest duration for which it may have promised its support.
     pub promise: Duration,
-    /// It had lost an earlier state, was readmitted, and has taken over the highest term that the others reported: from
-    /// then on this state is whole.
-    pub recovered: bool,
+    /// Whether it is all that there ever was.
+    pub past: Past,
+}
+
+/// What a state says of the states that its node had before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Past {
+    /// As far as the node knows, there was none before this one.
+    #[default]
+    Whole,
+    /// There was one, and it is lost: what it has voted and promised is not known, so this one grants nothing.
+    Lost,
+    /// There was one; all others have told their terms since, and this state is above them.
+    Recovered,
 }
 
 /// What the election promises.

@@ -4,8 +4,6 @@ use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
-use std::collections::BTreeSet;
-
 use primacy_core::{Evidence, Term};
 
 use super::*;
@@ -39,8 +37,8 @@ impl Node {
             tokio::task::LocalSet::new().block_on(&runtime, async {
                 let (sender, mut inbox) = tokio::sync::mpsc::channel(16);
                 let (peers, peer_disks, limits) = (Vec::new(), BTreeMap::new(), Limits::default());
-                let (readmitted, term) = (BTreeSet::new(), Term(0));
-                let config = MeshConfig { me, listen, peers, peer_disks, readmitted, term, security, limits };
+                let term = Some(Term(0));
+                let config = MeshConfig { me, listen, peers, peer_disks, term, security, limits };
                 let mesh = Mesh::start(config, sender).await.unwrap();
                 told.send(mesh.local_addr()).unwrap();
                 loop {

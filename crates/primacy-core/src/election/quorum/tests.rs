@@ -1,0 +1,138 @@
+//! What no story can tell: there a node has one process, and here another one of it is alive elsewhere.
+
+use super::*;
+use crate::time::Drift;
+
+fn node(name: &str) -> NodeId {
+    NodeId::new(name).expect("a name")
+}
+
+fn at(millis: u64) -> Instant {
+    Instant::from_nanos(millis * 1_000_000)
+}
+
+/// One of three voters, in a life that begins at zero.
+fn machine(name: &str, hard: HardState) -> Quorum {
+    let millis = Duration::from_millis;
+    let config = Config {
+        me: Identity::new(node(name), Incarnation { count: 1, nonce: 1 }),
+        voters: ["a", "b", "c"].map(node).into(),
+        safety: Safety::Lease,
+        heartbeat_interval: millis(250),
+        miss_count: 4,
+        promise_duration: millis(1_000),
+        initial_wait: millis(500),
+        random_wait_max: millis(300),
+        round_timeout: millis(500),
+        stagger: millis(5),
+        drift_max: Drift::from_ppm(10_000),
+        priority: 0,
+        witness: false,
+        pre_vote: true,
+        sticky: true,
+        seed: 1,
+    };
+    let mut machine = Quorum::new(config, hard, at(0));
+    drain(&mut machine);
+    machine
+}
+
+fn drain(machine: &mut Quorum) -> Vec<Output<Message, HardState>> {
+    core::iter::from_fn(|| machine.poll()).collect()
+}
+
+fn told(machine: &mut Quorum, now: Instant, by: &str, term: u64) {
+    machine.handle(now, Input::Evidence(Evidence::Readmitted { by: node(by), term: Term(term) }));
+}
+
+/// What it says when `b` asks for its vote in this term.
+fn asked(machine: &mut Quorum, now: Instant, term: u64) -> Answer {
+    let body = Body::Vote { round: Round(1), leave: None };
+    let message = Message { incarnation: Incarnation { count: 1, nonce: 2 }, term: Term(term), body };
+    machine.handle(now, Input::Message { from: Endpoint::Node(node("b")), message });
+    let answer = |output| match output {
+        Output::Send { message: Message { body: Body::VoteReply { answer, .. }, .. }, .. } => Some(answer),
+        Output::Send { .. } | Output::Persist(_) | Output::Event(_) => None,
+    };
+    drain(machine).into_iter().find_map(answer).expect("an answer")
+}
+
+#[test]
+fn what_the_lost_disk_promised_until_the_readmission_binds_the_new_one() {
+    // It has waited for long, elsewhere, while the process with the old disk still answered heartbeats.
+    let mut c = machine("c", HardState::default());
+    told(&mut c, at(60_000), "a", 4);
+    drain(&mut c);
+    assert_eq!(asked(&mut c, at(60_001), 9), Answer::No(Refusal::Forgotten));
+    told(&mut c, at(61_000), "b", 3);
+    drain(&mut c);
+    let left = Duration::from_millis(600);
+    assert_eq!(asked(&mut c, at(61_400), 9), Answer::No(Refusal::JustStarted { left }));
+    c.handle(at(61_400), Input::Command(Command::Campaign));
+    assert!(c.deadline() >= Some(at(62_000)), "{:?}", c.deadline());
+    assert_eq!(asked(&mut c, at(62_000), 4), Answer::No(Refusal::Term));
+    assert_eq!(asked(&mut c, at(62_000), 9), Answer::Yes);
+}
+
+#[test]
+fn a_lost_disk_is_lost_until_all_have_told_this_very_life() {
+    let mut first = machine("c", HardState::default());
+    told(&mut first, at(60_000), "a", 4);
+    let outputs = drain(&mut first);
+    let Some(Output::Persist(lost)) = outputs.first() else { panic!("{outputs:?}") };
+    assert_eq!((lost.past, lost.term), (Past::Lost, Term(0)));
+    // What `a` has told was in its memory only; `b` alone is not enough, and nobody need tell it that it waits.
+    let mut second = machine("c", *lost);
+    assert_eq!(second.status().recovering, Some(BTreeSet::new()));
+    assert_eq!(asked(&mut second, at(60_000), 9), Answer::No(Refusal::Forgotten));
+    told(&mut second, at(60_000), "b", 3);
+    assert_eq!(second.status().recovering, Some([node("b")].into()));
+    drain(&mut second);
+    told(&mut second, at(60_000), "a", 5);
+    assert_eq!(second.status().hard, HardState { term: Term(5), past: Past::Recovered, ..*lost });
+    // Told again, it has nothing to learn.
+    drain(&mut second);
+    told(&mut second, at(70_000), "a", 7);
+    assert_eq!((drain(&mut second), second.status().recovering), (Vec::new(), None));
+}
+
+#[test]
+fn a_term_that_is_no_honest_nodes_costs_nobody_its_votes() {
+    let mut c = machine("c", HardState::default());
+    told(&mut c, at(60_000), "a", u64::MAX);
+    told(&mut c, at(60_000), "c", 3);
+    assert_eq!((drain(&mut c), c.status().hard.past), (Vec::new(), Past::Whole));
+    assert_eq!(asked(&mut c, at(60_000), 9), Answer::Yes);
+}
+
+#[test]
+fn one_that_lost_its_disk_is_not_about_to_hear_that_the_leader_is_gone() {
+    // It knows that `a` is gone, and asks; what `c` lacks is its disk, which does not come soon.
+    let mut b = machine("b", HardState::default());
+    let a = Identity::new(node("a"), Incarnation { count: 1, nonce: 3 });
+    let from_a = |body| Input::Message {
+        from: Endpoint::Node(node("a")),
+        message: Message { incarnation: a.incarnation, term: Term(1), body },
+    };
+    b.handle(at(60_000), Input::Command(Command::Campaign));
+    drain(&mut b);
+    b.handle(at(60_000), from_a(Body::Heartbeat { round: Round(1) }));
+    drain(&mut b);
+    b.handle(at(60_100), from_a(Body::Resigned { successor: None }));
+    drain(&mut b);
+    b.handle(at(60_100), Input::Timeout);
+    let outputs = drain(&mut b);
+    let round = outputs.iter().find_map(|output| match output {
+        Output::Send { message: Message { body: Body::PreVote { round, .. }, .. }, .. } => Some(*round),
+        Output::Send { .. } | Output::Persist(_) | Output::Event(_) => None,
+    });
+    let answer = Answer::No(Refusal::Forgotten);
+    for from in ["a", "c"] {
+        let body =
+            Body::PreVoteReply { round: round.expect("a question"), to: b.config.me.incarnation, answer };
+        let message = Message { incarnation: Incarnation { count: 1, nonce: 3 }, term: Term(1), body };
+        b.handle(at(60_101), Input::Message { from: Endpoint::Node(node(from)), message });
+        drain(&mut b);
+    }
+    assert_eq!(b.gone.map(|gone| gone.tries), Some(0), "it would ask again and again");
+}

@@ -1,0 +1,113 @@
+//! The end of a driver that nobody asked for.
+
+use std::collections::VecDeque;
+
+use primacy_core::{Evidence, FencingToken, Incarnation};
+
+use super::*;
+use crate::config::Venue;
+
+/// Is elected as soon as it campaigns, and writes its state when something is noticed.
+#[derive(Default)]
+struct Machine(VecDeque<Output<(), ()>>);
+
+impl Protocol for Machine {
+    type Message = ();
+    type Durable = ();
+
+    fn handle(&mut self, now: Instant, input: Input<()>) {
+        let valid_until = now.after(primacy_core::Duration::from_secs(60));
+        let mandate = Mandate::Fenced(FencingToken(1));
+        match input {
+            Input::Command(Command::Campaign) => {
+                self.0.push_back(Output::Event(Event::Elected { term: Term(1), mandate, valid_until }));
+            }
+            Input::Evidence(_) => self.0.push_back(Output::Persist(())),
+            Input::Command(_) | Input::Message { .. } | Input::Timeout => {}
+        }
+    }
+
+    fn poll(&mut self) -> Option<Output<(), ()>> {
+        self.0.pop_front()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
+}
+
+impl Settles for Machine {
+    fn is_settled(&self) -> bool {
+        true
+    }
+}
+
+/// Its disk is full; something is noticed when it is told to.
+struct FullDisk(oneshot::Receiver<()>);
+
+impl World<Machine> for FullDisk {
+    fn persist(&mut self, (): ()) -> Result<(), Halt> {
+        Err(Halt { why: "the disk is full".to_owned() })
+    }
+
+    fn send(&mut self, _: Endpoint, (): ()) {}
+
+    async fn arrival(&mut self) -> Result<Input<()>, Halt> {
+        (&mut self.0).await.expect("it is told");
+        Ok(Input::Evidence(Evidence::Disconnected(NodeId::new("b").expect("a name"))))
+    }
+}
+
+impl Asked<Machine> for FullDisk {
+    fn view(&self, _: &Machine) -> View {
+        unreachable!("nobody asks")
+    }
+
+    fn readmit(&mut self, _: NodeId) -> Result<DiskId, AskError> {
+        unreachable!("nobody asks")
+    }
+}
+
+#[tokio::test]
+async fn a_leader_whose_state_cannot_be_written_is_none_in_the_figures_either() {
+    let (orders, received) = mpsc::unbounded_channel();
+    let measures = Arc::new(Measures::new());
+    let node = NodeId::new("a").expect("a name");
+    let identity = Identity::new(node, Incarnation { count: 1, nonce: 1 });
+    let mut desk = Desk {
+        election: "test".to_owned(),
+        identity,
+        witness: false,
+        standing: Standing::load(None, "test", node).expect("nothing is read"),
+        healthy: true,
+        timers: Timers::new(Venue::Peers, None),
+        orders: received,
+        sender: orders.downgrade(),
+        publisher: Publisher::new(),
+        measures: Arc::clone(&measures),
+        promises: Promises::default(),
+        candidate: None,
+        cell: None,
+        releasing: None,
+        closing: None,
+    };
+    let (fail, fails) = oneshot::channel();
+    let (mut machine, mut world) = (Machine::default(), FullDisk(fails));
+    let (answer, elected) = oneshot::channel();
+    orders.send(Order::Campaign(answer)).expect("the desk is there");
+    let application = async {
+        let leadership = elected.await.expect("an answer").expect("a leadership");
+        assert_eq!(measures.course().lead.map(|lead| lead.term()), Some(Term(1)));
+        fail.send(()).expect("the world is there");
+        // The connections may be closed after this; nobody waits for that.
+        leadership.lost().await
+    };
+    let (ended, reason) = tokio::join!(drive(&mut machine, &mut world, &mut desk), application);
+    assert_eq!(
+        (ended.map_err(|halt| halt.why), reason),
+        (Err("the disk is full".to_owned()), Reason::Halted)
+    );
+    let course = measures.course();
+    assert!(course.lead.is_none() && course.leader.is_none());
+    assert_eq!(course.ends.into_iter().collect::<Vec<_>>(), [("halted", 1)]);
+}
