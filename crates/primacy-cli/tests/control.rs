@@ -265,7 +265,11 @@ fn refusals_have_their_exit_codes() {
 
     // One that is paused is said to be so, and not to be dead.
     node.signal(Signal::STOP);
-    verb(&["who"], 69, &["does not answer; is its process paused?"]);
+    let paused = &["does not answer; is its process paused?"];
+    verb(&["who"], 69, paused);
+    // Nobody waits for ever, not even one who said how long the lead may take to be given up.
+    verb(&["resign", "--wait", "1h"], 69, paused);
+    verb(&["transfer", "--to", "a", "--no-wait"], 69, paused);
     node.signal(Signal::CONT);
 }
 

@@ -22,6 +22,9 @@ use crate::exit::{Exit, Failure};
 /// What a control socket is called: `election@node.control`.
 pub(crate) const SUFFIX: &str = ".control";
 
+/// Locked by a node while it makes its socket. It stays, since one that waits for it has it open already.
+const LOCK: &str = ".control-lock";
+
 /// Who may write what is there, other than its owner.
 const OTHERS_WRITE: u32 = 0o022;
 
@@ -107,10 +110,22 @@ impl Dir {
     /// [`Exit::InUse`] if a living process listens there.
     pub(super) fn listen(&self, name: &str, node: NodeId) -> Result<(UnixListener, u64), Failure> {
         // Held until this returns: of two nodes that start at once, one finds the other's socket.
-        flock(&self.fd, FlockOperation::LockExclusive)?;
-        let result = self.listen_alone(name, node);
-        flock(&self.fd, FlockOperation::Unlock)?;
-        result
+        let _lock = self.lock()?;
+        self.listen_alone(name, node)
+    }
+
+    /// Waits until no other node of this directory is making its socket. The directory itself may be open to every user,
+    /// and whoever can open a file can lock it, for ever; so a file is locked that others cannot open.
+    fn lock(&self) -> Result<OwnedFd, Failure> {
+        let failed = |error: Errno| {
+            let path = self.path.join(LOCK);
+            Failure::new(Exit::State, format!("{} cannot be locked: {error}", path.display()))
+        };
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let lock = openat(&self.fd, LOCK, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
+        // Its holder does nothing that waits.
+        flock(&lock, FlockOperation::LockExclusive).map_err(failed)?;
+        Ok(lock)
     }
 
     fn listen_alone(&self, name: &str, node: NodeId) -> Result<(UnixListener, u64), Failure> {
@@ -277,6 +292,21 @@ mod tests {
         assert!(made.connect(&name).is_ok());
         made.remove(&name, newer);
         assert!(matches!(made.connect(&name), Err(ConnectProblem::Nobody(_))));
+        fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_somebody_has_locked_keeps_no_node_from_starting() {
+        let path = dir("locked");
+        let made = Dir::make(&path).unwrap();
+        // As every user can whom its permissions let open it.
+        let theirs = Dir::open(&path).unwrap();
+        flock(&theirs.fd, FlockOperation::LockExclusive).unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || tell.send(made.listen(&name("e", "a"), NodeId::new("a").unwrap())));
+        let listening = told.recv_timeout(std::time::Duration::from_secs(30)).expect("it waits");
+        assert!(listening.is_ok());
+        assert_eq!(fs::metadata(path.join(LOCK)).unwrap().permissions().mode() & 0o777, 0o600);
         fs::remove_dir_all(&path).unwrap();
     }
 
