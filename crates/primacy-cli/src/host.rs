@@ -1,5 +1,6 @@
 //! What `run` and `node` do alike: enter the election, look after the node there, and see it to its end.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use primacy::{Elector, NodeId};
@@ -75,9 +76,11 @@ async fn take_part(
         reporter.tell(&Event::Serving { metrics });
         spawn_local(figures.serve(elector.clone()));
     }
+    let starting = Arc::default();
     if let Some(check) = entry.health_check() {
         elector.set_healthy(false);
-        tokio::spawn(health::watch(check, elector.clone(), reporter.clone()));
+        let starting = Arc::clone(&starting);
+        tokio::spawn(health::watch(check, elector.clone(), reporter.clone(), starting));
     }
     let timers = elector.timers();
     tokio::spawn(pauses::watch((timers.kill_margin / 2).into(), timers.lease.into(), reporter.clone()));
@@ -90,7 +93,7 @@ async fn take_part(
         wait: work.wait,
         restart: work.restart,
     };
-    let supervisor = Supervisor::new(elector.clone(), settings, reporter.clone())?;
+    let supervisor = Supervisor::new(elector.clone(), settings, reporter.clone(), starting)?;
     notify::ready(&elector);
     supervisor.run().await
 }

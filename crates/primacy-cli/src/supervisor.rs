@@ -5,11 +5,13 @@
 //! the supervisor ends what is left itself, since orphans of a dead guardian are handed to it.
 
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 
 use primacy::core::{Duration, Instant};
 use primacy::{CampaignError, Change, Elector, Leadership, Observer, clock, describe};
 use rustix::process::{getpid, set_child_subreaper};
+use tokio::sync::Mutex;
 use tokio::time::sleep;
 
 use crate::boot_timer::AsyncBootTimer;
@@ -64,6 +66,8 @@ pub(crate) struct Supervisor {
     signals: Signals,
     reporter: Reporter,
     timer: AsyncBootTimer,
+    /// Held by whoever starts a process, and while all are ended.
+    starting: Arc<Mutex<()>>,
 }
 
 /// How a stand for election ended.
@@ -114,8 +118,13 @@ struct Course {
 }
 
 impl Supervisor {
-    /// Starts the guardian.
-    pub(crate) fn new(elector: Elector, settings: Settings, reporter: Reporter) -> io::Result<Self> {
+    /// Starts the guardian. Whoever else starts processes here holds `starting` while doing so.
+    pub(crate) fn new(
+        elector: Elector,
+        settings: Settings,
+        reporter: Reporter,
+        starting: Arc<Mutex<()>>,
+    ) -> io::Result<Self> {
         // The orphans of a guardian that dies are handed to us.
         set_child_subreaper(Some(getpid()))?;
         let signals = Signals::listen()?;
@@ -123,7 +132,7 @@ impl Supervisor {
         let guardian = start_guardian(&settings, &reporter)?;
         tokio::spawn(report_changes(elector.observe(), reporter.clone()));
         let guarded_since = StdInstant::now();
-        Ok(Self { elector, settings, guardian, guarded_since, signals, reporter, timer })
+        Ok(Self { elector, settings, guardian, guarded_since, signals, reporter, timer, starting })
     }
 
     /// Stands and leads in turns.
@@ -221,7 +230,7 @@ impl Supervisor {
         let followed = self.follow(&leadership, &mut course).await;
         if followed == Followed::GuardianDied {
             self.reporter.tell(&Event::GuardianLost);
-            end_what_is_left().await;
+            self.end_what_is_left().await;
         }
         // Everything is gone: only now may another lead.
         drop(guard);
@@ -278,9 +287,16 @@ impl Supervisor {
         }
     }
 
+    /// Ends all that a dead guardian has left; and a health check that is under way, which then has failed.
+    async fn end_what_is_left(&self) {
+        let _nobody_starts = self.starting.lock().await;
+        let ended = tokio::task::spawn_blocking(|| end_descendants(None, |_, _| {})).await;
+        ended.expect("a panic ends the whole process, and then the guardian ends the job");
+    }
+
     /// Ends all that a dead guardian has left, and starts a new one.
     async fn replace_guardian(&mut self) -> Result<(), Failure> {
-        end_what_is_left().await;
+        self.end_what_is_left().await;
         if self.guarded_since.elapsed() < TOO_SOON {
             sleep(BACKOFF_MIN).await;
         }
@@ -416,11 +432,6 @@ fn start_guardian(settings: &Settings, reporter: &Reporter) -> io::Result<Guardi
     let guardian = Guardian::start(&settings.duty, settings.job.as_ref())?;
     reporter.tell(&Event::Guardian { pid: guardian.pid().as_raw_nonzero().get() });
     Ok(guardian)
-}
-
-async fn end_what_is_left() {
-    let ended = tokio::task::spawn_blocking(|| end_descendants(None, |_, _| {})).await;
-    ended.expect("a panic ends the whole process, and then the guardian ends the job");
 }
 
 /// Returns when waiting to be elected is of no use any more.
