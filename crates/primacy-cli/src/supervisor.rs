@@ -100,8 +100,18 @@ struct Led {
 /// The job's own end.
 #[derive(Clone, Debug)]
 enum JobEnd {
-    Ended { ended: Ended, too_soon: bool },
-    NotStarted { exit: Exit, message: String },
+    Ended {
+        ended: Ended,
+        too_soon: bool,
+    },
+    NotStarted {
+        exit: Exit,
+        message: String,
+    },
+    /// The hook that precedes it failed, which it may not do the next time.
+    HookFailed {
+        message: String,
+    },
 }
 
 /// What is known of the running leadership.
@@ -164,11 +174,14 @@ impl Supervisor {
             match led.job {
                 None => backoff = BACKOFF_MIN,
                 Some(JobEnd::NotStarted { exit, message }) => return Err(Failure::new(exit, message)),
+                Some(JobEnd::HookFailed { message }) if !self.settings.restart => {
+                    return Err(Failure::new(Exit::Failed, message));
+                }
                 Some(JobEnd::Ended { ended, .. }) if !self.settings.restart => {
                     return Ok(Exit::Job(ended.exit_code()));
                 }
                 Some(JobEnd::Ended { too_soon: false, .. }) => backoff = BACKOFF_MIN,
-                Some(JobEnd::Ended { too_soon: true, .. }) => {
+                Some(JobEnd::HookFailed { .. } | JobEnd::Ended { too_soon: true, .. }) => {
                     if let Some(signal) = self.back_off(backoff).await {
                         return Ok(Exit::Signal(signal));
                     }
@@ -182,7 +195,10 @@ impl Supervisor {
     async fn back_off(&mut self, backoff: StdDuration) -> Option<i32> {
         self.reporter.tell(&Event::Backoff { ms: u64::try_from(backoff.as_millis()).unwrap_or(u64::MAX) });
         tokio::select! {
-            signal = self.signals.next() => Some(signal),
+            signal = self.signals.next() => {
+                notify::stopping();
+                Some(signal)
+            }
             () = sleep(backoff) => None,
         }
     }
@@ -390,23 +406,27 @@ impl Course {
     }
 
     fn on_not_started(&mut self, reason: &NotStarted, job: Option<&Program>) -> String {
-        let (exit, message) = match reason {
+        let (end, message) = match reason {
             NotStarted::TooLate => {
                 let message = "too little of the lead was left to start it";
                 self.because(message);
                 return message.to_owned();
             }
-            NotStarted::Hook => (Exit::Failed, "the hook --on-elected failed".to_owned()),
+            NotStarted::Hook => {
+                let message = "the hook --on-elected failed".to_owned();
+                (JobEnd::HookFailed { message: message.clone() }, message)
+            }
             NotStarted::System(errno, message) => {
                 let not_found = *errno == rustix::io::Errno::NOENT.raw_os_error();
                 let exit = if not_found { Exit::NotFound } else { Exit::NotExecutable };
                 let file = job.map_or("/bin/sh".into(), |job| job.file.to_string_lossy());
                 let hint = if not_found { "; is the interpreter in its first line missing?" } else { "" };
-                (exit, format!("{file}: {message}{hint}"))
+                let message = format!("{file}: {message}{hint}");
+                (JobEnd::NotStarted { exit, message: message.clone() }, message)
             }
         };
         self.because("the command could not be started");
-        self.led.job = Some(JobEnd::NotStarted { exit, message: message.clone() });
+        self.led.job = Some(end);
         message
     }
 
