@@ -142,6 +142,10 @@ fn what_a_job_is_told_is_no_setting_of_a_primacy_that_it_runs() {
     let mut nested = place.command(&["config", "check"]);
     let output = nested.env("PRIMACY_ELECTION", "outer").env("PRIMACY_TOKEN", "7").output().unwrap();
     assert_eq!(output.status.code(), Some(78), "{}", stderr(&output));
+    // Set to nothing, neither is set.
+    let mut plain = place.command(&["config", "check"]);
+    let output = plain.env("PRIMACY_ELECTION", "outer").env("PRIMACY_TOKEN", "").output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
 }
 
 #[test]
