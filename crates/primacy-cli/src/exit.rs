@@ -7,7 +7,7 @@ use std::process::ExitCode;
 pub(crate) enum Exit {
     /// Done.
     Success,
-    /// The demo, or a check, found what must not be.
+    /// The demo, or a check, found what must not be; or a hook failed.
     Failed,
     /// The command line is wrong: unknown option, malformed URL, a secret where others can read it.
     Usage,
@@ -46,6 +46,7 @@ pub(crate) const HELP: &str = "\
 Exit codes:
   The command's own code when it ends by itself; 128 + N when signal N ended it.
   0       done
+  1       the hook --on-elected failed, without --restart
   64      the command line is wrong
   69      the store, or the address to listen on, cannot be used
   71      the system refused a process, a thread or a file descriptor
@@ -87,7 +88,8 @@ Exit codes:
   64      the command line is wrong, or what is asked can never be done
   69      no such node runs here, it does not answer, or the store cannot be used
   74      the state directory, or the record in the store, cannot be used
-  75      nobody leads; or it cannot be done as things stand now: nothing has changed
+  75      nobody leads; or it cannot be done as things stand now, and nothing has
+          changed; or it was asked for, and not done within --wait: it may be yet
   76      the node speaks another version of the control protocol
   77      others may write the control socket or its directory, or it is not yours";
 

@@ -4,32 +4,25 @@
 //! again when the check has failed several times in a row, and fit with the first success: whoever wants it to take
 //! longer makes the command harder to please.
 //!
-//! Each run has a process group of its own, which is killed when the command has ended or has taken longer than the
-//! interval; and it dies with this process.
+//! Each run has a [keeper](keeper), which ends all that the command has started, before the next run and with this process.
 
-use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::process::CommandExt as _;
-use std::process::{Command, Stdio};
+pub(crate) mod keeper;
+
+use std::sync::Arc;
 use std::time::Duration;
 
 use primacy::Elector;
-use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, kill_process_group, pidfd_open, waitpgid, waitpid,
-};
-use tokio::io::AsyncReadExt as _;
-use tokio::net::unix::pipe;
+use tokio::sync::Mutex;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use crate::guardian::job::bind_to_parent;
-use crate::readable::readable;
 use crate::report::{Event, Reporter};
-
-/// How much of what a failing check prints is reported.
-const OUTPUT_MAX: usize = 2048;
+use keeper::{Keeper, Run};
 
 /// How many runs that were killed may be unable to end, on a file system that hangs for example, until none is added.
 const UNENDING_MAX: usize = 4;
+
+/// How long to wait for what is killed to be gone, where it is not looked for again before the next run.
+const ENDING_TIME: Duration = Duration::from_secs(1);
 
 /// What to run, and how patiently.
 #[derive(Clone, Debug)]
@@ -61,17 +54,18 @@ impl Verdict {
     }
 }
 
-/// Checks again and again, for ever. Until the first success the node does not stand.
-pub(crate) async fn watch(check: Check, elector: Elector, reporter: Reporter) {
+/// Checks again and again, for ever. Until the first success the node does not stand. `starting` is held while a run is
+/// started.
+pub(crate) async fn watch(check: Check, elector: Elector, reporter: Reporter, starting: Arc<Mutex<()>>) {
     let mut verdict = Verdict::default();
     let mut ticks = interval(check.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // What was said of the last failure: each is told of once.
     let mut told = None;
-    let mut groups = Vec::new();
+    let mut unending = Vec::new();
     loop {
         ticks.tick().await;
-        let outcome = run(&check, &mut groups).await;
+        let outcome = run(&check, &mut unending, &starting).await;
         let changed = verdict.take(outcome.is_ok(), check.misses);
         match outcome {
             Ok(()) => told = None,
@@ -88,86 +82,25 @@ pub(crate) async fn watch(check: Check, elector: Elector, reporter: Reporter) {
     }
 }
 
-/// Runs the command once. `groups` are those whose processes may not have been reaped.
-async fn run(check: &Check, groups: &mut Vec<Pid>) -> Result<(), String> {
-    groups.retain(|&group| is_left(group));
-    if groups.len() >= UNENDING_MAX {
+/// Runs the command once. `unending` are earlier runs that are still ending.
+async fn run(check: &Check, unending: &mut Vec<Keeper>, starting: &Mutex<()>) -> Result<(), String> {
+    unending.retain(Keeper::is_left);
+    if unending.len() >= UNENDING_MAX {
         return Err("earlier runs of it were killed and do not end".to_owned());
     }
-    let unusual = |error: io::Error| format!("it could not be run: {error}");
-    let (read, write) = io::pipe().map_err(unusual)?;
-    let mut command = Command::new("/bin/sh");
-    command.arg("-c").arg(&check.command).stdin(Stdio::null()).process_group(0);
-    command.stdout(write.try_clone().map_err(unusual)?).stderr(write);
-    for variable in crate::entry::VARIABLES.iter().chain(crate::notify::VARIABLES) {
-        command.env_remove(variable);
-    }
-    bind_to_parent(&mut command, Signal::KILL);
-    let child = command.spawn();
-    // It holds the writing end of the pipe.
-    drop(command);
-    let pid = Pid::from_child(&child.map_err(unusual)?);
-    let outcome = timeout(check.interval, ended(pid, read.into())).await;
-    // Before the first process is reaped: until then nobody else can have the group's number.
-    let _ = kill_process_group(pid, Signal::KILL);
-    groups.push(pid);
-    let output = match outcome {
+    let start = || async {
+        let _starting = starting.lock().await;
+        Run::start(&check.command)
+    };
+    let mut run = start().await.map_err(|error| format!("it could not be run: {error}"))?;
+    let outcome = timeout(check.interval, run.succeeds()).await;
+    let keeper = run.end();
+    let _ = timeout(ENDING_TIME, keeper.ended()).await;
+    if keeper.is_left() {
         // What the kernel cannot kill yet is reaped later.
-        Err(_) => return Err(format!("it did not end within {:?}", check.interval)),
-        Ok(Err(error)) => return Err(unusual(error)),
-        Ok(Ok(output)) => output,
-    };
-    match waitpid(Some(pid), WaitOptions::NOHANG).ok().flatten().map(|(_, status)| status) {
-        Some(status) if status.exit_status() == Some(0) => Ok(()),
-        Some(status) => Err(described(status, &output)),
-        // It was ended together with what a dead guardian had left.
-        None => Err("it was ended from outside".to_owned()),
+        unending.push(keeper);
     }
-}
-
-/// Reaps what was handed to this process of a group that is killed, and says whether some of it is still ending.
-fn is_left(group: Pid) -> bool {
-    loop {
-        match waitpgid(group, WaitOptions::NOHANG) {
-            Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
-            Ok(None) => return true,
-            Err(_) => return false,
-        }
-    }
-}
-
-/// Waits for the end of a process, and returns the beginning of what it printed. It is not reaped.
-async fn ended(pid: Pid, output: OwnedFd) -> io::Result<String> {
-    let pidfd = readable(pidfd_open(pid, PidfdFlags::empty())?)?;
-    let mut output = pipe::Receiver::from_owned_fd(output)?;
-    let (mut printed, mut bytes) = (Vec::new(), [0; 1024]);
-    let mut open = true;
-    loop {
-        tokio::select! {
-            biased;
-            // What is in the pipe comes before the end.
-            count = output.read(&mut bytes), if open => match count? {
-                0 => open = false,
-                count => {
-                    let room = OUTPUT_MAX.saturating_sub(printed.len());
-                    printed.extend_from_slice(&bytes[..count.min(room)]);
-                }
-            },
-            dead = pidfd.readable() => {
-                let _ = dead?;
-                return Ok(String::from_utf8_lossy(&printed).trim_end().to_owned());
-            }
-        }
-    }
-}
-
-fn described(status: WaitStatus, output: &str) -> String {
-    let how = match (status.exit_status(), status.terminating_signal()) {
-        (Some(code), _) => format!("it ended with exit code {code}"),
-        (None, Some(signal)) => format!("it was ended by signal {signal}"),
-        (None, None) => "it ended".to_owned(),
-    };
-    if output.is_empty() { how } else { format!("{how}, and said: {output}") }
+    outcome.unwrap_or_else(|_| Err(format!("it did not end within {:?}", check.interval)))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What `run` and `node` do alike: enter the election, look after the node there, and see it to its end.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use primacy::metrics::{self, prometheus_client::registry::Registry};
@@ -67,7 +68,7 @@ async fn take_part(
     let control = place.bind_control(&election, node, reporter)?;
     // An address that cannot be had is known before this node takes part.
     let figures = entry.metrics.map(figures::Server::bind).transpose()?;
-    let elector = place.enter(builder, &election, entry.node.is_some()).await?;
+    let elector = place.enter(builder, &election, entry.node.is_some(), reporter).await?;
     if let Some(control) = &control {
         control.serve(elector.clone())?;
     }
@@ -78,9 +79,11 @@ async fn take_part(
         metrics::register(&mut registry, [&elector]);
         tokio::spawn(figures.serve(registry, Some(elector.clone())));
     }
+    let starting = Arc::default();
     if let Some(check) = entry.health_check() {
         elector.set_healthy(false);
-        tokio::spawn(health::watch(check, elector.clone(), reporter.clone()));
+        let starting = Arc::clone(&starting);
+        tokio::spawn(health::watch(check, elector.clone(), reporter.clone(), starting));
     }
     let timers = elector.timers();
     tokio::spawn(pauses::watch((timers.kill_margin / 2).into(), timers.lease.into(), reporter.clone()));
@@ -93,7 +96,7 @@ async fn take_part(
         wait: work.wait,
         restart: work.restart,
     };
-    let supervisor = Supervisor::new(elector.clone(), settings, reporter.clone())?;
+    let supervisor = Supervisor::new(elector.clone(), settings, reporter.clone(), starting)?;
     notify::ready(&elector);
     supervisor.run().await
 }
@@ -103,10 +106,13 @@ async fn bear_witness(elector: Elector, reporter: &Reporter) -> Result<Exit, Fai
     let mut signals = Signals::listen()?;
     tokio::spawn(report_changes(elector.observe(), reporter.clone()));
     notify::ready(&elector);
-    let signal = signals.next().await;
+    let ended = tokio::select! {
+        signal = signals.next() => Ok(Exit::Signal(signal)),
+        end = elector.closed() => Err(Failure::from(end)),
+    };
     notify::stopping();
     elector.close().await;
-    Ok(Exit::Signal(signal))
+    ended
 }
 
 fn end_leftovers(entry: &Entry, mark: &NodeMark, node: NodeId, reporter: &Reporter) -> Result<(), Failure> {
@@ -143,10 +149,18 @@ fn duty(entry: &Entry, elector: &Elector, mark: &NodeMark) -> Duty {
 
 /// Shows what the library logs: warnings and worse, or what PRIMACY_LOG asks for.
 pub(crate) fn log_to(reporter: &Reporter) {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("PRIMACY_LOG");
+    // One that is set to nothing counts as not set.
+    let asked = std::env::var("PRIMACY_LOG").unwrap_or_default();
+    let asked = if asked.is_empty() { "warn" } else { &asked };
+    let filter = tracing_subscriber::EnvFilter::try_new(asked).unwrap_or_else(|error| {
+        let message =
+            format!("PRIMACY_LOG={asked} is not understood ({error}), and warnings alone are shown");
+        reporter.tell(&Event::Warning { message });
+        tracing_subscriber::EnvFilter::new("warn")
+    });
     let writer = reporter.log_writer();
     tracing_subscriber::fmt()
-        .with_env_filter(filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn")))
+        .with_env_filter(filter)
         .with_ansi(false)
         .with_writer(move || writer.clone())
         .init();

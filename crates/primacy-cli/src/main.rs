@@ -70,6 +70,9 @@ fn main() -> ExitCode {
         // Only a supervisor starts it, so it needs no command line parser, and it should stay small.
         return guardian::main(args);
     }
+    if verb.as_ref().is_some_and(|verb| verb == "health-check") {
+        return health::keeper::main(args);
+    }
     if verb.is_some_and(|verb| verb == "bench-child") {
         return cmd::bench::child::main(args);
     }

@@ -85,7 +85,7 @@ pub(crate) fn children() -> Children {
 }
 
 /// Ends everything below this process by SIGKILL and returns when nothing is left. No other thread may be
-/// starting processes.
+/// starting processes: they would be ended too, and one that could not be executed would be reaped here.
 ///
 /// If `leader` is given, it is a child that was not reaped and leads a process group. That group is ended first:
 /// mostly it is all there is, and then the process table need not be read, which takes longer than all the rest.

@@ -44,7 +44,7 @@ pub(crate) enum Event {
     GuardianLost,
     /// The lead was given up, after the job was gone with all its descendants.
     Released { token: u64, reason: String },
-    /// Nothing is run before this time has passed, because the job ended too soon.
+    /// Nothing is run before this time has passed, because the job ended too soon, or the hook before it failed.
     Backoff { ms: u64 },
     /// Another leader, or none, as far as this node knows.
     Leader { leader: Option<String>, term: Option<u64> },
@@ -187,7 +187,7 @@ fn text(event: &Event, node: &str) -> Option<String> {
             "the guardian is dead; what it guarded is being ended, and a new one starts after that".into()
         }
         Event::Released { token, reason } => format!("leads no more (token {token}): {reason}"),
-        Event::Backoff { ms } => format!("the command ended too soon; standing again in {ms} ms"),
+        Event::Backoff { ms } => format!("that ended too soon; standing again in {ms} ms"),
         Event::Leader { leader: Some(leader), term } => {
             format!("{leader} leads, term {}", term.unwrap_or_default())
         }

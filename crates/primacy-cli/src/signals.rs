@@ -3,9 +3,11 @@
 use std::fs;
 use std::future::poll_fn;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::task::Poll;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// SIGTERM, SIGINT and SIGHUP, other than those that were ignored when this process was started: `nohup` and
@@ -66,6 +68,16 @@ impl PassedOn {
         })
         .await
     }
+}
+
+/// Makes the signals harmless that are meant to end processes: `killall primacy` asks the node to end in order, and for that
+/// those must be there who look after its processes. Handlers, other than ignored signals, are not passed on to these.
+pub(crate) fn outlive() -> io::Result<()> {
+    let unread = Arc::new(AtomicBool::new(false));
+    for signal in [SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2] {
+        signal_hook::flag::register(signal, Arc::clone(&unread))?;
+    }
+    Ok(())
 }
 
 async fn received(signal: &mut Option<Signal>) {

@@ -5,11 +5,13 @@
 //! the supervisor ends what is left itself, since orphans of a dead guardian are handed to it.
 
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 
 use primacy::core::{Duration, Instant};
 use primacy::{CampaignError, Change, Elector, Leadership, Observer, clock, describe};
 use rustix::process::{getpid, set_child_subreaper};
+use tokio::sync::Mutex;
 use tokio::time::sleep;
 
 use crate::boot_timer::AsyncBootTimer;
@@ -64,6 +66,8 @@ pub(crate) struct Supervisor {
     signals: Signals,
     reporter: Reporter,
     timer: AsyncBootTimer,
+    /// Held by whoever starts a process, and while all are ended.
+    starting: Arc<Mutex<()>>,
 }
 
 /// How a stand for election ended.
@@ -96,8 +100,18 @@ struct Led {
 /// The job's own end.
 #[derive(Clone, Debug)]
 enum JobEnd {
-    Ended { ended: Ended, too_soon: bool },
-    NotStarted { exit: Exit, message: String },
+    Ended {
+        ended: Ended,
+        too_soon: bool,
+    },
+    NotStarted {
+        exit: Exit,
+        message: String,
+    },
+    /// The hook that precedes it failed, which it may not do the next time.
+    HookFailed {
+        message: String,
+    },
 }
 
 /// What is known of the running leadership.
@@ -114,8 +128,13 @@ struct Course {
 }
 
 impl Supervisor {
-    /// Starts the guardian.
-    pub(crate) fn new(elector: Elector, settings: Settings, reporter: Reporter) -> io::Result<Self> {
+    /// Starts the guardian. Whoever else starts processes here holds `starting` while doing so.
+    pub(crate) fn new(
+        elector: Elector,
+        settings: Settings,
+        reporter: Reporter,
+        starting: Arc<Mutex<()>>,
+    ) -> io::Result<Self> {
         // The orphans of a guardian that dies are handed to us.
         set_child_subreaper(Some(getpid()))?;
         let signals = Signals::listen()?;
@@ -123,7 +142,7 @@ impl Supervisor {
         let guardian = start_guardian(&settings, &reporter)?;
         tokio::spawn(report_changes(elector.observe(), reporter.clone()));
         let guarded_since = StdInstant::now();
-        Ok(Self { elector, settings, guardian, guarded_since, signals, reporter, timer })
+        Ok(Self { elector, settings, guardian, guarded_since, signals, reporter, timer, starting })
     }
 
     /// Stands and leads in turns.
@@ -155,11 +174,14 @@ impl Supervisor {
             match led.job {
                 None => backoff = BACKOFF_MIN,
                 Some(JobEnd::NotStarted { exit, message }) => return Err(Failure::new(exit, message)),
+                Some(JobEnd::HookFailed { message }) if !self.settings.restart => {
+                    return Err(Failure::new(Exit::Failed, message));
+                }
                 Some(JobEnd::Ended { ended, .. }) if !self.settings.restart => {
                     return Ok(Exit::Job(ended.exit_code()));
                 }
                 Some(JobEnd::Ended { too_soon: false, .. }) => backoff = BACKOFF_MIN,
-                Some(JobEnd::Ended { too_soon: true, .. }) => {
+                Some(JobEnd::HookFailed { .. } | JobEnd::Ended { too_soon: true, .. }) => {
                     if let Some(signal) = self.back_off(backoff).await {
                         return Ok(Exit::Signal(signal));
                     }
@@ -173,7 +195,10 @@ impl Supervisor {
     async fn back_off(&mut self, backoff: StdDuration) -> Option<i32> {
         self.reporter.tell(&Event::Backoff { ms: u64::try_from(backoff.as_millis()).unwrap_or(u64::MAX) });
         tokio::select! {
-            signal = self.signals.next() => Some(signal),
+            signal = self.signals.next() => {
+                notify::stopping();
+                Some(signal)
+            }
             () = sleep(backoff) => None,
         }
     }
@@ -221,7 +246,7 @@ impl Supervisor {
         let followed = self.follow(&leadership, &mut course).await;
         if followed == Followed::GuardianDied {
             self.reporter.tell(&Event::GuardianLost);
-            end_what_is_left().await;
+            self.end_what_is_left().await;
         }
         // Everything is gone: only now may another lead.
         drop(guard);
@@ -278,9 +303,16 @@ impl Supervisor {
         }
     }
 
+    /// Ends all that a dead guardian has left; and a health check that is under way, which then has failed.
+    async fn end_what_is_left(&self) {
+        let _nobody_starts = self.starting.lock().await;
+        let ended = tokio::task::spawn_blocking(|| end_descendants(None, |_, _| {})).await;
+        ended.expect("a panic ends the whole process, and then the guardian ends the job");
+    }
+
     /// Ends all that a dead guardian has left, and starts a new one.
     async fn replace_guardian(&mut self) -> Result<(), Failure> {
-        end_what_is_left().await;
+        self.end_what_is_left().await;
         if self.guarded_since.elapsed() < TOO_SOON {
             sleep(BACKOFF_MIN).await;
         }
@@ -374,23 +406,27 @@ impl Course {
     }
 
     fn on_not_started(&mut self, reason: &NotStarted, job: Option<&Program>) -> String {
-        let (exit, message) = match reason {
+        let (end, message) = match reason {
             NotStarted::TooLate => {
                 let message = "too little of the lead was left to start it";
                 self.because(message);
                 return message.to_owned();
             }
-            NotStarted::Hook => (Exit::Failed, "the hook --on-elected failed".to_owned()),
+            NotStarted::Hook => {
+                let message = "the hook --on-elected failed".to_owned();
+                (JobEnd::HookFailed { message: message.clone() }, message)
+            }
             NotStarted::System(errno, message) => {
                 let not_found = *errno == rustix::io::Errno::NOENT.raw_os_error();
                 let exit = if not_found { Exit::NotFound } else { Exit::NotExecutable };
                 let file = job.map_or("/bin/sh".into(), |job| job.file.to_string_lossy());
                 let hint = if not_found { "; is the interpreter in its first line missing?" } else { "" };
-                (exit, format!("{file}: {message}{hint}"))
+                let message = format!("{file}: {message}{hint}");
+                (JobEnd::NotStarted { exit, message: message.clone() }, message)
             }
         };
         self.because("the command could not be started");
-        self.led.job = Some(JobEnd::NotStarted { exit, message: message.clone() });
+        self.led.job = Some(end);
         message
     }
 
@@ -416,11 +452,6 @@ fn start_guardian(settings: &Settings, reporter: &Reporter) -> io::Result<Guardi
     let guardian = Guardian::start(&settings.duty, settings.job.as_ref())?;
     reporter.tell(&Event::Guardian { pid: guardian.pid().as_raw_nonzero().get() });
     Ok(guardian)
-}
-
-async fn end_what_is_left() {
-    let ended = tokio::task::spawn_blocking(|| end_descendants(None, |_, _| {})).await;
-    ended.expect("a panic ends the whole process, and then the guardian ends the job");
 }
 
 /// Returns when waiting to be elected is of no use any more.

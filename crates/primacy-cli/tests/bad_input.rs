@@ -223,12 +223,18 @@ fn a_second_process_that_cannot_see_the_first_meets_its_lock() {
     let (peers, dir) = (peers(&["a"]), place.text("a"));
     let file = made_state(&place, &peers, &dir);
     // The first one might be in another container, whose processes are not to be seen here.
-    let locks: Vec<fs::File> =
-        walk(PathBuf::from(&dir)).iter().map(|file| fs::File::open(file).unwrap()).collect();
-    for lock in &locks {
-        rustix::fs::flock(lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
-    }
+    let lock = |file: &PathBuf| {
+        let lock = fs::File::open(file).unwrap();
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+        lock
+    };
+    let start = PathBuf::from(&dir).join(".control-lock");
+    let _state: Vec<fs::File> =
+        walk(PathBuf::from(&dir)).iter().filter(|file| **file != start).map(lock).collect();
     refused(&place, &alone(&peers, &dir), 73, &[file.file_name().unwrap().to_str().unwrap(), "in use"]);
+    // Nor is one waited for that was paused while it started.
+    let _start = lock(&start);
+    refused(&place, &alone(&peers, &dir), 73, &[".control-lock", "in use", "is that process paused?"]);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::fs;
 use std::process::Command;
 
 use serde_json::Value;
+use support::authority::{Authority, NOW, replace};
 use support::{Place, primacy, stderr, stdout};
 
 /// Writes a file of settings, and returns a command of `primacy config` that reads it.
@@ -141,6 +142,10 @@ fn what_a_job_is_told_is_no_setting_of_a_primacy_that_it_runs() {
     let mut nested = place.command(&["config", "check"]);
     let output = nested.env("PRIMACY_ELECTION", "outer").env("PRIMACY_TOKEN", "7").output().unwrap();
     assert_eq!(output.status.code(), Some(78), "{}", stderr(&output));
+    // Set to nothing, neither is set.
+    let mut plain = place.command(&["config", "check"]);
+    let output = plain.env("PRIMACY_ELECTION", "outer").env("PRIMACY_TOKEN", "").output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
 }
 
 #[test]
@@ -175,6 +180,48 @@ fn a_secret_in_the_environment_is_not_printed() {
     let output = command.env("PRIMACY_ON", "sqlite:/tmp/e.db?password=hunter2").output().unwrap();
     let said = format!("{}{}", stdout(&output), stderr(&output));
     assert!(said.contains("on = \"env:PRIMACY_ON\"") && !said.contains("hunter2"), "{said}");
+}
+
+/// What the page shows first is a file that a node starts with, where the files are that it names.
+#[test]
+fn the_example_of_the_page_is_right() {
+    let place = Place::new("config-example");
+    let page = include_str!("../../../docs/guide/configuration.md");
+    let example = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let dir = place.text("");
+    let example = example.replace("/etc/primacy/", &dir);
+    let authority = Authority::new();
+    replace(&place, "ca.pem", &authority.pem);
+    authority.issue(&place, "a", "a", NOW);
+    let output = config(&place, "check", &example).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{example}\n{}", stderr(&output));
+    // It is the files that are looked at, and without them the addresses.
+    fs::remove_file(place.path("a.key")).unwrap();
+    refused(&place, &example, &["a.key", "tls-key = "]);
+    authority.issue(&place, "a", "b", NOW);
+    refused(&place, &example, &["is for b, and this node is a"]);
+    let cleartext: String = example
+        .lines()
+        .filter(|line| !line.starts_with("tls-"))
+        .fold(String::new(), |text, line| text + line + "\n");
+    let says =
+        ["3 problems", "the address to listen on is at 10.0.0.1:7400", "the peer c is at 10.0.0.3:7400"];
+    refused(&place, &cleartext, &says);
+}
+
+#[test]
+fn what_is_only_for_leaders_is_nothing_for_a_witness() {
+    let place = Place::new("config-witness");
+    let text = "election = \"e\"\nnode = \"a\"\nwitness = true\nhealth = \"true\"\non-elected = \"true\"\n\
+                on-deposed = \"true\"\npeers = \"a=127.0.0.1:1\"\nhealth-interval = \"999us\"\n";
+    let never = "has no meaning for a witness";
+    let says = [
+        format!("`health` (node.toml:4:1) {never}"),
+        format!("`on-elected` (node.toml:5:1) {never}"),
+        format!("`on-deposed` (node.toml:6:1) {never}"),
+        "`health-interval` (node.toml:8:1) is shorter than 1ms".to_owned(),
+    ];
+    refused(&place, text, &says.each_ref().map(String::as_str));
 }
 
 /// The page has every setting, as the command line defines it, and no other.

@@ -65,9 +65,13 @@ fn say(place: &Place, bytes: &[u8]) -> String {
     // It may have refused before all was sent.
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(Shutdown::Write);
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
+    let mut answer = Vec::new();
+    match stream.read_to_end(&mut answer) {
+        // One that had more to say than is read is told so, after the answer.
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {}
+        read => drop(read.unwrap()),
+    }
+    String::from_utf8(answer).unwrap()
 }
 
 #[test]
@@ -115,14 +119,20 @@ fn a_socket_that_others_may_write_is_refused_by_both_sides() {
 
 #[test]
 fn a_node_of_another_user_is_not_believed() {
-    // Only root can become two other users; anybody else has only its own files to be careful about.
+    let place = Place::new("control-user");
+    let output = place.output(&["who", "--election", "e", "--state-dir", "/"]);
+    assert_eq!(output.status.code(), Some(69), "root's directories are trusted: {}", stderr(&output));
+    // Only root can become two other users. For anybody else root itself is another one, if it is looked at from a
+    // namespace in which it has no number; that needs no privileges where users may have namespaces.
     if !rustix::process::geteuid().is_root() {
-        let place = Place::new("control-user");
-        let output = place.output(&["who", "--election", "e", "--state-dir", "/"]);
-        assert_eq!(output.status.code(), Some(69), "root's directories are trusted: {}", stderr(&output));
+        let mut command = Command::new("unshare");
+        place.prepare(&mut command);
+        let who = ["--user", "--map-current-user", support::primacy(), "who", "--election", "e"];
+        let output = command.args(who).args(["--state-dir", "/"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(77), "{}", stderr(&output));
+        assert!(stderr(&output).contains("belongs to user 65534"), "{}", stderr(&output));
         return;
     }
-    let place = Place::new("control-user");
     let program = place.path("primacy");
     fs::copy(support::primacy(), &program).unwrap();
     mode(&place, ".", 0o755);
@@ -241,6 +251,9 @@ fn refusals_have_their_exit_codes() {
     };
     verb(&["transfer", "--to", "z"], 64, &["z is none of the voters ({a})"]);
     verb(&["transfer", "--to", "a"], 0, &["a leads already"]);
+    let already = verb(&["transfer", "--to", "a", "--json"], 0, &[]);
+    let already: Value = serde_json::from_str(&stdout(&already)).unwrap();
+    assert_eq!((&already["result"], &already["leader"]["node"]), (&"elected".into(), &"a".into()));
     verb(&["transfer", "--to", "/"], 64, &["no node's name"]);
     verb(&["readmit", "a"], 64, &["for the others to readmit it"]);
     verb(&["who", "--node", "b"], 69, &["the node b does not run here"]);
@@ -249,6 +262,23 @@ fn refusals_have_their_exit_codes() {
     ends(&place, &["who", "--election", "other", "--state-dir", &dir], 69, &["\"other\"", "--on"]);
     ends(&place, &["who", "--election", "e", "--state-dir", "/no/such"], 69, &["/no/such"]);
     ends(&place, &["who", "--election", "e", "--verify"], 64, &["--on"]);
+
+    // The variables stand for the options, and one that is set to nothing does not.
+    let with = |variables: &[(&str, &str)], args: &[&str]| {
+        let mut command = place.command(args);
+        command.envs(variables.iter().copied()).output().unwrap()
+    };
+    let who = with(&[("PRIMACY_STATE_DIR", &dir), ("PRIMACY_ELECTION", "e")], &["who"]);
+    assert_eq!(who.status.code(), Some(0), "{}", stderr(&who));
+    let nameless = with(&[("PRIMACY_STATE_DIR", &dir), ("PRIMACY_ELECTION", "")], &["who"]);
+    assert_eq!(nameless.status.code(), Some(64), "{}", stderr(&nameless));
+    assert!(stderr(&nameless).contains("--election <NAME>"), "{}", stderr(&nameless));
+    let elsewhere = with(&[("PRIMACY_STATE_DIR", "")], &["who", "--election", "e"]);
+    assert_eq!(elsewhere.status.code(), Some(69), "{}", stderr(&elsewhere));
+    let store = ["who", "--election", "e", "--on", "sqlite:none.db"];
+    let store = with(&[("PRIMACY_STATE_DIR", &dir)], &store);
+    assert_eq!(store.status.code(), Some(69), "the store is asked: {}", stderr(&store));
+    assert!(stderr(&store).contains("none.db"), "{}", stderr(&store));
 
     verb(&["withdraw"], 0, &["a is withdrawn", "also after a restart"]);
     node.told.wait_for_event("released");
@@ -265,8 +295,59 @@ fn refusals_have_their_exit_codes() {
 
     // One that is paused is said to be so, and not to be dead.
     node.signal(Signal::STOP);
-    verb(&["who"], 69, &["does not answer; is its process paused?"]);
+    let paused = &["does not answer; is its process paused?"];
+    verb(&["who"], 69, paused);
+    // Nobody waits for ever, not even one who said how long the lead may take to be given up.
+    verb(&["resign", "--wait", "1h"], 69, paused);
+    verb(&["transfer", "--to", "a", "--no-wait"], 69, paused);
     node.signal(Signal::CONT);
+}
+
+#[test]
+fn one_node_that_does_not_answer_hides_no_other() {
+    let place = Place::new("control-silent");
+    let names = ["a", "b", "c"];
+    let peers = peers(&names);
+    let start = |name: &&str| {
+        let dir = place.text("all");
+        let args =
+            ["node", "--json", "--election", "e", "--node", name, "--peers", &peers, "--state-dir", &dir];
+        Node::start(&place, name, &strings(&args))
+    };
+    let nodes: Vec<Node> = names.iter().map(start).collect();
+    let leader = || nodes.iter().find(|node| node.leads());
+    wait_until("an election", || leader().is_some());
+    // The first that is asked, unless it leads.
+    let paused = nodes.iter().find(|node| !node.leads()).unwrap();
+    paused.signal(Signal::STOP);
+    let dir = place.text("all");
+    let verb = |args: &[&str], code: i32, says: &[&str]| {
+        ends(&place, &[args, &["--election", "e", "--state-dir", &dir]].concat(), code, says)
+    };
+    let silent = format!("the node {} does not answer", paused.name);
+    wait_until("a leader of the rest", || leader().is_some_and(|leader| leader.name != paused.name));
+    let said = stdout(&verb(&["who", "--json"], 0, &[]));
+    let told: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(told.len(), 3, "{said}");
+    for (told, name) in told.iter().zip(names) {
+        assert_eq!(told["node"], name, "{said}");
+        assert_eq!(told["error"].is_string(), name == paused.name, "{said}");
+    }
+    verb(&["resign", "--json"], 0, &[r#""result":"resigned""#]);
+    let lost = another(&nodes, &paused.name);
+    verb(&["readmit", &lost], 69, &[&silent, "nothing to readmit"]);
+    // Where none of the others leads, it is said which may.
+    for node in nodes.iter().filter(|node| node.name != paused.name) {
+        verb(&["withdraw", "--node", &node.name], 0, &[]);
+    }
+    wait_until("the end of the lead", || leader().is_none_or(|leader| leader.name == paused.name));
+    verb(&["resign"], 69, &[&silent, "those that answer do not lead"]);
+    paused.signal(Signal::CONT);
+}
+
+/// A node that is not this one.
+fn another(nodes: &[Node], name: &str) -> String {
+    nodes.iter().map(|node| &node.name).find(|other| *other != name).unwrap().clone()
 }
 
 #[test]
@@ -282,6 +363,9 @@ fn an_election_over_a_store_is_asked_through_the_store() {
         ends(&place, &on(&verb), 69, &["e.db"]);
         assert!(!place.path("e.db").exists(), "one who looks makes nothing");
     }
+    ends(&place, &on(&["init", "--lease", "0s"]), 64, &["--lease is zero"]);
+    ends(&place, &["init", "--election", "../e", "--on", url], 64, &["letters, digits"]);
+    assert!(!place.path("e.db").exists());
     ends(&place, &on(&["init"]), 0, &["the record is made"]);
     ends(&place, &on(&["init"]), 0, &["there is a record already", "held by nobody"]);
     ends(&place, &on(&["who"]), 75, &["nobody leads", "released"]);

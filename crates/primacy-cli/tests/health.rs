@@ -88,6 +88,62 @@ fn a_check_that_hangs_has_failed_and_is_killed_with_what_it_has_started() {
     assert!(!node.leads());
 }
 
+/// A node alone on this machine, with this check.
+fn start_with(place: &Place, health: &str, interval: &str) -> Node {
+    let args = ["node", "--json", "--election", "e", "--node", "a", "--health", health, "--health-interval"];
+    let mut args = strings(&args);
+    args.push(interval.to_owned());
+    Node::start(place, "a", &args)
+}
+
+#[test]
+fn a_check_leaves_no_process_and_no_zombie_behind() {
+    let place = Place::new("health-leaves");
+    let started = place.text("started");
+    // Each in a group of its own, out of its parent's reach: one in a session of its own, the other one orphaned.
+    let health = format!(
+        "setsid sh -c 'echo $$ >> {started}; exec sleep 1000' & timeout 1000 sh -c 'echo $$ >> {started}; sleep 1000' & \
+         while [ \"$(cat {started} 2>/dev/null | wc -l)\" -lt 2 ]; do sleep 0.01; done; echo done >> {started}"
+    );
+    let node = start_with(&place, &health, "20s");
+    wait_until("its election", || node.leads());
+    // The first run has ended, and what it has started with it.
+    let text = fs::read_to_string(&started).unwrap();
+    let pids: Vec<&str> = text.lines().take(2).collect();
+    for pid in pids {
+        let number: i32 = pid.parse().unwrap();
+        assert!(!std::path::Path::new(&format!("/proc/{number}")).exists(), "{pid} is still there");
+    }
+    // Supervisor and guardian: nothing else is left, not even its entry in the table.
+    let own = node.supervisor().as_raw_nonzero();
+    let children = || fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap();
+    let guardian = node.guardian().unwrap().as_raw_nonzero().to_string();
+    wait_until("the end of the run", || children().trim() == guardian);
+    assert_eq!(node.told.last("check_failed"), None);
+}
+
+#[test]
+fn a_check_that_has_succeeded_is_not_held_up_by_what_it_left_printing() {
+    let place = Place::new("health-prints");
+    let node = start_with(&place, "yes & exit 0", "20s");
+    wait_until("its election", || node.leads());
+    assert_eq!(node.told.last("check_failed"), None);
+}
+
+#[test]
+fn a_guardian_that_dies_while_the_check_runs_is_replaced_and_the_check_is_run_again() {
+    let place = Place::new("health-guardian");
+    let started = place.text("started");
+    let health = format!("echo $$ >> {started}; test $(wc -l < {started}) -gt 1 || sleep 1000");
+    let node = start_with(&place, &health, "4s");
+    wait_until("the check", || fs::read_to_string(&started).is_ok_and(|text| text.ends_with('\n')));
+    rustix::process::kill_process(node.guardian().unwrap(), rustix::process::Signal::KILL).unwrap();
+    node.told.wait_for_event("guardian_lost");
+    let failed = node.told.wait_for_event("check_failed");
+    assert_eq!(failed["reason"], "it was ended from outside");
+    wait_until("its election", || node.leads());
+}
+
 #[test]
 fn under_run_the_command_is_ended_in_order_before_the_lead_is_given_up() {
     let place = Place::new("health-run");

@@ -102,6 +102,41 @@ fn a_witness_runs_no_command() {
     assert!(support::stderr(&output).contains("use `primacy node`"), "{}", support::stderr(&output));
 }
 
+#[test]
+fn a_node_whose_state_cannot_be_written_ends_and_says_so() {
+    for witness in ["false", "true"] {
+        let place = Place::new("node-halted");
+        let peers = peers(&["a", "w"]);
+        let options = format!("--peers {peers} --state-dir {}", place.text("w"));
+        // A write to a file beyond its limit is an error then, and no signal.
+        let script = format!(
+            "trap '' XFSZ; exec {} node --json --election e --node w --witness={witness} {options}",
+            support::primacy()
+        );
+        let mut command = Command::new("sh");
+        place.prepare(&mut command);
+        let mut child = command.args(["-c", &script]).stderr(Stdio::piped()).spawn().unwrap();
+        let told = Told::default();
+        told.listen(child.stderr.take().unwrap());
+        let dir = place.text("w");
+        let who = ["who", "--election", "e", "--state-dir", &dir];
+        wait_until("its part in the election", || place.output(&who).status.code() == Some(75));
+        let pid = rustix::process::Pid::from_child(&child);
+        let nothing = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
+        rustix::process::prlimit(Some(pid), rustix::process::Resource::Fsize, nothing).unwrap();
+        // Now there is something to write: another node.
+        let _a = start(&place, "a", &peers, "");
+        let mut ended = None;
+        wait_until("its end", || {
+            ended = child.try_wait().unwrap();
+            ended.is_some()
+        });
+        let told = told.all().join("\n");
+        assert_eq!(ended.unwrap().code(), Some(74), "witness={witness} told:\n{told}");
+        assert!(told.contains("takes no part in the election any more: "), "{told}");
+    }
+}
+
 /// Receives what systemd would, until it is `wanted`.
 fn receive(socket: &UnixDatagram, what: &str, wanted: impl Fn(&str) -> bool) -> String {
     let mut bytes = [0; 4096];
@@ -143,6 +178,30 @@ fn systemd_is_told_of_readiness_the_leader_life_and_the_end() {
 }
 
 #[test]
+fn systemd_is_told_of_an_end_between_two_elections() {
+    let place = Place::new("node-notify-backoff");
+    let path = place.path("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    // As systemd does, it reads all the time: whoever tells it something waits until there is room for it.
+    let (tell, heard) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let told = receive(&socket, "the end", |told| told.contains("STOPPING=1"));
+        tell.send(told)
+    });
+    let args = ["run", "--json", "--restart", "--election", "e", "--lease", "1s", "--", "false"];
+    let mut command = place.command(&args);
+    let mut child = command.env("NOTIFY_SOCKET", path).stderr(Stdio::piped()).spawn().unwrap();
+    let told = Told::default();
+    told.listen(child.stderr.take().unwrap());
+    // Each time it waits twice as long.
+    told.wait_for("a long wait", |told| (told["ms"].as_u64()? >= 3_200).then_some(()));
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
+    heard.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+}
+
+#[test]
 fn the_trace_has_the_lines_of_the_simulator() {
     let place = Place::new("node-trace");
     let mut command = place.command(&["node", "--election", "e", "--node", "a"]);
@@ -156,4 +215,20 @@ fn the_trace_has_the_lines_of_the_simulator() {
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(143));
     wait_until("the end", || said(" a ⇨ deposed (asked to)"));
+}
+
+#[test]
+fn a_filter_of_the_log_that_is_none_is_told_of() {
+    let place = Place::new("node-log");
+    let said = |filter: &str| {
+        let mut command = place.command(&["run", "--election", "e", "--", "true"]);
+        let output = command.env("PRIMACY_LOG", filter).output().unwrap();
+        assert_eq!(output.status.code(), Some(0));
+        support::stderr(&output)
+    };
+    let wrong = said("primacy=loud");
+    assert!(wrong.contains("warning: PRIMACY_LOG=primacy=loud is not understood"), "{wrong}");
+    for right in ["", "debug"] {
+        assert!(!said(right).contains("PRIMACY_LOG"));
+    }
 }

@@ -40,6 +40,47 @@ fn the_command_runs_with_its_token_and_its_exit_code_is_passed_on() {
 }
 
 #[test]
+fn a_hook_that_fails_costs_the_lead_and_with_restart_the_node_stands_again() {
+    let place = Place::new("run-hook");
+    let hook = format!("test -e {}", place.text("ready"));
+    let output = place.output(&script("e", &["--on-elected", &hook], "touch ran"));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("the hook --on-elected failed"), "{}", stderr(&output));
+    assert!(!place.path("ran").exists());
+
+    let options = ["--json", "--restart", "--on-elected", &hook];
+    let again = Node::start(&place, "a", &script("e", &options, "sleep 1000"));
+    let node = ["node", "--json", "--election", "f", "--on-elected", &hook];
+    let holds = Node::start(&place, "b", &strings(&node));
+    for node in [&again, &holds] {
+        node.told.wait_for_another("backoff", 1);
+    }
+    fs::write(place.path("ready"), "").unwrap();
+    again.told.wait_for_event("started");
+    wait_until("a lead that lasts", || {
+        let hook = holds.told.last("hook_ended");
+        hook.is_some_and(|hook| hook["ended"]["code"] == 0) && holds.leads()
+    });
+}
+
+#[test]
+fn a_default_directory_that_is_not_there_keeps_nobody_from_an_election_over_a_store() {
+    let place = Place::new("run-no-dir");
+    fs::write(place.path("file"), "").unwrap();
+    let options = ["--node", "a", "--on", "sqlite:e.db"];
+    let mut command = place.command(&script("e", &options, "touch ran"));
+    let output = command.env("XDG_STATE_HOME", place.path("file")).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stderr(&output).contains("warning: what the operator says of this node is not kept"));
+    assert!(place.path("ran").exists());
+    // One that was asked for is needed.
+    let dir = place.text("file/dir");
+    let output = place.output(&script("e", &[&options[..], &["--state-dir", &dir]].concat(), "touch again"));
+    assert_eq!(output.status.code(), Some(74), "{}", stderr(&output));
+    assert!(!place.path("again").exists());
+}
+
+#[test]
 fn a_command_that_is_killed_gives_128_plus_the_signal() {
     let place = Place::new("run-killed");
     let output = place.output(&script("e", &[], "kill -9 $$"));

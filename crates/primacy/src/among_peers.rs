@@ -19,7 +19,7 @@ use crate::measures::{HeartbeatTimes, Measures};
 use crate::operator::AskError;
 use crate::peers::Peers;
 use crate::status::{PeersView, View};
-use crate::transport::{Arrival, Limits, Mesh, MeshConfig, TransportError};
+use crate::transport::{Arrival, Limits, Mesh, MeshConfig, Sides, TransportError, check_form};
 
 /// How many arrivals may wait for the driver; the connections wait after that.
 const INBOX: usize = 1024;
@@ -71,6 +71,32 @@ pub(crate) fn enter(config: &Config, peers: &Peers, state_dir: &Path) -> Result<
     let others = peers.iter().filter(|&(node, _)| node != config.node);
     let peers = others.map(|(node, address)| (node, address.to_owned())).collect();
     Ok(Entry { hello, state, stored, listener, listen, peers })
+}
+
+/// What is wrong with the configuration, as far as it can be known without taking part.
+pub(crate) fn problems(config: &Config, peers: &Peers) -> Vec<ConnectError> {
+    let (me, security) = (config.node, &config.security);
+    let mut problems = Vec::new();
+    match peers.address(me) {
+        None => {
+            let names = peers.iter().map(|(node, _)| node.to_string()).collect::<Vec<_>>().join(", ");
+            problems.push(ConfigError::NotAPeer { node: me, peers: names }.into());
+        }
+        Some(address) => {
+            let permitted =
+                resolve(address).and_then(|listen| Ok(security.permits("the address to listen on", listen)?));
+            problems.extend(permitted.err());
+        }
+    }
+    let others: Vec<(NodeId, &str)> = peers.iter().filter(|&(node, _)| node != me).collect();
+    for &(node, address) in &others {
+        let found = check_form(node, address).map(|()| address.to_socket_addrs());
+        let permitted = found.and_then(|found| security.permits_peer(node, found.into_iter().flatten()));
+        problems.extend(permitted.err().map(ConnectError::from));
+    }
+    let opened = security.open(me, others.iter().map(|&(node, _)| node), Sides::Both);
+    problems.extend(opened.err().map(|error| ConnectError::from(TransportError::from(error))));
+    problems
 }
 
 impl Entry {

@@ -4,7 +4,7 @@
 //! application's runtime is, heartbeats and renewals go on, and so does the end of a leadership.
 
 use std::future::Future;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use primacy_core::{
     Command, Endpoint, Event, Identity, Input, Instant, Leader, Mandate, NodeId, Output, Protocol, Reason,
@@ -89,6 +89,8 @@ pub(crate) struct Desk {
     pub(crate) sender: mpsc::WeakUnboundedSender<Order>,
     pub(crate) publisher: Publisher,
     pub(crate) measures: Arc<Measures>,
+    /// Set if this node cannot go on.
+    pub(crate) halted: Arc<OnceLock<CampaignError>>,
     /// What the work of this leadership has promised.
     pub(crate) promises: Promises,
     pub(crate) candidate: Option<oneshot::Sender<Result<Leadership, CampaignError>>>,
@@ -120,7 +122,8 @@ pub(crate) async fn drive<P: Protocol + Settles, W: Asked<P>>(
     desk.publisher.publish(Change::Leader(None));
     if let Err(halt) = &outcome {
         tracing::error!(why = halt.why, "this node takes no part in the election any more");
-        desk.answer(Err(CampaignError::Halted { why: halt.why.clone() }));
+        let error = desk.halted.get_or_init(|| CampaignError::Halted { why: halt.why.clone() }).clone();
+        desk.answer(Err(error));
     }
     outcome
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use primacy_core::election::quorum::Safety;
@@ -62,6 +62,8 @@ struct About {
     timers: Timers,
     witness_spec: Option<WitnessSpec>,
     measures: Arc<Measures>,
+    /// Set if this node could not go on.
+    halted: Arc<OnceLock<CampaignError>>,
 }
 
 /// Gathers how a node takes part; made by [`Elector::builder`].
@@ -103,8 +105,21 @@ impl Elector {
             return Err(CampaignError::Witness);
         }
         let (answer, elected) = oneshot::channel();
-        self.orders.send(Order::Campaign(answer)).map_err(|_| CampaignError::Closed)?;
-        elected.await.unwrap_or(Err(CampaignError::Closed))
+        self.orders.send(Order::Campaign(answer)).map_err(|_| self.end())?;
+        elected.await.unwrap_or_else(|_| Err(self.end()))
+    }
+
+    /// Waits until this node takes part no more: [`CampaignError::Halted`] if it could not go on, and
+    /// [`CampaignError::Closed`] if it was closed. A node that stands or leads learns it there; this is for one that only
+    /// votes.
+    pub async fn closed(&self) -> CampaignError {
+        self.orders.closed().await;
+        self.end()
+    }
+
+    /// Why this node takes part no more.
+    fn end(&self) -> CampaignError {
+        self.about.halted.get().cloned().unwrap_or(CampaignError::Closed)
     }
 
     /// Watches who leads, from now on.
@@ -354,6 +369,18 @@ impl Builder {
         self.config(venue).map(|config| config.timers)
     }
 
+    /// Looks, without entering, for what would keep this node from taking part among these peers, or from being talked to:
+    /// files of TLS that cannot be used, addresses that cannot be, cleartext beyond loopback. A peer's name that cannot be
+    /// looked up now may be known later, and is no error.
+    ///
+    /// # Errors
+    /// All that was found.
+    pub fn check_peers(&self, peers: &Peers) -> Result<(), Vec<ConnectError>> {
+        let config = self.config(Venue::Peers).map_err(|error| vec![error.into()])?;
+        let problems = among_peers::problems(&config, peers);
+        if problems.is_empty() { Ok(()) } else { Err(problems) }
+    }
+
     fn config(&self, venue: Venue) -> Result<Config, ConfigError> {
         let election = self.election.clone().unwrap_or_default();
         config::check_election(&election)?;
@@ -392,6 +419,7 @@ where
     let (orders, received) = mpsc::unbounded_channel();
     let publisher = Publisher::new();
     let measures = Arc::new(Measures::new());
+    let halted = Arc::default();
     let desk = Desk {
         election: config.election.clone(),
         identity,
@@ -403,6 +431,7 @@ where
         sender: orders.downgrade(),
         publisher: publisher.clone(),
         measures: Arc::clone(&measures),
+        halted: Arc::clone(&halted),
         promises: Promises::default(),
         candidate: None,
         cell: None,
@@ -416,6 +445,7 @@ where
         timers: config.timers.clone(),
         witness_spec,
         measures,
+        halted,
     });
     let (ready, started) = oneshot::channel();
     let runtime =

@@ -18,7 +18,9 @@ pub(crate) struct Config {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Say what is wrong with the settings, all at once, with file, line and column. Exit code 0, or 78
+    /// Say what is wrong with the settings, all at once, with file, line and column. Exit code 0, or 78. Of what is
+    /// outside, it looks at the peers' names and the files of TLS; not at the state directory, the store, or whether a
+    /// port is free
     Check(Box<Check>),
     /// Print the settings in force, the defaults too, and where each comes from: in TOML, which --config takes, or with
     /// --json as an object
@@ -43,7 +45,8 @@ pub(crate) fn config(args: &Config, sources: &Sources) -> Result<Exit, Failure> 
     let wrong = |failure: Failure| Failure::new(Exit::Config, failure.message);
     match &args.action {
         Action::Check(check) => {
-            check.entry.check(sources).map_err(wrong)?;
+            let entrance = check.entry.check(sources).map_err(wrong)?;
+            entrance.look(sources)?;
         }
         Action::Print(print) => {
             // Elsewhere it is a setting of the node.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Parser;
+use primacy::config::check_election;
 use primacy::{Init as Outcome, InitError};
 use serde::Serialize;
 
@@ -49,6 +50,13 @@ pub(crate) fn init(args: &Init) -> Result<Exit, Failure> {
         token: u64,
         /// What was there already.
         record: Option<Record>,
+    }
+    check_election(&args.election).map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
+    if args.lease.is_zero() {
+        return Err(Failure::new(
+            Exit::Usage,
+            "--lease is zero: name the lease that the nodes are started with",
+        ));
     }
     let url = between_processes(resolve_url(&args.on, &Sources::default())?)?;
     let outcome = block_on(async { Ok(primacy::init(&url, &args.election, args.lease).await?) })?;

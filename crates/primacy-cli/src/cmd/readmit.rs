@@ -66,7 +66,15 @@ pub(crate) fn readmit(args: &Readmit) -> Result<Exit, Failure> {
     }
     let (mut told, mut trouble, mut peers) = (Vec::new(), None, None);
     for node in &nodes {
-        let answer = node.ask(What::Readmit { node: args.lost.clone() })?;
+        let answer = match node.ask(What::Readmit { node: args.lost.clone() }) {
+            // It hides none of the others, and is named among those that are still to be told.
+            Err(failure) if nodes.len() > 1 => {
+                say(target.json, node, &args.lost, Err(&failure.message))?;
+                trouble = trouble.or(Some(failure.exit));
+                continue;
+            }
+            answer => answer?,
+        };
         if let Answer::Readmitted { disk } = &answer {
             told.push(node.node.clone());
             say(target.json, node, &args.lost, Ok(disk.clone()))?;
@@ -75,15 +83,17 @@ pub(crate) fn readmit(args: &Readmit) -> Result<Exit, Failure> {
             && nodes.len() > 1
         {
             say(target.json, node, &args.lost, Err(&refused.text))?;
-            trouble = trouble.or(Some(refused.clone()));
+            trouble = trouble.or(Some(Failure::from(refused.clone()).exit));
         } else {
             return Err(unexpected(node, answer));
         }
-        peers = peers.or(target::who(node)?.peers);
+        if peers.is_none() {
+            peers = target::who(node).ok().and_then(|who| who.peers);
+        }
     }
-    if let (true, Some(refused)) = (told.is_empty(), trouble) {
+    if let (true, Some(exit)) = (told.is_empty(), trouble) {
         // Each has said why.
-        return Err(Failure::new(Failure::from(refused).exit, ""));
+        return Err(Failure::new(exit, ""));
     }
     if let Some(peers) = peers {
         say_what_is_missing(target.json, &args.lost, told, &peers)?;

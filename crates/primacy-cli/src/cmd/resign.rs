@@ -98,7 +98,8 @@ impl GivingUp {
     pub(super) fn ask(node: &Node, what: What, patience: &Patience) -> Result<Self, Failure> {
         // Watched first, so that nothing that comes of it is missed.
         let mut changes = node.watch()?;
-        if let Next::Answer(answer @ Answer::Refused(_)) = changes.next()? {
+        let answer = changes.first()?;
+        if matches!(answer, Answer::Refused(_)) {
             return Err(unexpected(node, answer));
         }
         let patient_until = Instant::now() + patience.wait;

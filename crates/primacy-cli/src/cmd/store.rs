@@ -10,7 +10,7 @@ use primacy::core::election::lease::Record as LeaseRecord;
 use primacy::stores::{OpenError, ReadError, Register, open_existing};
 use primacy::{Change, Elector, ErrandError, ask_to_resign, clock};
 use serde::Serialize;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::resign::Outcome;
 use super::target::tell;
@@ -160,23 +160,32 @@ pub(super) fn resign(
 
 impl Look {
     /// Looks until the record has changed, or may be taken. A request to resign is no change: whoever leaves it says
-    /// nothing of the holder.
+    /// nothing of the holder. A store that cannot be read says nothing of it either.
     async fn verdict(&self) -> Result<Verdict, Failure> {
         let timers = Timers::new(Venue::Store, Some(self.first.duration.into()));
         let runs_out_at = self.since.after(timers.drift_max.lengthen(self.first.duration));
-        while clock::now() < runs_out_at {
-            // A hint only: it is looked anyway.
-            let _ = timeout(timers.poll_interval, self.register.changed()).await;
+        loop {
+            let began = clock::now();
+            let is_last = began >= runs_out_at;
+            let wait = timers.poll_interval.min(runs_out_at.since(began).into());
             match self.register.read().await {
                 Ok(Some((record, _))) if record.holder.is_none() => return Ok(Verdict::Released),
-                Ok(Some((record, _))) if self.is_unchanged(&record) => {}
+                Ok(Some((record, _))) if self.is_unchanged(&record) => {
+                    if is_last {
+                        return Ok(Verdict::RanOut);
+                    }
+                    // A hint only: it is looked anyway.
+                    let _ = timeout(wait, self.register.changed()).await;
+                }
                 Ok(Some(_)) => return Ok(Verdict::Renewed),
                 Ok(None) => return Ok(Verdict::Released),
-                Err(ReadError::Unavailable { .. }) => {} // It may answer the next time.
-                Err(error @ ReadError::Malformed { .. }) => return Err(error.into()),
+                // It may answer the next time. Until it is read, the store may go on saying that it has changed.
+                Err(ReadError::Unavailable { .. }) if !is_last => sleep(wait).await,
+                Err(error @ (ReadError::Unavailable { .. } | ReadError::Malformed { .. })) => {
+                    return Err(error.into());
+                }
             }
         }
-        Ok(Verdict::RanOut)
     }
 
     fn is_unchanged(&self, record: &LeaseRecord) -> bool {
@@ -207,5 +216,62 @@ impl From<ErrandError> for Failure {
             ErrandError::Thread(_) | ErrandError::Entropy(_) => Exit::System,
         };
         Self::new(exit, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use primacy::core::FencingToken;
+    use primacy::core::election::lease::Version;
+    use primacy::stores::{Pending, SetError};
+
+    use super::*;
+
+    /// Says at once that it has changed, and reads what it holds.
+    #[derive(Debug)]
+    struct Restless {
+        holds: Mutex<Result<LeaseRecord, ReadError>>,
+        reads: AtomicUsize,
+    }
+
+    impl Register for Restless {
+        fn read(&self) -> Pending<'_, Result<Option<(LeaseRecord, Version)>, ReadError>> {
+            self.reads.fetch_add(1, Ordering::SeqCst);
+            let holds = self.holds.lock().unwrap().clone();
+            Box::pin(async { holds.map(|record| Some((record, Version::from(1)))) })
+        }
+
+        fn compare_and_set<'a>(
+            &'a self,
+            _: Option<&'a Version>,
+            _: &'a LeaseRecord,
+        ) -> Pending<'a, Result<Version, SetError>> {
+            panic!("who looks writes nothing")
+        }
+
+        fn changed(&self) -> Pending<'_, ()> {
+            Box::pin(async {})
+        }
+    }
+
+    #[tokio::test]
+    async fn a_store_that_cannot_be_read_says_nothing_of_the_holder_and_is_not_asked_without_a_pause() {
+        let duration = Duration::from_millis(200);
+        let first = LeaseRecord::released(FencingToken(7), duration.into());
+        let unavailable = || Err(ReadError::Unavailable { why: "the disk is gone".to_owned() });
+        let register = Arc::new(Restless { holds: Mutex::new(unavailable()), reads: AtomicUsize::new(0) });
+        let look = Look { register: Arc::clone(&register) as _, first: first.clone(), since: clock::now() };
+        let failure = look.verdict().await.unwrap_err();
+        assert_eq!(failure.exit, Exit::Unavailable, "{}", failure.message);
+        assert!(failure.message.contains("the disk is gone"), "{}", failure.message);
+        let polls = duration.as_nanos() / Timers::new(Venue::Store, Some(duration)).poll_interval.as_nanos();
+        let reads = register.reads.load(Ordering::SeqCst) as u128;
+        assert!(reads <= polls + 3, "{reads} reads where {polls} were due");
+
+        *register.holds.lock().unwrap() = Ok(first);
+        assert_eq!(look.verdict().await.unwrap(), Verdict::Released);
     }
 }

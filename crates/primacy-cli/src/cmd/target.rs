@@ -25,7 +25,8 @@ pub(super) struct Target {
     #[arg(long, value_name = "NAME")]
     pub(super) node: Option<String>,
 
-    /// The state directory of the node [default: $XDG_STATE_HOME/primacy or ~/.local/state/primacy]
+    /// The state directory of the node [env: PRIMACY_STATE_DIR] [default: $XDG_STATE_HOME/primacy or
+    /// ~/.local/state/primacy]
     #[arg(long, value_name = "DIR")]
     pub(super) state_dir: Option<PathBuf>,
 
@@ -57,8 +58,10 @@ impl Target {
     }
 
     fn state_dir(&self) -> Result<PathBuf, Failure> {
-        match &self.state_dir {
-            Some(dir) => Ok(dir.clone()),
+        // Read here, since a variable that is there anyway contradicts no --on.
+        let told = || std::env::var_os("PRIMACY_STATE_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
+        match self.state_dir.clone().or_else(told) {
+            Some(dir) => Ok(dir),
             None => default_state_dir().map_err(|error| Failure::new(Exit::Config, error.to_string())),
         }
     }
@@ -99,9 +102,16 @@ impl Target {
         if let [node] = nodes.as_slice() {
             return Ok(node.clone()); // If it does not lead, it says who does.
         }
-        let (mut elsewhere, mut names) = (None, Vec::new());
+        let (mut elsewhere, mut names, mut silent) = (None, Vec::new(), Vec::new());
         for node in &nodes {
-            let who = who(node)?;
+            let who = match who(node) {
+                Ok(who) => who,
+                // It may be the one; but if another is, that one can be asked all the same.
+                Err(failure) => {
+                    silent.push(failure);
+                    continue;
+                }
+            };
             if who.valid_for_ms.is_some() {
                 return Ok(node.clone());
             }
@@ -112,8 +122,17 @@ impl Target {
             || "nobody does, as far as they know".to_owned(),
             |leader| format!("{leader} does; ask it on its machine, or name its --state-dir"),
         );
-        let message = format!("none of the nodes that run here leads ({}): {leader}", names.join(", "));
-        Err(Failure::new(Exit::NotElected, message))
+        let Some(first) = silent.first() else {
+            let message = format!("none of the nodes that run here leads ({}): {leader}", names.join(", "));
+            return Err(Failure::new(Exit::NotElected, message));
+        };
+        let others: Vec<&str> = silent.iter().map(|failure| failure.message.as_str()).collect();
+        let answered = if names.is_empty() { "none" } else { &names.join(", ") };
+        let message = format!(
+            "of the nodes that run here, those that answer do not lead ({answered}): {leader}; and {}",
+            others.join("; ")
+        );
+        Err(Failure::new(first.exit, message))
     }
 }
 

@@ -3,7 +3,7 @@
 use clap::Parser;
 
 use super::resign::{GivingUp, Outcome, Patience};
-use super::target::Target;
+use super::target::{self, Target, tell};
 use crate::control::What;
 use crate::exit::{self, Exit, Failure};
 
@@ -12,7 +12,8 @@ use crate::exit::{self, Exit, Failure};
 /// Asks the node of the election that leads on this machine. It drains its
 /// work, gives up the lead, and tells NODE to stand at once. Giving up is
 /// final: if NODE fails just then, another node is elected, and the exit
-/// code is 2. Over a store the candidates do not know each other; see
+/// code is 2. The same happens if NODE is withdrawn or unfit, which only NODE
+/// knows: ask it before, with `primacy who`. Over a store the candidates do not know each other; see
 /// `primacy resign --on`.
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment, after_help = exit::VERBS_HELP)]
@@ -35,7 +36,15 @@ pub(crate) fn transfer(args: &Transfer) -> Result<Exit, Failure> {
                    `primacy resign --on URL`";
     target.no_store("transfer", instead)?;
     let node = target.the_leader()?;
-    let mut giving_up = GivingUp::ask(&node, What::Transfer { to: args.to.clone() }, &args.patience)?;
+    let mut giving_up = match GivingUp::ask(&node, What::Transfer { to: args.to.clone() }, &args.patience) {
+        // It leads already.
+        Err(failure) if failure.exit == Exit::Success => {
+            let Some(leader) = target::who(&node)?.leader else { return Err(failure) };
+            tell(target.json, &Outcome::Elected { leader }, || failure.message)?;
+            return Ok(Exit::Success);
+        }
+        giving_up => giving_up?,
+    };
     if args.patience.no_wait {
         Outcome::Asked { node: node.node.clone(), term: giving_up.term }.tell(target.json)?;
         return Ok(Exit::Success);

@@ -3,6 +3,7 @@
 mod text;
 
 use clap::Parser;
+use serde::Serialize;
 
 pub(super) use text::over_store;
 
@@ -12,8 +13,9 @@ use crate::exit::{self, Exit, Failure};
 
 /// Show who leads an election, or why nobody does, and what its nodes know of each other.
 ///
-/// Asks every node of the election that runs on this machine; or, with --on,
-/// the record in the store. What it shows may be over before you read it.
+/// Asks every node of the election that runs on this machine, and shows those
+/// that do not answer as such; or, with --on, asks the record in the store.
+/// What it shows may be over before you read it.
 #[derive(Debug, Parser)]
 #[command(name = "who", verbatim_doc_comment, after_help = exit::VERBS_HELP)]
 pub(crate) struct WhoArgs {
@@ -32,16 +34,40 @@ pub(crate) fn who(args: &WhoArgs) -> Result<Exit, Failure> {
     if let Some(url) = target.url()? {
         return store::who(&url, &target.election, args.verify, target.json);
     }
-    let mut exit = Exit::NotElected;
-    for (index, node) in target.nodes()?.iter().enumerate() {
+    let nodes = target.nodes()?;
+    if let [node] = nodes.as_slice() {
         let who = target::who(node)?;
-        if who.leader.is_some() {
-            exit = Exit::Success;
-        }
+        tell(target.json, &who, || text::text(&who))?;
+        return Ok(if who.leader.is_some() { Exit::Success } else { Exit::NotElected });
+    }
+    let mut exits = Vec::new();
+    for (index, node) in nodes.iter().enumerate() {
+        let who = target::who(node);
         if index > 0 && !target.json {
             target::print("")?;
         }
-        tell(target.json, &who, || text::text(&who))?;
+        exits.push(match who {
+            Ok(who) => {
+                tell(target.json, &who, || text::text(&who))?;
+                if who.leader.is_some() { Exit::Success } else { Exit::NotElected }
+            }
+            // It hides none of the others.
+            Err(failure) => {
+                let silent = Silent { election: &target.election, node: &node.node, error: &failure.message };
+                tell(target.json, &silent, || format!("{}: {}", node.node, failure.message))?;
+                failure.exit
+            }
+        });
     }
-    Ok(exit)
+    let one_says = |wanted: Exit| exits.contains(&wanted).then_some(wanted);
+    let silence = exits.first().copied().unwrap_or(Exit::NotElected);
+    Ok(one_says(Exit::Success).or_else(|| one_says(Exit::NotElected)).unwrap_or(silence))
+}
+
+/// One of several nodes that cannot be asked.
+#[derive(Serialize)]
+struct Silent<'a> {
+    election: &'a str,
+    node: &'a str,
+    error: &'a str,
 }

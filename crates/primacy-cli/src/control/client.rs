@@ -101,14 +101,7 @@ impl Node {
     /// # Errors
     /// [`Exit::Unavailable`] if the node does not run or does not answer; what it refuses is an answer.
     pub(crate) fn ask(&self, what: What) -> Result<Answer, Failure> {
-        let mut answers = self.open(what, Some(PATIENCE))?;
-        let (node, done) = (&self.node, "what it was asked may be done all the same");
-        let message = match answers.next()? {
-            Next::Answer(answer) => return Ok(answer),
-            Next::Late => format!("the node {node} does not answer; is its process paused? {done}"),
-            Next::Ended => format!("the node {node} ended before it answered; {done}"),
-        };
-        Err(Failure::new(Exit::Unavailable, message))
+        self.open(what, Some(PATIENCE))?.owed("what it was asked may be done all the same")
     }
 
     /// Asks to be told of every change.
@@ -173,6 +166,25 @@ impl Answers {
             Failure::new(Exit::Protocol, message)
         })?;
         Ok(Next::Answer(reply.answer))
+    }
+
+    /// The first answer, which a node that is asked gives at once.
+    ///
+    /// # Errors
+    /// [`Exit::Unavailable`] if it does not come.
+    pub(crate) fn first(&mut self) -> Result<Answer, Failure> {
+        self.set_patience(PATIENCE)?;
+        self.owed("it was asked nothing yet")
+    }
+
+    /// An answer that must come; `done` says what is known of what was asked if it does not.
+    fn owed(&mut self, done: &str) -> Result<Answer, Failure> {
+        let message = match self.next()? {
+            Next::Answer(answer) => return Ok(answer),
+            Next::Late => format!("the node {} does not answer; is its process paused? {done}", self.node),
+            Next::Ended => format!("the node {} ended before it answered; {done}", self.node),
+        };
+        Err(Failure::new(Exit::Unavailable, message))
     }
 
     /// How long the next answer may take, from now on.

@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use primacy::NodeId;
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, openat};
@@ -21,6 +22,12 @@ use crate::exit::{Exit, Failure};
 
 /// What a control socket is called: `election@node.control`.
 pub(crate) const SUFFIX: &str = ".control";
+
+/// Locked by a node while it makes its socket. It stays, since one that waits for it has it open already.
+const LOCK: &str = ".control-lock";
+/// How long it may be locked, by whom nothing but a pause can hold up; and how often is looked.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// Who may write what is there, other than its owner.
 const OTHERS_WRITE: u32 = 0o022;
@@ -107,10 +114,36 @@ impl Dir {
     /// [`Exit::InUse`] if a living process listens there.
     pub(super) fn listen(&self, name: &str, node: NodeId) -> Result<(UnixListener, u64), Failure> {
         // Held until this returns: of two nodes that start at once, one finds the other's socket.
-        flock(&self.fd, FlockOperation::LockExclusive)?;
-        let result = self.listen_alone(name, node);
-        flock(&self.fd, FlockOperation::Unlock)?;
-        result
+        let _lock = self.lock()?;
+        self.listen_alone(name, node)
+    }
+
+    /// Waits, for a while, until no other node of this directory is making its socket. The directory itself may be open to every user,
+    /// and whoever can open a file can lock it, for ever; so a file is locked that others cannot open.
+    fn lock(&self) -> Result<OwnedFd, Failure> {
+        let failed = |error: Errno| {
+            let path = self.path.join(LOCK);
+            Failure::new(Exit::State, format!("{} cannot be locked: {error}", path.display()))
+        };
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let lock = openat(&self.fd, LOCK, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
+        let patient_until = Instant::now() + LOCK_PATIENCE;
+        loop {
+            match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(lock),
+                Err(Errno::INTR) => {}
+                Err(Errno::WOULDBLOCK) if Instant::now() < patient_until => std::thread::sleep(LOCK_PAUSE),
+                Err(Errno::WOULDBLOCK) => {
+                    let message = format!(
+                        "another node is making its socket, and holds {}, which is in use for longer than that takes: \
+                         is that process paused?",
+                        self.path.join(LOCK).display()
+                    );
+                    return Err(Failure::new(Exit::InUse, message));
+                }
+                Err(error) => return Err(failed(error)),
+            }
+        }
     }
 
     fn listen_alone(&self, name: &str, node: NodeId) -> Result<(UnixListener, u64), Failure> {
@@ -277,6 +310,21 @@ mod tests {
         assert!(made.connect(&name).is_ok());
         made.remove(&name, newer);
         assert!(matches!(made.connect(&name), Err(ConnectProblem::Nobody(_))));
+        fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_somebody_has_locked_keeps_no_node_from_starting() {
+        let path = dir("locked");
+        let made = Dir::make(&path).unwrap();
+        // As every user can whom its permissions let open it.
+        let theirs = Dir::open(&path).unwrap();
+        flock(&theirs.fd, FlockOperation::LockExclusive).unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || tell.send(made.listen(&name("e", "a"), NodeId::new("a").unwrap())));
+        let listening = told.recv_timeout(Duration::from_secs(30)).expect("it waits");
+        assert!(listening.is_ok());
+        assert_eq!(fs::metadata(path.join(LOCK)).unwrap().permissions().mode() & 0o777, 0o600);
         fs::remove_dir_all(&path).unwrap();
     }
 

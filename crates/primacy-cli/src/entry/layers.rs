@@ -89,7 +89,7 @@ impl Sources {
     }
 }
 
-fn listed(problems: &[String]) -> String {
+pub(super) fn listed(problems: &[String]) -> String {
     match problems {
         [one] => one.clone(),
         several => {
@@ -197,7 +197,7 @@ fn gather(keys: &[Key<'_>], matches: &ArgMatches) -> (Sources, Vec<String>) {
 
 /// What a job is told of its leadership is no setting of a `primacy` that the job runs.
 fn is_told_to_job(variable: &OsStr) -> bool {
-    variable == "PRIMACY_ELECTION" && env::var_os("PRIMACY_TOKEN").is_some()
+    variable == "PRIMACY_ELECTION" && env::var_os("PRIMACY_TOKEN").is_some_and(|token| !token.is_empty())
 }
 
 fn of_environment(key: &Key<'_>) -> Result<Option<Given>, String> {
@@ -217,8 +217,15 @@ fn without_variable(arg: Arg) -> Arg {
 
 /// Leaves the variables to [`gather`] where there is a file to go before; the other verbs' are clap's affair.
 fn without_variables(command: Command) -> Command {
-    let command = if has_file(&command) { command.mut_args(without_variable) } else { command };
-    command.mut_subcommands(without_variables)
+    let reset = if has_file(&command) { without_variable } else { without_empty_variable };
+    command.mut_args(reset).mut_subcommands(without_variables)
+}
+
+/// A variable that is set to nothing counts as not set, everywhere.
+fn without_empty_variable(arg: Arg) -> Arg {
+    let is_empty =
+        arg.get_env().is_some_and(|variable| env::var_os(variable).is_none_or(|value| value.is_empty()));
+    if is_empty { without_variable(arg) } else { arg }
 }
 
 /// Whether the verb's settings may come from a file.

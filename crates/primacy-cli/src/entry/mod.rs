@@ -24,6 +24,8 @@ use place::Place;
 
 /// How often the health check is run, where nothing else is said.
 pub(crate) const HEALTH_INTERVAL: Duration = Duration::from_secs(5);
+/// How often it is run at the most.
+const HEALTH_INTERVAL_MIN: Duration = Duration::from_millis(1);
 /// How many health checks must fail in a row, where nothing else is said.
 pub(crate) const HEALTH_MISSES: u32 = 3;
 
@@ -66,8 +68,8 @@ pub(crate) struct Entry {
           default_missing_value = "true")]
     pub(crate) witness: Option<bool>,
 
-    /// Where this node keeps what it must not forget [default: $XDG_STATE_HOME/primacy or ~/.local/state/primacy; with
-    /// --on nothing is kept by default]
+    /// Where this node keeps what it must not forget [default: $XDG_STATE_HOME/primacy or ~/.local/state/primacy]. Over
+    /// a store that is only whether a node with a --node of its own is withdrawn
     #[arg(long, value_name = "DIR", env = "PRIMACY_STATE_DIR")]
     pub(crate) state_dir: Option<PathBuf>,
 
@@ -132,7 +134,7 @@ pub(crate) struct Entry {
     #[arg(long, value_name = "NUMBER", env = "PRIMACY_HEALTH_MISSES")]
     pub(crate) health_misses: Option<u32>,
 
-    /// Serve figures over HTTP here: host:port, or a port of 127.0.0.1. GET /metrics is in OpenMetrics form, /leader
+    /// Serve figures over HTTP here: an IP address with a port, or a port of 127.0.0.1. GET /metrics is in OpenMetrics form, /leader
     /// answers 200 where this node leads and 503 elsewhere, /healthz whether this process works
     #[arg(long, value_name = "ADDR", env = "PRIMACY_METRICS", value_parser = parse_listen)]
     pub(crate) metrics: Option<SocketAddr>,
@@ -190,6 +192,20 @@ pub(crate) struct Entrance {
     pub(crate) node: NodeId,
     pub(crate) place: Place,
     pub(crate) builder: Builder,
+}
+
+impl Entrance {
+    /// Looks around without entering, for what would be wrong with the settings then.
+    pub(crate) fn look(&self, sources: &Sources) -> Result<(), Failure> {
+        let Place::Peers(peers, _) = &self.place else { return Ok(()) };
+        self.builder.check_peers(peers).map_err(|errors| {
+            let mut problems: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            if let Some(last) = problems.last_mut() {
+                last.push_str(&sources.told_of(SECURED));
+            }
+            Failure::new(Exit::Config, layers::listed(&problems))
+        })
+    }
 }
 
 impl Entry {
@@ -289,6 +305,14 @@ impl Entry {
                 ));
             }
         }
+        problems.extend(self.contradictions_of_work(sources));
+        problems
+    }
+
+    /// The same, of what is run beside the election.
+    fn contradictions_of_work(&self, sources: &Sources) -> Vec<String> {
+        let mut problems = Vec::new();
+        let of = |key: &str| sources.describe(key);
         if self.health.is_none() {
             for (key, given) in [
                 ("health-interval", self.health_interval.is_some()),
@@ -299,8 +323,19 @@ impl Entry {
                 }
             }
         }
-        if self.health_interval.is_some_and(|interval| interval.is_zero()) {
-            problems.push(format!("{} is zero; take at least 1ms", of("health-interval")));
+        if self.is_witness() {
+            for (key, given) in [
+                ("health", self.health.is_some()),
+                ("on-elected", self.on_elected.is_some()),
+                ("on-deposed", self.on_deposed.is_some()),
+            ] {
+                if given {
+                    problems.push(format!("{} has no meaning for a witness, which never leads", of(key)));
+                }
+            }
+        }
+        if self.health_interval.is_some_and(|interval| interval < HEALTH_INTERVAL_MIN) {
+            problems.push(format!("{} is shorter than {HEALTH_INTERVAL_MIN:?}", of("health-interval")));
         }
         if self.health_misses == Some(0) {
             problems.push(format!("{} is zero; take at least 1", of("health-misses")));
@@ -375,6 +410,9 @@ impl Entry {
 
 /// The settings whose relations are checked together.
 const TIMERS: &[&str] = &["lease", "heartbeat", "drain", "kill-margin", "drift-max"];
+
+/// The settings that say with whom a node talks, and how that is protected.
+const SECURED: &[&str] = &["peers", "tls-certificate", "tls-key", "tls-ca"];
 
 /// `1%` or `500ppm`.
 fn parse_drift(text: &str) -> Result<Drift, String> {

@@ -22,8 +22,9 @@ use crate::report::{Event, Reporter};
 /// How the election is entered.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// In a store. The directory, if there is one, has the operator's word and the control socket.
-    Store(String, Option<PathBuf>),
+    /// In a store. The directory, if there is one, has the operator's word and the control socket; `asked_for` says
+    /// whether it is the one that was named, and not merely the default.
+    Store { url: String, dir: Option<PathBuf>, asked_for: bool },
     /// In a file of this user on this machine.
     Local(PathBuf),
     /// Among peers.
@@ -34,7 +35,7 @@ pub(crate) enum Place {
 impl std::fmt::Debug for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Store(..) => f.write_str("Store"),
+            Self::Store { .. } => f.write_str("Store"),
             Self::Local(dir) => write!(f, "Local({})", dir.display()),
             Self::Peers(peers, dir) => write!(f, "Peers({peers}, {})", dir.display()),
         }
@@ -51,7 +52,7 @@ impl Place {
         match (&entry.on, &entry.peers) {
             (Some(url), _) => {
                 let url = between_processes(resolve_url(url, sources)?)?;
-                Ok(Self::Store(url, state_dir().ok()))
+                Ok(Self::Store { url, dir: state_dir().ok(), asked_for: entry.state_dir.is_some() })
             }
             (None, Some(peers)) => Ok(Self::Peers(peers.clone(), state_dir()?)),
             (None, None) => {
@@ -68,10 +69,23 @@ impl Place {
         builder: Builder,
         election: &str,
         named: bool,
+        reporter: &Reporter,
     ) -> Result<Elector, Failure> {
         let entered = match self {
-            Self::Store(url, Some(dir)) if named => builder.state_dir(dir).connect(url).await,
-            Self::Store(url, _) => builder.connect(url).await,
+            Self::Store { url, dir: Some(dir), asked_for } if named => {
+                match builder.clone().state_dir(dir).connect(url).await {
+                    // It works without, as it does where there is no default directory at all.
+                    Err(ConnectError::Disk(error)) if !asked_for => {
+                        let message = format!(
+                            "what the operator says of this node is not kept, and is not known from before: {error}"
+                        );
+                        reporter.tell(&Event::Warning { message });
+                        builder.connect(url).await
+                    }
+                    entered => entered,
+                }
+            }
+            Self::Store { url, .. } => builder.connect(url).await,
             Self::Local(dir) => {
                 let url = local_store(dir, election)?;
                 let builder = if named { builder.state_dir(dir) } else { builder };
@@ -94,10 +108,10 @@ impl Place {
                 return control::Server::bind(dir, election, node).map(Some);
             }
             // Elections over a store work without a state directory, and have to go on doing so.
-            Self::Store(_, None) => {
+            Self::Store { dir: None, .. } => {
                 Err(Failure::new(Exit::Config, ConfigError::NoStateDirectory.to_string()))
             }
-            Self::Store(_, Some(dir)) => control::Server::bind(dir, election, node),
+            Self::Store { dir: Some(dir), .. } => control::Server::bind(dir, election, node),
         };
         match optional {
             Ok(server) => Ok(Some(server)),
@@ -114,7 +128,7 @@ impl Place {
     pub(crate) fn mark(&self, election: &str, node: NodeId) -> NodeMark {
         let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let place = match self {
-            Self::Store(url, _) => url.clone().into_bytes(),
+            Self::Store { url, .. } => url.clone().into_bytes(),
             Self::Local(dir) | Self::Peers(_, dir) => absolute(dir).as_os_str().as_bytes().to_vec(),
         };
         NodeMark::new(election, node.as_str(), &place)

@@ -14,8 +14,10 @@ pub(super) fn let_go_of_program_text() {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     for (start, length) in maps.lines().filter_map(program_text) {
         let start = std::ptr::without_provenance_mut::<c_void>(start);
-        // SAFETY: the range is a private mapping of a file that is executable and was never writable, so every page of
-        // it is the file's, and reading it again gives the same bytes.
+        // SAFETY: the range is a private mapping of a file, executable and not writable now. The map does not show
+        // whether it was writable once, and what was written then would be lost; but this process maps its text so by
+        // the loader alone, and neither the loader (without relocations in text, which Rust does not make) nor anything
+        // in this program writes to it. So every page is the file's, and reading it again gives the same bytes.
         #[allow(unsafe_code)] // No safe wrapper can know what a range of addresses holds.
         let advised = unsafe { madvise(start, length, Advice::LinuxDontNeed) };
         // It is an advice; a kernel that refuses it keeps the pages.

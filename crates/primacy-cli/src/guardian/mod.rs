@@ -25,8 +25,6 @@ use std::io::{self, Read, Write as _};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use primacy::clock;
 use primacy::core::{Duration, Instant};
@@ -36,13 +34,14 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{
     Pid, PidfdFlags, Signal, getpgid, getppid, kill_process_group, pidfd_open, set_child_subreaper, setsid,
 };
-use signal_hook::consts::{SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::consts::SIGCHLD;
 
 use crate::boot_timer::BootTimer;
 use crate::guardian::job::Program;
 use crate::guardian::message::{Duty, Hook, NotStarted, Order, Report, Stopping};
 use crate::guardian::wire::Wire;
 use crate::process_tree::{Children, Ended, children, end_descendants, reap, signal_descendants};
+use crate::signals;
 
 /// One leadership, and the processes that work under it.
 #[derive(Debug)]
@@ -142,17 +141,12 @@ fn guard(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
     guardian.watch()
 }
 
-/// Turns the end of children into bytes on a socket, and makes the signals harmless that are meant to end
-/// processes: `killall primacy` asks the supervisor to end the job in order, and for that we must be there.
-/// Handlers, other than ignored signals, are not passed on to the job.
+/// Turns the end of children into bytes on a socket, and outlives what is meant to end processes.
 fn keep_signals_away() -> io::Result<UnixStream> {
     let (ours, handlers) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     signal_hook::low_level::pipe::register(SIGCHLD, handlers)?;
-    let unread = Arc::new(AtomicBool::new(false));
-    for signal in [SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2] {
-        signal_hook::flag::register(signal, Arc::clone(&unread))?;
-    }
+    signals::outlive()?;
     Ok(ours)
 }
 

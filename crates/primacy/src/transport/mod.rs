@@ -43,8 +43,8 @@ use dial::Link;
 use state::Shared;
 pub use state::{Counters, PeerRefusal, PeerStatus};
 pub(crate) use stream::watch_for_stalls;
-pub(crate) use tls::Tls;
 pub use tls::{CertificateStatus, Security, TlsError, TlsFiles};
+pub(crate) use tls::{Sides, Tls};
 
 /// What a mesh is made of.
 #[derive(Clone, Debug)]
@@ -371,13 +371,19 @@ impl Drop for Mesh {
 /// Refuses at the start what would be refused at every attempt. A name that cannot be looked up now is no
 /// error, because it may be known later; each attempt checks again what it finds.
 async fn check_peer(node: NodeId, address: &str, config: &MeshConfig) -> Result<(), TransportError> {
-    let port = address.rsplit_once(':').and_then(|(host, port)| (!host.is_empty()).then_some(port));
-    if port.and_then(|port| port.parse::<u16>().ok()).is_none_or(|port| port == 0) {
-        return Err(TransportError::Address { node, address: address.to_owned() });
-    }
+    check_form(node, address)?;
     let patience = config.limits.connect_timeout.into();
     let Ok(Ok(found)) = tokio::time::timeout(patience, stream::resolve(address)).await else {
         return Ok(());
     };
-    found.into_iter().try_for_each(|found| config.security.permits(&format!("the peer {node}"), found))
+    config.security.permits_peer(node, found)
+}
+
+/// Whether a peer's address can be understood.
+pub(crate) fn check_form(node: NodeId, address: &str) -> Result<(), TransportError> {
+    let port = address.rsplit_once(':').and_then(|(host, port)| (!host.is_empty()).then_some(port));
+    if port.and_then(|port| port.parse::<u16>().ok()).is_none_or(|port| port == 0) {
+        return Err(TransportError::Address { node, address: address.to_owned() });
+    }
+    Ok(())
 }

@@ -251,6 +251,18 @@ impl Security {
         }
     }
 
+    /// Whether a peer may be talked to at all of its addresses.
+    ///
+    /// # Errors
+    /// [`TransportError::NotLoopback`]
+    pub(crate) fn permits_peer(
+        &self,
+        node: NodeId,
+        addresses: impl IntoIterator<Item = SocketAddr>,
+    ) -> Result<(), TransportError> {
+        addresses.into_iter().try_for_each(|address| self.permits(&format!("the peer {node}"), address))
+    }
+
     /// Reads the files, if there are any.
     ///
     /// # Errors
