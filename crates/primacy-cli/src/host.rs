@@ -68,7 +68,7 @@ async fn take_part(
     let figures = entry.metrics.map(figures::Server::bind).transpose()?;
     let elector = place.enter(builder, &election, entry.node.is_some()).await?;
     if let Some(control) = &control {
-        control.serve(elector.clone())?;
+        control.serve(elector.clone(), reporter.clone())?;
     }
     if let Some(figures) = figures {
         let metrics = figures.address().map(|address| address.to_string()).unwrap_or_default();

@@ -48,6 +48,15 @@ pub(crate) enum Event {
     Backoff { ms: u64 },
     /// Another leader, or none, as far as this node knows.
     Leader { leader: Option<String>, term: Option<u64> },
+    /// An operator asks for something, over the control socket. Told before it is looked at whether it can be done.
+    Asked {
+        what: &'static str,
+        /// Which node, where it is about one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        to: Option<String>,
+        /// The number of the user who asks.
+        by: u32,
+    },
     /// Something that must never be was seen.
     Violation { violation: String },
     /// Figures are served.
@@ -191,6 +200,8 @@ fn text(event: &Event, node: &str) -> Option<String> {
         Event::Leader { leader: Some(leader), term } => {
             format!("{leader} leads, term {}", term.unwrap_or_default())
         }
+        Event::Asked { what, to: None, by } => format!("user {by} asks it to {what}"),
+        Event::Asked { what, to: Some(to), by } => format!("user {by} asks it to {what} {to:?}"),
         Event::Violation { violation } => {
             format!("THIS MUST NEVER BE, and an operator should look: {violation}; this node does not lead")
         }

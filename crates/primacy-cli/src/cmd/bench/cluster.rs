@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::failed;
 use super::namespaces::{self, Namespaces, command_in};
 use super::sockets::Connections;
-use super::stage::{Line, Lines, Stage, start};
+use super::stage::{Line, Lines, Stage, start, without_settings};
 use super::subject::{self, Home, Settings};
 use crate::exit::{Exit, Failure};
 
@@ -90,9 +90,9 @@ struct Node {
 /// An event that was waited for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Told {
+    /// Whose.
+    pub(super) node: usize,
     pub(super) token: u64,
-    /// It is the end of a leadership.
-    pub(super) is_end: bool,
     /// When it happened, as the process itself read the boot clock.
     pub(super) boot_ns: u64,
 }
@@ -202,10 +202,16 @@ impl<'a> Cluster<'a> {
         Ok(kill_process(pid, signal)?)
     }
 
+    /// The token with which a node leads, by its own account.
+    pub(super) fn token(&self, node: usize) -> Option<u64> {
+        self.nodes[node].leads.map(|told| told.token)
+    }
+
     /// Has a leader hand over to another node, by the command for it, and returns when that has ended.
     pub(super) fn transfer(&self, leader: usize, to: usize) -> Result<(), Failure> {
         let mut command = Command::new(&self.program);
         command.args(subject::transfer(&self.home(leader), self.name(to))).stdin(Stdio::null());
+        without_settings(&mut command);
         let output = command.output()?;
         if output.status.success() {
             return Ok(());
@@ -224,8 +230,7 @@ impl<'a> Cluster<'a> {
         while let Some(line) = self.lines.next(self.stage, until)? {
             let Some((node, event)) = self.learn(line) else { continue };
             let (Some(boot_ns), true) = (event["boot_ns"].as_u64(), wanted(node, &event)) else { continue };
-            let (token, is_end) = (event["token"].as_u64().unwrap_or(0), event["event"] == "released");
-            return Ok(Told { token, is_end, boot_ns });
+            return Ok(Told { node, token: event["token"].as_u64().unwrap_or(0), boot_ns });
         }
         Err(self.did_not_happen(what))
     }
@@ -274,7 +279,7 @@ impl<'a> Cluster<'a> {
         }
         let pid = event["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
         let token_and_time = event["token"].as_u64().zip(event["boot_ns"].as_u64());
-        let told = token_and_time.map(|(token, boot_ns)| Told { token, is_end: false, boot_ns });
+        let told = token_and_time.map(|(token, boot_ns)| Told { node: line.process, token, boot_ns });
         match event["event"].as_str() {
             Some("guardian") => node.guardian = pid,
             Some("elected") => node.leads = told,
