@@ -5,12 +5,13 @@
 
 mod support;
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Stdio;
 
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
-use support::{Place, stderr, stdout, table, wait_until};
+use support::{Place, Told, stderr, stdout, table, wait_until};
 
 /// A directory that is on a disk; the temporary one may be in memory.
 fn on_disk(name: &str) -> PathBuf {
@@ -58,6 +59,55 @@ fn idle_nodes_are_measured_and_keep_their_leader() {
         }
     }
     assert!(told["leader_changes"].is_u64(), "{told}");
+    place.wait_until_empty();
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// Directories of programs, with a program `etcd` in the first of them that is this shell script.
+fn with_etcd(place: &Place, script: &str) -> String {
+    std::fs::create_dir(place.path("bin")).unwrap();
+    let etcd = place.path("bin/etcd");
+    std::fs::write(&etcd, script).unwrap();
+    std::fs::set_permissions(&etcd, std::fs::Permissions::from_mode(0o755)).unwrap();
+    format!("{}:{}", place.text("bin"), std::env::var("PATH").unwrap())
+}
+
+/// Tells more than a pipe holds, and of a new leader every time.
+const TALKATIVE_ETCD: &str = r#"#!/bin/sh
+pad=$(head -c 40000 /dev/zero | tr '\0' x)
+while [ "$2" = m0 ] || sleep 1000; do
+    echo "$pad became leader at term 1"
+    sleep 0.2
+done
+"#;
+
+#[test]
+fn what_etcd_tells_is_read_while_it_is_measured() {
+    let (place, dir) = (Place::new("bench-talkative"), on_disk("bench-talkative"));
+    let args = ["bench", "idle", "--seconds", "4", "--beside-etcd", "10/100", "--json", "--state-dir"];
+    let mut command = place.command(&[&args[..], &[dir.to_str().unwrap()]].concat());
+    let output = command.env("PATH", with_etcd(&place, TALKATIVE_ETCD)).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let told: Value = serde_json::from_str(stdout(&output).trim()).unwrap();
+    // Two of its lines fill the pipe, and then it would stand still: it tells five a second, if the machine is not busy.
+    assert!(told["beside"]["leader_changes"].as_u64().unwrap() >= 4, "{told}");
+    place.wait_until_empty();
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn a_node_that_dies_while_all_idle_fails_the_measurement() {
+    let (place, dir) = (Place::new("bench-dies"), on_disk("bench-dies"));
+    let args = ["bench", "idle", "--seconds", "1000", "--state-dir", dir.to_str().unwrap()];
+    let mut bench = place.command(&args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let told = Told::default();
+    told.listen(bench.stderr.take().unwrap());
+    wait_until("the measurement", || told.all().iter().any(|line| line.contains("measuring for")));
+    let arguments = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let is_b = |process: &table::Process| arguments(process.pid).contains("\0--node\0b\0");
+    place.alive().into_iter().find(is_b).unwrap().kill();
+    assert_eq!(bench.wait().unwrap().code(), Some(1));
+    wait_until("its reason", || told.all().iter().any(|line| line.contains("b has ended")));
     place.wait_until_empty();
     std::fs::remove_dir_all(&dir).unwrap();
 }

@@ -17,12 +17,14 @@ use super::sockets::Connections;
 use super::stage::{Line, Lines, Stage, start, without_settings};
 use super::subject::{self, Home, Settings};
 use crate::exit::{Exit, Failure};
+use crate::guardian::SETTLING_TIME;
 
 /// How long anything that must happen may take before the bench gives up.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often to ask the kernel who is connected.
 const LOOK: Duration = Duration::from_millis(10);
-/// How much longer than its promise a new node is given until it counts as one that may vote.
+/// How much longer than its promise a new node is given until it counts as one that may vote, and than its settling a new
+/// guardian.
 const SETTLE_MARGIN: Duration = Duration::from_millis(100);
 /// How many of the last lines are shown when something does not happen.
 const LINES_SHOWN: usize = 16;
@@ -76,6 +78,8 @@ struct Node {
     life: u32,
     started_at: Instant,
     guardian: Option<i32>,
+    /// When its guardian had started, in nanoseconds of the boot clock.
+    guarded_at: Option<u64>,
     job: Option<i32>,
     /// Its election, if it leads by its own account.
     leads: Option<Told>,
@@ -281,7 +285,7 @@ impl<'a> Cluster<'a> {
         let token_and_time = event["token"].as_u64().zip(event["boot_ns"].as_u64());
         let told = token_and_time.map(|(token, boot_ns)| Told { node: line.process, token, boot_ns });
         match event["event"].as_str() {
-            Some("guardian") => node.guardian = pid,
+            Some("guardian") => (node.guardian, node.guarded_at) = (pid, event["boot_ns"].as_u64()),
             Some("elected") => node.leads = told,
             Some("started") => node.job = pid,
             Some("exited") => node.job = None,
@@ -306,8 +310,9 @@ impl<'a> Cluster<'a> {
         Ok(())
     }
 
-    /// Waits until one leads, all others follow it, all nodes and guardians have found each other, and nobody is bound
-    /// by what an earlier life may have promised. Returns who leads, and its token.
+    /// Waits until one leads, all others follow it, all nodes and guardians have found each other, nobody is bound by
+    /// what an earlier life may have promised, and every guardian has let go of what only its start has needed, as one
+    /// has that has been there for long. Returns who leads, and its token.
     ///
     /// # Errors
     /// If it takes too long, or a node has ended.
@@ -335,7 +340,8 @@ impl<'a> Cluster<'a> {
         let works = !self.settings.subject.has_job() || leader.works.is_some_and(|told| told.token == token);
         let silence = self.timers.lease + SETTLE_MARGIN;
         let free = self.nodes.iter().all(|node| node.started_at.elapsed() >= silence);
-        let settled = leaders.next().is_none() && agree && works && free && self.all_connected();
+        let guarded = self.nodes.iter().all(|node| node.guarded_at.is_some_and(has_settled));
+        let settled = leaders.next().is_none() && agree && works && free && guarded && self.all_connected();
         settled.then_some((index, token))
     }
 
@@ -350,7 +356,9 @@ impl<'a> Cluster<'a> {
         self.nodes.iter().all(|node| connections.to(node.address) == 2 * others)
     }
 
-    fn check_alive(&mut self) -> Result<(), Failure> {
+    /// # Errors
+    /// If a node has ended.
+    pub(super) fn check_alive(&mut self) -> Result<(), Failure> {
         for index in 0..self.nodes.len() {
             let ended = self.nodes[index].child.as_mut().and_then(|child| child.try_wait().ok().flatten());
             if let Some(status) = ended {
@@ -398,6 +406,7 @@ impl Node {
             life: 0,
             started_at: Instant::now(),
             guardian: None,
+            guarded_at: None,
             job: None,
             leads: None,
             works: None,
@@ -405,6 +414,12 @@ impl Node {
             elections: 0,
         }
     }
+}
+
+/// Whether a guardian that has been there since then behaves as one that has been there for long.
+fn has_settled(since: u64) -> bool {
+    let age = clock::now().since(primacy::core::Instant::from_nanos(since));
+    age >= SETTLING_TIME.plus(SETTLE_MARGIN.into())
 }
 
 /// The names of so many nodes.

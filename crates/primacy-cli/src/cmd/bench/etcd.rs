@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::cluster::boot_ns;
 use super::failed;
 use super::namespaces::command_in;
-use super::stage::{Line, Lines, Stage, pause, start};
+use super::stage::{Line, Lines, Stage, start};
 use crate::exit::Failure;
 
 /// How often the leader shows itself, and when the others give it up.
@@ -24,7 +24,9 @@ pub(super) const TIMERS: &[EtcdTimers] = &[
     EtcdTimers { heartbeat_ms: 10, election_ms: 100 },
 ];
 
-const MEMBERS: usize = 3;
+pub(super) const MEMBERS: usize = 3;
+/// What is said where it would be compared with another number of nodes.
+pub(super) const OTHER_COUNT: &str = "etcd has three members here: compare it with --nodes 3";
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a member that was started again may catch up before the next trial.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -42,7 +44,7 @@ pub(super) struct Rival<'a> {
     lives: Vec<u32>,
     lines: Lines,
     leader: Option<usize>,
-    /// How often a member became the leader.
+    /// How often a member became the leader, as far as its lines have been read.
     elections: u64,
     measured: Measured,
 }
@@ -90,7 +92,7 @@ impl<'a> Rival<'a> {
         };
         (0..MEMBERS).try_for_each(|member| rival.start_member(member))?;
         rival.wait_for_leader(None)?;
-        pause(stage, SETTLE)?;
+        rival.listen(SETTLE)?;
         Ok(rival)
     }
 

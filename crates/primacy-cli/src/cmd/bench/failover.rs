@@ -131,10 +131,12 @@ struct Outcome {
     /// To the first line of the new job.
     job_ms: Option<Spread>,
     floor_ms: FloorMs,
-    /// The median above the floor's sum.
-    ratio: f64,
+    /// The median above the floor's sum; `null` where the promise must run out, which is no step of this machine.
+    ratio: Option<f64>,
     /// What the promises allow where nobody is told: promise, random wait, and a margin.
     bound_ms: Option<f64>,
+    /// How many trials have taken longer than that.
+    over_bound: Option<usize>,
     /// The same for a dead host.
     dead_host: Option<DeadHost>,
     beside: Vec<Comparison>,
@@ -146,6 +148,7 @@ struct DeadHost {
     discarded: usize,
     ms: Spread,
     bound_ms: f64,
+    over_bound: usize,
 }
 
 #[derive(Debug, Serialize)]
@@ -194,7 +197,7 @@ fn measure(args: &Failover, place: &Place) -> Result<Outcome, Failure> {
             progress(rival.name(), trial, args.trials, took);
         }
     }
-    let bound_ms = matches!(args.class, Class::Pause | Class::Host).then(|| silence_bound(&cluster));
+    let bound_ms = args.is_untold().then(|| silence_bound(&cluster));
     let beside = rivals.iter().map(|rival| (rival.name().to_owned(), rival.measured().clone())).collect();
     let floor_ms = floor.medians(args.steps());
     // Whoever was started is ended before the stage ends what is left: afterwards its number may be another's.
@@ -391,6 +394,14 @@ impl Failover {
         if self.class != Class::Crash && (self.without_guardian || self.beside.is_some()) {
             return usage("--without-guardian and --beside go with --class crash");
         }
+        if self.beside.is_some() && self.nodes != etcd::MEMBERS {
+            return usage(etcd::OTHER_COUNT);
+        }
+        if self.class != Class::Transfer && self.nodes == 2 {
+            return usage(
+                "--nodes 2: without the struck node there is no majority of two; take at least three",
+            );
+        }
         Ok(())
     }
 
@@ -448,7 +459,8 @@ impl Failover {
         }
         let bound_ms = silence_bound(&cluster);
         let (trials, discarded) = (args.trials, measured.discarded);
-        Ok(Spread::of(&measured.elected).map(|ms| DeadHost { trials, discarded, ms, bound_ms }))
+        let over_bound = over(&measured.elected, bound_ms);
+        Ok(Spread::of(&measured.elected).map(|ms| DeadHost { trials, discarded, ms, bound_ms, over_bound }))
     }
 
     /// What the time is counted from.
@@ -478,15 +490,32 @@ impl Failover {
         }
     }
 
+    /// Whether nobody tells the others what would free them of their promise, so that it must run out.
+    fn is_untold(&self) -> bool {
+        match self.class {
+            Class::Host | Class::Pause => true,
+            Class::Crash => self.without_guardian && self.safety() == Safety::Lease,
+            Class::Resign | Class::Transfer | Class::JobExit => false,
+        }
+    }
+
     /// The steps of this class that cannot be left out.
     fn steps(&self) -> Steps {
+        let job = u32::from(self.subject.has_job());
         let kills = match self.class {
-            Class::Crash => 1 + u32::from(self.subject.has_job()),
-            Class::Resign | Class::Transfer | Class::JobExit => u32::from(self.subject.has_job()),
+            // A closed connection is enough there, so nobody waits for the end of the job.
+            Class::Crash if self.safety() == Safety::Fenced || self.without_guardian => 1,
+            Class::Crash => 1 + job,
+            Class::Resign | Class::Transfer | Class::JobExit => job,
             // Nobody learns of it.
             Class::Host | Class::Pause => 0,
         };
-        Steps { kills, round_trips: 3.5, flushes: 1 }
+        let round_trips = match self.safety() {
+            Safety::Lease => 3.5,
+            // The votes are support already: nothing need be heard in answer to the first heartbeat.
+            Safety::Fenced => 2.5,
+        };
+        Steps { kills, round_trips, flushes: 1 }
     }
 
     fn outcome(
@@ -518,8 +547,9 @@ impl Failover {
             ms,
             job_ms: Spread::of(&measured.job),
             floor_ms,
-            ratio: rounded(ms.median / floor_ms.sum),
+            ratio: bound_ms.is_none().then(|| rounded(ms.median / floor_ms.sum)),
             bound_ms,
+            over_bound: bound_ms.map(|bound_ms| over(&measured.elected, bound_ms)),
             dead_host,
             beside: beside.into_iter().filter_map(compare).collect(),
         })
@@ -530,6 +560,11 @@ impl Failover {
 fn silence_bound(cluster: &Cluster<'_>) -> f64 {
     let timers = cluster.timers();
     milliseconds(timers.lease + timers.random_wait_max + SILENCE_MARGIN)
+}
+
+/// How many have taken longer than this.
+fn over(measured: &[Duration], bound_ms: f64) -> usize {
+    measured.iter().filter(|&&took| milliseconds(took) > bound_ms).count()
 }
 
 fn rounded(ratio: f64) -> f64 {
@@ -556,18 +591,24 @@ fn print(outcome: &Outcome, json: bool) {
         println!("  first line {job}");
     }
     let FloorMs { round_trip, kill_to_pidfd, fsync, sum, round_trips, kills, fsyncs } = floor_ms;
+    let ratio = outcome.ratio.map_or(String::new(), |ratio| format!("; median / floor = {ratio}"));
     println!(
         "  floor      {sum:.2} ms = {round_trips} round trips of {round_trip:.3} + {kills} kills to pidfd of \
-         {kill_to_pidfd:.3} + {fsyncs} fsync of {fsync:.3}; median / floor = {}",
-        outcome.ratio
+         {kill_to_pidfd:.3} + {fsyncs} fsync of {fsync:.3}{ratio}"
     );
-    if let Some(bound) = outcome.bound_ms {
-        println!("  bound      {bound:.0} ms = promise + random wait + {} ms", SILENCE_MARGIN.as_millis());
+    if let (Some(bound), Some(over)) = (outcome.bound_ms, outcome.over_bound) {
+        println!(
+            "  bound      {bound:.0} ms = promise + random wait + {} ms; {over} of {trials} trials have taken longer",
+            SILENCE_MARGIN.as_millis()
+        );
     }
     match &outcome.dead_host {
-        Some(DeadHost { trials, discarded, ms, bound_ms }) => {
+        Some(DeadHost { trials, discarded, ms, bound_ms, over_bound }) => {
             let discarded = not_counted(*discarded);
-            println!("  dead host  {ms}; {trials} trials{discarded}, bound {bound_ms:.0} ms");
+            println!(
+                "  dead host  {ms}; {trials} trials{discarded}, {over_bound} of them longer than the bound of \
+                 {bound_ms:.0} ms"
+            );
         }
         None if *class == "crash" => println!("  dead host  not measured; see --class host"),
         None => {}
@@ -591,13 +632,34 @@ mod tests {
         let steps = |args: &[&str]| {
             let all = [&["failover", "--class"], args].concat();
             let steps = Failover::try_parse_from(all).unwrap().steps();
-            (steps.kills, steps.flushes)
+            (steps.kills, steps.round_trips, steps.flushes)
         };
-        assert_eq!(steps(&["crash"]), (2, 1));
-        assert_eq!(steps(&["crash", "--subject", "node"]), (1, 1));
-        assert_eq!(steps(&["resign", "--subject", "node"]), (0, 1));
-        assert_eq!(steps(&["job-exit"]), (1, 1));
-        assert_eq!(steps(&["host"]), (0, 1));
+        assert_eq!(steps(&["crash"]), (2, 3.5, 1));
+        assert_eq!(steps(&["crash", "--subject", "node"]), (1, 3.5, 1));
+        assert_eq!(steps(&["crash", "--without-guardian"]), (1, 3.5, 1));
+        assert_eq!(steps(&["crash", "--safety", "fenced"]), (1, 2.5, 1));
+        assert_eq!(steps(&["crash", "--safety", "fenced", "--without-guardian"]), (1, 2.5, 1));
+        assert_eq!(steps(&["resign", "--subject", "node"]), (0, 3.5, 1));
+        assert_eq!(steps(&["resign", "--safety", "fenced"]), (1, 2.5, 1));
+        assert_eq!(steps(&["job-exit"]), (1, 3.5, 1));
+        assert_eq!(steps(&["host"]), (0, 3.5, 1));
+    }
+
+    #[test]
+    fn where_the_promise_must_run_out_a_bound_stands_in_place_of_a_ratio() {
+        let untold = |args: &[&str]| {
+            let all = [&["failover", "--class"], args].concat();
+            Failover::try_parse_from(all).unwrap().is_untold()
+        };
+        assert!(untold(&["host"]) && untold(&["pause"]) && untold(&["crash", "--without-guardian"]));
+        assert!(!untold(&["crash", "--without-guardian", "--safety", "fenced"]));
+        assert!(!untold(&["crash"]) && !untold(&["resign"]));
+    }
+
+    #[test]
+    fn trials_over_the_bound_are_counted() {
+        let measured = [1_349, 1_350, 1_351].map(Duration::from_millis);
+        assert_eq!((over(&measured, 1_350.0), over(&measured, 1_400.0)), (1, 0));
     }
 
     #[test]
@@ -617,5 +679,10 @@ mod tests {
         assert!(refused(&["host", "--beside", "etcd"]));
         assert!(refused(&["crash", "--trials", "0"]));
         assert!(!refused(&["crash", "--without-guardian", "--beside", "etcd"]));
+        assert!(refused(&["crash", "--nodes", "5", "--beside", "etcd"]));
+        for class in ["crash", "host", "pause", "resign", "job-exit"] {
+            assert!(refused(&[class, "--nodes", "2"]) && !refused(&[class, "--nodes", "3"]), "{class}");
+        }
+        assert!(!refused(&["transfer", "--nodes", "2"]));
     }
 }

@@ -187,13 +187,3 @@ impl Source {
         }
     }
 }
-
-/// Waits, unless the bench is interrupted.
-pub(super) fn pause(stage: &Stage, time: Duration) -> Result<(), Failure> {
-    let until = Instant::now() + time;
-    while Instant::now() < until {
-        stage.check_interrupted()?;
-        std::thread::sleep(LOOK.min(until.saturating_duration_since(Instant::now())));
-    }
-    Ok(())
-}
