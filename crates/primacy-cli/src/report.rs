@@ -27,7 +27,14 @@ pub(crate) enum Event {
     /// This node stands for election.
     Standing,
     /// This node leads.
-    Elected { token: u64, term: u64, valid_for_ms: f64 },
+    Elected {
+        token: u64,
+        term: u64,
+        valid_for_ms: f64,
+        /// What made it stand, among peers.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        evidence: Option<&'static str>,
+    },
     /// The job runs.
     Started { token: u64, pid: i32 },
     /// The job was not started.
@@ -180,7 +187,7 @@ fn text(event: &Event, node: &str) -> Option<String> {
             format!("ended {processes} process(es) that an earlier run of this node had left behind")
         }
         Event::Standing => "standing for election".into(),
-        Event::Elected { token, term, valid_for_ms } => {
+        Event::Elected { token, term, valid_for_ms, .. } => {
             format!("elected: token {token}, term {term}, valid for {valid_for_ms:.0} ms unless renewed")
         }
         Event::Started { pid, .. } => format!("the command runs as process {pid}"),

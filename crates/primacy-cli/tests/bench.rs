@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 
 use rustix::process::{Pid, Signal};
-use serde_json::Value;
+use serde_json::{Value, json};
 use support::{Place, Told, stderr, stdout, table, wait_until};
 
 /// A directory that is on a disk; the temporary one may be in memory.
@@ -25,9 +25,11 @@ fn a_failover_is_measured_beside_its_floor_and_nothing_is_left() {
     let output = place.output(&[&args[..], &["--state-dir", dir.to_str().unwrap()]].concat());
     assert!(output.status.success(), "{}", stderr(&output));
     let told: Value = serde_json::from_str(stdout(&output).trim()).unwrap();
-    for key in ["class", "subject", "safety", "evidence", "from", "file_system"] {
+    for key in ["class", "subject", "safety", "from", "file_system"] {
         assert!(told[key].is_string(), "{key}: {told}");
     }
+    assert_eq!(told["evidence"], json!({ "witnessed death": 2 }), "{told}");
+    assert!(told["discarded"].is_u64() && told["bound_ms"].is_null(), "{told}");
     assert_eq!((told["class"].as_str(), told["trials"].as_u64()), (Some("crash"), Some(2)));
     for spread in ["ms", "job_ms"] {
         let at = |part: &str| told[spread][part].as_f64().unwrap();
@@ -61,6 +63,77 @@ fn idle_nodes_are_measured_and_keep_their_leader() {
     assert!(told["leader_changes"].is_u64(), "{told}");
     place.wait_until_empty();
     std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// Strikes a leader once, and returns what is told of it.
+#[track_caller]
+fn one_trial(name: &str, args: &[&str]) -> Value {
+    let (place, dir) = (Place::new(name), on_disk(name));
+    let fixed = ["bench", "failover", "--trials", "1", "--host-trials", "0", "--json", "--state-dir"];
+    let mut command = place.command(&[&fixed[..], &[dir.to_str().unwrap()], args].concat());
+    // A setting of whoever measures is none of those that are measured.
+    let output = command.env("PRIMACY_ON", "sqlite:/no/such.db").output().unwrap();
+    assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+    let told: Value = serde_json::from_str(stdout(&output).trim()).unwrap();
+    assert!(told["trials"] == 1 && told["ms"]["median"].as_f64().unwrap() > 0.0, "{args:?}: {told}");
+    place.wait_until_empty();
+    std::fs::remove_dir(&dir).unwrap();
+    told
+}
+
+#[test]
+fn a_resignation_is_measured_from_the_signal() {
+    for subject in ["run", "node"] {
+        let told = one_trial("bench-resign", &["--class", "resign", "--subject", subject]);
+        assert_eq!(told["evidence"], json!({ "resignation": 1 }), "{told}");
+        assert_eq!(told["from"], "just before SIGTERM was sent to it");
+        assert_eq!(told["job_ms"].is_object(), subject == "run", "{told}");
+    }
+}
+
+#[test]
+fn a_transfer_is_measured_from_the_word_of_the_leader() {
+    for subject in ["run", "node"] {
+        let told = one_trial("bench-transfer", &["--class", "transfer", "--subject", subject]);
+        assert_eq!(told["evidence"], json!({ "transfer": 1 }), "{told}");
+        assert_eq!(told["from"], "its own word that it was asked");
+        assert!(told["ratio"].is_f64(), "{told}");
+    }
+}
+
+#[test]
+fn the_end_of_a_job_is_a_resignation() {
+    let told = one_trial("bench-job-exit", &["--class", "job-exit"]);
+    assert_eq!(told["evidence"], json!({ "resignation": 1 }), "{told}");
+    assert_eq!(told["from"], "just before the job was killed");
+}
+
+#[test]
+fn without_a_guardian_a_closed_connection_is_all_that_is_known() {
+    let args = ["--class", "crash", "--without-guardian", "--subject", "node", "--safety"];
+    let told = one_trial("bench-fenced", &[&args[..], &["fenced"]].concat());
+    assert_eq!(told["evidence"], json!({ "closed connection": 1 }), "{told}");
+    assert!(told["from"].as_str().unwrap().contains("its guardian having been stopped"), "{told}");
+    assert!(told["ratio"].is_f64() && told["floor_ms"]["round_trips"] == 2.5, "{told}");
+    // The promise of a lease is not over with the connection.
+    let told = one_trial("bench-alone", &[&args[..], &["lease"]].concat());
+    assert!(told["ratio"].is_null() && told["bound_ms"].is_f64() && told["over_bound"].is_u64(), "{told}");
+    assert!(told["ms"]["min"].as_f64().unwrap() > 100.0, "{told}");
+}
+
+#[test]
+fn of_a_dead_host_nothing_is_heard() {
+    if !rustix::process::geteuid().is_root() {
+        let place = Place::new("bench-host");
+        let args = ["bench", "failover", "--class", "host", "--state-dir"];
+        let output = place.output(&[&args[..], &[on_disk("bench-host").to_str().unwrap()]].concat());
+        assert!(stderr(&output).contains("network namespace"), "{}", stderr(&output));
+        return;
+    }
+    let told = one_trial("bench-host", &["--class", "host"]);
+    assert_eq!(told["evidence"], json!({ "silence": 1 }), "{told}");
+    assert_eq!(told["from"], "just before its link was cut");
+    assert!(told["ratio"].is_null() && told["bound_ms"].is_f64() && told["over_bound"].is_u64(), "{told}");
 }
 
 /// Directories of programs, with a program `etcd` in the first of them that is this shell script.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use primacy_core::election::quorum::{self, Body, HardState, Quorum};
-use primacy_core::{Endpoint, Evidence, Identity, Input, NodeId};
+use primacy_core::{Endpoint, Evidence, Identity, Input, NodeId, Occasion};
 use tokio::sync::mpsc;
 
 use crate::clock;
@@ -242,6 +242,10 @@ impl Asked<Quorum> for PeersWorld {
 impl Settles for Quorum {
     fn is_settled(&self) -> bool {
         true // What it has under way cannot make it the leader once it does not stand.
+    }
+
+    fn occasion(&self) -> Option<Occasion> {
+        Some(Self::occasion(self))
     }
 }
 

@@ -91,12 +91,17 @@ struct Node {
     elections: u64,
 }
 
+/// What a new leader says that made it stand, in its own words.
+pub(super) type Evidence = String;
+
 /// An event that was waited for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Told {
     /// Whose.
     pub(super) node: usize,
     pub(super) token: u64,
+    /// What made it stand, of an election.
+    pub(super) evidence: Option<Evidence>,
     /// When it happened, as the process itself read the boot clock.
     pub(super) boot_ns: u64,
 }
@@ -208,7 +213,7 @@ impl<'a> Cluster<'a> {
 
     /// The token with which a node leads, by its own account.
     pub(super) fn token(&self, node: usize) -> Option<u64> {
-        self.nodes[node].leads.map(|told| told.token)
+        self.nodes[node].leads.as_ref().map(|told| told.token)
     }
 
     /// Has a leader hand over to another node, by the command for it, and returns when that has ended.
@@ -234,7 +239,8 @@ impl<'a> Cluster<'a> {
         while let Some(line) = self.lines.next(self.stage, until)? {
             let Some((node, event)) = self.learn(line) else { continue };
             let (Some(boot_ns), true) = (event["boot_ns"].as_u64(), wanted(node, &event)) else { continue };
-            return Ok(Told { node, token: event["token"].as_u64().unwrap_or(0), boot_ns });
+            let token = event["token"].as_u64().unwrap_or(0);
+            return Ok(Told { node, token, evidence: evidence(&event), boot_ns });
         }
         Err(self.did_not_happen(what))
     }
@@ -242,7 +248,9 @@ impl<'a> Cluster<'a> {
     /// Waits until another leads, with a higher token.
     pub(super) fn wait_for_elected(&mut self, above: u64) -> Result<Told, Failure> {
         // It may have been read while something else was waited for.
-        if let Some(told) = self.nodes.iter().filter_map(|node| node.leads).find(|told| told.token > above) {
+        if let Some(told) =
+            self.nodes.iter().filter_map(|node| node.leads.clone()).find(|told| told.token > above)
+        {
             return Ok(told);
         }
         self.wait_for("the election of another leader", |_, event| {
@@ -253,7 +261,7 @@ impl<'a> Cluster<'a> {
     /// Waits until the job of this leadership has told its first line.
     pub(super) fn wait_for_job(&mut self, of: u64) -> Result<Told, Failure> {
         // It comes another way than the election's events, and may have been read before them.
-        let told = self.nodes.iter().filter_map(|node| node.works).find(|told| told.token == of);
+        let told = self.nodes.iter().filter_map(|node| node.works.clone()).find(|told| told.token == of);
         if let Some(told) = told {
             return Ok(told);
         }
@@ -283,7 +291,12 @@ impl<'a> Cluster<'a> {
         }
         let pid = event["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
         let token_and_time = event["token"].as_u64().zip(event["boot_ns"].as_u64());
-        let told = token_and_time.map(|(token, boot_ns)| Told { node: line.process, token, boot_ns });
+        let told = token_and_time.map(|(token, boot_ns)| Told {
+            node: line.process,
+            token,
+            evidence: evidence(&event),
+            boot_ns,
+        });
         match event["event"].as_str() {
             Some("guardian") => (node.guardian, node.guarded_at) = (pid, event["boot_ns"].as_u64()),
             Some("elected") => node.leads = told,
@@ -334,10 +347,11 @@ impl<'a> Cluster<'a> {
     fn settled(&self) -> Option<(usize, u64)> {
         let mut leaders = self.nodes.iter().enumerate().filter(|(_, node)| node.leads.is_some());
         let (index, leader) = leaders.next()?;
-        let token = leader.leads?.token;
+        let token = leader.leads.as_ref()?.token;
         // Among peers the token is the term.
         let agree = self.nodes.iter().all(|node| node.follows == Some((leader.name.clone(), token)));
-        let works = !self.settings.subject.has_job() || leader.works.is_some_and(|told| told.token == token);
+        let works =
+            !self.settings.subject.has_job() || leader.works.as_ref().is_some_and(|told| told.token == token);
         let silence = self.timers.lease + SETTLE_MARGIN;
         let free = self.nodes.iter().all(|node| node.started_at.elapsed() >= silence);
         let guarded = self.nodes.iter().all(|node| node.guarded_at.is_some_and(has_settled));
@@ -420,6 +434,10 @@ impl Node {
 fn has_settled(since: u64) -> bool {
     let age = clock::now().since(primacy::core::Instant::from_nanos(since));
     age >= SETTLING_TIME.plus(SETTLE_MARGIN.into())
+}
+
+fn evidence(event: &Value) -> Option<Evidence> {
+    event["evidence"].as_str().map(Evidence::from)
 }
 
 /// The names of so many nodes.

@@ -1,5 +1,6 @@
 //! `primacy bench failover`: how long nobody leads when the leader is struck.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use primacy::Safety;
 use rustix::process::Signal;
 use serde::Serialize;
 
-use super::cluster::{Cluster, Network, Part, boot_ns, names};
+use super::cluster::{Cluster, Evidence, Network, Part, boot_ns, names};
 use super::etcd::{self, Rival};
 use super::failed;
 use super::floor::{Floor, FloorMs, Steps};
@@ -118,8 +119,8 @@ struct Outcome {
     subject: &'static str,
     safety: &'static str,
     nodes: usize,
-    /// What told the others.
-    evidence: &'static str,
+    /// What made the new leaders stand, by their own account, and how often.
+    evidence: Tally,
     /// What the time is counted from.
     from: &'static str,
     file_system: String,
@@ -144,6 +145,7 @@ struct Outcome {
 
 #[derive(Debug, Serialize)]
 struct DeadHost {
+    evidence: Tally,
     trials: usize,
     discarded: usize,
     ms: Spread,
@@ -161,9 +163,13 @@ struct Comparison {
     ratio: f64,
 }
 
+/// How often each new leader named what.
+type Tally = BTreeMap<Evidence, usize>;
+
 /// What the trials of one class have measured.
 #[derive(Debug, Default)]
 struct Measured {
+    evidence: Tally,
     elected: Vec<Duration>,
     job: Vec<Duration>,
     discarded: usize,
@@ -253,6 +259,9 @@ impl Measured {
             let job = cluster.wait_for_job(elected.token)?;
             self.job.extend(since(struck_at, job.boot_ns));
         }
+        let evidence =
+            elected.evidence.ok_or_else(|| failed("a new leader did not say what made it stand"))?;
+        *self.evidence.entry(evidence).or_default() += 1;
         self.elected.push(took);
         Ok(Some(took))
     }
@@ -458,9 +467,16 @@ impl Failover {
             progress("host", trial, args.trials, took);
         }
         let bound_ms = silence_bound(&cluster);
-        let (trials, discarded) = (args.trials, measured.discarded);
-        let over_bound = over(&measured.elected, bound_ms);
-        Ok(Spread::of(&measured.elected).map(|ms| DeadHost { trials, discarded, ms, bound_ms, over_bound }))
+        let (trials, over_bound) = (args.trials, over(&measured.elected, bound_ms));
+        let Measured { evidence, discarded, .. } = measured;
+        Ok(Spread::of(&measured.elected).map(|ms| DeadHost {
+            evidence,
+            trials,
+            discarded,
+            ms,
+            bound_ms,
+            over_bound,
+        }))
     }
 
     /// What the time is counted from.
@@ -475,18 +491,6 @@ impl Failover {
             Class::Resign => "just before SIGTERM was sent to it",
             Class::Transfer => "its own word that it was asked",
             Class::JobExit => "just before the job was killed",
-        }
-    }
-
-    /// What tells the others.
-    fn evidence(&self) -> &'static str {
-        match self.class {
-            Class::Crash if self.without_guardian && self.safety() == Safety::Fenced => "closed connection",
-            Class::Crash if self.without_guardian => "closed connection, and the end of the promise",
-            Class::Crash => "death witnessed by the guardian",
-            Class::Host | Class::Pause => "silence",
-            Class::Resign | Class::JobExit => "resignation",
-            Class::Transfer => "transfer",
         }
     }
 
@@ -539,7 +543,7 @@ impl Failover {
             subject: self.subject.name(),
             safety: safety_name(self.safety()),
             nodes: self.nodes,
-            evidence: self.evidence(),
+            evidence: measured.evidence.clone(),
             from: self.from(),
             file_system: place.file_system().to_owned(),
             trials: measured.elected.len(),
@@ -585,6 +589,7 @@ fn print(outcome: &Outcome, json: bool) {
     println!(
         "{class} of {subject}, {trials} trials, {nodes} nodes, --safety {safety}, state on {file_system}"
     );
+    let evidence = tally(evidence);
     println!("  evidence   {evidence}; counted from {from}");
     println!("  elected    {ms}{}", not_counted(outcome.discarded));
     if let Some(job) = outcome.job_ms {
@@ -603,11 +608,12 @@ fn print(outcome: &Outcome, json: bool) {
         );
     }
     match &outcome.dead_host {
-        Some(DeadHost { trials, discarded, ms, bound_ms, over_bound }) => {
+        Some(DeadHost { evidence, trials, discarded, ms, bound_ms, over_bound }) => {
             let discarded = not_counted(*discarded);
             println!(
                 "  dead host  {ms}; {trials} trials{discarded}, {over_bound} of them longer than the bound of \
-                 {bound_ms:.0} ms"
+                 {bound_ms:.0} ms; evidence {}",
+                tally(evidence)
             );
         }
         None if *class == "crash" => println!("  dead host  not measured; see --class host"),
@@ -617,6 +623,11 @@ fn print(outcome: &Outcome, json: bool) {
         let discarded = not_counted(*discarded);
         println!("  {system}: {ms}; {trials} trials{discarded}; its median is {ratio} times as long");
     }
+}
+
+fn tally(counts: &Tally) -> String {
+    let parts: Vec<String> = counts.iter().map(|(evidence, count)| format!("{evidence} ({count})")).collect();
+    parts.join(", ")
 }
 
 fn not_counted(discarded: usize) -> String {
