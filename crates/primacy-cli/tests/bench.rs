@@ -168,6 +168,53 @@ fn what_etcd_tells_is_read_while_it_is_measured() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
+/// Three tenths of a second after the end of a leader, another one leads. In the first cluster `m1` takes the lead by
+/// itself, while something else is measured.
+const FICKLE_ETCD: &str = r#"#!/bin/sh
+name=$2
+while [ $# -gt 1 ]; do
+    [ "$1" = --data-dir ] && all=$(dirname "$2")
+    shift
+done
+lead() {
+    echo $$ > "$all/leader"
+    echo "$name became leader at term 1"
+}
+mkdir "$all/first" 2>/dev/null && lead
+sleep 0.1
+echo "$name elected leader x"
+if [ "$name" = m1 ] && [ "${all##*/}" = etcd-100-1000 ] && mkdir "$all/once" 2>/dev/null; then
+    sleep 3
+    lead
+fi
+while :; do
+    leader=$(cat "$all/leader")
+    # One that has ended and was not waited for has no arguments.
+    if [ -z "$(tr -d '\000' < "/proc/$leader/cmdline")" ] && mkdir "$all/after-$leader"; then
+        sleep 0.3
+        lead
+    fi
+    sleep 0.05
+done 2>/dev/null
+"#;
+
+#[test]
+fn a_leader_that_changed_before_it_is_killed_is_no_failover_of_etcd() {
+    let (place, dir) = (Place::new("bench-fickle"), on_disk("bench-fickle"));
+    let args = ["bench", "failover", "--class", "crash", "--subject", "node", "--trials", "1", "--json"];
+    let more = ["--host-trials", "0", "--beside", "etcd", "--state-dir", dir.to_str().unwrap()];
+    let mut command = place.command(&[&args[..], &more].concat());
+    let output = command.env("PATH", with_etcd(&place, FICKLE_ETCD)).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let told: Value = serde_json::from_str(stdout(&output).trim()).unwrap();
+    for rival in told["beside"].as_array().unwrap() {
+        assert_eq!(rival["trials"], 1, "{told}");
+        assert!(rival["ms"]["min"].as_f64().unwrap() >= 300.0, "{told}");
+    }
+    place.wait_until_empty();
+    std::fs::remove_dir(&dir).unwrap();
+}
+
 #[test]
 fn a_node_that_dies_while_all_idle_fails_the_measurement() {
     let (place, dir) = (Place::new("bench-dies"), on_disk("bench-dies"));
