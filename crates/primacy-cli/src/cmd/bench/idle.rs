@@ -180,21 +180,7 @@ fn measure(args: &Idle, place: &Place) -> Result<Outcome, Failure> {
     let mut rivals_meter =
         rival.as_ref().map(|rival| Meter::start(rival.processes(), rivals_namespaces.is_some()));
     eprintln!("measuring for {} s", args.seconds);
-    let (until, mut look_at) = (meter.at + Duration::from_secs(args.seconds), meter.at + LOOK);
-    while Instant::now() < until {
-        cluster.listen(SLICE.min(until.saturating_duration_since(Instant::now())))?;
-        cluster.check_alive()?;
-        if let Some(rival) = &mut rival {
-            rival.listen(Duration::ZERO)?;
-        }
-        if Instant::now() >= look_at {
-            meter.look();
-            rivals_meter.iter_mut().for_each(Meter::look);
-            look_at += LOOK;
-        }
-    }
-    meter.look();
-    rivals_meter.iter_mut().for_each(Meter::look);
+    listen(args, &mut cluster, rival.as_mut(), [Some(&mut meter), rivals_meter.as_mut()])?;
     let seconds = meter.at.elapsed().as_secs_f64();
     let (costs, bytes_per_second) = meter.read();
     let leader_changes = cluster.elections() - elections.0;
@@ -227,6 +213,34 @@ fn measure(args: &Idle, place: &Place) -> Result<Outcome, Failure> {
         nodes: nodes.collect(),
         beside,
     })
+}
+
+/// Listens to all for as long as is measured, and looks at their processes.
+///
+/// # Errors
+/// If a node has ended.
+fn listen(
+    args: &Idle,
+    cluster: &mut Cluster<'_>,
+    mut rival: Option<&mut Rival<'_>>,
+    meters: [Option<&mut Meter>; 2],
+) -> Result<(), Failure> {
+    let mut meters: Vec<&mut Meter> = meters.into_iter().flatten().collect();
+    let began = Instant::now();
+    let (until, mut look_at) = (began + Duration::from_secs(args.seconds), began + LOOK);
+    while Instant::now() < until {
+        cluster.listen(SLICE.min(until.saturating_duration_since(Instant::now())))?;
+        cluster.check_alive()?;
+        if let Some(rival) = &mut rival {
+            rival.listen(Duration::ZERO)?;
+        }
+        if Instant::now() >= look_at {
+            meters.iter_mut().for_each(|meter| meter.look());
+            look_at += LOOK;
+        }
+    }
+    meters.iter_mut().for_each(|meter| meter.look());
+    Ok(())
 }
 
 /// Waits until the nodes have settled. What the others have told meanwhile is read afterwards.
