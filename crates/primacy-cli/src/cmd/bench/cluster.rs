@@ -119,7 +119,9 @@ impl<'a> Cluster<'a> {
             return Err(Failure::new(Exit::Usage, format!("--nodes: from 2 to {}", NAMES.len())));
         }
         let mut nodes = Vec::new();
-        let mut ports = PORTS.skip(usize::try_from(std::process::id() % 10_000).unwrap_or(0));
+        // Two that are started one after the other have numbers next to each other, and must not meet.
+        let process = usize::try_from(std::process::id()).unwrap_or(0);
+        let mut ports = PORTS.skip(process * NAMES.len() % 10_000);
         for (index, name) in names(count).into_iter().enumerate() {
             let address = match network {
                 Network::Loopback | Network::Inside(..) => free_address(&mut ports)?,
