@@ -70,7 +70,7 @@ async fn take_part(
     let figures = entry.metrics.map(figures::Server::bind).transpose()?;
     let elector = place.enter(builder, &election, entry.node.is_some(), reporter).await?;
     if let Some(control) = &control {
-        control.serve(elector.clone())?;
+        control.serve(elector.clone(), reporter.clone())?;
     }
     if let Some(figures) = figures {
         let address = figures.address().map(|address| address.to_string()).unwrap_or_default();

@@ -27,7 +27,14 @@ pub(crate) enum Event {
     /// This node stands for election.
     Standing,
     /// This node leads.
-    Elected { token: u64, term: u64, valid_for_ms: f64 },
+    Elected {
+        token: u64,
+        term: u64,
+        valid_for_ms: f64,
+        /// What made it stand, among peers.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        evidence: Option<&'static str>,
+    },
     /// The job runs.
     Started { token: u64, pid: i32 },
     /// The job was not started.
@@ -48,6 +55,15 @@ pub(crate) enum Event {
     Backoff { ms: u64 },
     /// Another leader, or none, as far as this node knows.
     Leader { leader: Option<String>, term: Option<u64> },
+    /// An operator asks for something, over the control socket. Told before it is looked at whether it can be done.
+    Asked {
+        what: &'static str,
+        /// Which node, where it is about one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        to: Option<String>,
+        /// The number of the user who asks.
+        by: u32,
+    },
     /// Something that must never be was seen.
     Violation { violation: String },
     /// Figures are served.
@@ -171,7 +187,7 @@ fn text(event: &Event, node: &str) -> Option<String> {
             format!("ended {processes} process(es) that an earlier run of this node had left behind")
         }
         Event::Standing => "standing for election".into(),
-        Event::Elected { token, term, valid_for_ms } => {
+        Event::Elected { token, term, valid_for_ms, .. } => {
             format!("elected: token {token}, term {term}, valid for {valid_for_ms:.0} ms unless renewed")
         }
         Event::Started { pid, .. } => format!("the command runs as process {pid}"),
@@ -191,6 +207,8 @@ fn text(event: &Event, node: &str) -> Option<String> {
         Event::Leader { leader: Some(leader), term } => {
             format!("{leader} leads, term {}", term.unwrap_or_default())
         }
+        Event::Asked { what, to: None, by } => format!("user {by} asks it to {what}"),
+        Event::Asked { what, to: Some(to), by } => format!("user {by} asks it to {what} {to:?}"),
         Event::Violation { violation } => {
             format!("THIS MUST NEVER BE, and an operator should look: {violation}; this node does not lead")
         }

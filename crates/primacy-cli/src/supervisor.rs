@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 
 use primacy::core::{Duration, Instant};
-use primacy::{CampaignError, Change, Elector, Leadership, Observer, clock, describe};
+use primacy::{CampaignError, Change, Elector, Leadership, Observer, Occasion, clock, describe};
 use rustix::process::{getpid, set_child_subreaper};
 use tokio::sync::Mutex;
 use tokio::time::sleep;
@@ -234,7 +234,13 @@ impl Supervisor {
         };
         let term = leadership.term().0;
         self.guardian.tell(Order::Start { token, term, valid_until: valid_until.as_nanos() });
-        self.reporter.tell(&Event::Elected { token, term, valid_for_ms: milliseconds_to(valid_until) });
+        let evidence = leadership.occasion().map(evidence);
+        self.reporter.tell(&Event::Elected {
+            token,
+            term,
+            valid_for_ms: milliseconds_to(valid_until),
+            evidence,
+        });
         let mut course = Course {
             token,
             confirmed_until: valid_until,
@@ -445,6 +451,17 @@ impl Hook {
             Self::Elected => "--on-elected",
             Self::Deposed => "--on-deposed",
         }
+    }
+}
+
+/// For people.
+const fn evidence(occasion: Occasion) -> &'static str {
+    match occasion {
+        Occasion::Silence => "silence",
+        Occasion::Disconnected => "closed connection",
+        Occasion::Resigned => "resignation",
+        Occasion::Transferred => "transfer",
+        Occasion::Died => "witnessed death",
     }
 }
 

@@ -5,12 +5,13 @@
 
 mod support;
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Stdio;
 
 use rustix::process::{Pid, Signal};
-use serde_json::Value;
-use support::{Place, stderr, stdout, table, wait_until};
+use serde_json::{Value, json};
+use support::{Place, Told, stderr, stdout, table, wait_until};
 
 /// A directory that is on a disk; the temporary one may be in memory.
 fn on_disk(name: &str) -> PathBuf {
@@ -24,9 +25,11 @@ fn a_failover_is_measured_beside_its_floor_and_nothing_is_left() {
     let output = place.output(&[&args[..], &["--state-dir", dir.to_str().unwrap()]].concat());
     assert!(output.status.success(), "{}", stderr(&output));
     let told: Value = serde_json::from_str(stdout(&output).trim()).unwrap();
-    for key in ["class", "subject", "safety", "evidence", "from", "file_system"] {
+    for key in ["class", "subject", "safety", "from", "file_system"] {
         assert!(told[key].is_string(), "{key}: {told}");
     }
+    assert_eq!(told["evidence"], json!({ "witnessed death": 2 }), "{told}");
+    assert!(told["discarded"].is_u64() && told["bound_ms"].is_null(), "{told}");
     assert_eq!((told["class"].as_str(), told["trials"].as_u64()), (Some("crash"), Some(2)));
     for spread in ["ms", "job_ms"] {
         let at = |part: &str| told[spread][part].as_f64().unwrap();
@@ -58,6 +61,173 @@ fn idle_nodes_are_measured_and_keep_their_leader() {
         }
     }
     assert!(told["leader_changes"].is_u64(), "{told}");
+    place.wait_until_empty();
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// Strikes a leader once, and returns what is told of it.
+#[track_caller]
+fn one_trial(name: &str, args: &[&str]) -> Value {
+    let (place, dir) = (Place::new(name), on_disk(name));
+    let fixed = ["bench", "failover", "--trials", "1", "--host-trials", "0", "--json", "--state-dir"];
+    let mut command = place.command(&[&fixed[..], &[dir.to_str().unwrap()], args].concat());
+    // A setting of whoever measures is none of those that are measured.
+    let output = command.env("PRIMACY_ON", "sqlite:/no/such.db").output().unwrap();
+    assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+    let told: Value = serde_json::from_str(stdout(&output).trim()).unwrap();
+    assert!(told["trials"] == 1 && told["ms"]["median"].as_f64().unwrap() > 0.0, "{args:?}: {told}");
+    place.wait_until_empty();
+    std::fs::remove_dir(&dir).unwrap();
+    told
+}
+
+#[test]
+fn a_resignation_is_measured_from_the_signal() {
+    for subject in ["run", "node"] {
+        let told = one_trial("bench-resign", &["--class", "resign", "--subject", subject]);
+        assert_eq!(told["evidence"], json!({ "resignation": 1 }), "{told}");
+        assert_eq!(told["from"], "just before SIGTERM was sent to it");
+        assert_eq!(told["job_ms"].is_object(), subject == "run", "{told}");
+    }
+}
+
+#[test]
+fn a_transfer_is_measured_from_the_word_of_the_leader() {
+    for subject in ["run", "node"] {
+        let told = one_trial("bench-transfer", &["--class", "transfer", "--subject", subject]);
+        assert_eq!(told["evidence"], json!({ "transfer": 1 }), "{told}");
+        assert_eq!(told["from"], "its own word that it was asked");
+        assert!(told["ratio"].is_f64(), "{told}");
+    }
+}
+
+#[test]
+fn the_end_of_a_job_is_a_resignation() {
+    let told = one_trial("bench-job-exit", &["--class", "job-exit"]);
+    assert_eq!(told["evidence"], json!({ "resignation": 1 }), "{told}");
+    assert_eq!(told["from"], "just before the job was killed");
+}
+
+#[test]
+fn without_a_guardian_a_closed_connection_is_all_that_is_known() {
+    let args = ["--class", "crash", "--without-guardian", "--subject", "node", "--safety"];
+    let told = one_trial("bench-fenced", &[&args[..], &["fenced"]].concat());
+    assert_eq!(told["evidence"], json!({ "closed connection": 1 }), "{told}");
+    assert!(told["from"].as_str().unwrap().contains("its guardian having been stopped"), "{told}");
+    assert!(told["ratio"].is_f64() && told["floor_ms"]["round_trips"] == 2.5, "{told}");
+    // The promise of a lease is not over with the connection.
+    let told = one_trial("bench-alone", &[&args[..], &["lease"]].concat());
+    assert!(told["ratio"].is_null() && told["bound_ms"].is_f64() && told["over_bound"].is_u64(), "{told}");
+    assert!(told["ms"]["min"].as_f64().unwrap() > 100.0, "{told}");
+}
+
+#[test]
+fn of_a_dead_host_nothing_is_heard() {
+    if !rustix::process::geteuid().is_root() {
+        let place = Place::new("bench-host");
+        let args = ["bench", "failover", "--class", "host", "--state-dir"];
+        let output = place.output(&[&args[..], &[on_disk("bench-host").to_str().unwrap()]].concat());
+        assert!(stderr(&output).contains("network namespace"), "{}", stderr(&output));
+        return;
+    }
+    let told = one_trial("bench-host", &["--class", "host"]);
+    assert_eq!(told["evidence"], json!({ "silence": 1 }), "{told}");
+    assert_eq!(told["from"], "just before its link was cut");
+    assert!(told["ratio"].is_null() && told["bound_ms"].is_f64() && told["over_bound"].is_u64(), "{told}");
+}
+
+/// Directories of programs, with a program `etcd` in the first of them that is this shell script.
+fn with_etcd(place: &Place, script: &str) -> String {
+    std::fs::create_dir(place.path("bin")).unwrap();
+    let etcd = place.path("bin/etcd");
+    std::fs::write(&etcd, script).unwrap();
+    std::fs::set_permissions(&etcd, std::fs::Permissions::from_mode(0o755)).unwrap();
+    format!("{}:{}", place.text("bin"), std::env::var("PATH").unwrap())
+}
+
+/// Tells more than a pipe holds, and of a new leader every time.
+const TALKATIVE_ETCD: &str = r#"#!/bin/sh
+pad=$(head -c 40000 /dev/zero | tr '\0' x)
+while [ "$2" = m0 ] || sleep 1000; do
+    echo "$pad became leader at term 1"
+    sleep 0.2
+done
+"#;
+
+#[test]
+fn what_etcd_tells_is_read_while_it_is_measured() {
+    let (place, dir) = (Place::new("bench-talkative"), on_disk("bench-talkative"));
+    let args = ["bench", "idle", "--seconds", "4", "--beside-etcd", "10/100", "--json", "--state-dir"];
+    let mut command = place.command(&[&args[..], &[dir.to_str().unwrap()]].concat());
+    let output = command.env("PATH", with_etcd(&place, TALKATIVE_ETCD)).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let told: Value = serde_json::from_str(stdout(&output).trim()).unwrap();
+    // Two of its lines fill the pipe, and then it would stand still: it tells five a second, if the machine is not busy.
+    assert!(told["beside"]["leader_changes"].as_u64().unwrap() >= 4, "{told}");
+    place.wait_until_empty();
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// Three tenths of a second after the end of a leader, another one leads. In the first cluster `m1` takes the lead by
+/// itself, while something else is measured.
+const FICKLE_ETCD: &str = r#"#!/bin/sh
+name=$2
+while [ $# -gt 1 ]; do
+    [ "$1" = --data-dir ] && all=$(dirname "$2")
+    shift
+done
+lead() {
+    echo $$ > "$all/leader"
+    echo "$name became leader at term 1"
+}
+mkdir "$all/first" 2>/dev/null && lead
+sleep 0.1
+echo "$name elected leader x"
+if [ "$name" = m1 ] && [ "${all##*/}" = etcd-100-1000 ] && mkdir "$all/once" 2>/dev/null; then
+    sleep 3
+    lead
+fi
+while :; do
+    leader=$(cat "$all/leader")
+    # One that has ended and was not waited for has no arguments.
+    if [ -z "$(tr -d '\000' < "/proc/$leader/cmdline")" ] && mkdir "$all/after-$leader"; then
+        sleep 0.3
+        lead
+    fi
+    sleep 0.05
+done 2>/dev/null
+"#;
+
+#[test]
+fn a_leader_that_changed_before_it_is_killed_is_no_failover_of_etcd() {
+    let (place, dir) = (Place::new("bench-fickle"), on_disk("bench-fickle"));
+    let args = ["bench", "failover", "--class", "crash", "--subject", "node", "--trials", "1", "--json"];
+    let more = ["--host-trials", "0", "--beside", "etcd", "--state-dir", dir.to_str().unwrap()];
+    let mut command = place.command(&[&args[..], &more].concat());
+    let output = command.env("PATH", with_etcd(&place, FICKLE_ETCD)).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let told: Value = serde_json::from_str(stdout(&output).trim()).unwrap();
+    for rival in told["beside"].as_array().unwrap() {
+        assert_eq!(rival["trials"], 1, "{told}");
+        assert!(rival["ms"]["min"].as_f64().unwrap() >= 300.0, "{told}");
+    }
+    place.wait_until_empty();
+    std::fs::remove_dir(&dir).unwrap();
+}
+
+#[test]
+fn a_node_that_dies_while_all_idle_fails_the_measurement() {
+    let (place, dir) = (Place::new("bench-dies"), on_disk("bench-dies"));
+    let args = ["bench", "idle", "--seconds", "1000", "--state-dir", dir.to_str().unwrap()];
+    let mut bench = place.command(&args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let told = Told::default();
+    told.listen(bench.stderr.take().unwrap());
+    wait_until("the measurement", || told.all().iter().any(|line| line.contains("measuring for")));
+    let arguments = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let is_b = |process: &table::Process| arguments(process.pid).contains("\0--node\0b\0");
+    place.alive().into_iter().find(is_b).unwrap().kill();
+    assert_eq!(bench.wait().unwrap().code(), Some(1));
+    wait_until("its reason", || told.all().iter().any(|line| line.contains("b has ended")));
     place.wait_until_empty();
     std::fs::remove_dir_all(&dir).unwrap();
 }

@@ -250,6 +250,12 @@ fn refusals_have_their_exit_codes() {
         ends(&place, &args, code, says)
     };
     verb(&["transfer", "--to", "z"], 64, &["z is none of the voters ({a})"]);
+    let me = u64::from(rustix::process::geteuid().as_raw());
+    let asked = node.told.wait_for_event("asked");
+    assert_eq!(
+        (&asked["what"], &asked["to"], asked["by"].as_u64()),
+        (&"transfer".into(), &"z".into(), Some(me))
+    );
     verb(&["transfer", "--to", "a"], 0, &["a leads already"]);
     let already = verb(&["transfer", "--to", "a", "--json"], 0, &[]);
     let already: Value = serde_json::from_str(&stdout(&already)).unwrap();
@@ -292,6 +298,14 @@ fn refusals_have_their_exit_codes() {
         place.output(&["who", "--election", "e", "--state-dir", &dir]).status.success()
     });
     verb(&["resign", "--json"], 0, &[r#""result":"resigned","node":"a""#]);
+    // It is told before anything is done, and not where somebody only looks.
+    node.told.wait_for_another("released", 1);
+    let told = |event: &str| node.told.last(event).unwrap()["boot_ns"].as_u64().unwrap();
+    assert!(told("asked") < told("released"), "{}", node.history());
+    let asked =
+        node.told.events().into_iter().filter_map(|told| Some(told.get("what")?.as_str()?.to_owned()));
+    assert!(asked.clone().all(|what| what != "who" && what != "watch"), "{}", node.history());
+    assert_eq!(asked.filter(|what| what == "resign").count(), 2, "{}", node.history());
 
     // One that is paused is said to be so, and not to be dead.
     node.signal(Signal::STOP);

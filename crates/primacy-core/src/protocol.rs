@@ -175,6 +175,21 @@ pub enum Event {
     Violation(Violation),
 }
 
+/// What made a node stand: the best that it knew of the end of the leadership before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Occasion {
+    /// Nothing was heard, and nobody told anything.
+    Silence,
+    /// The leader's last connection was closed; see [`Evidence::Disconnected`].
+    Disconnected,
+    /// The leader resigned.
+    Resigned,
+    /// The leader resigned, and let this node have the lead.
+    Transferred,
+    /// The leader's guardian vouched for its death.
+    Died,
+}
+
 /// Why a leadership ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {

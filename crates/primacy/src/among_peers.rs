@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use primacy_core::election::quorum::{self, Body, HardState, Past, Quorum};
-use primacy_core::{Endpoint, Identity, Input, NodeId, Term};
+use primacy_core::{Endpoint, Identity, Input, NodeId, Occasion, Term};
 use tokio::sync::mpsc;
 
 use crate::clock;
@@ -252,6 +252,10 @@ impl Asked<Quorum> for PeersWorld {
 impl Settles for Quorum {
     fn is_settled(&self) -> bool {
         true // What it has under way cannot make it the leader once it does not stand.
+    }
+
+    fn occasion(&self) -> Option<Occasion> {
+        Some(Self::occasion(self))
     }
 }
 

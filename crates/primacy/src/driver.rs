@@ -7,8 +7,8 @@ use std::future::Future;
 use std::sync::{Arc, OnceLock, Weak};
 
 use primacy_core::{
-    Command, Endpoint, Event, Identity, Input, Instant, Leader, Mandate, NodeId, Output, Protocol, Reason,
-    Term, text,
+    Command, Endpoint, Event, Identity, Input, Instant, Leader, Mandate, NodeId, Occasion, Output, Protocol,
+    Reason, Term, text,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -65,6 +65,8 @@ pub(crate) trait Asked<P: Protocol>: World<P> {
 pub(crate) trait Settles {
     /// Whether nothing is under way that could make this node the leader after it has withdrawn.
     fn is_settled(&self) -> bool;
+    /// What made this node stand, where the election knows.
+    fn occasion(&self) -> Option<Occasion>;
 }
 
 /// Why a driver cannot go on.
@@ -189,14 +191,18 @@ pub(crate) async fn drive_alone<P: Protocol, W: World<P>>(
 }
 
 /// Finishes each effect before it starts the next.
-fn perform<P: Protocol, W: World<P>>(machine: &mut P, world: &mut W, desk: &mut Desk) -> Result<(), Halt> {
+fn perform<P: Protocol + Settles, W: World<P>>(
+    machine: &mut P,
+    world: &mut W,
+    desk: &mut Desk,
+) -> Result<(), Halt> {
     loop {
         let mut then = None;
         while let Some(output) = machine.poll() {
             match output {
                 Output::Persist(durable) => world.persist(durable)?,
                 Output::Send { to, message } => world.send(to, message),
-                Output::Event(event) => then = desk.on_event(event).or(then),
+                Output::Event(event) => then = desk.on_event(event, machine.occasion()).or(then),
             }
         }
         // What the application's side answers to an event, once all effects are done.
@@ -327,13 +333,13 @@ impl Desk {
     }
 
     /// Tells the application; what the machine is to be told in return.
-    fn on_event(&mut self, event: Event) -> Option<Command> {
+    fn on_event(&mut self, event: Event, occasion: Option<Occasion>) -> Option<Command> {
         self.trace(&event);
         match event {
             Event::Elected { term, mandate: Mandate::Fenced(token), valid_until } => {
-                tracing::info!(%term, %token, "elected");
+                tracing::info!(%term, %token, ?occasion, "elected");
                 let leader = Leader { identity: self.identity, term };
-                let cell = Arc::new(Cell::new(leader, token, valid_until));
+                let cell = Arc::new(Cell::new(leader, token, valid_until, occasion));
                 self.cell = Some(Arc::clone(&cell));
                 self.promises.clear();
                 self.measures.elected(Arc::clone(&cell));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use primacy_core::{FencingToken, Instant, Leader, LeaderSequence, NodeId, Reason, Term};
+use primacy_core::{FencingToken, Instant, Leader, LeaderSequence, NodeId, Occasion, Reason, Term};
 use tokio::sync::{Notify, mpsc, watch};
 
 use crate::clock;
@@ -86,6 +86,13 @@ impl Leadership {
     #[must_use]
     pub fn leader(&self) -> Leader {
         self.cell.leader
+    }
+
+    /// What made this node stand, where the election knows: among peers. It is information: whatever it is, the others
+    /// have voted.
+    #[must_use]
+    pub fn occasion(&self) -> Option<Occasion> {
+        self.cell.occasion
     }
 
     /// Until when this node leads if nothing is heard any more, on the clock of [`clock::now`]. It moves with every
@@ -257,6 +264,7 @@ impl Drop for WorkGuard {
 pub(crate) struct Cell {
     leader: Leader,
     token: FencingToken,
+    occasion: Option<Occasion>,
     /// Until when acts are accepted, in nanoseconds of the boot clock; zero from the moment the work shall stop.
     accepts_until: AtomicU64,
     guards: AtomicUsize,
@@ -280,10 +288,16 @@ impl State {
 }
 
 impl Cell {
-    pub(crate) fn new(leader: Leader, token: FencingToken, valid_until: Instant) -> Self {
+    pub(crate) fn new(
+        leader: Leader,
+        token: FencingToken,
+        valid_until: Instant,
+        occasion: Option<Occasion>,
+    ) -> Self {
         Self {
             leader,
             token,
+            occasion,
             accepts_until: AtomicU64::new(valid_until.as_nanos()),
             guards: AtomicUsize::new(0),
             sent: AtomicU64::new(0),
@@ -384,7 +398,7 @@ mod tests {
     fn leadership(lasts: Duration) -> (Leadership, Arc<Cell>) {
         let identity = Identity::new(NodeId::new("a").unwrap(), Incarnation { count: 1, nonce: 1 });
         let leader = Leader { identity, term: Term(5) };
-        let cell = Arc::new(Cell::new(leader, FencingToken(5), clock::now().after(lasts)));
+        let cell = Arc::new(Cell::new(leader, FencingToken(5), clock::now().after(lasts), None));
         // Nobody takes the orders, as where the driver is gone.
         (Leadership::new(Arc::clone(&cell), mpsc::unbounded_channel().0), cell)
     }

@@ -38,7 +38,7 @@ pub use peers::Peers;
 pub use primacy_core::election::quorum::Safety;
 pub use primacy_core::{
     self as core, Drift, FencingToken, Identity, Incarnation, Instant, Leader, LeaderSequence, NodeId,
-    Reason, Term, Violation,
+    Occasion, Reason, Term, Violation,
 };
 pub use primacy_stores as stores;
 pub use progress::Progress;

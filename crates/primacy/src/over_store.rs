@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use primacy_core::election::lease::{self, Found, Lease, Message, SetError};
-use primacy_core::{Endpoint, FencingToken, Identity, Input, NodeId, Protocol};
+use primacy_core::{Endpoint, FencingToken, Identity, Input, NodeId, Occasion, Protocol};
 use primacy_stores::{ReadError, Register};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
@@ -174,6 +174,10 @@ impl Asked<Lease> for StoreWorld {
 impl Settles for Lease {
     fn is_settled(&self) -> bool {
         Self::is_settled(self)
+    }
+
+    fn occasion(&self) -> Option<Occasion> {
+        None // The record shows who held it, and not how that ended.
     }
 }
 

@@ -20,6 +20,7 @@ use super::message::{self, Answer, Kind, Refused, Reply, VERSION, What};
 use super::socket::{self, Dir};
 use super::who::{Leader, Who};
 use crate::exit::Failure;
+use crate::report::{Event, Reporter};
 
 /// How many may ask at a time, watchers among them.
 const CONNECTIONS_MAX: usize = 64;
@@ -55,16 +56,17 @@ impl Server {
         Ok(Self { dir, name, inode, listener, open: watch::Sender::new(()) })
     }
 
-    /// Answers for this elector, from now on and until this is dropped. To be called once, inside a runtime.
+    /// Answers for this elector, from now on and until this is dropped, and tells the reporter what operators ask for.
+    /// To be called once, inside a runtime.
     ///
     /// # Errors
     /// `Exit::System` if the runtime cannot have the socket.
-    pub(crate) fn serve(&self, elector: Elector) -> Result<(), Failure> {
+    pub(crate) fn serve(&self, elector: Elector, reporter: Reporter) -> Result<(), Failure> {
         let listener = UnixListener::from_std(self.listener.try_clone()?)?;
         let mut open = self.open.subscribe();
         tokio::spawn(async move {
             tokio::select! {
-                () = accept(listener, elector) => {}
+                () = accept(listener, elector, reporter) => {}
                 _ = open.changed() => {} // Closed; the connections end with the future that has them.
             }
         });
@@ -78,7 +80,7 @@ impl Drop for Server {
     }
 }
 
-async fn accept(listener: UnixListener, elector: Elector) {
+async fn accept(listener: UnixListener, elector: Elector, reporter: Reporter) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
     loop {
@@ -91,29 +93,38 @@ async fn accept(listener: UnixListener, elector: Elector) {
             }
         };
         while connections.try_join_next().is_some() {}
-        if let Err(refused) = admit(&stream) {
-            refuse_at_once(&stream, refused);
-        } else if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
-            let elector = elector.clone();
-            connections.spawn(async move {
-                // Whoever asked may be gone.
-                let _ = converse(stream, elector).await;
-                drop(place);
-            });
-        } else {
-            let text = format!(
-                "{CONNECTIONS_MAX} ask this node already; end those that watch it and are not needed"
-            );
-            refuse_at_once(&stream, Refused::new(Kind::TooMany, text));
+        match (admit(&stream), Arc::clone(&places).try_acquire_owned()) {
+            (Err(refused), _) => refuse_at_once(&stream, refused),
+            (Ok(by), Ok(place)) => {
+                let asked = Asked { elector: elector.clone(), reporter: reporter.clone(), by };
+                connections.spawn(async move {
+                    // Whoever asked may be gone.
+                    let _ = converse(stream, asked).await;
+                    drop(place);
+                });
+            }
+            (Ok(_), Err(_)) => {
+                let text = format!(
+                    "{CONNECTIONS_MAX} ask this node already; end those that watch it and are not needed"
+                );
+                refuse_at_once(&stream, Refused::new(Kind::TooMany, text));
+            }
         }
     }
 }
 
-/// File permissions keep others out already; this holds also where they were changed.
-fn admit(stream: &UnixStream) -> Result<(), Refused> {
+/// Who is asked, and by which user.
+struct Asked {
+    elector: Elector,
+    reporter: Reporter,
+    by: u32,
+}
+
+/// The user, if it may ask. File permissions keep others out already; this holds also where they were changed.
+fn admit(stream: &UnixStream) -> Result<u32, Refused> {
     let (me, user) = (geteuid().as_raw(), stream.peer_cred().map(|peer| peer.uid()));
     match user {
-        Ok(user) if user == me || user == 0 => Ok(()),
+        Ok(user) if user == me || user == 0 => Ok(user),
         Ok(user) => {
             let text =
                 format!("user {user} may not ask this node, which user {me} runs; ask as that user or root");
@@ -132,7 +143,7 @@ fn refuse_at_once(stream: &UnixStream, refused: Refused) {
 }
 
 /// One request and its answer.
-async fn converse(stream: UnixStream, elector: Elector) -> std::io::Result<()> {
+async fn converse(stream: UnixStream, asked: Asked) -> std::io::Result<()> {
     let (reading, mut writing) = stream.into_split();
     let mut request = Vec::new();
     let mut reading = BufReader::new(reading.take(REQUEST_MAX));
@@ -157,15 +168,31 @@ async fn converse(stream: UnixStream, elector: Elector) -> std::io::Result<()> {
                 let _ = reading.read_u8().await;
             };
             tokio::select! {
-                watched = watch_changes(&elector, &mut writing) => watched,
+                watched = watch_changes(&asked.elector, &mut writing) => watched,
                 () = gone => Ok(()),
             }
         }
         Ok(what) => {
-            let answered = answer(&elector, what).await.unwrap_or_else(Answer::Refused);
+            asked.tell(&what);
+            let answered = answer(&asked.elector, what).await.unwrap_or_else(Answer::Refused);
             write(&mut writing, answered).await
         }
         Err(refused) => write(&mut writing, Answer::Refused(refused)).await,
+    }
+}
+
+impl Asked {
+    /// Tells of what is more than a question.
+    fn tell(&self, what: &What) {
+        let (what, to) = match what {
+            What::Who | What::Watch => return,
+            What::Resign => ("resign", None),
+            What::Transfer { to } => ("transfer", Some(to.clone())),
+            What::Stand => ("stand", None),
+            What::Withdraw => ("withdraw", None),
+            What::Readmit { node } => ("readmit", Some(node.clone())),
+        };
+        self.reporter.tell(&Event::Asked { what, to, by: self.by });
     }
 }
 

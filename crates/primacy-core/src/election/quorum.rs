@@ -42,7 +42,8 @@ use crate::fence::FencingToken;
 use crate::id::{Identity, Incarnation, NodeId};
 use crate::majority::{self, Outcome};
 use crate::protocol::{
-    Command, Endpoint, Event, Evidence, Input, Leader, Mandate, Output, Peer, Protocol, Reason, Violation,
+    Command, Endpoint, Event, Evidence, Input, Leader, Mandate, Occasion, Output, Peer, Protocol, Reason,
+    Violation,
 };
 use crate::rng::Rng;
 use crate::term::Term;
@@ -81,6 +82,8 @@ pub struct Quorum {
     leave: Option<Leave>,
     /// The leader that is known to be gone, until there is another.
     gone: Option<Gone>,
+    /// What this node knows of the end of the last leadership that it knew.
+    occasion: Occasion,
     /// When to stand, while no leader is heard.
     stand_at: Instant,
     /// How often this node was a candidate in vain since there was a leader.
@@ -213,6 +216,7 @@ impl Quorum {
             reports: BTreeMap::new(),
             leave: None,
             gone: None,
+            occasion: Occasion::Silence,
             stand_at,
             lost_elections: 0,
             round: Round(0),
@@ -320,6 +324,7 @@ impl Quorum {
                 // The leader is not heard any more, and that is all: the promise to it stands until it ends.
                 if self.hears().is_some_and(|leader| leader.identity.node == node) {
                     self.role = Role::Follower { leader: None };
+                    self.occasion = Occasion::Disconnected;
                     self.stand_in_order(self.promise_end(now), node);
                 }
             }
@@ -371,11 +376,11 @@ impl Quorum {
             }
         }
         self.connected.retain(|_, peer| peer.identity != identity);
-        self.release(now, identity, TERM_MAX);
+        self.release(now, identity, TERM_MAX, Occasion::Died);
     }
 
     /// That process life leads in this term or a lower one no more: it is not heard, and no promise to it binds.
-    fn release(&mut self, now: Instant, leader: Identity, term: Term) {
+    fn release(&mut self, now: Instant, leader: Identity, term: Term, occasion: Occasion) {
         let promised = self.promise.is_some_and(|promise| promise.to == leader && promise.term <= term);
         if promised {
             self.promise = None;
@@ -386,6 +391,7 @@ impl Quorum {
         }
         if heard || promised {
             self.gone = Some(Gone { leader: leader.node, tries: 0 });
+            self.occasion = occasion;
         }
         if (heard || promised) && matches!(self.role, Role::Follower { leader: None }) {
             self.stand_in_order(now, leader.node);
@@ -687,6 +693,7 @@ impl Quorum {
     fn follow(&mut self, now: Instant, leader: Leader) {
         let detector = MissedHeartbeats::new(self.config.heartbeat_interval, self.config.miss_count, now);
         self.role = Role::Follower { leader: Some(Following { leader, detector }) };
+        self.occasion = Occasion::Silence; // Until more is known than that.
         self.settle();
         // A promise to an earlier leader may still run. It has done its work: the new leader has a vote from each
         // majority that the earlier one could rest on, and that voter's promise had ended.
@@ -800,6 +807,7 @@ impl Quorum {
         if lead.valid_until.is_some() {
             self.tell(Event::Deposed(reason));
         }
+        self.occasion = Occasion::Silence;
         self.role = Role::Follower { leader: None };
     }
 
@@ -823,6 +831,7 @@ impl Quorum {
             return; // Another leads already, or this node stands.
         }
         if successor == Some(self.config.me.node) {
+            self.occasion = Occasion::Transferred;
             self.stand_at = now;
             if self.may_stand() && now >= self.silent_until {
                 self.stand(now);
@@ -836,7 +845,7 @@ impl Quorum {
     fn learn_leave(&mut self, now: Instant, leave: Option<Leave>) {
         let own = |leave: &Leave| leave.leader == self.config.me;
         let Some(leave) = leave.filter(|leave| !own(leave) && leave.term <= TERM_MAX) else { return };
-        self.release(now, leave.leader, leave.term);
+        self.release(now, leave.leader, leave.term, Occasion::Resigned);
         if leave.term >= self.hard.term && self.leave.is_none_or(|known| leave.term > known.term) {
             self.leave = Some(leave);
         }

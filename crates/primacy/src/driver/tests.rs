@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use primacy_core::{Evidence, FencingToken, Incarnation};
+use primacy_core::{Evidence, FencingToken, Incarnation, Occasion};
 
 use super::*;
 use crate::config::Venue;
@@ -39,6 +39,10 @@ impl Protocol for Machine {
 impl Settles for Machine {
     fn is_settled(&self) -> bool {
         true
+    }
+
+    fn occasion(&self) -> Option<Occasion> {
+        None
     }
 }
 
@@ -90,6 +94,7 @@ async fn a_leader_whose_state_cannot_be_written_is_none_in_the_figures_either() 
         cell: None,
         releasing: None,
         closing: None,
+        halted: Arc::default(),
     };
     let (fail, fails) = oneshot::channel();
     let (mut machine, mut world) = (Machine::default(), FullDisk(fails));

@@ -14,15 +14,17 @@ use serde_json::Value;
 use super::failed;
 use super::namespaces::{self, Namespaces, command_in};
 use super::sockets::Connections;
-use super::stage::{Line, Lines, Stage, start};
+use super::stage::{Line, Lines, Stage, start, without_settings};
 use super::subject::{self, Home, Settings};
 use crate::exit::{Exit, Failure};
+use crate::guardian::SETTLING_TIME;
 
 /// How long anything that must happen may take before the bench gives up.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often to ask the kernel who is connected.
 const LOOK: Duration = Duration::from_millis(10);
-/// How much longer than its promise a new node is given until it counts as one that may vote.
+/// How much longer than its promise a new node is given until it counts as one that may vote, and than its settling a new
+/// guardian.
 const SETTLE_MARGIN: Duration = Duration::from_millis(100);
 /// How many of the last lines are shown when something does not happen.
 const LINES_SHOWN: usize = 16;
@@ -76,6 +78,8 @@ struct Node {
     life: u32,
     started_at: Instant,
     guardian: Option<i32>,
+    /// When its guardian had started, in nanoseconds of the boot clock.
+    guarded_at: Option<u64>,
     job: Option<i32>,
     /// Its election, if it leads by its own account.
     leads: Option<Told>,
@@ -87,12 +91,17 @@ struct Node {
     elections: u64,
 }
 
+/// What a new leader says that made it stand, in its own words.
+pub(super) type Evidence = String;
+
 /// An event that was waited for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Told {
+    /// Whose.
+    pub(super) node: usize,
     pub(super) token: u64,
-    /// It is the end of a leadership.
-    pub(super) is_end: bool,
+    /// What made it stand, of an election.
+    pub(super) evidence: Option<Evidence>,
     /// When it happened, as the process itself read the boot clock.
     pub(super) boot_ns: u64,
 }
@@ -110,7 +119,9 @@ impl<'a> Cluster<'a> {
             return Err(Failure::new(Exit::Usage, format!("--nodes: from 2 to {}", NAMES.len())));
         }
         let mut nodes = Vec::new();
-        let mut ports = PORTS.skip(usize::try_from(std::process::id() % 10_000).unwrap_or(0));
+        // Two that are started one after the other have numbers next to each other, and must not meet.
+        let process = usize::try_from(std::process::id()).unwrap_or(0);
+        let mut ports = PORTS.skip(process * NAMES.len() % 10_000);
         for (index, name) in names(count).into_iter().enumerate() {
             let address = match network {
                 Network::Loopback | Network::Inside(..) => free_address(&mut ports)?,
@@ -202,10 +213,16 @@ impl<'a> Cluster<'a> {
         Ok(kill_process(pid, signal)?)
     }
 
+    /// The token with which a node leads, by its own account.
+    pub(super) fn token(&self, node: usize) -> Option<u64> {
+        self.nodes[node].leads.as_ref().map(|told| told.token)
+    }
+
     /// Has a leader hand over to another node, by the command for it, and returns when that has ended.
     pub(super) fn transfer(&self, leader: usize, to: usize) -> Result<(), Failure> {
         let mut command = Command::new(&self.program);
         command.args(subject::transfer(&self.home(leader), self.name(to))).stdin(Stdio::null());
+        without_settings(&mut command);
         let output = command.output()?;
         if output.status.success() {
             return Ok(());
@@ -224,8 +241,8 @@ impl<'a> Cluster<'a> {
         while let Some(line) = self.lines.next(self.stage, until)? {
             let Some((node, event)) = self.learn(line) else { continue };
             let (Some(boot_ns), true) = (event["boot_ns"].as_u64(), wanted(node, &event)) else { continue };
-            let (token, is_end) = (event["token"].as_u64().unwrap_or(0), event["event"] == "released");
-            return Ok(Told { token, is_end, boot_ns });
+            let token = event["token"].as_u64().unwrap_or(0);
+            return Ok(Told { node, token, evidence: evidence(&event), boot_ns });
         }
         Err(self.did_not_happen(what))
     }
@@ -233,7 +250,9 @@ impl<'a> Cluster<'a> {
     /// Waits until another leads, with a higher token.
     pub(super) fn wait_for_elected(&mut self, above: u64) -> Result<Told, Failure> {
         // It may have been read while something else was waited for.
-        if let Some(told) = self.nodes.iter().filter_map(|node| node.leads).find(|told| told.token > above) {
+        if let Some(told) =
+            self.nodes.iter().filter_map(|node| node.leads.clone()).find(|told| told.token > above)
+        {
             return Ok(told);
         }
         self.wait_for("the election of another leader", |_, event| {
@@ -244,7 +263,7 @@ impl<'a> Cluster<'a> {
     /// Waits until the job of this leadership has told its first line.
     pub(super) fn wait_for_job(&mut self, of: u64) -> Result<Told, Failure> {
         // It comes another way than the election's events, and may have been read before them.
-        let told = self.nodes.iter().filter_map(|node| node.works).find(|told| told.token == of);
+        let told = self.nodes.iter().filter_map(|node| node.works.clone()).find(|told| told.token == of);
         if let Some(told) = told {
             return Ok(told);
         }
@@ -274,9 +293,14 @@ impl<'a> Cluster<'a> {
         }
         let pid = event["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
         let token_and_time = event["token"].as_u64().zip(event["boot_ns"].as_u64());
-        let told = token_and_time.map(|(token, boot_ns)| Told { token, is_end: false, boot_ns });
+        let told = token_and_time.map(|(token, boot_ns)| Told {
+            node: line.process,
+            token,
+            evidence: evidence(&event),
+            boot_ns,
+        });
         match event["event"].as_str() {
-            Some("guardian") => node.guardian = pid,
+            Some("guardian") => (node.guardian, node.guarded_at) = (pid, event["boot_ns"].as_u64()),
             Some("elected") => node.leads = told,
             Some("started") => node.job = pid,
             Some("exited") => node.job = None,
@@ -301,8 +325,9 @@ impl<'a> Cluster<'a> {
         Ok(())
     }
 
-    /// Waits until one leads, all others follow it, all nodes and guardians have found each other, and nobody is bound
-    /// by what an earlier life may have promised. Returns who leads, and its token.
+    /// Waits until one leads, all others follow it, all nodes and guardians have found each other, nobody is bound by
+    /// what an earlier life may have promised, and every guardian has let go of what only its start has needed, as one
+    /// has that has been there for long. Returns who leads, and its token.
     ///
     /// # Errors
     /// If it takes too long, or a node has ended.
@@ -324,13 +349,15 @@ impl<'a> Cluster<'a> {
     fn settled(&self) -> Option<(usize, u64)> {
         let mut leaders = self.nodes.iter().enumerate().filter(|(_, node)| node.leads.is_some());
         let (index, leader) = leaders.next()?;
-        let token = leader.leads?.token;
+        let token = leader.leads.as_ref()?.token;
         // Among peers the token is the term.
         let agree = self.nodes.iter().all(|node| node.follows == Some((leader.name.clone(), token)));
-        let works = !self.settings.subject.has_job() || leader.works.is_some_and(|told| told.token == token);
+        let works =
+            !self.settings.subject.has_job() || leader.works.as_ref().is_some_and(|told| told.token == token);
         let silence = self.timers.lease + SETTLE_MARGIN;
         let free = self.nodes.iter().all(|node| node.started_at.elapsed() >= silence);
-        let settled = leaders.next().is_none() && agree && works && free && self.all_connected();
+        let guarded = self.nodes.iter().all(|node| node.guarded_at.is_some_and(has_settled));
+        let settled = leaders.next().is_none() && agree && works && free && guarded && self.all_connected();
         settled.then_some((index, token))
     }
 
@@ -345,7 +372,9 @@ impl<'a> Cluster<'a> {
         self.nodes.iter().all(|node| connections.to(node.address) == 2 * others)
     }
 
-    fn check_alive(&mut self) -> Result<(), Failure> {
+    /// # Errors
+    /// If a node has ended.
+    pub(super) fn check_alive(&mut self) -> Result<(), Failure> {
         for index in 0..self.nodes.len() {
             let ended = self.nodes[index].child.as_mut().and_then(|child| child.try_wait().ok().flatten());
             if let Some(status) = ended {
@@ -393,6 +422,7 @@ impl Node {
             life: 0,
             started_at: Instant::now(),
             guardian: None,
+            guarded_at: None,
             job: None,
             leads: None,
             works: None,
@@ -400,6 +430,16 @@ impl Node {
             elections: 0,
         }
     }
+}
+
+/// Whether a guardian that has been there since then behaves as one that has been there for long.
+fn has_settled(since: u64) -> bool {
+    let age = clock::now().since(primacy::core::Instant::from_nanos(since));
+    age >= SETTLING_TIME.plus(SETTLE_MARGIN.into())
+}
+
+fn evidence(event: &Value) -> Option<Evidence> {
+    event["evidence"].as_str().map(Evidence::from)
 }
 
 /// The names of so many nodes.

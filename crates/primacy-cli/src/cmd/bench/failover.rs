@@ -1,5 +1,6 @@
 //! `primacy bench failover`: how long nobody leads when the leader is struck.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use primacy::Safety;
 use rustix::process::Signal;
 use serde::Serialize;
 
-use super::cluster::{Cluster, Network, Part, boot_ns, names};
+use super::cluster::{Cluster, Evidence, Network, Part, boot_ns, names};
 use super::etcd::{self, Rival};
 use super::failed;
 use super::floor::{Floor, FloorMs, Steps};
@@ -118,21 +119,25 @@ struct Outcome {
     subject: &'static str,
     safety: &'static str,
     nodes: usize,
-    /// What told the others.
-    evidence: &'static str,
+    /// What made the new leaders stand, by their own account, and how often.
+    evidence: Tally,
     /// What the time is counted from.
     from: &'static str,
     file_system: String,
     trials: usize,
+    /// Trials that do not count: another one led before the leader was struck.
+    discarded: usize,
     /// To the moment at which the new leader holds its token.
     ms: Spread,
     /// To the first line of the new job.
     job_ms: Option<Spread>,
     floor_ms: FloorMs,
-    /// The median above the floor's sum.
-    ratio: f64,
+    /// The median above the floor's sum; `null` where the promise must run out, which is no step of this machine.
+    ratio: Option<f64>,
     /// What the promises allow where nobody is told: promise, random wait, and a margin.
     bound_ms: Option<f64>,
+    /// How many trials have taken longer than that.
+    over_bound: Option<usize>,
     /// The same for a dead host.
     dead_host: Option<DeadHost>,
     beside: Vec<Comparison>,
@@ -140,36 +145,34 @@ struct Outcome {
 
 #[derive(Debug, Serialize)]
 struct DeadHost {
+    evidence: Tally,
     trials: usize,
+    discarded: usize,
     ms: Spread,
     bound_ms: f64,
+    over_bound: usize,
 }
 
 #[derive(Debug, Serialize)]
 struct Comparison {
     system: String,
     trials: usize,
+    discarded: usize,
     ms: Spread,
     /// Its median above Primacy's.
     ratio: f64,
 }
 
+/// How often each new leader named what.
+type Tally = BTreeMap<Evidence, usize>;
+
 /// What the trials of one class have measured.
 #[derive(Debug, Default)]
 struct Measured {
-    /// What the last trial's time is counted from.
-    from: &'static str,
+    evidence: Tally,
     elected: Vec<Duration>,
     job: Vec<Duration>,
-}
-
-/// What was done to a leader.
-#[derive(Clone, Copy, Debug)]
-struct Strike {
-    /// When, in nanoseconds of the boot clock.
-    at: u64,
-    /// What moment that is.
-    from: &'static str,
+    discarded: usize,
 }
 
 /// Runs the verb.
@@ -192,48 +195,104 @@ fn measure(args: &Failover, place: &Place) -> Result<Outcome, Failure> {
     let mut floor = Floor::new(place.dir())?;
     let mut measured = Measured::default();
     for trial in 1..=args.trials {
-        let (leader, token) = cluster.settle()?;
         floor.measure()?;
-        one_trial(args, &mut cluster, namespaces.as_ref(), (leader, token), &mut measured)?;
-        progress(args.class.name(), trial, args.trials, measured.elected.last());
+        let took = measured.trial(args, &mut cluster, namespaces.as_ref())?;
+        progress(args.class.name(), trial, args.trials, took);
         for rival in &mut rivals {
             let took = rival.trial()?;
-            progress(rival.name(), trial, args.trials, Some(&took));
+            progress(rival.name(), trial, args.trials, took);
         }
     }
-    let bound_ms = matches!(args.class, Class::Pause | Class::Host).then(|| silence_bound(&cluster));
-    let comparisons =
-        rivals.iter().map(|rival| (rival.name().to_owned(), rival.measured().to_vec())).collect();
+    let bound_ms = args.is_untold().then(|| silence_bound(&cluster));
+    let beside = rivals.iter().map(|rival| (rival.name().to_owned(), rival.measured().clone())).collect();
+    let floor_ms = floor.medians(args.steps());
+    // Whoever was started is ended before the stage ends what is left: afterwards its number may be another's.
+    drop(floor);
     // The trials with a dead host shall have the machine to themselves.
     drop(rivals);
     drop(cluster);
     drop(stage);
     drop(namespaces);
     let dead_host = args.dead_host(place)?;
-    args.outcome(place, &measured, &floor, bound_ms, dead_host, comparisons)
+    floor_ms
+        .and_then(|floor_ms| args.outcome(place, &measured, floor_ms, bound_ms, dead_host, beside))
         .ok_or_else(|| failed("nothing was measured"))
 }
 
-/// Strikes the leader once, waits for the next one, and mends what was done.
-fn one_trial(
-    args: &Failover,
+impl Measured {
+    /// Strikes the leader until one trial counts, and returns how long that took.
+    fn trial(
+        &mut self,
+        args: &Failover,
+        cluster: &mut Cluster<'_>,
+        namespaces: Option<&Namespaces>,
+    ) -> Result<Duration, Failure> {
+        loop {
+            // Last, so that it is true when the leader is struck.
+            let (leader, token) = cluster.settle()?;
+            let took = self.strike(args, cluster, namespaces, (leader, token))?;
+            mend(args.class, cluster, namespaces, leader)?;
+            if let Some(took) = took {
+                return Ok(took);
+            }
+            self.discard(args)?;
+        }
+    }
+
+    /// Strikes the leader once, and waits for the next one. `None` if another led before that.
+    fn strike(
+        &mut self,
+        args: &Failover,
+        cluster: &mut Cluster<'_>,
+        namespaces: Option<&Namespaces>,
+        (leader, token): (usize, u64),
+    ) -> Result<Option<Duration>, Failure> {
+        let Some(struck_at) = args.class.strike(args, cluster, namespaces, (leader, token))? else {
+            return Ok(None);
+        };
+        // On a machine with few cores, whoever reads what the nodes tell takes the time from them.
+        std::thread::sleep(UNREAD);
+        let elected = cluster.wait_for_elected(token)?;
+        let took = since(struck_at, elected.boot_ns).filter(|_| elected.node != leader);
+        let Some(took) = took else { return Ok(None) };
+        if args.subject.has_job() {
+            let job = cluster.wait_for_job(elected.token)?;
+            self.job.extend(since(struck_at, job.boot_ns));
+        }
+        let evidence =
+            elected.evidence.ok_or_else(|| failed("a new leader did not say what made it stand"))?;
+        *self.evidence.entry(evidence).or_default() += 1;
+        self.elected.push(took);
+        Ok(Some(took))
+    }
+
+    fn discard(&mut self, args: &Failover) -> Result<(), Failure> {
+        self.discarded += 1;
+        let class = args.class.name();
+        eprintln!("{class}: discarded, for another one led before the leader was struck");
+        if self.discarded > args.trials {
+            return Err(failed(format!(
+                "{class}: more trials were discarded than asked for; the leader changes by itself, so nothing can be \
+                 measured: are the timers too short for this machine?"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// From one moment of the boot clock to a later one; `None` if it is not later.
+fn since(at: u64, then: u64) -> Option<Duration> {
+    then.checked_sub(at).map(Duration::from_nanos)
+}
+
+/// Mends what was done to a node.
+fn mend(
+    class: Class,
     cluster: &mut Cluster<'_>,
     namespaces: Option<&Namespaces>,
-    (leader, token): (usize, u64),
-    measured: &mut Measured,
+    leader: usize,
 ) -> Result<(), Failure> {
-    let strike = args.class.strike(args, cluster, namespaces, leader)?;
-    measured.from = strike.from;
-    // On a machine with few cores, whoever reads what the nodes tell takes the time from them.
-    std::thread::sleep(UNREAD);
-    let elected = cluster.wait_for_elected(token)?;
-    let since = |at: u64| Duration::from_nanos(at.saturating_sub(strike.at));
-    measured.elected.push(since(elected.boot_ns));
-    if args.subject.has_job() {
-        let job = cluster.wait_for_job(elected.token)?;
-        measured.job.push(since(job.boot_ns));
-    }
-    match args.class {
+    match class {
         Class::Pause => {
             for part in [Part::Job, Part::Guardian, Part::Node] {
                 if cluster.pid(leader, part).is_some() {
@@ -265,14 +324,15 @@ impl Class {
         }
     }
 
-    /// Does it to the leader; returns the moment that the time is counted from.
+    /// Does it to the leader; returns the moment that the time is counted from, which is what [`Failover::from`] says.
+    /// `None` if it leads no more.
     fn strike(
         self,
         args: &Failover,
         cluster: &mut Cluster<'_>,
         namespaces: Option<&Namespaces>,
-        leader: usize,
-    ) -> Result<Strike, Failure> {
+        (leader, token): (usize, u64),
+    ) -> Result<Option<u64>, Failure> {
         let struck_at = boot_ns();
         let parts = [Part::Guardian, Part::Node, Part::Job];
         let there = |cluster: &Cluster<'_>, part: Part| cluster.pid(leader, part).is_some();
@@ -283,8 +343,7 @@ impl Class {
                 let struck_at = boot_ns();
                 cluster.signal(leader, Part::Node, Signal::KILL)?;
                 cluster.signal(leader, Part::Guardian, Signal::KILL)?;
-                let from = "just before the node was killed, its guardian having been stopped";
-                return Ok(Strike { at: struck_at, from });
+                return Ok(Some(struck_at));
             }
             Self::Crash => cluster.signal(leader, Part::Node, Signal::KILL)?,
             Self::Host => {
@@ -302,35 +361,34 @@ impl Class {
             }
             Self::JobExit => cluster.signal(leader, Part::Job, Signal::KILL)?,
             Self::Resign => cluster.signal(leader, Part::Node, Signal::TERM)?,
-            Self::Transfer => return hand_over(cluster, leader, struck_at),
+            Self::Transfer => return hand_over(cluster, (leader, token), struck_at),
         }
-        let from = match self {
-            Self::Crash => "just before the node was killed",
-            Self::Host => "just before its link was cut",
-            Self::Pause => "just before its processes were stopped",
-            Self::Resign => "just before SIGTERM was sent to it",
-            Self::Transfer => "its own word that it was asked",
-            Self::JobExit => "just before the job was killed",
-        };
-        Ok(Strike { at: struck_at, from })
+        Ok(Some(struck_at))
     }
 }
 
 /// Has the leader hand over by a command of its own. Such a command takes milliseconds to start, which are not the
-/// election's; so the time is counted from when the leader says that it was asked, if it says so.
-fn hand_over(cluster: &mut Cluster<'_>, leader: usize, struck_at: u64) -> Result<Strike, Failure> {
+/// election's; so the time is counted from when the leader says that it was asked.
+fn hand_over(
+    cluster: &mut Cluster<'_>,
+    (leader, token): (usize, u64),
+    struck_at: u64,
+) -> Result<Option<u64>, Failure> {
     // The one that would stand last, and so gains nothing by the order of standing.
     let last = (0..cluster.count()).rev().find(|&node| node != leader);
-    cluster.transfer(leader, last.ok_or_else(|| failed("there is nobody to hand over to"))?)?;
-    let told = cluster.wait_for("the leader's word that it was asked", |node, event| {
-        let word = matches!(event["event"].as_str(), Some("asked" | "stopping" | "released"));
-        node == leader && word && event["boot_ns"].as_u64().is_some_and(|at| at >= struck_at)
-    })?;
-    // At the end of a leadership the next one may have begun.
-    if told.is_end {
-        return Ok(Strike { at: struck_at, from: "just before the command was started that asked it" });
+    let asked = cluster.transfer(leader, last.ok_or_else(|| failed("there is nobody to hand over to"))?);
+    if asked.is_err() {
+        cluster.listen(UNREAD)?;
+        if cluster.token(leader) != Some(token) {
+            return Ok(None);
+        }
     }
-    Ok(Strike { at: told.boot_ns, from: "its own word that it was asked" })
+    asked?;
+    let told = cluster.wait_for("the leader's word that it was asked", |node, event| {
+        let asked = event["event"] == "asked" && event["what"] == "transfer";
+        node == leader && asked && event["boot_ns"].as_u64().is_some_and(|at| at >= struck_at)
+    })?;
+    Ok(Some(told.boot_ns))
 }
 
 impl Failover {
@@ -344,6 +402,14 @@ impl Failover {
         }
         if self.class != Class::Crash && (self.without_guardian || self.beside.is_some()) {
             return usage("--without-guardian and --beside go with --class crash");
+        }
+        if self.beside.is_some() && self.nodes != etcd::MEMBERS {
+            return usage(etcd::OTHER_COUNT);
+        }
+        if self.class != Class::Transfer && self.nodes == 2 {
+            return usage(
+                "--nodes 2: without the struck node there is no majority of two; take at least three",
+            );
         }
         Ok(())
     }
@@ -397,69 +463,99 @@ impl Failover {
         let mut cluster = Cluster::start(&stage, network, args.settings(), args.nodes, &dir)?;
         let mut measured = Measured::default();
         for trial in 1..=args.trials {
-            let led = cluster.settle()?;
-            one_trial(&args, &mut cluster, Some(&namespaces), led, &mut measured)?;
-            progress("host", trial, args.trials, measured.elected.last());
+            let took = measured.trial(&args, &mut cluster, Some(&namespaces))?;
+            progress("host", trial, args.trials, took);
         }
         let bound_ms = silence_bound(&cluster);
-        Ok(Spread::of(&measured.elected).map(|ms| DeadHost { trials: args.trials, ms, bound_ms }))
+        let (trials, over_bound) = (args.trials, over(&measured.elected, bound_ms));
+        let Measured { evidence, discarded, .. } = measured;
+        Ok(Spread::of(&measured.elected).map(|ms| DeadHost {
+            evidence,
+            trials,
+            discarded,
+            ms,
+            bound_ms,
+            over_bound,
+        }))
     }
 
-    /// What tells the others.
-    fn evidence(&self) -> &'static str {
+    /// What the time is counted from.
+    fn from(&self) -> &'static str {
         match self.class {
-            Class::Crash if self.without_guardian && self.safety() == Safety::Fenced => "closed connection",
-            Class::Crash if self.without_guardian => "closed connection, and the end of the promise",
-            Class::Crash => "death witnessed by the guardian",
-            Class::Host | Class::Pause => "silence",
-            Class::Resign | Class::JobExit => "resignation",
-            Class::Transfer => "transfer",
+            Class::Crash if self.without_guardian => {
+                "just before the node was killed, its guardian having been stopped"
+            }
+            Class::Crash => "just before the node was killed",
+            Class::Host => "just before its link was cut",
+            Class::Pause => "just before its processes were stopped",
+            Class::Resign => "just before SIGTERM was sent to it",
+            Class::Transfer => "its own word that it was asked",
+            Class::JobExit => "just before the job was killed",
+        }
+    }
+
+    /// Whether nobody tells the others what would free them of their promise, so that it must run out.
+    fn is_untold(&self) -> bool {
+        match self.class {
+            Class::Host | Class::Pause => true,
+            Class::Crash => self.without_guardian && self.safety() == Safety::Lease,
+            Class::Resign | Class::Transfer | Class::JobExit => false,
         }
     }
 
     /// The steps of this class that cannot be left out.
     fn steps(&self) -> Steps {
+        let job = u32::from(self.subject.has_job());
         let kills = match self.class {
-            Class::Crash => 1 + u32::from(self.subject.has_job()),
-            Class::Resign | Class::Transfer | Class::JobExit => u32::from(self.subject.has_job()),
+            // A closed connection is enough there, so nobody waits for the end of the job.
+            Class::Crash if self.safety() == Safety::Fenced || self.without_guardian => 1,
+            Class::Crash => 1 + job,
+            Class::Resign | Class::Transfer | Class::JobExit => job,
             // Nobody learns of it.
             Class::Host | Class::Pause => 0,
         };
-        Steps { kills, round_trips: 3.5, flushes: 1 }
+        let round_trips = match self.safety() {
+            Safety::Lease => 3.5,
+            // The votes are support already: nothing need be heard in answer to the first heartbeat.
+            Safety::Fenced => 2.5,
+        };
+        Steps { kills, round_trips, flushes: 1 }
     }
 
     fn outcome(
         &self,
         place: &Place,
         measured: &Measured,
-        floor: &Floor,
+        floor_ms: FloorMs,
         bound_ms: Option<f64>,
         dead_host: Option<DeadHost>,
-        comparisons: Vec<(String, Vec<Duration>)>,
+        beside: Vec<(String, etcd::Measured)>,
     ) -> Option<Outcome> {
         let ms = Spread::of(&measured.elected)?;
-        let floor_ms = floor.medians(self.steps())?;
-        let compare = |(system, measured): (String, Vec<Duration>)| {
-            let rival = Spread::of(&measured)?;
+        let compare = |(system, measured): (String, etcd::Measured)| {
+            let rival = Spread::of(&measured.elected)?;
             let ratio = rounded(rival.median / ms.median);
-            Some(Comparison { system, trials: measured.len(), ms: rival, ratio })
+            let (trials, discarded) = (measured.elected.len(), measured.discarded);
+            Some(Comparison { system, trials, discarded, ms: rival, ratio })
         };
         Some(Outcome {
             class: self.class.name(),
             subject: self.subject.name(),
             safety: safety_name(self.safety()),
             nodes: self.nodes,
-            evidence: self.evidence(),
-            from: measured.from,
+            evidence: measured.evidence.clone(),
+            from: self.from(),
             file_system: place.file_system().to_owned(),
             trials: measured.elected.len(),
+            discarded: measured.discarded,
             ms,
             job_ms: Spread::of(&measured.job),
             floor_ms,
-            ratio: rounded(ms.median / floor_ms.sum),
+            ratio: bound_ms.is_none().then(|| rounded(ms.median / floor_ms.sum)),
             bound_ms,
+            over_bound: bound_ms.map(|bound_ms| over(&measured.elected, bound_ms)),
             dead_host,
-            beside: comparisons.into_iter().filter_map(compare).collect(),
+            beside: beside.into_iter().filter_map(compare).collect(),
         })
     }
 }
@@ -470,13 +566,17 @@ fn silence_bound(cluster: &Cluster<'_>) -> f64 {
     milliseconds(timers.lease + timers.random_wait_max + SILENCE_MARGIN)
 }
 
+/// How many have taken longer than this.
+fn over(measured: &[Duration], bound_ms: f64) -> usize {
+    measured.iter().filter(|&&took| milliseconds(took) > bound_ms).count()
+}
+
 fn rounded(ratio: f64) -> f64 {
     (ratio * 100.0).round() / 100.0
 }
 
-fn progress(what: &str, trial: usize, trials: usize, took: Option<&Duration>) {
-    let took = took.map_or(0.0, |took| milliseconds(*took));
-    eprintln!("{what} {trial}/{trials}: {took} ms");
+fn progress(what: &str, trial: usize, trials: usize, took: Duration) {
+    eprintln!("{what} {trial}/{trials}: {} ms", milliseconds(took));
 }
 
 fn print(outcome: &Outcome, json: bool) {
@@ -489,30 +589,49 @@ fn print(outcome: &Outcome, json: bool) {
     println!(
         "{class} of {subject}, {trials} trials, {nodes} nodes, --safety {safety}, state on {file_system}"
     );
+    let evidence = tally(evidence);
     println!("  evidence   {evidence}; counted from {from}");
-    println!("  elected    {ms}");
+    println!("  elected    {ms}{}", not_counted(outcome.discarded));
     if let Some(job) = outcome.job_ms {
         println!("  first line {job}");
     }
     let FloorMs { round_trip, kill_to_pidfd, fsync, sum, round_trips, kills, fsyncs } = floor_ms;
+    let ratio = outcome.ratio.map_or(String::new(), |ratio| format!("; median / floor = {ratio}"));
     println!(
         "  floor      {sum:.2} ms = {round_trips} round trips of {round_trip:.3} + {kills} kills to pidfd of \
-         {kill_to_pidfd:.3} + {fsyncs} fsync of {fsync:.3}; median / floor = {}",
-        outcome.ratio
+         {kill_to_pidfd:.3} + {fsyncs} fsync of {fsync:.3}{ratio}"
     );
-    if let Some(bound) = outcome.bound_ms {
-        println!("  bound      {bound:.0} ms = promise + random wait + {} ms", SILENCE_MARGIN.as_millis());
+    if let (Some(bound), Some(over)) = (outcome.bound_ms, outcome.over_bound) {
+        println!(
+            "  bound      {bound:.0} ms = promise + random wait + {} ms; {over} of {trials} trials have taken longer",
+            SILENCE_MARGIN.as_millis()
+        );
     }
     match &outcome.dead_host {
-        Some(DeadHost { trials, ms, bound_ms }) => {
-            println!("  dead host  {ms}; {trials} trials, bound {bound_ms:.0} ms");
+        Some(DeadHost { evidence, trials, discarded, ms, bound_ms, over_bound }) => {
+            let discarded = not_counted(*discarded);
+            println!(
+                "  dead host  {ms}; {trials} trials{discarded}, {over_bound} of them longer than the bound of \
+                 {bound_ms:.0} ms; evidence {}",
+                tally(evidence)
+            );
         }
         None if *class == "crash" => println!("  dead host  not measured; see --class host"),
         None => {}
     }
-    for Comparison { system, trials, ms, ratio } in &outcome.beside {
-        println!("  {system}: {ms}; {trials} trials; its median is {ratio} times as long");
+    for Comparison { system, trials, discarded, ms, ratio } in &outcome.beside {
+        let discarded = not_counted(*discarded);
+        println!("  {system}: {ms}; {trials} trials{discarded}; its median is {ratio} times as long");
     }
+}
+
+fn tally(counts: &Tally) -> String {
+    let parts: Vec<String> = counts.iter().map(|(evidence, count)| format!("{evidence} ({count})")).collect();
+    parts.join(", ")
+}
+
+fn not_counted(discarded: usize) -> String {
+    if discarded == 0 { String::new() } else { format!(" (and {discarded} discarded)") }
 }
 
 #[cfg(test)]
@@ -524,13 +643,40 @@ mod tests {
         let steps = |args: &[&str]| {
             let all = [&["failover", "--class"], args].concat();
             let steps = Failover::try_parse_from(all).unwrap().steps();
-            (steps.kills, steps.flushes)
+            (steps.kills, steps.round_trips, steps.flushes)
         };
-        assert_eq!(steps(&["crash"]), (2, 1));
-        assert_eq!(steps(&["crash", "--subject", "node"]), (1, 1));
-        assert_eq!(steps(&["resign", "--subject", "node"]), (0, 1));
-        assert_eq!(steps(&["job-exit"]), (1, 1));
-        assert_eq!(steps(&["host"]), (0, 1));
+        assert_eq!(steps(&["crash"]), (2, 3.5, 1));
+        assert_eq!(steps(&["crash", "--subject", "node"]), (1, 3.5, 1));
+        assert_eq!(steps(&["crash", "--without-guardian"]), (1, 3.5, 1));
+        assert_eq!(steps(&["crash", "--safety", "fenced"]), (1, 2.5, 1));
+        assert_eq!(steps(&["crash", "--safety", "fenced", "--without-guardian"]), (1, 2.5, 1));
+        assert_eq!(steps(&["resign", "--subject", "node"]), (0, 3.5, 1));
+        assert_eq!(steps(&["resign", "--safety", "fenced"]), (1, 2.5, 1));
+        assert_eq!(steps(&["job-exit"]), (1, 3.5, 1));
+        assert_eq!(steps(&["host"]), (0, 3.5, 1));
+    }
+
+    #[test]
+    fn where_the_promise_must_run_out_a_bound_stands_in_place_of_a_ratio() {
+        let untold = |args: &[&str]| {
+            let all = [&["failover", "--class"], args].concat();
+            Failover::try_parse_from(all).unwrap().is_untold()
+        };
+        assert!(untold(&["host"]) && untold(&["pause"]) && untold(&["crash", "--without-guardian"]));
+        assert!(!untold(&["crash", "--without-guardian", "--safety", "fenced"]));
+        assert!(!untold(&["crash"]) && !untold(&["resign"]));
+    }
+
+    #[test]
+    fn trials_over_the_bound_are_counted() {
+        let measured = [1_349, 1_350, 1_351].map(Duration::from_millis);
+        assert_eq!((over(&measured, 1_350.0), over(&measured, 1_400.0)), (1, 0));
+    }
+
+    #[test]
+    fn what_came_before_the_strike_is_no_failover() {
+        assert_eq!(since(5, 7), Some(Duration::from_nanos(2)));
+        assert_eq!(since(5, 4), None);
     }
 
     #[test]
@@ -544,5 +690,10 @@ mod tests {
         assert!(refused(&["host", "--beside", "etcd"]));
         assert!(refused(&["crash", "--trials", "0"]));
         assert!(!refused(&["crash", "--without-guardian", "--beside", "etcd"]));
+        assert!(refused(&["crash", "--nodes", "5", "--beside", "etcd"]));
+        for class in ["crash", "host", "pause", "resign", "job-exit"] {
+            assert!(refused(&[class, "--nodes", "2"]) && !refused(&[class, "--nodes", "3"]), "{class}");
+        }
+        assert!(!refused(&["transfer", "--nodes", "2"]));
     }
 }

@@ -1,5 +1,6 @@
 //! `primacy bench idle`: what nodes cost while nothing happens, and how often their leader changes without need.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use primacy::Safety;
 use serde::Serialize;
 
 use super::cluster::{Cluster, Network, Part};
-use super::etcd::{EtcdTimers, Rival};
+use super::etcd::{self, EtcdTimers, Rival};
 use super::failed;
 use super::load::Load;
 use super::namespaces::Namespaces;
@@ -111,19 +112,34 @@ struct Cost {
     private_mib: f64,
 }
 
-/// What has been counted of a process or a network so far.
+/// What has been counted of some processes and a network so far.
 #[derive(Clone, Debug)]
 struct Meter {
-    pids: Vec<i32>,
-    cpu: Vec<Duration>,
+    processes: Vec<(i32, Cpu)>,
     bytes: Option<u64>,
     at: Instant,
 }
+
+/// The time that the processor has spent on a process, since it was first looked at.
+#[derive(Clone, Debug, Default)]
+struct Cpu {
+    /// How long each thread has run, as of the last look.
+    threads: BTreeMap<u32, Duration>,
+    spent: Duration,
+}
+
+/// How long is listened to the nodes before what etcd has told is read: its pipe must not fill meanwhile.
+const SLICE: Duration = Duration::from_millis(100);
+/// How often the processes are looked at: of a thread that ends in between, what it ran since the last look is missed.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Runs the verb.
 pub(crate) fn idle(args: &Idle) -> Result<Exit, Failure> {
     if args.seconds == 0 {
         return Err(Failure::new(Exit::Usage, "--seconds: at least one"));
+    }
+    if args.beside_etcd.is_some() && args.nodes != etcd::MEMBERS {
+        return Err(Failure::new(Exit::Usage, etcd::OTHER_COUNT));
     }
     let place = Place::new(args.state_dir.as_deref())?;
     let outcome = measure(args, &place)?;
@@ -157,16 +173,18 @@ fn measure(args: &Idle, place: &Place) -> Result<Outcome, Failure> {
         }
         None => None,
     };
-    let (leader, _) = cluster.settle()?;
+    let (leader, _) = settle(&mut cluster, rival.as_mut())?;
     let load = Load::start(args.busy)?;
     let elections = (cluster.elections(), rival.as_ref().map_or(0, Rival::elections));
-    let meter = Meter::start(processes(&cluster)?, namespaces.is_some());
-    let rivals_meter =
+    let mut meter = Meter::start(processes(&cluster)?, namespaces.is_some());
+    let mut rivals_meter =
         rival.as_ref().map(|rival| Meter::start(rival.processes(), rivals_namespaces.is_some()));
     eprintln!("measuring for {} s", args.seconds);
-    cluster.listen(Duration::from_secs(args.seconds))?;
+    listen(args, &mut cluster, rival.as_mut(), [Some(&mut meter), rivals_meter.as_mut()])?;
+    let seconds = meter.at.elapsed().as_secs_f64();
     let (costs, bytes_per_second) = meter.read();
-    let beside = match (&mut rival, rivals_meter) {
+    let leader_changes = cluster.elections() - elections.0;
+    let beside = match (&mut rival, &rivals_meter) {
         (Some(rival), Some(meter)) => {
             let (members, bytes_per_second) = meter.read();
             rival.listen(Duration::ZERO)?;
@@ -176,6 +194,8 @@ fn measure(args: &Idle, place: &Place) -> Result<Outcome, Failure> {
         (Some(_) | None, _) => None,
     };
     drop(load);
+    // Nodes that do not find back to each other have not idled.
+    settle(&mut cluster, rival.as_mut())?;
     let nodes = costs.chunks(2).enumerate().map(|(node, costs)| NodeCost {
         node: cluster.name(node).to_owned(),
         leads: node == leader,
@@ -185,14 +205,51 @@ fn measure(args: &Idle, place: &Place) -> Result<Outcome, Failure> {
     Ok(Outcome {
         subject: args.subject.name(),
         file_system: place.file_system().to_owned(),
-        seconds: meter.at.elapsed().as_secs_f64(),
+        seconds,
         busy: args.busy,
         lease_ms: cluster.timers().lease.as_millis(),
-        leader_changes: cluster.elections() - elections.0,
+        leader_changes,
         bytes_per_second,
         nodes: nodes.collect(),
         beside,
     })
+}
+
+/// Listens to all for as long as is measured, and looks at their processes.
+///
+/// # Errors
+/// If a node has ended.
+fn listen(
+    args: &Idle,
+    cluster: &mut Cluster<'_>,
+    mut rival: Option<&mut Rival<'_>>,
+    meters: [Option<&mut Meter>; 2],
+) -> Result<(), Failure> {
+    let mut meters: Vec<&mut Meter> = meters.into_iter().flatten().collect();
+    let began = Instant::now();
+    let (until, mut look_at) = (began + Duration::from_secs(args.seconds), began + LOOK);
+    while Instant::now() < until {
+        cluster.listen(SLICE.min(until.saturating_duration_since(Instant::now())))?;
+        cluster.check_alive()?;
+        if let Some(rival) = &mut rival {
+            rival.listen(Duration::ZERO)?;
+        }
+        if Instant::now() >= look_at {
+            meters.iter_mut().for_each(|meter| meter.look());
+            look_at += LOOK;
+        }
+    }
+    meters.iter_mut().for_each(|meter| meter.look());
+    Ok(())
+}
+
+/// Waits until the nodes have settled. What the others have told meanwhile is read afterwards.
+fn settle(cluster: &mut Cluster<'_>, rival: Option<&mut Rival<'_>>) -> Result<(usize, u64), Failure> {
+    let settled = cluster.settle()?;
+    if let Some(rival) = rival {
+        rival.listen(Duration::ZERO)?;
+    }
+    Ok(settled)
 }
 
 /// Each node, followed by its guardian.
@@ -210,20 +267,26 @@ fn processes(cluster: &Cluster<'_>) -> Result<Vec<i32>, Failure> {
 impl Meter {
     fn start(pids: Vec<i32>, own_network: bool) -> Self {
         let bytes = if own_network { pids.first().and_then(|&pid| bytes(pid)) } else { None };
-        let cpu = pids.iter().map(|&pid| cpu(pid)).collect();
-        Self { pids, cpu, bytes, at: Instant::now() }
+        let processes = pids.into_iter().map(|pid| (pid, Cpu::of(pid))).collect();
+        Self { processes, bytes, at: Instant::now() }
     }
 
-    /// What each process has cost since the start, and what went over the wire in a second.
+    /// Adds what was spent since the last look.
+    fn look(&mut self) {
+        for (pid, cpu) in &mut self.processes {
+            cpu.add(threads(*pid));
+        }
+    }
+
+    /// What each process has cost from the start to the last look, and what went over the wire in a second.
     fn read(&self) -> (Vec<Option<Cost>>, Option<f64>) {
         let seconds = self.at.elapsed().as_secs_f64();
         let mut costs = Vec::new();
-        for (&pid, &before) in self.pids.iter().zip(&self.cpu) {
-            let spent = cpu(pid).saturating_sub(before);
-            let cpu_percent = rounded(spent.as_secs_f64() / seconds * 100.0, 1e3);
-            costs.push(memory(pid).map(|memory| Cost { cpu_percent, ..memory }));
+        for (pid, cpu) in &self.processes {
+            let cpu_percent = rounded(cpu.spent.as_secs_f64() / seconds * 100.0, 1e3);
+            costs.push(memory(*pid).map(|memory| Cost { cpu_percent, ..memory }));
         }
-        let after = self.pids.first().and_then(|&pid| bytes(pid));
+        let after = self.processes.first().and_then(|&(pid, _)| bytes(pid));
         let sent = self.bytes.zip(after).map(|(before, after)| after.saturating_sub(before));
         #[allow(clippy::cast_precision_loss, reason = "a rate has no 52 bits that matter")]
         let rate = sent.map(|sent| rounded(sent as f64 / seconds, 10.0));
@@ -231,15 +294,33 @@ impl Meter {
     }
 }
 
-/// How long all threads of a process have run. The scheduler counts nanoseconds; `/proc/PID/stat` has hundredths of a
+impl Cpu {
+    /// From now on.
+    fn of(pid: i32) -> Self {
+        Self { threads: threads(pid), spent: Duration::ZERO }
+    }
+
+    /// One that has ended took with it what it had run, which stays counted; one that is new counts from its start, also
+    /// if it has the number of one that has ended.
+    fn add(&mut self, threads: BTreeMap<u32, Duration>) {
+        for (thread, &ran) in &threads {
+            let before = self.threads.get(thread).copied().unwrap_or_default();
+            self.spent += ran.checked_sub(before).unwrap_or(ran);
+        }
+        self.threads = threads;
+    }
+}
+
+/// How long each thread of a process has run. The scheduler counts nanoseconds; `/proc/PID/stat` has hundredths of a
 /// second, too coarse for what idles.
-fn cpu(pid: i32) -> Duration {
+fn threads(pid: i32) -> BTreeMap<u32, Duration> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let spent = threads.filter_map(|thread| {
+    let ran = threads.filter_map(|thread| {
+        let number = thread.file_name().to_str()?.parse().ok()?;
         let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
-        text.split(' ').next()?.parse::<u64>().ok()
+        Some((number, Duration::from_nanos(text.split(' ').next()?.parse().ok()?)))
     });
-    Duration::from_nanos(spent.sum())
+    ran.collect()
 }
 
 fn memory(pid: i32) -> Option<Cost> {
@@ -328,15 +409,34 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_thread_that_ends_takes_nothing_back() {
+        let at = |threads: &[(u32, u64)]| -> BTreeMap<u32, Duration> {
+            threads.iter().map(|&(thread, ran)| (thread, Duration::from_nanos(ran))).collect()
+        };
+        let mut cpu = Cpu { threads: at(&[(1, 100), (2, 50)]), spent: Duration::ZERO };
+        for (threads, spent) in [
+            (&[(1, 110), (2, 50)][..], 10),
+            (&[(1, 110), (2, 55), (3, 7)], 22),
+            (&[(1, 110)], 22),
+            (&[(1, 120), (2, 3)], 35),
+            (&[(1, 120), (2, 1)], 36),
+        ] {
+            cpu.add(at(threads));
+            assert_eq!(cpu.spent, Duration::from_nanos(spent), "{threads:?}");
+        }
+    }
+
+    #[test]
     fn a_process_that_computes_and_remembers_costs_something() {
         let mut busy = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
         let pid = busy.id().cast_signed();
-        let (began, before) = (Instant::now(), cpu(pid));
+        let (began, mut cpu) = (Instant::now(), Cpu::of(pid));
         // A bound against a machine that never lets it run.
-        while cpu(pid) == before && began.elapsed() < Duration::from_secs(10) {
+        while cpu.spent.is_zero() && began.elapsed() < Duration::from_secs(10) {
             std::thread::yield_now();
+            cpu.add(threads(pid));
         }
-        assert!(cpu(pid) > before);
+        assert!(!cpu.spent.is_zero());
         let memory = memory(pid).unwrap();
         assert!(memory.rss_mib > 0.0 && memory.private_mib <= memory.rss_mib, "{memory:?}");
         assert!(bytes(pid).is_some());

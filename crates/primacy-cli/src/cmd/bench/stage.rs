@@ -93,19 +93,23 @@ impl Drop for Stage {
 /// Starts a process that dies with the bench, with both its outputs piped.
 pub(super) fn start(mut command: Command) -> Result<Child, Failure> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // What the measured nodes are set to is on their command lines, where it is the same for all. Marks of processes are
-    // no settings.
+    without_settings(&mut command);
+    bind_to_parent(&mut command, Signal::TERM);
+    let program = command.get_program().to_string_lossy().into_owned();
+    command.spawn().map_err(|error| {
+        Failure::new(Exit::Unavailable, format!("{program} cannot be started: {error}; is it installed?"))
+    })
+}
+
+/// What the measured nodes are set to is on their command lines, where it is the same for all, and so is what they are
+/// asked. Marks of processes are no settings.
+pub(super) fn without_settings(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         let bytes = name.as_encoded_bytes();
         if bytes.starts_with(b"PRIMACY_") && !bytes.ends_with(b"_MARK") {
             command.env_remove(name);
         }
     }
-    bind_to_parent(&mut command, Signal::TERM);
-    let program = command.get_program().to_string_lossy().into_owned();
-    command.spawn().map_err(|error| {
-        Failure::new(Exit::Unavailable, format!("{program} cannot be started: {error}; is it installed?"))
-    })
 }
 
 impl Lines {
@@ -182,14 +186,4 @@ impl Source {
             lines.push_back(Line { process: self.process, life: self.life, read_ns, text });
         }
     }
-}
-
-/// Waits, unless the bench is interrupted.
-pub(super) fn pause(stage: &Stage, time: Duration) -> Result<(), Failure> {
-    let until = Instant::now() + time;
-    while Instant::now() < until {
-        stage.check_interrupted()?;
-        std::thread::sleep(LOOK.min(until.saturating_duration_since(Instant::now())));
-    }
-    Ok(())
 }

@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 
 use super::{HardState, Quorum, Refusal, Role};
 use crate::id::{Identity, NodeId};
-use crate::protocol::Leader;
+use crate::protocol::{Leader, Occasion};
 use crate::time::Instant;
 
 /// What a node believes, for people and for judges.
@@ -39,6 +39,12 @@ pub struct Status {
 }
 
 impl Quorum {
+    /// What made this node stand, if it stands or leads.
+    #[must_use]
+    pub const fn occasion(&self) -> Occasion {
+        self.occasion
+    }
+
     /// What this node believes.
     #[must_use]
     pub fn status(&self) -> Status {
