@@ -90,7 +90,7 @@ struct Guardian {
 
 /// How long after its start a guardian has connected to all peers that are there, and lets go of what only the start has
 /// needed.
-pub(crate) const SETTLING_TIME: Duration = Duration::from_secs(3);
+pub(crate) const SETTLING_TIME: Duration = Duration::from_secs(1);
 
 /// Runs the guardian: `primacy guardian FD [FILE NAME [ARG…]]`, which only a supervisor starts.
 pub(crate) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
