@@ -16,7 +16,7 @@ use crate::leftovers::{self, NodeMark};
 use crate::report::{Event, Reporter};
 use crate::signals::Signals;
 use crate::supervisor::{Settings, Supervisor, Wait, report_changes};
-use crate::{figures, health, notify, pauses};
+use crate::{figures, health, memory, notify, pauses};
 
 /// What a node does while it leads, and how long it stands.
 #[derive(Debug)]
@@ -87,6 +87,10 @@ async fn take_part(
     }
     let timers = elector.timers();
     tokio::spawn(pauses::watch((timers.kill_margin / 2).into(), timers.lease.into(), reporter.clone()));
+    tokio::spawn(async {
+        tokio::time::sleep(memory::SETTLING_TIME.into()).await;
+        memory::let_go_of_program_text();
+    });
     if entry.is_witness() {
         return bear_witness(elector, reporter).await;
     }

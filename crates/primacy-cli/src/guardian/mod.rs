@@ -16,7 +16,6 @@
 
 pub(crate) mod handle;
 pub(crate) mod job;
-mod memory;
 pub(crate) mod message;
 mod wire;
 
@@ -40,6 +39,7 @@ use crate::boot_timer::BootTimer;
 use crate::guardian::job::Program;
 use crate::guardian::message::{Duty, Hook, NotStarted, Order, Report, Stopping};
 use crate::guardian::wire::Wire;
+use crate::memory;
 use crate::process_tree::{Children, Ended, children, end_descendants, reap, signal_descendants};
 use crate::signals;
 
@@ -88,10 +88,6 @@ struct Guardian {
     settled_at: Option<Instant>,
 }
 
-/// How long after its start a guardian has connected to all peers that are there, and lets go of what only the start has
-/// needed.
-pub(crate) const SETTLING_TIME: Duration = Duration::from_secs(1);
-
 /// Runs the guardian: `primacy guardian FD [FILE NAME [ARG…]]`, which only a supervisor starts.
 pub(crate) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     match guard(args) {
@@ -136,7 +132,7 @@ fn guard(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
         charge: None,
         supervisor_lost: false,
         leave_taken: false,
-        settled_at: Some(clock::now().after(SETTLING_TIME)),
+        settled_at: Some(clock::now().after(memory::SETTLING_TIME)),
     };
     guardian.wire.say(&Report::Ready);
     guardian.watch()

@@ -416,9 +416,13 @@ impl Quorum {
         self.campaigning && self.healthy && !self.config.witness && !self.has_forgotten()
     }
 
-    /// Asks the others whether they would vote for this node. Nothing of its own changes.
+    /// Asks the others whether they would vote for this node. Nothing of its own changes. That keeps a node that was
+    /// cut off from disturbing a leader that it cannot hear. The first that stands because the leader is known to be
+    /// gone disturbs nobody, and asks for the votes themselves; once, in case the others have not heard of it.
     fn stand(&mut self, now: Instant) {
-        if !self.config.pre_vote {
+        let is_first = |gone| self.occasion == Occasion::Transferred || self.place(gone) == 0;
+        let is_sure = self.gone.is_some_and(|gone| gone.tries == 0 && is_first(gone.leader));
+        if is_sure || !self.config.pre_vote {
             return self.become_candidate(now);
         }
         let poll = self.new_poll(now);
@@ -576,11 +580,15 @@ impl Quorum {
     /// Where all learn of it at the same time, random waits would only cost time. The first by (priority, name)
     /// among those that are connected stands at once, each next one a stagger later.
     fn stand_in_order(&mut self, from: Instant, gone: NodeId) {
-        let place = |node: NodeId, priority: u32| (Reverse(priority), node);
-        let mine = place(self.config.me.node, self.config.priority);
+        self.stand_at = from.after(self.stagger().times(self.place(gone) as u64));
+    }
+
+    /// How many stand before this node when that one is gone.
+    fn place(&self, gone: NodeId) -> usize {
+        let rank = |node: NodeId, priority: u32| (Reverse(priority), node);
+        let mine = rank(self.config.me.node, self.config.priority);
         let rivals = self.connected.values().filter(|peer| !peer.witness && peer.identity.node != gone);
-        let before = rivals.filter(|peer| place(peer.identity.node, peer.priority) < mine).count();
-        self.stand_at = from.after(self.stagger().times(before as u64));
+        rivals.filter(|peer| rank(peer.identity.node, peer.priority) < mine).count()
     }
 
     fn stagger(&self) -> Duration {

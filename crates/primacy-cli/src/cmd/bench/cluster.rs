@@ -17,7 +17,7 @@ use super::sockets::Connections;
 use super::stage::{Line, Lines, Stage, start, without_settings};
 use super::subject::{self, Home, Settings};
 use crate::exit::{Exit, Failure};
-use crate::guardian::SETTLING_TIME;
+use crate::memory::SETTLING_TIME;
 
 /// How long anything that must happen may take before the bench gives up.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -514,11 +514,19 @@ impl Failover {
             // Nobody learns of it.
             Class::Host | Class::Pause => 0,
         };
-        let round_trips = match self.safety() {
-            Safety::Lease => 3.5,
-            // The votes are support already: nothing need be heard in answer to the first heartbeat.
-            Safety::Fenced => 2.5,
+        // The news, the votes, and the answers to the first heartbeat.
+        let asked_first = match self.class {
+            Class::Crash => self.without_guardian,
+            Class::Host | Class::Pause => true,
+            // Who knows that the leader is gone asks for no pre-votes.
+            Class::Resign | Class::Transfer | Class::JobExit => false,
         };
+        let first_heartbeat = match self.safety() {
+            Safety::Lease => 1.0,
+            // The votes are support already.
+            Safety::Fenced => 0.0,
+        };
+        let round_trips = 1.5 + f64::from(u8::from(asked_first)) + first_heartbeat;
         Steps { kills, round_trips, flushes: 1 }
     }
 
@@ -645,14 +653,14 @@ mod tests {
             let steps = Failover::try_parse_from(all).unwrap().steps();
             (steps.kills, steps.round_trips, steps.flushes)
         };
-        assert_eq!(steps(&["crash"]), (2, 3.5, 1));
-        assert_eq!(steps(&["crash", "--subject", "node"]), (1, 3.5, 1));
+        assert_eq!(steps(&["crash"]), (2, 2.5, 1));
+        assert_eq!(steps(&["crash", "--subject", "node"]), (1, 2.5, 1));
         assert_eq!(steps(&["crash", "--without-guardian"]), (1, 3.5, 1));
-        assert_eq!(steps(&["crash", "--safety", "fenced"]), (1, 2.5, 1));
+        assert_eq!(steps(&["crash", "--safety", "fenced"]), (1, 1.5, 1));
         assert_eq!(steps(&["crash", "--safety", "fenced", "--without-guardian"]), (1, 2.5, 1));
-        assert_eq!(steps(&["resign", "--subject", "node"]), (0, 3.5, 1));
-        assert_eq!(steps(&["resign", "--safety", "fenced"]), (1, 2.5, 1));
-        assert_eq!(steps(&["job-exit"]), (1, 3.5, 1));
+        assert_eq!(steps(&["resign", "--subject", "node"]), (0, 2.5, 1));
+        assert_eq!(steps(&["resign", "--safety", "fenced"]), (1, 1.5, 1));
+        assert_eq!(steps(&["job-exit"]), (1, 2.5, 1));
         assert_eq!(steps(&["host"]), (0, 3.5, 1));
     }
 

@@ -123,13 +123,12 @@ fn one_that_lost_its_disk_is_not_about_to_hear_that_the_leader_is_gone() {
     b.handle(at(60_100), Input::Timeout);
     let outputs = drain(&mut b);
     let round = outputs.iter().find_map(|output| match output {
-        Output::Send { message: Message { body: Body::PreVote { round, .. }, .. }, .. } => Some(*round),
+        Output::Send { message: Message { body: Body::Vote { round, .. }, .. }, .. } => Some(*round),
         Output::Send { .. } | Output::Persist(_) | Output::Event(_) => None,
     });
     let answer = Answer::No(Refusal::Forgotten);
     for from in ["a", "c"] {
-        let body =
-            Body::PreVoteReply { round: round.expect("a question"), to: b.config.me.incarnation, answer };
+        let body = Body::VoteReply { round: round.expect("a question"), to: b.config.me.incarnation, answer };
         let message = Message { incarnation: Incarnation { count: 1, nonce: 3 }, term: Term(1), body };
         b.handle(at(60_101), Input::Message { from: Endpoint::Node(node(from)), message });
         drain(&mut b);

@@ -1,15 +1,20 @@
-//! Giving back what only the start needed. A guardian sleeps for months; what it has read of its program in order to get
-//! ready need not stay in its memory.
+//! Giving back what only the start needed. A node and its guardian do little for months; what they have read of their
+//! program in order to get ready need not stay in their memory. Nor is it free to have: the kernel takes a process
+//! apart before it tells the guardian that it is dead, some 60 µs for each MiB.
 
 use std::ffi::c_void;
 
+use primacy::core::Duration;
 use rustix::mm::{Advice, madvise};
+
+/// How long after its start a process has connected to all peers that are there.
+pub(crate) const SETTLING_TIME: Duration = Duration::from_secs(1);
 
 /// Lets go of the pages of program text that this process has touched. They are the files' own, unchanged: what is
 /// needed again is mapped again, mostly from the kernel's cache, in about a microsecond for every 64 KiB.
 ///
 /// Pages that were written to, relocations among them, are not touched.
-pub(super) fn let_go_of_program_text() {
+pub(crate) fn let_go_of_program_text() {
     // Where it cannot be known, nothing is done.
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     for (start, length) in maps.lines().filter_map(program_text) {
