@@ -139,7 +139,7 @@ fn state_files_that_are_foreign_torn_or_damaged_are_left_as_they_are() {
     for slot in [0, good.len() / 2] {
         damaged[slot + 40] ^= 1;
     }
-    refuse(&damaged, &["damaged", "restore the file"]);
+    refuse(&damaged, &["damaged", "do not restore a copy"]);
 
     // A torn write costs one of the two slots, and is survived.
     let mut torn = good.clone();
