@@ -99,6 +99,7 @@ async fn take_part(
         job: work.job,
         wait: work.wait,
         restart: work.restart,
+        has_peers: entry.peers.as_ref().is_some_and(|peers| peers.len() > 1),
     };
     let supervisor = Supervisor::new(elector.clone(), settings, reporter.clone(), starting)?;
     notify::ready(&elector);

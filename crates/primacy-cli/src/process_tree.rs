@@ -100,17 +100,17 @@ pub(crate) fn end_descendants(leader: Option<Pid>, mut on_end: impl FnMut(Pid, E
         if children() == Children::None {
             return;
         }
-        signal_descendants(Signal::KILL, |_| true);
+        signal_descendants(&[Signal::KILL], |_| true);
         // A child that cannot end must not keep us from its siblings, so this has an end.
         wait_for_one_of(&children_of(getpid()));
     }
 }
 
-/// Sends `signal` to every descendant that is `wanted`.
-pub(crate) fn signal_descendants(signal: Signal, wanted: impl Fn(Pid) -> bool) {
+/// Sends these signals, in order, to every descendant that is `wanted`.
+pub(crate) fn signal_descendants(signals: &[Signal], wanted: impl Fn(Pid) -> bool) {
     let own = getpid();
-    for descendant in descendants(own) {
-        if wanted(descendant.pid) {
+    for descendant in descendants(own).into_iter().filter(|descendant| wanted(descendant.pid)) {
+        for &signal in signals {
             // One that has ended meanwhile needs no signal; one that may not be signalled has changed its user,
             // and whoever waits for the last child goes on waiting, which is the truth.
             let _ = descendant.signal(own, signal);
@@ -119,7 +119,7 @@ pub(crate) fn signal_descendants(signal: Signal, wanted: impl Fn(Pid) -> bool) {
 }
 
 impl Descendant {
-    fn signal(self, own: Pid, signal: Signal) -> rustix::io::Result<()> {
+    fn signal(&self, own: Pid, signal: Signal) -> rustix::io::Result<()> {
         if self.parent == own {
             // Our own child cannot be mistaken: its number stays taken until we reap it.
             return kill_process(self.pid, signal);

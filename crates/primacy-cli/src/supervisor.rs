@@ -30,6 +30,8 @@ const TOO_SOON: StdDuration = StdDuration::from_secs(1);
 /// The first wait after a job that ended too soon; each further one is twice as long.
 const BACKOFF_MIN: StdDuration = StdDuration::from_millis(100);
 const BACKOFF_MAX: StdDuration = StdDuration::from_secs(10);
+/// How long one that has led and is about to end stays for the others' election.
+const STAY_MAX: StdDuration = StdDuration::from_millis(100);
 /// Where nobody leads and nobody can be elected, "at once" is after so many leases.
 const LEASES_AT_ONCE: u32 = 3;
 
@@ -44,6 +46,8 @@ pub(crate) struct Settings {
     pub(crate) wait: Wait,
     /// Stand again after the job's own end.
     pub(crate) restart: bool,
+    /// Whether others elect when this node does not lead any more.
+    pub(crate) has_peers: bool,
 }
 
 /// How long to wait to be elected.
@@ -68,6 +72,7 @@ pub(crate) struct Supervisor {
     timer: AsyncBootTimer,
     /// Held by whoever starts a process, and while all are ended.
     starting: Arc<Mutex<()>>,
+    has_led: bool,
 }
 
 /// How a stand for election ended.
@@ -142,17 +147,45 @@ impl Supervisor {
         let guardian = start_guardian(&settings, &reporter)?;
         tokio::spawn(report_changes(elector.observe(), reporter.clone()));
         let guarded_since = StdInstant::now();
-        Ok(Self { elector, settings, guardian, guarded_since, signals, reporter, timer, starting })
+        Ok(Self {
+            elector,
+            settings,
+            guardian,
+            guarded_since,
+            signals,
+            reporter,
+            timer,
+            starting,
+            has_led: false,
+        })
     }
 
     /// Stands and leads in turns.
     pub(crate) async fn run(mut self) -> Result<Exit, Failure> {
         let result = self.stand_and_lead().await;
+        if self.has_led && self.settings.has_peers {
+            self.stay_for_the_election().await;
+        }
         self.guardian.take_leave().await;
         // Nothing is held any more, so there is nothing to wait for in a store that does not answer.
         let lease = StdDuration::from_nanos(self.settings.duty.lease);
         let _ = tokio::time::timeout(lease, self.elector.close()).await;
         result
+    }
+
+    /// The others are electing. This node votes with them for that moment; and taking its processes apart, which would cost
+    /// the others time where they share a machine, can wait for it.
+    async fn stay_for_the_election(&self) {
+        let mut observer = self.elector.observe();
+        let elected = async {
+            while let Some(change) = observer.changed().await {
+                if matches!(change, Change::Leader(Some(_))) {
+                    return;
+                }
+            }
+        };
+        // Without a majority there is none to wait for.
+        let _ = tokio::time::timeout(STAY_MAX, elected).await;
     }
 
     async fn stand_and_lead(&mut self) -> Result<Exit, Failure> {
@@ -257,6 +290,7 @@ impl Supervisor {
         // Everything is gone: only now may another lead.
         drop(guard);
         leadership.resign().await;
+        self.has_led = true;
         self.reporter.tell(&Event::Released { token, reason: course.led.reason.clone() });
         if followed == Followed::GuardianDied {
             self.replace_guardian().await?;

@@ -388,14 +388,15 @@ impl Guardian {
         }
         self.wire.say(&Report::Stopping { token, reason });
         // A stopped process does not see SIGTERM before it goes on.
-        for signal in [Signal::TERM, Signal::CONT] {
-            if let Some(main) = main {
-                // The first process was not reaped, so its group still has its number. The group is told in
-                // one step, so that a process which it is just starting is not missed.
+        let signals = [Signal::TERM, Signal::CONT];
+        if let Some(main) = main {
+            // The first process was not reaped, so its group still has its number. The group is told in one step, so
+            // that a process which it is just starting is not missed; and before the others, who must be searched for.
+            for signal in signals {
                 let _ = kill_process_group(main, signal);
             }
-            signal_descendants(signal, |pid| main.is_none() || getpgid(Some(pid)).ok() != main);
         }
+        signal_descendants(&signals, |pid| main.is_none() || getpgid(Some(pid)).ok() != main);
     }
 
     fn on_time(&mut self, now: Instant) {
