@@ -10,19 +10,17 @@ use rustix::mm::{Advice, madvise};
 /// How long after its start a process has connected to all peers that are there.
 pub(crate) const SETTLING_TIME: Duration = Duration::from_secs(1);
 
-/// Lets go of the pages of program text that this process has touched. They are the files' own, unchanged: what is
-/// needed again is mapped again, mostly from the kernel's cache, in about a microsecond for every 64 KiB.
-///
-/// Pages that were written to, relocations among them, are not touched.
+/// Lets go of the pages of program files, text and constants, that this process has touched. They are the files' own,
+/// unchanged: what is needed again is mapped again, mostly from the kernel's cache, in about a microsecond for every
+/// 64 KiB.
 pub(crate) fn let_go_of_program_text() {
     // Where it cannot be known, nothing is done.
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    for (start, length) in maps.lines().filter_map(program_text) {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
+    for (start, length) in unchanged(&maps) {
         let start = std::ptr::without_provenance_mut::<c_void>(start);
-        // SAFETY: the range is a private mapping of a file, executable and not writable now. The map does not show
-        // whether it was writable once, and what was written then would be lost; but this process maps its text so by
-        // the loader alone, and neither the loader (without relocations in text, which Rust does not make) nor anything
-        // in this program writes to it. So every page is the file's, and reading it again gives the same bytes.
+        // SAFETY: the range is a private mapping of a file that cannot be written now, and the kernel says that it has
+        // no page of its own there, in memory or swapped out. So every page is the file's, and reading it again gives
+        // the same bytes. The loader, which relocates, is done before `main`, and nothing here changes protections.
         #[allow(unsafe_code)] // No safe wrapper can know what a range of addresses holds.
         let advised = unsafe { madvise(start, length, Advice::LinuxDontNeed) };
         // It is an advice; a kernel that refuses it keeps the pages.
@@ -30,11 +28,36 @@ pub(crate) fn let_go_of_program_text() {
     }
 }
 
-/// The range of a line of `/proc/PID/maps`, if it is program text of a file.
-fn program_text(line: &str) -> Option<(usize, usize)> {
+/// The ranges in `/proc/PID/smaps` that are files' pages, not writable, and none of them changed.
+fn unchanged(maps: &str) -> Vec<(usize, usize)> {
+    let mut found = Vec::new();
+    let (mut range, mut own_pages) = (None, Some(0));
+    let mut keep = |range: Option<(usize, usize)>, own_pages| {
+        found.extend(range.filter(|_| own_pages == Some(0)));
+    };
+    for line in maps.lines() {
+        match line.split_once(':') {
+            Some(("Anonymous" | "Swap", size)) => {
+                let size: Option<u64> = size.trim().strip_suffix(" kB").and_then(|size| size.parse().ok());
+                own_pages = own_pages.zip(size).map(|(known, more)| known + more);
+            }
+            // Names of other fields have no blank before the colon; of a mapping's line only the device has a colon.
+            Some((name, _)) if !name.contains(' ') => {}
+            Some(_) | None => {
+                keep(range, own_pages);
+                (range, own_pages) = (read_only_file(line), Some(0));
+            }
+        }
+    }
+    keep(range, own_pages);
+    found
+}
+
+/// The range of a mapping's first line, if it is a private one of a file that can be read and not be written.
+fn read_only_file(line: &str) -> Option<(usize, usize)> {
     let mut fields = line.split_ascii_whitespace();
     let (start, end) = fields.next()?.split_once('-')?;
-    let (Some("r-xp"), Some(_offset), Some(_device), Some(_inode), Some(file)) =
+    let (Some("r-xp" | "r--p"), Some(_offset), Some(_device), Some(_inode), Some(file)) =
         (fields.next(), fields.next(), fields.next(), fields.next(), fields.next())
     else {
         return None;
@@ -51,24 +74,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_program_text_of_files_is_let_go_of() {
+    fn only_unchanged_pages_of_files_are_let_go_of() {
+        let mapping = |line: &str, anonymous: u32, swap: u32| {
+            format!("{line}\nSize: 64 kB\nAnonymous:   {anonymous} kB\nSwap:  {swap} kB\nVmFlags: rd mr\n")
+        };
         let text = "55ecb5a2d000-55ecb5e5f000 r-xp 000e3000 fe:00 3154  /usr/bin/primacy";
-        assert_eq!(program_text(text), Some((0x55ec_b5a2_d000, 0x43_2000)));
-        for other in [
-            "7ffd3a5f2000-7ffd3a5f4000 r-xp 00000000 00:00 0  [vdso]",
-            "55ecb5e5f000-55ecb5e79000 r--p 00514000 fe:00 3154  /usr/bin/primacy",
-            "55ecb5e79000-55ecb5e7e000 rw-p 0052d000 fe:00 3154  /usr/bin/primacy",
-            "7f0000000000-7f0000001000 r-xp 00000000 00:00 0",
-            "",
-        ] {
-            assert_eq!(program_text(other), None, "{other}");
-        }
+        let constants = "55ecb5900000-55ecb5a2d000 r--p 00000000 fe:00 3154  /usr/bin/primacy";
+        let others = [
+            mapping("7ffd3a5f2000-7ffd3a5f4000 r-xp 00000000 00:00 0  [vdso]", 0, 0),
+            mapping("55ecb5e5f000-55ecb5e79000 r--p 00514000 fe:00 3154  /usr/bin/primacy", 104, 0),
+            mapping("55ecb5e79000-55ecb5e7e000 rw-p 0052d000 fe:00 3154  /usr/bin/primacy", 0, 0),
+            mapping("7f0000000000-7f0000001000 r-xp 00000000 00:00 0", 0, 0),
+            mapping("7f0000001000-7f0000002000 r--p 00001000 fe:00 3155  /usr/lib/libc.so.6", 0, 4),
+        ];
+        let maps = mapping(text, 0, 0) + &others.concat() + &mapping(constants, 0, 0);
+        let expected = [(0x55ec_b5a2_d000, 0x43_2000), (0x55ec_b590_0000, 0x12_d000)];
+        assert_eq!(unchanged(&maps), expected);
+        assert_eq!(unchanged("nonsense\nAnonymous: x\n"), []);
     }
 
     #[test]
     fn what_was_let_go_of_is_there_again_when_it_is_needed() {
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        assert!(maps.lines().filter_map(program_text).count() > 0);
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        assert!(!unchanged(&maps).is_empty());
         let_go_of_program_text();
         assert_eq!("7".parse::<u32>(), Ok(7));
     }

@@ -84,7 +84,7 @@ struct Guardian {
     /// The supervisor is dead, or has closed its end without taking leave.
     supervisor_lost: bool,
     leave_taken: bool,
-    /// When to let go of the memory that only the start has needed.
+    /// When to let go of the memory that only the start, its own or its job's, has needed.
     settled_at: Option<Instant>,
 }
 
@@ -334,6 +334,7 @@ impl Guardian {
             return;
         };
         let Some(pid) = self.start(&job, Stage::Working, &[]) else { return };
+        self.settled_at = Some(clock::now().after(memory::SETTLING_TIME));
         let Some(charge) = &self.charge else { return };
         self.wire.say(&Report::Started { token: charge.token, pid: pid.as_raw_nonzero().get() });
     }
