@@ -125,11 +125,11 @@ impl Descendant {
             return kill_process(self.pid, signal);
         }
         let pidfd = pidfd_open(self.pid, PidfdFlags::empty())?;
-        if parent_of(self.pid) == Some(self.parent) {
+        // Its parent may have ended meanwhile; then it is our own child, and so is whoever has got its number since.
+        if parent_of(self.pid).is_some_and(|parent| parent == self.parent || parent == own) {
             pidfd_send_signal(pidfd, signal)?;
         }
-        // Otherwise it ended and its number was given away, or its parent ended and it is now our own child,
-        // which the next look shows.
+        // Otherwise it ended, and its number was given away.
         Ok(())
     }
 }

@@ -59,17 +59,17 @@ pub(super) fn who(url: &str, election: &str, verify: bool, json: bool) -> Result
         verdict: Verdict,
         record: Option<&'a Record>,
     }
-    let (verdict, record) = block_on(async {
+    let (verdict, record, taken) = block_on(async {
         let register = open_existing(url, election).await?;
-        let Some((first, _)) = register.read().await? else { return Ok((Verdict::Released, None)) };
+        let Some((first, _)) = register.read().await? else { return Ok((Verdict::Released, None, false)) };
         let look = Look { register, first, since: clock::now() };
-        let verdict = match (look.first.holder.is_some(), verify) {
-            (false, _) => Verdict::Released,
-            (true, false) => Verdict::Held,
+        let (verdict, last) = match (look.first.holder.is_some(), verify) {
+            (false, _) => (Verdict::Released, look.first.clone()),
+            (true, false) => (Verdict::Held, look.first.clone()),
             (true, true) => look.verdict().await?,
         };
         let unchanged = (verdict == Verdict::RanOut).then(|| clock::now().since(look.since).as_millis());
-        Ok((verdict, Some(Record::new(&look.first, unchanged))))
+        Ok((verdict, Some(Record::new(&last, unchanged)), last.token != look.first.token))
     })?;
     let told = Told { election, verdict, record: record.as_ref() };
     tell(json, &told, || {
@@ -80,6 +80,7 @@ pub(super) fn who(url: &str, election: &str, verify: bool, json: bool) -> Result
             (Some(holder), Verdict::Held) => {
                 format!("{holder} leads, unless its lease has run out; one look cannot tell (--verify can)")
             }
+            (Some(holder), Verdict::Renewed) if taken => format!("{holder} leads: it has just been elected"),
             (Some(holder), Verdict::Renewed) => format!("{holder} leads: it has renewed"),
             (Some(holder), Verdict::RanOut) => {
                 format!("nobody leads: {holder} has not renewed, and others may take the record")
@@ -137,7 +138,7 @@ pub(super) fn resign(
                     break;
                 }
                 let look = Look { register: Arc::clone(&register), first, since: clock::now() };
-                if look.verdict().await? == Verdict::RanOut {
+                if look.verdict().await?.0 == Verdict::RanOut {
                     break;
                 }
             }
@@ -160,8 +161,8 @@ pub(super) fn resign(
 
 impl Look {
     /// Looks until the record has changed, or may be taken. A request to resign is no change: whoever leaves it says
-    /// nothing of the holder. A store that cannot be read says nothing of it either.
-    async fn verdict(&self) -> Result<Verdict, Failure> {
+    /// nothing of the holder. A store that cannot be read says nothing of it either. With the record as it was read last.
+    async fn verdict(&self) -> Result<(Verdict, LeaseRecord), Failure> {
         let timers = Timers::new(Venue::Store, Some(self.first.duration.into()));
         let runs_out_at = self.since.after(timers.drift_max.lengthen(self.first.duration));
         loop {
@@ -169,16 +170,17 @@ impl Look {
             let is_last = began >= runs_out_at;
             let wait = timers.poll_interval.min(runs_out_at.since(began).into());
             match self.register.read().await {
-                Ok(Some((record, _))) if record.holder.is_none() => return Ok(Verdict::Released),
+                Ok(Some((record, _))) if record.holder.is_none() => return Ok((Verdict::Released, record)),
                 Ok(Some((record, _))) if self.is_unchanged(&record) => {
                     if is_last {
-                        return Ok(Verdict::RanOut);
+                        return Ok((Verdict::RanOut, record));
                     }
                     // A hint only: it is looked anyway.
                     let _ = timeout(wait, self.register.changed()).await;
                 }
-                Ok(Some(_)) => return Ok(Verdict::Renewed),
-                Ok(None) => return Ok(Verdict::Released),
+                // Perhaps by another one, which has taken it.
+                Ok(Some((record, _))) => return Ok((Verdict::Renewed, record)),
+                Ok(None) => return Ok((Verdict::Released, self.first.clone())),
                 // It may answer the next time. Until it is read, the store may go on saying that it has changed.
                 Err(ReadError::Unavailable { .. }) if !is_last => sleep(wait).await,
                 Err(error @ (ReadError::Unavailable { .. } | ReadError::Malformed { .. })) => {
@@ -272,6 +274,6 @@ mod tests {
         assert!(reads <= polls + 3, "{reads} reads where {polls} were due");
 
         *register.holds.lock().unwrap() = Ok(first);
-        assert_eq!(look.verdict().await.unwrap(), Verdict::Released);
+        assert_eq!(look.verdict().await.unwrap().0, Verdict::Released);
     }
 }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use primacy::NodeId;
-use rustix::fs::{FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, openat};
+use rustix::fs::{FileType, FlockOperation, Gid, Mode, OFlags, Stat, Uid, fchown, flock, fstat, openat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::geteuid;
@@ -127,6 +127,12 @@ impl Dir {
         };
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let lock = openat(&self.fd, LOCK, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
+        if geteuid().is_root() {
+            // Whoever the directory belongs to must be able to lock it when root has been here.
+            let owner = fstat(&self.fd).map_err(failed)?;
+            let (user, group) = (Uid::from_raw(owner.st_uid), Gid::from_raw(owner.st_gid));
+            fchown(&lock, Some(user), Some(group)).map_err(failed)?;
+        }
         let patient_until = Instant::now() + LOCK_PATIENCE;
         loop {
             match flock(&lock, FlockOperation::NonBlockingLockExclusive) {

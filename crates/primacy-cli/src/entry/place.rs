@@ -2,6 +2,7 @@
 
 use std::env;
 use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -42,6 +43,13 @@ impl std::fmt::Debug for Place {
     }
 }
 
+/// Whether the directory cannot be this node's, so that nothing of it can have been kept there.
+fn is_not_ours(error: &DiskError) -> bool {
+    let no_directory = |source: &io::Error| source.kind() == io::ErrorKind::NotADirectory;
+    matches!(error, DiskError::Forbidden { .. })
+        || matches!(error, DiskError::Io { source, .. } if no_directory(source))
+}
+
 impl Place {
     /// Finds it. Nothing is made yet.
     pub(super) fn find(entry: &Entry, election: &str, sources: &Sources) -> Result<Self, Failure> {
@@ -74,8 +82,9 @@ impl Place {
         let entered = match self {
             Self::Store { url, dir: Some(dir), asked_for } if named => {
                 match builder.clone().state_dir(dir).connect(url).await {
-                    // It works without, as it does where there is no default directory at all.
-                    Err(ConnectError::Disk(error)) if !asked_for => {
+                    // It works without, as it does where there is no default directory at all. But where one that is
+                    // there cannot be read, what was kept in it counts.
+                    Err(ConnectError::Disk(error)) if !asked_for && is_not_ours(&error) => {
                         let message = format!(
                             "what the operator says of this node is not kept, and is not known from before: {error}"
                         );

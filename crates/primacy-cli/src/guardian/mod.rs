@@ -101,6 +101,7 @@ pub(crate) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 fn guard(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
+    memory::remember_what_is_loaded();
     let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
     let socket: RawFd =
         args.next().and_then(|arg| arg.to_str()?.parse().ok()).filter(|&fd| fd > 2).ok_or_else(invalid)?;
