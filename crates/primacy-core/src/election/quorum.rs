@@ -136,6 +136,8 @@ struct Poll {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Gone {
     leader: NodeId,
+    /// The term in which it led.
+    term: Term,
     /// How often the others have refused since, perhaps because they had not heard of it yet.
     tries: u32,
 }
@@ -381,19 +383,19 @@ impl Quorum {
 
     /// That process life leads in this term or a lower one no more: it is not heard, and no promise to it binds.
     fn release(&mut self, now: Instant, leader: Identity, term: Term, occasion: Occasion) {
-        let promised = self.promise.is_some_and(|promise| promise.to == leader && promise.term <= term);
-        if promised {
+        let promised = self.promise.filter(|promise| promise.to == leader && promise.term <= term);
+        if promised.is_some() {
             self.promise = None;
         }
-        let heard = self.hears().is_some_and(|known| known.identity == leader && known.term <= term);
-        if heard {
+        let heard = self.hears().filter(|known| known.identity == leader && known.term <= term);
+        if heard.is_some() {
             self.role = Role::Follower { leader: None };
         }
-        if heard || promised {
-            self.gone = Some(Gone { leader: leader.node, tries: 0 });
-            self.occasion = occasion;
-        }
-        if (heard || promised) && matches!(self.role, Role::Follower { leader: None }) {
+        let led = promised.map(|promise| promise.term).max(heard.map(|known| known.term));
+        let Some(term) = led else { return };
+        self.gone = Some(Gone { leader: leader.node, term, tries: 0 });
+        self.occasion = occasion;
+        if matches!(self.role, Role::Follower { leader: None }) {
             self.stand_in_order(now, leader.node);
         }
     }
@@ -418,10 +420,11 @@ impl Quorum {
 
     /// Asks the others whether they would vote for this node. Nothing of its own changes. That keeps a node that was
     /// cut off from disturbing a leader that it cannot hear. The first that stands because the leader is known to be
-    /// gone disturbs nobody, and asks for the votes themselves; once, in case the others have not heard of it.
+    /// gone asks for the votes themselves, but only for the term after that leader's: whoever has come next leads in
+    /// that one or above it, and is not disturbed. So it does this once.
     fn stand(&mut self, now: Instant) {
         let is_first = |gone| self.occasion == Occasion::Transferred || self.place(gone) == 0;
-        let is_sure = self.gone.is_some_and(|gone| gone.tries == 0 && is_first(gone.leader));
+        let is_sure = self.gone.is_some_and(|gone| gone.term == self.hard.term && is_first(gone.leader));
         if is_sure || !self.config.pre_vote {
             return self.become_candidate(now);
         }

@@ -281,8 +281,16 @@ fn make(path: &Path) -> Result<(), OpenError> {
 }
 
 /// Puts the name of a store's directory on the disk: whoever made it may have been killed before that.
+///
+/// The name of a mount point is not this store's, and the file system that it stands on may not be one that can be flushed.
 fn flush_parent(path: &Path) -> Result<(), OpenError> {
     let parent = path.parent().unwrap_or(path);
+    let device = |path: &Path| std::fs::metadata(path).map(|found| found.dev());
+    if let (Ok(own), Ok(parents)) = (device(path), device(parent))
+        && own != parents
+    {
+        return Ok(());
+    }
     let unavailable = |why: String| OpenError::Unavailable { why };
     match std::fs::File::open(parent) {
         Ok(directory) => flush(&directory, parent).map_err(unavailable),

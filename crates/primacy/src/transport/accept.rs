@@ -68,6 +68,10 @@ async fn serve(shared: Rc<Shared>, stream: TcpStream, address: SocketAddr) {
     match greeted {
         Ok(Ok((mut connection, theirs, round_trip))) => {
             drop(stranger);
+            // What an operator has said while they were shaking hands counts.
+            if shared.judge(&theirs).is_err() {
+                return;
+            }
             receive(&shared, &mut connection, &theirs, round_trip).await;
         }
         // It has its place until it has heard why, so that there are never too many of these either.

@@ -257,6 +257,10 @@ type Connected = (Connection<Rc<Stream>>, Hello);
 /// Speaks over this connection until it is of no use any more. Returns the one that takes its place, if it was
 /// renewed.
 async fn stay(shared: &Shared, link: &Link, stream: &Rc<Stream>, theirs: &Hello) -> Option<Connected> {
+    // What an operator has said while they were shaking hands counts.
+    if shared.judge_answer(link.node, theirs).is_err() {
+        return None;
+    }
     let signals = link.open(Rc::clone(stream), theirs);
     shared.say_first_word(link);
     // The disk first, so that it is recorded before the peer's answers are acted on.

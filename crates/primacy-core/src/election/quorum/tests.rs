@@ -135,3 +135,52 @@ fn one_that_lost_its_disk_is_not_about_to_hear_that_the_leader_is_gone() {
     }
     assert_eq!(b.gone.map(|gone| gone.tries), Some(0), "it would ask again and again");
 }
+
+/// What `b` asks the others when its time has come, if it asks anything: votes, or only what they would say.
+fn asks_for_votes(b: &mut Quorum) -> Option<bool> {
+    let now = b.deadline().expect("it stands");
+    b.handle(now, Input::Timeout);
+    let kind = |output| match output {
+        Output::Send { message: Message { body: Body::Vote { .. }, .. }, .. } => Some(true),
+        Output::Send { message: Message { body: Body::PreVote { .. }, .. }, .. } => Some(false),
+        Output::Send { .. } | Output::Persist(_) | Output::Event(_) => None,
+    };
+    drain(b).into_iter().find_map(kind)
+}
+
+/// `b`, which stands, follows `a` in term 1, and hears that it has resigned.
+fn without_leader(successor: Option<&str>) -> Quorum {
+    let mut b = machine("b", HardState::default());
+    b.handle(at(60_000), Input::Command(Command::Campaign));
+    for body in [Body::Heartbeat { round: Round(1) }, Body::Resigned { successor: successor.map(node) }] {
+        let message = Message { incarnation: Incarnation { count: 1, nonce: 3 }, term: Term(1), body };
+        b.handle(at(60_000), Input::Message { from: Endpoint::Node(node("a")), message });
+        drain(&mut b);
+    }
+    b
+}
+
+#[test]
+fn one_that_knows_its_leader_to_be_gone_asks_for_votes_once_and_nobody_answers() {
+    let mut b = without_leader(None);
+    assert_eq!(asks_for_votes(&mut b), Some(true));
+    // Cut off from now on: it must not come back in a term that unseats whoever leads by then.
+    let later: Vec<bool> = (0..20).filter_map(|_| asks_for_votes(&mut b)).collect();
+    assert!(later.len() > 5 && later.iter().all(|votes| !votes), "{later:?}");
+    assert_eq!(b.status().hard.term, Term(2));
+}
+
+#[test]
+fn one_that_has_voted_for_the_successor_asks_first_when_it_hears_nothing_of_it() {
+    let mut b = without_leader(Some("c"));
+    let vote = Message {
+        incarnation: Incarnation { count: 1, nonce: 3 },
+        term: Term(2),
+        body: Body::Vote { round: Round(1), leave: None },
+    };
+    b.handle(at(60_001), Input::Message { from: Endpoint::Node(node("c")), message: vote });
+    drain(&mut b);
+    assert_eq!(b.status().hard.voted_for.map(|voted| voted.node), Some(node("c")));
+    assert_eq!(asks_for_votes(&mut b), Some(false));
+    assert_eq!(b.status().hard.term, Term(2));
+}
