@@ -2,7 +2,7 @@
 //! must be a leader. Each seed is run twice, and the two runs must be the same.
 
 use primacy_sim::swarm::{self, Verdict};
-use primacy_sim::trace::{Level, Trace};
+use primacy_sim::trace::{Level, Trace, lines};
 use primacy_sim::world::Readmissions;
 
 const SEEDS: u64 = 300;
@@ -39,9 +39,9 @@ fn search(election: &str, run: fn(u64, Trace) -> (Verdict, Trace)) -> Readmissio
 
 /// Tells the whole story of one seed.
 fn tell(seed: u64, run: fn(u64, Trace) -> (Verdict, Trace)) -> Readmissions {
-    let levels = [Level::Event, Level::Message, Level::Heartbeat, Level::Disk];
+    let levels = [Level::Event, Level::Scene, Level::Message, Level::Heartbeat, Level::Disk];
     let (verdict, mut trace) = run(seed, Trace::keeping(&levels));
-    trace.take().iter().for_each(|entry| println!("{entry}"));
+    lines(&trace.take()).iter().for_each(|line| println!("{line}"));
     println!("{verdict}");
     assert!(verdict.is_good());
     verdict.readmissions

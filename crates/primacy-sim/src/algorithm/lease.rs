@@ -189,6 +189,13 @@ impl Algorithm for Lease {
         Some(message)
     }
 
+    fn stands(machine: &Machine) -> bool {
+        match machine {
+            Machine::Candidate(machine) => machine.status().role == "claiming",
+            Machine::Errand(_) => false,
+        }
+    }
+
     fn invariants(_settings: &Timers) -> Vec<Box<dyn Invariant>> {
         vec![
             Box::new(OneLeaderPerTerm::default()),
