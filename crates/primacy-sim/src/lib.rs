@@ -8,6 +8,7 @@ pub mod algorithm;
 pub mod beliefs;
 pub mod clock;
 pub mod disk;
+pub mod draw;
 pub mod faults;
 pub mod invariants;
 pub mod naive;
