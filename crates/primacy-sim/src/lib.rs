@@ -7,12 +7,14 @@
 pub mod algorithm;
 pub mod beliefs;
 pub mod clock;
+pub mod counters;
 pub mod disk;
 pub mod faults;
 pub mod invariants;
 pub mod naive;
 pub mod network;
 pub mod node;
+pub mod phases;
 pub mod queue;
 pub mod resource;
 pub mod script;
