@@ -7,7 +7,7 @@ use crate::disk::{Disk, MetByCrash, PeerDisk};
 use crate::invariants::Observation;
 use crate::network::{Hello, Refused, shake_hands};
 use crate::node::Seat;
-use crate::trace::Level;
+use crate::trace::{Level, Turn};
 use crate::world::{Happening, World};
 
 /// How often a guardian repeats what was lost on the way.
@@ -33,7 +33,7 @@ impl<A: Algorithm> World<A> {
             Crash::ProcessAndGuardian => "crashes, and its guardian too",
             Crash::Host => "loses power",
         };
-        self.trace_node(seat, Level::Event, || text.to_owned());
+        self.trace_turn(seat, Level::Event, Turn::Ends, || text.to_owned());
         self.counters.count(match (what, &process.writing, met) {
             (_, Some(_), MetByCrash::Lost) => "fault: crash before a write is kept",
             (_, Some(_), MetByCrash::Kept) => "fault: crash after a write is kept",
@@ -134,6 +134,7 @@ impl<A: Algorithm> World<A> {
         match fate.arrivals[0] {
             Some(delay) => {
                 self.counters.count("death told");
+                self.trace_death(guardian_of, to, dead, fate);
                 self.plan(delay, Happening::Notice { seat: to, evidence: Evidence::Died(dead) });
             }
             None => self.plan(TELL_AGAIN, Happening::TellDeath { guardian_of, to, dead }),
@@ -201,7 +202,7 @@ impl<A: Algorithm> World<A> {
         if let Some(process) = &mut self.seats[seat.0] {
             process.paused = true;
             self.counters.count("fault: pause");
-            self.trace_node(seat, Level::Event, || "is paused".to_owned());
+            self.trace_turn(seat, Level::Event, Turn::Paused, || "is paused".to_owned());
         }
     }
 
@@ -209,7 +210,7 @@ impl<A: Algorithm> World<A> {
     pub fn resume(&mut self, seat: Seat) {
         if let Some(process) = self.seats[seat.0].as_mut().filter(|process| process.paused) {
             process.paused = false;
-            self.trace_node(seat, Level::Event, || "is resumed".to_owned());
+            self.trace_turn(seat, Level::Event, Turn::Resumed, || "is resumed".to_owned());
             self.settle(seat);
             self.connect_all();
         }

@@ -111,6 +111,12 @@ impl Naive {
         Self { config, campaigning: false, role, told_leader: None, rng, outputs }
     }
 
+    /// Whether it has proposed itself, and waits for the answers.
+    #[must_use]
+    pub const fn stands(&self) -> bool {
+        matches!(self.role, Role::Candidate { .. })
+    }
+
     fn on_message(&mut self, now: Instant, from: NodeId, message: Message) {
         match (&mut self.role, message) {
             // Yes to everybody: there is nothing in a proposal by which to tell one from another.

@@ -1,17 +1,31 @@
-//! What happened, one line an event.
+//! What happened, as data: who told whom what and what became of it, how nodes changed, what was done to them.
+//!
+//! People read it as [`lines`], one an event; programs as [`json`] lines; [`crate::draw`] draws it. None of them knows
+//! anything else of a run.
+
+mod json;
+mod lines;
 
 use core::fmt;
+use core::fmt::Write as _;
+use std::collections::BTreeSet;
 
-use primacy_core::{Duration, Endpoint, NodeId};
+use primacy_core::{Duration, Endpoint, Event, FencingToken, Mandate, NodeId, Term};
 
 use crate::clock::Moment;
 use crate::network::Remark;
 
-/// Which lines are wanted.
+pub use json::json;
+pub use lines::lines;
+
+/// How much an entry matters: the first the most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// What applications are told, faults, and broken invariants.
+    /// What applications are told, crashes, and broken invariants.
     Event,
+    /// What a script says in its commands, and a drawing needs all the same: what is done to nodes, links and clocks,
+    /// and who stands for election.
+    Scene,
     /// What nodes say to each other and to the store.
     Message,
     /// What they say all the time, and the renewals that come of it.
@@ -20,34 +34,91 @@ pub enum Level {
     Disk,
 }
 
+/// Some of the levels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Levels(u8);
+
+/// Who takes part in what happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Party {
+    /// A node.
+    Node(NodeId),
+    /// The guardian of a node.
+    Guardian(NodeId),
+    /// The store.
+    Store,
+}
+
+/// What becomes of a message on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// When it arrives: once, twice, or not at all.
+    pub arrivals: [Option<Moment>; 2],
+    /// What is remarkable about it.
+    pub remark: Option<Remark>,
+}
+
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// A node says something; the same thing to several, or from several, at the same time is one line.
+    /// Somebody says something.
     Says {
         /// Who.
-        from: Vec<Endpoint>,
-        /// To whom, and what is remarkable about the way.
-        to: Vec<(Endpoint, Option<Remark>)>,
-        /// What.
+        from: Party,
+        /// To whom.
+        to: Party,
+        /// The kind of message.
+        kind: &'static str,
+        /// What, for people; it begins with the kind.
         text: String,
+        /// What becomes of it.
+        way: Way,
     },
     /// A message arrives so late that it is worth a line.
     Hears {
         /// Who hears it.
-        to: Endpoint,
+        to: Party,
         /// Whose words they are.
-        from: Endpoint,
-        /// What.
+        from: Party,
+        /// The kind of message.
+        kind: &'static str,
+        /// What, for people.
         text: String,
         /// When it was sent.
         sent_at: Moment,
     },
-    /// A node's application is told something, or something happens to a node; the same to several is one line.
+    /// A node's application is told something, or something happens to a node.
     Node {
-        /// Which.
-        nodes: Vec<NodeId>,
+        /// Whose it is.
+        who: Party,
+        /// What it changes.
+        turn: Turn,
         /// What, as a sentence whose subject is the node.
+        text: String,
+    },
+    /// Somebody or chance does something to these, or wants something of them.
+    Deed {
+        /// To whom; to everything, if none is named.
+        to: Vec<Party>,
+        /// What, in the words of a script's command.
+        text: String,
+    },
+    /// A write of a leader's work comes to the resource.
+    Write {
+        /// Whose work it is.
+        node: NodeId,
+        /// The token that it shows, if it has one.
+        token: Option<FencingToken>,
+        /// Whether the resource takes it.
+        accepted: bool,
+        /// The line, for people.
+        text: String,
+    },
+    /// An invariant is broken.
+    Breach {
+        /// Which.
+        invariant: &'static str,
+        /// How.
         text: String,
     },
     /// Something else happens.
@@ -57,7 +128,48 @@ pub enum What {
     },
 }
 
-/// One line.
+/// What changes for a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// A process begins its life.
+    Begins,
+    /// It asks for votes, or for the record, from now on.
+    Stands,
+    /// It does so no more, and does not lead.
+    StandsNoMore,
+    /// It leads from now on.
+    Leads {
+        /// In this term.
+        term: Term,
+        /// With this token, if there is one.
+        token: Option<FencingToken>,
+        /// Until then in true time, if nothing comes between.
+        until: Moment,
+    },
+    /// Its leadership is prolonged.
+    Renewed {
+        /// Until then in true time.
+        until: Moment,
+    },
+    /// It drains its work to give up the lead.
+    Drains,
+    /// It leads no more.
+    Deposed,
+    /// It takes this node for the leader from now on, or nobody.
+    Names(Option<NodeId>),
+    /// It has seen what must never be.
+    Alarm,
+    /// Its process is gone.
+    Ends,
+    /// Its process stands still.
+    Paused,
+    /// Its process goes on.
+    Resumed,
+    /// Nothing that is told by itself.
+    Nothing,
+}
+
+/// One entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// When.
@@ -68,76 +180,132 @@ pub struct Entry {
     pub what: What,
 }
 
-/// The lines that are wanted, or only a number that any difference between two runs would change.
+/// The entries that are wanted, or only a number that any difference between two runs would change.
 #[derive(Clone, Debug)]
 pub struct Trace {
-    keep: Vec<Level>,
+    /// What is told.
+    keep: Levels,
     entries: Vec<Entry>,
+    /// What is kept besides, to be drawn or given to programs.
+    recorded: Option<Recording>,
     digest: Option<u64>,
+    /// The nodes of which it was said that they stand for election.
+    standing: BTreeSet<NodeId>,
+}
+
+#[derive(Clone, Debug)]
+struct Recording {
+    /// `None` for what is told, and the scene around it.
+    levels: Option<Levels>,
+    entries: Vec<Entry>,
+}
+
+impl Levels {
+    /// This level and all that matter more.
+    #[must_use]
+    pub const fn down_to(level: Level) -> Self {
+        Self((2 << level as u8) - 1)
+    }
+
+    /// Whether a level is among them.
+    #[must_use]
+    pub const fn contain(self, level: Level) -> bool {
+        self.0 & (1 << level as u8) != 0
+    }
+
+    /// The same with this level, or without it.
+    #[must_use]
+    pub const fn with(self, level: Level, wanted: bool) -> Self {
+        let bit = 1 << level as u8;
+        Self(if wanted { self.0 | bit } else { self.0 & !bit })
+    }
+}
+
+impl From<&[Level]> for Levels {
+    fn from(levels: &[Level]) -> Self {
+        levels.iter().fold(Self::default(), |all, &level| all.with(level, true))
+    }
 }
 
 impl Trace {
-    /// A trace that keeps the lines of these levels.
+    /// A trace that keeps the entries of these levels.
     #[must_use]
     pub fn keeping(levels: &[Level]) -> Self {
-        Self { keep: levels.to_vec(), entries: Vec::new(), digest: None }
-    }
-
-    /// A trace that keeps no line, and of each only what it adds to the digest.
-    #[must_use]
-    pub const fn digesting() -> Self {
-        Self { keep: Vec::new(), entries: Vec::new(), digest: Some(0xcbf2_9ce4_8422_2325) }
-    }
-
-    /// Keeps the lines of this level from now on, or does not.
-    pub fn show(&mut self, level: Level, wanted: bool) {
-        self.keep.retain(|&kept| kept != level);
-        if wanted {
-            self.keep.push(level);
+        Self {
+            keep: levels.into(),
+            entries: Vec::new(),
+            recorded: None,
+            digest: None,
+            standing: BTreeSet::new(),
         }
     }
 
-    /// The levels of which lines are kept.
+    /// A trace that keeps no entry, and of each only what it adds to the digest.
     #[must_use]
-    pub fn kept(&self) -> &[Level] {
-        &self.keep
+    pub fn digesting() -> Self {
+        let keep = Levels::down_to(Level::Disk).with(Level::Scene, false); // What a scene shows, comes of the rest.
+        Self { keep, digest: Some(0xcbf2_9ce4_8422_2325), ..Self::keeping(&[]) }
     }
 
-    /// Keeps the lines of these levels from now on, and no others.
-    pub fn set_kept(&mut self, levels: &[Level]) {
-        self.keep = levels.to_vec();
+    /// Keeps the entries of this level from now on, or does not.
+    pub fn show(&mut self, level: Level, wanted: bool) {
+        self.keep = self.keep.with(level, wanted);
     }
 
-    /// Whether lines of this level are wanted; ask before making one.
+    /// The levels of which entries are kept.
+    #[must_use]
+    pub const fn kept(&self) -> Levels {
+        self.keep
+    }
+
+    /// Keeps the entries of these levels from now on, and no others.
+    pub const fn set_kept(&mut self, levels: Levels) {
+        self.keep = levels;
+    }
+
+    /// Keeps entries a second time, apart from those that are taken while the run goes on: those of these levels, or if
+    /// none are given, those that are told, and the scene around them.
+    pub fn record(&mut self, levels: Option<Levels>) {
+        self.recorded = Some(Recording { levels, entries: Vec::new() });
+    }
+
+    /// Takes the entries that were recorded so far.
+    pub fn take_recorded(&mut self) -> Vec<Entry> {
+        self.recorded.as_mut().map(|recording| core::mem::take(&mut recording.entries)).unwrap_or_default()
+    }
+
+    fn records(&self, level: Level) -> bool {
+        let told = self.keep.with(Level::Scene, true);
+        self.recorded.as_ref().is_some_and(|recording| recording.levels.unwrap_or(told).contain(level))
+    }
+
+    /// Whether entries of this level are wanted; ask before making one.
     #[must_use]
     pub fn wants(&self, level: Level) -> bool {
-        self.digest.is_some() || self.keep.contains(&level)
+        self.keep.contain(level) || self.records(level)
     }
 
-    /// Adds a line.
+    /// Adds an entry.
     pub fn add(&mut self, entry: Entry) {
-        if let Some(digest) = &mut self.digest {
-            // FNV-1a: enough to notice that two runs differ.
-            for byte in entry.to_string().bytes() {
-                *digest = (*digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-            }
+        if let Some(digest) = self.digest {
+            let mut fold = Fold(digest);
+            let _ = write!(fold, "{entry}"); // It takes everything.
+            self.digest = Some(fold.0);
             return;
         }
-        if !self.keep.contains(&entry.level) {
-            return;
+        if self.records(entry.level)
+            && let Some(recording) = &mut self.recorded
+        {
+            recording.entries.push(entry.clone());
         }
-        let joined = self
-            .entries
-            .last_mut()
-            .is_some_and(|last| last.at == entry.at && last.what.takes_in(&entry.what));
-        if !joined {
+        if self.keep.contain(entry.level) {
             self.entries.push(entry);
         }
     }
 
-    /// Takes the lines that have come together.
+    /// Takes the entries that have come together.
     pub fn take(&mut self) -> Vec<Entry> {
-        std::mem::take(&mut self.entries)
+        core::mem::take(&mut self.entries)
     }
 
     /// The digest, if this trace makes one.
@@ -145,74 +313,62 @@ impl Trace {
     pub const fn digest(&self) -> Option<u64> {
         self.digest
     }
+
+    /// Notes whether a node stands for election, and says whether that is news.
+    pub fn notes_standing(&mut self, node: NodeId, stands: bool) -> bool {
+        if stands { self.standing.insert(node) } else { self.standing.remove(&node) }
+    }
 }
 
-impl What {
-    /// Makes one line of two that say the same.
-    fn takes_in(&mut self, next: &Self) -> bool {
-        match (self, next) {
-            (Self::Node { nodes, text }, Self::Node { nodes: more, text: same }) if text == same => {
-                nodes.extend_from_slice(more);
-                true
+impl Turn {
+    /// What an event changes for its node; `when` says when its clock will show an instant.
+    #[must_use]
+    pub fn of(event: &Event, when: impl FnOnce(primacy_core::Instant) -> Moment) -> Self {
+        match *event {
+            Event::Elected { term, mandate, valid_until } => {
+                let token = match mandate {
+                    Mandate::Fenced(token) => Some(token),
+                    Mandate::Advisory => None,
+                };
+                Self::Leads { term, token, until: when(valid_until) }
             }
-            (Self::Says { from, to, text }, Self::Says { from: from_next, to: to_next, text: same })
-                if text == same =>
-            {
-                if from == from_next {
-                    to.extend_from_slice(to_next);
-                    return true;
-                }
-                if to == to_next && to.len() == 1 {
-                    from.extend_from_slice(from_next);
-                    return true;
-                }
-                false
-            }
-            (
-                Self::Says { .. } | Self::Hears { .. } | Self::Node { .. } | Self::World { .. },
-                Self::Says { .. } | Self::Hears { .. } | Self::Node { .. } | Self::World { .. },
-            ) => false,
+            Event::Renewed { valid_until } => Self::Renewed { until: when(valid_until) },
+            Event::Resigning(_) => Self::Drains,
+            Event::Deposed(_) => Self::Deposed,
+            Event::LeaderChanged(leader) => Self::Names(leader.map(|leader| leader.identity.node)),
+            Event::Violation(_) => Self::Alarm,
         }
     }
 }
 
-impl fmt::Display for Entry {
+impl From<Endpoint> for Party {
+    fn from(endpoint: Endpoint) -> Self {
+        match endpoint {
+            Endpoint::Node(node) => Self::Node(node),
+            Endpoint::Store => Self::Store,
+        }
+    }
+}
+
+impl fmt::Display for Party {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:>8}  ", self.at)?;
-        match &self.what {
-            What::Says { from, to, text } => {
-                let to = joined(to, |&(to, remark)| addressee(to, remark));
-                write!(f, "{} → {}  {text}", joined(from, |&from| name(from)), to)
-            }
-            What::Hears { to, from, text, sent_at } => {
-                write!(f, "{} ← {}  {text} (sent at {sent_at})", name(*to), name(*from))
-            }
-            What::Node { nodes, text } => write!(f, "{} {text}", joined(nodes, ToString::to_string)),
-            What::World { text } => f.write_str(text),
+        match self {
+            Self::Node(node) => write!(f, "{node}"),
+            Self::Guardian(node) => write!(f, "{node}:guardian"),
+            Self::Store => f.write_str("store"),
         }
     }
 }
 
-fn joined<T>(items: &[T], text: impl Fn(&T) -> String) -> String {
-    items.iter().map(text).collect::<Vec<String>>().join(" ")
-}
+/// FNV-1a over what is written to it: enough to notice that two runs differ.
+struct Fold(u64);
 
-fn name(endpoint: Endpoint) -> String {
-    match endpoint {
-        Endpoint::Node(node) => node.to_string(),
-        Endpoint::Store => "store".to_owned(),
-    }
-}
-
-fn addressee(to: Endpoint, remark: Option<Remark>) -> String {
-    let name = name(to);
-    match remark {
-        None => name,
-        Some(Remark::Cut) => format!("{name}(cut)"),
-        Some(Remark::Unconnected) => format!("{name}(not connected)"),
-        Some(Remark::Lost) => format!("{name}(lost)"),
-        Some(Remark::Doubled) => format!("{name}(twice)"),
-        Some(Remark::Late(later)) => format!("{name}(late by {later})"),
+impl fmt::Write for Fold {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        Ok(())
     }
 }
 

@@ -19,7 +19,7 @@ use crate::node::{Node, Process, Seat};
 use crate::queue::Queue;
 use crate::resource::Resource;
 use crate::store::Store;
-use crate::trace::{Entry, Level, Trace, What, is_late, until};
+use crate::trace::{Entry, Level, Party, Trace, Turn, Way, What, is_late, until};
 
 /// A machine that wants to be woken this often without time passing asks for ever.
 const TIMEOUTS_AT_ONCE_MAX: u32 = 50;
@@ -330,7 +330,7 @@ impl<A: Algorithm> World<A> {
         let machine = A::start(&node.settings, life);
         let campaigns = node.campaigns;
         let text = format!("· life {} begins", me.incarnation.count);
-        self.trace_node(seat, Level::Event, || text);
+        self.trace_turn(seat, Level::Event, Turn::Begins, || text);
         self.begin(seat, me, machine);
         if campaigns {
             self.give(seat, Input::Command(Command::Campaign));
@@ -383,6 +383,7 @@ impl<A: Algorithm> World<A> {
     }
 
     fn sleep(&mut self, seat: Seat) {
+        self.trace_standing(seat);
         let now = self.now;
         let clock = &self.nodes[seat.0 % self.nodes.len()].clock;
         let Some(process) = &mut self.seats[seat.0] else { return };
@@ -560,7 +561,8 @@ impl<A: Algorithm> World<A> {
         };
         if self.trace.wants(level) && !self.names_itself(seat, event) {
             let clock = self.node(seat).clock.clone();
-            self.trace_node(seat, level, || text::event(event, |instant| until(clock.when(instant))));
+            let turn = Turn::of(event, |instant| clock.when(instant));
+            self.trace_turn(seat, level, turn, || text::event(event, |instant| until(clock.when(instant))));
         }
         let busy = self.node(seat).busy;
         let drained_by = if busy { Moment::NEVER } else { self.now.after(self.conditions.drain) };
@@ -646,9 +648,9 @@ impl<A: Algorithm> World<A> {
         };
         let answer = self.resource.write(mandate);
         self.counters.count(if answer.is_ok() { "write accepted" } else { "stale write refused" });
-        self.trace_world(level, || {
-            let answer = answer.map_or_else(|error| format!("refused: {error}"), |()| "accepted".to_owned());
-            format!("resource: {late}write of {name} with {} {answer}", with())
+        self.trace_write(level, name, mandate, answer.is_ok(), || match answer {
+            Ok(()) => format!("resource: {late}write of {name} with {} accepted", with()),
+            Err(error) => format!("resource: {late}write of {name} with {} refused: {error}", with()),
         });
         if answer.is_ok() {
             self.observe(Observation::Accepted { number });
@@ -670,76 +672,128 @@ impl<A: Algorithm> World<A> {
     }
 
     fn breach(&mut self, invariant: &'static str, what: String) {
-        self.trace_world(Level::Event, || format!("!! {invariant} is broken: {what}"));
+        self.trace_breach(invariant, &what);
         self.breaches.push(Breach { at: self.now, invariant, what });
     }
 
     // ── the trace ───────────────────────────────────────────────────────────────────────────────────────────
 
+    fn trace(&mut self, level: Level, what: impl FnOnce(&Self) -> What) {
+        if self.trace.wants(level) {
+            let what = what(self);
+            self.trace.add(Entry { at: self.now, level, what });
+        }
+    }
+
     pub(crate) fn trace_world(&mut self, level: Level, text: impl FnOnce() -> String) {
-        if self.trace.wants(level) {
-            self.trace.add(Entry { at: self.now, level, what: What::World { text: text() } });
-        }
+        self.trace(level, |_| What::World { text: text() });
     }
 
+    /// Something happens to a node that changes nothing in how it stands.
     pub(crate) fn trace_node(&mut self, seat: Seat, level: Level, text: impl FnOnce() -> String) {
-        if self.trace.wants(level) {
-            let nodes = vec![self.label(seat)];
-            self.trace.add(Entry { at: self.now, level, what: What::Node { nodes, text: text() } });
+        self.trace_turn(seat, level, Turn::Nothing, text);
+    }
+
+    pub(crate) fn trace_turn(&mut self, seat: Seat, level: Level, turn: Turn, text: impl FnOnce() -> String) {
+        if matches!(turn, Turn::Begins | Turn::Leads { .. } | Turn::Ends) {
+            let name = self.node(seat).name;
+            self.trace.notes_standing(name, false);
+        }
+        self.trace(level, |world| What::Node { who: world.party(seat), turn, text: text() });
+    }
+
+    /// Something is done to these, or wanted of them; to all, if none is named.
+    pub(crate) fn trace_deed(&mut self, to: &[Party], text: impl FnOnce() -> String) {
+        self.trace(Level::Scene, |_| What::Deed { to: to.to_vec(), text: text() });
+    }
+
+    fn trace_standing(&mut self, seat: Seat) {
+        if !self.trace.wants(Level::Scene) {
+            return;
+        }
+        let stands = self.process(seat).is_some_and(|process| A::stands(&process.machine));
+        let (name, is_node) = (self.node(seat).name, seat.0 < self.nodes.len());
+        if is_node && self.trace.notes_standing(name, stands) {
+            let (turn, text) =
+                if stands { (Turn::Stands, "· stands") } else { (Turn::StandsNoMore, "· stands no more") };
+            self.trace_turn(seat, Level::Scene, turn, || text.to_owned());
         }
     }
 
-    /// The name of a node, or of its guardian.
-    fn label(&self, seat: Seat) -> NodeId {
+    fn trace_write(
+        &mut self,
+        level: Level,
+        node: NodeId,
+        mandate: primacy_core::Mandate,
+        accepted: bool,
+        text: impl FnOnce() -> String,
+    ) {
+        let token = match mandate {
+            primacy_core::Mandate::Fenced(token) => Some(token),
+            primacy_core::Mandate::Advisory => None,
+        };
+        self.trace(level, |_| What::Write { node, token, accepted, text: text() });
+    }
+
+    fn trace_breach(&mut self, invariant: &'static str, text: &str) {
+        self.trace(Level::Event, |_| What::Breach { invariant, text: text.to_owned() });
+    }
+
+    /// A node, or the guardian of one.
+    fn party(&self, seat: Seat) -> Party {
         let name = self.node(seat).name;
-        if seat.0 < self.nodes.len() {
-            return name;
-        }
-        NodeId::new(&format!("{name}:guardian")).unwrap_or(name)
+        if seat.0 < self.nodes.len() { Party::Node(name) } else { Party::Guardian(name) }
     }
 
     fn level_of(message: &A::Message) -> Level {
         if A::is_routine(message) { Level::Heartbeat } else { Level::Message }
     }
 
+    fn trace_says(&mut self, from: Party, to: Party, message: &A::Message, fate: Fate) {
+        let arrivals = fate.arrivals.map(|delay| delay.map(|delay| self.now.after(delay)));
+        let way = Way { arrivals, remark: fate.remark };
+        let kind = A::kind(message);
+        self.trace(Self::level_of(message), |_| What::Says { from, to, kind, text: A::text(message), way });
+    }
+
     fn trace_send(&mut self, seat: Seat, to: Endpoint, message: &A::Message, fate: Fate) {
-        let level = Self::level_of(message);
-        if self.trace.wants(level) {
-            let from = vec![Endpoint::Node(self.label(seat))];
-            let what = What::Says { from, to: vec![(to, fate.remark)], text: A::text(message) };
-            self.trace.add(Entry { at: self.now, level, what });
-        }
+        self.trace_says(self.party(seat), to.into(), message, fate);
     }
 
     fn trace_reply(&mut self, seat: Seat, message: &A::Message, fate: Fate) {
-        let level = Self::level_of(message);
-        if self.trace.wants(level) {
-            let to = Endpoint::Node(self.label(seat));
-            let what = What::Says {
-                from: vec![Endpoint::Store],
-                to: vec![(to, fate.remark)],
+        self.trace_says(Party::Store, self.party(seat), message, fate);
+    }
+
+    /// A guardian tells of a death; what was lost before is not worth a line.
+    pub(crate) fn trace_death(&mut self, guardian_of: Seat, to: Seat, dead: Identity, fate: Fate) {
+        let arrivals = fate.arrivals.map(|delay| delay.map(|delay| self.now.after(delay)));
+        let way = Way { arrivals, remark: fate.remark };
+        self.trace(Level::Scene, |world| {
+            let (from, to) = (Party::Guardian(world.node(guardian_of).name), world.party(to));
+            let text = format!("Died {}, life {}", dead.node, dead.incarnation.count);
+            What::Says { from, to, kind: "Died", text, way }
+        });
+    }
+
+    fn trace_hears(&mut self, to: Party, from: Party, message: &A::Message, sent_at: Moment) {
+        if is_late(sent_at, self.now) {
+            let kind = A::kind(message);
+            self.trace(Self::level_of(message), |_| What::Hears {
+                to,
+                from,
+                kind,
                 text: A::text(message),
-            };
-            self.trace.add(Entry { at: self.now, level, what });
+                sent_at,
+            });
         }
     }
 
     fn trace_late(&mut self, seat: Seat, from: Endpoint, message: &A::Message, sent_at: Moment) {
-        let level = Self::level_of(message);
-        if is_late(sent_at, self.now) && self.trace.wants(level) {
-            let to = Endpoint::Node(self.label(seat));
-            let what = What::Hears { to, from, text: A::text(message), sent_at };
-            self.trace.add(Entry { at: self.now, level, what });
-        }
+        self.trace_hears(self.party(seat), from.into(), message, sent_at);
     }
 
     fn trace_late_at_store(&mut self, seat: Seat, message: &A::Message, sent_at: Moment) {
-        let level = Self::level_of(message);
-        if is_late(sent_at, self.now) && self.trace.wants(level) {
-            let from = Endpoint::Node(self.label(seat));
-            let what = What::Hears { to: Endpoint::Store, from, text: A::text(message), sent_at };
-            self.trace.add(Entry { at: self.now, level, what });
-        }
+        self.trace_hears(Party::Store, self.party(seat), message, sent_at);
     }
 
     /// What a node tells of itself in its handshake.

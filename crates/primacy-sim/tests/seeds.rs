@@ -3,7 +3,7 @@
 
 use primacy_sim::counters::Counters;
 use primacy_sim::swarm::{Beyond, Election, Run};
-use primacy_sim::trace::{Level, Trace};
+use primacy_sim::trace::{Level, Trace, lines};
 
 const SEEDS: u64 = 300;
 
@@ -47,10 +47,10 @@ fn search(election: Election) {
 
 /// Tells the whole story of one seed.
 fn tell(election: Election, seed: u64) {
-    let levels = [Level::Event, Level::Message, Level::Heartbeat, Level::Disk];
+    let levels = [Level::Event, Level::Scene, Level::Message, Level::Heartbeat, Level::Disk];
     let mut run = election.run(seed, Trace::keeping(&levels));
     run.story.iter().for_each(|command| println!("{command}"));
-    run.trace.take().iter().for_each(|entry| println!("{entry}"));
+    lines(&run.trace.take()).iter().for_each(|line| println!("{line}"));
     println!("{}", run.verdict);
     assert!(run.verdict.is_good());
 }

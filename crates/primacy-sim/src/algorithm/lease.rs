@@ -252,6 +252,13 @@ impl Algorithm for Lease {
         lag.plus(drain).plus(leases).plus(looks.times(4))
     }
 
+    fn stands(machine: &Machine) -> bool {
+        match machine {
+            Machine::Candidate(machine) => machine.status().role == "claiming",
+            Machine::Errand(_) => false,
+        }
+    }
+
     fn invariants(_settings: &Timers) -> Vec<Box<dyn Invariant>> {
         vec![
             Box::new(OneLeaderPerTerm::default()),

@@ -93,6 +93,12 @@ pub trait Algorithm: Debug + Sized + 'static {
         Duration::ZERO
     }
 
+    /// Whether a node stands for election at present: it asks for the lead, and does not lead.
+    fn stands(machine: &Self::Machine) -> bool {
+        let _ = machine;
+        false
+    }
+
     /// What this election promises.
     fn invariants(settings: &Self::Settings) -> Vec<Box<dyn Invariant>>;
 }

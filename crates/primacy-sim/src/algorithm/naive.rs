@@ -94,6 +94,10 @@ impl Algorithm for Naive {
         }
     }
 
+    fn stands(machine: &Machine) -> bool {
+        machine.stands()
+    }
+
     fn meaning(_message: &Message, _to: Option<NodeId>) -> Meaning {
         Meaning::Nothing // There is no term to vote or to lead in.
     }

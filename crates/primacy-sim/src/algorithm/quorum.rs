@@ -213,6 +213,12 @@ impl Algorithm for Quorum {
         status.recovering.is_none().then_some(status.hard.term)
     }
 
+    fn stands(machine: &Machine) -> bool {
+        let status = machine.status();
+        // One that was elected and has heard no majority yet does not lead.
+        matches!(status.role, "pre-candidate" | "candidate" | "leader") && status.valid_until.is_none()
+    }
+
     fn has_recovered(durable: &HardState) -> bool {
         durable.past == Past::Recovered
     }

@@ -79,7 +79,7 @@ use crate::algorithm::{Algorithm, Settings as _, duration};
 use crate::clock::Moment;
 use crate::node::Seat;
 use crate::script::Stage;
-use crate::trace::{Level, Trace};
+use crate::trace::{Entry, Level, Levels, Party, Trace, lines};
 use crate::world::{Conditions, World};
 
 /// No story waits longer than this for something to happen.
@@ -89,7 +89,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 ///
 /// # Errors
 /// If there is no election of that name.
-pub fn open(election: &str) -> Result<Box<dyn Stage>, String> {
+pub fn open(election: &str) -> Result<Box<dyn Recorded>, String> {
     let trace = || Trace::keeping(&[Level::Event, Level::Message]);
     match election {
         "appointed" => Ok(Box::new(Story::<crate::algorithm::appointed::Appointed>::new(trace()))),
@@ -98,6 +98,16 @@ pub fn open(election: &str) -> Result<Box<dyn Stage>, String> {
         "lease" => Ok(Box::new(Story::<crate::algorithm::lease::Lease>::new(trace()))),
         _ => Err(format!("there is no election {election}")),
     }
+}
+
+/// A story that can be drawn.
+pub trait Recorded: Stage {
+    /// Records the entries of these levels from the beginning on; if none are given, those that the story tells, and the
+    /// scene around them. To be called before the first command.
+    fn record(&mut self, levels: Option<Levels>);
+
+    /// The entries that were recorded so far.
+    fn recorded(&mut self) -> Vec<Entry>;
 }
 
 /// One story about one election.
@@ -112,6 +122,7 @@ pub struct Story<A: Algorithm> {
     said: Vec<String>,
     /// How long after the healing all knew one leader, the last time that this was asked for.
     pub settled_after: Option<Duration>,
+    record: Option<Option<Levels>>,
 }
 
 impl<A: Algorithm> Story<A> {
@@ -125,6 +136,7 @@ impl<A: Algorithm> Story<A> {
             expected: BTreeSet::new(),
             said: Vec::new(),
             settled_after: None,
+            record: None,
         }
     }
 
@@ -151,8 +163,7 @@ impl<A: Algorithm> Story<A> {
     /// Keeps what the world's trace has taken in, so that lines said aside stand in their place.
     fn gather(&mut self) {
         if let Some(world) = &mut self.world {
-            let lines = world.trace.take();
-            self.said.extend(lines.iter().map(ToString::to_string));
+            self.said.extend(lines(&world.trace.take()));
         }
     }
 
@@ -167,7 +178,10 @@ impl<A: Algorithm> Story<A> {
             ["nodes", ref names @ ..] => {
                 let ids: Result<Vec<NodeId>, _> = names.iter().map(|name| NodeId::new(name)).collect();
                 let ids = ids.map_err(|error| error.to_string())?;
-                let trace = self.trace.take().ok_or("the nodes are named once")?;
+                let mut trace = self.trace.take().ok_or("the nodes are named once")?;
+                if let Some(levels) = self.record {
+                    trace.record(levels);
+                }
                 self.world = Some(World::new(&ids, Conditions::default(), trace, self.seed));
             }
             ["profile", name] => {
@@ -269,8 +283,8 @@ impl<A: Algorithm> Story<A> {
     /// How most stories begin, told without what is said.
     fn elect(&mut self, node: &str) -> Result<(), String> {
         let leader = self.seat(node)?;
-        let shown = self.world()?.trace.kept().to_vec();
-        self.world()?.trace.set_kept(&[Level::Event]);
+        let shown = self.world()?.trace.kept();
+        self.world()?.trace.set_kept(Levels::down_to(Level::Event));
         for seat in self.seats(&["all"])? {
             let world = self.world()?;
             if world.process(seat).is_none() {
@@ -289,7 +303,7 @@ impl<A: Algorithm> Story<A> {
             self.world()?.give(seat, Input::Command(Command::Campaign));
         }
         self.gather();
-        self.world()?.trace.set_kept(&shown);
+        self.world()?.trace.set_kept(shown);
         Ok(())
     }
 
@@ -319,6 +333,23 @@ impl<A: Algorithm> Story<A> {
         Ok(true)
     }
 
+    /// A command is a deed, in its own words, unless the world has a line for what it does.
+    fn trace_deed(&mut self, words: &[&str]) {
+        let told = match *words {
+            ["crash", .., "at", "its", "next", "write"] | ["crash", .., "write", "kept"] => false,
+            ["crash" | "restart" | "readmit" | "pause" | "resume" | "heal" | "drained" | "write", ..] => true,
+            ["request-resign", ..] | ["store", "delete" | "rewind", ..] => true,
+            _ => false,
+        };
+        let Some(world) = self.world.as_mut().filter(|_| !told) else { return };
+        let party = |&word: &&str| match word {
+            "store" => Some(Party::Store),
+            name => world.find(name).ok().map(|seat| Party::Node(world.node(seat).name)),
+        };
+        let to: Vec<Party> = words.iter().filter_map(party).collect();
+        world.trace_deed(&to, || words.join(" "));
+    }
+
     fn run_until(&mut self, come: impl Fn(&World<A>) -> bool) -> Result<(), String> {
         let world = self.world()?;
         let latest = world.now().after(PATIENCE);
@@ -341,15 +372,17 @@ impl<A: Algorithm> Story<A> {
 
 impl<A: Algorithm> Stage for Story<A> {
     fn command(&mut self, words: &[&str]) -> Result<(), String> {
-        let known = self.begin(words)?
-            || self.pass_time(words)?
-            || self.phases(words)?
+        let quiet =
+            self.begin(words)? || self.pass_time(words)? || self.looks(words)? || self.expect(words)?;
+        if quiet {
+            return Ok(());
+        }
+        self.trace_deed(words);
+        let known = self.phases(words)?
             || self.node_faults(words)?
             || self.message_faults(words)?
             || self.wishes(words)?
-            || self.store_wishes(words)?
-            || self.looks(words)?
-            || self.expect(words)?;
+            || self.store_wishes(words)?;
         if known { Ok(()) } else { Err("there is no such command".to_owned()) }
     }
 
@@ -365,5 +398,15 @@ impl<A: Algorithm> Stage for Story<A> {
             return Ok(());
         }
         Err(format!("expected to break {:?}, and {broken:?} broke: {breaches:?}", self.expected))
+    }
+}
+
+impl<A: Algorithm> Recorded for Story<A> {
+    fn record(&mut self, levels: Option<Levels>) {
+        self.record = Some(levels);
+    }
+
+    fn recorded(&mut self) -> Vec<Entry> {
+        self.world.as_mut().map(|world| world.trace.take_recorded()).unwrap_or_default()
     }
 }
