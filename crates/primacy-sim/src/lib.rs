@@ -18,6 +18,7 @@ pub mod phases;
 pub mod queue;
 pub mod resource;
 pub mod script;
+pub mod shrink;
 pub mod store;
 pub mod story;
 pub mod swarm;

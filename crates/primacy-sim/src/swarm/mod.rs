@@ -386,7 +386,7 @@ const fn in_micros(duration: Duration) -> Duration {
 }
 
 /// A duration as scripts say it, exactly.
-fn text(duration: Duration) -> String {
+pub(crate) fn text(duration: Duration) -> String {
     let nanos = duration.as_nanos();
     if nanos.is_multiple_of(1_000_000) {
         format!("{}ms", nanos / 1_000_000)
