@@ -71,9 +71,11 @@ impl Clock {
     /// What it shows at `moment`, rounded down.
     #[must_use]
     pub fn read(&self, moment: Moment) -> Instant {
-        let passed = u128::from(moment.0.saturating_sub(self.changed_at.0));
-        let shown = u128::from(self.reading) + passed * u128::from(self.rate) / u128::from(PPM);
-        Instant::from_nanos(u64::try_from(shown).unwrap_or(u64::MAX))
+        let passed = moment.0.saturating_sub(self.changed_at.0);
+        // In parts, for a division of 128 bits is the slowest thing in the world.
+        let (millions, rest) = (passed / PPM, passed % PPM);
+        let shown = millions.saturating_mul(self.rate).saturating_add(rest * self.rate / PPM);
+        Instant::from_nanos(self.reading.saturating_add(shown))
     }
 
     /// The first moment at which it shows `instant` or more, if it goes on as it does.
@@ -85,16 +87,24 @@ impl Clock {
         if instant == Instant::NEVER || self.rate == 0 {
             return Moment::NEVER;
         }
-        let ahead = u128::from(instant.as_nanos() - self.reading);
-        let passed = (ahead * u128::from(PPM)).div_ceil(u128::from(self.rate));
-        u64::try_from(passed).map_or(Moment::NEVER, |passed| Moment(self.changed_at.0.saturating_add(passed)))
+        let ahead = instant.as_nanos() - self.reading;
+        let (rounds, rest) = (ahead / self.rate, ahead % self.rate);
+        let passed = rounds.saturating_mul(PPM).saturating_add((rest * PPM).div_ceil(self.rate));
+        Moment(self.changed_at.0.saturating_add(passed))
     }
 
     /// From `now` on it runs this many parts per million faster than true, or slower; it does not go backwards.
     pub fn set_rate(&mut self, now: Moment, ppm: i32) {
         self.reading = self.read(now).as_nanos();
         self.changed_at = now;
-        self.rate = PPM.saturating_add_signed(i64::from(ppm));
+        // Faster than a thousand times true no clock goes; so nothing overflows.
+        self.rate = PPM.saturating_add_signed(i64::from(ppm)).min(1_000 * PPM);
+    }
+
+    /// Whether it stands still.
+    #[must_use]
+    pub const fn is_frozen(&self) -> bool {
+        self.rate == 0
     }
 
     /// It stands still, as in a machine that was frozen whole.

@@ -37,6 +37,8 @@ pub struct Disk<D> {
     pub starts: u64,
     /// What was last written.
     pub slot: Option<D>,
+    /// What was written before that.
+    pub before: Option<D>,
     /// The disks of the other nodes, as this node knows them.
     pub peers: BTreeMap<Seat, PeerDisk>,
     /// How long a write takes until it would survive a power cut.
@@ -45,17 +47,31 @@ pub struct Disk<D> {
     pub failing: bool,
 }
 
-impl<D> Disk<D> {
+impl<D: Clone> Disk<D> {
     /// An empty disk.
     #[must_use]
     pub const fn new(number: usize, id: u64, latency: Duration) -> Self {
-        Self { number, id, starts: 0, slot: None, peers: BTreeMap::new(), latency, failing: false }
+        Self {
+            number,
+            id,
+            starts: 0,
+            slot: None,
+            before: None,
+            peers: BTreeMap::new(),
+            latency,
+            failing: false,
+        }
+    }
+
+    /// A write has come to its end.
+    pub fn keep(&mut self, written: D) {
+        self.before = self.slot.replace(written);
     }
 
     /// The write that was under way when the node crashed.
     pub fn crash(&mut self, writing: Option<D>, met: MetByCrash) {
         match (writing, met) {
-            (Some(written), MetByCrash::Kept) => self.slot = Some(written),
+            (Some(written), MetByCrash::Kept) => self.keep(written),
             (Some(_), MetByCrash::Lost) | (None, MetByCrash::Lost | MetByCrash::Kept) => {}
         }
     }

@@ -34,6 +34,13 @@ impl<A: Algorithm> World<A> {
             Crash::Host => "loses power",
         };
         self.trace_turn(seat, Level::Event, Turn::Ends, || text.to_owned());
+        self.counters.count(match (what, &process.writing, met) {
+            (_, Some(_), MetByCrash::Lost) => "fault: crash before a write is kept",
+            (_, Some(_), MetByCrash::Kept) => "fault: crash after a write is kept",
+            (Crash::Process, None, _) => "fault: crash",
+            (Crash::ProcessAndGuardian, None, _) => "fault: crash with the guardian",
+            (Crash::Host, None, _) => "fault: crash of a host",
+        });
         let (dead, life) = (process.me, process.life);
         self.observe(Observation::Ended { who: dead });
         let guarded = self.node(seat).guarded;
@@ -92,6 +99,7 @@ impl<A: Algorithm> World<A> {
             return;
         }
         self.network.set_connection(hosts.0, hosts.1, None);
+        self.counters.count("fault: connection closed");
         let (name_a, name_b) = (self.node(a).name, self.node(b).name);
         self.give(a, Input::Evidence(Evidence::Disconnected(name_b)));
         self.give(b, Input::Evidence(Evidence::Disconnected(name_a)));
@@ -125,6 +133,7 @@ impl<A: Algorithm> World<A> {
         // A connection repeats what was lost; it tells everything once.
         match fate.arrivals[0] {
             Some(delay) => {
+                self.counters.count("death told");
                 self.trace_death(guardian_of, to, dead, fate);
                 self.plan(delay, Happening::Notice { seat: to, evidence: Evidence::Died(dead) });
             }
@@ -135,6 +144,7 @@ impl<A: Algorithm> World<A> {
     /// Only the guardian of a node crashes: the node sees it, ends its work, resigns, and starts a new one.
     pub fn crash_guardian(&mut self, seat: Seat) {
         self.trace_node(seat, Level::Event, || "loses its guardian".to_owned());
+        self.counters.count("fault: crash of a guardian");
         let Some(who) = self.process(seat).map(|process| process.me) else {
             self.node_mut(seat).guarded = false; // Nobody is left to start a new one.
             return;
@@ -157,7 +167,7 @@ impl<A: Algorithm> World<A> {
             node.shelf.push(lost);
             let node = node.name;
             self.observe(Observation::DiskLost { node });
-            self.readmissions.wipes += 1;
+            self.counters.count("lost disk: an empty one");
             self.trace_node(seat, Level::Event, || "finds an empty disk".to_owned());
         }
         self.start(seat);
@@ -178,10 +188,20 @@ impl<A: Algorithm> World<A> {
         true
     }
 
+    /// The newest of a node's two slots has rotted, so the one before it is used: what no election survives that rests on
+    /// what stands there.
+    pub fn rot(&mut self, seat: Seat) {
+        self.counters.count("fault: disk rotten");
+        let disk = &mut self.node_mut(seat).disk;
+        disk.slot.clone_from(&disk.before);
+        self.trace_node(seat, Level::Event, || "finds its newest slot rotten".to_owned());
+    }
+
     /// A process is stopped, as by SIGSTOP: what comes, waits. Its clock goes on.
     pub fn pause(&mut self, seat: Seat) {
         if let Some(process) = &mut self.seats[seat.0] {
             process.paused = true;
+            self.counters.count("fault: pause");
             self.trace_turn(seat, Level::Event, Turn::Paused, || "is paused".to_owned());
         }
     }
@@ -200,6 +220,7 @@ impl<A: Algorithm> World<A> {
     pub fn freeze(&mut self, seat: Seat) {
         let now = self.now;
         self.pause(seat);
+        self.counters.count("fault: machine frozen");
         self.node_mut(seat).clock.freeze(now);
         self.clock_changed(seat);
     }
@@ -213,6 +234,7 @@ impl<A: Algorithm> World<A> {
     /// A clock runs this much faster than true.
     pub fn set_rate(&mut self, seat: Seat, ppm: i32) {
         let now = self.now;
+        self.counters.count("fault: clock runs otherwise");
         self.node_mut(seat).clock.set_rate(now, ppm);
         self.clock_changed(seat);
     }
@@ -220,6 +242,7 @@ impl<A: Algorithm> World<A> {
     /// A clock jumps ahead.
     pub fn jump(&mut self, seat: Seat, by: Duration) {
         let now = self.now;
+        self.counters.count("fault: clock jumps");
         self.node_mut(seat).clock.jump(now, by);
         self.clock_changed(seat);
     }
@@ -333,17 +356,26 @@ impl<A: Algorithm> World<A> {
         known.is_some_and(|known| known.former.contains(&self.node(seat).disk.id))
     }
 
+    /// Whether `by` would take that node back.
+    #[must_use]
+    pub fn would_readmit(&self, seat: Seat, by: Seat) -> bool {
+        self.can_tell_terms(by) && seat != by && !self.is_former(seat, by)
+    }
+
+    fn can_tell_terms(&self, by: Seat) -> bool {
+        self.process(by).is_some_and(|process| A::term_to_report(&process.machine).is_some())
+    }
+
     /// An operator takes back a node that has lost its disk: `by` knows it with its new one from now on. `false` if `by`
     /// refuses, because it does not run, or has lost its own disk and cannot tell anything of terms; or because the disk
     /// is none of a node that lost one, but one that was replaced.
     pub fn readmit(&mut self, seat: Seat, by: Seat) -> bool {
-        let can_tell = self.process(by).is_some_and(|process| A::term_to_report(&process.machine).is_some());
-        if !can_tell || seat == by {
+        if !self.can_tell_terms(by) || seat == by {
             return false;
         }
         let (id, name) = (self.node(seat).disk.id, self.node(seat).name);
         if self.is_former(seat, by) {
-            self.readmissions.refusals += 1;
+            self.counters.count("lost disk: a former one is not readmitted");
             self.trace_node(by, Level::Event, || format!("does not readmit {name}: its disk was replaced"));
             return false;
         }

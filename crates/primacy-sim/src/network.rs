@@ -76,6 +76,20 @@ pub enum Remark {
     Late(Duration),
 }
 
+impl Remark {
+    /// The name under which it is counted.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Cut => "packet: link cut",
+            Self::Unconnected => "packet: not connected",
+            Self::Lost => "packet: lost",
+            Self::Doubled => "packet: doubled",
+            Self::Late(_) => "packet: late",
+        }
+    }
+}
+
 /// One direction between two hosts.
 #[derive(Clone, Debug)]
 struct Link {
@@ -129,6 +143,11 @@ impl Network {
     pub fn set_delay(&mut self, from: Host, to: Host, delay: Duration) {
         let place = self.place(from, to);
         self.links[place].delay = delay;
+    }
+
+    /// A packet takes `delay` from now on, whatever its way.
+    pub fn set_all_delays(&mut self, delay: Duration) {
+        self.links.iter_mut().for_each(|link| link.delay = delay);
     }
 
     /// Whether nothing goes this way.

@@ -35,6 +35,8 @@ pub enum Mishap {
     UnknownButDone,
     /// It is not done, and the reply says that nobody knows.
     UnknownNotDone,
+    /// It is done twice, as where a library below repeats what it got no answer to; the reply is that to the second time.
+    DoneTwice,
 }
 
 /// What a request did.
@@ -62,6 +64,8 @@ pub struct Store {
     pub mood: Mood,
     /// Whether it tells everybody at once that the record has changed.
     pub tells_changes: bool,
+    /// It takes every write, whatever version that names: a store that is none.
+    pub lies: bool,
     mishaps: Vec<(NodeId, Mishap)>,
 }
 
@@ -72,6 +76,7 @@ impl Default for Store {
             history: VecDeque::new(),
             mood: Mood::Up,
             tells_changes: false,
+            lies: false,
             mishaps: Vec::new(),
         }
     }
@@ -160,7 +165,7 @@ impl Store {
             return Served { reply: reply(Err(SetError::Unknown)), changed: false };
         }
         let current = self.cell.record.as_ref().map(|_| Version::from(self.cell.version));
-        let changed = current.as_ref() == expect;
+        let changed = self.lies || current.as_ref() == expect;
         let result = if changed {
             self.put(Some(record.clone()));
             Ok(Version::from(self.cell.version))
@@ -170,6 +175,7 @@ impl Store {
         let reply = match mishap {
             None => reply(result),
             Some(Mishap::ReplyLost) => None,
+            Some(Mishap::DoneTwice) => reply(Err(SetError::Conflict)),
             Some(Mishap::UnknownButDone | Mishap::UnknownNotDone) => reply(Err(SetError::Unknown)),
         };
         Served { reply, changed }

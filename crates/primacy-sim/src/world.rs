@@ -5,12 +5,13 @@ use std::collections::{BTreeSet, VecDeque};
 use primacy_core::rng::Rng;
 use primacy_core::{
     Command, Duration, Endpoint, Event, Evidence, Identity, Incarnation, Input, Instant, NodeId, Output,
-    Protocol, text,
+    Protocol, Reason, text,
 };
 
 use crate::algorithm::{Algorithm, Life, Settings as _};
 use crate::beliefs::Beliefs;
 use crate::clock::{Clock, Moment};
+use crate::counters::Counters;
 use crate::disk::Disk;
 use crate::invariants::{Breach, Invariant, Meaning, Observation};
 use crate::network::{Fate, Host, Network, STORE};
@@ -38,6 +39,9 @@ pub struct Conditions {
     pub reconnect: Duration,
     /// A process that wakes late sees its deadline first, and only then what has come meanwhile.
     pub deadline_first: bool,
+    /// The work of a leader writes to the resource when it begins and at every renewal, and a write takes up to this
+    /// long; if at all.
+    pub work_writes: Option<Duration>,
 }
 
 impl Default for Conditions {
@@ -49,6 +53,7 @@ impl Default for Conditions {
             kill: Duration::from_millis(1),
             reconnect: Duration::from_millis(100),
             deadline_first: false,
+            work_writes: None,
         }
     }
 }
@@ -97,21 +102,10 @@ pub struct World<A: Algorithm> {
     alarms: u64,
     pub(crate) rng: Rng,
     handled: u64,
-    /// What was done about lost disks.
-    pub readmissions: Readmissions,
-}
-
-/// What was done about lost disks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Readmissions {
-    /// How many disks were lost.
-    pub wipes: u64,
-    /// How often a node without its disk has heard what it must know from all others.
-    pub recoveries: u64,
-    /// How often such a node has voted since.
-    pub votes: u64,
-    /// How often a disk that had been replaced was to be readmitted, and was not.
-    pub refusals: u64,
+    /// What was met so far.
+    pub counters: Counters,
+    /// The longest that a packet ever took.
+    pub(crate) lag: Duration,
 }
 
 impl<A: Algorithm> World<A> {
@@ -151,7 +145,8 @@ impl<A: Algorithm> World<A> {
             alarms: 0,
             rng,
             handled: 0,
-            readmissions: Readmissions::default(),
+            counters: Counters::default(),
+            lag: conditions.delay,
         }
     }
 
@@ -447,10 +442,12 @@ impl<A: Algorithm> World<A> {
     }
 
     fn is_written(&mut self, seat: Seat, durable: A::Durable) {
-        let slot = &mut self.node_mut(seat).disk.slot;
-        let recovered = A::has_recovered(&durable) && !slot.as_ref().is_some_and(A::has_recovered);
-        *slot = Some(durable);
-        self.readmissions.recoveries += u64::from(recovered);
+        let disk = &mut self.node_mut(seat).disk;
+        let recovered = A::has_recovered(&durable) && !disk.slot.as_ref().is_some_and(A::has_recovered);
+        disk.keep(durable);
+        if recovered {
+            self.counters.count("lost disk: all others have told their terms");
+        }
     }
 
     fn send(&mut self, seat: Seat, to: NodeId, message: A::Message) {
@@ -466,15 +463,21 @@ impl<A: Algorithm> World<A> {
             | Meaning::Leads { .. }
             | Meaning::Releases { .. }) => meaning,
         };
-        let recovered = self.node(seat).disk.slot.as_ref().is_some_and(A::has_recovered);
-        self.readmissions.votes += u64::from(recovered && matches!(meaning, Meaning::Votes { .. }));
-        self.observe(Observation::Said { who: me, meaning });
+        if matches!(meaning, Meaning::Votes { .. })
+            && self.node(seat).disk.slot.as_ref().is_some_and(A::has_recovered)
+        {
+            self.counters.count("lost disk: the node votes again");
+        }
+        if meaning != Meaning::Nothing {
+            self.observe(Observation::Said { who: me, meaning });
+        }
         let fate = if connected {
             let (from_host, to_host) = (self.host(seat), self.host(to_seat));
             self.network.fate(from_host, to_host, A::kind(&message), &mut self.rng)
         } else {
             Fate::unconnected()
         };
+        self.met(&message, fate);
         self.trace_send(seat, Endpoint::Node(to), &message, fate);
         for delay in fate.arrivals.into_iter().flatten() {
             let (from, sent_at) = (Endpoint::Node(me.node), self.now);
@@ -482,12 +485,28 @@ impl<A: Algorithm> World<A> {
         }
     }
 
+    /// Takes note of what is remarkable about a packet.
+    fn met(&mut self, message: &A::Message, fate: Fate) {
+        if let Some(word) = A::met(message) {
+            self.counters.count(word);
+        }
+        if let Some(remark) = fate.remark {
+            self.counters.count(remark.name());
+            for delay in fate.arrivals.into_iter().flatten() {
+                self.lag = self.lag.max(delay);
+            }
+        }
+    }
+
     fn send_to_store(&mut self, seat: Seat, message: A::Message) {
         let Some(process) = self.process(seat) else { return };
         let (me, life) = (process.me, process.life);
         let meaning = A::meaning(&message, None);
-        self.observe(Observation::Said { who: me, meaning });
+        if meaning != Meaning::Nothing {
+            self.observe(Observation::Said { who: me, meaning });
+        }
         let fate = self.network.fate(self.host(seat), STORE, A::kind(&message), &mut self.rng);
+        self.met(&message, fate);
         self.trace_send(seat, Endpoint::Store, &message, fate);
         for delay in fate.arrivals.into_iter().flatten() {
             let sent_at = self.now;
@@ -502,6 +521,7 @@ impl<A: Algorithm> World<A> {
         let served = self.store.serve(self.now, self.node(seat).name, request);
         if let Some(reply) = served.reply.and_then(A::reply) {
             let fate = self.network.fate(STORE, self.host(seat), A::kind(&reply), &mut self.rng);
+            self.met(&reply, fate);
             self.trace_reply(seat, &reply, fate);
             for delay in fate.arrivals.into_iter().flatten() {
                 let (message, sent_at) = (reply.clone(), self.now);
@@ -553,13 +573,24 @@ impl<A: Algorithm> World<A> {
         match *event {
             Event::Elected { mandate, .. } => {
                 self.node_mut(seat).mandate = Some((mandate, self.beliefs.count));
+                self.counters.count("elected");
+                self.work_writes(seat);
             }
+            Event::Renewed { .. } => self.work_writes(seat),
             Event::Resigning(_) => self.drain(seat, who, busy),
             Event::LeaderChanged(leader) => self.node_mut(seat).leader = leader,
             Event::Violation(_) => self.alarms += 1,
-            Event::Renewed { .. } | Event::Deposed(_) => {}
+            Event::Deposed(reason) => self.counters.count(deposed(reason)),
         }
         self.observe(Observation::Told { who, event });
+    }
+
+    /// The work writes to the resource, where it does so by itself.
+    fn work_writes(&mut self, seat: Seat) {
+        let Some(longest) = self.conditions.work_writes else { return };
+        let after = self.rng.duration_up_to(longest);
+        let Some((mandate, ordinal)) = self.node(seat).mandate else { return };
+        self.plan(after, Happening::WriteArrives { seat, late: false, mandate, ordinal });
     }
 
     /// Ends the work in order, which takes no time where it is dead already.
@@ -603,16 +634,23 @@ impl<A: Algorithm> World<A> {
     }
 
     fn write_arrives(&mut self, seat: Seat, late: bool, mandate: primacy_core::Mandate, ordinal: u64) {
-        let (number, with) = match mandate {
-            primacy_core::Mandate::Fenced(token) => (token.0, format!("token {token}")),
-            primacy_core::Mandate::Advisory => (ordinal, "no token".to_owned()),
+        let number = match mandate {
+            primacy_core::Mandate::Fenced(token) => token.0,
+            primacy_core::Mandate::Advisory => ordinal,
         };
         let name = self.node(seat).name;
         let late = if late { "late " } else { "" };
+        // What the work writes all the time is a line like a heartbeat.
+        let level = if self.conditions.work_writes.is_some() { Level::Heartbeat } else { Level::Event };
+        let with = || match mandate {
+            primacy_core::Mandate::Fenced(token) => format!("token {token}"),
+            primacy_core::Mandate::Advisory => "no token".to_owned(),
+        };
         let answer = self.resource.write(mandate);
-        self.trace_write(name, mandate, answer.is_ok(), || match answer {
-            Ok(()) => format!("resource: {late}write of {name} with {with} accepted"),
-            Err(error) => format!("resource: {late}write of {name} with {with} refused: {error}"),
+        self.counters.count(if answer.is_ok() { "write accepted" } else { "stale write refused" });
+        self.trace_write(level, name, mandate, answer.is_ok(), || match answer {
+            Ok(()) => format!("resource: {late}write of {name} with {} accepted", with()),
+            Err(error) => format!("resource: {late}write of {name} with {} refused: {error}", with()),
         });
         if answer.is_ok() {
             self.observe(Observation::Accepted { number });
@@ -684,6 +722,7 @@ impl<A: Algorithm> World<A> {
 
     fn trace_write(
         &mut self,
+        level: Level,
         node: NodeId,
         mandate: primacy_core::Mandate,
         accepted: bool,
@@ -693,7 +732,7 @@ impl<A: Algorithm> World<A> {
             primacy_core::Mandate::Fenced(token) => Some(token),
             primacy_core::Mandate::Advisory => None,
         };
-        self.trace(Level::Event, |_| What::Write { node, token, accepted, text: text() });
+        self.trace(level, |_| What::Write { node, token, accepted, text: text() });
     }
 
     fn trace_breach(&mut self, invariant: &'static str, text: &str) {
@@ -760,5 +799,19 @@ impl<A: Algorithm> World<A> {
     /// What a node tells of itself in its handshake.
     pub(crate) fn standing(&self, seat: Seat) -> (u32, bool) {
         self.node(seat).settings.standing()
+    }
+}
+
+/// The name under which the end of a leadership is counted.
+const fn deposed(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Resigned => "deposed: resigned",
+        Reason::Transferred(_) => "deposed: transferred",
+        Reason::Unhealthy => "deposed: unhealthy",
+        Reason::Expired => "deposed: expired",
+        Reason::HigherTerm(_) => "deposed: higher term",
+        Reason::Overwritten => "deposed: overwritten",
+        Reason::Violation => "deposed: violation",
+        Reason::Halted => "deposed: halted",
     }
 }

@@ -4,8 +4,10 @@ use primacy_core::election::errand::{Errand, Task};
 use primacy_core::election::lease::{Config, Found, Lease as Candidate, Message, Record, SetError};
 use primacy_core::{Drift, Duration, FencingToken, Identity, Input, Instant, NodeId, Output, Protocol};
 
-use super::{Algorithm, Life, Settings, drift, duration, unknown_setting};
+use super::{Algorithm, Life, Settings, Surroundings, drift, duration, unknown_setting};
 use crate::invariants::drained_before_released::DrainedBeforeReleased;
+use crate::invariants::leader_after_healing::LeaderAfterHealing;
+use crate::invariants::no_needless_change::NoNeedlessChange;
 use crate::invariants::one_leader_at_a_time::OneLeaderAtATime;
 use crate::invariants::one_leader_per_term::OneLeaderPerTerm;
 use crate::invariants::tokens_grow::TokensGrow;
@@ -60,6 +62,10 @@ impl Settings for Timers {
     }
 
     fn lease_duration(&self) -> Duration {
+        self.duration
+    }
+
+    fn patience(&self) -> Duration {
         self.duration
     }
 }
@@ -189,6 +195,63 @@ impl Algorithm for Lease {
         Some(message)
     }
 
+    fn met(message: &Message) -> Option<&'static str> {
+        match message {
+            Message::CompareAndSet { expect: None, .. } => Some("first record written"),
+            Message::CompareAndSet { record: Record { holder: None, .. }, .. } => Some("record released"),
+            Message::CompareAndSet { record: Record { young: true, .. }, .. } => Some("young record written"),
+            Message::CompareAndSet { .. } | Message::Read { .. } => None,
+            Message::CompareAndSetReply { result: Err(error), .. } => Some(match error {
+                SetError::Conflict => "write: conflict",
+                SetError::Unknown => "write: unknown",
+                SetError::Unavailable => "write: store not reached",
+            }),
+            Message::ReadReply { found: None, .. } => Some("read: store not reached"),
+            Message::ReadReply { found: Some(Found::Absent { .. }), .. } => Some("read: absent"),
+            Message::ReadReply { found: Some(Found::Record { record, .. }), .. }
+                if record.is_asked_to_resign() =>
+            {
+                Some("read: a request to resign")
+            }
+            Message::ReadReply { .. } | Message::CompareAndSetReply { result: Ok(_), .. } => None,
+            Message::Changed => Some("change told"),
+        }
+    }
+
+    fn must_meet() -> &'static [&'static str] {
+        &[
+            "first record written",
+            "young record written",
+            "record released",
+            "write: conflict",
+            "write: unknown",
+            "write: store not reached",
+            "read: store not reached",
+            "read: absent",
+            "read: a request to resign",
+            "deposed: resigned",
+            "deposed: unhealthy",
+            "deposed: expired",
+            "deposed: overwritten",
+            "deposed: violation",
+            "death told",
+        ]
+    }
+
+    /// The record may be renewed once more by what is under way, and then stands unchanged for its whole duration. Its
+    /// next holder may not be wanted any more when its claim lands, and a record that was made anew waits for a holder
+    /// of the one before it: each costs a lease again. Of several that write at once one succeeds, so nothing is lost
+    /// by chance; but each may look only once in a while, and may first have to give up a request that was lost.
+    fn settles_within(nodes: &[&Timers], surroundings: &Surroundings) -> Duration {
+        let longest =
+            |of: fn(&Timers) -> Duration| nodes.iter().map(|node| of(node)).max().unwrap_or_default();
+        let Surroundings { lag, delay, disk_latency: _, reconnect: _, drain } = *surroundings;
+        let leases = longest(|node| node.drift_max.lengthen(node.duration)).times(4);
+        let looks =
+            longest(|node| node.request_timeout.plus(node.poll_interval.times(2))).plus(delay.times(4));
+        lag.plus(drain).plus(leases).plus(looks.times(4))
+    }
+
     fn stands(machine: &Machine) -> bool {
         match machine {
             Machine::Candidate(machine) => machine.status().role == "claiming",
@@ -201,6 +264,8 @@ impl Algorithm for Lease {
             Box::new(OneLeaderPerTerm::default()),
             Box::new(OneLeaderAtATime::default()),
             Box::new(TokensGrow::in_order_of_elections()),
+            Box::new(NoNeedlessChange::default()),
+            Box::new(LeaderAfterHealing::default()),
             Box::new(DrainedBeforeReleased),
         ]
     }

@@ -76,6 +76,23 @@ pub trait Algorithm: Debug + Sized + 'static {
         false
     }
 
+    /// The name under which this word is counted, where it shows that a branch was taken that matters.
+    fn met(message: &Self::Message) -> Option<&'static str> {
+        let _ = message;
+        None
+    }
+
+    /// What a search of many seeds must have met, beside what the world itself asks for.
+    fn must_meet() -> &'static [&'static str] {
+        &[]
+    }
+
+    /// How long it may take from the end of all faults until all name one leader.
+    fn settles_within(nodes: &[&Self::Settings], surroundings: &Surroundings) -> Duration {
+        let _ = (nodes, surroundings);
+        Duration::ZERO
+    }
+
     /// Whether a node stands for election at present: it asks for the lead, and does not lead.
     fn stands(machine: &Self::Machine) -> bool {
         let _ = machine;
@@ -101,6 +118,21 @@ pub struct Life<'a, D> {
     pub now: Instant,
 }
 
+/// What slows an election down that nobody disturbs.
+#[derive(Clone, Copy, Debug)]
+pub struct Surroundings {
+    /// How long a packet may have been under way already, and may still be.
+    pub lag: Duration,
+    /// How long a packet takes from now on.
+    pub delay: Duration,
+    /// How long a write takes.
+    pub disk_latency: Duration,
+    /// After how long a closed connection is made again.
+    pub reconnect: Duration,
+    /// How long work takes to end, in order or not.
+    pub drain: Duration,
+}
+
 /// What can be set for a node by name.
 pub trait Settings: Clone + Debug + Default {
     /// Sets one thing.
@@ -124,6 +156,11 @@ pub trait Settings: Clone + Debug + Default {
 
     /// How long a lease is, for elections that have one.
     fn lease_duration(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// In how much time a silent leader is replaced.
+    fn patience(&self) -> Duration {
         Duration::ZERO
     }
 

@@ -1,17 +1,22 @@
 //! The quorum election in the world.
 
+use std::collections::BTreeSet;
+
 use primacy_core::election::quorum::{
     Answer, Body, Config, HardState, Leave, Message, Past, Quorum as Machine, Refusal, Safety,
 };
 use primacy_core::{Drift, Duration, FencingToken, Identity, NodeId, Term};
 
-use super::{Algorithm, Life, Settings, drift, duration, unknown_setting, value};
+use super::{Algorithm, Life, Settings, Surroundings, drift, duration, unknown_setting, value};
 use crate::invariants::drained_before_released::DrainedBeforeReleased;
+use crate::invariants::leader_after_healing::LeaderAfterHealing;
+use crate::invariants::no_needless_change::NoNeedlessChange;
 use crate::invariants::one_leader_at_a_time::OneLeaderAtATime;
 use crate::invariants::one_leader_per_term::OneLeaderPerTerm;
 use crate::invariants::one_vote_per_term::OneVotePerTerm;
 use crate::invariants::tokens_grow::TokensGrow;
 use crate::invariants::{Invariant, Meaning};
+use crate::phases::ATTEMPTS;
 
 /// `quorum`.
 #[derive(Clone, Copy, Debug)]
@@ -115,6 +120,10 @@ impl Settings for Timers {
         (self.priority, self.witness)
     }
 
+    fn patience(&self) -> Duration {
+        self.promise_duration
+    }
+
     fn terms_of_use(&self) -> String {
         format!("{:?}", self.safety)
     }
@@ -214,10 +223,88 @@ impl Algorithm for Quorum {
         durable.past == Past::Recovered
     }
 
+    fn met(message: &Message) -> Option<&'static str> {
+        match message.body {
+            Body::PreVoteReply { answer: Answer::No(refusal), .. } => Some(match refusal {
+                Refusal::Term => "pre-vote refused: term",
+                Refusal::HearsLeader(_) => "pre-vote refused: hears a leader",
+                Refusal::Promised { .. } => "pre-vote refused: promised",
+                Refusal::JustStarted { .. } => "pre-vote refused: just started",
+                Refusal::Forgotten => "pre-vote refused: lost its disk",
+            }),
+            Body::VoteReply { answer: Answer::No(refusal), .. } => Some(match refusal {
+                Refusal::Term => "vote refused: term",
+                Refusal::HearsLeader(_) => "vote refused: hears a leader",
+                Refusal::Promised { .. } => "vote refused: promised",
+                Refusal::JustStarted { .. } => "vote refused: just started",
+                Refusal::Forgotten => "vote refused: lost its disk",
+            }),
+            Body::VoteReply { answer: Answer::Yes, .. } => Some("vote given"),
+            Body::PreVote { leave: Some(_), .. } | Body::Vote { leave: Some(_), .. } => {
+                Some("resignation passed on")
+            }
+            Body::HeartbeatReply { promise: Duration::ZERO, .. } => {
+                Some("heartbeat answered without a promise")
+            }
+            Body::Resigned { successor: Some(_) } => Some("resigned for a successor"),
+            Body::Resigned { successor: None } => Some("resigned"),
+            Body::PreVoteReply { answer: Answer::Yes, .. } | Body::PreVote { leave: None, .. } => None,
+            Body::Vote { leave: None, .. } | Body::Heartbeat { .. } | Body::HeartbeatReply { .. } => None,
+        }
+    }
+
+    fn must_meet() -> &'static [&'static str] {
+        &[
+            "pre-vote refused: term",
+            "pre-vote refused: hears a leader",
+            "pre-vote refused: promised",
+            "pre-vote refused: just started",
+            "pre-vote refused: lost its disk",
+            "vote refused: term",
+            "vote refused: promised",
+            "vote refused: just started",
+            "vote given",
+            "resignation passed on",
+            "heartbeat answered without a promise",
+            "resigned for a successor",
+            "resigned",
+            "deposed: resigned",
+            "deposed: transferred",
+            "deposed: unhealthy",
+            "deposed: expired",
+            "deposed: higher term",
+            "death told",
+            "lost disk: an empty one",
+            "lost disk: all others have told their terms",
+            "lost disk: the node votes again",
+            "lost disk: a former one is not readmitted",
+            "packet: not connected",
+        ]
+    }
+
+    /// First everything that anybody has promised must end: what is still under way may renew it once, and those who
+    /// have just started, or have just heard what they need after a lost disk, are silent for as long again. Then they
+    /// stand, and may lose by chance [`ATTEMPTS`] times: a random wait behind those of higher priority, the time that a
+    /// voter gives its candidate, and three rounds, two of them with a write.
+    fn settles_within(nodes: &[&Timers], surroundings: &Surroundings) -> Duration {
+        let longest =
+            |of: fn(&Timers) -> Duration| nodes.iter().map(|node| of(node)).max().unwrap_or_default();
+        let Surroundings { lag, delay, disk_latency, reconnect, drain } = *surroundings;
+        let promises = longest(|node| node.promise_duration).times(2);
+        let bound = lag.plus(reconnect).plus(drain).plus(promises).plus(longest(|node| node.initial_wait));
+        let priorities: BTreeSet<u32> = nodes.iter().map(|node| node.priority).collect();
+        let rounds = delay.times(6).plus(disk_latency.times(4));
+        let wait = longest(|node| node.random_wait_max).times(priorities.len() as u64);
+        let attempt = wait.plus(longest(|node| node.round_timeout)).plus(rounds);
+        bound.plus(attempt.times(ATTEMPTS))
+    }
+
     fn invariants(settings: &Timers) -> Vec<Box<dyn Invariant>> {
         let mut promised: Vec<Box<dyn Invariant>> = vec![
             Box::new(OneLeaderPerTerm::default()),
             Box::new(OneVotePerTerm::default()),
+            Box::new(NoNeedlessChange::default()),
+            Box::new(LeaderAfterHealing::default()),
             Box::new(DrainedBeforeReleased),
         ];
         match settings.safety {

@@ -3,6 +3,8 @@
 //! The names I1 to I9 are those of the design ("Invariants of the bench").
 
 pub mod drained_before_released;
+pub mod leader_after_healing;
+pub mod no_needless_change;
 pub mod one_leader_at_a_time;
 pub mod one_leader_per_term;
 pub mod one_vote_per_term;
@@ -37,6 +39,13 @@ pub enum Observation<'a> {
     },
     /// A clock was changed, and with it the end of a belief.
     ClockChanged,
+    /// The run enters another phase.
+    Phase(Phase),
+    /// Somebody looks whether one node believes to lead and all others name it.
+    Looked {
+        /// Whether it is so.
+        agreed: bool,
+    },
     /// A process has crashed.
     Ended {
         /// Which one.
@@ -47,6 +56,20 @@ pub enum Observation<'a> {
         /// Which one.
         node: NodeId,
     },
+}
+
+/// What is asked of an election at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Safety, whatever befalls it.
+    Faults,
+    /// Everything was healed, and by then there must be one leader, known to all.
+    Healed {
+        /// The bound that the election states for itself.
+        until: Moment,
+    },
+    /// That this leader stays.
+    Calm,
 }
 
 /// What a message means, whatever algorithm it belongs to.

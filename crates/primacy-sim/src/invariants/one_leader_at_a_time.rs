@@ -31,6 +31,8 @@ impl Invariant for OneLeaderAtATime {
             | Observation::Said { .. }
             | Observation::Accepted { .. }
             | Observation::Ended { .. }
+            | Observation::Phase(_)
+            | Observation::Looked { .. }
             | Observation::DiskLost { .. } => return Ok(()),
         }
         let mut in_force = beliefs.in_force(now);

@@ -28,6 +28,8 @@ impl Invariant for OneLeaderPerTerm {
             | Observation::Accepted { .. }
             | Observation::ClockChanged
             | Observation::Ended { .. }
+            | Observation::Phase(_)
+            | Observation::Looked { .. }
             | Observation::DiskLost { .. } => return Ok(()),
         };
         let leaders = self.leaders.entry(term).or_default();

@@ -57,6 +57,8 @@ impl Invariant for OneVotePerTerm {
             Observation::Told { .. }
             | Observation::Said { .. }
             | Observation::Accepted { .. }
+            | Observation::Phase(_)
+            | Observation::Looked { .. }
             | Observation::ClockChanged => return Ok(()),
         };
         let mut votes = self.votes.remove(&(voter.node, term)).unwrap_or_default();

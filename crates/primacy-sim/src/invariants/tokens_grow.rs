@@ -56,6 +56,8 @@ impl Invariant for TokensGrow {
             | Observation::Said { .. }
             | Observation::ClockChanged
             | Observation::Ended { .. }
+            | Observation::Phase(_)
+            | Observation::Looked { .. }
             | Observation::DiskLost { .. } => Ok(()),
         }
     }

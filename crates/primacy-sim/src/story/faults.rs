@@ -4,10 +4,11 @@ use super::Story;
 use crate::algorithm::{Algorithm, duration, parts_per_million};
 use crate::disk::MetByCrash;
 use crate::faults::Crash;
-use crate::network::{Fault, Host, Rule, STORE};
+use crate::network::{Chance, Fault, Host, Rule, STORE};
 use crate::node::Seat;
 use crate::store::{Mishap, Mood};
 use crate::trace::Level;
+use crate::world::World;
 
 impl<A: Algorithm> Story<A> {
     pub(super) fn host(&mut self, name: &str) -> Result<Host, String> {
@@ -28,9 +29,10 @@ impl<A: Algorithm> Story<A> {
                 let seat = self.seat(node)?;
                 self.world()?.crash_guardian(seat);
             }
-            ["crash", "host", node] => self.crash(node, Crash::Host)?,
-            ["crash", node] => self.crash(node, Crash::Process)?,
-            ["crash", node, "and", "guardian"] => self.crash(node, Crash::ProcessAndGuardian)?,
+            ["crash", "host", node, ref met @ ..] => self.crash(node, Crash::Host, met)?,
+            ["crash", node, "and", "guardian", ref met @ ..] => {
+                self.crash(node, Crash::ProcessAndGuardian, met)?;
+            }
             ["crash", node, "at", "its", "next", "write"] => {
                 let seat = self.seat(node)?;
                 self.world()?.node_mut(seat).crash_at_write = Some(MetByCrash::Lost);
@@ -39,6 +41,7 @@ impl<A: Algorithm> Story<A> {
                 let seat = self.seat(node)?;
                 self.world()?.node_mut(seat).crash_at_write = Some(MetByCrash::Kept);
             }
+            ["crash", node, ref met @ ..] => self.crash(node, Crash::Process, met)?,
             ["restart", node] => self.restart(node, false)?,
             ["restart", node, "without", "disk"] => self.restart(node, true)?,
             ["restart", node, "with", "disk", number] => {
@@ -48,6 +51,7 @@ impl<A: Algorithm> Story<A> {
                     return Err(format!("{node} runs, or has no such disk"));
                 }
             }
+            ["rot", node] => self.at(node, World::rot)?,
             ["readmit", node, "at", by, "in", "vain"] => {
                 let (seat, other) = (self.seat(node)?, self.seat(by)?);
                 if self.world()?.readmit(seat, other) {
@@ -83,18 +87,23 @@ impl<A: Algorithm> Story<A> {
         Ok(true)
     }
 
-    fn at(&mut self, node: &str, act: impl FnOnce(&mut crate::world::World<A>, Seat)) -> Result<(), String> {
+    fn at(&mut self, node: &str, act: impl FnOnce(&mut World<A>, Seat)) -> Result<(), String> {
         let seat = self.seat(node)?;
         act(self.world()?, seat);
         Ok(())
     }
 
-    fn crash(&mut self, node: &str, what: Crash) -> Result<(), String> {
+    fn crash(&mut self, node: &str, what: Crash, met: &[&str]) -> Result<(), String> {
+        let met = match *met {
+            [] => MetByCrash::Lost,
+            ["kept"] => MetByCrash::Kept,
+            _ => return Err("a write that a crash meets is kept, or lost if that is not said".to_owned()),
+        };
         let seat = self.seat(node)?;
         if self.world()?.process(seat).is_none() {
             return Err(format!("{node} does not run"));
         }
-        self.world()?.crash(seat, what, MetByCrash::Lost);
+        self.world()?.crash(seat, what, met);
         Ok(())
     }
 
@@ -116,6 +125,7 @@ impl<A: Algorithm> Story<A> {
                 self.world()?.connect_all();
             }
             ["isolate", node] => self.isolate(node)?,
+            ["links", ref links @ ..] => self.only_links(links)?,
             ["heal"] => {
                 let world = self.world()?;
                 world.network.heal();
@@ -123,6 +133,7 @@ impl<A: Algorithm> Story<A> {
                 world.trace_world(Level::Event, || "the network is healed".to_owned());
                 world.connect_all();
             }
+            ["chance", ref words @ ..] => self.chance(words)?,
             ["close", a, b] => {
                 let (a, b) = (self.seat(a)?, self.seat(b)?);
                 self.world()?.close(a, b);
@@ -139,7 +150,9 @@ impl<A: Algorithm> Story<A> {
             ["store", "down"] => self.world()?.store.mood = Mood::Down,
             ["store", "silent"] => self.world()?.store.mood = Mood::Silent,
             ["store", "up"] => self.world()?.store.mood = Mood::Up,
+            ["store", "lies"] => self.world()?.store.lies = true,
             ["lose", "next", "reply", node] => self.mishap(node, Mishap::ReplyLost)?,
+            ["repeat", "next", "write", node] => self.mishap(node, Mishap::DoneTwice)?,
             ["unknown", "next", "write", node] => self.mishap(node, Mishap::UnknownButDone)?,
             ["unknown", "next", "write", node, "undone"] => self.mishap(node, Mishap::UnknownNotDone)?,
             _ => return Ok(false),
@@ -155,9 +168,54 @@ impl<A: Algorithm> Story<A> {
         Ok(())
     }
 
+    /// Nodes talk over these links alone, so that not all who can be reached by one can be reached by another.
+    fn only_links(&mut self, links: &[&str]) -> Result<(), String> {
+        let pair = |link: &&str| link.split_once('-').map(|(a, b)| [a.to_owned(), b.to_owned()]);
+        let pairs: Option<Vec<[String; 2]>> = links.iter().map(pair).collect();
+        let mut kept = Vec::new();
+        for [a, b] in pairs.ok_or("a link is two names and a dash: a-b")? {
+            kept.push((self.host(&a)?, self.host(&b)?));
+        }
+        let world = self.world()?;
+        world.counters.count("fault: partition");
+        let hosts: Vec<Host> = world.seats().map(|seat| world.host(seat)).collect();
+        for &a in &hosts {
+            for &b in hosts.iter().filter(|&&b| b != a) {
+                let cut = !kept.contains(&(a, b)) && !kept.contains(&(b, a));
+                world.network.set_cut(a, b, cut);
+            }
+        }
+        world.connect_all();
+        Ok(())
+    }
+
+    fn chance(&mut self, words: &[&str]) -> Result<(), String> {
+        let share = |text: &str| {
+            let ppm = u32::try_from(parts_per_million(text)?).ok().filter(|&ppm| ppm <= 1_000_000);
+            ppm.ok_or_else(|| "a chance is between nothing and 100%".to_owned())
+        };
+        let chance = &mut self.world()?.network.chance;
+        match *words {
+            ["none"] => *chance = Chance::default(),
+            ["lost", of] => chance.lost = share(of)?,
+            ["doubled", of] => chance.doubled = share(of)?,
+            ["doubled", of, "up", "to", most] | ["delayed", of, "up", "to", most] => {
+                let place = if words[0] == "doubled" { &mut chance.doubled } else { &mut chance.delayed };
+                *place = share(of)?;
+                chance.delay_max = duration(most)?;
+            }
+            _ => return Err("chance lost 2%, chance doubled 1%, chance delayed 1% up to 2s".to_owned()),
+        }
+        if chance.lost + chance.doubled + chance.delayed > 1_000_000 {
+            return Err("together these are more than all packets".to_owned());
+        }
+        Ok(())
+    }
+
     fn isolate(&mut self, node: &str) -> Result<(), String> {
         let alone = self.host(node)?;
         let world = self.world()?;
+        world.counters.count("fault: isolation");
         let others: Vec<Host> = world.seats().map(|seat| world.host(seat)).chain([STORE]).collect();
         for other in others.into_iter().filter(|&other| other != alone) {
             world.network.set_cut(alone, other, true);

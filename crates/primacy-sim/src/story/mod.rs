@@ -9,7 +9,10 @@
 //! | `profile article` | the numbers that a source states |
 //! | `set pre_vote=false`, `set a priority=2` | settings, which a node takes up when it starts |
 //! | `voters d = a b d` | what the configuration of `d` names as voters |
-//! | `latency a b 20ms`, `drain 100ms`, `disk a takes 5ms` | how slow things are |
+//! | `latency a b 20ms`, `latency all 3ms`, `disk a takes 5ms`, `disk all takes 5ms` | how slow things are |
+//! | `drain 100ms`, `guardian takes 5ms`, `reconnect after 100ms` | |
+//! | `deadlines first` | a process that wakes late sees its deadline first, and only then what has come |
+//! | `work writes within 20ms` | leaders write to the resource when they begin and at each renewal |
 //! | `start a b`, `start all` | starts processes that stand; `boot a` starts one that does not |
 //! | `elect a` | starts all, `a` as the only one that stands; waits until all follow it, and lets all stand |
 //!
@@ -24,7 +27,9 @@
 //! |---|---|
 //! | `crash a`, `crash a and guardian`, `crash guardian a`, `crash host a` | see [`Crash`](crate::faults::Crash) |
 //! | `crash a at its next write`, `… kept` | before the write is on disk, or just after |
+//! | `crash a … kept` | a write that is under way is found afterwards |
 //! | `restart a`, `restart a without disk`, `restart a with disk 1` | an empty one, or the first one that it had |
+//! | `rot a` | what stands on its disk is again what stood there before the last write |
 //! | `readmit a at b`, `readmit a at b in vain` | `b` takes it back, or must not |
 //! | `pause a`, `resume a`, `freeze a`, `thaw a` | one process, or a whole machine and its clock |
 //! | `clock a +2%`, `jump a 5s` | |
@@ -32,17 +37,25 @@
 //!
 //! | what befalls messages | |
 //! |---|---|
-//! | `cut a b`, `cut a -> b`, `isolate a`, `join a b`, `heal` | no link is closed by this, it only carries nothing |
+//! | `cut a b`, `cut a -> b`, `isolate a`, `links a-b b-c` (and no others), `join a b`, `heal` | no link is closed by this, it only carries nothing |
+//! | `chance lost 2%`, `chance doubled 1%`, `chance delayed 500ppm up to 2s`, `chance none` | what befalls any packet |
 //! | `close a b` | their connection closes, and is made again a little later |
 //! | `drop next a -> b Vote`, `drop all any -> a` | `next`, a number or `all`, and a kind or none |
 //! | `double next a -> b`, `delay next a -> b 300ms Heartbeat` | |
-//! | `store down`, `store silent`, `store up` | |
+//! | `store down`, `store silent`, `store up`, `store lies` | the last one takes every write |
 //! | `lose next reply a`, `unknown next write a`, `unknown next write a undone` | the write is done, or not |
+//! | `repeat next write a` | the write is done, and then done again by whoever carries it |
+//!
+//! | phases | |
+//! |---|---|
+//! | `heal all` | ends every fault, as [`World::heal_all`] does |
+//! | `settle` | until all name one leader; if that takes longer than the election states, I6 is broken |
+//! | `calm`, `calm over` | from here to there the leader must stay, else I5 is broken |
 //!
 //! | what is wanted of machines and their surroundings | |
 //! |---|---|
 //! | `campaign a`, `withdraw a`, `resign a`, `transfer a b`, `health a bad`, `health a good` | |
-//! | `busy a`, `drained a` | its work does not end by itself, and now it has ended |
+//! | `busy a`, `idle a`, `drained a` | its work does not end by itself, or does again; and now it has ended |
 //! | `write a`, `write a late 3s` | its work writes to the resource, with the token that it was given last |
 //! | `store init`, `store init 41`, `store delete`, `store rewind 2`, `store tells changes` | |
 //! | `request-resign ops` | somebody leaves a request in the record |
@@ -77,11 +90,12 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// # Errors
 /// If there is no election of that name.
 pub fn open(election: &str) -> Result<Box<dyn Recorded>, String> {
+    let trace = || Trace::keeping(&[Level::Event, Level::Message]);
     match election {
-        "appointed" => Ok(Box::new(Story::<crate::algorithm::appointed::Appointed>::new())),
-        "naive" => Ok(Box::new(Story::<crate::algorithm::naive::Naive>::new())),
-        "quorum" => Ok(Box::new(Story::<crate::algorithm::quorum::Quorum>::new())),
-        "lease" => Ok(Box::new(Story::<crate::algorithm::lease::Lease>::new())),
+        "appointed" => Ok(Box::new(Story::<crate::algorithm::appointed::Appointed>::new(trace()))),
+        "naive" => Ok(Box::new(Story::<crate::algorithm::naive::Naive>::new(trace()))),
+        "quorum" => Ok(Box::new(Story::<crate::algorithm::quorum::Quorum>::new(trace()))),
+        "lease" => Ok(Box::new(Story::<crate::algorithm::lease::Lease>::new(trace()))),
         _ => Err(format!("there is no election {election}")),
     }
 }
@@ -100,19 +114,37 @@ pub trait Recorded: Stage {
 #[derive(Debug)]
 pub struct Story<A: Algorithm> {
     seed: u64,
-    world: Option<World<A>>,
+    /// What the world will keep of its lines; `None` once there is a world.
+    trace: Option<Trace>,
+    pub(crate) world: Option<World<A>>,
     /// The invariants that this story is meant to break.
     expected: BTreeSet<String>,
     said: Vec<String>,
+    /// How long after the healing all knew one leader, the last time that this was asked for.
+    pub settled_after: Option<Duration>,
     record: Option<Option<Levels>>,
 }
 
 impl<A: Algorithm> Story<A> {
-    fn new() -> Self {
-        Self { seed: 1, world: None, expected: BTreeSet::new(), said: Vec::new(), record: None }
+    /// A story whose world keeps the lines that this trace keeps.
+    #[must_use]
+    pub const fn new(trace: Trace) -> Self {
+        Self {
+            seed: 1,
+            trace: Some(trace),
+            world: None,
+            expected: BTreeSet::new(),
+            said: Vec::new(),
+            settled_after: None,
+            record: None,
+        }
     }
 
-    fn world(&mut self) -> Result<&mut World<A>, String> {
+    /// The world, once there are nodes.
+    ///
+    /// # Errors
+    /// If there are none yet.
+    pub fn world(&mut self) -> Result<&mut World<A>, String> {
         self.world.as_mut().ok_or_else(|| "a story begins with its nodes".to_owned())
     }
 
@@ -146,7 +178,7 @@ impl<A: Algorithm> Story<A> {
             ["nodes", ref names @ ..] => {
                 let ids: Result<Vec<NodeId>, _> = names.iter().map(|name| NodeId::new(name)).collect();
                 let ids = ids.map_err(|error| error.to_string())?;
-                let mut trace = Trace::keeping(&[Level::Event, Level::Message]);
+                let mut trace = self.trace.take().ok_or("the nodes are named once")?;
                 if let Some(levels) = self.record {
                     trace.record(levels);
                 }
@@ -165,20 +197,50 @@ impl<A: Algorithm> Story<A> {
                 let seat = self.seat(node)?;
                 self.world()?.node_mut(seat).voters = voters.map_err(|error| error.to_string())?;
             }
+            ["latency", "all", delay] => {
+                let delay = duration(delay)?;
+                self.world()?.network.set_all_delays(delay);
+                self.world()?.conditions.delay = delay;
+            }
             ["latency", a, b, delay] => {
                 let (a, b, delay) = (self.host(a)?, self.host(b)?, duration(delay)?);
                 let world = self.world()?;
                 world.network.set_delay(a, b, delay);
                 world.network.set_delay(b, a, delay);
             }
-            ["drain", time] => self.world()?.conditions.drain = duration(time)?,
             ["disk", node, "takes", time] => {
-                let (seat, latency) = (self.seat(node)?, duration(time)?);
-                self.world()?.node_mut(seat).disk.latency = latency;
+                let latency = duration(time)?;
+                for seat in self.seats(&[node])? {
+                    self.world()?.node_mut(seat).disk.latency = latency;
+                }
             }
             ["start", ref names @ ..] => self.start(names, true)?,
             ["boot", ref names @ ..] => self.start(names, false)?,
             ["elect", node] => self.elect(node)?,
+            _ => return self.conditions(words),
+        }
+        Ok(true)
+    }
+
+    fn conditions(&mut self, words: &[&str]) -> Result<bool, String> {
+        let Some(World { conditions, .. }) = &mut self.world else { return Ok(false) };
+        match *words {
+            ["drain", time] => conditions.drain = duration(time)?,
+            ["guardian", "takes", time] => conditions.kill = duration(time)?,
+            ["reconnect", "after", time] => conditions.reconnect = duration(time)?,
+            ["deadlines", "first"] => conditions.deadline_first = true,
+            ["work", "writes", "within", time] => conditions.work_writes = Some(duration(time)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn phases(&mut self, words: &[&str]) -> Result<bool, String> {
+        match *words {
+            ["heal", "all"] => self.world()?.heal_all(),
+            ["settle"] => self.settled_after = self.world()?.wait_for_agreement(),
+            ["calm"] => self.world()?.calm(true),
+            ["calm", "over"] => self.world()?.calm(false),
             _ => return Ok(false),
         }
         Ok(true)
@@ -316,7 +378,8 @@ impl<A: Algorithm> Stage for Story<A> {
             return Ok(());
         }
         self.trace_deed(words);
-        let known = self.node_faults(words)?
+        let known = self.phases(words)?
+            || self.node_faults(words)?
             || self.message_faults(words)?
             || self.wishes(words)?
             || self.store_wishes(words)?;

@@ -43,6 +43,10 @@ impl<A: Algorithm> Story<A> {
                 let seat = self.seat(node)?;
                 self.world()?.node_mut(seat).busy = true;
             }
+            ["idle", node] => {
+                let seat = self.seat(node)?;
+                self.world()?.node_mut(seat).busy = false;
+            }
             ["drained", node] => {
                 let seat = self.seat(node)?;
                 self.world()?.trace_node(seat, Level::Event, || "has drained its work".to_owned());

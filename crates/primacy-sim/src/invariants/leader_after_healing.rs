@@ -1,0 +1,37 @@
+//! I6: after the world heals there is one leader, known to all, within a stated time.
+
+use super::{Invariant, Observation, Phase};
+use crate::beliefs::Beliefs;
+use crate::clock::Moment;
+
+/// Looks, when the time that the election states for itself has passed, whether all agree.
+#[derive(Debug, Default)]
+pub struct LeaderAfterHealing {
+    healed: Option<(Moment, Moment)>,
+}
+
+impl Invariant for LeaderAfterHealing {
+    fn name(&self) -> &'static str {
+        "I6"
+    }
+
+    fn observe(&mut self, now: Moment, seen: &Observation<'_>, _beliefs: &Beliefs) -> Result<(), String> {
+        match *seen {
+            Observation::Phase(Phase::Healed { until }) => self.healed = Some((now, until)),
+            Observation::Phase(Phase::Faults | Phase::Calm) => self.healed = None,
+            Observation::Looked { agreed } => {
+                if let Some((at, until)) = self.healed.filter(|&(_, until)| now >= until && !agreed) {
+                    self.healed = None;
+                    return Err(format!("{} after the healing not all name one leader", until.since(at)));
+                }
+            }
+            Observation::Told { .. }
+            | Observation::Said { .. }
+            | Observation::Accepted { .. }
+            | Observation::ClockChanged
+            | Observation::Ended { .. }
+            | Observation::DiskLost { .. } => {}
+        }
+        Ok(())
+    }
+}

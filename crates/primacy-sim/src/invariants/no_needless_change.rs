@@ -1,0 +1,44 @@
+//! I5: no change of leader without need.
+
+use primacy_core::Event;
+
+use super::{Invariant, Observation, Phase};
+use crate::beliefs::Beliefs;
+use crate::clock::Moment;
+
+/// Asks for the same leader as long as nothing befalls it, nor so many others that it lacks a majority: while one node
+/// that does not lead is cut off and comes back, restarts, or loses connections, and messages come a second time.
+#[derive(Debug, Default)]
+pub struct NoNeedlessChange {
+    calm: bool,
+}
+
+impl Invariant for NoNeedlessChange {
+    fn name(&self) -> &'static str {
+        "I5"
+    }
+
+    fn observe(&mut self, _now: Moment, seen: &Observation<'_>, _beliefs: &Beliefs) -> Result<(), String> {
+        let (who, does) = match *seen {
+            Observation::Phase(phase) => {
+                self.calm = phase == Phase::Calm;
+                return Ok(());
+            }
+            Observation::Told { who, event: Event::Elected { .. } } => (who, "is elected"),
+            Observation::Told { who, event: Event::Resigning(_) } => (who, "resigns"),
+            Observation::Told { who, event: Event::Deposed(_) } => (who, "is deposed"),
+            Observation::Told { .. }
+            | Observation::Said { .. }
+            | Observation::Accepted { .. }
+            | Observation::ClockChanged
+            | Observation::Ended { .. }
+            | Observation::Looked { .. }
+            | Observation::DiskLost { .. } => return Ok(()),
+        };
+        if self.calm {
+            Err(format!("{} {does}, and nothing has befallen the leader", who.node))
+        } else {
+            Ok(())
+        }
+    }
+}

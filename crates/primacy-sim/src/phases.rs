@@ -1,0 +1,137 @@
+//! The phases of a run: faults, under which only safety is asked for; then everything is healed, and there must be one
+//! leader within a stated time; then calm, in which that leader must stay.
+
+use primacy_core::{Command, Duration, Input};
+
+use crate::algorithm::{Algorithm, Settings as _, Surroundings};
+use crate::beliefs::Stage;
+use crate::clock::Moment;
+use crate::disk::MetByCrash;
+use crate::faults::Crash;
+use crate::invariants::{Observation, Phase};
+use crate::network::Chance;
+use crate::node::Seat;
+use crate::trace::Level;
+use crate::world::World;
+
+/// How often is looked whether all agree.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// How often an election may be lost by chance after the healing. Two that stand must do so within a vote's way of each
+/// other to spoil it for both; where that happens every other time, it happens so often in one of 10⁹ runs.
+pub const ATTEMPTS: u64 = 30;
+
+impl<A: Algorithm> World<A> {
+    /// Ends every fault: links, chance, store and disks are as at the beginning, and all processes run, stand and are
+    /// healthy. What was under way goes on.
+    pub fn heal_all(&mut self) {
+        self.trace_world(Level::Event, || "everything is healed".to_owned());
+        self.network.heal();
+        self.network.chance = Chance::default();
+        self.store.heal();
+        for seat in self.seats() {
+            let node = self.node_mut(seat);
+            node.crash_at_write = None;
+            node.busy = false;
+            node.campaigns = true;
+            node.disk.failing = false;
+            if self.node(seat).clock.is_frozen() {
+                self.thaw(seat);
+            }
+            self.resume(seat);
+            self.restart(seat, false);
+            self.let_drain(seat);
+            self.give(seat, Input::Command(Command::Healthy(true)));
+            self.give(seat, Input::Command(Command::Campaign));
+        }
+        for seat in self.seats() {
+            self.take_back(seat);
+        }
+        self.connect_all();
+    }
+
+    /// Work that was too busy to end, ends.
+    fn let_drain(&mut self, seat: Seat) {
+        let Some(who) = self.process(seat).map(|process| process.me) else { return };
+        if self.beliefs.of(who).is_some_and(|belief| belief.stage == Stage::Resigning) {
+            self.drained(seat);
+        }
+    }
+
+    /// The operator takes back a node that has lost its disk. One that was replaced does not come back, so where such a
+    /// one is in place the node begins with an empty one.
+    fn take_back(&mut self, seat: Seat) {
+        if self.node(seat).shelf.is_empty() {
+            return;
+        }
+        if self.seats().any(|by| self.is_former(seat, by)) {
+            self.crash(seat, Crash::ProcessAndGuardian, MetByCrash::Lost);
+            self.restart(seat, true);
+        }
+        for by in self.seats() {
+            self.readmit(seat, by);
+        }
+    }
+
+    /// How long the election may take from now on until all name one leader, if nothing befalls them any more.
+    #[must_use]
+    pub fn settles_within(&self) -> Duration {
+        let settings: Vec<&A::Settings> = self.seats().map(|seat| &self.node(seat).settings).collect();
+        let hosts = || self.seats().map(|seat| self.host(seat)).chain([crate::network::STORE]);
+        let delays = hosts().flat_map(|a| hosts().map(move |b| self.network.delay(a, b)));
+        let surroundings = Surroundings {
+            lag: self.lag,
+            delay: delays.max().unwrap_or_default(),
+            disk_latency: self.seats().map(|seat| self.node(seat).disk.latency).max().unwrap_or_default(),
+            reconnect: self.conditions.reconnect,
+            drain: self.conditions.drain.plus(self.conditions.kill),
+        };
+        A::settles_within(&settings, &surroundings)
+    }
+
+    /// In how much time this election would replace a silent leader: the measure of every wait.
+    #[must_use]
+    pub fn patience(&self) -> Duration {
+        self.seats().map(|seat| self.node(seat).settings.patience()).max().unwrap_or_default()
+    }
+
+    /// Waits until all have agreed for a while, and for as long as they may take at most. Returns after how long they
+    /// began to agree; `None` if they do not.
+    pub fn wait_for_agreement(&mut self) -> Option<Duration> {
+        let begin = self.now();
+        let until = begin.after(self.settles_within());
+        self.observe(Observation::Phase(Phase::Healed { until }));
+        // What was under way may still disturb them.
+        let calm = self.patience().times(2).plus(self.lag);
+        let mut since: Option<Moment> = None;
+        loop {
+            let now = self.now();
+            let agreed = self.agreed();
+            since = if agreed { Some(since.unwrap_or(now)) } else { None };
+            self.observe(Observation::Looked { agreed });
+            match since {
+                Some(since) if now.since(since) >= calm || now >= until => return Some(since.since(begin)),
+                None if now >= until => return None,
+                Some(_) | None => self.run_until(now.after(LOOK_INTERVAL)),
+            }
+        }
+    }
+
+    /// From now on nothing befalls the leader, nor so many others that it lacks a majority.
+    pub fn calm(&mut self, calm: bool) {
+        if calm {
+            self.counters.count("calm");
+        }
+        let phase = if calm { Phase::Calm } else { Phase::Faults };
+        self.observe(Observation::Phase(phase));
+    }
+
+    /// Whether one node believes to lead and all others name it.
+    #[must_use]
+    pub fn agreed(&self) -> bool {
+        let mut leaders = self.leaders();
+        let (Some(leader), None) = (leaders.next(), leaders.next()) else { return false };
+        let name = self.node(leader).name;
+        self.seats().all(|seat| self.node(seat).leader.is_some_and(|named| named.identity.node == name))
+    }
+}

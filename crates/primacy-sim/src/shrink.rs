@@ -1,0 +1,213 @@
+//! A shorter story in which the same invariant is broken: with fewer faults, fewer nodes and rounder numbers.
+//!
+//! A story is made shorter by leaving something out and telling the rest again. What is left out must not be what makes
+//! the promise hold: the bound on drift stays, and where the promise is about the time after the healing, so do the
+//! healing and all timers.
+
+use primacy_core::Duration;
+
+use crate::algorithm::duration;
+use crate::swarm::Election;
+use crate::trace::Trace;
+
+/// How many stories are told at most.
+const TRIES_MAX: usize = 5_000;
+
+/// A story that is being made shorter.
+struct Shrinking {
+    election: Election,
+    invariant: &'static str,
+    story: Vec<String>,
+    tries: usize,
+}
+
+/// The invariant that a story breaks first.
+#[must_use]
+pub fn broken(election: Election, story: &[String]) -> Option<&'static str> {
+    let run = election.run_again(story, Trace::keeping(&[]));
+    run.verdict.breaches.first().map(|breach| breach.invariant)
+}
+
+/// Makes a story shorter; `None` if it breaks no invariant.
+#[must_use]
+pub fn shrink(election: Election, story: &[String]) -> Option<Vec<String>> {
+    let invariant = broken(election, story)?;
+    let mut shrinking = Shrinking { election, invariant, story: story.to_vec(), tries: 0 };
+    loop {
+        let before = shrinking.story.len();
+        shrinking.leave_out_lines();
+        shrinking.leave_out_nodes();
+        shrinking.join_pauses();
+        shrinking.leave_out_settings();
+        if shrinking.story.len() == before || shrinking.tries >= TRIES_MAX {
+            break;
+        }
+    }
+    shrinking.round_pauses();
+    Some(shrinking.story)
+}
+
+/// A story as a script, whose end says what it breaks.
+#[must_use]
+pub fn script(election: Election, story: &[String], origin: &str) -> String {
+    let breaks =
+        broken(election, story).map_or_else(String::new, |invariant| format!("expect {invariant}\n"));
+    format!("# {origin}\n\n{}\n{breaks}---\n", story.join("\n"))
+}
+
+impl Shrinking {
+    /// Takes the shorter story if it breaks the same invariant.
+    fn takes(&mut self, shorter: Vec<String>) -> bool {
+        if self.tries >= TRIES_MAX {
+            return false;
+        }
+        self.tries += 1;
+        let run = self.election.run_again(&shorter, Trace::keeping(&[]));
+        let same = run.verdict.breaches.first().is_some_and(|breach| breach.invariant == self.invariant);
+        if same {
+            // Without what could not be carried out, or came after.
+            self.story = run.story;
+        }
+        same
+    }
+
+    /// Whether the invariant is about the time after the healing.
+    fn is_about_the_end(&self) -> bool {
+        matches!(self.invariant, "I5" | "I6")
+    }
+
+    fn is_needed(&self, line: &str) -> bool {
+        let word = line.split_whitespace().next().unwrap_or_default();
+        let of_the_end = matches!(word, "heal" | "settle" | "calm" | "set" | "latency" | "disk");
+        matches!(word, "seed" | "nodes" | "start")
+            || line.contains("drift_max")
+            || (of_the_end && self.is_about_the_end())
+    }
+
+    /// Leaves out as many lines at once as can be, then fewer.
+    fn leave_out_lines(&mut self) {
+        let mut size = self.story.len() / 2;
+        while size > 0 {
+            let mut from = 0;
+            while from < self.story.len() {
+                let until = (from + size).min(self.story.len());
+                let kept =
+                    |(index, line): &(usize, &String)| !(from..until).contains(index) || self.is_needed(line);
+                let lines = self.story.iter().enumerate().filter(kept);
+                let shorter: Vec<String> = lines.map(|(_, line)| line.clone()).collect();
+                if shorter.len() == self.story.len() || !self.takes(shorter) {
+                    from = until;
+                }
+            }
+            size /= 2;
+        }
+    }
+
+    /// Leaves out the last node, and all that is said of it.
+    fn leave_out_nodes(&mut self) {
+        // With fewer than three, one that is cut off leaves no majority.
+        let least = if self.invariant == "I5" { 3 } else { 1 };
+        loop {
+            let Some(nodes) = self.story.iter().find_map(|line| line.strip_prefix("nodes ")) else { return };
+            let names: Vec<&str> = nodes.split(' ').collect();
+            let Some((last, rest)) = names.split_last().filter(|(_, rest)| rest.len() >= least) else {
+                return;
+            };
+            let without = |line: &String| match line.split_once(' ') {
+                Some(("nodes", _)) => Some(format!("nodes {}", rest.join(" "))),
+                Some(("links", links)) => {
+                    let kept = links.split(' ').filter(|link| !link.split('-').any(|end| end == *last));
+                    Some(format!("links {}", kept.collect::<Vec<&str>>().join(" ")))
+                }
+                _ if line.split(' ').any(|word| word == *last) => None,
+                _ => Some(line.clone()),
+            };
+            let shorter: Vec<String> = self.story.iter().filter_map(without).collect();
+            if !self.takes(shorter) {
+                return;
+            }
+        }
+    }
+
+    /// Two pauses between which nothing happens are one.
+    fn join_pauses(&mut self) {
+        let mut index = 0;
+        while index + 1 < self.story.len() {
+            let pauses = [pause(&self.story[index]), pause(&self.story[index + 1])];
+            let [Some(first), Some(second)] = pauses else {
+                index += 1;
+                continue;
+            };
+            let mut shorter = self.story.clone();
+            shorter[index] = advance(first.plus(second));
+            shorter.remove(index + 1);
+            if !self.takes(shorter) {
+                index += 1;
+            }
+        }
+    }
+
+    /// Leaves a setting at its default.
+    fn leave_out_settings(&mut self) {
+        if self.is_about_the_end() {
+            return;
+        }
+        let settings: Vec<String> =
+            self.story.iter().filter(|line| line.starts_with("set ")).cloned().collect();
+        for line in settings {
+            for word in line.split(' ').filter(|word| word.contains('=') && !word.starts_with("drift_max")) {
+                let shorten = |old: &String| {
+                    let words = old.split(' ').filter(|&old| old != word);
+                    words.collect::<Vec<&str>>().join(" ")
+                };
+                let same = |old: &String| line.split(' ').take(2).eq(old.split(' ').take(2));
+                let shorter = self.story.iter().map(|old| if same(old) { shorten(old) } else { old.clone() });
+                let shorter = shorter.filter(|line| !line.starts_with("set ") || line.contains('='));
+                self.takes(shorter.collect());
+            }
+        }
+    }
+
+    /// Pauses of whole tenths of seconds, or at least of whole milliseconds, are easier to read.
+    fn round_pauses(&mut self) {
+        for index in 0..self.story.len() {
+            let Some(exact) = pause(&self.story[index]) else { continue };
+            for unit in [100, 10, 1] {
+                let nanos = Duration::from_millis(unit).as_nanos();
+                let mut rounder = self.story.clone();
+                rounder[index] = advance(Duration::from_nanos(exact.as_nanos().div_ceil(nanos) * nanos));
+                if rounder[index] == self.story[index] || self.takes(rounder) {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+fn pause(line: &str) -> Option<Duration> {
+    line.strip_prefix("advance ").and_then(|time| duration(time).ok())
+}
+
+fn advance(time: Duration) -> String {
+    format!("advance {}", crate::swarm::text(time))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::swarm::Beyond;
+
+    #[test]
+    fn what_breaks_a_promise_is_told_in_a_few_lines() {
+        let mut lines = Vec::new();
+        for seed in 0..40 {
+            let run = Election::Lease.run_beyond(seed, Some(Beyond::FrozenMachine), Trace::keeping(&[]));
+            let Some(shorter) = shrink(Election::Lease, &run.story) else { continue };
+            assert_eq!(broken(Election::Lease, &shorter), broken(Election::Lease, &run.story));
+            assert!(shorter.len() < run.story.len(), "{shorter:?}");
+            lines.push(shorter.len());
+        }
+        lines.sort_unstable();
+        assert!(lines.len() > 10 && lines[lines.len() / 2] <= 20, "{lines:?}");
+    }
+}

@@ -1,0 +1,427 @@
+//! What befalls the worlds: each kind of fault, aimed at somebody, as the commands of a story.
+
+use core::fmt::Write as _;
+
+use primacy_core::Duration;
+
+use super::{Beyond, Swarm, text};
+use crate::algorithm::Algorithm;
+use crate::node::Seat;
+
+/// The kinds of faults of which each world draws a mix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Crash,
+    /// A process is killed and started again at once: what it had in memory is gone, and nobody waited.
+    Restart,
+    CrashAtWrite,
+    FullDisk,
+    Pause,
+    Clock,
+    Cut,
+    /// Only some pairs can talk: the three shapes in which elections get stuck (OmniPaxos, EuroSys 2023, section 2).
+    Partition,
+    /// Whoever leads is cut off, and some of the others may restart in that moment.
+    Isolate,
+    Close,
+    Command,
+    Guardian,
+    Store,
+    /// Somebody deletes the record, or leaves a request in it.
+    Record,
+    /// A write that was under way for long.
+    Write,
+    // Of the worlds beyond what is assumed.
+    Jump,
+    Freeze,
+    Rot,
+    Lie,
+    Rewind,
+}
+
+pub(super) const MIXED: &[Kind] = &[
+    Kind::Crash,
+    Kind::Restart,
+    Kind::CrashAtWrite,
+    Kind::FullDisk,
+    Kind::Pause,
+    Kind::Clock,
+    Kind::Cut,
+    Kind::Partition,
+    Kind::Isolate,
+    Kind::Close,
+    Kind::Command,
+    Kind::Guardian,
+    Kind::Store,
+    Kind::Record,
+    Kind::Write,
+];
+
+/// What any search of many seeds must have met, whatever the election.
+pub(super) const MUST_MEET: &[&str] = &[
+    "elected",
+    "fault: crash",
+    "fault: crash with the guardian",
+    "fault: crash of a host",
+    "fault: crash of a guardian",
+    "fault: pause",
+    "fault: clock runs otherwise",
+    "fault: partition",
+    "fault: isolation",
+    "packet: link cut",
+    "packet: lost",
+    "packet: doubled",
+    "packet: late",
+    "stale write refused",
+    "write accepted",
+    "calm",
+];
+
+impl Kind {
+    /// The kind of fault by which a world goes beyond what is assumed, where it is one.
+    pub(super) const fn beyond(beyond: Beyond) -> Option<Self> {
+        match beyond {
+            Beyond::Drift => None, // The clocks that are drawn anyway are drawn from a wider range.
+            Beyond::Jump => Some(Self::Jump),
+            Beyond::FrozenMachine => Some(Self::Freeze),
+            Beyond::RottenDisk => Some(Self::Rot),
+            Beyond::LyingStore => Some(Self::Lie),
+            Beyond::RestoredStore => Some(Self::Rewind),
+        }
+    }
+}
+
+impl<A: Algorithm> Swarm<A> {
+    fn seat(&mut self) -> Seat {
+        let count = self.world().seats().count();
+        Seat(self.index(count))
+    }
+
+    /// A node, and more often than not one that leads.
+    fn victim(&mut self) -> Seat {
+        let leader = self.world().leaders().next();
+        match leader {
+            Some(leader) if !self.one_in(3) => leader,
+            Some(_) | None => self.seat(),
+        }
+    }
+
+    pub(super) fn name(&self, seat: Seat) -> String {
+        self.world().node(seat).name.to_string()
+    }
+
+    fn runs(&self, seat: Seat) -> bool {
+        self.world().process(seat).is_some()
+    }
+
+    pub(super) fn befall(&mut self, kind: Kind) {
+        let seat = self.victim();
+        let name = self.name(seat);
+        self.cut_off =
+            matches!(kind, Kind::Isolate | Kind::Pause | Kind::Freeze | Kind::Partition | Kind::Crash);
+        match kind {
+            Kind::Crash if !self.runs(seat) => self.tell(format!("restart {name}")),
+            Kind::Crash => {
+                let what = ["crash N", "crash N and guardian", "crash host N"][self.index(3)];
+                self.crash(what, &name);
+            }
+            Kind::Restart => self.kill_and_start(seat),
+            Kind::CrashAtWrite => {
+                let kept = ["", " kept"][self.index(2)];
+                self.tell(format!("crash {name} at its next write{kept}"));
+                self.restart_somebody();
+            }
+            Kind::FullDisk => {
+                let what = if self.world().node(seat).disk.failing { "works" } else { "fails" };
+                self.tell(format!("disk {name} {what}"));
+                self.restart_somebody();
+            }
+            Kind::Pause => self.pause(seat, &name),
+            Kind::Clock => self.draw_clock(seat),
+            Kind::Jump => {
+                let by = self.up_to(self.patience.times(2));
+                self.tell(format!("jump {name} {}", text(by)));
+            }
+            Kind::Cut => self.cut(),
+            Kind::Partition => self.partition(seat),
+            Kind::Isolate => self.isolate(seat),
+            Kind::Close => {
+                let other = self.seat();
+                let other = self.name(other);
+                self.tell(format!("close {name} {other}"));
+            }
+            Kind::Command => self.command(seat),
+            Kind::Guardian => self.tell(format!("crash guardian {name}")),
+            Kind::Store => self.store(),
+            Kind::Record => self.record(),
+            Kind::Write => {
+                let after = self.up_to(self.patience.times(2));
+                if self.world().node(seat).mandate.is_some() {
+                    self.tell(format!("write {name} late {}", text(after)));
+                }
+            }
+            Kind::Freeze => {
+                let frozen = self.world().node(seat).clock.is_frozen();
+                self.tell(format!("{} {name}", if frozen { "thaw" } else { "freeze" }));
+            }
+            Kind::Rot => {
+                if self.runs(seat) {
+                    self.tell(format!("crash host {name}"));
+                }
+                self.tell(format!("rot {name}"));
+                self.tell(format!("restart {name}"));
+            }
+            Kind::Lie => self.tell("store lies".to_owned()),
+            Kind::Rewind => {
+                let writes = 1 + self.rng.up_to(7);
+                self.tell(format!("store rewind {writes}"));
+            }
+        }
+    }
+
+    /// Some faults end, so that the next ones meet nodes that run, and a leader.
+    pub(super) fn relieve(&mut self) {
+        self.tell("heal".to_owned());
+        for seat in self.world().seats() {
+            let name = self.name(seat);
+            if self.world().node(seat).disk.failing {
+                self.tell(format!("disk {name} works"));
+            }
+            match self.world().process(seat) {
+                Some(process) if process.paused && !self.world().node(seat).clock.is_frozen() => {
+                    self.tell(format!("resume {name}"));
+                }
+                Some(_) => {}
+                None => self.tell(format!("restart {name}")),
+            }
+            if self.runs(seat) {
+                self.tell(format!("campaign {name}"));
+            }
+        }
+    }
+
+    fn pause(&mut self, seat: Seat, name: &str) {
+        let what = match self.world().process(seat) {
+            Some(process) if process.paused => "resume",
+            Some(_) => "pause",
+            None => "restart",
+        };
+        self.tell(format!("{what} {name}"));
+    }
+
+    fn crash(&mut self, what: &str, name: &str) {
+        let kept = ["", " kept"][self.index(2)];
+        self.tell(format!("{}{kept}", what.replace('N', name)));
+    }
+
+    /// One node loses its disk at some time, and its operator says so to the others, to one after the other. It may happen
+    /// to the same node again, before or after it has recovered; and a disk that it had may be put back.
+    pub(super) fn wipe_or_readmit(&mut self) {
+        let count = self.world().seats().count();
+        // Of a voter that is alone nobody would notice.
+        if !self.wipes || count == 1 || !self.one_in(6) {
+            return;
+        }
+        let seat = self.seat();
+        let (again, back) = (self.one_in(8), self.one_in(6));
+        match self.wiped {
+            Some(wiped) if again => self.wipe(wiped),
+            Some(wiped) if back => {
+                let numbers: Vec<usize> =
+                    self.world().node(wiped).shelf.iter().map(|disk| disk.number).collect();
+                let Some(&number) = numbers.get(self.index(numbers.len())) else { return };
+                let name = self.crash_if_it_runs(wiped);
+                self.tell(format!("restart {name} with disk {number}"));
+            }
+            // It must have presented its disk, and have been refused for it.
+            Some(wiped) if self.runs(wiped) => {
+                let (name, by) = (self.name(wiped), self.name(seat));
+                let vain = if self.world().would_readmit(wiped, seat) { "" } else { " in vain" };
+                self.tell(format!("readmit {name} at {by}{vain}"));
+            }
+            Some(_) => {}
+            // Whoever has never seen the disk that it has now would take the next one at its word.
+            None if self.world().is_known_to_all(seat) => {
+                self.wiped = Some(seat);
+                self.wipe(seat);
+            }
+            None => {}
+        }
+    }
+
+    fn wipe(&mut self, seat: Seat) {
+        let name = self.crash_if_it_runs(seat);
+        self.tell(format!("restart {name} without disk"));
+    }
+
+    fn crash_if_it_runs(&mut self, seat: Seat) -> String {
+        let name = self.name(seat);
+        let host = self.one_in(2);
+        if self.runs(seat) {
+            self.tell(if host { format!("crash host {name}") } else { format!("crash {name} and guardian") });
+        }
+        name
+    }
+
+    fn kill_and_start(&mut self, seat: Seat) {
+        let name = self.name(seat);
+        if self.runs(seat) {
+            let what = ["crash host N", "crash N and guardian"][self.index(2)];
+            self.crash(what, &name);
+        }
+        self.tell(format!("restart {name}"));
+    }
+
+    fn restart_somebody(&mut self) {
+        let world = self.world();
+        let down = world.seats().find(|&seat| world.process(seat).is_none());
+        if let Some(seat) = down {
+            let name = self.name(seat);
+            self.tell(format!("restart {name}"));
+        }
+    }
+
+    fn isolate(&mut self, seat: Seat) {
+        if self.one_in(3) {
+            return self.tell("heal".to_owned());
+        }
+        let name = self.name(seat);
+        self.tell(format!("isolate {name}"));
+        let restarts = self.one_in(2);
+        for other in self.world().seats().filter(|&other| other != seat) {
+            if restarts && !self.one_in(4) {
+                self.kill_and_start(other);
+            }
+        }
+    }
+
+    /// Any two clocks differ by at most what the bound allows, and often by just that.
+    pub(super) fn draw_clock(&mut self, seat: Seat) {
+        let wider = if self.beyond == Some(Beyond::Drift) { 3 } else { 1 };
+        let most = u64::from(self.drift) * wider;
+        let between = self.rng.up_to(most);
+        let ppm = [0, most, between][self.index(3)];
+        let name = self.name(seat);
+        self.tell(format!("clock {name} {ppm}ppm"));
+    }
+
+    fn cut(&mut self) {
+        let (a, b) = (self.seat(), self.seat());
+        let (a, b) = (self.name(a), self.name(b));
+        let what = match self.rng.up_to(6) {
+            0 => format!("cut {a} -> {b}"),
+            1 => format!("cut {a} {b}"),
+            2 => format!("isolate {a}"),
+            3 => format!("cut {a} -> store"),
+            4 => format!("cut store -> {a}"),
+            _ => "heal".to_owned(),
+        };
+        self.tell(what);
+    }
+
+    fn partition(&mut self, leader: Seat) {
+        let seats: Vec<Seat> = self.world().seats().collect();
+        let middle = self.seat();
+        let linked: fn(usize, usize, usize, usize) -> bool = match self.rng.up_to(3) {
+            // Quorum loss: one node reaches all, and nobody else reaches anybody but it.
+            0 => |a, b, middle, _| a == middle || b == middle,
+            // Constrained election: the same, and the leader is cut off from all.
+            1 => |a, b, middle, leader| (a == middle || b == middle) && a != leader && b != leader,
+            // Chained: each reaches its neighbours only.
+            2 => |a, b, _, _| a.abs_diff(b) == 1,
+            _ => return self.tell("heal".to_owned()),
+        };
+        let mut links = "links".to_owned();
+        for &a in &seats {
+            for &b in seats.iter().filter(|&&b| a < b && linked(a.0, b.0, middle.0, leader.0)) {
+                let (a, b) = (self.name(a), self.name(b));
+                let _ = write!(links, " {a}-{b}");
+            }
+        }
+        self.tell(links);
+    }
+
+    fn command(&mut self, seat: Seat) {
+        let to = self.seat();
+        let (name, to) = (self.name(seat), self.name(to));
+        if !self.runs(seat) {
+            return;
+        }
+        let what = match self.rng.up_to(6) {
+            0 => format!("resign {name}"),
+            1 | 2 => format!("transfer {name} {to}"),
+            3 => format!("health {name} {}", ["good", "bad"][self.index(2)]),
+            4 if self.one_in(2) => format!("busy {name}"),
+            4 => format!("idle {name}"),
+            5 => format!("withdraw {name}"),
+            _ => format!("campaign {name}"),
+        };
+        self.tell(what);
+    }
+
+    fn store(&mut self) {
+        let seat = self.victim();
+        let name = self.name(seat);
+        let slow = self.up_to(Duration::from_millis(400));
+        let what = match self.rng.up_to(8) {
+            0 => "store down".to_owned(),
+            1 => "store silent".to_owned(),
+            2 => format!("lose next reply {name}"),
+            3 => format!("unknown next write {name}"),
+            4 => format!("unknown next write {name} undone"),
+            5 => format!("repeat next write {name}"),
+            6 => format!("delay next {name} -> store {}", text(slow)),
+            _ => "store up".to_owned(),
+        };
+        self.tell(what);
+    }
+
+    fn record(&mut self) {
+        if self.world().store.record().is_none() {
+            return;
+        }
+        // Absence has no version: where requests come late, one that makes the first record may come after a
+        // deletion, with a token from before it. Nothing can be promised there.
+        let late = self.world().lag > self.world().conditions.delay.times(2);
+        let may_come_late =
+            late || self.world().network.chance.doubled + self.world().network.chance.delayed > 0;
+        if self.deletes && !may_come_late && self.one_in(4) {
+            // A machine that meets this is right to raise the alarm.
+            self.alarming = true;
+            self.tell("store delete".to_owned());
+        } else {
+            self.tell("request-resign ops".to_owned());
+        }
+    }
+
+    /// Small things happen to one node that does not lead, and messages come a second time.
+    pub(super) fn calm(&mut self) {
+        let leader = self.world().leaders().next();
+        let seat = self.seat();
+        if Some(seat) == leader {
+            return; // The next seed draws another.
+        }
+        let other = self.seat();
+        let (name, other) = (self.name(seat), self.name(other));
+        let longest = self.up_to(self.patience.times(2));
+        self.tell("calm".to_owned());
+        self.tell(format!("chance doubled 20% up to {}", text(longest)));
+        for _ in 0..4 {
+            let pause = self.up_to(self.patience.times(2));
+            let (what, back) = match self.rng.up_to(4) {
+                0 => (format!("isolate {name}"), "heal".to_owned()),
+                1 => (format!("crash {name}"), format!("restart {name}")),
+                2 => (format!("crash host {name}"), format!("restart {name}")),
+                3 => (format!("pause {name}"), format!("resume {name}")),
+                _ => (format!("close {name} {other}"), String::new()),
+            };
+            self.tell(what);
+            self.tell(format!("advance {}", text(pause)));
+            if !back.is_empty() {
+                self.tell(back);
+            }
+            self.tell(format!("advance {}", text(pause)));
+        }
+        self.tell("calm over".to_owned());
+    }
+}

@@ -1,0 +1,38 @@
+//! What is drawn for the lease over a store.
+
+use primacy_core::rng::Rng;
+
+use super::{Beyond, Swarm, in_micros, text};
+use crate::algorithm::lease::Lease;
+use crate::trace::Trace;
+
+/// Draws the candidates, their leases, and what the store holds and tells.
+pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Lease> {
+    let mut swarm = Swarm::new(Rng::new(seed), beyond, trace);
+    let nodes = 2 + swarm.index(3);
+    swarm.begin(seed, nodes);
+    let round_trip = swarm.world().conditions.delay.times(2);
+    let round_trip = swarm.lengthen(round_trip);
+    let (duration, one_for_all) = (swarm.millis(500, 2_000), swarm.one_in(2));
+    swarm.tell(format!("set drift_max={}ppm", swarm.drift));
+    for name in ["a", "b", "c", "d"].into_iter().take(nodes) {
+        let duration = if one_for_all { duration } else { swarm.millis(500, 2_000) };
+        let request_timeout = round_trip.plus(swarm.millis(20, 200));
+        let poll_interval = swarm.millis(20, 150);
+        swarm.tell(format!(
+            "set {name} duration={} renew_interval={} request_timeout={} poll_interval={}",
+            text(duration),
+            text(in_micros(duration.divided_by(3))),
+            text(request_timeout),
+            text(poll_interval),
+        ));
+    }
+    if !swarm.one_in(3) {
+        swarm.tell("store init".to_owned());
+    }
+    if swarm.one_in(2) {
+        swarm.tell("store tells changes".to_owned());
+    }
+    swarm.deletes = one_for_all;
+    swarm
+}

@@ -1,0 +1,419 @@
+//! Worlds that are drawn from a number: who takes part, with which timers, and what befalls them.
+//!
+//! Each seed draws its own mix of faults, and leaves some kinds out altogether: a world with every fault at once
+//! hides what one of them does alone. What is drawn is a [`story`](crate::story), told as it unfolds, for a fault may be
+//! aimed at whoever leads just then; so every seed is also a script, which can be read, made shorter and kept.
+//!
+//! A run has three phases: faults, in which only safety is asked for; then everything is healed, and there must be one
+//! leader, known to all, within the time that the election states; then calm, in which small things happen to one of the
+//! others, and the leader must stay.
+
+mod deeds;
+mod lease;
+mod quorum;
+
+use core::fmt;
+
+use primacy_core::rng::Rng;
+use primacy_core::{Drift, Duration};
+
+use self::deeds::{Kind, MIXED};
+use crate::algorithm;
+use crate::algorithm::Algorithm;
+use crate::counters::Counters;
+use crate::invariants::Breach;
+use crate::node::Seat;
+use crate::script::Stage as _;
+use crate::story::Story;
+use crate::trace::Trace;
+use crate::world::World;
+
+/// The elections of which worlds are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Election {
+    /// Among peers, by a majority.
+    Quorum,
+    /// Over an expiring record in a store.
+    Lease,
+}
+
+/// What an election assumes and a world does not keep to, to see which invariant speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Beyond {
+    /// Clocks run up to three times as far apart as the bound says.
+    Drift,
+    /// A clock jumps ahead.
+    Jump,
+    /// A whole machine stands still, and its clock with it.
+    FrozenMachine,
+    /// The newest slot of a disk rots, so that a node goes on from what stood there before.
+    RottenDisk,
+    /// The store takes writes over versions that are not the current one.
+    LyingStore,
+    /// The store goes back to an earlier state, as after a restore from a backup.
+    RestoredStore,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The invariants that were broken.
+    pub breaches: Vec<Breach>,
+    /// How often a machine itself saw what must never be, and nothing had been done to make it so.
+    pub alarms: u64,
+    /// How many leaderships there were.
+    pub elections: u64,
+    /// How many inputs were handled.
+    pub handled: u64,
+    /// How much time passed in the world.
+    pub simulated: Duration,
+    /// What was met.
+    pub counters: Counters,
+    /// How long after the healing all knew one leader; `None` if it was not healed, or that did not come.
+    pub settled_after: Option<Duration>,
+    /// A number that any difference between two runs would change, if the trace made one.
+    pub digest: Option<u64>,
+}
+
+/// A run, and the story that was drawn for it.
+#[derive(Debug)]
+pub struct Run {
+    /// How it ended.
+    pub verdict: Verdict,
+    /// What was kept of its lines.
+    pub trace: Trace,
+    /// The story, one command a line.
+    pub story: Vec<String>,
+}
+
+impl Election {
+    /// All of them.
+    pub const ALL: &[Self] = &[Self::Quorum, Self::Lease];
+
+    /// Its name, which is that of the folder of its scripts.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Quorum => "quorum",
+            Self::Lease => "lease",
+        }
+    }
+
+    /// The one of this name.
+    #[must_use]
+    pub fn find(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|election| election.name() == name)
+    }
+
+    /// Runs the world of this seed.
+    #[must_use]
+    pub fn run(self, seed: u64, trace: Trace) -> Run {
+        self.run_beyond(seed, None, trace)
+    }
+
+    /// Runs the world of this seed, in which an assumption of the election does not hold.
+    #[must_use]
+    pub fn run_beyond(self, seed: u64, beyond: Option<Beyond>, trace: Trace) -> Run {
+        match self {
+            Self::Quorum => quorum::draw(seed, beyond, trace).run(),
+            Self::Lease => lease::draw(seed, beyond, trace).run(),
+        }
+    }
+
+    /// Runs a story that was drawn before, or what is left of it: what cannot be carried out is left out.
+    #[must_use]
+    pub fn run_again(self, story: &[String], trace: Trace) -> Run {
+        match self {
+            Self::Quorum => run_again::<algorithm::quorum::Quorum>(story, trace),
+            Self::Lease => run_again::<algorithm::lease::Lease>(story, trace),
+        }
+    }
+
+    /// What a search of many seeds must have met.
+    pub fn must_meet(self) -> impl Iterator<Item = &'static str> {
+        let own = match self {
+            Self::Quorum => algorithm::quorum::Quorum::must_meet(),
+            Self::Lease => algorithm::lease::Lease::must_meet(),
+        };
+        deeds::MUST_MEET.iter().chain(own).copied()
+    }
+}
+
+impl Beyond {
+    /// All of them.
+    pub const ALL: &[Self] = &[
+        Self::Drift,
+        Self::Jump,
+        Self::FrozenMachine,
+        Self::RottenDisk,
+        Self::LyingStore,
+        Self::RestoredStore,
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Drift => "drift",
+            Self::Jump => "jump",
+            Self::FrozenMachine => "frozen-machine",
+            Self::RottenDisk => "rotten-disk",
+            Self::LyingStore => "lying-store",
+            Self::RestoredStore => "restored-store",
+        }
+    }
+}
+
+impl Verdict {
+    /// Whether all that is promised was kept.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        self.breaches.is_empty() && self.alarms == 0
+    }
+
+    fn of<A: Algorithm>(world: &World<A>, settled_after: Option<Duration>) -> Self {
+        Self {
+            breaches: world.breaches().to_vec(),
+            alarms: world.alarms(),
+            elections: world.beliefs.count,
+            handled: world.handled(),
+            simulated: Duration::from_nanos(world.now().as_nanos()),
+            counters: world.counters.clone(),
+            settled_after,
+            digest: world.trace.digest(),
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // What follows the first is seldom a second mistake.
+        for Breach { at, invariant, what } in self.breaches.iter().take(1) {
+            writeln!(f, "{at} {invariant}: {what}")?;
+        }
+        match self.settled_after {
+            Some(after) => write!(f, "{} elections, settled {after} after healing", self.elections),
+            None => write!(f, "{} elections, not settled", self.elections),
+        }?;
+        if self.alarms > 0 {
+            write!(f, ", {} alarms", self.alarms)?;
+        }
+        Ok(())
+    }
+}
+
+/// A story that is being drawn.
+#[derive(Debug)]
+struct Swarm<A: Algorithm> {
+    story: Story<A>,
+    told: Vec<String>,
+    rng: Rng,
+    kinds: Vec<Kind>,
+    beyond: Option<Beyond>,
+    /// The node that loses its disk, in the worlds in which one does.
+    wipes: bool,
+    /// Whoever led cannot be heard any more since the last thing that was done.
+    cut_off: bool,
+    wiped: Option<Seat>,
+    /// The record may be deleted: only where all leases are equally long, for who makes a new one may know of no
+    /// other length; and where no request comes late, for absence has no version.
+    deletes: bool,
+    /// Something was done that machines are right to raise an alarm about.
+    alarming: bool,
+    /// How much faster than the slowest clock the fastest one may run, in parts per million.
+    drift: u32,
+    /// The time in which this election would replace a silent leader: the measure of everything else.
+    patience: Duration,
+}
+
+impl<A: Algorithm> Swarm<A> {
+    fn new(rng: Rng, beyond: Option<Beyond>, trace: Trace) -> Self {
+        Self {
+            story: Story::new(trace),
+            told: Vec::new(),
+            rng,
+            kinds: Vec::new(),
+            beyond,
+            wipes: false,
+            cut_off: false,
+            wiped: None,
+            deletes: false,
+            alarming: beyond == Some(Beyond::RestoredStore) || beyond == Some(Beyond::LyingStore),
+            drift: 0,
+            patience: Duration::ZERO,
+        }
+    }
+
+    /// Tells the next command, which was drawn so that it can be carried out. After a breach there is no more to tell.
+    fn tell(&mut self, command: String) {
+        if !self.is_good() {
+            return;
+        }
+        let words: Vec<&str> = command.split_whitespace().collect();
+        let done = self.story.command(&words);
+        assert_eq!(done, Ok(()), "{command}: what is drawn can be carried out");
+        self.told.push(command);
+    }
+
+    fn world(&self) -> &World<A> {
+        self.story.world.as_ref().expect("the nodes are named first")
+    }
+
+    /// The nodes, and how slow everything is.
+    fn begin(&mut self, seed: u64, nodes: usize) {
+        self.tell(format!("seed {seed}"));
+        let names = ["a", "b", "c", "d", "e"];
+        self.tell(format!("nodes {}", names[..nodes].join(" ")));
+        let (slow_links, slow_disks) = (self.one_in(3), self.one_in(3));
+        let delay = if slow_links { self.millis(1, 60) } else { self.millis(0, 5) };
+        self.tell(format!("latency all {}", text(delay)));
+        let disk = if slow_disks { self.millis(0, 60) } else { self.millis(0, 3) };
+        self.tell(format!("disk all takes {}", text(disk)));
+        let drain = self.millis(0, 400);
+        self.tell(format!("drain {}", text(drain)));
+        let kill = self.millis(0, 20);
+        self.tell(format!("guardian takes {}", text(kill)));
+        let reconnect = self.millis(1, 300);
+        self.tell(format!("reconnect after {}", text(reconnect)));
+        if self.one_in(2) {
+            self.tell("deadlines first".to_owned());
+        }
+        let write = self.millis(0, 400);
+        self.tell(format!("work writes within {}", text(write)));
+        // The bound of the defaults, and wider ones, under which a mistake of a per cent is not hidden by the time that
+        // an election takes.
+        self.drift = [10_000, 100_000, 300_000][self.index(3)];
+    }
+
+    /// Chance, and the kinds of faults.
+    fn mix(&mut self) {
+        self.patience = self.world().patience();
+        self.kinds = MIXED.iter().copied().filter(|_| !one_in(&mut self.rng, 3)).collect();
+        self.kinds.extend(self.beyond.and_then(Kind::beyond));
+        for what in ["lost", "doubled", "delayed"] {
+            let most = [0, 0, 100_000, 300_000][self.index(4)];
+            let (share, longest) = (self.rng.up_to(most), self.up_to(self.patience.times(2)));
+            match what {
+                _ if share == 0 => {}
+                "lost" => self.tell(format!("chance lost {share}ppm")),
+                _ => self.tell(format!("chance {what} {share}ppm up to {}", text(longest))),
+            }
+        }
+        self.wipes = self.one_in(4);
+    }
+
+    fn run(mut self) -> Run {
+        self.mix();
+        for seat in self.world().seats() {
+            let name = self.name(seat);
+            let offset = self.up_to(Duration::from_secs(1_000));
+            self.tell(format!("jump {name} {}", text(offset)));
+            self.draw_clock(seat);
+        }
+        self.tell("start all".to_owned());
+        let end = self.world().now().after(self.patience.times(40));
+        while self.world().now() < end && self.is_good() {
+            // Most of the time one thing comes upon another; now and then there is time for another leader to come up.
+            let waits = if self.cut_off { self.one_in(2) } else { self.one_in(6) };
+            let longest = if waits { self.patience.times(3) } else { self.patience.divided_by(2) };
+            self.cut_off = false;
+            let pause = self.up_to(longest);
+            self.tell(format!("advance {}", text(pause)));
+            if self.one_in(10) {
+                self.relieve();
+            }
+            let drawn = self.index(self.kinds.len());
+            if let Some(&kind) = self.kinds.get(drawn) {
+                self.befall(kind);
+            }
+            self.wipe_or_readmit();
+        }
+        if self.is_good() {
+            self.tell("heal all".to_owned());
+            self.tell("settle".to_owned());
+        }
+        if self.is_good() && self.world().seats().count() > 2 {
+            self.calm();
+        }
+        self.end()
+    }
+
+    fn is_good(&self) -> bool {
+        self.story.world.as_ref().is_none_or(|world| world.breaches().is_empty())
+    }
+
+    fn end(self) -> Run {
+        let mut run = end(self.story, self.told);
+        if self.alarming {
+            run.verdict.alarms = 0;
+        }
+        run
+    }
+
+    // ── drawing ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    fn one_in(&mut self, count: u64) -> bool {
+        one_in(&mut self.rng, count)
+    }
+
+    /// One of this many; 0 where there is none.
+    fn index(&mut self, count: usize) -> usize {
+        let drawn = self.rng.up_to(count.saturating_sub(1) as u64);
+        usize::try_from(drawn).unwrap_or(0)
+    }
+
+    fn up_to(&mut self, longest: Duration) -> Duration {
+        in_micros(self.rng.duration_up_to(longest))
+    }
+
+    fn millis(&mut self, least: u64, most: u64) -> Duration {
+        Duration::from_millis(least).plus(self.up_to(Duration::from_millis(most - least)))
+    }
+
+    /// What lasts as long by any clock.
+    fn lengthen(&self, duration: Duration) -> Duration {
+        in_micros(Drift::from_ppm(self.drift).lengthen(duration)).plus(Duration::from_nanos(1_000))
+    }
+}
+
+fn one_in(rng: &mut Rng, count: u64) -> bool {
+    rng.up_to(count - 1) == 0
+}
+
+/// Whole microseconds, which a script can say.
+const fn in_micros(duration: Duration) -> Duration {
+    Duration::from_nanos(duration.as_nanos() / 1_000 * 1_000)
+}
+
+/// A duration as scripts say it, exactly.
+pub(crate) fn text(duration: Duration) -> String {
+    let nanos = duration.as_nanos();
+    if nanos.is_multiple_of(1_000_000) {
+        format!("{}ms", nanos / 1_000_000)
+    } else {
+        format!("{}us", nanos / 1_000)
+    }
+}
+
+fn run_again<A: Algorithm>(story: &[String], trace: Trace) -> Run {
+    let mut stage = Story::<A>::new(trace);
+    let mut told = Vec::new();
+    for command in story {
+        if stage.world().is_ok_and(|world| !world.breaches().is_empty()) {
+            break;
+        }
+        let words: Vec<&str> = command.split_whitespace().collect();
+        if stage.command(&words).is_ok() {
+            told.push(command.clone());
+        }
+    }
+    end(stage, told)
+}
+
+fn end<A: Algorithm>(mut stage: Story<A>, story: Vec<String>) -> Run {
+    let settled_after = stage.settled_after;
+    let Ok(world) = stage.world() else { panic!("a story without nodes is none") };
+    let verdict = Verdict::of(world, settled_after);
+    let trace = core::mem::replace(&mut world.trace, Trace::keeping(&[]));
+    Run { verdict, trace, story }
+}

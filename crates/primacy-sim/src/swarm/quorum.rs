@@ -1,0 +1,60 @@
+//! What is drawn for the quorum election.
+
+use primacy_core::Duration;
+use primacy_core::rng::Rng;
+
+use super::{Beyond, Swarm, in_micros, text};
+use crate::algorithm::quorum::Quorum;
+use crate::trace::Trace;
+
+/// Draws the nodes and their timers.
+pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Quorum> {
+    let mut swarm = Swarm::new(Rng::new(seed), beyond, trace);
+    let nodes = [3, 3, 3, 5, 5, 4, 2, 1][swarm.index(8)];
+    swarm.begin(seed, nodes);
+    let delay = swarm.world().conditions.delay;
+    let disk_latency = swarm.world().conditions.disk_latency;
+    let heartbeat = swarm.millis(50, 250).max(delay.times(3));
+    // A promise must outlast a heartbeat and its answer by any clock.
+    let least = delay.times(4);
+    // Half of the worlds without leases, and all worlds that show what leases cannot survive, have them.
+    let fenced = swarm.one_in(5) && beyond.is_none();
+    let (one_for_all, hasty) = (swarm.one_in(2), swarm.one_in(2));
+    swarm.tell(format!("set heartbeat_interval={} drift_max={}ppm", text(heartbeat), swarm.drift));
+    if fenced {
+        swarm.tell("set safety=fenced".to_owned());
+    }
+    let mut promise = swarm.promise(heartbeat, least);
+    for name in ["a", "b", "c", "d", "e"].into_iter().take(nodes) {
+        if !one_for_all {
+            promise = swarm.promise(heartbeat, least);
+        }
+        let misses = 2 + swarm.rng.up_to(3);
+        // Short waits are the dangerous ones: they leave nothing but the promises to keep leaders apart.
+        let initial_wait = if hasty { Duration::ZERO } else { swarm.up_to(promise) };
+        // But they must be longer than a packet's way, or two candidates split their votes for ever.
+        let wait = if hasty { swarm.millis(5, 50) } else { swarm.millis(50, 300) };
+        // A round must leave time for the way there and back. How long the others' disks take, no node can know; its
+        // patience grows to four times as long while it loses elections.
+        let round_trip = swarm.lengthen(delay.times(2).plus(in_micros(disk_latency.divided_by(3))));
+        let round = round_trip.plus(swarm.millis(10, 500));
+        let priority = swarm.rng.up_to(3) / 2;
+        let witness = nodes > 2 && name != "a" && swarm.one_in(10);
+        swarm.tell(format!(
+            "set {name} miss_count={misses} promise_duration={} initial_wait={} random_wait_max={} round_timeout={} \
+             priority={priority} witness={witness}",
+            text(promise),
+            text(initial_wait),
+            text(wait.plus(least)),
+            text(round),
+        ));
+    }
+    swarm
+}
+
+impl Swarm<Quorum> {
+    fn promise(&mut self, heartbeat: Duration, least: Duration) -> Duration {
+        let beats = 2 + self.rng.up_to(4);
+        self.lengthen(heartbeat.times(beats).plus(least))
+    }
+}
