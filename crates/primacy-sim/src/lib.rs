@@ -17,6 +17,7 @@ pub mod network;
 pub mod node;
 pub mod phases;
 pub mod queue;
+pub mod replay;
 pub mod resource;
 pub mod script;
 pub mod shrink;

@@ -27,8 +27,11 @@ pub(super) struct Columns {
 }
 
 impl Columns {
-    pub(super) fn of(entries: &[Entry]) -> Self {
-        let parties = parties(entries);
+    /// Every node of the run has one, and of the others those that take part in what is `shown`.
+    pub(super) fn of(entries: &[Entry], shown: &[Entry]) -> Self {
+        let mut parties = parties(entries);
+        parties.retain(|party| matches!(party, Party::Node(_)));
+        parties.extend(super::parties(shown));
         let named = parties.iter().filter_map(|party| match *party {
             Party::Node(node) | Party::Guardian(node) => Some(node),
             Party::Store => None,
@@ -53,7 +56,7 @@ impl Columns {
             let place = columns.take(width);
             columns.places.insert(Party::Store, place);
         }
-        if entries.iter().any(|entry| matches!(entry.what, What::Write { .. })) {
+        if shown.iter().any(|entry| matches!(entry.what, What::Write { .. })) {
             columns.resource = Some(columns.take(RESOURCE));
         }
         columns

@@ -61,7 +61,7 @@ pub fn svg(entries: &[Entry], frame: &Frame) -> String {
     let all = grouped(&chosen);
     let left_out = all.len().saturating_sub(LINES_MAX);
     let lines = &all[left_out..];
-    let columns = Columns::of(entries);
+    let columns = Columns::of(entries, &chosen);
     let words = columns.end() + 14;
     let width = (words + 7 * i64::try_from(Rows::width(lines)).unwrap_or(0) + 16).max(legend::width());
     let about = sentences(&frame.about, width);

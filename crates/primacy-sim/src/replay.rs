@@ -1,0 +1,115 @@
+//! A script, or the whole story of a seed, run again: what happened as data, and how it ended.
+
+use crate::draw::Frame;
+use crate::script::{difference, replay};
+use crate::story::open;
+use crate::swarm::{Beyond, Election};
+use crate::trace::{Entry, Levels, Trace};
+
+/// What a replay has shown.
+#[derive(Debug)]
+pub struct Replayed {
+    /// What happened.
+    pub entries: Vec<Entry>,
+    /// How it would be drawn: its title, and what it is about.
+    pub frame: Frame,
+    /// Of a script: its text with the outputs as they are now. Of a seed: its commands, one a line.
+    pub story: String,
+    /// How it ended.
+    pub end: End,
+}
+
+/// How a replay ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Everything that is promised was kept; what a script expects to be broken, was broken.
+    Good,
+    /// It is not what stands in the script: where they differ, or which command cannot be carried out.
+    Otherwise(String),
+    /// An invariant was broken that was not expected to be: which, and how.
+    Broken(String),
+}
+
+/// Replays a script.
+///
+/// `election` is the name of the folder that it belongs to, `name` what the picture is called. Recorded are the entries of
+/// these levels; if none are given, those that the script tells, and the scene around them.
+///
+/// # Errors
+/// If there is no such election.
+pub fn script(election: &str, name: &str, text: &str, levels: Option<Levels>) -> Result<Replayed, String> {
+    let mut stage = open(election)?;
+    stage.record(levels);
+    let told = replay(text, stage.as_mut());
+    let end = match (&told, stage.unexpected()) {
+        (_, Some(breach)) => End::Broken(breach),
+        (Err(why), None) => End::Otherwise(why.clone()),
+        (Ok(told), None) => difference(text, told).map_or(End::Good, End::Otherwise),
+    };
+    let frame = Frame::whole(format!("{election}: {}", name.replace('_', " ")), opening(text));
+    let story = told.unwrap_or_else(|_| text.to_owned());
+    Ok(Replayed { entries: stage.recorded(), frame, story, end })
+}
+
+/// Replays the story of a seed, in which an assumption of the election may not hold, and records the entries of these
+/// levels.
+#[must_use]
+pub fn seed(election: Election, seed: u64, beyond: Option<Beyond>, levels: Levels) -> Replayed {
+    let mut trace = Trace::keeping(&[]);
+    trace.record(Some(levels));
+    let mut run = election.run_beyond(seed, beyond, trace);
+    let verdict = run.verdict.to_string();
+    let beyond = beyond.map_or_else(String::new, |beyond| format!(" beyond {}", beyond.name()));
+    let title = format!("{}: seed {seed}{beyond}", election.name());
+    let frame = Frame::whole(title, verdict.replace('\n', "; "));
+    let end = if run.verdict.is_good() { End::Good } else { End::Broken(verdict) };
+    let mut story = run.story.join("\n");
+    story.push('\n');
+    Replayed { entries: run.trace.take_recorded(), frame, story, end }
+}
+
+/// The comment with which a script opens, which says why its story matters.
+fn opening(text: &str) -> String {
+    let lines = text.lines().map_while(|line| line.strip_prefix('#'));
+    lines.map(str::trim).collect::<Vec<&str>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STORY: &str = "# One node\n# is a majority.\n\nnodes a\nstart a\nadvance 5s\n";
+
+    #[test]
+    fn a_replay_says_how_it_ended() {
+        let levels = Some(Levels::down_to(crate::trace::Level::Event));
+        let run = |text: &str| script("quorum", "one_node", text, levels).unwrap();
+        let good = run(&format!("{STORY}expect leader a\n"));
+        assert_eq!((good.end, good.frame.title.as_str()), (End::Good, "quorum: one node"));
+        assert_eq!(good.frame.about, "One node is a majority.");
+        assert!(!good.entries.is_empty());
+        let otherwise = run(&format!("{STORY}expect no leader\n"));
+        assert!(matches!(otherwise.end, End::Otherwise(why) if why.contains("a leads")));
+        assert!(!otherwise.entries.is_empty(), "what came before is there to be seen");
+        let differs = run(&format!("{STORY}---\nnothing\n"));
+        assert!(matches!(differs.end, End::Otherwise(why) if why.contains("- nothing")));
+        assert!(script("bully", "", STORY, levels).is_err());
+    }
+
+    #[test]
+    fn a_breach_that_was_not_expected_is_told_from_one_that_was() {
+        let text = include_str!("../scripts/quorum/drift_beyond_the_bound_breaks_the_lease.txt");
+        let run = |text: &str| script("quorum", "drift", text, None).unwrap().end;
+        assert_eq!(run(text), End::Good);
+        let unexpected = text.replace("expect I3\n", "");
+        assert!(matches!(run(&unexpected), End::Broken(breach) if breach.contains("I3")));
+    }
+
+    #[test]
+    fn a_seed_is_replayed_with_its_story() {
+        let replayed = seed(Election::Lease, 3, None, Levels::down_to(crate::trace::Level::Message));
+        assert_eq!(replayed.end, End::Good);
+        assert!(replayed.story.starts_with("seed 3\nnodes a b"), "{}", replayed.story);
+        assert!(!replayed.entries.is_empty());
+    }
+}
