@@ -71,10 +71,8 @@ impl NodeId {
 impl Ord for NodeId {
     fn cmp(&self, other: &Self) -> Ordering {
         let (head, is_all) = self.head();
-        match head.cmp(&other.head().0) {
-            Ordering::Equal if !is_all => self.bytes.cmp(&other.bytes),
-            decided => decided,
-        }
+        let decided = head.cmp(&other.head().0);
+        if decided == Ordering::Equal && !is_all { self.bytes.cmp(&other.bytes) } else { decided }
     }
 }
 
