@@ -1,15 +1,17 @@
 //! Who is meant: a node by its name, and one life of its process.
 
+use core::cmp::Ordering;
 use core::fmt;
+use core::hash::{Hash, Hasher};
 
 /// The name of a node: 1 to 63 bytes of letters, digits, `.`, `_`, `-` and `:`.
 ///
 /// Names are ordered by their bytes; where an algorithm needs an order of nodes, it is this one.
 /// The name is kept in place, so that a `NodeId` can be copied like a number and a machine that holds
 /// some can be cloned, hashed and compared without following pointers.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy)]
 pub struct NodeId {
-    // Padded with zeros, which no name contains; so the derived order is the order of the names.
+    // Padded with zeros, which no name contains; so their order is the order of the names.
     bytes: [u8; NodeId::LENGTH_MAX],
     length: u8,
 }
@@ -50,11 +52,48 @@ impl NodeId {
         Ok(Self { bytes, length })
     }
 
+    /// The first eight bytes, the first one weighing most, and whether a name that begins so can have no others.
+    const fn head(&self) -> (u64, bool) {
+        let [a, b, c, d, e, f, g, h, ..] = self.bytes;
+        (u64::from_be_bytes([a, b, c, d, e, f, g, h]), self.length < 8)
+    }
+
     /// The name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         let name = &self.bytes[..usize::from(self.length)];
         core::str::from_utf8(name).expect("only ASCII gets in")
+    }
+}
+
+/// Most names are short, and machines compare them all the time: where the first eight bytes decide, no others are
+/// looked at.
+impl Ord for NodeId {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let (head, is_all) = self.head();
+        let decided = head.cmp(&other.head().0);
+        if decided == Ordering::Equal && !is_all { self.bytes.cmp(&other.bytes) } else { decided }
+    }
+}
+
+impl PartialOrd for NodeId {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for NodeId {
+    fn eq(&self, other: &Self) -> bool {
+        let (head, is_all) = self.head();
+        head == other.head().0 && (is_all || self.bytes == other.bytes)
+    }
+}
+
+impl Eq for NodeId {}
+
+impl Hash for NodeId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_str().hash(state);
     }
 }
 
@@ -156,7 +195,12 @@ mod tests {
 
     #[test]
     fn names_are_ordered_like_their_texts() {
-        let names = ["a", "a-b", "aa", "b", "n1", "n10", "n2"];
+        let long = ["node-abc", "node-abcd", "node-abce", "node-abd"];
+        let names = ["a", "a-b", "aa", "b", "n1", "n10", "n2"].into_iter().chain(long).collect::<Vec<&str>>();
+        for (one, other) in names.iter().flat_map(|one| names.iter().map(move |other| (one, other))) {
+            let ids = (NodeId::new(one).unwrap(), NodeId::new(other).unwrap());
+            assert_eq!((ids.0.cmp(&ids.1), ids.0 == ids.1), (one.cmp(other), one == other));
+        }
         let mut ids: Vec<NodeId> = names.iter().rev().map(|name| NodeId::new(name).unwrap()).collect();
         ids.sort();
         assert_eq!(ids.iter().map(NodeId::as_str).collect::<Vec<_>>(), names);

@@ -1,70 +1,51 @@
 //! The one queue of everything that will happen, in order; what happens at the same time, happens in the order
 //! in which it was decided.
 
-use core::cmp::Ordering;
+use core::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::clock::Moment;
 
-/// The queue.
+/// The queue. What is planned stays in its place; only when, in which order and where are moved about.
 #[derive(Debug)]
 pub struct Queue<T> {
-    heap: BinaryHeap<Planned<T>>,
+    heap: BinaryHeap<Reverse<(Moment, u64, usize)>>,
+    places: Vec<Option<T>>,
+    free: Vec<usize>,
     planned: u64,
-}
-
-#[derive(Debug)]
-struct Planned<T> {
-    at: Moment,
-    number: u64,
-    what: T,
 }
 
 impl<T> Default for Queue<T> {
     fn default() -> Self {
-        Self { heap: BinaryHeap::new(), planned: 0 }
+        Self { heap: BinaryHeap::new(), places: Vec::new(), free: Vec::new(), planned: 0 }
     }
 }
 
 impl<T> Queue<T> {
     /// Plans something.
     pub fn plan(&mut self, at: Moment, what: T) {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.places.push(None);
+            self.places.len() - 1
+        });
+        self.places[place] = Some(what);
         self.planned += 1;
-        self.heap.push(Planned { at, number: self.planned, what });
+        self.heap.push(Reverse((at, self.planned, place)));
     }
 
     /// When the next thing happens.
     #[must_use]
     pub fn next_at(&self) -> Option<Moment> {
-        self.heap.peek().map(|planned| planned.at)
+        self.heap.peek().map(|&Reverse((at, _, _))| at)
     }
 
     /// Takes the next thing.
     pub fn take(&mut self) -> Option<(Moment, T)> {
-        self.heap.pop().map(|planned| (planned.at, planned.what))
+        let Reverse((at, _, place)) = self.heap.pop()?;
+        self.free.push(place);
+        self.places[place].take().map(|what| (at, what))
     }
 }
-
-impl<T> Ord for Planned<T> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        // The heap gives the greatest first; so the earliest is made the greatest.
-        (other.at, other.number).cmp(&(self.at, self.number))
-    }
-}
-
-impl<T> PartialOrd for Planned<T> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<T> PartialEq for Planned<T> {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl<T> Eq for Planned<T> {}
 
 #[cfg(test)]
 mod tests {

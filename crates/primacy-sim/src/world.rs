@@ -453,7 +453,7 @@ impl<A: Algorithm> World<A> {
     fn send(&mut self, seat: Seat, to: NodeId, message: A::Message) {
         let Some(process) = self.process(seat) else { return };
         let (me, life) = (process.me, process.life);
-        let Ok(to_seat) = self.find(to.as_str()) else { return };
+        let Some(to_seat) = self.nodes.iter().position(|node| node.name == to).map(Seat) else { return };
         let connected = self.is_connected(seat, life, to_seat);
         let meaning = match A::meaning(&message, Some(to)) {
             // Nobody can ever hear it. A disk may go, and the one before it come back, before anybody has heard of it.

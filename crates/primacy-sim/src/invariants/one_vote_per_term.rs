@@ -20,6 +20,8 @@ pub struct OneVotePerTerm {
     lost: BTreeSet<(NodeId, Term, Identity)>,
     ended: BTreeSet<Identity>,
     led: BTreeSet<(Identity, Term)>,
+    /// The last leader that was looked at: it says so with every heartbeat.
+    latest: Option<(Identity, Term)>,
 }
 
 impl OneVotePerTerm {
@@ -39,6 +41,9 @@ impl Invariant for OneVotePerTerm {
         let (voter, term, candidate) = match *seen {
             Observation::Said { who, meaning: Meaning::Votes { term, candidate } } => (who, term, candidate),
             Observation::Said { who, meaning: Meaning::Leads { term } } => {
+                if self.latest.replace((who, term)) == Some((who, term)) {
+                    return Ok(());
+                }
                 self.led.insert((who, term));
                 (who, term, who)
             }
@@ -47,6 +52,7 @@ impl Invariant for OneVotePerTerm {
                 return Ok(());
             }
             Observation::DiskLost { node } => {
+                self.latest = None;
                 let of_node = self.votes.iter().filter(|((voter, _), _)| *voter == node);
                 let lost = of_node.flat_map(|(&(voter, term), candidates)| {
                     candidates.iter().map(move |&candidate| (voter, term, candidate))
