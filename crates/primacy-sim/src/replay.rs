@@ -1,9 +1,12 @@
 //! A script, or the whole story of a seed, run again: what happened as data, and how it ended.
 
+use core::fmt;
+
 use crate::draw::Frame;
 use crate::script::{difference, replay};
+use crate::shrink;
 use crate::story::open;
-use crate::swarm::{Beyond, Election};
+use crate::swarm::{Beyond, Election, Run};
 use crate::trace::{Entry, Levels, Trace};
 
 /// What a replay has shown.
@@ -13,7 +16,7 @@ pub struct Replayed {
     pub entries: Vec<Entry>,
     /// How it would be drawn: its title, and what it is about.
     pub frame: Frame,
-    /// Of a script: its text with the outputs as they are now. Of a seed: its commands, one a line.
+    /// The script with the outputs as they are now; of a seed, the script that tells the same.
     pub story: String,
     /// How it ended.
     pub end: End,
@@ -51,21 +54,68 @@ pub fn script(election: &str, name: &str, text: &str, levels: Option<Levels>) ->
     Ok(Replayed { entries: stage.recorded(), frame, story, end })
 }
 
-/// Replays the story of a seed, in which an assumption of the election may not hold, and records the entries of these
-/// levels.
-#[must_use]
-pub fn seed(election: Election, seed: u64, beyond: Option<Beyond>, levels: Levels) -> Replayed {
-    let mut trace = Trace::keeping(&[]);
-    trace.record(Some(levels));
-    let mut run = election.run_beyond(seed, beyond, trace);
-    let verdict = run.verdict.to_string();
-    let beyond = beyond.map_or_else(String::new, |beyond| format!(" beyond {}", beyond.name()));
-    let title = format!("{}: seed {seed}{beyond}", election.name());
-    let frame = Frame::whole(title, verdict.replace('\n', "; "));
-    let end = if run.verdict.is_good() { End::Good } else { End::Broken(verdict) };
-    let mut story = run.story.join("\n");
-    story.push('\n');
-    Replayed { entries: run.trace.take_recorded(), frame, story, end }
+/// A world that is drawn from a seed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drawn {
+    /// Of which election.
+    pub election: Election,
+    /// The seed.
+    pub seed: u64,
+    /// The assumption of the election that does not hold in it.
+    pub beyond: Option<Beyond>,
+}
+
+impl Drawn {
+    /// Replays its whole story, and records the entries of these levels.
+    #[must_use]
+    pub fn replay(self, levels: Levels) -> Replayed {
+        let mut trace = Trace::keeping(&[]);
+        trace.record(Some(levels));
+        self.replayed(self.election.run_beyond(self.seed, self.beyond, trace), "")
+    }
+
+    /// Makes its story shorter, replays that, and records the entries of these levels; `None` if it breaks no invariant.
+    #[must_use]
+    pub fn replay_shorter(self, levels: Levels) -> Option<Replayed> {
+        let story = self.shorter()?;
+        let mut trace = Trace::keeping(&[]);
+        trace.record(Some(levels));
+        Some(self.replayed(self.election.run_again(&story, trace), ", made shorter"))
+    }
+
+    /// A shorter script that breaks the same invariant, with its outputs; `None` if none is broken.
+    #[must_use]
+    pub fn shorter_script(self) -> Option<String> {
+        self.shorter().map(|story| self.script(&story, ", made shorter"))
+    }
+
+    fn shorter(self) -> Option<Vec<String>> {
+        let run = self.election.run_beyond(self.seed, self.beyond, Trace::keeping(&[]));
+        shrink::shrink(self.election, &run.story)
+    }
+
+    fn replayed(self, mut run: Run, changed: &str) -> Replayed {
+        let verdict = run.verdict.to_string();
+        let frame = Frame::whole(format!("{self}{changed}"), verdict.replace('\n', "; "));
+        let end = if run.verdict.is_good() { End::Good } else { End::Broken(verdict) };
+        let story = self.script(&run.story, changed);
+        Replayed { entries: run.trace.take_recorded(), frame, story, end }
+    }
+
+    /// The story as a script, with its outputs.
+    fn script(self, story: &[String], changed: &str) -> String {
+        let script = shrink::script(self.election, story, &format!("{self}{changed}"));
+        let told = open(self.election.name()).and_then(|mut stage| replay(&script, stage.as_mut()));
+        told.unwrap_or(script)
+    }
+}
+
+impl fmt::Display for Drawn {
+    /// `quorum: seed 7 beyond drift`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: seed {}", self.election.name(), self.seed)?;
+        self.beyond.map_or(Ok(()), |beyond| write!(f, " beyond {}", beyond.name()))
+    }
 }
 
 /// The comment with which a script opens, which says why its story matters.
@@ -106,10 +156,27 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_is_replayed_with_its_story() {
-        let replayed = seed(Election::Lease, 3, None, Levels::down_to(crate::trace::Level::Message));
+    fn a_seed_is_replayed_and_its_story_is_a_script() {
+        let drawn = Drawn { election: Election::Lease, seed: 3, beyond: None };
+        let replayed = drawn.replay(Levels::down_to(crate::trace::Level::Message));
         assert_eq!(replayed.end, End::Good);
-        assert!(replayed.story.starts_with("seed 3\nnodes a b"), "{}", replayed.story);
+        assert!(replayed.story.starts_with("# lease: seed 3\n\nseed 3\nnodes a b"), "{}", replayed.story);
         assert!(!replayed.entries.is_empty());
+        assert_eq!(script("lease", "", &replayed.story, None).unwrap().end, End::Good);
+        assert!(drawn.shorter_script().is_none(), "it breaks nothing");
+    }
+
+    #[test]
+    fn what_breaks_is_a_script_that_says_so() {
+        let mut seeds = (0..50).map(|seed| Drawn {
+            election: Election::Lease,
+            seed,
+            beyond: Some(Beyond::FrozenMachine),
+        });
+        let levels = Levels::down_to(crate::trace::Level::Event);
+        let shorter = seeds.find_map(|drawn| drawn.replay_shorter(levels)).unwrap();
+        assert!(matches!(&shorter.end, End::Broken(breach) if breach.contains("I3")), "{:?}", shorter.end);
+        assert!(shorter.story.contains("expect I3\n"), "{}", shorter.story);
+        assert_eq!(script("lease", "", &shorter.story, None).unwrap().end, End::Good);
     }
 }

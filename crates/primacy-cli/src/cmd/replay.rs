@@ -8,11 +8,11 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 use primacy_sim::clock::Moment;
 use primacy_sim::draw::svg;
-use primacy_sim::replay::{End, Replayed, script};
+use primacy_sim::replay::{Drawn, End, Replayed, script};
 use primacy_sim::swarm::Beyond;
 use primacy_sim::trace::{self, Entry, Levels, json, lines};
 
-use super::sim::worlds::{Election, World, beyond};
+use super::sim::worlds::{self, beyond};
 use crate::duration;
 use crate::exit::{self, Exit, Failure};
 
@@ -42,6 +42,10 @@ pub(crate) struct Replay {
     #[arg(long, value_name = "ASSUMPTION", requires = "seed", value_parser = beyond)]
     beyond: Option<Beyond>,
 
+    /// Make the seed's story shorter first, so that it still breaks the same invariant
+    #[arg(long, requires = "seed")]
+    shorter: bool,
+
     /// How much is told: this, and all that matters more [default: what the script shows; for a seed: message]
     #[arg(long, value_enum)]
     level: Option<Level>,
@@ -62,7 +66,7 @@ pub(crate) struct Replay {
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 
-    /// Print the story as a script without its outputs, and nothing else
+    /// Print the story as a script that can be kept, and nothing else
     #[arg(long, conflicts_with_all = ["json", "svg"])]
     story: bool,
 }
@@ -135,11 +139,12 @@ fn of_script(args: &Replay, file: &Path) -> Result<Replayed, Failure> {
 }
 
 fn of_seed(args: &Replay, seed: u64) -> Result<Replayed, Failure> {
-    let name = args.election.clone().unwrap_or_default();
-    let election = Election::from_str(&name, true)
-        .map_err(|_| Failure::new(Exit::Usage, format!("no worlds are drawn for the election {name:?}")))?;
-    let world = World { election, seed, beyond: args.beyond };
-    world.replay(args.levels()).map_err(|panic| Failure::new(Exit::Broken, format!("{world}: {panic}")))
+    let usage = |message: String| Failure::new(Exit::Usage, message);
+    let election = worlds::election(args.election.as_deref().unwrap_or_default()).map_err(usage)?;
+    let world = Drawn { election, seed, beyond: args.beyond };
+    let replayed = worlds::replay(world, args.shorter, args.levels())
+        .map_err(|panic| Failure::new(Exit::Broken, format!("{world}: {panic}")))?;
+    replayed.ok_or_else(|| usage(format!("{world} breaks no invariant, and so cannot be made shorter")))
 }
 
 fn moment(time: Duration) -> Moment {

@@ -12,13 +12,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
-use primacy_sim::swarm::Beyond;
+use primacy_sim::swarm::{Beyond, Election};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use self::progress::Progress;
 use self::search::{Bound, Search};
 use self::sums::Sums;
-use self::worlds::Election;
 use crate::exit::{self, Exit, Failure};
 
 /// How many worlds are run if nobody says how many.

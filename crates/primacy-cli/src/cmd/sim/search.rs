@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use primacy_sim::swarm::{Beyond, Verdict};
+use primacy_sim::replay::Drawn;
+use primacy_sim::swarm::{Beyond, Election, Verdict};
 
-use super::worlds::{Election, World};
+use super::worlds;
 
 /// How far the threads may be ahead of the seed whose outcome is missing. Bounds the memory of a search that never ends.
 const AHEAD_MAX: u64 = 4_096;
@@ -56,7 +57,7 @@ struct Shared {
 
 impl Search {
     /// Runs worlds until the bound is reached or a signal has come, and hands each outcome over, in order.
-    pub(super) fn run(&self, interrupted: &AtomicUsize, take: impl FnMut(World, &Outcome)) {
+    pub(super) fn run(&self, interrupted: &AtomicUsize, take: impl FnMut(Drawn, &Outcome)) {
         let shared = Shared::default();
         let (to_us, from_them) = sync_channel(self.jobs.get() * 2);
         std::thread::scope(|scope| {
@@ -84,14 +85,14 @@ impl Search {
             if shared.ended.load(Ordering::SeqCst) || interrupted.load(Ordering::SeqCst) != 0 {
                 return;
             }
-            if to_us.send((number, world.run())).is_err() {
+            if to_us.send((number, worlds::run(world))).is_err() {
                 return;
             }
         }
     }
 
     /// The worlds are numbered: the elections in turn, and then the next seed.
-    fn world(&self, number: u64) -> Option<World> {
+    fn world(&self, number: u64) -> Option<Drawn> {
         let count = self.elections.len() as u64;
         let (round, which) = (number / count, usize::try_from(number % count).ok()?);
         match self.bound {
@@ -100,14 +101,14 @@ impl Search {
         }
         // After the last seed there is none.
         let seed = self.from.checked_add(round)?;
-        Some(World { election: *self.elections.get(which)?, seed, beyond: self.beyond })
+        Some(Drawn { election: *self.elections.get(which)?, seed, beyond: self.beyond })
     }
 
     fn collect(
         &self,
         shared: &Shared,
         from_them: &Receiver<(u64, Outcome)>,
-        mut take: impl FnMut(World, &Outcome),
+        mut take: impl FnMut(Drawn, &Outcome),
     ) {
         let mut early: BTreeMap<u64, Outcome> = BTreeMap::new();
         let (mut number, mut simulated) = (0, 0_u128);
@@ -144,7 +145,7 @@ mod tests {
         Search { elections, beyond: None, from: 5, bound, until_failure: false, jobs }
     }
 
-    fn outcomes(search: &Search) -> Vec<(World, Outcome)> {
+    fn outcomes(search: &Search) -> Vec<(Drawn, Outcome)> {
         let mut all = Vec::new();
         search.run(&AtomicUsize::new(0), |world, outcome| all.push((world, outcome.clone())));
         all
@@ -155,7 +156,7 @@ mod tests {
         for bound in [Bound::Seeds(4), Bound::Hours(0.05)] {
             let alone = outcomes(&search(bound, 1));
             assert!(alone.len() >= 6, "{}", alone.len());
-            let world = |election, seed| World { election, seed, beyond: None };
+            let world = |election, seed| Drawn { election, seed, beyond: None };
             assert_eq!(alone[0].0, world(Election::Quorum, 5));
             assert_eq!(alone[3].0, world(Election::Lease, 6));
             assert_eq!(alone, outcomes(&search(bound, 3)));

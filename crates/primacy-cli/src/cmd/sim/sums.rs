@@ -6,10 +6,12 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use primacy_sim::counters::Counters;
+use primacy_sim::replay::Drawn;
+use primacy_sim::swarm::Election;
 use serde::Serialize;
 
 use super::search::Outcome;
-use super::worlds::{Election, World};
+use super::worlds;
 
 /// From how many seeds of an election on a thing that was never met is a failure of the search.
 const ENOUGH_SEEDS: u64 = 300;
@@ -22,6 +24,7 @@ const FAILURES_SHOWN: usize = 20;
 pub(super) struct Sums {
     elections: BTreeMap<Election, Sum>,
     failures: u64,
+    first_failure: Option<Drawn>,
     /// Whether these are the worlds of which is known what they must meet.
     must_meet: bool,
 }
@@ -53,11 +56,11 @@ pub(super) struct Failed {
 impl Sums {
     pub(super) fn new(elections: &[Election], must_meet: bool) -> Self {
         let elections = elections.iter().map(|&election| (election, Sum::default())).collect();
-        Self { elections, failures: 0, must_meet }
+        Self { elections, failures: 0, first_failure: None, must_meet }
     }
 
     /// Takes an outcome in, and says what was wrong with it.
-    pub(super) fn add(&mut self, world: World, outcome: &Outcome) -> Option<Failed> {
+    pub(super) fn add(&mut self, world: Drawn, outcome: &Outcome) -> Option<Failed> {
         let sum = self.elections.entry(world.election).or_default();
         sum.seeds += 1;
         let (invariant, what) = match outcome {
@@ -78,13 +81,19 @@ impl Sums {
         };
         sum.bad += 1;
         self.failures += 1;
+        self.first_failure.get_or_insert(world);
         let (election, seed) = (world.election.name(), world.seed);
         let shown = self.failures <= FAILURES_SHOWN as u64;
-        Some(Failed { election, seed, invariant, what, replay: world.command(), shown })
+        Some(Failed { election, seed, invariant, what, replay: worlds::command(world), shown })
     }
 
     pub(super) const fn failures(&self) -> u64 {
         self.failures
+    }
+
+    /// The shorter script of the first failure, if there is one.
+    fn script(&self) -> Option<String> {
+        self.first_failure.and_then(worlds::shorter_script)
     }
 
     /// How many seeds of all elections were run.
@@ -105,7 +114,7 @@ impl Sums {
     pub(super) fn never_met(&self) -> Vec<String> {
         let enough = self.elections.iter().filter(|(_, sum)| self.must_meet && sum.seeds >= ENOUGH_SEEDS);
         let missing = enough.flat_map(|(election, sum)| {
-            let missing = sum.counters.missing(&election.must_meet());
+            let missing = sum.counters.missing(&election.must_meet().collect::<Vec<_>>());
             missing.into_iter().map(|what| format!("{}: {what}", election.name()))
         });
         missing.collect()
@@ -135,6 +144,7 @@ impl Sums {
         All {
             elections: self.elections.iter().map(of).collect(),
             never_met: self.never_met(),
+            script: self.script(),
             seconds: took.as_secs_f64(),
             threads: jobs,
             times_real_time: per_second(self.simulated().as_secs_f64(), took),
@@ -173,6 +183,9 @@ impl Sums {
         for what in self.never_met() {
             let _ = writeln!(text, "never met, so nothing is said of it: {what}");
         }
+        if let Some(script) = self.script() {
+            let _ = write!(text, "\nThe first one, made shorter, as a script that can be kept:\n\n{script}");
+        }
         text
     }
 }
@@ -200,6 +213,8 @@ struct Told {
 struct All<'a> {
     elections: Vec<One<'a>>,
     never_met: Vec<String>,
+    /// What breaks in the first world that is bad, made shorter.
+    script: Option<String>,
     /// How long it took.
     seconds: f64,
     threads: usize,
