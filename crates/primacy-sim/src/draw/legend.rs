@@ -47,12 +47,14 @@ pub(super) const fn width() -> i64 {
 
 /// Draws it.
 pub(super) fn draw(page: &mut Page, top: i64) {
+    page.open_group("What colours and marks mean");
     for (index, (name, sample)) in (0_i64..).zip(ITEMS) {
         let place = 34 + index % ITEMS_IN_A_ROW * WIDTH;
         let y = top + 12 + index / ITEMS_IN_A_ROW * HEIGHT;
         sample(page, place, y);
         page.text(place + 22, y + 4, "small", name);
     }
+    page.close_group();
 }
 
 fn stance(page: &mut Page, x: i64, y: i64, stance: Stance, paused: bool) {

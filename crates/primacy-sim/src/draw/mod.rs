@@ -10,6 +10,8 @@ mod lives;
 mod marks;
 mod page;
 mod rows;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 

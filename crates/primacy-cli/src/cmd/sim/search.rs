@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn the_outcomes_are_the_same_on_any_number_of_threads() {
-        for bound in [Bound::Seeds(4), Bound::Hours(0.05)] {
+        for bound in [Bound::Seeds(4), Bound::Hours(0.1)] {
             let alone = outcomes(&search(bound, 1));
             assert!(alone.len() >= 6, "{}", alone.len());
             let world = |election, seed| Drawn { election, seed, beyond: None };

@@ -246,3 +246,46 @@ pub(super) fn span(time: Duration) -> String {
         seconds => format!("{:.1} h", seconds / 3_600.0),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drawn(seed: u64) -> Drawn {
+        Drawn { election: Election::Lease, seed, beyond: None }
+    }
+
+    #[test]
+    fn a_panic_is_a_failure_with_a_replay() {
+        let mut sums = Sums::new(Election::ALL, true);
+        let failed = sums.add(drawn(7), &Err("panicked: oh".to_owned())).unwrap();
+        assert_eq!((failed.invariant.as_str(), failed.what.as_str()), ("panic", "panicked: oh"));
+        assert_eq!(failed.replay, "primacy replay --election lease --seed 7");
+        assert_eq!((sums.failures(), sums.seeds(), sums.first_failure), (1, 1, Some(drawn(7))));
+    }
+
+    #[test]
+    fn what_many_worlds_never_met_is_said_once_there_are_many() {
+        let mut sums = Sums::new(Election::ALL, true);
+        let outcome = worlds::run(drawn(0));
+        for seed in 1..ENOUGH_SEEDS {
+            assert!(sums.add(drawn(seed), &outcome).is_none());
+        }
+        assert_eq!(sums.never_met(), [""; 0], "too few to say anything");
+        sums.add(drawn(ENOUGH_SEEDS), &outcome);
+        let never_met = sums.never_met();
+        assert!(!never_met.is_empty(), "one world does not meet everything");
+        assert!(sums.text(Duration::from_secs(1), 1).contains(&format!("of it: {}", never_met[0])));
+        sums.must_meet = false;
+        assert_eq!(sums.never_met(), [""; 0], "nobody knows what these must meet");
+    }
+
+    #[test]
+    fn long_times_are_told_in_their_unit() {
+        let told = |seconds: u64| span(Duration::from_secs(seconds));
+        assert_eq!(
+            [told(119), told(120), told(7_199), told(36_000)],
+            ["119.0 s", "2.0 min", "120.0 min", "10.0 h"]
+        );
+    }
+}
