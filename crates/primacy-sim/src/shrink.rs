@@ -78,7 +78,9 @@ impl Shrinking {
 
     fn is_needed(&self, line: &str) -> bool {
         let word = line.split_whitespace().next().unwrap_or_default();
-        let of_the_end = matches!(word, "heal" | "settle" | "calm" | "set" | "latency" | "disk");
+        let of_the_end = matches!(word, "settle" | "calm" | "set" | "latency")
+            || line == "heal all"
+            || line.starts_with("disk all takes");
         matches!(word, "seed" | "nodes" | "start")
             || line.contains("drift_max")
             || (of_the_end && self.is_about_the_end())

@@ -31,11 +31,11 @@ use tokio::sync::{oneshot, watch as channel};
 
 use self::cell::{Content, Mark};
 use self::place::Place;
-use self::watch::Watcher;
 use crate::file_system;
 use crate::open::{Address, OpenError, Opening};
 use crate::record;
 use crate::register::{Pending, ReadError, Register, SetError};
+use crate::watch::Watcher;
 
 /// How late [`changed`](Register::changed) is at most, on a machine that lets its threads run.
 pub const CHANGE_BOUND: Duration = Duration::from_secs(1);
@@ -136,7 +136,7 @@ impl FileRegister {
     fn watcher(&self) -> Option<&Watcher> {
         let start = || {
             let requests = self.requests.clone();
-            Watcher::start(Arc::clone(&self.place), move || requests.send(Request::Look).is_ok())
+            watch::watch(Arc::clone(&self.place), move || requests.send(Request::Look).is_ok())
         };
         self.watcher.get_or_init(start).as_ref()
     }

@@ -23,6 +23,8 @@ pub mod record;
 pub mod register;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(any(feature = "file", feature = "sqlite"))]
+mod watch;
 
 pub use open::{OpenError, open, open_existing};
 pub use record::RecordError;

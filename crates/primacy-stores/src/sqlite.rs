@@ -30,11 +30,11 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction,
 use tokio::sync::{oneshot, watch as channel};
 
 use self::place::Place;
-use self::watch::Watcher;
 use crate::file_system;
 use crate::open::{Address, OpenError, Opening};
 use crate::record;
 use crate::register::{Pending, ReadError, Register, SetError};
+use crate::watch::Watcher;
 
 /// The `application_id` of a database that this store has made: `PRMY`.
 pub const APPLICATION_ID: i32 = 0x5052_4d59;
@@ -155,7 +155,7 @@ impl SqliteRegister {
     fn watcher(&self) -> Option<&Watcher> {
         let start = || {
             let requests = self.requests.clone();
-            Watcher::start(Arc::clone(&self.place), move || requests.send(Request::Look).is_ok())
+            watch::watch(Arc::clone(&self.place), move || requests.send(Request::Look).is_ok())
         };
         self.watcher.get_or_init(start).as_ref()
     }

@@ -10,62 +10,33 @@
 //!
 //! Where inotify is not to be had, we look every 50 ms.
 
-use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::sync::Arc;
 
 use super::place::Place;
+use crate::watch::Watcher;
 
-/// How often to look where nothing tells us.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
-
-/// A thread that asks for a look when there may be something to see. Dropping it stops it.
-#[derive(Debug)]
-pub(super) struct Watcher {
-    _stop: Stop,
-}
-
-#[derive(Debug)]
-enum Stop {
+/// Starts the thread; `look` says whether anybody still cares. `None` if no thread could be started.
+pub(super) fn watch(place: Arc<Place>, look: impl Fn() -> bool + Send + 'static) -> Option<Watcher> {
     #[cfg(target_os = "linux")]
-    Event(#[expect(dead_code, reason = "rung when it is dropped")] notify::StopEvent),
-    Channel(#[expect(dead_code, reason = "closed when it is dropped")] mpsc::Sender<()>),
-}
-
-impl Watcher {
-    /// Starts the thread; `look` says whether anybody still cares. `None` if no thread could be started.
-    pub(super) fn start(place: Arc<Place>, look: impl Fn() -> bool + Send + 'static) -> Option<Self> {
-        let builder = std::thread::Builder::new().name("primacy-watch".to_owned());
-        #[cfg(target_os = "linux")]
-        if let Ok((watch, stop)) = notify::Watch::new(place.path()) {
-            builder.spawn(move || watch.run(&look)).ok()?;
-            return Some(Self { _stop: Stop::Event(stop) });
-        }
-        drop(place);
-        let (stop, stopped) = mpsc::channel();
-        builder.spawn(move || poll(&stopped, &look)).ok()?;
-        Some(Self { _stop: Stop::Channel(stop) })
+    if let Ok((watch, stop)) = notify::Watch::new(place.path()) {
+        return Watcher::told(stop, move || watch.run(&look));
     }
-}
-
-/// Looks at a steady pace.
-fn poll(stopped: &mpsc::Receiver<()>, look: &impl Fn() -> bool) {
-    while look() && stopped.recv_timeout(POLL_INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {}
+    drop(place);
+    Watcher::polling(look)
 }
 
 #[cfg(target_os = "linux")]
 mod notify {
     use std::ffi::OsString;
     use std::io;
-    use std::mem::MaybeUninit;
-    use std::os::fd::OwnedFd;
     use std::os::unix::ffi::{OsStrExt, OsStringExt};
     use std::path::Path;
-    use std::sync::Arc;
     use std::time::{Duration, Instant};
 
-    use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
-    use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
-    use rustix::io::Errno;
+    use rustix::event::Timespec;
+    use rustix::fs::inotify::{ReadFlags, WatchFlags};
+
+    use crate::watch::notify::{Directories, Heard, StopEvent};
 
     /// How long after a write we look for its commit: longer than a busy disk takes to flush, which can be seconds.
     const HASTE_DURATION: Duration = Duration::from_secs(15);
@@ -74,16 +45,11 @@ mod notify {
 
     /// A watched directory.
     pub(super) struct Watch {
-        inotify: OwnedFd,
-        stop: Arc<OwnedFd>,
+        directory: Directories,
         /// The names of the database and of its two logs.
         database: OsString,
         logs: [OsString; 2],
     }
-
-    /// Rings when it is dropped.
-    #[derive(Debug)]
-    pub(super) struct StopEvent(Arc<OwnedFd>);
 
     /// What has happened in the directory.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,30 +66,21 @@ mod notify {
         until: Instant,
     }
 
-    impl Drop for StopEvent {
-        fn drop(&mut self) {
-            let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
-        }
-    }
-
     impl Watch {
         pub(super) fn new(database: &Path) -> io::Result<(Self, StopEvent)> {
-            let (Some(directory), Some(name)) = (database.parent(), database.file_name()) else {
+            let (Some(parent), Some(name)) = (database.parent(), database.file_name()) else {
                 return Err(io::ErrorKind::InvalidInput.into());
             };
-            let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+            let (directory, stop) = Directories::new()?;
             let interest = WatchFlags::MODIFY
                 | WatchFlags::ATTRIB
                 | WatchFlags::CREATE
                 | WatchFlags::DELETE
-                | WatchFlags::MOVE
-                | WatchFlags::ONLYDIR;
-            inotify::add_watch(&inotify, directory, interest)?;
-            let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+                | WatchFlags::MOVE;
+            directory.add(parent, interest)?;
             let logs = ["-wal", "-journal"]
                 .map(|suffix| OsString::from_vec([name.as_bytes(), suffix.as_bytes()].concat()));
-            let watch = Self { inotify, stop: Arc::clone(&stop), database: name.to_owned(), logs };
-            Ok((watch, StopEvent(stop)))
+            Ok((Self { directory, database: name.to_owned(), logs }, stop))
         }
 
         pub(super) fn run(self, look: &impl Fn() -> bool) {
@@ -148,30 +105,17 @@ mod notify {
 
         /// Waits until something has happened or it is time to look; `None` when it is time to stop.
         fn wait(&self, haste: Option<&Haste>) -> Option<Signal> {
-            let mut descriptors = [
-                PollFd::new(&self.inotify, PollFlags::IN),
-                PollFd::from_borrowed_fd(std::os::fd::AsFd::as_fd(&*self.stop), PollFlags::IN),
-            ];
-            let timeout = haste.map(Haste::timeout);
-            match rustix::event::poll(&mut descriptors, timeout.as_ref()) {
-                Ok(0) | Err(Errno::INTR) => return Some(Signal::Nothing),
-                Ok(_) => {}
-                Err(_) => return None,
+            match self.directory.wait(haste.map(Haste::timeout).as_ref()) {
+                Heard::Stop => None,
+                Heard::Nothing => Some(Signal::Nothing),
+                Heard::Events => Some(self.drain()),
             }
-            if !descriptors[1].revents().is_empty() {
-                return None;
-            }
-            Some(self.drain())
         }
 
         /// Takes all events that are there; the strongest one counts.
         fn drain(&self) -> Signal {
-            let mut buffer = [MaybeUninit::uninit(); 4096];
-            let mut events = inotify::Reader::new(&self.inotify, &mut buffer);
             let mut strongest = Signal::Nothing;
-            while let Ok(event) = events.next() {
-                let name = event.file_name().map_or(&b""[..], |name| name.to_bytes());
-                let flags = event.events();
+            self.directory.drain(|name, flags| {
                 let is_database = name == self.database.as_bytes();
                 let signal = if flags.intersects(ReadFlags::QUEUE_OVERFLOW | ReadFlags::IGNORED) {
                     // Events were lost, or the directory was; whoever reads will learn what is the case.
@@ -184,7 +128,7 @@ mod notify {
                     Signal::Nothing
                 };
                 strongest = strongest.max(signal);
-            }
+            });
             strongest
         }
     }

@@ -1,0 +1,79 @@
+//! `cargo xtask prove`: the long searches, whose tables stand in docs/proof.md.
+//!
+//! Each part is a command of its own, which can be run alone; this runs them one after the other, and with `--write`
+//! puts what they print into the page, below the command that printed it.
+
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+use crate::record;
+
+/// A part of the proof: its place in docs/proof.md, and the arguments for cargo.
+struct Part {
+    name: &'static str,
+    what: &'static str,
+    arguments: &'static [&'static str],
+}
+
+/// The parts, in the order in which they are run.
+const PARTS: &[Part] = &[
+    Part {
+        name: "spaces",
+        what: "every reachable state of small clusters",
+        arguments: &["run", "--release", "--quiet", "--locked", "--package", "primacy-sim", "--example", "prove"],
+    },
+    Part {
+        name: "worlds",
+        what: "drawn worlds with faults, 14,000 hours of them",
+        arguments: &[
+            "run", "--release", "--quiet", "--locked", "--package", "primacy-cli", "--", "sim", "--election", "all",
+            "--hours", "14000",
+        ],
+    },
+    Part {
+        name: "bytes",
+        what: "bytes from outside, a minute for each parser",
+        arguments: &["xtask", "fuzz", "--seconds", "60"],
+    },
+];
+
+/// Runs these parts, or all.
+pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
+    let write = arguments.contains(&"--write");
+    let names: Vec<&str> = arguments.iter().copied().filter(|&argument| argument != "--write").collect();
+    if let Some(unknown) = names.iter().find(|name| !PARTS.iter().any(|part| part.name == **name)) {
+        let known: Vec<&str> = PARTS.iter().map(|part| part.name).collect();
+        eprintln!("prove: there is no part {unknown}; there are {}", known.join(", "));
+        return ExitCode::from(2);
+    }
+    let mut all_good = true;
+    for part in PARTS.iter().filter(|part| names.is_empty() || names.contains(&part.name)) {
+        println!("\n[{}] {}", part.name, part.what);
+        let started = Instant::now();
+        match tell(root, part) {
+            Ok((good, printed)) => {
+                println!("{printed}");
+                all_good &= good;
+                if write && good {
+                    let command = format!("cargo xtask prove {}", part.name);
+                    all_good &= record::write(root, part.name, &command, &printed, started.elapsed());
+                }
+            }
+            Err(why) => {
+                eprintln!("{}: {why}", part.name);
+                all_good = false;
+            }
+        }
+    }
+    if all_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// What a part prints, and whether it succeeded. How far it is, it tells on standard error.
+fn tell(root: &Path, part: &Part) -> Result<(bool, String), String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(part.arguments).current_dir(root).stdin(Stdio::null()).stderr(Stdio::inherit());
+    let output = command.output().map_err(|error| format!("cargo cannot be run: {error}"))?;
+    Ok((output.status.success(), String::from_utf8_lossy(&output.stdout).trim_end().to_owned()))
+}

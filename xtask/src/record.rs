@@ -1,0 +1,46 @@
+//! What long searches have found, as it stands in docs/proof.md.
+
+use std::path::Path;
+use std::time::Duration;
+
+const PAGE: &str = "docs/proof.md";
+
+/// Puts what a command has printed into its place on the page. Tells on standard error if that cannot be done.
+pub(crate) fn write(root: &Path, name: &str, command: &str, printed: &str, took: Duration) -> bool {
+    let path = root.join(PAGE);
+    let written = std::fs::read_to_string(&path)
+        .map_err(|error| error.to_string())
+        .and_then(|page| replaced(&page, name, &block(command, printed, took)))
+        .and_then(|page| std::fs::write(&path, page).map_err(|error| error.to_string()));
+    if let Err(why) = &written {
+        eprintln!("{PAGE}: {why}");
+    }
+    written.is_ok()
+}
+
+fn block(command: &str, printed: &str, took: Duration) -> String {
+    let minutes = took.as_secs().div_ceil(60);
+    format!("`{command}`, about {minutes} min:\n\n```text\n{}\n```\n", printed.trim_end())
+}
+
+/// The page with another text between the two marks of this name.
+fn replaced(page: &str, name: &str, text: &str) -> Result<String, String> {
+    let (begin, end) = (format!("<!-- {name}: begin -->\n"), format!("<!-- {name}: end -->"));
+    let missing = || format!("there is no `{}` with its end after it", begin.trim_end());
+    let (before, rest) = page.split_once(&begin).ok_or_else(missing)?;
+    let (_, after) = rest.split_once(&end).ok_or_else(missing)?;
+    Ok(format!("{before}{begin}{text}{end}{after}"))
+}
+
+#[cfg(test)]
+mod self_tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_between_the_marks_is_replaced() {
+        let page = "a\n<!-- x: begin -->\nold\n<!-- x: end -->\nb\n";
+        let found = replaced(page, "x", "new\n");
+        assert_eq!(found.as_deref(), Ok("a\n<!-- x: begin -->\nnew\n<!-- x: end -->\nb\n"));
+        assert!(replaced(page, "y", "new\n").is_err());
+    }
+}
