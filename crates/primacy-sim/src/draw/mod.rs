@@ -124,13 +124,17 @@ fn placed<'a>(
 ) -> Vec<Placed<'a>> {
     let line_of = lines.iter().zip(rows.lines()).flat_map(|(line, &y)| line.entries.iter().map(move |_| y));
     let mut ys = line_of.into_iter();
+    let mut last: Option<(Moment, i64)> = None;
     let place = |entry: &'a Entry| {
         let mut shown = in_frame(entry);
         if shown && skipped > 0 {
             (skipped, shown) = (skipped - 1, false);
         }
-        let y = if shown { ys.next() } else { None };
-        Placed { entry, y: y.unwrap_or_else(|| rows.y_of(entry.at)), shown }
+        let row = if shown { ys.next() } else { None };
+        // What has no row came right after the last row of its moment.
+        let after = last.filter(|(at, _)| *at == entry.at).map(|(_, y)| y);
+        last = row.map(|y| (entry.at, y)).or(last);
+        Placed { entry, y: row.or(after).unwrap_or_else(|| rows.y_of(entry.at)), shown }
     };
     entries.iter().map(place).collect()
 }
