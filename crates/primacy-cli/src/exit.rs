@@ -13,6 +13,8 @@ pub(crate) enum Exit {
     Usage,
     /// The store, or the address to listen on, cannot be used.
     Unavailable,
+    /// A simulated world has broken what Primacy promises.
+    Broken,
     /// The system refused something that is always needed: a process, a thread, a file descriptor.
     System,
     /// The state directory is used by another process with the same node name.
@@ -80,6 +82,25 @@ Exit codes:
   71      the system refused a thread or a file descriptor
   73      another process holds the state file
   74      the state file is unreadable, damaged, foreign or lost, or the disk is full";
+
+/// What `primacy sim --help` says about exit codes.
+pub(crate) const SIM_HELP: &str = "\
+Exit codes:
+  0       all that is promised was kept in every world
+  1       so many worlds must have met more than they did: what was never met is said
+  64      the command line is wrong
+  70      an invariant was broken; the seed and its replay are said
+  71      the system refused a thread
+  129 130 143   ended by SIGHUP, SIGINT or SIGTERM, after the sums so far were told";
+
+/// What `primacy replay --help` says about exit codes.
+pub(crate) const REPLAY_HELP: &str = "\
+Exit codes:
+  0       it went as the script says; in the seed's world all that is promised was kept
+  1       it went otherwise than the script says, or the drawing cannot be written
+  64      the command line is wrong, or there is no such script or election
+  70      an invariant was broken, and the script does not say that it is";
+
 /// What the help of the operator's verbs says about exit codes.
 pub(crate) const VERBS_HELP: &str = "\
 Exit codes:
@@ -101,6 +122,7 @@ impl Exit {
             Self::Failed => 1,
             Self::Usage => 64,
             Self::Unavailable => 69,
+            Self::Broken => 70,
             Self::System => 71,
             Self::InUse => 73,
             Self::State => 74,

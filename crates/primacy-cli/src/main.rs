@@ -53,6 +53,8 @@ enum Verb {
     Config(cmd::config::Config),
     Fence(cmd::fence::Fence),
     Bench(Box<cmd::bench::Bench>),
+    Sim(cmd::sim::Sim),
+    Replay(cmd::replay::Replay),
     #[cfg(feature = "sqlite")]
     Demo(cmd::demo::Demo),
     #[cfg(feature = "sqlite")]
@@ -105,6 +107,8 @@ fn act(verb: &Verb, sources: &Sources) -> Result<Exit, Failure> {
         Verb::Config(args) => cmd::config::config(args, sources),
         Verb::Fence(args) => cmd::fence::fence(args),
         Verb::Bench(args) => cmd::bench::bench(args),
+        Verb::Sim(args) => cmd::sim::sim(args),
+        Verb::Replay(args) => cmd::replay::replay(args),
         Verb::Init(args) => cmd::init::init(args),
         Verb::Who(args) => cmd::who::who(args),
         Verb::Watch(args) => cmd::watch::watch(args),

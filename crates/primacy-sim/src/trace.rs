@@ -16,7 +16,7 @@ use crate::clock::Moment;
 use crate::network::Remark;
 
 pub use json::json;
-pub use lines::lines;
+pub use lines::{Line, grouped, lines};
 
 /// How much an entry matters: the first the most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -264,7 +264,8 @@ impl Trace {
     }
 
     /// Keeps entries a second time, apart from those that are taken while the run goes on: those of these levels, or if
-    /// none are given, those that are told, and the scene around them.
+    /// none are given, those that are told, and the scene around them. Renewals are always among them: without them a
+    /// lead that goes on would look like one that has run out.
     pub fn record(&mut self, levels: Option<Levels>) {
         self.recorded = Some(Recording { levels, entries: Vec::new() });
     }
@@ -274,15 +275,16 @@ impl Trace {
         self.recorded.as_mut().map(|recording| core::mem::take(&mut recording.entries)).unwrap_or_default()
     }
 
-    fn records(&self, level: Level) -> bool {
+    fn records(&self, entry: &Entry) -> bool {
         let told = self.keep.with(Level::Scene, true);
-        self.recorded.as_ref().is_some_and(|recording| recording.levels.unwrap_or(told).contain(level))
+        let wanted = |recording: &Recording| recording.levels.unwrap_or(told).contain(entry.level);
+        self.recorded.as_ref().is_some_and(|recording| wanted(recording) || entry.prolongs())
     }
 
     /// Whether entries of this level are wanted; ask before making one.
     #[must_use]
     pub fn wants(&self, level: Level) -> bool {
-        self.keep.contain(level) || self.records(level)
+        self.keep.contain(level) || self.recorded.is_some()
     }
 
     /// Adds an entry.
@@ -293,7 +295,7 @@ impl Trace {
             self.digest = Some(fold.0);
             return;
         }
-        if self.records(entry.level)
+        if self.records(&entry)
             && let Some(recording) = &mut self.recorded
         {
             recording.entries.push(entry.clone());
@@ -320,6 +322,14 @@ impl Trace {
     }
 }
 
+impl Entry {
+    /// Whether it says that a lead goes on.
+    #[must_use]
+    pub const fn prolongs(&self) -> bool {
+        matches!(self.what, What::Node { turn: Turn::Renewed { .. }, .. })
+    }
+}
+
 impl Turn {
     /// What an event changes for its node; `when` says when its clock will show an instant.
     #[must_use]
@@ -337,6 +347,18 @@ impl Turn {
             Event::Deposed(_) => Self::Deposed,
             Event::LeaderChanged(leader) => Self::Names(leader.map(|leader| leader.identity.node)),
             Event::Violation(_) => Self::Alarm,
+        }
+    }
+}
+
+impl Turn {
+    /// Whether whoever skims a trace must not miss it.
+    #[must_use]
+    pub const fn is_loud(self) -> bool {
+        match self {
+            Self::Leads { .. } | Self::Drains | Self::Deposed | Self::Alarm | Self::Ends => true,
+            Self::Begins | Self::Stands | Self::StandsNoMore | Self::Renewed { .. } => false,
+            Self::Names(_) | Self::Paused | Self::Resumed | Self::Nothing => false,
         }
     }
 }

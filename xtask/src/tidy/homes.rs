@@ -206,6 +206,33 @@ pub(super) fn strangers(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
+/// Whatever draws a run.
+const DRAWINGS: &str = "crates/primacy-sim/src/draw/";
+
+/// What it may know of the simulator: the entries, and the words in which they are written.
+const OF_THE_TRACE: &[&str] = &["crate::trace", "crate::clock::Moment", "crate::network::Remark"];
+
+/// What draws a run is given its trace, and cannot ask the world: else a picture could show what no trace says.
+pub(super) fn drawings(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, rust) in tree.rust(DRAWINGS) {
+        for sign in ["crate::", "super::super", "primacy_sim"] {
+            for offset in rust.find(sign) {
+                let rest = &rust.code[offset..];
+                let of_the_trace = |known: &&str| {
+                    let end = rest.strip_prefix(*known).map(|rest| rest.chars().next());
+                    end.is_some_and(|next| next.is_none_or(|next| !(next == '_' || next.is_alphanumeric())))
+                };
+                if !OF_THE_TRACE.iter().any(|known| of_the_trace(known)) {
+                    let message = "what draws a run knows only its trace; put what it needs into an entry";
+                    findings.push(Finding::new(path, rust.line(offset), message));
+                }
+            }
+        }
+    }
+    findings
+}
+
 #[cfg(test)]
 mod self_tests {
     use super::*;
@@ -257,5 +284,27 @@ mod self_tests {
         assert_eq!(found(strangers, &[(store, "use primacy_core::election::quorum::Quorum;")]), 1);
         assert_eq!(found(strangers, &[(store, "use primacy_core::Protocol;")]), 1);
         assert_eq!(found(strangers, &[("crates/primacy-core/src/a.rs", "struct Etcd;")]), 1);
+    }
+
+    #[test]
+    fn a_drawing_that_asks_the_world_is_found() {
+        let path = "crates/primacy-sim/src/draw/lives.rs";
+        for good in [
+            "use crate::trace::{Entry, What};",
+            "use crate::trace::Entry; // not crate::world",
+            "use crate::clock::Moment;\nuse super::page::Page;",
+        ] {
+            assert_eq!(found(drawings, &[(path, good)]), 0, "{good}");
+        }
+        for bad in [
+            "use crate::world::World;",
+            "use crate::{trace, world};",
+            "use crate::trace_of_another;",
+            "fn f(world: &crate::world::World<A>) {}",
+            "use super::super::story::Story;",
+        ] {
+            assert_eq!(found(drawings, &[(path, bad)]), 1, "{bad}");
+        }
+        assert_eq!(found(drawings, &[("crates/primacy-sim/src/replay.rs", "use crate::story::open;")]), 0);
     }
 }

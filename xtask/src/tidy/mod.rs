@@ -48,6 +48,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("each list has one home", homes::lists),
     ("each duty has one home", homes::duties),
     ("stores and algorithms do not know each other", homes::strangers),
+    ("what draws a run knows only its trace", homes::drawings),
     ("tests are honest", tests::honest),
     ("documents are whole", documents::whole),
     ("the code map is right", documents::code_map),

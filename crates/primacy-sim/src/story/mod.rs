@@ -108,6 +108,9 @@ pub trait Recorded: Stage {
 
     /// The entries that were recorded so far.
     fn recorded(&mut self) -> Vec<Entry>;
+
+    /// The first breach so far of an invariant that the story does not say it breaks, in words.
+    fn unexpected(&self) -> Option<String>;
 }
 
 /// One story about one election.
@@ -408,5 +411,11 @@ impl<A: Algorithm> Recorded for Story<A> {
 
     fn recorded(&mut self) -> Vec<Entry> {
         self.world.as_mut().map(|world| world.trace.take_recorded()).unwrap_or_default()
+    }
+
+    fn unexpected(&self) -> Option<String> {
+        let breaches = self.world.as_ref().map_or(&[][..], World::breaches);
+        let breach = breaches.iter().find(|breach| !self.expected.contains(breach.invariant))?;
+        Some(format!("{} {}: {}", breach.at, breach.invariant, breach.what))
     }
 }

@@ -10,23 +10,45 @@ use crate::network::Remark;
 /// one line.
 #[must_use]
 pub fn lines(entries: &[Entry]) -> Vec<String> {
+    grouped(entries).iter().map(ToString::to_string).collect()
+}
+
+/// The entries by the lines that they make.
+#[must_use]
+pub fn grouped(entries: &[Entry]) -> Vec<Line<'_>> {
     let mut lines: Vec<Line<'_>> = Vec::new();
-    for entry in entries {
-        let next = Line::of(entry);
-        let joined = lines.last_mut().is_some_and(|last| last.takes_in(&next));
-        if !joined {
-            lines.push(next);
+    for (index, entry) in entries.iter().enumerate() {
+        let said = Said::of(entry);
+        if let Some(last) = lines.last_mut().filter(|last| last.at == entry.at)
+            && last.said.takes_in(&said)
+        {
+            last.entries = &entries[index - last.entries.len()..=index];
+            continue;
         }
+        lines.push(Line { at: entry.at, entries: &entries[index..=index], said });
     }
-    lines.iter().map(ToString::to_string).collect()
+    lines
 }
 
-/// A line that may still grow.
-struct Line<'a> {
-    at: Moment,
-    what: Said<'a>,
+/// A line, with what it is made of.
+#[derive(Debug)]
+pub struct Line<'a> {
+    /// When.
+    pub at: Moment,
+    /// The entries, at least one.
+    pub entries: &'a [Entry],
+    said: Said<'a>,
 }
 
+impl Line<'_> {
+    /// What it says, without the time.
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.said.to_string()
+    }
+}
+
+#[derive(Debug)]
 enum Said<'a> {
     Message { from: Vec<Party>, to: Vec<(Party, Option<Remark>)>, text: &'a str },
     Late { to: Party, from: Party, text: &'a str, sent_at: Moment },
@@ -35,35 +57,31 @@ enum Said<'a> {
     Text(&'a str),
 }
 
-impl<'a> Line<'a> {
+impl<'a> Said<'a> {
     fn of(entry: &'a Entry) -> Self {
-        let what = match &entry.what {
+        match &entry.what {
             What::Says { from, to, text, way, .. } => {
-                Said::Message { from: vec![*from], to: vec![(*to, way.remark)], text }
+                Self::Message { from: vec![*from], to: vec![(*to, way.remark)], text }
             }
             What::Hears { to, from, text, sent_at, .. } => {
-                Said::Late { to: *to, from: *from, text, sent_at: *sent_at }
+                Self::Late { to: *to, from: *from, text, sent_at: *sent_at }
             }
-            What::Node { who, text, .. } => Said::Nodes { who: vec![*who], text },
-            What::Breach { invariant, text } => Said::Breach { invariant, text },
-            What::Deed { text, .. } | What::Write { text, .. } | What::World { text } => Said::Text(text),
-        };
-        Self { at: entry.at, what }
+            What::Node { who, text, .. } => Self::Nodes { who: vec![*who], text },
+            What::Breach { invariant, text } => Self::Breach { invariant, text },
+            What::Deed { text, .. } | What::Write { text, .. } | What::World { text } => Self::Text(text),
+        }
     }
 
     /// Makes one line of two that say the same.
     fn takes_in(&mut self, next: &Self) -> bool {
-        if self.at != next.at {
-            return false;
-        }
-        match (&mut self.what, &next.what) {
-            (Said::Nodes { who, text }, Said::Nodes { who: more, text: same }) if text == same => {
+        match (self, next) {
+            (Self::Nodes { who, text }, Self::Nodes { who: more, text: same }) if text == same => {
                 who.extend_from_slice(more);
                 true
             }
             (
-                Said::Message { from, to, text },
-                Said::Message { from: from_next, to: to_next, text: same },
+                Self::Message { from, to, text },
+                Self::Message { from: from_next, to: to_next, text: same },
             ) if text == same => {
                 if from == from_next {
                     to.extend_from_slice(to_next);
@@ -76,42 +94,47 @@ impl<'a> Line<'a> {
                 false
             }
             (
-                Said::Message { .. }
-                | Said::Late { .. }
-                | Said::Nodes { .. }
-                | Said::Breach { .. }
-                | Said::Text(_),
+                Self::Message { .. }
+                | Self::Late { .. }
+                | Self::Nodes { .. }
+                | Self::Breach { .. }
+                | Self::Text(_),
                 _,
             ) => false,
         }
     }
 }
 
-impl fmt::Display for Line<'_> {
+impl fmt::Display for Said<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:>8}  ", self.at)?;
-        match &self.what {
-            Said::Message { from, to, text } => {
+        match self {
+            Self::Message { from, to, text } => {
                 separated(f, from, |f, party| write!(f, "{party}"))?;
                 f.write_str(" → ")?;
                 separated(f, to, |f, &(to, remark)| addressee(f, to, remark))?;
                 write!(f, "  {text}")
             }
-            Said::Late { to, from, text, sent_at } => write!(f, "{to} ← {from}  {text} (sent at {sent_at})"),
-            Said::Nodes { who, text } => {
+            Self::Late { to, from, text, sent_at } => write!(f, "{to} ← {from}  {text} (sent at {sent_at})"),
+            Self::Nodes { who, text } => {
                 separated(f, who, |f, party| write!(f, "{party}"))?;
                 write!(f, " {text}")
             }
-            Said::Breach { invariant, text } => write!(f, "!! {invariant} is broken: {text}"),
-            Said::Text(text) => f.write_str(text),
+            Self::Breach { invariant, text } => write!(f, "!! {invariant} is broken: {text}"),
+            Self::Text(text) => f.write_str(text),
         }
+    }
+}
+
+impl fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>8}  {}", self.at, self.said)
     }
 }
 
 impl fmt::Display for Entry {
     /// The line that this entry is if it stands alone.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Line::of(self).fmt(f)
+        write!(f, "{:>8}  {}", self.at, Said::of(self))
     }
 }
 

@@ -1,0 +1,147 @@
+//! `primacy sim`: worlds drawn from seeds, in which everything goes wrong that may, on all cores.
+
+mod progress;
+mod search;
+mod sums;
+pub(crate) mod worlds;
+
+use std::num::NonZeroU64;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use clap::{Parser, ValueEnum};
+use primacy_sim::swarm::{Beyond, Election};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use self::progress::Progress;
+use self::search::{Bound, Search};
+use self::sums::Sums;
+use crate::exit::{self, Exit, Failure};
+
+/// How many worlds are run if nobody says how many.
+const SEEDS: u64 = 1_000;
+
+/// Run simulated worlds in which everything goes wrong that may, and judge them.
+///
+/// Each seed draws its own cluster, timers and mix of faults: crashes, pauses, partitions, lost and late messages, lost
+/// disks, drifting clocks, failing stores. No invariant may break in any of them, and when the faults end there must be
+/// one leader. The same seeds give the same worlds and the same sums on any machine, whatever --jobs is.
+///
+/// A signal ends it with the sums so far. For a world in which an invariant breaks, the one command that replays it is
+/// said; see docs/guide/simulation.md.
+#[derive(Debug, Parser)]
+#[command(verbatim_doc_comment, after_help = exit::SIM_HELP)]
+pub(crate) struct Sim {
+    /// Of which election
+    #[arg(long, value_enum, default_value_t = Which::All)]
+    election: Which,
+
+    /// How many seeds, of each election [default: 1000]
+    #[arg(long, value_name = "N", conflicts_with_all = ["hours", "seed"])]
+    seeds: Option<NonZeroU64>,
+
+    /// Until so many hours have passed in all worlds together
+    #[arg(long, value_name = "H", value_parser = hours, conflicts_with = "seed")]
+    hours: Option<f64>,
+
+    /// The first seed
+    #[arg(long, value_name = "SEED", default_value_t = 0, conflicts_with = "seed")]
+    from: u64,
+
+    /// Only this seed
+    #[arg(long, value_name = "SEED")]
+    seed: Option<u64>,
+
+    /// Draw worlds in which this assumption of an election does not hold, to see which invariant speaks: drift, jump,
+    /// frozen-machine, rotten-disk, lying-store or restored-store
+    #[arg(long, value_name = "ASSUMPTION", value_parser = worlds::beyond)]
+    beyond: Option<Beyond>,
+
+    /// On how many threads [default: one for each core]
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+
+    /// End at the first world in which an invariant breaks; without --seeds and --hours, never before
+    #[arg(long)]
+    until_failure: bool,
+
+    /// Print failures and sums as objects, one a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// One election, or all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Which {
+    /// Among peers, by a majority
+    Quorum,
+    /// Over an expiring record in a store
+    Lease,
+    /// All of them, in turn
+    All,
+}
+
+/// Runs the verb.
+pub(crate) fn sim(args: &Sim) -> Result<Exit, Failure> {
+    let interrupted = listen()?;
+    let search = Search {
+        elections: match args.election {
+            Which::Quorum => vec![Election::Quorum],
+            Which::Lease => vec![Election::Lease],
+            Which::All => Election::ALL.to_vec(),
+        },
+        beyond: args.beyond,
+        from: args.seed.unwrap_or(args.from),
+        bound: bound(args),
+        until_failure: args.until_failure,
+        jobs: match args.jobs {
+            Some(jobs) => jobs,
+            None => std::thread::available_parallelism()?,
+        },
+    };
+    let began = Instant::now();
+    let mut sums = Sums::new(&search.elections, args.beyond.is_none());
+    let mut progress = Progress::new(search.bound, search.elections.len());
+    search.run(&interrupted, |world, outcome| {
+        if let Some(failure) = sums.add(world, outcome) {
+            progress.clear();
+            sums::tell_failure(failure, args.json);
+        }
+        progress.show(&sums, began.elapsed());
+    });
+    progress.clear();
+    sums.tell(began.elapsed(), search.jobs.get(), args.json);
+    Ok(match interrupted.load(Ordering::SeqCst) {
+        _ if sums.failures() > 0 => Exit::Broken,
+        0 if sums.never_met().is_empty() => Exit::Success,
+        0 => Exit::Failed,
+        signal => Exit::Signal(i32::try_from(signal).unwrap_or(SIGTERM)),
+    })
+}
+
+fn bound(args: &Sim) -> Bound {
+    match (args.seed, args.seeds, args.hours) {
+        (Some(_), _, _) => Bound::Seeds(1),
+        (None, Some(seeds), _) => Bound::Seeds(seeds.get()),
+        (None, None, Some(hours)) => Bound::Hours(hours),
+        (None, None, None) if args.until_failure => Bound::None,
+        (None, None, None) => Bound::Seeds(SEEDS),
+    }
+}
+
+fn hours(text: &str) -> Result<f64, String> {
+    let hours: f64 = text.parse().map_err(|_| "write a number of hours, as in 1000 or 0.5".to_owned())?;
+    if hours.is_finite() && hours > 0.0 { Ok(hours) } else { Err("it must be above zero".to_owned()) }
+}
+
+/// The signal that asks for the end, once one has come.
+fn listen() -> Result<Arc<AtomicUsize>, Failure> {
+    let interrupted = Arc::new(AtomicUsize::new(0));
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        let value = usize::try_from(signal).unwrap_or(1);
+        signal_hook::flag::register_usize(signal, Arc::clone(&interrupted), value)?;
+    }
+    Ok(interrupted)
+}

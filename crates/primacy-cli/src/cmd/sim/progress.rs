@@ -1,0 +1,89 @@
+//! How far the search is: a bar on a terminal, and a line now and then elsewhere; on standard error, so that the sums can be
+//! kept apart.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::time::Duration;
+
+use super::search::Bound;
+use super::sums::{Sums, per_second, span};
+
+/// How often a bar moves.
+const BAR_INTERVAL: Duration = Duration::from_millis(200);
+
+/// How often a line is written where there is no terminal.
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How many parts a bar has.
+const BAR: usize = 20;
+
+/// The bar.
+#[derive(Debug)]
+pub(super) struct Progress {
+    bound: Bound,
+    elections: u64,
+    terminal: bool,
+    /// When it was shown last.
+    shown_at: Duration,
+    /// Whether there is a bar to be wiped away.
+    drawn: bool,
+}
+
+impl Progress {
+    pub(super) fn new(bound: Bound, elections: usize) -> Self {
+        let terminal = std::io::stderr().is_terminal();
+        Self { bound, elections: elections as u64, terminal, shown_at: Duration::ZERO, drawn: false }
+    }
+
+    /// Shows how far it is, unless it has just been shown.
+    pub(super) fn show(&mut self, sums: &Sums, passed: Duration) {
+        let interval = if self.terminal { BAR_INTERVAL } else { LINE_INTERVAL };
+        if passed.saturating_sub(self.shown_at) < interval {
+            return;
+        }
+        self.shown_at = passed;
+        let text = self.text(sums, passed);
+        // Whoever does not want to see it may close it.
+        let mut stderr = std::io::stderr();
+        let _ = if self.terminal { write!(stderr, "\r{text}\x1b[K") } else { writeln!(stderr, "{text}") };
+        self.drawn = self.terminal;
+    }
+
+    /// Makes room for a line.
+    pub(super) fn clear(&mut self) {
+        if std::mem::take(&mut self.drawn) {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+
+    fn text(&self, sums: &Sums, passed: Duration) -> String {
+        let simulated = sums.simulated();
+        let bar = self.share(sums).map_or_else(String::new, |share| {
+            let full = "#".repeat(part(share, BAR));
+            let left = Duration::try_from_secs_f64(passed.as_secs_f64() * (1.0 / share.max(1e-9) - 1.0));
+            let left = left.map_or_else(|_| "long".to_owned(), span);
+            format!("[{full:-<BAR$}] {:3.0} %, {left} to go, ", share * 100.0)
+        });
+        format!(
+            "{bar}{} seeds, {} simulated, {:.0} times real time, {} bad",
+            sums.seeds(),
+            span(simulated),
+            per_second(simulated.as_secs_f64(), passed),
+            sums.failures()
+        )
+    }
+
+    /// How much of it is done, from 0 to 1.
+    fn share(&self, sums: &Sums) -> Option<f64> {
+        let share = match self.bound {
+            Bound::Seeds(seeds) => sums.seeds() as f64 / (seeds as f64 * self.elections as f64),
+            Bound::Hours(hours) => sums.simulated().as_secs_f64() / (hours * 3_600.0),
+            Bound::None => return None,
+        };
+        Some(share.min(1.0))
+    }
+}
+
+/// How many of `parts` a share is.
+fn part(share: f64, parts: usize) -> usize {
+    (0..parts).filter(|&part| (part as f64 + 1.0) / parts as f64 <= share).count()
+}

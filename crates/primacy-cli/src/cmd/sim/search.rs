@@ -1,0 +1,179 @@
+//! The search: worlds are run on several threads, and their outcomes handed over in the order of the seeds, so that the
+//! sums and the first failure are the same however many threads there are.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use primacy_sim::replay::Drawn;
+use primacy_sim::swarm::{Beyond, Election, Verdict};
+
+use super::worlds;
+
+/// How far the threads may be ahead of the seed whose outcome is missing. Bounds the memory of a search that never ends.
+const AHEAD_MAX: u64 = 4_096;
+
+/// How long a thread waits that is too far ahead.
+const WAIT: Duration = Duration::from_millis(1);
+
+/// When a search ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Bound {
+    /// After so many seeds of each election.
+    Seeds(u64),
+    /// When so many hours have passed in all worlds together.
+    Hours(f64),
+    /// Never by itself.
+    None,
+}
+
+/// What a world's run has come to: a verdict, or what it said when it panicked.
+pub(super) type Outcome = Result<Verdict, String>;
+
+/// A search.
+#[derive(Debug)]
+pub(super) struct Search {
+    pub(super) elections: Vec<Election>,
+    pub(super) beyond: Option<Beyond>,
+    /// The first seed.
+    pub(super) from: u64,
+    pub(super) bound: Bound,
+    /// Whether it ends at the first failure.
+    pub(super) until_failure: bool,
+    pub(super) jobs: NonZeroUsize,
+}
+
+/// What the threads share.
+#[derive(Debug, Default)]
+struct Shared {
+    /// The number of the next world.
+    next: AtomicU64,
+    /// How many worlds have been handed over.
+    done: AtomicU64,
+    ended: AtomicBool,
+}
+
+impl Search {
+    /// Runs worlds until the bound is reached or a signal has come, and hands each outcome over, in order.
+    pub(super) fn run(&self, interrupted: &AtomicUsize, take: impl FnMut(Drawn, &Outcome)) {
+        let shared = Shared::default();
+        let (to_us, from_them) = sync_channel(self.jobs.get() * 2);
+        std::thread::scope(|scope| {
+            for _ in 0..self.jobs.get() {
+                let (shared, to_us) = (&shared, to_us.clone());
+                scope.spawn(move || self.work(shared, interrupted, &to_us));
+            }
+            drop(to_us);
+            self.collect(&shared, &from_them, take);
+            shared.ended.store(true, Ordering::SeqCst);
+            // A thread that waits to hand over must not wait for ever.
+            from_them.into_iter().for_each(drop);
+        });
+    }
+
+    fn work(&self, shared: &Shared, interrupted: &AtomicUsize, to_us: &SyncSender<(u64, Outcome)>) {
+        loop {
+            let number = shared.next.fetch_add(1, Ordering::SeqCst);
+            let Some(world) = self.world(number) else { return };
+            while number > shared.done.load(Ordering::SeqCst) + AHEAD_MAX
+                && !shared.ended.load(Ordering::SeqCst)
+            {
+                std::thread::sleep(WAIT);
+            }
+            if shared.ended.load(Ordering::SeqCst) || interrupted.load(Ordering::SeqCst) != 0 {
+                return;
+            }
+            if to_us.send((number, worlds::run(world))).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// The worlds are numbered: the elections in turn, and then the next seed.
+    fn world(&self, number: u64) -> Option<Drawn> {
+        let count = self.elections.len() as u64;
+        let (round, which) = (number / count, usize::try_from(number % count).ok()?);
+        match self.bound {
+            Bound::Seeds(seeds) if round >= seeds => return None,
+            Bound::Seeds(_) | Bound::Hours(_) | Bound::None => {}
+        }
+        // After the last seed there is none.
+        let seed = self.from.checked_add(round)?;
+        Some(Drawn { election: *self.elections.get(which)?, seed, beyond: self.beyond })
+    }
+
+    fn collect(
+        &self,
+        shared: &Shared,
+        from_them: &Receiver<(u64, Outcome)>,
+        mut take: impl FnMut(Drawn, &Outcome),
+    ) {
+        let mut early: BTreeMap<u64, Outcome> = BTreeMap::new();
+        let (mut number, mut simulated) = (0, 0_u128);
+        for (done, outcome) in from_them {
+            early.insert(done, outcome);
+            while let Some(outcome) = early.remove(&number) {
+                let Some(world) = self.world(number) else { return };
+                take(world, &outcome);
+                number += 1;
+                shared.done.store(number, Ordering::SeqCst);
+                simulated += outcome.as_ref().map_or(0, |verdict| u128::from(verdict.simulated.as_nanos()));
+                let bad = !outcome.is_ok_and(|verdict| verdict.is_good());
+                if self.is_over(simulated) || (bad && self.until_failure) {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn is_over(&self, simulated_ns: u128) -> bool {
+        match self.bound {
+            Bound::Hours(hours) => simulated_ns as f64 >= hours * 3.6e12,
+            Bound::Seeds(_) | Bound::None => false, // The threads know.
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn search(bound: Bound, jobs: usize) -> Search {
+        let (elections, jobs) = (Election::ALL.to_vec(), NonZeroUsize::new(jobs).unwrap());
+        Search { elections, beyond: None, from: 5, bound, until_failure: false, jobs }
+    }
+
+    fn outcomes(search: &Search) -> Vec<(Drawn, Outcome)> {
+        let mut all = Vec::new();
+        search.run(&AtomicUsize::new(0), |world, outcome| all.push((world, outcome.clone())));
+        all
+    }
+
+    #[test]
+    fn the_outcomes_are_the_same_on_any_number_of_threads() {
+        for bound in [Bound::Seeds(4), Bound::Hours(0.1)] {
+            let alone = outcomes(&search(bound, 1));
+            assert!(alone.len() >= 6, "{}", alone.len());
+            let world = |election, seed| Drawn { election, seed, beyond: None };
+            assert_eq!(alone[0].0, world(Election::Quorum, 5));
+            assert_eq!(alone[3].0, world(Election::Lease, 6));
+            assert_eq!(alone, outcomes(&search(bound, 3)));
+        }
+        assert_eq!(outcomes(&search(Bound::Seeds(4), 2)).len(), 8);
+    }
+
+    #[test]
+    fn a_signal_ends_it() {
+        let mut count = 0;
+        search(Bound::None, 2).run(&AtomicUsize::new(2), |_, _| count += 1);
+        assert_eq!(count, 0);
+    }
+
+    #[test]
+    fn after_the_last_seed_there_is_none() {
+        let search = Search { from: u64::MAX, ..search(Bound::None, 1) };
+        assert!(search.world(1).is_some() && search.world(2).is_none());
+    }
+}

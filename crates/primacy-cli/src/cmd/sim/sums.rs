@@ -1,0 +1,291 @@
+//! What all worlds together have come to, for people and for programs.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::time::Duration;
+
+use primacy_sim::counters::Counters;
+use primacy_sim::replay::Drawn;
+use primacy_sim::swarm::Election;
+use serde::Serialize;
+
+use super::search::Outcome;
+use super::worlds;
+
+/// From how many seeds of an election on a thing that was never met is a failure of the search.
+const ENOUGH_SEEDS: u64 = 300;
+
+/// How many failures are shown; of more, only the number is.
+const FAILURES_SHOWN: usize = 20;
+
+/// The sums.
+#[derive(Debug)]
+pub(super) struct Sums {
+    elections: BTreeMap<Election, Sum>,
+    failures: u64,
+    first_failure: Option<Drawn>,
+    /// Whether these are the worlds of which is known what they must meet.
+    must_meet: bool,
+}
+
+/// The sums of one election.
+#[derive(Clone, Debug, Default)]
+struct Sum {
+    seeds: u64,
+    simulated_ns: u128,
+    leaderships: u64,
+    handled: u64,
+    bad: u64,
+    counters: Counters,
+}
+
+/// A world in which an invariant broke.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Failed {
+    election: &'static str,
+    seed: u64,
+    /// What broke: an invariant's name, `alarm` or `panic`.
+    invariant: String,
+    what: String,
+    replay: String,
+    #[serde(skip)]
+    shown: bool,
+}
+
+impl Sums {
+    pub(super) fn new(elections: &[Election], must_meet: bool) -> Self {
+        let elections = elections.iter().map(|&election| (election, Sum::default())).collect();
+        Self { elections, failures: 0, first_failure: None, must_meet }
+    }
+
+    /// Takes an outcome in, and says what was wrong with it.
+    pub(super) fn add(&mut self, world: Drawn, outcome: &Outcome) -> Option<Failed> {
+        let sum = self.elections.entry(world.election).or_default();
+        sum.seeds += 1;
+        let (invariant, what) = match outcome {
+            Err(panic) => ("panic".to_owned(), panic.clone()),
+            Ok(verdict) => {
+                sum.simulated_ns += u128::from(verdict.simulated.as_nanos());
+                sum.leaderships += verdict.elections;
+                sum.handled += verdict.handled;
+                sum.counters.add(&verdict.counters);
+                match verdict.breaches.first() {
+                    _ if verdict.is_good() => return None,
+                    Some(breach) => {
+                        (breach.invariant.to_owned(), format!("at {}: {}", breach.at, breach.what))
+                    }
+                    None => ("alarm".to_owned(), format!("{} alarms of machines", verdict.alarms)),
+                }
+            }
+        };
+        sum.bad += 1;
+        self.failures += 1;
+        self.first_failure.get_or_insert(world);
+        let (election, seed) = (world.election.name(), world.seed);
+        let shown = self.failures <= FAILURES_SHOWN as u64;
+        Some(Failed { election, seed, invariant, what, replay: worlds::command(world), shown })
+    }
+
+    pub(super) const fn failures(&self) -> u64 {
+        self.failures
+    }
+
+    /// The shorter script of the first failure, if there is one.
+    fn script(&self) -> Option<String> {
+        self.first_failure.and_then(worlds::shorter_script)
+    }
+
+    /// How many seeds of all elections were run.
+    pub(super) fn seeds(&self) -> u64 {
+        self.elections.values().map(|sum| sum.seeds).sum()
+    }
+
+    pub(super) fn simulated(&self) -> Duration {
+        let nanos: u128 = self.elections.values().map(|sum| sum.simulated_ns).sum();
+        Duration::from_secs_f64(nanos as f64 / 1e9)
+    }
+
+    pub(super) fn handled(&self) -> u64 {
+        self.elections.values().map(|sum| sum.handled).sum()
+    }
+
+    /// What so many worlds must have met, and have not.
+    pub(super) fn never_met(&self) -> Vec<String> {
+        let enough = self.elections.iter().filter(|(_, sum)| self.must_meet && sum.seeds >= ENOUGH_SEEDS);
+        let missing = enough.flat_map(|(election, sum)| {
+            let missing = sum.counters.missing(&election.must_meet().collect::<Vec<_>>());
+            missing.into_iter().map(|what| format!("{}: {what}", election.name()))
+        });
+        missing.collect()
+    }
+
+    /// Tells the sums.
+    pub(super) fn tell(&self, took: Duration, jobs: usize, json: bool) {
+        let text = if json {
+            serde_json::to_string(&self.all(took, jobs)).unwrap_or_default() + "\n"
+        } else {
+            self.text(took, jobs)
+        };
+        // Whoever has read enough may close the pipe; the exit code says the rest.
+        let _ = std::io::stdout().write_all(text.as_bytes());
+    }
+
+    fn all(&self, took: Duration, jobs: usize) -> All<'_> {
+        let of = |(election, sum): (&Election, &Sum)| One {
+            election: election.name(),
+            seeds: sum.seeds,
+            simulated_seconds: sum.simulated_ns as f64 / 1e9,
+            leaderships: sum.leaderships,
+            handled: sum.handled,
+            bad: sum.bad,
+            met: sum.counters.iter().collect(),
+        };
+        All {
+            elections: self.elections.iter().map(of).collect(),
+            never_met: self.never_met(),
+            script: self.script(),
+            seconds: took.as_secs_f64(),
+            threads: jobs,
+            times_real_time: per_second(self.simulated().as_secs_f64(), took),
+            handled_per_second: per_second(self.handled() as f64, took),
+        }
+    }
+
+    fn text(&self, took: Duration, jobs: usize) -> String {
+        let mut text = String::new();
+        // A string takes everything.
+        for (election, sum) in &self.elections {
+            let simulated = Duration::from_secs_f64(sum.simulated_ns as f64 / 1e9);
+            let _ = writeln!(
+                text,
+                "{}: {} seeds, {} simulated, {} leaderships, {} inputs handled, {} bad",
+                election.name(),
+                sum.seeds,
+                span(simulated),
+                sum.leaderships,
+                sum.handled,
+                sum.bad
+            );
+            let _ = write!(text, "{}", sum.counters);
+        }
+        let _ = writeln!(
+            text,
+            "{} simulated in {}: {:.0} times real time, {:.0} inputs a second, on {jobs} threads",
+            span(self.simulated()),
+            span(took),
+            per_second(self.simulated().as_secs_f64(), took),
+            per_second(self.handled() as f64, took),
+        );
+        if self.failures > FAILURES_SHOWN as u64 {
+            let _ = writeln!(text, "{} worlds are bad; the first {FAILURES_SHOWN} are shown", self.failures);
+        }
+        for what in self.never_met() {
+            let _ = writeln!(text, "never met, so nothing is said of it: {what}");
+        }
+        if let Some(script) = self.script() {
+            let _ = write!(text, "\nThe first one, made shorter, as a script that can be kept:\n\n{script}");
+        }
+        text
+    }
+}
+
+/// Tells of a world in which an invariant broke.
+pub(super) fn tell_failure(failure: Failed, json: bool) {
+    if !failure.shown && !json {
+        return;
+    }
+    let text = if json {
+        serde_json::to_string(&Told { failure }).unwrap_or_default()
+    } else {
+        let Failed { election, seed, invariant, what, replay, .. } = failure;
+        format!("BAD  {election} seed {seed}: {invariant} {what}\n     {replay}")
+    };
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+#[derive(Serialize)]
+struct Told {
+    failure: Failed,
+}
+
+#[derive(Serialize)]
+struct All<'a> {
+    elections: Vec<One<'a>>,
+    never_met: Vec<String>,
+    /// What breaks in the first world that is bad, made shorter.
+    script: Option<String>,
+    /// How long it took.
+    seconds: f64,
+    threads: usize,
+    times_real_time: f64,
+    handled_per_second: f64,
+}
+
+#[derive(Serialize)]
+struct One<'a> {
+    election: &'a str,
+    seeds: u64,
+    simulated_seconds: f64,
+    leaderships: u64,
+    handled: u64,
+    bad: u64,
+    met: BTreeMap<&'static str, u64>,
+}
+
+/// How often a second.
+pub(super) fn per_second(count: f64, took: Duration) -> f64 {
+    count / took.as_secs_f64().max(1e-9)
+}
+
+/// A long time as people say it.
+pub(super) fn span(time: Duration) -> String {
+    match time.as_secs_f64() {
+        seconds if seconds < 120.0 => format!("{seconds:.1} s"),
+        seconds if seconds < 7_200.0 => format!("{:.1} min", seconds / 60.0),
+        seconds => format!("{:.1} h", seconds / 3_600.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drawn(seed: u64) -> Drawn {
+        Drawn { election: Election::Lease, seed, beyond: None }
+    }
+
+    #[test]
+    fn a_panic_is_a_failure_with_a_replay() {
+        let mut sums = Sums::new(Election::ALL, true);
+        let failed = sums.add(drawn(7), &Err("panicked: oh".to_owned())).unwrap();
+        assert_eq!((failed.invariant.as_str(), failed.what.as_str()), ("panic", "panicked: oh"));
+        assert_eq!(failed.replay, "primacy replay --election lease --seed 7");
+        assert_eq!((sums.failures(), sums.seeds(), sums.first_failure), (1, 1, Some(drawn(7))));
+    }
+
+    #[test]
+    fn what_many_worlds_never_met_is_said_once_there_are_many() {
+        let mut sums = Sums::new(Election::ALL, true);
+        let outcome = worlds::run(drawn(0));
+        for seed in 1..ENOUGH_SEEDS {
+            assert!(sums.add(drawn(seed), &outcome).is_none());
+        }
+        assert_eq!(sums.never_met(), [""; 0], "too few to say anything");
+        sums.add(drawn(ENOUGH_SEEDS), &outcome);
+        let never_met = sums.never_met();
+        assert!(!never_met.is_empty(), "one world does not meet everything");
+        assert!(sums.text(Duration::from_secs(1), 1).contains(&format!("of it: {}", never_met[0])));
+        sums.must_meet = false;
+        assert_eq!(sums.never_met(), [""; 0], "nobody knows what these must meet");
+    }
+
+    #[test]
+    fn long_times_are_told_in_their_unit() {
+        let told = |seconds: u64| span(Duration::from_secs(seconds));
+        assert_eq!(
+            [told(119), told(120), told(7_199), told(36_000)],
+            ["119.0 s", "2.0 min", "120.0 min", "10.0 h"]
+        );
+    }
+}

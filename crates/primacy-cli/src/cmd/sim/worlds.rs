@@ -1,0 +1,59 @@
+//! The worlds that are drawn from seeds: all that this command knows of the simulator's search.
+
+use std::panic::catch_unwind;
+
+use primacy_sim::replay::{Drawn, Replayed};
+use primacy_sim::swarm::{Beyond, Election, Verdict};
+use primacy_sim::trace::{Levels, Trace};
+
+/// Finds an election by its name.
+pub(crate) fn election(name: &str) -> Result<Election, String> {
+    Election::find(name)
+        .ok_or_else(|| format!("worlds are drawn for {}", names(Election::ALL, |it| it.name())))
+}
+
+/// Finds an assumption by its name.
+pub(crate) fn beyond(name: &str) -> Result<Beyond, String> {
+    let found = Beyond::ALL.iter().copied().find(|beyond| beyond.name() == name);
+    found.ok_or_else(|| format!("write one of {}", names(Beyond::ALL, |it| it.name())))
+}
+
+fn names<T: Copy>(all: &[T], name: impl Fn(T) -> &'static str) -> String {
+    all.iter().map(|&one| name(one)).collect::<Vec<&str>>().join(", ")
+}
+
+/// Runs a world without keeping what happens.
+///
+/// # Errors
+/// What a machine or the simulator itself said when it panicked.
+pub(super) fn run(world: Drawn) -> Result<Verdict, String> {
+    let run = || world.election.run_beyond(world.seed, world.beyond, Trace::keeping(&[])).verdict;
+    catch_unwind(run).map_err(said)
+}
+
+/// Runs a world and records what happens, and if it is wanted makes its story shorter before; `None` if it cannot be made
+/// shorter because it breaks nothing.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn replay(world: Drawn, shorter: bool, levels: Levels) -> Result<Option<Replayed>, String> {
+    let run = || if shorter { world.replay_shorter(levels) } else { Some(world.replay(levels)) };
+    catch_unwind(run).map_err(said)
+}
+
+/// The shorter script of a world that breaks an invariant. `None` also if it panics.
+pub(super) fn shorter_script(world: Drawn) -> Option<String> {
+    catch_unwind(|| world.shorter_script()).unwrap_or_default()
+}
+
+/// The one command that replays a world.
+pub(super) fn command(world: Drawn) -> String {
+    let beyond = world.beyond.map_or_else(String::new, |beyond| format!(" --beyond {}", beyond.name()));
+    format!("primacy replay --election {} --seed {}{beyond}", world.election.name(), world.seed)
+}
+
+fn said(panic: Box<dyn std::any::Any + Send>) -> String {
+    let said = panic.downcast_ref::<String>().cloned();
+    let said = said.or_else(|| panic.downcast_ref::<&str>().map(|said| (*said).to_owned()));
+    format!("panicked: {}", said.unwrap_or_else(|| "without a word".to_owned()))
+}

@@ -1,0 +1,165 @@
+//! A run as a sequence diagram in SVG: time runs down, and everybody has a column.
+//!
+//! What is drawn is the trace and nothing else: this module is given entries, and cannot ask the world. The picture has
+//! no script, no font and no link of its own, and follows its reader's choice of light or dark.
+
+mod arrows;
+mod columns;
+mod legend;
+mod lives;
+mod marks;
+mod page;
+mod rows;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+
+use crate::clock::Moment;
+use crate::trace::{Entry, Line, Party, Turn, What, grouped};
+use columns::Columns;
+use page::Page;
+use rows::Rows;
+
+/// How many lines are drawn: about thirty pages. Of more, the last ones are drawn, and the picture says how many are not.
+pub const LINES_MAX: usize = 1_500;
+
+/// Which part of a run is drawn, and under which title.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    /// What stands above the picture.
+    pub title: String,
+    /// What it is about, in some sentences.
+    pub about: String,
+    /// The first moment.
+    pub from: Moment,
+    /// The last one.
+    pub until: Moment,
+}
+
+impl Frame {
+    /// The whole run.
+    #[must_use]
+    pub const fn whole(title: String, about: String) -> Self {
+        Self { title, about, from: Moment::from_nanos(0), until: Moment::NEVER }
+    }
+}
+
+/// An entry and its place.
+#[derive(Clone, Copy, Debug)]
+struct Placed<'a> {
+    entry: &'a Entry,
+    y: i64,
+    /// Whether it has a line of its own. What has none still changes how nodes stand.
+    shown: bool,
+}
+
+/// Draws what happened, in the order in which it did.
+#[must_use]
+pub fn svg(entries: &[Entry], frame: &Frame) -> String {
+    let in_frame =
+        |entry: &Entry| frame.from <= entry.at && entry.at <= frame.until && !is_shown_by_bands(entry);
+    let chosen: Vec<Entry> = entries.iter().filter(|entry| in_frame(entry)).cloned().collect();
+    let all = grouped(&chosen);
+    let left_out = all.len().saturating_sub(LINES_MAX);
+    let lines = &all[left_out..];
+    let columns = Columns::of(entries, &chosen);
+    let words = columns.end() + 14;
+    let width = (words + 7 * i64::try_from(Rows::width(lines)).unwrap_or(0) + 16).max(legend::width());
+    let about = sentences(&frame.about, width);
+    let heading = 40 + 16 * i64::try_from(about.len()).unwrap_or(0);
+    let top = heading + legend::height() + 26;
+    let rows = Rows::of(lines, top, frame.until);
+    let skipped = all[..left_out].iter().map(|line| line.entries.len()).sum();
+    let placed = placed(entries, in_frame, skipped, lines, &rows);
+
+    let mut page = Page::new(width, rows.bottom() + 40);
+    page.text(16, 26, "title", &frame.title);
+    for (index, sentence) in (0_i64..).zip(about) {
+        page.text(16, 46 + 16 * index, "about", &sentence);
+    }
+    legend::draw(&mut page, heading);
+    if left_out > 0 {
+        page.text(words, top - 10, "small dim", &format!("{left_out} earlier lines are not drawn"));
+    }
+    rows.draw(&mut page, &columns);
+    lives::draw(&mut page, &columns, &rows, &placed);
+    columns.draw(&mut page, top - 12, rows.bottom() + 18);
+    arrows::draw(&mut page, &columns, &rows, &placed);
+    marks::draw(&mut page, &columns, &placed);
+    for (line, &y) in lines.iter().zip(rows.lines()) {
+        tell(&mut page, words, y, line);
+    }
+    page.end(&frame.title)
+}
+
+/// Whether an entry needs no row, for all that it says is how the band beside it looks.
+fn is_shown_by_bands(entry: &Entry) -> bool {
+    match entry.what {
+        What::Node { turn, .. } => match turn {
+            Turn::Stands | Turn::StandsNoMore | Turn::Renewed { .. } => true,
+            Turn::Begins | Turn::Leads { .. } | Turn::Drains | Turn::Deposed | Turn::Names(_) => false,
+            Turn::Alarm | Turn::Ends | Turn::Paused | Turn::Resumed | Turn::Nothing => false,
+        },
+        What::Says { .. } | What::Hears { .. } | What::Deed { .. } => false,
+        What::Write { .. } | What::Breach { .. } | What::World { .. } => false,
+    }
+}
+
+/// What the picture is about, in lines of its width.
+fn sentences(about: &str, width: i64) -> Vec<String> {
+    if about.is_empty() {
+        return Vec::new();
+    }
+    rows::wrapped_at(about, usize::try_from(width / 7).unwrap_or(0))
+}
+
+/// Each entry with its place, whether it is shown or not.
+fn placed<'a>(
+    entries: &'a [Entry],
+    in_frame: impl Fn(&Entry) -> bool,
+    mut skipped: usize,
+    lines: &[Line<'_>],
+    rows: &Rows,
+) -> Vec<Placed<'a>> {
+    let line_of = lines.iter().zip(rows.lines()).flat_map(|(line, &y)| line.entries.iter().map(move |_| y));
+    let mut ys = line_of.into_iter();
+    let place = |entry: &'a Entry| {
+        let mut shown = in_frame(entry);
+        if shown && skipped > 0 {
+            (skipped, shown) = (skipped - 1, false);
+        }
+        let y = if shown { ys.next() } else { None };
+        Placed { entry, y: y.unwrap_or_else(|| rows.y_of(entry.at)), shown }
+    };
+    entries.iter().map(place).collect()
+}
+
+/// Writes the line that people read, beside its arrows and marks.
+fn tell(page: &mut Page, x: i64, y: i64, line: &Line<'_>) {
+    let class = match &line.entries[0].what {
+        What::Says { .. } | What::Hears { .. } => "words dim",
+        What::Node { turn, .. } if turn.is_loud() => "words loud",
+        What::Node { .. } | What::World { .. } | What::Write { .. } => "words",
+        What::Deed { .. } => "words deed-text",
+        What::Breach { .. } => "words breach-text",
+    };
+    for (index, part) in (0_i64..).zip(rows::wrapped(&line.text())) {
+        page.text(x + if index > 0 { 14 } else { 0 }, y + 4 + index * rows::ROW, class, &part);
+    }
+}
+
+/// All who take part.
+fn parties(entries: &[Entry]) -> BTreeSet<Party> {
+    let mut found = BTreeSet::new();
+    for entry in entries {
+        match &entry.what {
+            What::Says { from, to, .. } | What::Hears { from, to, .. } => found.extend([*from, *to]),
+            What::Node { who, .. } => found.extend([*who]),
+            What::Deed { to, .. } => found.extend(to.iter().copied()),
+            What::Write { node, .. } => found.extend([Party::Node(*node)]),
+            What::Breach { .. } | What::World { .. } => {}
+        }
+    }
+    found
+}

@@ -1,0 +1,191 @@
+//! From time to height. Every line has a row of its own, or nobody could read it; between rows the height grows with the
+//! logarithm of the time, and what is longer than [`QUIET`] is cut short and says so.
+
+use primacy_core::Duration;
+
+use super::columns::Columns;
+use super::page::Page;
+use crate::clock::Moment;
+use crate::trace::{Line, What};
+
+/// How high a row is.
+pub(super) const ROW: i64 = 15;
+
+/// How far below the heads of what arrives at a moment its first row is, so that no label hides them.
+const BELOW_HEADS: i64 = 14;
+
+/// What is longer without anything that happens, is cut short.
+const QUIET: Duration = Duration::from_millis(100);
+
+/// How high a stretch is that was cut short.
+const CUT_SHORT: i64 = 34;
+
+/// How often the names of the columns stand between the rows, where it is quiet.
+const NAMED_EVERY: i64 = 600;
+
+/// How many characters of a line stand in one row.
+const CHARACTERS: usize = 84;
+
+/// A moment at which something happens or arrives.
+#[derive(Clone, Copy, Debug)]
+struct Tick {
+    at: Moment,
+    /// Where what arrives at this moment arrives.
+    y: i64,
+    /// Where its last row ends.
+    end: i64,
+}
+
+/// The heights of all moments and lines.
+#[derive(Debug)]
+pub(super) struct Rows {
+    ticks: Vec<Tick>,
+    lines: Vec<i64>,
+    top: i64,
+    bottom: i64,
+    /// The middle of each stretch that was cut short, and how long that is.
+    quiet: Vec<(i64, Duration)>,
+}
+
+impl Rows {
+    pub(super) fn of(lines: &[Line<'_>], top: i64, until: Moment) -> Self {
+        let mut moments: Vec<Moment> = lines.iter().flat_map(moments).collect();
+        let last = lines.last().map_or(Moment::default(), |line| line.at);
+        // What arrives after the end of the picture has no place in it.
+        moments.retain(|&moment| moment <= last && moment <= until);
+        moments.sort_unstable();
+        moments.dedup();
+        let mut rows = Self { ticks: Vec::new(), lines: Vec::new(), top, bottom: top, quiet: Vec::new() };
+        let mut y = top;
+        let mut lines = lines.iter().peekable();
+        let mut before: Option<Moment> = None;
+        for at in moments {
+            y += match before {
+                None => 12,
+                Some(before) => rows.pass(y, at.since(before)),
+            };
+            let mut end = y;
+            while let Some(line) = lines.next_if(|line| line.at == at) {
+                rows.lines.push(end + BELOW_HEADS);
+                end += ROW * i64::try_from(wrapped(&line.text()).len()).unwrap_or(1);
+            }
+            if end > y {
+                end += BELOW_HEADS - ROW / 2;
+            }
+            rows.ticks.push(Tick { at, y, end });
+            (y, before) = (end, Some(at));
+        }
+        rows.bottom = y + 24;
+        rows
+    }
+
+    /// How high the time between two moments is.
+    fn pass(&mut self, y: i64, time: Duration) -> i64 {
+        if time >= QUIET {
+            self.quiet.push((y + CUT_SHORT / 2, time));
+            return CUT_SHORT;
+        }
+        // Steps of 250 µs: a packet on a fast network still goes down a little.
+        let steps = time.as_nanos() / 250_000;
+        4 + 2 * i64::from((steps + 1).ilog2())
+    }
+
+    /// The rows of the lines, in their order.
+    pub(super) fn lines(&self) -> &[i64] {
+        &self.lines
+    }
+
+    /// How many characters the widest row has.
+    pub(super) fn width(lines: &[Line<'_>]) -> usize {
+        let rows = lines.iter().flat_map(|line| wrapped(&line.text()));
+        rows.map(|row| row.chars().count()).max().unwrap_or(0)
+    }
+
+    pub(super) const fn top(&self) -> i64 {
+        self.top
+    }
+
+    pub(super) const fn bottom(&self) -> i64 {
+        self.bottom
+    }
+
+    /// Where a moment is. What lies before the picture is at its top, and what lies after it at its bottom.
+    pub(super) fn y_of(&self, moment: Moment) -> i64 {
+        let next = self.ticks.partition_point(|tick| tick.at < moment);
+        match (next.checked_sub(1).map(|last| self.ticks[last]), self.ticks.get(next)) {
+            (_, Some(tick)) if tick.at == moment => tick.y,
+            (Some(last), Some(next)) => {
+                let (passed, all) = (moment.since(last.at).as_nanos(), next.at.since(last.at).as_nanos());
+                let part = u128::from(passed) * u128::try_from(next.y - last.end).unwrap_or(0)
+                    / u128::from(all.max(1));
+                last.end + i64::try_from(part).unwrap_or(0)
+            }
+            (None, _) => self.top,
+            (Some(_), None) => self.bottom,
+        }
+    }
+
+    /// Whether a moment lies behind the end of the picture.
+    pub(super) fn is_after(&self, moment: Moment) -> bool {
+        self.ticks.last().is_none_or(|last| last.at < moment)
+    }
+
+    /// Whether a moment lies between the first and the last one of the picture.
+    pub(super) fn is_within(&self, moment: Moment) -> bool {
+        self.ticks.first().is_some_and(|first| first.at <= moment) && !self.is_after(moment)
+    }
+
+    /// The moments on the left, with a line to the words on the right, and the stretches that were cut short.
+    pub(super) fn draw(&self, page: &mut Page, columns: &Columns) {
+        let mut named = self.top;
+        for &(y, time) in &self.quiet {
+            page.rect(8, y - 9, columns.end() - 8, 18, "quiet");
+            let time = Duration::from_millis(time.as_millis());
+            page.text(14, y + 4, "small dim", &format!("⋮ {time}"));
+            if y - named >= NAMED_EVERY {
+                columns.name(page, y + 4);
+                named = y;
+            }
+        }
+        for tick in self.ticks.iter().filter(|tick| tick.end > tick.y) {
+            let y = tick.y + BELOW_HEADS;
+            page.line((columns.begin() - 12, y), (columns.end() + 8, y), "rule");
+            page.text_end(columns.begin() - 18, y + 4, "words dim", &tick.at.to_string());
+        }
+    }
+}
+
+/// The moments that a line needs a place for.
+fn moments(line: &Line<'_>) -> Vec<Moment> {
+    let arrivals = line.entries.iter().flat_map(|entry| match &entry.what {
+        What::Says { way, .. } => way.arrivals,
+        What::Hears { .. } | What::Node { .. } | What::Deed { .. } => [None, None],
+        What::Write { .. } | What::Breach { .. } | What::World { .. } => [None, None],
+    });
+    arrivals.flatten().chain([line.at]).collect()
+}
+
+/// A line in pieces that fit into the column of words.
+pub(super) fn wrapped(text: &str) -> Vec<String> {
+    wrapped_at(text, CHARACTERS)
+}
+
+/// The same for another width.
+pub(super) fn wrapped_at(text: &str, characters: usize) -> Vec<String> {
+    let mut pieces = vec![String::new()];
+    let mut length = 0;
+    for word in text.split(' ') {
+        let more = word.chars().count() + 1;
+        if length + more > characters && length > 0 {
+            pieces.push(String::new());
+            length = 0;
+        }
+        let piece = pieces.last_mut().expect("never empty");
+        if length > 0 {
+            piece.push(' ');
+        }
+        piece.push_str(word);
+        length += more;
+    }
+    pieces
+}

@@ -1,0 +1,182 @@
+//! A script, or the whole story of a seed, run again: what happened as data, and how it ended.
+
+use core::fmt;
+
+use crate::draw::Frame;
+use crate::script::{difference, replay};
+use crate::shrink;
+use crate::story::open;
+use crate::swarm::{Beyond, Election, Run};
+use crate::trace::{Entry, Levels, Trace};
+
+/// What a replay has shown.
+#[derive(Debug)]
+pub struct Replayed {
+    /// What happened.
+    pub entries: Vec<Entry>,
+    /// How it would be drawn: its title, and what it is about.
+    pub frame: Frame,
+    /// The script with the outputs as they are now; of a seed, the script that tells the same.
+    pub story: String,
+    /// How it ended.
+    pub end: End,
+}
+
+/// How a replay ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Everything that is promised was kept; what a script expects to be broken, was broken.
+    Good,
+    /// It is not what stands in the script: where they differ, or which command cannot be carried out.
+    Otherwise(String),
+    /// An invariant was broken that was not expected to be: which, and how.
+    Broken(String),
+}
+
+/// Replays a script.
+///
+/// `election` is the name of the folder that it belongs to, `name` what the picture is called. Recorded are the entries of
+/// these levels; if none are given, those that the script tells, and the scene around them.
+///
+/// # Errors
+/// If there is no such election.
+pub fn script(election: &str, name: &str, text: &str, levels: Option<Levels>) -> Result<Replayed, String> {
+    let mut stage = open(election)?;
+    stage.record(levels);
+    let told = replay(text, stage.as_mut());
+    let end = match (&told, stage.unexpected()) {
+        (_, Some(breach)) => End::Broken(breach),
+        (Err(why), None) => End::Otherwise(why.clone()),
+        (Ok(told), None) => difference(text, told).map_or(End::Good, End::Otherwise),
+    };
+    let frame = Frame::whole(format!("{election}: {}", name.replace('_', " ")), opening(text));
+    let story = told.unwrap_or_else(|_| text.to_owned());
+    Ok(Replayed { entries: stage.recorded(), frame, story, end })
+}
+
+/// A world that is drawn from a seed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drawn {
+    /// Of which election.
+    pub election: Election,
+    /// The seed.
+    pub seed: u64,
+    /// The assumption of the election that does not hold in it.
+    pub beyond: Option<Beyond>,
+}
+
+impl Drawn {
+    /// Replays its whole story, and records the entries of these levels.
+    #[must_use]
+    pub fn replay(self, levels: Levels) -> Replayed {
+        let mut trace = Trace::keeping(&[]);
+        trace.record(Some(levels));
+        self.replayed(self.election.run_beyond(self.seed, self.beyond, trace), "")
+    }
+
+    /// Makes its story shorter, replays that, and records the entries of these levels; `None` if it breaks no invariant.
+    #[must_use]
+    pub fn replay_shorter(self, levels: Levels) -> Option<Replayed> {
+        let story = self.shorter()?;
+        let mut trace = Trace::keeping(&[]);
+        trace.record(Some(levels));
+        Some(self.replayed(self.election.run_again(&story, trace), ", made shorter"))
+    }
+
+    /// A shorter script that breaks the same invariant, with its outputs; `None` if none is broken.
+    #[must_use]
+    pub fn shorter_script(self) -> Option<String> {
+        self.shorter().map(|story| self.script(&story, ", made shorter"))
+    }
+
+    fn shorter(self) -> Option<Vec<String>> {
+        let run = self.election.run_beyond(self.seed, self.beyond, Trace::keeping(&[]));
+        shrink::shrink(self.election, &run.story)
+    }
+
+    fn replayed(self, mut run: Run, changed: &str) -> Replayed {
+        let verdict = run.verdict.to_string();
+        let frame = Frame::whole(format!("{self}{changed}"), verdict.replace('\n', "; "));
+        let end = if run.verdict.is_good() { End::Good } else { End::Broken(verdict) };
+        let story = self.script(&run.story, changed);
+        Replayed { entries: run.trace.take_recorded(), frame, story, end }
+    }
+
+    /// The story as a script, with its outputs.
+    fn script(self, story: &[String], changed: &str) -> String {
+        let script = shrink::script(self.election, story, &format!("{self}{changed}"));
+        let told = open(self.election.name()).and_then(|mut stage| replay(&script, stage.as_mut()));
+        told.unwrap_or(script)
+    }
+}
+
+impl fmt::Display for Drawn {
+    /// `quorum: seed 7 beyond drift`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: seed {}", self.election.name(), self.seed)?;
+        self.beyond.map_or(Ok(()), |beyond| write!(f, " beyond {}", beyond.name()))
+    }
+}
+
+/// The comment with which a script opens, which says why its story matters.
+fn opening(text: &str) -> String {
+    let lines = text.lines().map_while(|line| line.strip_prefix('#'));
+    lines.map(str::trim).collect::<Vec<&str>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STORY: &str = "# One node\n# is a majority.\n\nnodes a\nstart a\nadvance 5s\n";
+
+    #[test]
+    fn a_replay_says_how_it_ended() {
+        let levels = Some(Levels::down_to(crate::trace::Level::Event));
+        let run = |text: &str| script("quorum", "one_node", text, levels).unwrap();
+        let good = run(&format!("{STORY}expect leader a\n"));
+        assert_eq!((good.end, good.frame.title.as_str()), (End::Good, "quorum: one node"));
+        assert_eq!(good.frame.about, "One node is a majority.");
+        assert!(!good.entries.is_empty());
+        let otherwise = run(&format!("{STORY}expect no leader\n"));
+        assert!(matches!(otherwise.end, End::Otherwise(why) if why.contains("a leads")));
+        assert!(!otherwise.entries.is_empty(), "what came before is there to be seen");
+        let differs = run(&format!("{STORY}---\nnothing\n"));
+        assert!(matches!(differs.end, End::Otherwise(why) if why.contains("- nothing")));
+        assert!(script("bully", "", STORY, levels).is_err());
+    }
+
+    #[test]
+    fn a_breach_that_was_not_expected_is_told_from_one_that_was() {
+        let text = include_str!("../scripts/quorum/drift_beyond_the_bound_breaks_the_lease.txt");
+        let run = |text: &str| script("quorum", "drift", text, None).unwrap().end;
+        assert_eq!(run(text), End::Good);
+        let unexpected = text.replace("expect I3\n", "");
+        assert!(matches!(run(&unexpected), End::Broken(breach) if breach.contains("I3")));
+    }
+
+    #[test]
+    fn a_seed_is_replayed_and_its_story_is_a_script() {
+        let drawn = Drawn { election: Election::Lease, seed: 3, beyond: None };
+        let replayed = drawn.replay(Levels::down_to(crate::trace::Level::Message));
+        assert_eq!(replayed.end, End::Good);
+        assert!(replayed.story.starts_with("# lease: seed 3\n\nseed 3\nnodes a b"), "{}", replayed.story);
+        assert!(!replayed.entries.is_empty());
+        assert_eq!(script("lease", "", &replayed.story, None).unwrap().end, End::Good);
+        assert!(drawn.shorter_script().is_none(), "it breaks nothing");
+    }
+
+    #[test]
+    fn what_breaks_is_a_script_that_says_so() {
+        let mut seeds = (0..50).map(|seed| Drawn {
+            election: Election::Lease,
+            seed,
+            beyond: Some(Beyond::FrozenMachine),
+        });
+        let levels = Levels::down_to(crate::trace::Level::Event);
+        let shorter = seeds.find_map(|drawn| drawn.replay_shorter(levels)).unwrap();
+        assert!(matches!(&shorter.end, End::Broken(breach) if breach.contains("I3")), "{:?}", shorter.end);
+        assert!(shorter.story.contains("expect I3\n"), "{}", shorter.story);
+        assert_eq!(script("lease", "", &shorter.story, None).unwrap().end, End::Good);
+    }
+}
