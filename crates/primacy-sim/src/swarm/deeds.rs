@@ -214,6 +214,48 @@ impl<A: Algorithm> Swarm<A> {
         self.tell(format!("{}{kept}", what.replace('N', name)));
     }
 
+    /// A leader that all support is cut off or stopped, and nothing else happens while the others replace it: what is left
+    /// to keep the two apart is the lease alone. To make it as hard as it may be, the leader's clock is the slowest, and
+    /// those of the others are the fastest.
+    pub(super) fn duel(&mut self) {
+        self.relieve();
+        let settling = self.patience.times(2).plus(self.up_to(self.patience));
+        self.tell(format!("advance {}", text(settling)));
+        let Some(leader) = self.world().leaders().next() else { return };
+        let name = self.name(leader);
+        if self.one_in(2) {
+            let wider = if self.beyond == Some(Beyond::Drift) { 3 } else { 1 };
+            for seat in self.world().seats() {
+                let ppm = if seat == leader { 0 } else { u64::from(self.drift) * wider };
+                let name = self.name(seat);
+                self.tell(format!("clock {name} {ppm}ppm"));
+            }
+        }
+        let what = match self.rng.up_to(4) {
+            0 => format!("pause {name}"),
+            1 => format!("transfer {name} {}", self.anybody()),
+            _ => format!("isolate {name}"),
+        };
+        self.tell(what);
+        let restarts = self.one_in(4);
+        for seat in self.world().seats().filter(|&seat| seat != leader) {
+            if restarts {
+                self.kill_and_start(seat);
+            }
+            if self.beyond == Some(Beyond::Jump) {
+                let name = self.name(seat);
+                self.tell(format!("jump {name} {}", text(self.patience)));
+            }
+        }
+        let replacing = self.patience.plus(self.up_to(self.patience));
+        self.tell(format!("advance {}", text(replacing)));
+    }
+
+    fn anybody(&mut self) -> String {
+        let seat = self.seat();
+        self.name(seat)
+    }
+
     /// One node loses its disk at some time, and its operator says so to the others, to one after the other. It may happen
     /// to the same node again, before or after it has recovered; and a disk that it had may be put back.
     pub(super) fn wipe_or_readmit(&mut self) {

@@ -212,6 +212,8 @@ struct Swarm<A: Algorithm> {
     beyond: Option<Beyond>,
     /// The node that loses its disk, in the worlds in which one does.
     wipes: bool,
+    /// Now and then whoever leads is cut off, and nothing else happens until another may lead.
+    duels: bool,
     /// Whoever led cannot be heard any more since the last thing that was done.
     cut_off: bool,
     wiped: Option<Seat>,
@@ -235,6 +237,7 @@ impl<A: Algorithm> Swarm<A> {
             kinds: Vec::new(),
             beyond,
             wipes: false,
+            duels: false,
             cut_off: false,
             wiped: None,
             deletes: false,
@@ -300,6 +303,7 @@ impl<A: Algorithm> Swarm<A> {
             }
         }
         self.wipes = self.one_in(4);
+        self.duels = self.one_in(2);
     }
 
     fn run(mut self) -> Run {
@@ -323,7 +327,9 @@ impl<A: Algorithm> Swarm<A> {
                 self.relieve();
             }
             let drawn = self.index(self.kinds.len());
-            if let Some(&kind) = self.kinds.get(drawn) {
+            if self.duels && self.one_in(3) {
+                self.duel();
+            } else if let Some(&kind) = self.kinds.get(drawn) {
                 self.befall(kind);
             }
             self.wipe_or_readmit();
