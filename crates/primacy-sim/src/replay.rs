@@ -156,6 +156,15 @@ mod tests {
     }
 
     #[test]
+    fn renewals_are_recorded_whatever_is_told() {
+        let text = include_str!("../scripts/quorum/two_nodes_need_each_other.txt");
+        let told = script("quorum", "two", text, None).unwrap().entries;
+        assert!(told.iter().any(Entry::prolongs), "else the lead would look like one that has run out");
+        let others = |entry: &Entry| entry.level == crate::trace::Level::Heartbeat && !entry.prolongs();
+        assert!(!told.iter().any(others), "the script does not show heartbeats");
+    }
+
+    #[test]
     fn a_seed_is_replayed_and_its_story_is_a_script() {
         let drawn = Drawn { election: Election::Lease, seed: 3, beyond: None };
         let replayed = drawn.replay(Levels::down_to(crate::trace::Level::Message));

@@ -223,7 +223,7 @@ pub(super) fn drawings(tree: &Tree) -> Vec<Finding> {
                     let end = rest.strip_prefix(*known).map(|rest| rest.chars().next());
                     end.is_some_and(|next| next.is_none_or(|next| !(next == '_' || next.is_alphanumeric())))
                 };
-                if !OF_THE_TRACE.iter().any(|known| of_the_trace(known)) {
+                if !OF_THE_TRACE.iter().any(of_the_trace) {
                     let message = "what draws a run knows only its trace; put what it needs into an entry";
                     findings.push(Finding::new(path, rust.line(offset), message));
                 }

@@ -181,3 +181,21 @@ fn tell(args: &Replay, replayed: &Replayed) -> Result<(), Failure> {
     let _ = std::io::stdout().write_all(text.as_bytes());
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+    use primacy_sim::draw::LINES_MAX;
+
+    use super::*;
+
+    #[test]
+    fn the_help_states_how_much_is_drawn() {
+        let stated = format!("at most the last {LINES_MAX} lines");
+        assert!(Replay::command().render_long_help().to_string().replace('\n', " ").contains(&stated));
+        assert!(
+            include_str!("../../../../docs/guide/simulation.md")
+                .contains(&format!("At most {LINES_MAX} lines"))
+        );
+    }
+}
