@@ -122,7 +122,8 @@ pub(crate) fn runs(root: &Path, seconds: u64, targets: &[String]) -> Result<Vec<
 
 /// The runs as a table in Markdown, and behind it what has failed.
 pub(crate) fn table(runs: &[Run]) -> String {
-    let mut text = "| target | executions | edges | features | time | result |\n|---|---|---|---|---|---|\n".to_owned();
+    let mut text =
+        "| target | executions | edges | features | time | result |\n|---|---|---|---|---|---|\n".to_owned();
     for run in runs {
         let Run { target, executions, edges, features, took, failure } = run;
         let result = if failure.is_some() { "FAILED" } else { "ok" };
@@ -157,11 +158,14 @@ impl Asked {
                 "--seconds" => {
                     let seconds = arguments.next().and_then(|seconds| seconds.parse().ok());
                     let seconds = seconds.filter(|&seconds| seconds > 0);
-                    asked.seconds = seconds.ok_or("--seconds takes a whole number above 0, as in --seconds 60")?;
+                    asked.seconds =
+                        seconds.ok_or("--seconds takes a whole number above 0, as in --seconds 60")?;
                 }
                 "--keep" => asked.keep = true,
                 option if option.starts_with('-') => {
-                    return Err(format!("there is no option {option}; write [--seconds N | --keep] [TARGET...]"));
+                    return Err(format!(
+                        "there is no option {option}; write [--seconds N | --keep] [TARGET...]"
+                    ));
                 }
                 target => asked.targets.push(target.to_owned()),
             }
@@ -191,7 +195,16 @@ impl Built {
         println!("  building with libFuzzer");
         let mut command = cargo(root);
         // With a target named, the flags hold for it alone, and not for build scripts and macros, which run by themselves.
-        command.args(["test", "--no-run", "--release", "--locked", "--message-format", "json", "--target", &host()?]);
+        command.args([
+            "test",
+            "--no-run",
+            "--release",
+            "--locked",
+            "--message-format",
+            "json",
+            "--target",
+            &host()?,
+        ]);
         command.args(BUILT).env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join("\u{1f}"));
         let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
         let output = output.map_err(|error| format!("cargo cannot be run: {error}"))?;
@@ -200,9 +213,13 @@ impl Built {
         }
         let binaries = binaries(&String::from_utf8_lossy(&output.stdout));
         if let Some(target) = TARGETS.iter().find(|target| !binaries.contains_key(target.binary)) {
-            return Err(format!("cargo has built no test binary {}, which has {}", target.binary, target.name));
+            return Err(format!(
+                "cargo has built no test binary {}, which has {}",
+                target.binary, target.name
+            ));
         }
-        let target_dir = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+        let target_dir =
+            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
         Ok(Self { root: root.to_owned(), found: target_dir.join("fuzz"), binaries })
     }
 
@@ -263,7 +280,8 @@ impl Built {
 impl Run {
     /// From what libFuzzer says. The last status line has what was reached; a run that failed has no final figures.
     fn read(target: &'static str, output: &str, took: Duration) -> Self {
-        let status = output.lines().rfind(|line| line.starts_with('#') && line.contains(" cov: ")).unwrap_or_default();
+        let status =
+            output.lines().rfind(|line| line.starts_with('#') && line.contains(" cov: ")).unwrap_or_default();
         let figure = |name: &str| {
             let mut words = status.split_whitespace().skip_while(|word| *word != name);
             words.nth(1).and_then(|number| number.parse().ok()).unwrap_or(0)
@@ -295,7 +313,8 @@ fn binaries(messages: &str) -> BTreeMap<String, PathBuf> {
 /// This machine, as the compiler calls it.
 fn host() -> Result<String, String> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let output = Command::new(rustc).arg("-vV").output().map_err(|error| format!("rustc cannot be run: {error}"))?;
+    let output =
+        Command::new(rustc).arg("-vV").output().map_err(|error| format!("rustc cannot be run: {error}"))?;
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     let host = told.lines().find_map(|line| line.strip_prefix("host: "));
     host.map(str::to_owned).ok_or_else(|| "rustc does not say for which machine it is".to_owned())

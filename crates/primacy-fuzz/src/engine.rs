@@ -39,7 +39,8 @@ pub(crate) fn run(check: impl Fn(&[u8]) + 'static) {
         .chain(options.iter().cloned())
         .map(|argument| CString::new(argument).expect("an argument has no zero byte"))
         .collect();
-    let mut pointers: Vec<*mut c_char> = arguments.iter().map(|argument| argument.as_ptr().cast_mut()).collect();
+    let mut pointers: Vec<*mut c_char> =
+        arguments.iter().map(|argument| argument.as_ptr().cast_mut()).collect();
     let mut count = c_int::try_from(pointers.len()).expect("there are few arguments");
     pointers.push(ptr::null_mut());
     let mut pointers = pointers.as_mut_ptr();

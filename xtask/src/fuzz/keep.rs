@@ -7,7 +7,7 @@ use std::path::Path;
 use super::{Built, Target};
 
 /// How many inputs of a target are kept at the most: tens of small files, which an ordinary test runs in no time.
-const KEPT_MAX: usize = 64;
+const KEPT_MAX: usize = 40;
 
 /// Adds what was found to what is kept of these targets.
 pub(super) fn keep(root: &Path, built: &Built, targets: &[&Target]) -> Result<(), String> {
@@ -43,7 +43,12 @@ pub(super) fn keep(root: &Path, built: &Built, targets: &[&Target]) -> Result<()
             fs::copy(path, kept.join(name)).map_err(|error| format!("{path}: {error}"))?;
         }
         let shown = kept.strip_prefix(root).unwrap_or(&kept).display();
-        println!("  {}: {before} kept, {} found, {} added to {shown}", target.name, inputs.len() - before, added.len());
+        println!(
+            "  {}: {before} kept, {} found, {} added to {shown}",
+            target.name,
+            inputs.len() - before,
+            added.len()
+        );
     }
     Ok(())
 }
@@ -80,7 +85,9 @@ fn choose<'a>(inputs: &[Input<'a>], is_kept: &dyn Fn(&str) -> bool) -> Vec<&'a s
     let mut added = Vec::new();
     while kept.len() + added.len() < KEPT_MAX {
         let news = |input: &Input<'_>| input.reaches.difference(&reached).count();
-        let Some(best) = found.iter().copied().max_by_key(|input| news(input)).filter(|input| news(input) > 0) else {
+        let Some(best) =
+            found.iter().copied().max_by_key(|input| news(input)).filter(|input| news(input) > 0)
+        else {
             break;
         };
         reached.extend(&best.reaches);
@@ -106,8 +113,11 @@ mod self_tests {
     #[test]
     fn no_more_are_kept_than_the_limit_says() {
         let paths: Vec<String> = (0..KEPT_MAX + 10).map(|number| number.to_string()).collect();
-        let inputs: Vec<Input<'_>> =
-            paths.iter().zip(0..).map(|(path, edge)| Input { path, reaches: BTreeSet::from([edge]) }).collect();
+        let inputs: Vec<Input<'_>> = paths
+            .iter()
+            .zip(0..)
+            .map(|(path, edge)| Input { path, reaches: BTreeSet::from([edge]) })
+            .collect();
         assert_eq!(choose(&inputs, &|path| path == "0").len(), KEPT_MAX - 1);
     }
 }

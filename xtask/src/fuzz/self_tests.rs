@@ -3,7 +3,8 @@ use super::*;
 #[test]
 fn every_target_has_a_folder_of_kept_inputs_and_every_folder_a_target() {
     let corpus = crate::root().join("crates/primacy-fuzz/corpus");
-    let folders = fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let folders =
+        fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut folders: Vec<String> = folders.collect();
     folders.sort();
     let mut names: Vec<&str> = TARGETS.iter().map(|target| target.name).collect();
@@ -21,7 +22,10 @@ fn the_kept_inputs_are_small() {
             bytes += input.unwrap().metadata().unwrap().len();
         }
     }
-    assert!(bytes <= BYTES_MAX, "{bytes} bytes are kept, and {BYTES_MAX} are a corpus; see cargo xtask fuzz --keep");
+    assert!(
+        bytes <= BYTES_MAX,
+        "{bytes} bytes are kept, and {BYTES_MAX} are a corpus; see cargo xtask fuzz --keep"
+    );
 }
 
 #[test]
@@ -31,7 +35,9 @@ fn every_target_names_a_test() {
         let module = target.test.rsplit_once("::").unwrap().0.replace("::", "/");
         let held = format!("primacy_fuzz::hold(\"{}\"", target.name);
         let text = |package: &&str| {
-            fs::read_to_string(crate::root().join("crates").join(package).join("src").join(&module).with_extension("rs"))
+            fs::read_to_string(
+                crate::root().join("crates").join(package).join("src").join(&module).with_extension("rs"),
+            )
         };
         let found = sources.iter().filter_map(|package| text(package).ok()).any(|text| text.contains(&held));
         assert!(found, "{}: there is no {module}.rs with {held}", target.name);
@@ -66,10 +72,13 @@ fn what_libfuzzer_says_is_read() {
 #[test]
 fn test_binaries_are_told_apart() {
     let line = |kind: &str, file: &str| {
-        format!(r#"{{"reason":"compiler-artifact","target":{{"kind":["{kind}"]}},"executable":"/t/{file}","fresh":true}}"#)
+        format!(
+            r#"{{"reason":"compiler-artifact","target":{{"kind":["{kind}"]}},"executable":"/t/{file}","fresh":true}}"#
+        )
     };
     let none = r#"{"reason":"compiler-artifact","executable":null}"#;
-    let messages = [line("lib", "primacy-01"), line("bin", "primacy-02"), line("lib", "primacy_stores-03"), none.into()];
+    let messages =
+        [line("lib", "primacy-01"), line("bin", "primacy-02"), line("lib", "primacy_stores-03"), none.into()];
     let binaries = binaries(&messages.join("\n"));
     assert_eq!(binaries["primacy"], Path::new("/t/primacy-01"));
     assert_eq!(binaries["primacy_cli"], Path::new("/t/primacy-02"));
@@ -79,8 +88,11 @@ fn test_binaries_are_told_apart() {
 
 #[test]
 fn the_table_shows_what_failed() {
-    let run = |target, failure| Run { target, executions: 7, edges: 2, features: 3, took: Duration::ZERO, failure };
+    let run =
+        |target, failure| Run { target, executions: 7, edges: 2, features: 3, took: Duration::ZERO, failure };
     let table = table(&[run("frames", None), run("settings", Some("it broke".to_owned()))]);
     assert!(table.contains("| frames | 7 | 2 | 3 | 0 s | ok |"), "{table}");
-    assert!(table.contains("| settings | 7 | 2 | 3 | 0 s | FAILED |") && table.ends_with("settings: it broke\n"));
+    assert!(
+        table.contains("| settings | 7 | 2 | 3 | 0 s | FAILED |") && table.ends_with("settings: it broke\n")
+    );
 }

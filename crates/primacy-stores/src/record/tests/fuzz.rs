@@ -42,8 +42,8 @@ fn drawn_record(draw: &mut Draw<'_>) {
         let incarnation = Incarnation { count: draw.number(), nonce: draw.number() };
         Holder { identity: Identity { node, incarnation }, address: draw.text() }
     });
-    let resign_request = (draw.byte() % 2 == 1)
-        .then(|| ResignRequest { token: FencingToken(draw.number()), by: draw.text() });
+    let resign_request =
+        (draw.byte() % 2 == 1).then(|| ResignRequest { token: FencingToken(draw.number()), by: draw.text() });
     let record = Record {
         holder,
         token: FencingToken(draw.number()),

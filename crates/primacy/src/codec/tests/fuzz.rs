@@ -97,7 +97,8 @@ fn drawn_frame(draw: &mut Draw<'_>) {
 }
 
 fn drawn_kind(draw: &mut Draw<'_>) -> RefusalKind {
-    let kinds: Vec<RefusalKind> = REFUSALS.iter().map(|(kind, _)| *kind).chain([RefusalKind::Unknown]).collect();
+    let kinds: Vec<RefusalKind> =
+        REFUSALS.iter().map(|(kind, _)| *kind).chain([RefusalKind::Unknown]).collect();
     draw.one_of(&kinds)
 }
 

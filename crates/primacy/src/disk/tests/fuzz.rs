@@ -48,7 +48,8 @@ fn damaged(paper: &Paper, draw: &mut Draw<'_>) {
     let second = after(&first, draw);
     let third = after(&second, draw);
     let states = [first, second, third];
-    let written: Result<Vec<Vec<u8>>, DiskError> = states.iter().map(|state| state.encode(Path::new("state"))).collect();
+    let written: Result<Vec<Vec<u8>>, DiskError> =
+        states.iter().map(|state| state.encode(Path::new("state"))).collect();
     let Ok(written) = written else { return }; // One is too long to be written, and so never is.
     for (state, slot) in states.iter().zip(&written) {
         assert_eq!(Record::decode(slot).as_ref(), Ok(state));
@@ -97,7 +98,8 @@ fn forged(paper: &Paper, draw: &mut Draw<'_>) {
     let version = u32::from(draw.byte() % 3);
     let (sequences, length) = ([draw.number(), draw.number()], usize::from(draw.short()));
     let (first, second) = draw.rest().split_at(length.min(draw.rest().len()));
-    let slot = |sequence, record: &[u8]| seal(version, sequence, &record[..record.len().min(RECORD_LENGTH_MAX)]);
+    let slot =
+        |sequence, record: &[u8]| seal(version, sequence, &record[..record.len().min(RECORD_LENGTH_MAX)]);
     let slots = [slot(sequences[0], first), slot(sequences[1], second)];
     match paper.read(&slots.concat()) {
         Ok((newest, record)) => {
@@ -107,7 +109,10 @@ fn forged(paper: &Paper, draw: &mut Draw<'_>) {
             assert_eq!(said.as_ref(), Ok(&record));
             if let Ok(other) = other {
                 assert!(other.sequence < record.sequence || other == record);
-                assert_eq!((other.election, other.node, other.disk), (record.election.clone(), record.node, record.disk));
+                assert_eq!(
+                    (other.election, other.node, other.disk),
+                    (record.election.clone(), record.node, record.disk)
+                );
             }
             let again = record.encode(Path::new("state")).unwrap();
             assert_eq!(Record::decode(&again).as_ref(), Ok(&record));

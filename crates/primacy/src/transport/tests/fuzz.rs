@@ -36,7 +36,9 @@ fn the_kept_inputs_meet_both_ends_of_a_handshake() {
     );
     let peer = |bytes: &[u8]| {
         let told = Told { disk_is_known: false, bytes: &bytes[1..] };
-        let [Some(Frame::Hello(hello)), Some(Frame::Ready)] = &told.frames(2)[..] else { panic!("no handshake") };
+        let [Some(Frame::Hello(hello)), Some(Frame::Ready)] = &told.frames(2)[..] else {
+            panic!("no handshake")
+        };
         told.agrees(hello)
     };
     assert!(peer(bytes_of_b) && !peer(bytes_of_z));
@@ -116,7 +118,9 @@ impl Told<'_> {
             && [node("b"), node("c")].contains(&theirs.identity.node)
             && names == [node("a"), node("b"), node("c")]
             && theirs.safety == Safety::Lease
-            && (theirs.identity.node == node("c") || !self.disk_is_known || theirs.disk == hello("b", &[]).disk)
+            && (theirs.identity.node == node("c")
+                || !self.disk_is_known
+                || theirs.disk == hello("b", &[]).disk)
             && matches!(theirs.role, Role::Node | Role::GuardianOf)
     }
 
