@@ -1,8 +1,9 @@
-//! The chores of this repository: `cargo xtask test` and `cargo xtask tidy`.
+//! The chores of this repository: `cargo xtask test`, `cargo xtask tidy` and `cargo xtask fuzz`.
 //!
 //! It depends on nothing, so that it is built in seconds.
 
 mod deny;
+mod fuzz;
 mod needs;
 mod test;
 mod tidy;
@@ -15,6 +16,10 @@ The chores of this repository.
 
   cargo xtask test   everything: format, lints, tidy, documentation, purity, features, licences, all tests
   cargo xtask tidy   the rules of this repository that no compiler knows
+  cargo xtask fuzz [--seconds N] [TARGET...]
+                     what reads bytes from outside, under libFuzzer, 60 seconds each; needs a C++ compiler
+  cargo xtask fuzz --keep [TARGET...]
+                     adds what earlier runs have found to the kept inputs
 ";
 
 fn main() -> ExitCode {
@@ -23,6 +28,7 @@ fn main() -> ExitCode {
     match arguments.as_slice() {
         ["test"] => test::run(&root()),
         ["tidy"] => tidy::run(&root()),
+        ["fuzz", asked @ ..] => fuzz::run(&root(), asked),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");
             ExitCode::SUCCESS

@@ -159,7 +159,7 @@ pub(crate) fn open_url(address: Address) -> Opening {
             return Err(OpenError::Malformed { form: "memory:NAME", why });
         }
         if !address.create && !MemoryRegister::exists(&address.rest) {
-            let why = format!("this process has no store `{}` in its memory", address.rest);
+            let why = format!("this process has no store {:?} in its memory", address.rest);
             return Err(OpenError::Unavailable { why });
         }
         let register = MemoryRegister::open(&address.rest, &address.election);

@@ -140,16 +140,22 @@ pub async fn open_existing(url: &str, election: &str) -> Result<Arc<dyn Register
 
 async fn open_with(url: &str, election: &str, create: bool) -> Result<Arc<dyn Register>, OpenError> {
     check_election(election)?;
-    let (scheme, rest) = url.split_once(':').unwrap_or(("", url));
-    let Some(store) = STORES.iter().find(|store| store.scheme == scheme) else {
-        return Err(OpenError::UnknownScheme { scheme: scheme.to_owned() });
-    };
+    let (store, rest) = find(url)?;
     match &store.support {
         Support::BuiltIn(open) => {
             open(Address { rest: rest.to_owned(), election: election.to_owned(), create }).await
         }
         Support::Feature(feature) => Err(OpenError::NotBuiltIn { scheme: store.scheme, feature }),
         Support::Planned => Err(OpenError::NotSupported { scheme: store.scheme }),
+    }
+}
+
+/// The line of the table that this URL names, and what stands behind `scheme:`.
+fn find(url: &str) -> Result<(&'static Store, &str), OpenError> {
+    let (scheme, rest) = url.split_once(':').unwrap_or(("", url));
+    match STORES.iter().find(|store| store.scheme == scheme) {
+        Some(store) => Ok((store, rest)),
+        None => Err(OpenError::UnknownScheme { scheme: scheme.to_owned() }),
     }
 }
 
@@ -182,7 +188,8 @@ impl fmt::Display for OpenError {
             Self::UnknownScheme { scheme } => {
                 match scheme.as_str() {
                     "" => f.write_str("a store is named by a URL, and this one has no scheme")?,
-                    scheme => write!(f, "there is no store `{scheme}:`")?,
+                    // It is whatever stands before a colon.
+                    scheme => write!(f, "there is no store `{}:`", scheme.escape_debug())?,
                 }
                 f.write_str("; the stores are ")?;
                 for (position, form) in forms().enumerate() {
@@ -207,6 +214,8 @@ impl std::error::Error for OpenError {}
 
 #[cfg(test)]
 mod tests {
+    mod fuzz;
+
     use super::*;
 
     async fn refusal(url: &str) -> OpenError {

@@ -294,6 +294,8 @@ fn not_json(error: &serde_json::Error) -> RecordError {
 
 #[cfg(test)]
 mod tests {
+    mod fuzz;
+
     use primacy_core::rng::Rng;
 
     use super::*;

@@ -11,13 +11,14 @@ const DIRECTION: &[(&str, &[&str])] = &[
     ("primacy-sim", &["primacy-core"]),
     ("primacy-cli", &["primacy-core", "primacy-stores", "primacy", "primacy-sim"]),
     ("primacy-conformance", &["primacy-core", "primacy-stores", "primacy", "primacy-sim"]),
+    ("primacy-fuzz", &["primacy-core"]),
 ];
 
 /// Those that may use any crate, because nothing is built on them.
 const FREE: &[&str] = &["xtask", "examples"];
 
-/// The crate that others may use in their tests, and only there.
-const FOR_TESTS: &str = "primacy-conformance";
+/// The crates that others may use in their tests, and only there.
+const FOR_TESTS: &[&str] = &["primacy-conformance", "primacy-fuzz"];
 
 /// Dependencies run one way; the core has none at all.
 pub(super) fn direction(tree: &Tree) -> Vec<Finding> {
@@ -36,7 +37,7 @@ pub(super) fn direction(tree: &Tree) -> Vec<Finding> {
         };
         for (entry, dependency) in dependencies(&entries) {
             let ours = dependency.starts_with("primacy") || FREE.contains(&dependency);
-            let in_tests = dependency == FOR_TESTS && entry.section.contains("dev-dependencies");
+            let in_tests = FOR_TESTS.contains(&dependency) && entry.section.contains("dev-dependencies");
             if name == "primacy-core" {
                 let message =
                     format!("the core depends on nothing, not even in its tests; remove `{dependency}`");

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use primacy::{Change, Elector, Kept, NodeId};
 use rustix::process::geteuid;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
@@ -145,21 +145,9 @@ fn refuse_at_once(stream: &UnixStream, refused: Refused) {
 /// One request and its answer.
 async fn converse(stream: UnixStream, asked: Asked) -> std::io::Result<()> {
     let (reading, mut writing) = stream.into_split();
-    let mut request = Vec::new();
     let mut reading = BufReader::new(reading.take(REQUEST_MAX));
-    let what = match timeout(PATIENCE, reading.read_until(b'\n', &mut request)).await {
-        Err(_) => {
-            let text = format!("no request came within {} seconds", PATIENCE.as_secs());
-            Err(Refused::new(Kind::Malformed, text))
-        }
-        Ok(Err(error)) => return Err(error),
-        Ok(Ok(0)) => return Ok(()), // It only looked whether somebody listens.
-        Ok(Ok(_)) if request.last() != Some(&b'\n') => {
-            let text = format!("a request is one line of at most {REQUEST_MAX} bytes, and this is none");
-            Err(Refused::new(Kind::Malformed, text))
-        }
-        Ok(Ok(_)) => message::parse(&request),
-    };
+    // One that says nothing only looked whether somebody listens.
+    let Some(what) = request(&mut reading).await? else { return Ok(()) };
     match what {
         Ok(What::Watch) => {
             // Whoever watches says nothing more; so what comes next is its end.
@@ -179,6 +167,27 @@ async fn converse(stream: UnixStream, asked: Asked) -> std::io::Result<()> {
         }
         Err(refused) => write(&mut writing, Answer::Refused(refused)).await,
     }
+}
+
+/// What is asked, or why it is no request; nothing if nothing was said. No more is read than the line.
+async fn request(
+    reading: &mut (impl AsyncBufRead + Unpin),
+) -> std::io::Result<Option<Result<What, Refused>>> {
+    let mut request = Vec::new();
+    let what = match timeout(PATIENCE, reading.read_until(b'\n', &mut request)).await {
+        Err(_) => {
+            let text = format!("no request came within {} seconds", PATIENCE.as_secs());
+            Err(Refused::new(Kind::Malformed, text))
+        }
+        Ok(Err(error)) => return Err(error),
+        Ok(Ok(0)) => return Ok(None),
+        Ok(Ok(_)) if request.last() != Some(&b'\n') => {
+            let text = format!("a request is one line of at most {REQUEST_MAX} bytes, and this is none");
+            Err(Refused::new(Kind::Malformed, text))
+        }
+        Ok(Ok(_)) => message::parse(&request),
+    };
+    Ok(Some(what))
 }
 
 impl Asked {
@@ -247,6 +256,8 @@ fn line(answer: Answer) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    mod fuzz;
+
     use super::*;
 
     #[tokio::test]

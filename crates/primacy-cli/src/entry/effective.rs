@@ -129,7 +129,7 @@ fn default(entry: &Entry, timers: &Timers, key: &str) -> Option<String> {
 }
 
 /// A duration as `--lease` reads it, to the nanosecond.
-fn written(duration: Duration) -> String {
+pub(super) fn written(duration: Duration) -> String {
     let nanos = duration.as_nanos();
     let (unit, name) = if nanos >= 1_000_000_000 { (1_000_000_000, "s") } else { (1_000_000, "ms") };
     let digits = if name == "s" { 9 } else { 6 };

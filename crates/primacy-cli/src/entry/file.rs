@@ -15,12 +15,16 @@ const LENGTH_MAX: u64 = 1 << 20;
 
 /// What a file says, and all that is wrong with it, each with its place.
 pub(super) fn read(path: &Path, keys: &[Key<'_>]) -> (Vec<(String, Given)>, Vec<String>) {
-    let text = match text(path) {
-        Ok(text) => text,
-        Err(problem) => return (Vec::new(), vec![problem]),
-    };
-    let file = File { path, text: &text, keys };
-    let (table, errors) = DeTable::parse_recoverable(&text);
+    match text(path) {
+        Ok(text) => parse(path, &text, keys),
+        Err(problem) => (Vec::new(), vec![problem]),
+    }
+}
+
+/// The same for the text of the file.
+pub(super) fn parse(path: &Path, text: &str, keys: &[Key<'_>]) -> (Vec<(String, Given)>, Vec<String>) {
+    let file = File { path, text, keys };
+    let (table, errors) = DeTable::parse_recoverable(text);
     let mut problems: Vec<String> = errors
         .iter()
         .map(|error| format!("{}: {}", file.place(&error.span().unwrap_or(0..0)), error.message()))

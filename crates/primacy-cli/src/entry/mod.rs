@@ -442,6 +442,8 @@ pub(crate) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
 
 #[cfg(test)]
 mod tests {
+    mod fuzz;
+
     use super::*;
 
     #[test]

@@ -1,5 +1,7 @@
 //! Golden bytes, versions that differ, strangers' bytes, and frames in pieces.
 
+mod fuzz;
+
 use primacy_core::rng::Rng;
 
 use super::*;

@@ -1,5 +1,7 @@
 //! Crashes in the middle of a write, damage, strangers' files, and disks that fail.
 
+mod fuzz;
+
 use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -23,7 +23,8 @@ use super::tls::{self, Trouble};
 const TLS_FIRST_BYTE: u8 = 0x16;
 
 /// Why a handshake came to nothing. Refusals have been counted where they were made.
-enum Failure {
+#[derive(Debug)]
+pub(super) enum Failure {
     Refused,
     Broken,
     TooLong,
@@ -54,15 +55,10 @@ async fn serve(shared: Rc<Shared>, stream: TcpStream, address: SocketAddr) {
     let stranger = shared.enter(&tcp);
     // For all of it, so that being refused is no way to stay for longer.
     let deadline = Instant::now() + shared.limits.handshake_timeout.into();
-    let greeting = async {
-        let mut connection = Connection::new(Rc::new(secure(&shared, &tcp, address, &stranger).await?));
-        let (theirs, round_trip) = greet(&shared, &mut connection, &stranger).await?;
-        Ok((connection, theirs, round_trip))
-    };
     let greeted = tokio::select! {
         // What has come from one that has to make room is still looked at.
         biased;
-        greeted = timeout_at(deadline, greeting) => greeted,
+        greeted = timeout_at(deadline, shake_hands(&shared, &tcp, address, &stranger)) => greeted,
         () = stranger.must_leave() => return,
     };
     match greeted {
@@ -83,6 +79,19 @@ async fn serve(shared: Rc<Shared>, stream: TcpStream, address: SocketAddr) {
         Ok(Err(Failure::TooLong)) => shared.count(|counters| counters.frames_too_long += 1),
         Err(_elapsed) => shared.count(|counters| counters.handshakes_timed_out += 1),
     }
+}
+
+/// What stands between a stranger and a peer: the connection is as this node expects it, and the one that has dialled is
+/// let in. Returns who came, and how long the round trip took.
+pub(super) async fn shake_hands(
+    shared: &Shared,
+    tcp: &Rc<TcpStream>,
+    address: SocketAddr,
+    stranger: &Stranger,
+) -> Result<(Connection<Rc<Stream>>, Hello, Duration), Failure> {
+    let mut connection = Connection::new(Rc::new(secure(shared, tcp, address, stranger).await?));
+    let (theirs, round_trip) = greet(shared, &mut connection, stranger).await?;
+    Ok((connection, theirs, round_trip))
 }
 
 /// Makes the connection what this node expects, or finds out that the other side expects something else.

@@ -53,7 +53,7 @@ struct Signals {
 
 /// Why an attempt led to no connection.
 #[derive(Debug, thiserror::Error)]
-enum DialError {
+pub(super) enum DialError {
     #[error("its name cannot be looked up: {0}")]
     Resolve(io::Error),
     #[error("its name leads to no address")]
@@ -252,7 +252,7 @@ pub(super) async fn keep(shared: Rc<Shared>, link: Rc<Link>) {
 }
 
 /// A connection, and who answers at its other end.
-type Connected = (Connection<Rc<Stream>>, Hello);
+pub(super) type Connected = (Connection<Rc<Stream>>, Hello);
 
 /// Speaks over this connection until it is of no use any more. Returns the one that takes its place, if it was
 /// renewed.
@@ -333,7 +333,7 @@ async fn connect(shared: &Shared, address: &str, node: NodeId) -> Result<TcpStre
 }
 
 /// The handshake, from this side. Returns who answered.
-async fn introduce(
+pub(super) async fn introduce(
     shared: &Shared,
     link: &Link,
     tcp: Rc<TcpStream>,

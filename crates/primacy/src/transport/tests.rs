@@ -1,5 +1,6 @@
 //! Meshes over loopback, and strangers. Every wait is for an event, with a bound.
 
+mod fuzz;
 mod robustness;
 mod security;
 

@@ -1,0 +1,109 @@
+//! A URL that opens a store has the parts that it was given; one that does not is refused, and its password is not told.
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use primacy_core::election::lease::Record;
+use primacy_fuzz::Draw;
+
+use super::*;
+
+#[test]
+fn store_url() {
+    primacy_fuzz::hold("store_url", |bytes| {
+        let mut draw = Draw::new(bytes);
+        let election = draw.text();
+        let url = String::from_utf8_lossy(draw.rest());
+        any_url(&url, &election);
+        #[cfg(any(feature = "file", feature = "sqlite"))]
+        path(&url);
+    });
+}
+
+fn any_url(url: &str, election: &str) {
+    let (store, rest) = match find(url) {
+        Ok(found) => found,
+        Err(refused) => {
+            let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+            assert!(STORES.iter().all(|store| store.scheme != scheme));
+            assert_eq!(refused, OpenError::UnknownScheme { scheme: scheme.to_owned() });
+            return harmless(&refused, url);
+        }
+    };
+    assert_eq!(format!("{}:{rest}", store.scheme), url);
+    match (&store.support, store.scheme) {
+        (Support::BuiltIn(_), "memory") => memory(url, rest, election),
+        // What opens these makes files.
+        (Support::BuiltIn(_), _) => {}
+        (Support::Feature(_) | Support::Planned, _) => {
+            harmless(&now(open(url, election)).err().unwrap(), url)
+        }
+    }
+}
+
+/// The store that leaves nothing behind is opened.
+fn memory(url: &str, rest: &str, election: &str) {
+    let is_election = check_election(election).is_ok();
+    assert_eq!(is_election, (1..=200).contains(&election.len()) && !election.contains(char::is_control));
+    let is_name = !rest.trim_start_matches('/').is_empty();
+    // What is made in memory stays there, so only short names are made; the others are looked for in vain.
+    if rest.len() > 1 {
+        match now(open_existing(url, election)).err().unwrap() {
+            OpenError::Election { .. } => assert!(!is_election),
+            OpenError::Malformed { .. } => assert!(is_election && !is_name),
+            refused @ OpenError::Unavailable { .. } => {
+                assert!(is_election && is_name);
+                harmless(&refused, url);
+            }
+            refused => panic!("{url:?}: {refused}"),
+        }
+    }
+    if rest.len() > 1 || election.len() > 1 {
+        return;
+    }
+    let opened = now(open(url, election));
+    assert_eq!(opened.is_ok(), is_election && is_name);
+    let Ok(opened) = opened else { return };
+    // Behind the same parts is the same place.
+    let (record, version) = now(opened.read()).unwrap().unwrap();
+    let record = Record { renewal: record.renewal.wrapping_add(1), ..record };
+    let version = now(opened.compare_and_set(Some(&version), &record)).unwrap();
+    let again = now(open_existing(url, election)).ok().unwrap();
+    assert_eq!(now(again.read()).unwrap(), Some((record, version)));
+}
+
+/// A path stands in a URL as it is: nothing of it is added, lost or taken for something else.
+#[cfg(any(feature = "file", feature = "sqlite"))]
+fn path(rest: &str) {
+    use std::os::unix::ffi::OsStrExt as _;
+    let form = "file:DIRECTORY";
+    match crate::file_system::path_of_url(rest, form) {
+        Ok(path) => {
+            let path = path.as_os_str().as_bytes();
+            assert!(!path.is_empty() && !path.contains(&0) && rest.as_bytes().ends_with(path));
+            let before = &rest[..rest.len() - path.len()];
+            assert!(before.is_empty() || before == "//" && path.starts_with(b"/"), "{before:?} was lost");
+        }
+        Err(OpenError::Malformed { form: told, .. }) => assert_eq!(told, form),
+        Err(refused) => panic!("{rest:?}: {refused}"),
+    }
+}
+
+/// A refusal ends up in a log and on a terminal. Of a URL it may show the scheme.
+fn harmless(refused: &OpenError, url: &str) {
+    let told = refused.to_string();
+    assert!(!told.contains(char::is_control), "{told:?}");
+    let secret = url.split_once("://").and_then(|(_, rest)| rest.split_once('@')).map(|(user, _)| user);
+    // Short ones stand in any text.
+    let secret =
+        secret.filter(|secret| secret.len() > 8 && !STORES.iter().any(|store| store.form.contains(*secret)));
+    assert!(!secret.is_some_and(|secret| told.contains(secret)), "{told}");
+}
+
+/// What a store in memory does is done at once.
+fn now<T>(doing: impl Future<Output = T>) -> T {
+    match pin!(doing).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(done) => done,
+        Poll::Pending => panic!("a store in memory waits for nobody"),
+    }
+}

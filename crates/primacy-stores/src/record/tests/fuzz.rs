@@ -1,0 +1,59 @@
+//! What holds for any bytes in a register, and for any record that is written into one.
+
+use std::collections::BTreeMap;
+
+use primacy_fuzz::Draw;
+
+use super::*;
+
+#[test]
+fn lease_record() {
+    primacy_fuzz::hold("lease_record", |bytes| {
+        any_bytes(bytes);
+        drawn_record(&mut Draw::new(bytes));
+    });
+}
+
+/// What is read can be written: as the same record, in bytes that do not change any more. What is refused is refused in
+/// words that may stand in a log.
+fn any_bytes(bytes: &[u8]) {
+    let record = match decode(bytes) {
+        Ok(record) => record,
+        Err(error) => {
+            let told = error.to_string();
+            assert!(!told.contains(char::is_control), "{told:?}");
+            return;
+        }
+    };
+    let ours = encode(&record).unwrap();
+    assert_eq!(decode(&ours).as_ref(), Ok(&record));
+    assert_eq!(encode(&decode(&ours).unwrap()).unwrap(), ours);
+    // Whoever else reads the store finds JSON there, in which each field stands once.
+    let json: BTreeMap<String, &RawValue> = serde_json::from_slice(&ours).unwrap();
+    assert_eq!(json["primacy"].get(), FORMAT.to_string());
+    assert_eq!(json["token"].get(), record.token.0.to_string());
+    assert_eq!(json["holder"].get() == "null", record.holder.is_none());
+}
+
+/// Whatever a candidate writes is read as it was meant, and fits into every store.
+fn drawn_record(draw: &mut Draw<'_>) {
+    let holder = (draw.byte() % 2 == 1).then(|| {
+        let node = NodeId::new(draw.one_of(&["a", "b", "node-1.example:7401"])).unwrap();
+        let incarnation = Incarnation { count: draw.number(), nonce: draw.number() };
+        Holder { identity: Identity { node, incarnation }, address: draw.text() }
+    });
+    let resign_request =
+        (draw.byte() % 2 == 1).then(|| ResignRequest { token: FencingToken(draw.number()), by: draw.text() });
+    let record = Record {
+        holder,
+        token: FencingToken(draw.number()),
+        duration: Duration::from_nanos(draw.number()),
+        renewal: draw.number(),
+        nonce: draw.number(),
+        resign_request,
+        young: draw.byte() % 2 == 1,
+        unknown: Box::default(),
+    };
+    let bytes = encode(&record).unwrap();
+    assert_eq!(decode(&bytes).as_ref(), Ok(&record));
+}

@@ -1,0 +1,172 @@
+//! A state file that was torn, cut, flipped or forged is refused, or says what it said before; it never says a mixture.
+
+use std::io::{Seek as _, SeekFrom, Write as _};
+
+use primacy_fuzz::Draw;
+
+use super::*;
+
+#[test]
+fn state_file() {
+    let dir = Dir::new();
+    let path = dir.0.join("state");
+    let paper = Paper(File::options().create_new(true).read(true).write(true).open(&path).unwrap());
+    // It goes on without a name, so that nothing is left behind when a fuzzer ends the process.
+    drop(dir);
+    primacy_fuzz::hold("state_file", move |bytes| {
+        let mut draw = Draw::new(bytes);
+        match draw.byte() % 3 {
+            0 => damaged(&paper, &mut draw),
+            1 => forged(&paper, &mut draw),
+            _ => foreign(&paper, draw.rest()),
+        }
+    });
+}
+
+/// A file that is written and never flushed: nothing that is asked here depends on a disk.
+struct Paper(File);
+
+impl Paper {
+    fn read(&self, bytes: &[u8]) -> Result<(Slot, Record), DiskError> {
+        let mut file = &self.0;
+        file.set_len(0).unwrap();
+        file.seek(SeekFrom::Start(0)).unwrap();
+        file.write_all(bytes).unwrap();
+        file.seek(SeekFrom::Start(0)).unwrap();
+        read(Path::new("state"), file)
+    }
+}
+
+/// The two last states that a node has written, a third that was torn while it was written over the first, and damage.
+/// What is read is the latest that is whole, to the byte; where none is, or the file was cut, it is refused.
+fn damaged(paper: &Paper, draw: &mut Draw<'_>) {
+    let first = Record { sequence: draw.number().min(u64::MAX - 2), ..drawn_record(draw) };
+    let after = |record: &Record, draw: &mut Draw<'_>| {
+        let (sequence, election) = (record.sequence + 1, record.election.clone());
+        Record { sequence, election, node: record.node, disk: record.disk, ..drawn_record(draw) }
+    };
+    let second = after(&first, draw);
+    let third = after(&second, draw);
+    let states = [first, second, third];
+    let written: Result<Vec<Vec<u8>>, DiskError> =
+        states.iter().map(|state| state.encode(Path::new("state"))).collect();
+    let Ok(written) = written else { return }; // One is too long to be written, and so never is.
+    for (state, slot) in states.iter().zip(&written) {
+        assert_eq!(Record::decode(slot).as_ref(), Ok(state));
+    }
+    let mut bytes = [written[0].as_slice(), &written[1]].concat();
+    tear(&mut bytes[..SLOT_LENGTH], &written[2], draw);
+    burst(&mut bytes[..SLOT_LENGTH], draw);
+    burst(&mut bytes[SLOT_LENGTH..], draw);
+    let (one, two) = bytes.split_at(SLOT_LENGTH);
+    let expected = [(one, 2, Slot::First), (two, 1, Slot::Second), (one, 0, Slot::First)];
+    let expected = expected.into_iter().find(|(slot, state, _)| slot == &written[*state]);
+    match (paper.read(&bytes), expected) {
+        (Ok(found), Some((_, state, slot))) => assert_eq!(found, (slot, states[state].clone())),
+        (Err(DiskError::Damaged { .. } | DiskError::NotAStateFile { .. }), None) => {}
+        (read, expected) => panic!("{read:?} where {expected:?} is whole"),
+    }
+    bytes.truncate(usize::from(draw.short()) % FILE_LENGTH);
+    assert!(matches!(paper.read(&bytes), Err(DiskError::NotAStateFile { .. })));
+}
+
+/// Writes some of the sectors of this state over what was there, and of one more only the beginning.
+fn tear(slot: &mut [u8], written: &[u8], draw: &mut Draw<'_>) {
+    const SECTOR_LENGTH: usize = 512;
+    let (sectors, torn, length) = (draw.byte(), draw.byte(), usize::from(draw.short()));
+    for (index, (to, from)) in slot.chunks_mut(SECTOR_LENGTH).zip(written.chunks(SECTOR_LENGTH)).enumerate() {
+        let length = match (sectors >> index & 1, usize::from(torn) % 16 == index) {
+            (1, _) => SECTOR_LENGTH,
+            (_, true) => length % SECTOR_LENGTH,
+            (_, false) => 0,
+        };
+        to[..length].copy_from_slice(&from[..length]);
+    }
+}
+
+/// Flips bits of up to four bytes in a row, which a checksum of 32 bits is sure to notice, as long as they are not in part
+/// its own.
+fn burst(slot: &mut [u8], draw: &mut Draw<'_>) {
+    let at = usize::from(draw.short()) % SLOT_LENGTH;
+    let end = [12, 16, SLOT_LENGTH].into_iter().find(|end| at < *end).unwrap();
+    let flips = draw.bytes().iter().take(4);
+    slot[at..end].iter_mut().zip(flips).for_each(|(byte, flip)| *byte ^= flip);
+}
+
+/// Slots with right checksums and any record: what is read can be written, and is read as the same then.
+fn forged(paper: &Paper, draw: &mut Draw<'_>) {
+    let version = u32::from(draw.byte() % 3);
+    let (sequences, length) = ([draw.number(), draw.number()], usize::from(draw.short()));
+    let (first, second) = draw.rest().split_at(length.min(draw.rest().len()));
+    let slot =
+        |sequence, record: &[u8]| seal(version, sequence, &record[..record.len().min(RECORD_LENGTH_MAX)]);
+    let slots = [slot(sequences[0], first), slot(sequences[1], second)];
+    match paper.read(&slots.concat()) {
+        Ok((newest, record)) => {
+            assert_eq!(version, VERSION);
+            let [first, second] = slots.map(|slot| Record::decode(&slot));
+            let (said, other) = if newest == Slot::First { (first, second) } else { (second, first) };
+            assert_eq!(said.as_ref(), Ok(&record));
+            if let Ok(other) = other {
+                assert!(other.sequence < record.sequence || other == record);
+                assert_eq!(
+                    (other.election, other.node, other.disk),
+                    (record.election.clone(), record.node, record.disk)
+                );
+            }
+            let again = record.encode(Path::new("state")).unwrap();
+            assert_eq!(Record::decode(&again).as_ref(), Ok(&record));
+            assert_eq!(paper.read(&[again.clone(), again].concat()).unwrap(), (Slot::First, record));
+        }
+        Err(DiskError::Newer { version: found, .. }) => assert!(found == version && version != VERSION),
+        Err(DiskError::Damaged { .. }) => assert_eq!(version, VERSION),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Any bytes: they have no right checksum, or they are whole.
+fn foreign(paper: &Paper, bytes: &[u8]) {
+    if bytes.len() != FILE_LENGTH {
+        assert!(matches!(paper.read(bytes), Err(DiskError::NotAStateFile { .. })));
+    }
+    let mut filled = bytes.to_vec();
+    filled.resize(FILE_LENGTH, 0);
+    if let Ok((slot, _)) = paper.read(&filled) {
+        let at = usize::try_from(slot.offset()).unwrap();
+        assert!(unseal(&filled[at..at + SLOT_LENGTH]).is_ok());
+    }
+}
+
+fn drawn_record(draw: &mut Draw<'_>) -> Record {
+    let voted_for = (draw.byte() % 2 == 1).then(|| {
+        let incarnation = Incarnation { count: draw.number(), nonce: draw.number() };
+        Identity::new(name(draw), incarnation)
+    });
+    Record {
+        sequence: draw.number(),
+        election: draw.text(),
+        node: name(draw),
+        disk: disk(draw),
+        incarnations: draw.number(),
+        hard_state: HardState {
+            term: Term(draw.number()),
+            voted_for,
+            promise: Duration::from_nanos(draw.number()),
+            past: draw.one_of(&[Past::Whole, Past::Lost, Past::Recovered]),
+        },
+        peer_disks: (0..draw.byte() % 5).map(|_| (name(draw), drawn_peer(draw))).collect(),
+    }
+}
+
+fn drawn_peer(draw: &mut Draw<'_>) -> PeerDisk {
+    let former = (0..draw.byte() % 4).map(|_| disk(draw)).collect();
+    PeerDisk { disk: disk(draw), readmitted: draw.byte() % 2 == 1, former }
+}
+
+fn disk(draw: &mut Draw<'_>) -> DiskId {
+    DiskId([draw.byte(); DiskId::LENGTH])
+}
+
+fn name(draw: &mut Draw<'_>) -> NodeId {
+    NodeId::new(draw.one_of(&["a", "b", "c", "node-1.example:7401"])).unwrap()
+}

@@ -1,0 +1,171 @@
+//! Whatever a stranger says, it is connected to only if it said what a peer says, in the order in which a peer says it.
+
+use std::io::{Read as _, Write as _};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+
+use tokio::runtime::{Builder, Runtime};
+
+use primacy_fuzz::Draw;
+
+use crate::codec::{Deframer, decode};
+use crate::handshake::{PROTOCOL_VERSION, Role};
+use crate::transport::accept::shake_hands;
+use crate::transport::dial::{Link, introduce};
+
+use super::*;
+
+#[test]
+fn handshake() {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    primacy_fuzz::hold("handshake", move |bytes| {
+        let mut draw = Draw::new(bytes);
+        // The first byte says which side this node is on, and whether it knows the disk of `b`.
+        let kind = draw.byte();
+        let told = Told { disk_is_known: kind & 2 != 0, bytes: draw.rest() };
+        if kind & 1 == 0 { told.by_one_that_dials(&runtime) } else { told.by_one_that_answers(&runtime) }
+    });
+}
+
+#[test]
+fn the_kept_inputs_meet_both_ends_of_a_handshake() {
+    let (bytes_of_b, bytes_of_z) = (
+        include_bytes!("../../../../primacy-fuzz/corpus/handshake/a_peer_dials"),
+        include_bytes!("../../../../primacy-fuzz/corpus/handshake/not_a_voter"),
+    );
+    let peer = |bytes: &[u8]| {
+        let told = Told { disk_is_known: false, bytes: &bytes[1..] };
+        let [Some(Frame::Hello(hello)), Some(Frame::Ready)] = &told.frames(2)[..] else {
+            panic!("no handshake")
+        };
+        told.agrees(hello)
+    };
+    assert!(peer(bytes_of_b) && !peer(bytes_of_z));
+}
+
+/// What the other side says to `a`, whose peers are `b` and `c`.
+struct Told<'a> {
+    disk_is_known: bool,
+    bytes: &'a [u8],
+}
+
+impl Told<'_> {
+    fn by_one_that_dials(&self, runtime: &Runtime) {
+        let frames = self.frames(2);
+        let came = match frames.as_slice() {
+            [Some(Frame::Hello(hello)), ..] => Some(hello),
+            _ => None,
+        };
+        let welcome = came.filter(|hello| self.agrees(hello));
+        let is_peer = welcome.filter(|_| matches!(frames.get(1), Some(Some(Frame::Ready))));
+        let (connected, said) = self.talk(runtime, async |shared, tcp| {
+            let stranger = shared.enter(&tcp);
+            let address = SocketAddr::from(([127, 0, 0, 1], 1));
+            shake_hands(shared, &tcp, address, &stranger).await.ok().map(|(_, theirs, _)| theirs)
+        });
+        assert_eq!(connected.as_ref(), is_peer);
+        // TLS is answered before anything is read as a frame.
+        let is_tls = self.bytes.first() == Some(&0x16);
+        match (came, welcome) {
+            (_, Some(_)) => assert_eq!(said, [Frame::Welcome(me())]),
+            (Some(_), None) => assert!(matches!(said.as_slice(), [Frame::Refused(_)]), "{said:?}"),
+            (None, None) if is_tls => assert!(matches!(said.as_slice(), [Frame::Refused(_)]), "{said:?}"),
+            (None, None) => assert_eq!(said, []),
+        }
+    }
+
+    fn by_one_that_answers(&self, runtime: &Runtime) {
+        let frames = self.frames(1);
+        let came = match frames.as_slice() {
+            [Some(Frame::Welcome(hello)), ..] => Some(hello),
+            _ => None,
+        };
+        let is_peer = came.filter(|hello| self.agrees(hello) && hello.identity.node == node("b"));
+        let (connected, said) = self.talk(runtime, async |shared, tcp| {
+            let link = Link::new(node("b"), "127.0.0.1:1".to_owned());
+            introduce(shared, &link, tcp, None).await.ok().map(|(_, theirs)| theirs)
+        });
+        assert_eq!(connected.as_ref(), is_peer);
+        match (said.as_slice(), came.is_some(), is_peer.is_some()) {
+            ([Frame::Hello(hello), Frame::Ready], true, true)
+            | ([Frame::Hello(hello), Frame::Refused(_)], true, false)
+            | ([Frame::Hello(hello)], false, false) => assert_eq!(*hello, me()),
+            said => panic!("{said:?}"),
+        }
+    }
+
+    /// What a node that follows the protocol takes this for; nothing for a frame that is none.
+    fn frames(&self, count: usize) -> Vec<Option<Frame>> {
+        let mut deframer = Deframer::default();
+        deframer.push(self.bytes);
+        let mut frames = Vec::new();
+        while let (true, Ok(Some(frame))) = (frames.len() < count, deframer.next_frame()) {
+            frames.push(decode(frame).ok().map(|(_, frame)| frame));
+        }
+        frames
+    }
+
+    /// Whether `a` may talk to the one that says this. It is said here once more, word by word, because [`judge`] is what
+    /// is tested.
+    ///
+    /// [`judge`]: crate::handshake::judge
+    fn agrees(&self, theirs: &Hello) -> bool {
+        let names: Vec<NodeId> = theirs.voters.iter().collect();
+        theirs.protocol_version == PROTOCOL_VERSION
+            && theirs.cluster == "test"
+            && theirs.election == "main"
+            && [node("b"), node("c")].contains(&theirs.identity.node)
+            && names == [node("a"), node("b"), node("c")]
+            && theirs.safety == Safety::Lease
+            && (theirs.identity.node == node("c")
+                || !self.disk_is_known
+                || theirs.disk == hello("b", &[]).disk)
+            && matches!(theirs.role, Role::Node | Role::GuardianOf)
+    }
+
+    /// Says all of it to `a` at once, and nothing more. Returns with whom `a` is connected then, and what it has said.
+    fn talk(
+        &self,
+        runtime: &Runtime,
+        handshake: impl AsyncFnOnce(&Shared, Rc<TcpStream>) -> Option<Hello>,
+    ) -> (Option<Hello>, Vec<Frame>) {
+        let mut config = config(me(), &[]);
+        if self.disk_is_known {
+            config.peer_disks.insert(node("b"), PeerDisk::first(hello("b", &[]).disk));
+        }
+        let (inbox, _arrivals) = mpsc::channel(1);
+        let shared = Shared::new(config, BTreeMap::new(), inbox).unwrap();
+        // Both ends are in this process; and no port is used up, of which a fuzzer would need thousands in a second.
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(self.bytes).unwrap();
+        theirs.shutdown(std::net::Shutdown::Write).unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let connected = runtime.block_on(async {
+            let ours = std::net::TcpStream::from(OwnedFd::from(ours));
+            let tcp = Rc::new(TcpStream::from_std(ours).unwrap());
+            let done = tokio::time::timeout(BOUND, handshake(&shared, tcp));
+            done.await.expect("it waits, though nothing more will be said")
+        });
+        drop(shared);
+        let mut said = Vec::new();
+        match theirs.read_to_end(&mut said) {
+            // What `a` has not read when it hangs up.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
+            read => drop(read.unwrap()),
+        }
+        let mut deframer = Deframer::default();
+        deframer.push(&said);
+        let mut frames = Vec::new();
+        while let Some(frame) = deframer.next_frame().unwrap() {
+            let (election, frame) = decode(frame).unwrap();
+            assert_eq!(election, "main");
+            frames.push(frame);
+        }
+        (connected, frames)
+    }
+}
+
+fn me() -> Hello {
+    hello("a", &["a", "b", "c"])
+}

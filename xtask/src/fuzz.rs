@@ -1,0 +1,337 @@
+//! `cargo xtask fuzz`: the checks of bytes from outside, under libFuzzer.
+//!
+//! Each target is a test that calls `primacy_fuzz::hold`. It is built with the counters that libFuzzer steers by, which
+//! any Rust can do (`-Cpasses=sancov-module`), and with libFuzzer itself, which is compiled from C++; then it is started
+//! with what is kept in `crates/primacy-fuzz/corpus/` and what earlier runs have found in the target directory.
+
+mod keep;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+/// A check, and the test that it is called by.
+struct Target {
+    /// Its folder in the corpus.
+    name: &'static str,
+    /// The test binary, as cargo names it.
+    binary: &'static str,
+    test: &'static str,
+    /// How long an input becomes at the most, in bytes.
+    length_max: usize,
+}
+
+/// The table: a row for each check.
+#[rustfmt::skip]
+const TARGETS: &[Target] = &[
+    Target { name: "frames",           binary: "primacy",        test: "codec::tests::fuzz::frames",                length_max: 4_096 },
+    Target { name: "handshake",        binary: "primacy",        test: "transport::tests::fuzz::handshake",         length_max: 4_096 },
+    Target { name: "state_file",       binary: "primacy",        test: "disk::tests::fuzz::state_file",             length_max: 2_048 },
+    Target { name: "lease_record",     binary: "primacy_stores", test: "record::tests::fuzz::lease_record",         length_max: 4_096 },
+    Target { name: "store_url",        binary: "primacy_stores", test: "open::tests::fuzz::store_url",              length_max: 1_024 },
+    Target { name: "settings",         binary: "primacy_cli",    test: "entry::tests::fuzz::settings",              length_max: 1_024 },
+    Target { name: "control_request",  binary: "primacy_cli",    test: "control::server::tests::fuzz::control_request", length_max: 8_192 },
+];
+
+/// The packages that have them, and the binaries in which they are.
+const BUILT: &[&str] =
+    &["--package", "primacy", "--package", "primacy-stores", "--package", "primacy-cli", "--lib", "--bins"];
+
+/// How long each target runs where nothing else is said, in seconds.
+pub(crate) const SECONDS: u64 = 60;
+/// How long one input may take, in seconds. Each takes microseconds; this is for a machine that is busy with other things.
+const INPUT_SECONDS_MAX: u64 = 60;
+/// How much memory a target may have, in MiB, most of it for the inputs that were found.
+const MEMORY_MAX: u64 = 1_024;
+/// How much of a failed run's output is shown: its end, where the reason is.
+const COMPLAINT_LINES_MAX: usize = 30;
+
+/// Makes what is built count where it comes by, and remember what it compares with what. What is checked in a debug build
+/// is checked here too.
+const FLAGS: &[&str] = &[
+    "--cfg=fuzzing",
+    "-Cpasses=sancov-module",
+    "-Cllvm-args=-sanitizer-coverage-level=4",
+    "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
+    "-Cllvm-args=-sanitizer-coverage-pc-table",
+    "-Cllvm-args=-sanitizer-coverage-trace-compares",
+    "-Cdebug-assertions",
+    "-Coverflow-checks",
+];
+
+/// What became of one target.
+pub(crate) struct Run {
+    /// The target.
+    pub(crate) target: &'static str,
+    /// How many inputs it was given.
+    pub(crate) executions: u64,
+    /// How many edges of the code were reached, and how many features: edges told apart by how often, and comparisons.
+    pub(crate) edges: u64,
+    pub(crate) features: u64,
+    pub(crate) took: Duration,
+    /// What failed: the end of its output, and where the input is.
+    pub(crate) failure: Option<String>,
+}
+
+/// What was asked for on the command line.
+#[derive(Debug, PartialEq, Eq)]
+struct Asked {
+    seconds: u64,
+    /// Whether to add to the kept inputs what earlier runs have found, in place of a run.
+    keep: bool,
+    /// All where none is named.
+    targets: Vec<String>,
+}
+
+/// Runs the fuzzer, and prints a table of what became of it.
+pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
+    let done = Asked::parse(arguments).and_then(|asked| {
+        let targets = chosen(&asked.targets)?;
+        if asked.keep {
+            return keep::keep(root, &Built::new(root)?, &targets).map(|()| true);
+        }
+        let runs = runs(root, asked.seconds, &asked.targets)?;
+        print!("{}", table(&runs));
+        Ok(runs.iter().all(|run| run.failure.is_none()))
+    });
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("cargo xtask fuzz: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Runs these targets, or all where none is named, so many seconds each, one after the other.
+///
+/// # Errors
+/// If nothing could be run: a target that is none, no C++ compiler, or code that does not compile.
+pub(crate) fn runs(root: &Path, seconds: u64, targets: &[String]) -> Result<Vec<Run>, String> {
+    let targets = chosen(targets)?;
+    let built = Built::new(root)?;
+    let run = |target: &&'static Target| {
+        println!("  {}, {seconds} s", target.name);
+        built.run(target, seconds)
+    };
+    targets.iter().map(run).collect()
+}
+
+/// The runs as a table in Markdown, and behind it what has failed.
+pub(crate) fn table(runs: &[Run]) -> String {
+    let mut text =
+        "| target | executions | edges | features | time | result |\n|---|---|---|---|---|---|\n".to_owned();
+    for run in runs {
+        let Run { target, executions, edges, features, took, failure } = run;
+        let result = if failure.is_some() { "FAILED" } else { "ok" };
+        let seconds = took.as_secs();
+        text += &format!("| {target} | {executions} | {edges} | {features} | {seconds} s | {result} |\n");
+    }
+    let failures = runs.iter().filter_map(|run| Some((run.target, run.failure.as_ref()?)));
+    for (target, failure) in failures {
+        text += &format!("\n{target}: {failure}\n");
+    }
+    text
+}
+
+fn chosen(names: &[String]) -> Result<Vec<&'static Target>, String> {
+    if names.is_empty() {
+        return Ok(TARGETS.iter().collect());
+    }
+    let find = |name: &String| {
+        let known = || TARGETS.iter().map(|target| target.name).collect::<Vec<_>>().join(", ");
+        let found = TARGETS.iter().find(|target| target.name == name);
+        found.ok_or_else(|| format!("there is no target `{name}`; there are {}", known()))
+    };
+    names.iter().map(find).collect()
+}
+
+impl Asked {
+    fn parse(arguments: &[&str]) -> Result<Self, String> {
+        let mut asked = Self { seconds: SECONDS, keep: false, targets: Vec::new() };
+        let mut arguments = arguments.iter();
+        while let Some(&argument) = arguments.next() {
+            match argument {
+                "--seconds" => {
+                    let seconds = arguments.next().and_then(|seconds| seconds.parse().ok());
+                    let seconds = seconds.filter(|&seconds| seconds > 0);
+                    asked.seconds =
+                        seconds.ok_or("--seconds takes a whole number above 0, as in --seconds 60")?;
+                }
+                "--keep" => asked.keep = true,
+                option if option.starts_with('-') => {
+                    return Err(format!(
+                        "there is no option {option}; write [--seconds N | --keep] [TARGET...]"
+                    ));
+                }
+                target => asked.targets.push(target.to_owned()),
+            }
+        }
+        Ok(asked)
+    }
+}
+
+/// The test binaries, built for libFuzzer.
+struct Built {
+    root: PathBuf,
+    /// Where the runs put what they find.
+    found: PathBuf,
+    binaries: BTreeMap<String, PathBuf>,
+}
+
+impl Built {
+    fn new(root: &Path) -> Result<Self, String> {
+        let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
+        let answers = Command::new(&compiler).arg("--version").stdout(Stdio::null()).status();
+        if !answers.is_ok_and(|status| status.success()) {
+            return Err(format!(
+                "{compiler} is missing, and libFuzzer is compiled from C++; install it, for example: \
+                 apt-get install --yes --no-install-recommends g++"
+            ));
+        }
+        println!("  building with libFuzzer");
+        let mut command = cargo(root);
+        // With a target named, the flags hold for it alone, and not for build scripts and macros, which run by themselves.
+        command.args([
+            "test",
+            "--no-run",
+            "--release",
+            "--locked",
+            "--message-format",
+            "json",
+            "--target",
+            &host()?,
+        ]);
+        command.args(BUILT).env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join("\u{1f}"));
+        let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+        let output = output.map_err(|error| format!("cargo cannot be run: {error}"))?;
+        if !output.status.success() {
+            return Err(format!("the targets are not built; cargo test --no-run: {}", output.status));
+        }
+        let binaries = binaries(&String::from_utf8_lossy(&output.stdout));
+        if let Some(target) = TARGETS.iter().find(|target| !binaries.contains_key(target.binary)) {
+            return Err(format!(
+                "cargo has built no test binary {}, which has {}",
+                target.binary, target.name
+            ));
+        }
+        let target_dir =
+            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+        Ok(Self { root: root.to_owned(), found: target_dir.join("fuzz"), binaries })
+    }
+
+    /// The kept inputs of a target.
+    fn kept(&self, target: &Target) -> PathBuf {
+        self.root.join("crates/primacy-fuzz/corpus").join(target.name)
+    }
+
+    /// What earlier runs have found for it.
+    fn found(&self, target: &Target) -> PathBuf {
+        self.found.join(target.name)
+    }
+
+    /// libFuzzer with this check, and with these options.
+    fn command(&self, target: &Target, options: &[String]) -> Command {
+        let mut command = Command::new(&self.binaries[target.binary]);
+        command.args([target.test, "--exact", "--nocapture", "--test-threads=1", "--"]).args(options);
+        command.env("PRIMACY_FUZZ", "1").current_dir(&self.root).stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, target: &'static Target, seconds: u64) -> Result<Run, String> {
+        let (found, kept) = (self.found(target), self.kept(target));
+        let told = self.found.join(format!("{}.log", target.name));
+        let log = fs::create_dir_all(&found).and_then(|()| File::create(&told));
+        let log = log.map_err(|error| format!("{}: {error}", told.display()))?;
+        let copy = log.try_clone().map_err(|error| error.to_string())?;
+        let options = [
+            format!("-max_total_time={seconds}"),
+            format!("-timeout={INPUT_SECONDS_MAX}"),
+            format!("-rss_limit_mb={MEMORY_MAX}"),
+            format!("-max_len={}", target.length_max),
+            format!("-artifact_prefix={}-", self.found.join(target.name).display()),
+            "-print_final_stats=1".to_owned(),
+            found.display().to_string(),
+            kept.display().to_string(),
+        ];
+        let started = Instant::now();
+        let status = self.command(target, &options).stdout(copy).stderr(log).status();
+        let status = status.map_err(|error| format!("{} cannot be run: {error}", target.binary))?;
+        let took = started.elapsed();
+        let output = fs::read(&told).map_err(|error| format!("{}: {error}", told.display()))?;
+        let output = String::from_utf8_lossy(&output);
+        let mut run = Run::read(target.name, &output, took);
+        // A test that was renamed does not run, and that is no success.
+        if !status.success() || run.executions == 0 {
+            let lines: Vec<&str> = output.lines().collect();
+            let end = lines[lines.len().saturating_sub(COMPLAINT_LINES_MAX)..].join("\n");
+            run.failure = Some(format!(
+                "{status}\n{end}\n\nMend it, and keep the input in {} under a name that says what it is.",
+                kept.display()
+            ));
+        }
+        Ok(run)
+    }
+}
+
+impl Run {
+    /// From what libFuzzer says. The last status line has what was reached; a run that failed has no final figures.
+    fn read(target: &'static str, output: &str, took: Duration) -> Self {
+        let status =
+            output.lines().rfind(|line| line.starts_with('#') && line.contains(" cov: ")).unwrap_or_default();
+        let figure = |name: &str| {
+            let mut words = status.split_whitespace().skip_while(|word| *word != name);
+            words.nth(1).and_then(|number| number.parse().ok()).unwrap_or(0)
+        };
+        let executed = output.lines().find_map(|line| line.strip_prefix("stat::number_of_executed_units:"));
+        let counted = status.trim_start_matches('#').split_whitespace().next();
+        let executions = executed.or(counted).and_then(|number| number.trim().parse().ok()).unwrap_or(0);
+        Self { target, executions, edges: figure("cov:"), features: figure("ft:"), took, failure: None }
+    }
+}
+
+/// The test binaries that cargo names, in what it says as JSON, one object a line.
+fn binaries(messages: &str) -> BTreeMap<String, PathBuf> {
+    let text = |line: &str, key: &str| {
+        let (_, value) = line.split_once(&format!("\"{key}\":\""))?;
+        value.split('"').next().map(str::to_owned)
+    };
+    let binary = |line: &str| {
+        let path = PathBuf::from(text(line, "executable")?);
+        let file = path.file_name()?.to_str()?;
+        // The library and the command share a name; their files do not, where they are tested.
+        let crate_name = file.rsplit_once('-').map_or(file, |(name, _)| name).to_owned();
+        let is_command = line.contains("\"kind\":[\"bin\"]");
+        Some((if is_command { format!("{crate_name}_cli") } else { crate_name }, path))
+    };
+    messages.lines().filter_map(binary).collect()
+}
+
+/// This machine, as the compiler calls it.
+fn host() -> Result<String, String> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let output =
+        Command::new(rustc).arg("-vV").output().map_err(|error| format!("rustc cannot be run: {error}"))?;
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    let host = told.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).ok_or_else(|| "rustc does not say for which machine it is".to_owned())
+}
+
+/// Cargo, in the repository, without what another cargo has told this program about itself.
+fn cargo(root: &Path) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root).env_remove("RUSTFLAGS");
+    for (name, _) in std::env::vars_os() {
+        let ours = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+        if name.to_str().is_some_and(ours) {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+#[cfg(test)]
+mod self_tests;
