@@ -8,8 +8,10 @@
 
 pub mod harness;
 pub mod history;
+pub mod linearizability;
 pub mod process_laws;
 pub mod register_laws;
+pub mod register_model;
 pub mod rival;
 pub mod table;
 
