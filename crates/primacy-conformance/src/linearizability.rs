@@ -27,7 +27,7 @@ pub use history::{Answer, Request};
 use history::{Event, events};
 
 /// How many steps of the model a decision may take, where nothing else is asked for: seconds of work, not minutes.
-pub const BUDGET: u64 = 20_000_000;
+pub const BUDGET: u64 = 2_000_000;
 
 /// What the thing is, asked one request at a time.
 pub trait Model {

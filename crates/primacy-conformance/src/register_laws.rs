@@ -12,8 +12,8 @@ use primacy_stores::{Pending, ReadError, Register, SetError};
 
 use crate::harness::{Capabilities, Harness};
 use crate::process_laws::{
-    Rival, changed_wakes_across_processes, killed_writers_leave_the_old_or_the_new,
-    of_many_processes_exactly_one_wins,
+    Rival, answers_to_many_processes_fit_one_order, assert_outcomes_differ, changed_wakes_across_processes,
+    killed_writers_leave_the_old_or_the_new, of_many_processes_exactly_one_wins,
 };
 use crate::{history, rival};
 
@@ -51,7 +51,7 @@ macro_rules! law {
 }
 
 /// All laws; this is their one list.
-pub const LAWS: [Law; 21] = [
+pub const LAWS: [Law; 23] = [
     law!(a_record_that_nobody_wrote_is_absent),
     law!(creating_twice_conflicts),
     law!(a_write_with_an_old_version_is_refused),
@@ -61,6 +61,8 @@ pub const LAWS: [Law; 21] = [
     law!(a_version_is_never_reused_after_delete_and_restart, RAW_BYTES),
     law!(of_many_rivals_exactly_one_wins),
     law!(of_many_processes_exactly_one_wins, PROCESSES),
+    law!(answers_fit_one_order),
+    law!(answers_to_many_processes_fit_one_order, PROCESSES),
     law!(killed_writers_leave_the_old_or_the_new, PROCESSES),
     law!(a_reader_never_sees_the_past),
     law!(a_lost_reply_is_unknown_not_failed),
@@ -188,20 +190,45 @@ pub async fn a_version_is_never_reused_after_delete_and_restart(harness: &dyn Ha
 /// However many try at once, each version is followed by one write.
 pub async fn of_many_rivals_exactly_one_wins(harness: &dyn Harness) {
     const LAST: u64 = 50;
-    let mut rivals = Vec::new();
-    for number in 1..=8 {
-        let register = harness.open("of_many_rivals_exactly_one_wins").await;
-        rivals.push(tokio::spawn(async move {
+    let history = compete(harness, "of_many_rivals_exactly_one_wins", 8, LAST, None).await;
+    history::check(&history).unwrap_or_else(|error| panic!("{error}"));
+    let won = history.iter().filter(|operation| matches!(operation.kind, history::Kind::Won { .. })).count();
+    assert_eq!(u64::try_from(won), Ok(LAST), "each token has a winner");
+}
+
+/// Whatever callers are told while requests are delayed, lost, or given up and land late, and replies are lost: one order
+/// of all that was done explains it.
+pub async fn answers_fit_one_order(harness: &dyn Harness) {
+    for (round, callers) in (1..).zip([2, 4, 8]) {
+        let election = format!("answers_fit_one_order {round}");
+        let history = compete(harness, &election, callers, 120, Some(100 * round)).await;
+        history::check(&history).unwrap_or_else(|error| panic!("{error}"));
+        assert_outcomes_differ(&history);
+    }
+}
+
+/// What so many rivals at once do, until the token is `last`.
+async fn compete(
+    harness: &dyn Harness,
+    election: &str,
+    rivals: u64,
+    last: u64,
+    faults: Option<u64>,
+) -> Vec<history::Operation> {
+    let mut playing = Vec::new();
+    for number in 1..=rivals {
+        let register = harness.open(election).await;
+        playing.push(tokio::spawn(async move {
             let mut history = Vec::new();
-            rival::play(&*register, number, LAST, |operation| history.push(operation)).await;
+            rival::play(register, number, last, faults, |operation| history.push(operation)).await;
             history
         }));
     }
     let mut all = Vec::new();
-    for rival in rivals {
+    for rival in playing {
         all.extend(within(harness, "a rival's end", rival).await.expect("a rival that does not panic"));
     }
-    history::check(&all).expect("one record can have given these answers");
+    all
 }
 
 /// A read that begins after a write was answered sees that write or a later one; and no reader goes back.
