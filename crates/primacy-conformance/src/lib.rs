@@ -13,6 +13,7 @@ pub mod process_laws;
 pub mod register_laws;
 pub mod register_model;
 pub mod rival;
+pub mod simulated_store;
 pub mod table;
 
 use std::io::Write;

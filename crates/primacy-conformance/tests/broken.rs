@@ -307,7 +307,12 @@ impl Harness for BrokenHarness {
 
     fn capabilities(&self) -> Capabilities {
         let killed = [Flaw::KilledProcessMakesAVersion, Flaw::KilledProcessTakesItsWriteAlong];
-        Capabilities { processes: killed.contains(&self.flaw), lasting: true, raw_bytes: true }
+        Capabilities {
+            processes: killed.contains(&self.flaw),
+            lasting: true,
+            raw_bytes: true,
+            deletion: true,
+        }
     }
 
     fn change_bound(&self) -> Duration {

@@ -27,7 +27,7 @@ impl Harness for MemoryHarness {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { processes: false, lasting: true, raw_bytes: true }
+        Capabilities { processes: false, lasting: true, raw_bytes: true, deletion: true }
     }
 
     fn change_bound(&self) -> Duration {
@@ -102,7 +102,7 @@ impl Harness for SqliteHarness {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { processes: true, lasting: true, raw_bytes: true }
+        Capabilities { processes: true, lasting: true, raw_bytes: true, deletion: true }
     }
 
     fn change_bound(&self) -> Duration {
@@ -174,7 +174,7 @@ impl Harness for FileHarness {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { processes: true, lasting: true, raw_bytes: true }
+        Capabilities { processes: true, lasting: true, raw_bytes: true, deletion: true }
     }
 
     fn change_bound(&self) -> Duration {
