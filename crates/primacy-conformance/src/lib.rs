@@ -6,6 +6,7 @@
 //!
 //! To put a new store under the laws, implement [`Harness`] and call [`check`] in a test.
 
+pub mod elections;
 pub mod harness;
 pub mod history;
 pub mod linearizability;
