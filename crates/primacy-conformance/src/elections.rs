@@ -3,20 +3,19 @@
 //! [`check`] is the one entry point, as [`check`](crate::check) is for stores. An arm that cannot pose what a law asks for
 //! says why, and the law is `not claimed` there; an arm that is not there is `NOT RUN`.
 
-//pub mod candidate;
+mod candidate;
 pub mod harness;
-//pub mod in_process;
+pub mod in_process;
 pub mod laws;
-//pub mod processes;
+pub mod processes;
 pub mod simulated;
 pub mod stage;
-//pub mod venue;
+pub mod venue;
 
 use std::io::Write;
 
 pub use harness::{Bounds, ElectionHarness, Need, Order, Pace, Seen, Waiting, What};
 pub use laws::{LAWS, Law};
-use stage::Stage;
 
 use crate::{Outcome, REQUIRE_LIVE_VARIABLE};
 

@@ -15,6 +15,7 @@ pub mod register_laws;
 pub mod register_model;
 pub mod rival;
 pub mod simulated_store;
+mod stalls;
 pub mod table;
 
 use std::io::Write;

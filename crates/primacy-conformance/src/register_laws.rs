@@ -2,7 +2,6 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use crate::process_laws::{
     Rival, answers_to_many_processes_fit_one_order, assert_outcomes_differ, changed_wakes_across_processes,
     killed_writers_leave_the_old_or_the_new, of_many_processes_exactly_one_wins,
 };
+use crate::stalls::Stalls;
 use crate::{history, rival};
 
 /// One promise that stores make.
@@ -446,7 +446,7 @@ pub async fn changed_wakes_within_its_documented_bound(harness: &dyn Harness) {
         version = Some(set(&writer, version.as_ref(), token).await.expect("nobody else writes"));
         let written_at = Instant::now();
         let woken_at = within(harness, "the change to be noticed", waiting).await.expect("no panic");
-        stalls.assert_within(harness.change_bound(), woken_at.saturating_duration_since(written_at));
+        assert_within(&stalls, harness.change_bound(), woken_at.saturating_duration_since(written_at));
     }
     if harness.capabilities().deletion {
         let waiting = tokio::spawn(async move {
@@ -458,7 +458,7 @@ pub async fn changed_wakes_within_its_documented_bound(harness: &dyn Harness) {
         harness.erase(election).await;
         let erased_at = Instant::now();
         let woken_at = within(harness, "the deletion to be noticed", waiting).await.expect("no panic");
-        stalls.assert_within(harness.change_bound(), woken_at.saturating_duration_since(erased_at));
+        assert_within(&stalls, harness.change_bound(), woken_at.saturating_duration_since(erased_at));
     }
 }
 
@@ -540,32 +540,8 @@ pub(crate) async fn within<T>(harness: &dyn Harness, what: &str, wait: impl Futu
     }
 }
 
-/// How long this machine has let a thread wait that wanted to run: what no store can be blamed for.
-struct Stalls {
-    longest_nanos: Arc<AtomicU64>,
-}
-
-impl Stalls {
-    fn watch() -> Self {
-        const NAP: Duration = Duration::from_millis(5);
-        let longest_nanos = Arc::new(AtomicU64::new(0));
-        let shared = Arc::downgrade(&longest_nanos);
-        std::thread::spawn(move || {
-            while let Some(longest) = shared.upgrade() {
-                let asleep_at = std::time::Instant::now();
-                std::thread::sleep(NAP);
-                let late = asleep_at.elapsed().saturating_sub(NAP);
-                longest.fetch_max(u64::try_from(late.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
-            }
-        });
-        Self { longest_nanos }
-    }
-
-    fn assert_within(&self, bound: Duration, took: Duration) {
-        let stalled = Duration::from_nanos(self.longest_nanos.load(Ordering::Relaxed));
-        assert!(
-            took <= bound + stalled,
-            "told after {took:?}, and the bound is {bound:?} (stalls: {stalled:?})"
-        );
-    }
+/// That something was told in time, but for what the machine can be blamed for.
+fn assert_within(stalls: &Stalls, bound: Duration, took: Duration) {
+    let stalled = stalls.longest();
+    assert!(took <= bound + stalled, "told after {took:?}, and the bound is {bound:?} (stalls: {stalled:?})");
 }
