@@ -33,11 +33,14 @@ pub trait ElectionHarness {
     /// Does something to a node.
     fn order(&mut self, node: usize, order: Order) -> Waiting<'_, ()>;
 
-    /// The next thing that is seen, in order; `None` if nothing has been seen for so long that nothing will be.
+    /// The next thing that is seen, in order; `None` if nothing has been seen for the time of [`patience`](Self::patience).
     fn next(&mut self) -> Waiting<'_, Option<Seen>>;
 
     /// What time it is on the clock by which things are seen, in nanoseconds.
     fn now(&self) -> u64;
+
+    /// How long a law waits for something that must come: far longer than anything takes that works.
+    fn patience(&self) -> Duration;
 
     /// How long a change of leader may take, by what is documented, at this pace.
     fn bounds(&self) -> Bounds;

@@ -23,10 +23,28 @@ pub struct InProcess {
     venue: Venue,
     stage: Option<Set>,
     nodes: [Option<Node>; NODES],
-    news: mpsc::UnboundedReceiver<(usize, Told)>,
-    tell: mpsc::UnboundedSender<(usize, Told)>,
+    news: mpsc::UnboundedReceiver<(Life, Told)>,
+    tell: mpsc::UnboundedSender<(Life, Told)>,
+    /// How often a node was started.
+    lives: u64,
     resource: Fence,
     stalls: Stalls,
+}
+
+/// One life of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Life {
+    pub(super) node: usize,
+    /// Counted from 1; 0 for what is told of a node after its end.
+    pub(super) number: u64,
+}
+
+impl Life {
+    /// Whether what it tells is news while `current` lives: what it told before it was stopped, and nobody has looked at,
+    /// is not.
+    pub(super) fn is_news(self, current: Option<Self>) -> bool {
+        self.number == 0 || current == Some(self)
+    }
 }
 
 /// What one run of a law is about.
@@ -39,6 +57,7 @@ struct Set {
 
 #[derive(Debug)]
 struct Node {
+    life: Life,
     wishes: mpsc::UnboundedSender<Wish>,
     task: JoinHandle<()>,
     switch: FaultSwitch,
@@ -50,7 +69,7 @@ impl InProcess {
     pub fn new(name: &'static str, venue: Venue) -> Self {
         let (tell, news) = mpsc::unbounded_channel();
         let (nodes, resource, stalls) = ([const { None }; NODES], Fence::default(), Stalls::watch());
-        Self { name, venue, stage: None, nodes, news, tell, resource, stalls }
+        Self { name, venue, stage: None, nodes, news, tell, lives: 0, resource, stalls }
     }
 
     async fn order_now(&mut self, number: usize, order: Order) {
@@ -58,9 +77,12 @@ impl InProcess {
             Order::Start => return self.start(number).await,
             Order::Stop => {
                 // Within one process nothing ends without a word: it leaves in order.
-                if let Some(Node { wishes, task, .. }) = self.nodes[number].take() {
+                if let Some(Node { life, wishes, task, .. }) = self.nodes[number].take() {
                     drop(wishes);
                     task.await.expect("a candidate that does not panic");
+                    let told = Told { at: self.now(), news: News::Ended };
+                    // The other end is kept here.
+                    let _ = self.tell.send((Life { number: 0, ..life }, told));
                 }
                 return;
             }
@@ -82,12 +104,13 @@ impl InProcess {
         let entry = Entry { election, node: number, lease: self.venue.lease(pace), place };
         let (elector, switch) = entry.enter().await;
         let (wishes, orders) = mpsc::unbounded_channel();
-        let tell = self.tell.clone();
+        self.lives += 1;
+        let (life, tell) = (Life { node: number, number: self.lives }, self.tell.clone());
         let task = tokio::spawn(stand(elector, orders, move |told| {
             // At the end of a law nobody listens.
-            let _ = tell.send((number, told));
+            let _ = tell.send((life, told));
         }));
-        self.nodes[number] = Some(Node { wishes, task, switch });
+        self.nodes[number] = Some(Node { life, wishes, task, switch });
     }
 
     fn switch(&self, number: usize, fault: Fault) {
@@ -140,13 +163,22 @@ impl ElectionHarness for InProcess {
 
     fn next(&mut self) -> Waiting<'_, Option<Seen>> {
         Box::pin(async {
-            let (node, told) = tokio::time::timeout(PATIENCE, self.news.recv()).await.ok()??;
-            Some(seen(node, told, &mut self.resource))
+            loop {
+                let (life, told) = tokio::time::timeout(PATIENCE, self.news.recv()).await.ok()??;
+                let current = self.nodes[life.node].as_ref().map(|node| node.life);
+                if life.is_news(current) {
+                    return Some(seen(life.node, told, &mut self.resource));
+                }
+            }
         })
     }
 
     fn now(&self) -> u64 {
         clock::now().as_nanos()
+    }
+
+    fn patience(&self) -> Duration {
+        PATIENCE
     }
 
     fn bounds(&self) -> Bounds {

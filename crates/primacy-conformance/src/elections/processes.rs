@@ -11,9 +11,9 @@ use primacy_stores::SetError;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::mpsc;
 
-use super::candidate::{self, Told, Wish};
+use super::candidate::{self, News, Told, Wish};
 use super::harness::{Bounds, ElectionHarness, NODES, Need, Order, Pace, Seen, Waiting};
-use super::in_process::{PATIENCE, seen};
+use super::in_process::{Life, PATIENCE, seen};
 use super::venue::{Entry, Place, Venue};
 use crate::stalls::Stalls;
 
@@ -34,14 +34,17 @@ pub struct Processes {
     pace: Pace,
     place: Option<Place>,
     nodes: [Option<Node>; NODES],
-    news: mpsc::UnboundedReceiver<(usize, Told)>,
-    tell: mpsc::UnboundedSender<(usize, Told)>,
+    news: mpsc::UnboundedReceiver<(Life, Told)>,
+    tell: mpsc::UnboundedSender<(Life, Told)>,
+    /// How many processes there have been.
+    lives: u64,
     resource: Fence,
     stalls: Stalls,
 }
 
 #[derive(Debug)]
 struct Node {
+    life: Life,
     process: Child,
     wishes: ChildStdin,
 }
@@ -60,8 +63,8 @@ impl Processes {
     pub fn new(name: &'static str, venue: Venue, program: fn() -> Command) -> Self {
         let (tell, news) = mpsc::unbounded_channel();
         let (nodes, resource, stalls) = ([const { None }; NODES], Fence::default(), Stalls::watch());
-        let (election, pace) = (String::new(), Pace::Quick);
-        Self { name, venue, program, election, pace, place: None, nodes, news, tell, resource, stalls }
+        let (election, pace, place, lives) = (String::new(), Pace::Quick, None, 0);
+        Self { name, venue, program, election, pace, place, nodes, news, tell, lives, resource, stalls }
     }
 
     fn start(&mut self, number: usize) {
@@ -73,22 +76,31 @@ impl Processes {
         let mut process = command.spawn().expect("a process can be started");
         let output = process.stdout.take().expect("it was piped");
         let wishes = process.stdin.take().expect("it was piped");
-        let tell = self.tell.clone();
+        self.lives += 1;
+        let (life, tell) = (Life { node: number, number: self.lives }, self.tell.clone());
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 let told = line.strip_prefix(candidate::LINE).and_then(|told| told.parse().ok());
                 // At the end of a law nobody listens; a pipe that nobody reads would hold the process up.
-                let _ = told.map(|told| tell.send((number, told)));
+                let _ = told.map(|told| tell.send((life, told)));
             }
         });
-        self.nodes[number] = Some(Node { process, wishes });
+        self.nodes[number] = Some(Node { life, process, wishes });
     }
 
     fn stop(&mut self, number: usize) {
         if let Some(mut node) = self.nodes[number].take() {
             node.process.kill().expect("a process can be killed");
             node.process.wait().expect("a process can be waited for");
+            self.tell_end(node.life);
         }
+    }
+
+    /// Nothing acts after this; and what it told before it was stopped, and nobody has looked at, is of the past.
+    fn tell_end(&self, life: Life) {
+        let told = Told { at: self.now(), news: News::Ended };
+        // The other end is kept here.
+        let _ = self.tell.send((Life { number: 0, ..life }, told));
     }
 
     fn signal(&self, number: usize, signal: Signal) {
@@ -115,7 +127,8 @@ impl Processes {
         let refused = async {
             let register = primacy_stores::open_existing(url, &self.election).await.ok()?;
             let record = Record::released(FencingToken(0), primacy_core::Duration::ZERO);
-            register.compare_and_set(Some(&Version::from(0)), &record).await.err()
+            // No store begins to count so low; and it is looked up under the lock that every write needs.
+            register.compare_and_set(Some(&Version::from(1)), &record).await.err()
         };
         tokio::time::timeout(IN_THE_WAY, refused).await == Ok(Some(SetError::Conflict))
     }
@@ -175,13 +188,22 @@ impl ElectionHarness for Processes {
 
     fn next(&mut self) -> Waiting<'_, Option<Seen>> {
         Box::pin(async {
-            let (node, told) = tokio::time::timeout(PATIENCE, self.news.recv()).await.ok()??;
-            Some(seen(node, told, &mut self.resource))
+            loop {
+                let (life, told) = tokio::time::timeout(PATIENCE, self.news.recv()).await.ok()??;
+                let current = self.nodes[life.node].as_ref().map(|node| node.life);
+                if life.is_news(current) {
+                    return Some(seen(life.node, told, &mut self.resource));
+                }
+            }
         })
     }
 
     fn now(&self) -> u64 {
         clock::now().as_nanos()
+    }
+
+    fn patience(&self) -> Duration {
+        PATIENCE
     }
 
     fn bounds(&self) -> Bounds {

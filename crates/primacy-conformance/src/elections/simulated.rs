@@ -296,6 +296,10 @@ impl<A: Algorithm> ElectionHarness for SimulatedElection<A> {
         self.world.now().as_nanos()
     }
 
+    fn patience(&self) -> Duration {
+        PATIENCE
+    }
+
     fn bounds(&self) -> Bounds {
         (self.bounds)(self.pace)
     }

@@ -65,15 +65,17 @@ impl<'a> Stage<'a> {
     /// # Panics
     /// If it never is.
     pub async fn until(&mut self, what: &str, mut is_it: impl FnMut(&Seen) -> bool) -> Seen {
-        loop {
-            let Some(seen) = self.harness.next().await else {
-                panic!("waited in vain for {what}; seen:\n{}", self.story());
-            };
+        let patience = u64::try_from(self.harness.patience().as_nanos()).unwrap_or(u64::MAX);
+        let end = self.harness.now().saturating_add(patience);
+        while self.harness.now() < end
+            && let Some(seen) = self.harness.next().await
+        {
             self.seen.push(seen);
             if is_it(&seen) {
                 return seen;
             }
         }
+        panic!("waited in vain for {what}; seen:\n{}", self.story());
     }
 
     /// Waits until somebody whom `may` allows is elected. Elections of others are seen on the way.
@@ -164,13 +166,19 @@ impl<'a> Stage<'a> {
         beliefs
     }
 
-    /// What was seen, for people.
+    /// What was seen, for people; of renewals in a row the last.
     fn story(&self) -> String {
+        let is_renewal = |seen: &Seen| matches!(seen.what, What::Renewed { .. });
+        let is_repeated = |(place, seen): &(usize, &Seen)| {
+            let next = self.seen[place + 1..].iter().find(|next| next.node == seen.node);
+            is_renewal(seen) && next.is_some_and(is_renewal)
+        };
         let line = |seen: &Seen| {
             let (seconds, nanos) = (seen.at / 1_000_000_000, seen.at % 1_000_000_000);
             format!("  {seconds}.{nanos:09} {} {:?}\n", NAMES[seen.node], seen.what)
         };
-        self.seen.iter().map(line).collect()
+        let told = self.seen.iter().enumerate().filter(|seen| !is_repeated(seen));
+        told.map(|(_, seen)| line(seen)).collect()
     }
 }
 
