@@ -118,7 +118,8 @@ impl Broken {
     fn distort(&mut self, mut seen: Seen) {
         match (self.flaw, &mut seen.what) {
             (Flaw::ElectsTwo, What::Elected { .. }) => {
-                self.seen.push_back(Seen { node: (seen.node + 1) % 3, ..seen });
+                self.seen.push_back(seen);
+                seen.node = (seen.node + 1) % 3;
             }
             (Flaw::ElectsInName, What::Checked { may_act }) => *may_act = false,
             (Flaw::NeverDeposed, What::Checked { may_act }) => *may_act = true,
