@@ -42,7 +42,7 @@ enum Flaw {
 
 /// The laws, each with what it must catch, and with a part of what it says then.
 const CAUGHT: [(&str, Flaw, &str); 13] = [
-    ("of_many_rivals_exactly_one_leads", Flaw::ElectsTwo, "may act"),
+    ("of_many_rivals_exactly_one_leads", Flaw::ElectsTwo, "comes after"),
     ("of_many_rivals_exactly_one_leads", Flaw::ElectsInName, "may act"),
     ("tokens_grow_across_restart_of_everything", Flaw::ForgetsTokens, "after"),
     ("tokens_grow_across_restart_of_everything", Flaw::FenceWithoutGate, "the resource takes"),
