@@ -110,7 +110,7 @@ impl fmt::Debug for Written {
     }
 }
 
-type Asked = Request<Action<Written, String>, Reply<Written, String>>;
+type Asked = register_model::Asked<Written, String>;
 
 /// Whether one record, asked one request at a time, can have given these answers. The operations of each rival are in
 /// the order in which it noted them.

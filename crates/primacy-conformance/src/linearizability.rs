@@ -62,6 +62,9 @@ pub trait Model {
     fn describe_state(&self, state: &Self::State) -> String;
 }
 
+/// A request to such a thing.
+pub type Asked<M> = Request<<M as Model>::Action, <M as Model>::Reply>;
+
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -100,14 +103,14 @@ impl Verdict {
 }
 
 /// Judges a history within [`BUDGET`].
-pub fn check<M: Model>(model: &M, history: &[Request<M::Action, M::Reply>]) -> Verdict {
+pub fn check<M: Model>(model: &M, history: &[Asked<M>]) -> Verdict {
     check_within(model, history, BUDGET)
 }
 
 /// Judges a history, asking the model no more often than `budget` allows. If one thing has no order, that is the
 /// verdict, also where for another one it is not known.
-pub fn check_within<M: Model>(model: &M, history: &[Request<M::Action, M::Reply>], budget: u64) -> Verdict {
-    let mut parts: BTreeMap<M::Key, Vec<&Request<M::Action, M::Reply>>> = BTreeMap::new();
+pub fn check_within<M: Model>(model: &M, history: &[Asked<M>], budget: u64) -> Verdict {
+    let mut parts: BTreeMap<M::Key, Vec<&Asked<M>>> = BTreeMap::new();
     for request in history {
         // What surely had no effect can stand anywhere in the order, and tells nothing.
         if !matches!(request.answer, Answer::Failed) {
@@ -149,7 +152,7 @@ struct Possibility<S> {
 struct Search<'a, M: Model> {
     model: &'a M,
     /// In the order of their calls.
-    requests: &'a [&'a Request<M::Action, M::Reply>],
+    requests: &'a [&'a Asked<M>],
     effort: Effort,
     budget: u64,
 }

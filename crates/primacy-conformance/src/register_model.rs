@@ -20,7 +20,7 @@ pub struct RegisterModel<T, V> {
 impl<T: Clone + PartialEq, V: Clone + Ord> RegisterModel<T, V> {
     /// The cell of which this was told.
     #[must_use]
-    pub fn of(history: &[Request<Action<T, V>, Reply<T, V>>]) -> Self {
+    pub fn of(history: &[Asked<T, V>]) -> Self {
         let mut told: BTreeMap<V, Vec<T>> = BTreeMap::new();
         for request in history {
             if let Some((value, version)) = request.told() {
@@ -46,7 +46,7 @@ impl<T: Clone + PartialEq, V: Clone + Ord> RegisterModel<T, V> {
 ///
 /// # Errors
 /// What cannot have been, or that it is not known; for people.
-pub fn judge<T, V>(history: &[Request<Action<T, V>, Reply<T, V>>]) -> Result<Effort, String>
+pub fn judge<T, V>(history: &[Asked<T, V>]) -> Result<Effort, String>
 where
     T: Clone + Eq + Hash + Debug,
     V: Clone + Ord + Hash + Debug,
@@ -69,7 +69,7 @@ where
     check(&model, history).ordered()
 }
 
-impl<T, V> Request<Action<T, V>, Reply<T, V>> {
+impl<T, V> Asked<T, V> {
     /// The value and the version that this has told to belong together.
     fn told(&self) -> Option<(&T, &V)> {
         match (&self.action, &self.answer) {
@@ -109,6 +109,9 @@ pub enum Reply<T, V> {
     /// The version is another one, and nothing was written.
     Conflict,
 }
+
+/// A request to it.
+pub type Asked<T, V> = Request<Action<T, V>, Reply<T, V>>;
 
 /// What is there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -172,7 +175,7 @@ where
             (Action::Read, None) => Some(state.clone()),
             (Action::CompareAndSet { expect, value }, Some(Reply::Done(version))) => {
                 let before = self.expected(state, expect.as_ref())?;
-                let is_new = !before.as_ref().is_some_and(|before| before == version);
+                let is_new = before.as_ref() != Some(version);
                 is_new.then(|| State::Present(value.clone(), Label::Known(version.clone())))
             }
             (Action::CompareAndSet { expect, value }, None) => {

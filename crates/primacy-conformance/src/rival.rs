@@ -140,7 +140,7 @@ impl<F: FnMut(Operation)> Rival<F> {
             },
             Plan::GiveUp => {
                 // Nobody waits for what comes of it, not even at the end.
-                let _ = tokio::spawn(async move { take(&*register, expect.as_ref(), number, token).await });
+                drop(tokio::spawn(async move { take(&*register, expect.as_ref(), number, token).await }));
                 Kind::Unknown
             }
         };

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use primacy_conformance::{Capabilities, Harness, Outcome, check, rival, table};
+use primacy_conformance::{Capabilities, Harness, LAWS, Outcome, check, rival, table};
 use primacy_stores::faulty::FaultyRegister;
 use primacy_stores::memory::MemoryRegister;
 use primacy_stores::{OpenError, Pending, Register, file, memory, open, sqlite};
@@ -273,7 +273,7 @@ async fn every_store_keeps_the_laws_and_the_table_says_so() {
     for store in &stores {
         columns.push((store.name(), check(&**store).await));
     }
-    let table = table::render(&columns);
+    let table = table::render(&LAWS.map(|law| law.name), &columns);
     // Not by a macro: what a test prints is not shown when it passes.
     let _ = write!(std::io::stderr(), "\n{table}\n");
     for (store, outcomes) in &columns {
@@ -293,18 +293,7 @@ async fn every_store_keeps_the_laws_and_the_table_says_so() {
         assert_eq!(others, expected, "{store}");
     }
     let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/stores/README.md");
-    let text = std::fs::read_to_string(&page).expect("the page of the stores");
-    let (before, rest) = text.split_once(TABLE_BEGIN).expect("the place of the table begins");
-    let (found, after) = rest.split_once(TABLE_END).expect("the place of the table ends");
-    if std::env::var_os(UPDATE_VARIABLE).is_some() {
-        let text = format!("{before}{TABLE_BEGIN}{table}{TABLE_END}{after}");
-        std::fs::write(&page, text).expect("the page can be written");
-    } else {
-        assert_eq!(
-            found, table,
-            "docs/stores/README.md is out of date; set {UPDATE_VARIABLE} to make it anew"
-        );
-    }
+    table::keep(&page, (TABLE_BEGIN, TABLE_END), &table, std::env::var_os(UPDATE_VARIABLE).is_some());
 }
 
 /// A store that is not there.

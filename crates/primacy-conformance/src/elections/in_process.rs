@@ -150,11 +150,12 @@ impl ElectionHarness for InProcess {
     }
 
     fn begin<'a>(&'a mut self, election: &'a str, pace: Pace) -> Waiting<'a, ()> {
-        let place = self.venue.place(election);
-        self.stage = Some(Set { election: election.to_owned(), pace, place });
-        self.resource = Fence::default();
-        (self.tell, self.news) = mpsc::unbounded_channel();
-        Box::pin(async {})
+        Box::pin(async move {
+            let place = self.venue.place(election, pace).await;
+            self.stage = Some(Set { election: election.to_owned(), pace, place });
+            self.resource = Fence::default();
+            (self.tell, self.news) = mpsc::unbounded_channel();
+        })
     }
 
     fn order(&mut self, node: usize, order: Order) -> Waiting<'_, ()> {

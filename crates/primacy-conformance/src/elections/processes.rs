@@ -116,6 +116,8 @@ impl Processes {
             if self.is_passable().await {
                 return;
             }
+            // Not by a macro: what a test prints is not shown when it passes.
+            let _ = writeln!(std::io::stderr(), "{}: stopped in the middle of a write; once more", self.name);
             self.signal(number, Signal::CONT);
             tokio::time::sleep(IN_THE_WAY / 100).await;
         }
@@ -173,13 +175,14 @@ impl ElectionHarness for Processes {
     }
 
     fn begin<'a>(&'a mut self, election: &'a str, pace: Pace) -> Waiting<'a, ()> {
-        (0..NODES).for_each(|number| self.stop(number));
-        election.clone_into(&mut self.election);
-        self.pace = pace;
-        self.place = Some(self.venue.place(election));
-        self.resource = Fence::default();
-        (self.tell, self.news) = mpsc::unbounded_channel();
-        Box::pin(async {})
+        Box::pin(async move {
+            (0..NODES).for_each(|number| self.stop(number));
+            election.clone_into(&mut self.election);
+            self.pace = pace;
+            self.place = Some(self.venue.place(election, pace).await);
+            self.resource = Fence::default();
+            (self.tell, self.news) = mpsc::unbounded_channel();
+        })
     }
 
     fn order(&mut self, node: usize, order: Order) -> Waiting<'_, ()> {

@@ -47,8 +47,12 @@ impl Venue {
         }
     }
 
-    /// A place for an election of which nobody has heard.
-    pub(crate) fn place(&self, election: &str) -> Place {
+    /// A place for an election of which nobody has heard. In a store it has its first record, so that nobody waits for a
+    /// holder that there may have been.
+    pub(crate) async fn place(&self, election: &str, pace: Pace) -> Place {
+        if let Self::Store(url) = self {
+            primacy::init(url, election, self.lease(pace)).await.expect("a new record");
+        }
         match self {
             Self::Store(url) => Place::Store(url.clone()),
             Self::Peers(dir) => Place::Peers { peers: free_peers(), dir: dir.join(election) },

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Answer, Model, Request};
+use super::{Answer, Asked, Model};
 
 /// How many of the states that were possible are shown.
 const STATES_MAX: usize = 6;
@@ -43,13 +43,13 @@ impl fmt::Display for Explanation {
 
 pub(super) fn explain<M: Model>(
     model: &M,
-    requests: &[&Request<M::Action, M::Reply>],
+    requests: &[&Asked<M>],
     failed: usize,
     (settled_at, settled): (u64, String),
     mut possible: Vec<String>,
 ) -> Explanation {
     let end = requests[failed].end;
-    let line = |request: &Request<M::Action, M::Reply>| {
+    let line = |request: &Asked<M>| {
         let until = match request.answer {
             Answer::Known(_) => micros(request.end),
             Answer::Unknown | Answer::Failed => "…".to_owned(),
@@ -58,7 +58,7 @@ pub(super) fn explain<M: Model>(
         format!("caller {}, {} to {until}: {said}", request.caller, micros(request.start))
     };
     let prefix = || requests.iter().filter(|request| request.start <= end);
-    let matters = |request: &&&Request<M::Action, M::Reply>| match request.answer {
+    let matters = |request: &&&Asked<M>| match request.answer {
         Answer::Known(_) => request.end > settled_at || settled_at == 0,
         Answer::Unknown | Answer::Failed => true,
     };

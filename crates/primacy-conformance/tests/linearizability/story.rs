@@ -1,10 +1,10 @@
 //! Histories of a register as a story tells them: a line each, `CALLER START-END ACTION: ANSWER`.
 
 use primacy_conformance::linearizability::{Answer, Request};
-use primacy_conformance::register_model::{Action, Reply};
+use primacy_conformance::register_model::{self, Action, Reply};
 
 /// A request to a register of small numbers.
-pub(crate) type Asked = Request<Action<u64, u64>, Reply<u64, u64>>;
+pub(crate) type Asked = register_model::Asked<u64, u64>;
 
 /// Reads such lines as `1 20-30 read: 7 v1`, `2 0-10 create 7: done v1`, `2 40- write v1 8: unknown`.
 pub(crate) fn story(text: &str) -> Vec<Asked> {
