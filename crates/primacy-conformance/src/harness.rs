@@ -39,7 +39,7 @@ pub trait Harness: Send + Sync {
         unreachable!("{} claims no raw bytes", self.name())
     }
 
-    /// Deletes the record, as an operator could by hand. Asked for only where [`Capabilities::raw_bytes`] is claimed.
+    /// Deletes the record, as an operator could by hand. Asked for only where [`Capabilities::deletion`] is claimed.
     fn erase<'a>(&'a self, election: &'a str) -> Pending<'a, ()> {
         let _ = election;
         unreachable!("{} claims no raw bytes", self.name())
@@ -66,13 +66,15 @@ pub struct Capabilities {
     pub processes: bool,
     /// A record outlives all handles.
     pub lasting: bool,
-    /// The harness can get at the bytes behind the store's back, and delete them.
+    /// The harness can get at the bytes behind the store's back.
     pub raw_bytes: bool,
+    /// The harness can delete the record behind the store's back.
+    pub deletion: bool,
 }
 
 impl Capabilities {
     /// Nothing beyond what every store must do.
-    pub const NONE: Self = Self { processes: false, lasting: false, raw_bytes: false };
+    pub const NONE: Self = Self { processes: false, lasting: false, raw_bytes: false, deletion: false };
 
     /// Whether all of `needs` is claimed.
     #[must_use]
@@ -80,5 +82,6 @@ impl Capabilities {
         (self.processes || !needs.processes)
             && (self.lasting || !needs.lasting)
             && (self.raw_bytes || !needs.raw_bytes)
+            && (self.deletion || !needs.deletion)
     }
 }

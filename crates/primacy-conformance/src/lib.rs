@@ -6,11 +6,16 @@
 //!
 //! To put a new store under the laws, implement [`Harness`] and call [`check`] in a test.
 
+pub mod elections;
 pub mod harness;
 pub mod history;
+pub mod linearizability;
 pub mod process_laws;
 pub mod register_laws;
+pub mod register_model;
 pub mod rival;
+pub mod simulated_store;
+mod stalls;
 pub mod table;
 
 use std::io::Write;

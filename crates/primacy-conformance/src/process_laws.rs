@@ -1,12 +1,12 @@
 //! The laws that take several processes.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use primacy_stores::Register;
+use primacy_stores::{Register, SetError};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::Harness;
@@ -24,9 +24,33 @@ pub async fn of_many_processes_exactly_one_wins(harness: &dyn Harness) {
     let rivals: Vec<Rival> =
         (1..=PROCESSES).map(|number| Rival::start(harness, election, number, LAST)).collect();
     let history: Vec<Operation> = rivals.into_iter().flat_map(Rival::finish).collect();
-    history::check(&history).expect("one record can have given these answers");
+    history::check(&history).unwrap_or_else(|error| panic!("{error}"));
     let won = history.iter().filter(|operation| matches!(operation.kind, Kind::Won { .. })).count();
     assert_eq!(u64::try_from(won), Ok(LAST), "each token has a winner");
+}
+
+/// Whatever processes are told while requests are delayed, lost, or given up and land late, and replies are lost: one order
+/// of all that was done explains it.
+pub async fn answers_to_many_processes_fit_one_order(harness: &dyn Harness) {
+    const LAST: u64 = 120;
+    let election = "answers_to_many_processes_fit_one_order";
+    let start = |number| Rival::start_with_faults(harness, election, number, LAST, number);
+    let rivals: Vec<Rival> = (1..=PROCESSES).map(start).collect();
+    let history: Vec<Operation> = rivals.into_iter().flat_map(Rival::finish).collect();
+    history::check(&history).unwrap_or_else(|error| panic!("{error}"));
+    assert_outcomes_differ(&history);
+}
+
+/// That outcomes of every kind were met, or the law would say nothing of some.
+pub(crate) fn assert_outcomes_differ(history: &[Operation]) {
+    let count = |is: fn(&Kind) -> bool| history.iter().filter(|operation| is(&operation.kind)).count();
+    let counts = [
+        count(|kind| matches!(kind, Kind::Won { .. })),
+        count(|kind| *kind == Kind::Conflict),
+        count(|kind| *kind == Kind::Failed),
+        count(|kind| *kind == Kind::Unknown),
+    ];
+    assert!(counts.iter().all(|&count| count > 0), "done, refused, failed, unknown: {counts:?}");
 }
 
 /// Writers that are stopped or killed in the middle leave the old record or the new one, and those who go on see one record.
@@ -42,24 +66,34 @@ pub async fn killed_writers_leave_the_old_or_the_new(harness: &dyn Harness) {
         history.extend(Rival::start(harness, election, number, LAST).kill_while_it_writes(number));
     }
     let register = harness.open(election).await;
-    history.push(within(harness, "the last write", write_last(&*register, LAST)).await);
+    history.extend(within(harness, "the last write", write_last(&*register, LAST)).await);
     history.extend(rivals.into_iter().flat_map(Rival::finish));
-    history::check(&history).expect("one record can have given these answers");
+    history::check(&history).unwrap_or_else(|error| panic!("{error}"));
     let killed = history.iter().filter(|operation| operation.rival > PROCESSES);
     let won = killed.filter(|operation| matches!(operation.kind, Kind::Won { .. })).count();
     assert!(won > 0, "those that were killed have written");
 }
 
-/// Writes over whatever is there, so that the rivals end.
-async fn write_last(register: &dyn Register, last: u64) -> Operation {
+/// Writes over whatever is there, so that the rivals end; and tells what it did.
+async fn write_last(register: &dyn Register, last: u64) -> Vec<Operation> {
+    let mut history = Vec::new();
     loop {
-        let start = rival::now();
         // Among those who write and those who are killed, the store may be too busy for a while.
-        if let Ok(Some((_, version))) = register.read().await
-            && let Ok(version) = rival::take(register, Some(&version), 0, last).await
-        {
-            let kind = Kind::Won { version: rival::hexadecimal(&version) };
-            return Operation { rival: 0, start, end: rival::now(), token: last, kind };
+        if let Ok(Some((_, version))) = register.read().await {
+            let start = rival::now();
+            let mut note = |kind| {
+                history.push(Operation { rival: 0, start, end: rival::now(), token: last, kind });
+            };
+            note(Kind::Begun { expect: rival::hexadecimal(&version) });
+            match rival::take(register, Some(&version), 0, last).await {
+                Ok(version) => {
+                    note(Kind::Won { version: rival::hexadecimal(&version) });
+                    return history;
+                }
+                Err(SetError::Conflict) => note(Kind::Conflict),
+                Err(SetError::Unavailable { .. }) => note(Kind::Failed),
+                Err(SetError::Unknown { .. }) => note(Kind::Unknown),
+            }
         }
         tokio::task::yield_now().await;
     }
@@ -87,7 +121,17 @@ pub(crate) struct Rival {
 
 impl Rival {
     pub(crate) fn start(harness: &dyn Harness, election: &str, number: u64, last: u64) -> Self {
+        Self::run(harness.rival(election, number, last))
+    }
+
+    /// As [`start`](Self::start), with faults that are drawn from `seed`.
+    fn start_with_faults(harness: &dyn Harness, election: &str, number: u64, last: u64, seed: u64) -> Self {
         let mut command = harness.rival(election, number, last);
+        command.env(rival::FAULTS_VARIABLE, seed.to_string());
+        Self::run(command)
+    }
+
+    fn run(mut command: Command) -> Self {
         command.stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut process = command.spawn().expect("a process can be started");
         let output = process.stdout.take().expect("it was piped");
@@ -134,7 +178,7 @@ impl Rival {
     fn wait_for_writes(&self, count: usize) {
         let begun = |line: &String| {
             let operation = line.strip_prefix(rival::LINE).and_then(|line| line.parse::<Operation>().ok());
-            operation.is_some_and(|operation| operation.kind == Kind::Begun)
+            operation.is_some_and(|operation| matches!(operation.kind, Kind::Begun { .. }))
         };
         let writes = self.lines.iter().filter(begun).take(count).count();
         assert_eq!(writes, count, "a rival that is to be killed writes until then");

@@ -1,9 +1,12 @@
 //! Rivals for one record: each takes it again and again, and notes what it asked and what it was told.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use primacy_core::FencingToken;
 use primacy_core::election::lease::{Record, Version};
+use primacy_core::rng::Rng;
+use primacy_stores::faulty::{Fault, FaultSwitch, FaultyRegister};
 use primacy_stores::{ReadError, Register, SetError};
 
 use crate::history::{Kind, Operation};
@@ -16,42 +19,136 @@ const END: &str = "primacy-rival has ended";
 /// How long a store may say that it is not there, in nanoseconds.
 const UNAVAILABLE_MAX: u64 = 60_000_000_000;
 
+/// The environment variable that gives a rival's process faults: the number that they are drawn from.
+pub(crate) const FAULTS_VARIABLE: &str = "PRIMACY_TEST_RIVAL_FAULTS";
+
+/// A rival.
+struct Rival<F> {
+    register: Arc<dyn Register>,
+    number: u64,
+    faults: Option<Faults>,
+    note: F,
+    /// A version that was read before the latest one.
+    old: Option<Version>,
+}
+
+/// What befalls its requests.
+struct Faults {
+    rng: Rng,
+    switch: FaultSwitch,
+}
+
+/// What befalls a request, and what the rival does about it.
+enum Plan {
+    Wait,
+    /// It is asked for and not waited for: it may land at any time.
+    GiveUp,
+}
+
+impl Faults {
+    fn draw(&mut self) -> Plan {
+        let delay = Duration::from_micros(self.rng.up_to(3_000));
+        let (fault, plan) = match self.rng.up_to(23) {
+            0 | 1 => (Fault::LoseReply, Plan::Wait),
+            2 | 3 => (Fault::LoseRequest, Plan::Wait),
+            4 => (Fault::Unavailable, Plan::Wait),
+            5 | 6 => (Fault::Delay(delay), Plan::Wait),
+            7 | 8 => (Fault::Delay(delay), Plan::GiveUp),
+            _ => (Fault::None, Plan::Wait),
+        };
+        self.switch.next(fault);
+        plan
+    }
+}
+
 /// Raises the token by one whenever nobody else was faster, until it is `last` or higher. Each operation is told to
-/// `note` when it is known, and a write also before it is asked for.
+/// `note` when it is known, and a write also before it is asked for. With a number for `faults`, requests are delayed,
+/// lost, or given up and land late, replies are lost, and now and then a write names a version of the past.
 ///
 /// # Panics
 /// If the record is malformed, or cannot be read for a minute.
-pub async fn play(register: &dyn Register, number: u64, last: u64, mut note: impl FnMut(Operation)) {
-    let mut answered = now();
+pub async fn play(
+    register: Arc<dyn Register>,
+    number: u64,
+    last: u64,
+    faults: Option<u64>,
+    note: impl FnMut(Operation),
+) {
+    let (register, faults) = match faults {
+        None => (register, None),
+        Some(seed) => {
+            let (faulty, switch) = FaultyRegister::new(register);
+            let rng = Rng::new(seed.wrapping_add(number));
+            (Arc::new(faulty) as Arc<dyn Register>, Some(Faults { rng, switch }))
+        }
+    };
+    let mut rival = Rival { register, number, faults, note, old: None };
     loop {
-        let start = now();
-        let found = match register.read().await {
-            Ok(found) => found,
-            // Under many rivals a store may be too busy, and where one was killed it has to tidy up first.
-            Err(ReadError::Unavailable { .. }) if start < answered + UNAVAILABLE_MAX => {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-                continue;
-            }
-            Err(error) => panic!("a rival cannot read: {error}"),
-        };
-        answered = now();
-        let (token, writer) = found.as_ref().map_or((0, 0), |(record, _)| (record.token.0, record.nonce));
-        let version = found.as_ref().map_or_else(String::new, |(_, version)| hexadecimal(version));
-        note(Operation { rival: number, start, end: now(), token, kind: Kind::Read { writer, version } });
+        let found = rival.read().await;
+        let (token, version) = found.map_or((0, None), |(record, version)| (record.token.0, Some(version)));
         if token >= last {
             return;
         }
-        let token = token + 1;
-        let start = now();
-        note(Operation { rival: number, start, end: start, token, kind: Kind::Begun });
-        let kind = match take(register, found.as_ref().map(|(_, version)| version), number, token).await {
-            Ok(version) => Kind::Won { version: hexadecimal(&version) },
-            // The same; the read that follows tells what is the case.
-            Err(SetError::Conflict | SetError::Unavailable { .. }) => Kind::Refused,
-            Err(SetError::Unknown { .. }) => Kind::Unknown,
-        };
-        note(Operation { rival: number, start, end: now(), token, kind });
+        rival.write(version, token + 1).await;
         tokio::task::yield_now().await;
+    }
+}
+
+impl<F: FnMut(Operation)> Rival<F> {
+    async fn read(&mut self) -> Option<(Record, Version)> {
+        let asked = now();
+        loop {
+            if let Some(faults) = &mut self.faults {
+                faults.draw();
+            }
+            let start = now();
+            let found = match self.register.read().await {
+                Ok(found) => found,
+                // Under many rivals a store may be too busy, and where one was killed it has to tidy up first.
+                Err(ReadError::Unavailable { .. }) if start < asked + UNAVAILABLE_MAX => {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    continue;
+                }
+                Err(error) => panic!("a rival cannot read: {error}"),
+            };
+            let (token, writer) = found.as_ref().map_or((0, 0), |(record, _)| (record.token.0, record.nonce));
+            let version = found.as_ref().map_or_else(String::new, |(_, version)| hexadecimal(version));
+            self.tell(start, token, Kind::Read { writer, version });
+            return found;
+        }
+    }
+
+    async fn write(&mut self, newest: Option<Version>, token: u64) {
+        let mut expect = newest.clone();
+        let mut plan = Plan::Wait;
+        if let Some(faults) = &mut self.faults {
+            if faults.rng.up_to(9) == 0 && self.old.is_some() {
+                expect = self.old.clone();
+            }
+            plan = faults.draw();
+        }
+        self.old = newest;
+        let start = now();
+        self.tell(start, token, Kind::Begun { expect: expect.as_ref().map(hexadecimal).unwrap_or_default() });
+        let (register, number) = (Arc::clone(&self.register), self.number);
+        let kind = match plan {
+            Plan::Wait => match take(&*register, expect.as_ref(), number, token).await {
+                Ok(version) => Kind::Won { version: hexadecimal(&version) },
+                Err(SetError::Conflict) => Kind::Conflict,
+                Err(SetError::Unavailable { .. }) => Kind::Failed,
+                Err(SetError::Unknown { .. }) => Kind::Unknown,
+            },
+            Plan::GiveUp => {
+                // Nobody waits for what comes of it, not even at the end.
+                drop(tokio::spawn(async move { take(&*register, expect.as_ref(), number, token).await }));
+                Kind::Unknown
+            }
+        };
+        self.tell(start, token, kind);
+    }
+
+    fn tell(&mut self, start: u64, token: u64, kind: Kind) {
+        (self.note)(Operation { rival: self.number, start, end: now(), token, kind });
     }
 }
 
@@ -68,10 +165,11 @@ pub(crate) async fn take(
 }
 
 /// What a rival's process does: plays, and prints each operation at once, on a line of its own.
-pub async fn play_as_process(register: &dyn Register, number: u64, last: u64) {
+pub async fn play_as_process(register: Arc<dyn Register>, number: u64, last: u64) {
+    let faults = std::env::var(FAULTS_VARIABLE).ok().and_then(|seed| seed.parse().ok());
     // The line before may be another program's, and not ended.
     println!();
-    play(register, number, last, |operation| println!("{LINE}{operation}")).await;
+    play(register, number, last, faults, |operation| println!("{LINE}{operation}")).await;
     println!("{END}");
 }
 

@@ -1,12 +1,13 @@
-//! The stores and the laws, as a table.
+//! What is held to laws, and the laws, as a table.
 
 use std::fmt::Write;
+use std::path::Path;
 
-use crate::{LAWS, Outcome};
+use crate::Outcome;
 
-/// A row for each law and a column for each store, in Markdown.
+/// A row for each law and a column for each store or election, in Markdown.
 #[must_use]
-pub fn render(columns: &[(String, Vec<(&'static str, Outcome)>)]) -> String {
+pub fn render(laws: &[&str], columns: &[(String, Vec<(&'static str, Outcome)>)]) -> String {
     let mut table = String::from("| law |");
     let mut rule = String::from("|---|");
     for (store, _) in columns {
@@ -14,10 +15,10 @@ pub fn render(columns: &[(String, Vec<(&'static str, Outcome)>)]) -> String {
         rule.push_str("---|");
     }
     let _ = writeln!(table, "\n{rule}");
-    for law in &LAWS {
-        let _ = write!(table, "| {} |", law.name.replace('_', " "));
+    for law in laws {
+        let _ = write!(table, "| {} |", law.replace('_', " "));
         for (_, outcomes) in columns {
-            let outcome = outcomes.iter().find(|(name, _)| *name == law.name).map(|(_, outcome)| outcome);
+            let outcome = outcomes.iter().find(|(name, _)| name == law).map(|(_, outcome)| outcome);
             let word = match outcome {
                 Some(Outcome::Passed) => "kept",
                 Some(Outcome::NotClaimed) => "not claimed",
@@ -28,4 +29,19 @@ pub fn render(columns: &[(String, Vec<(&'static str, Outcome)>)]) -> String {
         table.push('\n');
     }
     table
+}
+
+/// Puts a table into the place of a page that is marked for it, if `updates`; else it must be the one that is there.
+///
+/// # Panics
+/// If the page cannot be read or written, has no such place, or has another table.
+pub fn keep(page: &Path, (begin, end): (&str, &str), table: &str, updates: bool) {
+    let text = std::fs::read_to_string(page).expect("the page can be read");
+    let (before, rest) = text.split_once(begin).expect("the place of the table begins");
+    let (found, after) = rest.split_once(end).expect("the place of the table ends");
+    if updates {
+        std::fs::write(page, format!("{before}{begin}{table}{end}{after}")).expect("the page can be written");
+    } else {
+        assert_eq!(found, table, "{} is out of date; make it anew", page.display());
+    }
 }

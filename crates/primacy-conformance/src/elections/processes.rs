@@ -1,0 +1,219 @@
+//! A live arm: three processes of this machine, which can be stopped and killed.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
+
+use primacy::clock;
+use primacy_core::election::lease::{Record, Version};
+use primacy_core::{Fence, FencingToken};
+use primacy_stores::SetError;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::sync::mpsc;
+
+use super::candidate::{self, News, Told, Wish};
+use super::harness::{Bounds, ElectionHarness, NODES, Need, Order, Pace, Seen, Waiting};
+use super::in_process::{Life, PATIENCE, seen};
+use super::venue::{Entry, Place, Venue};
+use crate::stalls::Stalls;
+
+/// What a candidate's process is told in its environment: how to enter.
+const ENTRY_VARIABLE: &str = "PRIMACY_TEST_CANDIDATE";
+
+/// How long a store may take to answer while a process is stopped, before that process is taken to stand in its way.
+const IN_THE_WAY: Duration = Duration::from_millis(300);
+
+/// Three processes.
+#[derive(Debug)]
+pub struct Processes {
+    name: &'static str,
+    venue: Venue,
+    /// Starts a process that calls [`stand_if_told`].
+    program: fn() -> Command,
+    election: String,
+    pace: Pace,
+    place: Option<Place>,
+    nodes: [Option<Node>; NODES],
+    news: mpsc::UnboundedReceiver<(Life, Told)>,
+    tell: mpsc::UnboundedSender<(Life, Told)>,
+    /// How many processes there have been.
+    lives: u64,
+    resource: Fence,
+    stalls: Stalls,
+}
+
+#[derive(Debug)]
+struct Node {
+    life: Life,
+    process: Child,
+    wishes: ChildStdin,
+}
+
+/// What a candidate's process does; nothing in a process that was not told to be one.
+pub async fn stand_if_told() {
+    let Ok(told) = std::env::var(ENTRY_VARIABLE) else { return };
+    let entry = Entry::from_told(&told).expect("how to enter");
+    let (elector, _switch) = entry.enter().await;
+    candidate::stand_as_process(elector).await;
+}
+
+impl Processes {
+    /// Processes that hold their elections there; `program` starts one that calls [`stand_if_told`].
+    #[must_use]
+    pub fn new(name: &'static str, venue: Venue, program: fn() -> Command) -> Self {
+        let (tell, news) = mpsc::unbounded_channel();
+        let (nodes, resource, stalls) = ([const { None }; NODES], Fence::default(), Stalls::watch());
+        let (election, pace, place, lives) = (String::new(), Pace::Quick, None, 0);
+        Self { name, venue, program, election, pace, place, nodes, news, tell, lives, resource, stalls }
+    }
+
+    fn start(&mut self, number: usize) {
+        let (election, lease) = (self.election.clone(), self.venue.lease(self.pace));
+        let place = self.place.clone().expect("it was begun");
+        let mut command = (self.program)();
+        command.env(ENTRY_VARIABLE, Entry { election, node: number, lease, place }.told());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut process = command.spawn().expect("a process can be started");
+        let output = process.stdout.take().expect("it was piped");
+        let wishes = process.stdin.take().expect("it was piped");
+        self.lives += 1;
+        let (life, tell) = (Life { node: number, number: self.lives }, self.tell.clone());
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                let told = line.strip_prefix(candidate::LINE).and_then(|told| told.parse().ok());
+                // At the end of a law nobody listens; a pipe that nobody reads would hold the process up.
+                let _ = told.map(|told| tell.send((life, told)));
+            }
+        });
+        self.nodes[number] = Some(Node { life, process, wishes });
+    }
+
+    fn stop(&mut self, number: usize) {
+        if let Some(mut node) = self.nodes[number].take() {
+            node.process.kill().expect("a process can be killed");
+            node.process.wait().expect("a process can be waited for");
+            self.tell_end(node.life);
+        }
+    }
+
+    /// Nothing acts after this; and what it told before it was stopped, and nobody has looked at, is of the past.
+    fn tell_end(&self, life: Life) {
+        let told = Told { at: self.now(), news: News::Ended };
+        // The other end is kept here.
+        let _ = self.tell.send((Life { number: 0, ..life }, told));
+    }
+
+    fn signal(&self, number: usize, signal: Signal) {
+        let node = self.nodes[number].as_ref().expect("it was started");
+        kill_process(Pid::from_child(&node.process), signal).expect("a process can be signalled");
+    }
+
+    /// Stops a process at a moment when it does not stand in the way of all others, as one does that is stopped in the
+    /// middle of a write: then nobody is elected, which the pages of the stores say.
+    async fn pause(&self, number: usize) {
+        loop {
+            self.signal(number, Signal::STOP);
+            if self.is_passable().await {
+                return;
+            }
+            // Not by a macro: what a test prints is not shown when it passes.
+            let _ = writeln!(std::io::stderr(), "{}: stopped in the middle of a write; once more", self.name);
+            self.signal(number, Signal::CONT);
+            tokio::time::sleep(IN_THE_WAY / 100).await;
+        }
+    }
+
+    /// Whether the store refuses a write as it should, and so can be written to.
+    async fn is_passable(&self) -> bool {
+        let Some(Place::Store(url)) = &self.place else { return true };
+        let refused = async {
+            let register = primacy_stores::open_existing(url, &self.election).await.ok()?;
+            let record = Record::released(FencingToken(0), primacy_core::Duration::ZERO);
+            // No store begins to count so low; and it is looked up under the lock that every write needs.
+            register.compare_and_set(Some(&Version::from(1)), &record).await.err()
+        };
+        tokio::time::timeout(IN_THE_WAY, refused).await == Ok(Some(SetError::Conflict))
+    }
+
+    async fn order_now(&mut self, number: usize, order: Order) {
+        let wish = match order {
+            Order::Start => return self.start(number),
+            Order::Stop => return self.stop(number),
+            // A process that is stopped neither hears nor is heard.
+            Order::Pause | Order::Silence => return self.pause(number).await,
+            Order::Resume | Order::Heal => return self.signal(number, Signal::CONT),
+            Order::SlowestClock => unreachable!("it is not claimed"),
+            Order::Campaign => Wish::Campaign,
+            Order::Cancel => Wish::Cancel,
+            Order::Resign => Wish::Resign,
+            Order::Check => Wish::Check,
+            Order::Write => Wish::Write,
+        };
+        let node = self.nodes[number].as_mut().expect("it was started");
+        writeln!(node.wishes, "{}", wish.word()).expect("a candidate that does not panic");
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        for number in 0..NODES {
+            self.stop(number);
+        }
+    }
+}
+
+impl ElectionHarness for Processes {
+    fn name(&self) -> String {
+        self.name.to_owned()
+    }
+
+    fn lacks(&self, need: Need) -> Option<&'static str> {
+        match need {
+            Need::Pause | Need::Silence => None,
+            Need::Drift => Some("all processes of one machine have its clock"),
+        }
+    }
+
+    fn begin<'a>(&'a mut self, election: &'a str, pace: Pace) -> Waiting<'a, ()> {
+        Box::pin(async move {
+            (0..NODES).for_each(|number| self.stop(number));
+            election.clone_into(&mut self.election);
+            self.pace = pace;
+            self.place = Some(self.venue.place(election, pace).await);
+            self.resource = Fence::default();
+            (self.tell, self.news) = mpsc::unbounded_channel();
+        })
+    }
+
+    fn order(&mut self, node: usize, order: Order) -> Waiting<'_, ()> {
+        Box::pin(self.order_now(node, order))
+    }
+
+    fn next(&mut self) -> Waiting<'_, Option<Seen>> {
+        Box::pin(async {
+            loop {
+                let (life, told) = tokio::time::timeout(PATIENCE, self.news.recv()).await.ok()??;
+                let current = self.nodes[life.node].as_ref().map(|node| node.life);
+                if life.is_news(current) {
+                    return Some(seen(life.node, told, &mut self.resource));
+                }
+            }
+        })
+    }
+
+    fn now(&self) -> u64 {
+        clock::now().as_nanos()
+    }
+
+    fn patience(&self) -> Duration {
+        PATIENCE
+    }
+
+    fn bounds(&self) -> Bounds {
+        self.venue.bounds(self.pace)
+    }
+
+    fn stalled_since(&self, start: u64) -> Duration {
+        self.stalls.in_the_latest(Duration::from_nanos(self.now().saturating_sub(start)))
+    }
+}

@@ -1,0 +1,310 @@
+//! The simulated arm: the simulator's world, with the machines that real nodes run.
+//!
+//! Times are exact here, so that what is documented in round trips is counted in round trips.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use primacy_core::election::lease::Record;
+use primacy_core::{Command, Drift, FencingToken, Input, Mandate, NodeId};
+use primacy_sim::algorithm::{Algorithm, lease, quorum};
+use primacy_sim::clock::Moment;
+use primacy_sim::disk::MetByCrash;
+use primacy_sim::faults::Crash;
+use primacy_sim::network::STORE;
+use primacy_sim::node::Seat;
+use primacy_sim::trace::Trace;
+use primacy_sim::world::{Conditions, World};
+
+use super::harness::{Bounds, ElectionHarness, NAMES, NODES, Need, Order, Pace, Seen, Waiting, What};
+
+/// How long a packet takes.
+const DELAY: Duration = Duration::from_millis(10);
+/// There and back.
+const ROUND_TRIP: Duration = Duration::from_millis(20);
+/// How long a write to a disk takes.
+const DISK: Duration = Duration::from_millis(5);
+/// How far clocks differ at most: more than by default, so that a mistake about it does not hide behind the time that an
+/// election takes.
+const DRIFT_PPM: u32 = 100_000;
+/// How much time of the world may pass without anything that is seen.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// An election in the simulator's world.
+#[derive(Debug)]
+pub struct SimulatedElection<A: Algorithm> {
+    name: &'static str,
+    seed: u64,
+    world: World<A>,
+    bounds: fn(Pace) -> Bounds,
+    /// Sets what this election needs, in a world that is new.
+    set: fn(&mut World<A>, Pace),
+    pace: Pace,
+    nodes: [Watched; NODES],
+    seen: VecDeque<Seen>,
+    /// Writes on their way to the resource: by whom, and with which token.
+    writes: VecDeque<(usize, u64)>,
+    /// What the resource had accepted and refused when it was last looked at.
+    answers: (u64, u64),
+}
+
+/// What was last seen of a node.
+#[derive(Clone, Copy, Debug, Default)]
+struct Watched {
+    /// Which leadership of the world it believes to have, and until when.
+    lead: Option<(u64, Moment)>,
+    leader: Option<u64>,
+}
+
+/// The quorum election, of three voters.
+#[must_use]
+pub fn quorum(seed: u64) -> SimulatedElection<quorum::Quorum> {
+    let set = |world: &mut World<quorum::Quorum>, pace| {
+        for seat in world.seats() {
+            let settings = &mut world.node_mut(seat).settings;
+            settings.drift_max = Drift::from_ppm(DRIFT_PPM);
+            settings.promise_duration = promise(pace).into();
+            settings.heartbeat_interval = (promise(pace) / 4).into();
+            settings.initial_wait = promise(pace).into();
+        }
+        let settings = world.node(Seat(0)).settings.clone();
+        world.judge_by(&settings);
+    };
+    // docs/algorithms/quorum.md, "What it costs"; half a round trip until the others hear of it.
+    let bounds = |pace| Bounds {
+        release: ROUND_TRIP / 2 + 2 * ROUND_TRIP + DISK,
+        expiry: ROUND_TRIP / 2 + lengthen(promise(pace)) + Duration::from_millis(300) + 3 * ROUND_TRIP + DISK,
+    };
+    SimulatedElection::new("simulated quorum", seed, bounds, set)
+}
+
+/// The lease over a store, of three candidates.
+#[must_use]
+pub fn lease(seed: u64) -> SimulatedElection<lease::Lease> {
+    let set = |world: &mut World<lease::Lease>, pace| {
+        for seat in world.seats() {
+            let settings = &mut world.node_mut(seat).settings;
+            settings.drift_max = Drift::from_ppm(DRIFT_PPM);
+            settings.duration = held(pace).into();
+            settings.renew_interval = (held(pace) / 3).into();
+        }
+        world.store.put(Some(Record::released(FencingToken(1), held(pace).into())));
+        world.store.tells_changes = true;
+    };
+    // docs/algorithms/lease.md, "What it costs"; half a round trip until the store has it, and half for the news.
+    let bounds = |pace| Bounds {
+        release: ROUND_TRIP + 2 * ROUND_TRIP,
+        expiry: ROUND_TRIP + lengthen(held(pace)) + 2 * ROUND_TRIP,
+    };
+    SimulatedElection::new("simulated lease", seed, bounds, set)
+}
+
+const fn promise(pace: Pace) -> Duration {
+    match pace {
+        Pace::Quick => Duration::from_secs(1),
+        Pace::Patient => Duration::from_secs(8),
+    }
+}
+
+const fn held(pace: Pace) -> Duration {
+    match pace {
+        Pace::Quick => Duration::from_secs(2),
+        Pace::Patient => Duration::from_secs(60),
+    }
+}
+
+fn lengthen(duration: Duration) -> Duration {
+    Drift::from_ppm(DRIFT_PPM).lengthen(duration.into()).into()
+}
+
+impl<A: Algorithm> SimulatedElection<A> {
+    /// An election whose nodes are set by `set`, and whose changes of leader are to be within `bounds`.
+    #[must_use]
+    pub fn new(
+        name: &'static str,
+        seed: u64,
+        bounds: fn(Pace) -> Bounds,
+        set: fn(&mut World<A>, Pace),
+    ) -> Self {
+        let (pace, world) = (Pace::Quick, new_world(seed));
+        let (nodes, seen, writes) = ([Watched::default(); NODES], VecDeque::new(), VecDeque::new());
+        Self { name, seed, world, bounds, set, pace, nodes, seen, writes, answers: (0, 0) }
+    }
+
+    /// The same, with something else set besides, so that a law can be shown to fail.
+    #[must_use]
+    pub fn set_otherwise(mut self, set: fn(&mut World<A>, Pace)) -> Self {
+        self.set = set;
+        self
+    }
+
+    fn see(&mut self, node: usize, what: What) {
+        self.seen.push_back(Seen { at: self.world.now().as_nanos(), node, what });
+    }
+
+    /// Looks what is new.
+    fn look(&mut self) {
+        for node in 0..NODES {
+            let seat = Seat(node);
+            let who = self.world.process(seat).map(|process| process.me);
+            let belief = who.and_then(|who| self.world.beliefs.of(who));
+            let belief = belief.filter(|belief| belief.in_force(self.world.now()));
+            let lead = belief.map(|belief| (belief.ordinal, belief.until()));
+            let (term, mandate) =
+                belief.map_or((0, Mandate::Advisory), |belief| (belief.term.0, belief.mandate));
+            self.look_at_lead(node, lead, term, mandate);
+            let leader = who.and_then(|_| self.world.node(seat).leader).map(|leader| leader.term.0);
+            if leader != std::mem::replace(&mut self.nodes[node].leader, leader) {
+                self.see(node, What::Saw { term: leader });
+            }
+        }
+        self.look_at_resource();
+    }
+
+    fn look_at_lead(&mut self, node: usize, lead: Option<(u64, Moment)>, term: u64, mandate: Mandate) {
+        let before = std::mem::replace(&mut self.nodes[node].lead, lead);
+        let is_same = before.map(|(ordinal, _)| ordinal) == lead.map(|(ordinal, _)| ordinal);
+        if before.is_some() && !is_same {
+            self.see(node, What::Ended);
+            // Whoever has lost the lead stands again only when it is told to.
+            self.world.give(Seat(node), Input::Command(Command::Withdraw));
+        }
+        let Some((_, until)) = lead else { return };
+        let until = until.as_nanos();
+        if !is_same {
+            let token = match mandate {
+                Mandate::Fenced(token) => token.0,
+                Mandate::Advisory => 0,
+            };
+            self.see(node, What::Elected { term, token, until });
+        } else if before != lead {
+            self.see(node, What::Renewed { until });
+        }
+    }
+
+    fn look_at_resource(&mut self) {
+        let answers = (self.world.resource.accepted, self.world.resource.refused);
+        let before = std::mem::replace(&mut self.answers, answers);
+        if answers != before
+            && let Some((node, token)) = self.writes.pop_front()
+        {
+            self.see(node, What::Wrote { token, is_accepted: answers.0 > before.0 });
+        }
+    }
+
+    fn order_now(&mut self, node: usize, order: Order) {
+        let (seat, world) = (Seat(node), &mut self.world);
+        match order {
+            Order::Start => {
+                world.node_mut(seat).campaigns = false;
+                world.restart(seat, false);
+            }
+            Order::Campaign => world.give(seat, Input::Command(Command::Campaign)),
+            Order::Cancel | Order::Resign => world.give(seat, Input::Command(Command::Withdraw)),
+            Order::Check => {
+                let may_act = world.believes(seat);
+                self.see(node, What::Checked { may_act });
+            }
+            Order::Write => {
+                let given = world.node(seat).mandate.map(|(mandate, _)| mandate);
+                let Some(Mandate::Fenced(token)) = given else { panic!("it has never led") };
+                world.write(seat, primacy_core::Duration::ZERO).expect("it has led");
+                self.writes.push_back((node, token.0));
+            }
+            Order::Stop => world.crash(seat, Crash::Host, MetByCrash::Lost),
+            Order::Pause => world.pause(seat),
+            Order::Resume => world.resume(seat),
+            Order::Silence => self.cut(seat, true),
+            Order::Heal => {
+                self.cut(seat, false);
+                self.world.connect_all();
+            }
+            Order::SlowestClock => self.slow_down(seat),
+        }
+    }
+
+    fn cut(&mut self, seat: Seat, is_cut: bool) {
+        let alone = self.world.host(seat);
+        let others = self.world.seats().filter(|&other| other != seat).map(|other| self.world.host(other));
+        let hosts: Vec<_> = others.chain([STORE]).collect();
+        for host in hosts {
+            self.world.network.set_cut(alone, host, is_cut);
+            self.world.network.set_cut(host, alone, is_cut);
+        }
+    }
+
+    fn slow_down(&mut self, slowest: Seat) {
+        let bound = i64::from(DRIFT_PPM);
+        let slow = -bound / 2;
+        // As much faster as the bound allows, and not more.
+        let fast = (1_000_000 + bound) * (1_000_000 + slow) / 1_000_000 - 1_000_000;
+        for seat in self.world.seats() {
+            let ppm = if seat == slowest { slow } else { fast };
+            self.world.set_rate(seat, i32::try_from(ppm).expect("a share of a million"));
+        }
+    }
+}
+
+fn new_world<A: Algorithm>(seed: u64) -> World<A> {
+    let names = NAMES.map(|name| NodeId::new(name).expect("a name"));
+    let conditions = Conditions {
+        delay: DELAY.into(),
+        disk_latency: DISK.into(),
+        drain: primacy_core::Duration::ZERO,
+        ..Conditions::default()
+    };
+    World::new(&names, conditions, Trace::keeping(&[]), seed)
+}
+
+impl<A: Algorithm> ElectionHarness for SimulatedElection<A> {
+    fn name(&self) -> String {
+        self.name.to_owned()
+    }
+
+    fn lacks(&self, need: Need) -> Option<&'static str> {
+        match need {
+            Need::Pause | Need::Silence | Need::Drift => None,
+        }
+    }
+
+    fn begin<'a>(&'a mut self, election: &'a str, pace: Pace) -> Waiting<'a, ()> {
+        // Each election another world.
+        let number =
+            election.bytes().fold(self.seed, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
+        *self = Self { pace, ..Self::new(self.name, self.seed, self.bounds, self.set) };
+        self.world = new_world(number);
+        (self.set)(&mut self.world, pace);
+        Box::pin(async {})
+    }
+
+    fn order(&mut self, node: usize, order: Order) -> Waiting<'_, ()> {
+        self.order_now(node, order);
+        self.look();
+        Box::pin(async {})
+    }
+
+    fn next(&mut self) -> Waiting<'_, Option<Seen>> {
+        let end = self.world.now().after(PATIENCE.into());
+        while self.seen.is_empty() && self.world.now() < end && self.world.step() {
+            self.look();
+        }
+        let seen = self.seen.pop_front();
+        Box::pin(async move { seen })
+    }
+
+    fn now(&self) -> u64 {
+        self.world.now().as_nanos()
+    }
+
+    fn patience(&self) -> Duration {
+        PATIENCE
+    }
+
+    fn bounds(&self) -> Bounds {
+        (self.bounds)(self.pace)
+    }
+
+    fn breaches(&self) -> Vec<String> {
+        self.world.breaches().iter().map(|breach| format!("{breach:?}")).collect()
+    }
+}

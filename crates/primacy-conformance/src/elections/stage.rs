@@ -1,0 +1,198 @@
+//! What a law does and sees while it runs, and the judgement that is passed on all of it.
+
+use std::time::Duration;
+
+use super::harness::{ElectionHarness, NAMES, NODES, Order, Pace, Seen, What};
+
+/// A run of a law.
+pub struct Stage<'a> {
+    harness: &'a mut dyn ElectionHarness,
+    /// All that was seen.
+    pub seen: Vec<Seen>,
+}
+
+/// An election that was won.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Win {
+    /// By whom.
+    pub node: usize,
+    /// With which token.
+    pub token: u64,
+    /// In which term.
+    pub term: u64,
+    /// When.
+    pub at: u64,
+}
+
+/// From when until when a node has believed to lead.
+#[derive(Clone, Copy, Debug)]
+struct Belief {
+    node: usize,
+    token: u64,
+    from: u64,
+    until: u64,
+    has_ended: bool,
+}
+
+impl<'a> Stage<'a> {
+    /// Begins an election of which nobody has heard, and starts all its nodes.
+    pub async fn new(harness: &'a mut dyn ElectionHarness, election: &str, pace: Pace) -> Self {
+        harness.begin(election, pace).await;
+        let mut stage = Self { harness, seen: Vec::new() };
+        stage.all(Order::Start).await;
+        stage
+    }
+
+    /// The arm.
+    pub fn harness(&self) -> &dyn ElectionHarness {
+        self.harness
+    }
+
+    /// Does something to a node.
+    pub async fn order(&mut self, node: usize, order: Order) {
+        self.harness.order(node, order).await;
+    }
+
+    /// Does it to all.
+    pub async fn all(&mut self, order: Order) {
+        for node in 0..NODES {
+            self.order(node, order).await;
+        }
+    }
+
+    /// Waits until this is seen.
+    ///
+    /// # Panics
+    /// If it never is.
+    pub async fn until(&mut self, what: &str, mut is_it: impl FnMut(&Seen) -> bool) -> Seen {
+        let patience = u64::try_from(self.harness.patience().as_nanos()).unwrap_or(u64::MAX);
+        let end = self.harness.now().saturating_add(patience);
+        while self.harness.now() < end
+            && let Some(seen) = self.harness.next().await
+        {
+            self.seen.push(seen);
+            if is_it(&seen) {
+                return seen;
+            }
+        }
+        panic!("waited in vain for {what}; seen:\n{}", self.story());
+    }
+
+    /// Waits until somebody whom `may` allows is elected. Elections of others are seen on the way.
+    pub async fn elected(&mut self, what: &str, mut may: impl FnMut(usize) -> bool) -> Win {
+        let is_it = |seen: &Seen| matches!(seen.what, What::Elected { .. }) && may(seen.node);
+        let seen = self.until(what, is_it).await;
+        win(&seen).expect("it is one")
+    }
+
+    /// Waits until this node leads no more.
+    pub async fn ended(&mut self, node: usize) -> u64 {
+        self.until("the end of a lead", |seen| seen.node == node && seen.what == What::Ended).await.at
+    }
+
+    /// Has a node write, and tells what the resource said.
+    pub async fn write(&mut self, node: usize) -> bool {
+        self.order(node, Order::Write).await;
+        self.written(node).await
+    }
+
+    /// Waits for what the resource says to a write of this node.
+    pub async fn written(&mut self, node: usize) -> bool {
+        let is_it = |seen: &Seen| seen.node == node && matches!(seen.what, What::Wrote { .. });
+        let seen = self.until("the answer to a write", is_it).await;
+        matches!(seen.what, What::Wrote { is_accepted: true, .. })
+    }
+
+    /// All elections so far.
+    pub fn wins(&self) -> impl Iterator<Item = Win> {
+        self.seen.iter().filter_map(win)
+    }
+
+    /// That something took no longer than it may, beside what this machine has kept it from running.
+    ///
+    /// # Panics
+    /// If it took longer.
+    pub fn assert_within(&self, bound: Duration, (from, to): (u64, u64), what: &str) {
+        let took = Duration::from_nanos(to.saturating_sub(from));
+        let stalled = self.harness.stalled_since(from);
+        assert!(
+            took <= bound + stalled,
+            "{what} took {took:?}, and the bound is {bound:?} (the machine's own pauses: {stalled:?})\n{}",
+            self.story()
+        );
+    }
+
+    /// What is promised of every run: no two have led at a time, and tokens have grown.
+    ///
+    /// # Panics
+    /// If that was broken.
+    pub fn judge(&self) {
+        let breaches = self.harness.breaches();
+        assert!(breaches.is_empty(), "{breaches:?}\n{}", self.story());
+        let beliefs = self.beliefs();
+        for (i, one) in beliefs.iter().enumerate() {
+            for other in &beliefs[i + 1..] {
+                let apart = one.until <= other.from || other.until <= one.from;
+                assert!(apart, "two lead at a time: {one:?} and {other:?}\n{}", self.story());
+                let (earlier, later) = if one.from < other.from { (one, other) } else { (other, one) };
+                assert!(
+                    earlier.token < later.token,
+                    "the token {} comes after {}\n{}",
+                    later.token,
+                    earlier.token,
+                    self.story()
+                );
+            }
+        }
+    }
+
+    fn beliefs(&self) -> Vec<Belief> {
+        let mut beliefs: Vec<Belief> = Vec::new();
+        for Seen { at, node, what } in self.seen.iter().copied() {
+            let latest = beliefs.iter_mut().rfind(|belief| belief.node == node && !belief.has_ended);
+            match (what, latest) {
+                (What::Elected { token, until, .. }, _) => {
+                    beliefs.push(Belief { node, token, from: at, until, has_ended: false });
+                }
+                (What::Renewed { until }, Some(belief)) => belief.until = until,
+                (What::Ended, Some(belief)) => {
+                    belief.until = belief.until.min(at);
+                    belief.has_ended = true;
+                }
+                (What::Renewed { .. } | What::Ended, None)
+                | (What::Checked { .. } | What::Wrote { .. } | What::Saw { .. }, _) => {}
+            }
+        }
+        beliefs
+    }
+
+    /// What was seen, for people; of renewals in a row the last.
+    fn story(&self) -> String {
+        let is_renewal = |seen: &Seen| matches!(seen.what, What::Renewed { .. });
+        let is_repeated = |(place, seen): &(usize, &Seen)| {
+            let next = self.seen[place + 1..].iter().find(|next| next.node == seen.node);
+            is_renewal(seen) && next.is_some_and(is_renewal)
+        };
+        let line = |seen: &Seen| {
+            let (seconds, nanos) = (seen.at / 1_000_000_000, seen.at % 1_000_000_000);
+            format!("  {seconds}.{nanos:09} {} {:?}\n", NAMES[seen.node], seen.what)
+        };
+        let told = self.seen.iter().enumerate().filter(|seen| !is_repeated(seen));
+        told.map(|(_, seen)| line(seen)).collect()
+    }
+}
+
+fn win(seen: &Seen) -> Option<Win> {
+    match seen.what {
+        What::Elected { term, token, .. } => Some(Win { node: seen.node, token, term, at: seen.at }),
+        What::Renewed { .. } | What::Ended | What::Checked { .. } | What::Wrote { .. } | What::Saw { .. } => {
+            None
+        }
+    }
+}
+
+impl std::fmt::Debug for Stage<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Stage({}, {} seen)", self.harness.name(), self.seen.len())
+    }
+}

@@ -1,0 +1,142 @@
+//! Where a live election is held, as a few words that a process can be told.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use primacy::{Elector, NodeId, Peers, Timers, config};
+use primacy_stores::faulty::{FaultSwitch, FaultyRegister};
+
+use super::harness::{Bounds, NAMES, Pace};
+
+/// Where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Venue {
+    /// In the store of this URL.
+    Store(String),
+    /// Among peers on this machine's loopback, who keep what they must in this directory.
+    Peers(PathBuf),
+}
+
+/// What one node must know to enter an election.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) election: String,
+    pub(crate) node: usize,
+    pub(crate) lease: Duration,
+    /// A URL; or the peers, and the directory of the node's state.
+    pub(crate) place: Place,
+}
+
+/// Where one election is held.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    Store(String),
+    Peers { peers: String, dir: PathBuf },
+}
+
+impl Venue {
+    /// The lease at this pace.
+    pub(crate) fn lease(&self, pace: Pace) -> Duration {
+        match (self, pace) {
+            (_, Pace::Quick) => Duration::from_secs(2),
+            (Self::Store(_), Pace::Patient) => Duration::from_secs(60),
+            // They listen for as long before the first election.
+            (Self::Peers(_), Pace::Patient) => Duration::from_secs(6),
+        }
+    }
+
+    /// A place for an election of which nobody has heard. In a store it has its first record, so that nobody waits for a
+    /// holder that there may have been.
+    pub(crate) async fn place(&self, election: &str, pace: Pace) -> Place {
+        if let Self::Store(url) = self {
+            primacy::init(url, election, self.lease(pace)).await.expect("a new record");
+        }
+        match self {
+            Self::Store(url) => Place::Store(url.clone()),
+            Self::Peers(dir) => Place::Peers { peers: free_peers(), dir: dir.join(election) },
+        }
+    }
+
+    /// What the pages of the elections say of a change of leader, where each request may take as long as it may.
+    pub(crate) fn bounds(&self, pace: Pace) -> Bounds {
+        let venue = match self {
+            Self::Store(_) => config::Venue::Store,
+            Self::Peers(_) => config::Venue::Peers,
+        };
+        let timers = Timers::new(venue, Some(self.lease(pace)));
+        let lease: Duration = timers.drift_max.lengthen(timers.lease.into()).into();
+        match self {
+            // The news of the change, or the next poll; a read and a write.
+            Self::Store(_) => {
+                let release = timers.poll_interval + 2 * timers.answer_timeout;
+                Bounds { release, expiry: lease + release }
+            }
+            // Three rounds, and a random wait before them where nobody was told anything.
+            Self::Peers(_) => {
+                let release = 3 * timers.answer_timeout;
+                Bounds { release, expiry: lease + timers.random_wait_max + release }
+            }
+        }
+    }
+}
+
+/// Three names with ports that were free a moment ago.
+fn free_peers() -> String {
+    let bind = |_| TcpListener::bind("127.0.0.1:0").expect("loopback has free ports");
+    let listeners: Vec<TcpListener> = NAMES.iter().map(bind).collect();
+    let addresses = listeners.iter().map(|listener| listener.local_addr().expect("it is bound"));
+    let peers: Vec<String> =
+        NAMES.iter().zip(addresses).map(|(name, address)| format!("{name}={address}")).collect();
+    peers.join(",")
+}
+
+impl Entry {
+    /// Enters the election; over a store with a switch in between that can keep the node from reaching it.
+    pub(crate) async fn enter(&self) -> (Elector, FaultSwitch) {
+        let node = NodeId::new(NAMES[self.node]).expect("a name");
+        let builder = Elector::builder().election(&self.election).node(node).lease(self.lease);
+        match &self.place {
+            Place::Store(url) => {
+                let register = loop {
+                    match primacy_stores::open(url, &self.election).await {
+                        Ok(register) => break register,
+                        // Others make it at the same time.
+                        Err(primacy_stores::OpenError::Unavailable { .. }) => tokio::task::yield_now().await,
+                        Err(error) => panic!("the store cannot be opened: {error}"),
+                    }
+                };
+                let (register, switch) = FaultyRegister::new(register);
+                (builder.register(Arc::new(register)).await.expect("the election can be entered"), switch)
+            }
+            Place::Peers { peers, dir } => {
+                let peers: Peers = peers.parse().expect("a list of peers");
+                let builder = builder.state_dir(dir.join(NAMES[self.node]));
+                let elector = builder.peers(peers).await.expect("the election can be entered");
+                (elector, FaultSwitch::default())
+            }
+        }
+    }
+
+    /// As lines, for a process of its own.
+    pub(crate) fn told(&self) -> String {
+        let (place, dir) = match &self.place {
+            Place::Store(url) => (url.clone(), String::new()),
+            Place::Peers { peers, dir } => (peers.clone(), dir.display().to_string()),
+        };
+        format!("{}\n{}\n{}\n{place}\n{dir}", self.election, self.node, self.lease.as_millis())
+    }
+
+    /// From such lines; `None` if they are others.
+    pub(crate) fn from_told(told: &str) -> Option<Self> {
+        let [election, node, lease, place, dir] = told.split('\n').collect::<Vec<_>>().try_into().ok()?;
+        let place = if dir.is_empty() {
+            Place::Store(place.to_owned())
+        } else {
+            Place::Peers { peers: place.to_owned(), dir: Path::new(dir).to_owned() }
+        };
+        let lease = Duration::from_millis(lease.parse().ok()?);
+        Some(Self { election: election.to_owned(), node: node.parse().ok()?, lease, place })
+    }
+}

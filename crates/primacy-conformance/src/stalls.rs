@@ -1,0 +1,46 @@
+//! How long this machine has let a thread wait that wanted to run: what nothing that is judged can be blamed for.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often the thread that watches wants to run.
+const NAP: Duration = Duration::from_millis(5);
+/// What is not worth a note.
+const LATE_MIN: Duration = Duration::from_millis(1);
+
+/// A thread that watches, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Stalls {
+    /// When it woke late, and by how much.
+    noted: Arc<Mutex<Vec<(Instant, Duration)>>>,
+}
+
+impl Stalls {
+    pub(crate) fn watch() -> Self {
+        let noted = Arc::new(Mutex::new(Vec::new()));
+        let shared = Arc::downgrade(&noted);
+        std::thread::spawn(move || {
+            while let Some(noted) = shared.upgrade() {
+                let asleep_at = Instant::now();
+                std::thread::sleep(NAP);
+                let late = asleep_at.elapsed().saturating_sub(NAP);
+                if late >= LATE_MIN {
+                    noted.lock().unwrap_or_else(PoisonError::into_inner).push((Instant::now(), late));
+                }
+            }
+        });
+        Self { noted }
+    }
+
+    /// The longest since it watches.
+    pub(crate) fn longest(&self) -> Duration {
+        let noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.iter().map(|(_, late)| *late).max().unwrap_or_default()
+    }
+
+    /// All together in the latest `span`: for what takes many steps, each of which may have been held up.
+    pub(crate) fn in_the_latest(&self, span: Duration) -> Duration {
+        let noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.iter().rev().take_while(|(at, _)| at.elapsed() <= span).map(|(_, late)| *late).sum()
+    }
+}

@@ -1,0 +1,227 @@
+//! Each law of elections can fail: for each there is an election that breaks it, and is caught.
+
+use std::collections::VecDeque;
+
+use primacy_conformance::elections::{
+    Bounds, ElectionHarness, LAWS, Need, Order, Pace, Seen, Waiting, What, check, simulated,
+};
+use primacy_core::election::lease::Record;
+use primacy_core::{Drift, Duration, FencingToken};
+use primacy_sim::algorithm::lease::Lease;
+use primacy_sim::world::World;
+
+/// What is wrong with an election, or with what it rests on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flaw {
+    None,
+    /// A second node believes that it was elected, too.
+    ElectsTwo,
+    /// Whoever was elected may not act.
+    ElectsInName,
+    /// After a restart, tokens begin anew.
+    ForgetsTokens,
+    /// A leader does not notice that it was deposed.
+    NeverDeposed,
+    /// The resource takes every write.
+    NoFence,
+    /// The resource takes no write.
+    FenceWithoutGate,
+    /// Nobody is told of a release, and looks a second later.
+    LooksLate,
+    /// Leases are twice as long as what is said of them.
+    LongLease,
+    /// Clocks differ by more than what the election was told.
+    DriftBeyondTheBound,
+    /// A campaign that was given up goes on.
+    CampaignsOn,
+    /// An observer is told of a leader twice, and of another one in between.
+    ObservesAnew,
+    /// An observer misses a leader.
+    ObservesNothing,
+}
+
+/// The laws, each with what it must catch, and with a part of what it says then.
+const CAUGHT: [(&str, Flaw, &str); 13] = [
+    ("of_many_rivals_exactly_one_leads", Flaw::ElectsTwo, "comes after"),
+    ("of_many_rivals_exactly_one_leads", Flaw::ElectsInName, "may act"),
+    ("tokens_grow_across_restart_of_everything", Flaw::ForgetsTokens, "after"),
+    ("tokens_grow_across_restart_of_everything", Flaw::FenceWithoutGate, "the resource takes"),
+    ("two_holders_never_overlap_under_drift", Flaw::DriftBeyondTheBound, "I3"),
+    ("two_holders_never_overlap_under_drift", Flaw::ElectsTwo, "two lead at a time"),
+    ("a_paused_leader_finds_itself_deposed", Flaw::NeverDeposed, "while it was paused"),
+    ("the_fence_refuses_its_late_write", Flaw::NoFence, "another has been there"),
+    ("release_hands_over_within_its_documented_round_trips", Flaw::LooksLate, "the hand-over took"),
+    ("expiry_hands_over_within_the_documented_bound", Flaw::LongLease, "the hand-over took"),
+    ("cancelling_campaign_leaves_nothing_behind", Flaw::CampaignsOn, "has stopped to stand"),
+    ("observers_see_every_term_in_order", Flaw::ObservesAnew, "out of order"),
+    ("observers_see_every_term_in_order", Flaw::ObservesNothing, "in vain"),
+];
+
+/// The lease in the simulator's world, with a flaw in it or around it.
+struct Broken {
+    inner: simulated::SimulatedElection<Lease>,
+    flaw: Flaw,
+    seen: VecDeque<Seen>,
+    /// The highest token that was shown.
+    highest: u64,
+    restarts: u64,
+    terms: Vec<u64>,
+}
+
+/// As the sound one, but for what is changed after it.
+fn set(world: &mut World<Lease>, pace: Pace, duration: Duration) {
+    let duration = match pace {
+        Pace::Quick => duration,
+        Pace::Patient => duration.times(30),
+    };
+    for seat in world.seats() {
+        let settings = &mut world.node_mut(seat).settings;
+        settings.drift_max = Drift::from_ppm(100_000);
+        settings.duration = duration;
+        settings.renew_interval = duration.divided_by(3);
+    }
+    world.store.put(Some(Record::released(FencingToken(1), duration)));
+    world.store.tells_changes = true;
+}
+
+impl Broken {
+    fn new(flaw: Flaw) -> Self {
+        let sound: fn(&mut World<Lease>, Pace) = |world, pace| set(world, pace, Duration::from_secs(2));
+        let set: fn(&mut World<Lease>, Pace) = match flaw {
+            Flaw::LooksLate => |world, pace| {
+                set(world, pace, Duration::from_secs(2));
+                world.store.tells_changes = false;
+            },
+            Flaw::LongLease => |world, pace| set(world, pace, Duration::from_secs(4)),
+            Flaw::DriftBeyondTheBound => |world, pace| {
+                set(world, pace, Duration::from_secs(2));
+                for seat in world.seats() {
+                    world.node_mut(seat).settings.drift_max = Drift::from_ppm(100);
+                }
+            },
+            Flaw::None
+            | Flaw::ElectsTwo
+            | Flaw::ElectsInName
+            | Flaw::ForgetsTokens
+            | Flaw::NeverDeposed
+            | Flaw::NoFence
+            | Flaw::FenceWithoutGate
+            | Flaw::CampaignsOn
+            | Flaw::ObservesAnew
+            | Flaw::ObservesNothing => sound,
+        };
+        let inner = simulated::lease(1).set_otherwise(set);
+        Self { inner, flaw, seen: VecDeque::new(), highest: 0, restarts: 0, terms: Vec::new() }
+    }
+
+    /// What is shown in the place of what was seen.
+    fn distort(&mut self, mut seen: Seen) {
+        match (self.flaw, &mut seen.what) {
+            (Flaw::ElectsTwo, What::Elected { .. }) => {
+                self.seen.push_back(seen);
+                seen.node = (seen.node + 1) % 3;
+            }
+            (Flaw::ElectsInName, What::Checked { may_act }) => *may_act = false,
+            (Flaw::NeverDeposed, What::Checked { may_act }) => *may_act = true,
+            (Flaw::NoFence, What::Wrote { is_accepted, .. }) => *is_accepted = true,
+            (Flaw::FenceWithoutGate, What::Wrote { is_accepted, .. }) => *is_accepted = false,
+            (Flaw::ForgetsTokens, What::Elected { token, .. }) => {
+                self.highest = self.highest.max(*token);
+                *token -= (self.restarts / 3) * (*token - 1);
+            }
+            (Flaw::ObservesNothing, What::Saw { .. }) if seen.node == 2 => return,
+            (Flaw::ObservesAnew, What::Saw { term: Some(term) }) if seen.node == 2 => {
+                self.terms.push(*term);
+                let (before, now) = (self.terms[self.terms.len().saturating_sub(2)], *term);
+                for term in [now, before] {
+                    self.seen.push_back(Seen { what: What::Saw { term: Some(term) }, ..seen });
+                }
+            }
+            (_, _) => {}
+        }
+        self.seen.push_back(seen);
+    }
+}
+
+impl ElectionHarness for Broken {
+    fn name(&self) -> String {
+        format!("{:?}", self.flaw)
+    }
+
+    fn lacks(&self, need: Need) -> Option<&'static str> {
+        self.inner.lacks(need)
+    }
+
+    fn begin<'a>(&'a mut self, election: &'a str, pace: Pace) -> Waiting<'a, ()> {
+        *self = Self::new(self.flaw);
+        self.inner.begin(election, pace)
+    }
+
+    fn order(&mut self, node: usize, order: Order) -> Waiting<'_, ()> {
+        if order == Order::Stop {
+            self.restarts += 1;
+        }
+        if order == Order::Cancel && self.flaw == Flaw::CampaignsOn {
+            return Box::pin(async {});
+        }
+        self.inner.order(node, order)
+    }
+
+    fn next(&mut self) -> Waiting<'_, Option<Seen>> {
+        Box::pin(async {
+            while self.seen.is_empty() {
+                let seen = self.inner.next().await?;
+                self.distort(seen);
+            }
+            self.seen.pop_front()
+        })
+    }
+
+    fn now(&self) -> u64 {
+        self.inner.now()
+    }
+
+    fn patience(&self) -> std::time::Duration {
+        self.inner.patience()
+    }
+
+    fn bounds(&self) -> Bounds {
+        self.inner.bounds()
+    }
+
+    fn breaches(&self) -> Vec<String> {
+        self.inner.breaches()
+    }
+}
+
+/// What a law finds wrong, if it does.
+async fn finding(law: &'static str, flaw: Flaw) -> Option<String> {
+    let law = LAWS.iter().find(|known| known.name == law).expect("a law of this name");
+    let holding = async move { law.check(&mut Broken::new(flaw)).await };
+    let set = tokio::task::LocalSet::new();
+    let holding = set.run_until(async { tokio::task::spawn_local(holding).await });
+    let panic = holding.await.err()?.try_into_panic().expect("it is not cancelled");
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+}
+
+#[tokio::test]
+async fn every_law_of_elections_catches_what_it_is_there_for() {
+    let mut names: Vec<_> = CAUGHT.iter().map(|(law, ..)| *law).collect();
+    names.dedup();
+    assert_eq!(names, LAWS.map(|law| law.name), "each law has a flaw to catch");
+    let mut missed = Vec::new();
+    for (law, flaw, says) in CAUGHT {
+        let found = finding(law, flaw).await;
+        println!("{law}, {flaw:?}: {found:?}");
+        if !found.as_ref().is_some_and(|found| found.contains(says)) {
+            missed.push((law, flaw, found));
+        }
+    }
+    assert!(missed.is_empty(), "{missed:?}");
+}
+
+#[tokio::test]
+async fn the_same_election_without_a_flaw_keeps_the_laws() {
+    check(&mut Broken::new(Flaw::None)).await;
+}
