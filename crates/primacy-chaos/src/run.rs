@@ -255,6 +255,8 @@ impl Stage {
     /// Waits until every node is up and a leader works, and notes that, or that it does not come to that.
     fn settle(&mut self, step: u32) -> Result<bool, Trouble> {
         let until = Instant::now() + PATIENCE;
+        // What was done last must have had its effect, or the writes of before would be taken for those of after.
+        self.pause(WORKS)?;
         loop {
             self.turn()?;
             let age = |at: u64| clock::now().as_nanos().saturating_sub(at);

@@ -3,7 +3,7 @@
 
 use super::record::{Record, Said};
 use crate::fault::Part;
-use crate::notes::{Note, Sent};
+use crate::notes::{Note, Noted, Sent};
 
 /// From when until when, in nanoseconds of the boot clock.
 pub(crate) type Span = (u64, u64);
@@ -40,9 +40,9 @@ impl Excuses {
             let all = [Part::Supervisor, Part::Guardian, Part::Job].map(|part| disabled(record, &name, part));
             excuses.stopped.extend(all.into_iter().flatten().map(|span| (name.clone(), span)));
         }
-        let stall = |noted: &crate::notes::Noted| match noted.note {
-            Note::Stall { stall_ns } => Some((noted.boot_ns.saturating_sub(stall_ns), noted.boot_ns)),
-            _ => None,
+        let stall = |noted: &Noted| {
+            let Note::Stall { stall_ns } = noted.note else { return None };
+            Some((noted.boot_ns.saturating_sub(stall_ns), noted.boot_ns))
         };
         excuses.stalls = record.notes.iter().filter_map(stall).collect();
         excuses
@@ -75,18 +75,22 @@ fn disabled(record: &Record, node: &str, wanted: Part) -> Vec<Span> {
         let told = lives.flat_map(|life| &life.told).filter(|told| told.said == Said::Guardian);
         told.map(|told| told.at).collect()
     };
-    let mut signals: Vec<(u64, Option<Sent>)> = record
-        .notes
-        .iter()
-        .filter_map(|noted| match &noted.note {
-            Note::Signal { node: of, part, signal, .. } if of == node && *part == wanted => {
-                Some((noted.boot_ns, Some(*signal)))
-            }
+    let mut signals: Vec<(u64, Option<Sent>)> = Vec::new();
+    for noted in &record.notes {
+        if let Note::Signal { node: of, part, signal, .. } = &noted.note
+            && of == node
+            && *part == wanted
+        {
+            signals.push((noted.boot_ns, Some(*signal)));
+        }
+        if let Note::Life { node: of, .. } = &noted.note
+            && of == node
+            && wanted != Part::Guardian
+        {
             // A new life has new processes.
-            Note::Life { node: of, .. } if of == node && wanted != Part::Guardian => Some((noted.boot_ns, None)),
-            _ => None,
-        })
-        .collect();
+            signals.push((noted.boot_ns, None));
+        }
+    }
     if wanted == Part::Guardian {
         signals.extend(guardians.iter().map(|&at| (at, None)));
     }

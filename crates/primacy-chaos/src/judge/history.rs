@@ -1,6 +1,6 @@
 //! A record as the simulator's invariants want it: the same observations, in true time, and the same beliefs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use primacy_core::{Event, FencingToken, Identity, Instant, Mandate, Reason, Term};
 use primacy_sim::beliefs::Beliefs;
@@ -24,7 +24,7 @@ fn invariants() -> Vec<Box<dyn Invariant>> {
     ]
 }
 
-/// What happened. Of what happens in one nanosecond, ends come first.
+/// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Happening {
     /// All work of this life has ended.
@@ -71,11 +71,11 @@ pub(crate) fn judge(record: &Record) -> Vec<Finding> {
     let mut findings = Vec::new();
     for life in &record.lives {
         happenings.extend(of_life(life, &acts));
-        let violations = life.told.iter().filter_map(|told| match &told.said {
-            Said::Violation(what) => Some(Finding::new(told.at, "violation", format!("{} tells of {what}", life.who.node))),
-            _ => None,
-        });
-        findings.extend(violations);
+        for told in &life.told {
+            if let Said::Violation(what) = &told.said {
+                findings.push(Finding::new(told.at, "violation", format!("{} tells of {what}", life.who.node)));
+            }
+        }
     }
     let (untold, more) = untold(record, &acts);
     happenings.extend(untold);
@@ -92,12 +92,14 @@ pub(crate) fn judge(record: &Record) -> Vec<Finding> {
 }
 
 impl Happening {
+    /// The order of what happens in one nanosecond.
     const fn rank(&self) -> u8 {
         match self {
             Self::WorkEnded(_) => 0,
-            Self::Gone(_) => 1,
-            Self::Told(..) => 2,
-            Self::Released(..) => 3,
+            Self::Told(..) => 1,
+            Self::Released(..) => 2,
+            // After what it told last.
+            Self::Gone(_) => 3,
             Self::Accepted(_) => 4,
         }
     }
@@ -149,11 +151,12 @@ fn of_life(life: &Life, acts: &Acts) -> Vec<(u64, Happening)> {
 /// Leaderships that wrote and were never told of: their supervisor was killed before it could. They are believed in from
 /// their first act to their last one.
 fn untold(record: &Record, acts: &Acts) -> (Vec<(u64, Happening)>, Vec<Finding>) {
-    let told = record.lives.iter().flat_map(|life| &life.told).filter_map(|told| match told.said {
-        Said::Elected { token, .. } => Some(token.0),
-        _ => None,
-    });
-    let told: std::collections::BTreeSet<u64> = told.collect();
+    let mut told = BTreeSet::new();
+    for each in record.lives.iter().flat_map(|life| &life.told) {
+        if let Said::Elected { token, .. } = each.said {
+            told.insert(token.0);
+        }
+    }
     let (mut happenings, mut findings) = (Vec::new(), Vec::new());
     for (&token, (node, first, last)) in acts.of.iter().filter(|(token, _)| !told.contains(token)) {
         let life = record.lives.iter().rfind(|life| life.who.node.as_str() == node && life.begun <= *first);

@@ -158,13 +158,11 @@ fn rows(record: &Record) -> BTreeMap<Kind, Row> {
     let row = |&kind: &Kind| {
         let reason = record.not_run.iter().find(|(not_run, _)| *not_run == kind).map(|(_, reason)| reason.clone());
         let row = match reason {
-            _ if !record.arm.knows(kind) => Row::NotApplicable,
+            Some(_) | None if !record.arm.knows(kind) => Row::NotApplicable,
             Some(reason) => Row::NotRun { reason },
             None if kind == Kind::FakedClock => {
-                let of_node = |noted: &&Noted| match &noted.note {
-                    Note::Life { node, .. } => Some(node) == record.faked.as_ref(),
-                    _ => false,
-                };
+                let of_node =
+                    |noted: &&Noted| matches!(&noted.note, Note::Life { node, .. } if Some(node) == record.faked.as_ref());
                 // One for each life under the faked clock; there is no time before and after it.
                 Row::Made { count: record.notes.iter().filter(of_node).count(), median_ns: 0, longest_ns: 0 }
             }

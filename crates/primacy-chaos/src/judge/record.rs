@@ -123,9 +123,9 @@ impl Record {
     /// # Errors
     /// [`Trouble::NotWhole`]
     pub(crate) fn of_notes(notes: Vec<Noted>) -> Result<Self, Trouble> {
-        let begun = notes.iter().find_map(|noted| match &noted.note {
-            Note::Run { arm, seed, not_run, faked } => Some((arm.clone(), *seed, not_run.clone(), faked.clone())),
-            _ => None,
+        let begun = notes.iter().find_map(|noted| {
+            let Note::Run { arm, seed, not_run, faked } = &noted.note else { return None };
+            Some((arm.clone(), *seed, not_run.clone(), faked.clone()))
         });
         let (arm, seed, not_run, faked) = begun.ok_or_else(|| Trouble::NotWhole("the notes have no beginning".into()))?;
         let arm = Arm::named(&arm).ok_or_else(|| Trouble::NotWhole(format!("there is no arm {arm:?}")))?;
@@ -187,9 +187,9 @@ fn of<'a>(lives: &'a mut [Life], node: &str, life: u32) -> Option<&'a mut Life> 
 }
 
 fn readings(notes: &[Noted]) -> Vec<Reading> {
-    let reading = |noted: &Noted| match noted.note {
-        Note::Clock { faked_ns, within_ns } => Some(Reading { true_ns: noted.boot_ns, faked_ns, within_ns }),
-        _ => None,
+    let reading = |noted: &Noted| {
+        let Note::Clock { faked_ns, within_ns } = noted.note else { return None };
+        Some(Reading { true_ns: noted.boot_ns, faked_ns, within_ns })
     };
     notes.iter().filter_map(reading).collect()
 }

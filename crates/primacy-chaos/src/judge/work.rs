@@ -8,12 +8,11 @@ use super::record::{Life, Record, Said};
 use super::{Finding, Tally};
 use crate::arm::DRAIN;
 use crate::ledger::Told;
-use crate::notes::Note;
+use crate::notes::{Note, Noted};
 
 /// A leadership, as its machine has told.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Leadership {
-    node: String,
     elected: u64,
     until: u64,
 }
@@ -40,8 +39,8 @@ fn leaderships(record: &Record) -> BTreeMap<u64, Leadership> {
                 Said::Elected { token, until, .. } => {
                     current = Some(token.0);
                     // The end counts as late as it may be here, for the job is blamed by it.
-                    let (node, until) = (life.who.node.to_string(), until + 2 * told.within_ns);
-                    all.insert(token.0, Leadership { node, elected: told.at, until });
+                    let until = until + 2 * told.within_ns;
+                    all.insert(token.0, Leadership { elected: told.at, until });
                 }
                 Said::Renewed { until } => {
                     if let Some(leadership) = current.and_then(|token| all.get_mut(&token)) {
@@ -162,14 +161,13 @@ const DISK_REACH_NS: u64 = 2_000_000_000;
 fn ends(record: &Record) -> Vec<Finding> {
     let mut full: Vec<(u64, u64)> = Vec::new();
     for noted in &record.notes {
-        match noted.note {
-            Note::Disk { full: true, .. } => full.push((noted.boot_ns, u64::MAX)),
-            Note::Disk { full: false, .. } => {
-                for span in full.iter_mut().filter(|span| span.1 == u64::MAX) {
-                    span.1 = noted.boot_ns + DISK_REACH_NS;
-                }
+        let Note::Disk { full: is_full, .. } = noted.note else { continue };
+        if is_full {
+            full.push((noted.boot_ns, u64::MAX));
+        } else {
+            for span in full.iter_mut().filter(|span| span.1 == u64::MAX) {
+                span.1 = noted.boot_ns + DISK_REACH_NS;
             }
-            _ => {}
         }
     }
     let of_disk = |at: u64| full.iter().any(|span| (span.0..=span.1).contains(&at));
@@ -187,11 +185,9 @@ fn ends(record: &Record) -> Vec<Finding> {
 }
 
 fn stuck(record: &Record) -> Vec<Finding> {
-    let finding = |noted: &crate::notes::Noted| match &noted.note {
-        Note::Stuck { step, what } => {
-            Some(Finding::new(noted.boot_ns, "stuck", format!("after step {step}: {what}")))
-        }
-        _ => None,
+    let finding = |noted: &Noted| {
+        let Note::Stuck { step, what } = &noted.note else { return None };
+        Some(Finding::new(noted.boot_ns, "stuck", format!("after step {step}: {what}")))
     };
     record.notes.iter().filter_map(finding).collect()
 }
