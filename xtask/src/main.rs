@@ -1,7 +1,8 @@
-//! The chores of this repository: `cargo xtask test` and `cargo xtask tidy`.
+//! The chores of this repository: `cargo xtask test`, `cargo xtask tidy` and `cargo xtask chaos`.
 //!
 //! It depends on nothing, so that it is built in seconds.
 
+mod chaos;
 mod deny;
 mod needs;
 mod test;
@@ -15,6 +16,8 @@ The chores of this repository.
 
   cargo xtask test   everything: format, lints, tidy, documentation, purity, features, licences, all tests
   cargo xtask tidy   the rules of this repository that no compiler knows
+  cargo xtask chaos --minutes M --seed S
+                     faults on real clusters, judged by the simulator's invariants; needs root (--help: all options)
 ";
 
 fn main() -> ExitCode {
@@ -23,6 +26,7 @@ fn main() -> ExitCode {
     match arguments.as_slice() {
         ["test"] => test::run(&root()),
         ["tidy"] => tidy::run(&root()),
+        ["chaos", arguments @ ..] => chaos::run(&root(), arguments),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");
             ExitCode::SUCCESS

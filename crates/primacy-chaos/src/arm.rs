@@ -16,9 +16,10 @@ pub(crate) const ARMS: &[Arm] = &[
 
 /// The lease of every arm: short, so that an hour has many leaders; and as long as `primacy run` takes among peers.
 pub(crate) const LEASE: Duration = Duration::from_secs(1);
-/// How long a job may take to end in order, and how long before the end of the lease it is killed.
+/// How long a job may take to end in order, and how long before the end of the lease it is killed: the margin of a longer
+/// lease, for a machine that is busy with everything else.
 pub(crate) const DRAIN: Duration = Duration::from_millis(250);
-pub(crate) const KILL_MARGIN: Duration = Duration::from_millis(100);
+pub(crate) const KILL_MARGIN: Duration = Duration::from_millis(200);
 
 /// The name of the election in every arm.
 pub(crate) const ELECTION: &str = "chaos";
@@ -64,7 +65,9 @@ impl Arm {
     /// Whether this fault means anything here.
     pub(crate) fn knows(&self, kind: Kind) -> bool {
         let enough = self.nodes >= kind.nodes_min();
-        enough && (self.has_network() || !kind.is_of_network()) && (self.has_network() || kind != Kind::Transfer)
+        enough
+            && (self.has_network() || !kind.is_of_network())
+            && (self.has_network() || kind != Kind::Transfer)
     }
 
     /// The address of a node in its namespace.

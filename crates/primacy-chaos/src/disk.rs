@@ -51,7 +51,9 @@ impl SmallDisk {
     pub(crate) fn free(&self) -> Result<(), Trouble> {
         let path = self.at.join(FILLER);
         match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Trouble::file("remove", &path)(error)),
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(Trouble::file("remove", &path)(error))
+            }
             Ok(()) | Err(_) => Ok(()),
         }
     }

@@ -135,7 +135,8 @@ impl Drop for FakedClock {
         let _ = self.keeper.kill();
         let _ = self.keeper.wait();
         let shared = self.env.iter().find(|(name, _)| name == SHARED).map(|(_, value)| value.clone());
-        for name in shared.iter().flat_map(|names| names.split(' ')).map(|name| name.trim_start_matches('/')) {
+        for name in shared.iter().flat_map(|names| names.split(' ')).map(|name| name.trim_start_matches('/'))
+        {
             for file in [format!("/dev/shm/{name}"), format!("/dev/shm/sem.{name}")] {
                 // Each name is that of a semaphore or of a memory.
                 let _ = std::fs::remove_file(file);

@@ -3,8 +3,8 @@
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 
-use primacy::fence::{DurableFence, DurableFenceError, FencingToken};
 use primacy::clock;
+use primacy::fence::{DurableFence, DurableFenceError, FencingToken};
 use serde::{Deserialize, Serialize};
 
 use crate::arm::ELECTION;

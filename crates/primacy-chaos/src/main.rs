@@ -30,6 +30,7 @@ mod report;
 mod run;
 mod schedule;
 mod session;
+mod stalls;
 mod sweep;
 mod tail;
 mod trouble;
@@ -104,6 +105,11 @@ enum Verb {
     Job(job::Job),
     #[command(hide = true)]
     Clock,
+    #[command(hide = true)]
+    Stalls {
+        /// The directory of the run
+        dir: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
@@ -119,6 +125,7 @@ fn main() -> ExitCode {
     let outcome = match cli.verb {
         None => session::run(&cli.options),
         Some(Verb::Judge { dir, json }) => session::judge_again(&dir, json),
+        Some(Verb::Stalls { dir }) => stalls::watch(&dir).map(|()| ExitCode::SUCCESS),
         Some(Verb::Job(job)) => job.run().map(|()| ExitCode::SUCCESS),
         Some(Verb::Clock) => {
             faked::keep();

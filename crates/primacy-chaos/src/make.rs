@@ -1,5 +1,6 @@
 //! Making a fault, and taking back what can be taken back.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -18,8 +19,37 @@ use crate::trouble::Trouble;
 const PARTS: [Part; 3] = [Part::Supervisor, Part::Guardian, Part::Job];
 /// How long a node may take to end when it is told to, before it is killed.
 const END_MAX: Duration = Duration::from_secs(10);
+/// How long a job that wakes first is alone.
+const HEAD_START: Duration = Duration::from_millis(25);
 /// How long between two nodes of a rolling restart, at most.
 const BETWEEN_MAX_MS: u64 = 1_500;
+
+/// The signals of a fault that is made of nothing else.
+const fn signals(fault: Fault) -> Option<(&'static [Part], Sent)> {
+    let parts: &[Part] = match fault.kind {
+        Kind::KillSupervisor | Kind::PauseSupervisor | Kind::Terminate => &[Part::Supervisor],
+        Kind::KillGuardian | Kind::PauseGuardian => &[Part::Guardian],
+        Kind::KillJob | Kind::PauseJob => &[Part::Job],
+        Kind::KillBoth => match fault.detail % 3 {
+            0 => &[Part::Supervisor, Part::Guardian],
+            1 => &[Part::Guardian, Part::Supervisor],
+            _ => &PARTS,
+        },
+        Kind::Cut | Kind::CutOneWay | Kind::Drop | Kind::Isolate | Kind::QuorumLoss | Kind::Constrained => {
+            return None;
+        }
+        Kind::Chain | Kind::Freeze | Kind::FullDisk | Kind::RestartAll | Kind::RollingRestart => return None,
+        Kind::Resign | Kind::Transfer | Kind::FakedClock => return None,
+    };
+    let sent = if matches!(fault.kind, Kind::Terminate) {
+        Sent::Terminate
+    } else if matches!(fault.kind, Kind::PauseSupervisor | Kind::PauseGuardian | Kind::PauseJob) {
+        Sent::Stop
+    } else {
+        Sent::Kill
+    };
+    Some((parts, sent))
+}
 
 impl Stage {
     /// Makes a fault.
@@ -33,48 +63,26 @@ impl Stage {
         };
         let name = self.nodes[node].name.clone();
         let note = |what: String| Note::Fault { step, kind: fault.kind, what };
+        if let Some((parts, sent)) = signals(fault) {
+            return self.strike(note(format!("{name}: {parts:?}")), node, parts, sent);
+        }
+        if fault.kind.is_of_network() {
+            let (cut, what) = self.cut(fault, node);
+            self.notes.note(note(what))?;
+            return self.network.as_mut().map_or(Ok(()), |network| network.cut(cut));
+        }
         match fault.kind {
-            Kind::Cut
-            | Kind::CutOneWay
-            | Kind::Drop
-            | Kind::Isolate
-            | Kind::QuorumLoss
-            | Kind::Constrained
-            | Kind::Chain => {
-                let (cut, what) = self.cut(fault, node);
-                self.notes.note(note(what))?;
-                if let Some(network) = &mut self.network {
-                    network.cut(cut)?;
-                }
-                Ok(())
-            }
-            Kind::KillSupervisor => self.strike(note(name), node, &[Part::Supervisor], Sent::Kill),
-            Kind::KillGuardian => self.strike(note(name), node, &[Part::Guardian], Sent::Kill),
-            Kind::KillJob => self.strike(note(name), node, &[Part::Job], Sent::Kill),
-            Kind::KillBoth => {
-                let parts: &[Part] = match fault.detail % 3 {
-                    0 => &[Part::Supervisor, Part::Guardian],
-                    1 => &[Part::Guardian, Part::Supervisor],
-                    _ => &PARTS,
-                };
-                self.strike(note(format!("{name}: {parts:?}")), node, parts, Sent::Kill)
-            }
-            Kind::PauseSupervisor => self.strike(note(name), node, &[Part::Supervisor], Sent::Stop),
-            Kind::PauseGuardian => self.strike(note(name), node, &[Part::Guardian], Sent::Stop),
-            Kind::PauseJob => self.strike(note(name), node, &[Part::Job], Sent::Stop),
             Kind::Freeze => {
                 self.strike(note(name), node, &PARTS, Sent::Stop)?;
                 for pid in marked(&self.nodes[node].start.mark) {
                     signal(pid, Signal::STOP);
                 }
-                Ok(())
             }
             Kind::FullDisk => {
                 let leader = self.leader();
                 self.fill(note(name), node)?;
-                self.nodes[leader].send(Part::Supervisor, Sent::Kill, &mut self.notes).map(|_| ())
+                self.nodes[leader].send(Part::Supervisor, Sent::Kill, &mut self.notes)?;
             }
-            Kind::Terminate => self.strike(note(name), node, &[Part::Supervisor], Sent::Terminate),
             Kind::RestartAll => {
                 self.notes.note(note("all".into()))?;
                 for node in &self.nodes {
@@ -82,24 +90,27 @@ impl Stage {
                         node.send(part, Sent::Kill, &mut self.notes)?;
                     }
                 }
-                Ok(())
             }
             Kind::RollingRestart => {
                 self.notes.note(note("one after the other".into()))?;
-                self.roll(fault.detail)
+                self.roll(fault.detail)?;
             }
             Kind::Resign => {
                 self.notes.note(note(name.clone()))?;
-                self.verb("resign", &name, &[])
+                self.verb("resign", &name, &[])?;
             }
             Kind::Transfer => {
                 let to = self.nodes[self.other(node, fault.detail)].name.clone();
                 self.notes.note(note(format!("{name} to {to}")))?;
-                self.verb("transfer", &name, &["--to", &to])
+                self.verb("transfer", &name, &["--to", &to])?;
             }
-            // It holds from the first life on, and is not made a second time.
-            Kind::FakedClock => Ok(()),
+            // Signals and links are made above; a faked clock holds from the first life on.
+            Kind::KillSupervisor | Kind::KillGuardian | Kind::KillJob | Kind::KillBoth => {}
+            Kind::PauseSupervisor | Kind::PauseGuardian | Kind::PauseJob | Kind::Terminate => {}
+            Kind::Cut | Kind::CutOneWay | Kind::Drop | Kind::Isolate => {}
+            Kind::QuorumLoss | Kind::Constrained | Kind::Chain | Kind::FakedClock => {}
         }
+        Ok(())
     }
 
     /// Another node than this one.
@@ -122,76 +133,54 @@ impl Stage {
 
     /// Which links this fault cuts, and that in words.
     fn cut(&self, fault: Fault, node: usize) -> (Cut, String) {
-        let count = self.nodes.len();
-        let other = self.other(node, fault.detail);
+        let (leader, other) = (self.leader(), self.other(node, fault.detail));
+        let hub = self.other(leader, fault.detail);
         let name = |index: usize| self.nodes[index].name.as_str();
-        let mut cut = Cut::default();
-        let but = |keeps: &dyn Fn(usize, usize) -> bool| {
+        let (detail, count) = (fault.detail >> 32, self.nodes.len());
+        // All links but those that stay.
+        let links = |stays: &dyn Fn(usize, usize) -> bool| -> BTreeSet<(usize, usize)> {
             let pairs = (0..count).flat_map(|from| (0..count).map(move |to| (from, to)));
-            pairs.filter(|&(from, to)| from != to && !keeps(from, to)).collect()
+            pairs.filter(|&(from, to)| from != to && !stays(from, to)).collect()
         };
-        let what = match fault.kind {
+        let only = |links: BTreeSet<(usize, usize)>| Cut { links, shares: BTreeMap::new() };
+        match fault.kind {
             Kind::Cut => {
-                cut.links.extend([(node, other), (other, node)]);
-                format!("{} and {}", name(node), name(other))
+                let both = BTreeSet::from([(node, other), (other, node)]);
+                (only(both), format!("{} and {}", name(node), name(other)))
             }
-            Kind::CutOneWay => match (fault.detail >> 32) % 4 {
-                0 | 1 => {
-                    cut.links.insert((node, other));
-                    format!("from {} to {}", name(node), name(other))
-                }
-                2 => {
-                    cut.links = but(&|from, _| from != node);
-                    format!("from {} to all", name(node))
-                }
+            Kind::CutOneWay => match detail % 4 {
+                2 => (only(links(&|from, _| from != node)), format!("from {} to all", name(node))),
+                3 => (only(links(&|_, to| to != node)), format!("from all to {}", name(node))),
                 _ => {
-                    cut.links = but(&|_, to| to != node);
-                    format!("from all to {}", name(node))
+                    (only(BTreeSet::from([(node, other)])), format!("from {} to {}", name(node), name(other)))
                 }
             },
             Kind::Drop => {
-                let percent = 10 + (fault.detail >> 32) % 60;
-                cut.shares.insert(node, percent);
-                format!("{percent} % of what arrives at {}", name(node))
+                let percent = 10 + detail % 60;
+                let cut = Cut { links: BTreeSet::new(), shares: BTreeMap::from([(node, percent)]) };
+                (cut, format!("{percent} % of what arrives at {}", name(node)))
             }
             Kind::QuorumLoss => {
-                let hub = self.other(self.leader(), fault.detail);
-                cut.links = but(&|from, to| from == hub || to == hub);
-                format!("only {} reaches all", name(hub))
+                (only(links(&|from, to| from == hub || to == hub)), format!("only {} reaches all", name(hub)))
             }
             Kind::Constrained => {
-                let leader = self.leader();
-                let hub = self.other(leader, fault.detail);
-                cut.links = but(&|from, to| (from == hub || to == hub) && from != leader && to != leader);
-                format!("only {} reaches the others, and not {}", name(hub), name(leader))
+                let stays = |from, to| (from == hub || to == hub) && from != leader && to != leader;
+                let what = format!("only {} reaches the others, and not {}", name(hub), name(leader));
+                (only(links(&stays)), what)
             }
             Kind::Chain => {
                 // From the one that was hit on, around.
                 let place = |index: usize| (index + count - node) % count;
-                cut.links = but(&|from, to| place(from).abs_diff(place(to)) == 1);
-                format!("in a row from {}", name(node))
+                let stays = |from, to| place(from).abs_diff(place(to)) == 1;
+                (only(links(&stays)), format!("in a row from {}", name(node)))
             }
-            Kind::Isolate => {
-                cut.links = but(&|from, to| from != node && to != node);
-                name(node).to_owned()
-            }
-            Kind::KillSupervisor
-            | Kind::KillGuardian
-            | Kind::KillJob
-            | Kind::KillBoth
-            | Kind::PauseSupervisor
-            | Kind::PauseGuardian
-            | Kind::PauseJob
-            | Kind::Freeze
-            | Kind::FullDisk
-            | Kind::Terminate
-            | Kind::RestartAll
-            | Kind::RollingRestart
-            | Kind::Resign
-            | Kind::Transfer
-            | Kind::FakedClock => String::new(), // No link is cut.
-        };
-        (cut, what)
+            Kind::Isolate => (only(links(&|from, to| from != node && to != node)), name(node).to_owned()),
+            // These cut no link.
+            Kind::KillSupervisor | Kind::KillGuardian | Kind::KillJob | Kind::KillBoth => Default::default(),
+            Kind::PauseSupervisor | Kind::PauseGuardian | Kind::PauseJob | Kind::Freeze => Default::default(),
+            Kind::FullDisk | Kind::Terminate | Kind::RestartAll | Kind::RollingRestart => Default::default(),
+            Kind::Resign | Kind::Transfer | Kind::FakedClock => Default::default(),
+        }
     }
 
     fn fill(&mut self, note: Note, node: usize) -> Result<(), Trouble> {
@@ -220,15 +209,21 @@ impl Stage {
                 self.notes.note(Note::Stuck { step: 0, what })?;
                 self.nodes[index].send(Part::Supervisor, Sent::Kill, &mut self.notes)?;
             }
-            self.pause(Duration::from_millis(detail.rotate_right(8 * u32::try_from(index).unwrap_or(0)) % BETWEEN_MAX_MS))?;
+            self.pause(Duration::from_millis(
+                detail.rotate_right(8 * u32::try_from(index).unwrap_or(0)) % BETWEEN_MAX_MS,
+            ))?;
         }
         Ok(())
     }
 
     fn verb(&mut self, verb: &str, node: &str, more: &[&str]) -> Result<(), Trouble> {
-        let Some(start) = self.nodes.iter().find(|each| each.name == node).map(|node| &node.start) else { return Ok(()) };
+        let Some(start) = self.nodes.iter().find(|each| each.name == node).map(|node| &node.start) else {
+            return Ok(());
+        };
         let mut command = Command::new(&start.primacy);
-        command.args([verb, "--election", ELECTION, "--node", node, "--no-wait", "--state-dir"]).arg(&start.state);
+        command
+            .args([verb, "--election", ELECTION, "--node", node, "--no-wait", "--state-dir"])
+            .arg(&start.state);
         command.args(more).env(MARK, format!("{}-operator", start.mark));
         // What it says is no part of the judgement: a node that does not lead refuses.
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -241,9 +236,10 @@ impl Stage {
     /// # Errors
     /// [`Trouble`]
     pub(crate) fn heal(&mut self, step: u32) -> Result<(), Trouble> {
-        if let Some(network) = &mut self.network {
-            network.heal()?;
-        }
+        let dropped = match &mut self.network {
+            Some(network) => network.heal()?,
+            None => 0,
+        };
         if std::mem::take(&mut self.full) {
             for (of, disk) in &self.disks {
                 disk.free()?;
@@ -253,14 +249,24 @@ impl Stage {
         }
         for index in std::mem::take(&mut self.stopped) {
             let node = &self.nodes[index];
-            for part in PARTS {
-                node.send(part, Sent::Continue, &mut self.notes)?;
+            let mut order = PARTS;
+            if step.is_multiple_of(2) {
+                // The job wakes first, and acts before anybody can keep it from that: what only the fence can refuse.
+                order.reverse();
+            }
+            for part in order {
+                if node.send(part, Sent::Continue, &mut self.notes)?
+                    && part == Part::Job
+                    && step.is_multiple_of(2)
+                {
+                    std::thread::sleep(HEAD_START);
+                }
             }
             // Also those that are no part any more: what a dead guardian has left, or a grandchild.
             for pid in marked(&node.start.mark) {
                 signal(pid, Signal::CONT);
             }
         }
-        self.notes.note(Note::Healed { step })
+        self.notes.note(Note::Healed { step, dropped })
     }
 }

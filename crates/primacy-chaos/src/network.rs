@@ -44,10 +44,16 @@ impl Network {
         for (index, node) in nodes.iter().enumerate() {
             let own = network.add(node)?;
             let port = format!("to-{node}");
-            call("ip", &["-n", &hub, "link", "add", &port, "type", "veth", "peer", "name", "net0", "netns", &own])?;
+            call(
+                "ip",
+                &["-n", &hub, "link", "add", &port, "type", "veth", "peer", "name", "net0", "netns", &own],
+            )?;
             // Iproute's own word for the bridge of a port.
             call("ip", &["-n", &hub, "link", "set", &port, "master", "bridge", "up"])?;
-            call("ip", &["-n", &own, "address", "add", &format!("{}/24", Arm::address(index)), "dev", "net0"])?;
+            call(
+                "ip",
+                &["-n", &own, "address", "add", &format!("{}/24", Arm::address(index)), "dev", "net0"],
+            )?;
             call("ip", &["-n", &own, "link", "set", "net0", "up"])?;
         }
         Ok(network)
@@ -76,16 +82,21 @@ impl Network {
         self.apply()
     }
 
-    /// Joins everything again.
+    /// Joins everything again, and says how many packets were dropped since it was cut.
     ///
     /// # Errors
     /// [`Trouble::Program`]
-    pub(crate) fn heal(&mut self) -> Result<(), Trouble> {
+    pub(crate) fn heal(&mut self) -> Result<u64, Trouble> {
         if self.cut == Cut::default() {
-            return Ok(());
+            return Ok(0);
+        }
+        let mut dropped = 0;
+        for node in &self.nodes {
+            let listed = call("ip", &["netns", "exec", &self.namespace(node), "nft", "list", "ruleset"])?;
+            dropped += dropped_by(&listed);
         }
         self.cut = Cut::default();
-        self.apply()
+        self.apply().map(|()| dropped)
     }
 
     fn apply(&self) -> Result<(), Trouble> {
@@ -109,10 +120,10 @@ impl Drop for Network {
 fn rules(node: usize, cut: &Cut) -> String {
     let mut lines = String::new();
     for (from, _) in cut.links.iter().filter(|(_, to)| *to == node) {
-        lines += &format!("    ip saddr {} drop\n", Arm::address(*from));
+        lines += &format!("    ip saddr {} counter drop\n", Arm::address(*from));
     }
     if let Some(percent) = cut.shares.get(&node) {
-        lines += &format!("    ip saddr 10.77.0.0/24 numgen random mod 100 < {percent} drop\n");
+        lines += &format!("    ip saddr 10.77.0.0/24 numgen random mod 100 < {percent} counter drop\n");
     }
     format!(
         "table inet chaos\ndelete table inet chaos\ntable inet chaos {{\n  chain arriving {{\n    \
@@ -120,8 +131,15 @@ fn rules(node: usize, cut: &Cut) -> String {
     )
 }
 
+/// The sum of all counters in a list of rules.
+fn dropped_by(listed: &str) -> u64 {
+    let counters = listed.split("counter packets ").skip(1);
+    counters.filter_map(|rest| rest.split(' ').next()?.parse::<u64>().ok()).sum()
+}
+
 fn run_nft(namespace: &str, script: &str) -> Result<(), Trouble> {
-    let failed = |said: String| Trouble::Program { line: format!("ip netns exec {namespace} nft -f -"), said };
+    let failed =
+        |said: String| Trouble::Program { line: format!("ip netns exec {namespace} nft -f -"), said };
     let mut command = Command::new("ip");
     command.args(["netns", "exec", namespace, "nft", "-f", "-"]);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -146,10 +164,13 @@ pub(crate) fn probe() -> Result<(), Trouble> {
     let made = run_nft(&name, &rules(0, &cut)).and_then(|()| {
         let listed = call("ip", &["netns", "exec", &name, "nft", "list", "ruleset"])?;
         // That it was taken without an error does not say that it stands there.
-        if listed.contains("10.77.0.2 drop") && listed.contains("numgen random mod 100 < 50 drop") {
+        if listed.contains("10.77.0.2 counter") && listed.contains("numgen random mod 100 < 50 counter") {
             Ok(())
         } else {
-            Err(Trouble::Program { line: "nft list ruleset".into(), said: format!("the rules are not there: {listed}") })
+            Err(Trouble::Program {
+                line: "nft list ruleset".into(),
+                said: format!("the rules are not there: {listed}"),
+            })
         }
     });
     let removed = call("ip", &["netns", "delete", &name]);
@@ -164,9 +185,17 @@ mod tests {
     fn a_node_drops_what_comes_over_the_links_to_it_and_nothing_else() {
         let cut = Cut { links: BTreeSet::from([(0, 1), (2, 1), (1, 0)]), shares: BTreeMap::from([(2, 30)]) };
         let of = |node| rules(node, &cut);
-        assert!(of(1).contains("ip saddr 10.77.0.1 drop") && of(1).contains("ip saddr 10.77.0.3 drop"));
-        assert!(of(0).contains("ip saddr 10.77.0.2 drop") && !of(0).contains("10.77.0.3"));
-        assert!(of(2).contains("numgen random mod 100 < 30 drop") && !of(2).contains("saddr 10.77.0.1"));
+        assert!(
+            of(1).contains("ip saddr 10.77.0.1 counter drop")
+                && of(1).contains("ip saddr 10.77.0.3 counter drop")
+        );
+        assert!(of(0).contains("ip saddr 10.77.0.2 counter drop") && !of(0).contains("10.77.0.3"));
+        assert!(
+            of(2).contains("numgen random mod 100 < 30 counter drop") && !of(2).contains("saddr 10.77.0.1")
+        );
         assert!(!rules(0, &Cut::default()).contains("drop"));
+        let listed =
+            "ip saddr 10.77.0.1 counter packets 12 bytes 720 drop\n x counter packets 3 bytes 1 drop\n";
+        assert_eq!((dropped_by(listed), dropped_by("")), (15, 0));
     }
 }

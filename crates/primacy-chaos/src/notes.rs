@@ -57,6 +57,9 @@ pub(crate) enum Note {
     Healed {
         /// The number of the step.
         step: u32,
+        /// How many packets were dropped meanwhile.
+        #[serde(default)]
+        dropped: u64,
     },
     /// A leader works again, and every node stands.
     Well {
@@ -94,11 +97,6 @@ pub(crate) enum Note {
         faked_ns: u64,
         /// How far from the note's own time that may have been.
         within_ns: u64,
-    },
-    /// The machine kept the run's own watch from running for this long, until now.
-    Stall {
-        /// In nanoseconds.
-        stall_ns: u64,
     },
     /// The run ends, and all that it has started is gone.
     End,
@@ -188,8 +186,11 @@ pub(crate) fn read_lines<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<Vec<
     let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
     let lines = text[..whole].split(|&byte| byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty());
     let parsed = lines.map(|(index, line)| {
-        let malformed =
-            |error: serde_json::Error| Trouble::Malformed { path: path.to_owned(), line: index + 1, error: error.to_string() };
+        let malformed = |error: serde_json::Error| Trouble::Malformed {
+            path: path.to_owned(),
+            line: index + 1,
+            error: error.to_string(),
+        };
         serde_json::from_slice(line).map_err(malformed)
     });
     parsed.collect()

@@ -1,6 +1,7 @@
 //! The process table, as far as the run needs it: whoever carries the mark of a node, and signals to them.
 
 use std::fs;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -42,12 +43,14 @@ pub(crate) fn signal(pid: Pid, signal: Signal) {
     let _ = kill_process(pid, signal);
 }
 
-/// Kills all whose mark begins with this, until none is left.
-pub(crate) fn end_marked(mark: &str) {
+/// Kills all whose mark begins with this, until none is left; and says how many could not be killed in some seconds, since
+/// they sleep in the kernel.
+pub(crate) fn end_marked(mark: &str) -> usize {
+    let until = Instant::now() + END_MAX;
     loop {
         let left = marked(mark);
-        if left.is_empty() {
-            return;
+        if left.is_empty() || Instant::now() > until {
+            return left.len();
         }
         for pid in left {
             signal(pid, Signal::KILL);
@@ -57,4 +60,5 @@ pub(crate) fn end_marked(mark: &str) {
 }
 
 /// How long between two looks at what can only be asked again.
-pub(crate) const LOOK_INTERVAL: std::time::Duration = std::time::Duration::from_millis(5);
+pub(crate) const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+const END_MAX: Duration = Duration::from_secs(10);

@@ -55,7 +55,11 @@ pub(crate) fn text(seed: u64, verdicts: &[Verdict]) -> String {
     }
     for verdict in verdicts {
         for finding in verdict.findings.iter().take(FINDINGS_MAX) {
-            let _ = writeln!(text, "VIOLATION in {}: {} at {}: {}", verdict.arm, finding.rule, finding.boot_ns, finding.what);
+            let _ = writeln!(
+                text,
+                "VIOLATION in {}: {} at {}: {}",
+                verdict.arm, finding.rule, finding.boot_ns, finding.what
+            );
         }
         let more = verdict.findings.len().saturating_sub(FINDINGS_MAX);
         if more > 0 {
@@ -71,6 +75,7 @@ type Count = (&'static str, fn(&Verdict) -> u64);
 const COUNTS: &[Count] = &[
     ("seconds", |verdict| verdict.millis / 1_000),
     ("faults made", |verdict| verdict.faults.values().map(made).sum()),
+    ("packets dropped", |verdict| verdict.tally.packets_dropped),
     ("lives of nodes", |verdict| verdict.tally.lives as u64),
     ("leaderships", |verdict| verdict.tally.leaderships as u64),
     ("tokens accepted", |verdict| verdict.tally.tokens_accepted as u64),
@@ -78,11 +83,16 @@ const COUNTS: &[Count] = &[
     ("stale writes tried", |verdict| verdict.tally.stale_tried as u64),
     ("stale writes refused", |verdict| verdict.tally.stale_refused as u64),
     ("lock found taken", |verdict| verdict.tally.lock_waits as u64),
-    ("  longer than the drain: supervisor and guardian out together", |verdict| verdict.tally.locks_unguarded as u64),
+    ("  longer than the drain: supervisor and guardian out together", |verdict| {
+        verdict.tally.locks_unguarded as u64
+    }),
     ("  longer than the drain: stopped itself", |verdict| verdict.tally.locks_disturbed as u64),
-    ("acts past the lease: supervisor and guardian out together", |verdict| verdict.tally.acts_unguarded as u64),
-    ("acts past the lease: the machine ran nobody", |verdict| verdict.tally.acts_stalled as u64),
-    ("times the machine ran nobody for 50 ms", |verdict| verdict.tally.stalls as u64),
+    ("acts past the lease: supervisor and guardian out together", |verdict| {
+        verdict.tally.acts_unguarded as u64
+    }),
+    ("acts past the lease: a processor stalled", |verdict| verdict.tally.acts_stalled as u64),
+    ("stalls of a processor, 50 ms or more", |verdict| verdict.tally.stalls as u64),
+    ("  the longest, ms", |verdict| verdict.tally.longest_stall_ns / 1_000_000),
     ("violations", |verdict| verdict.findings.len() as u64),
 ];
 
@@ -120,7 +130,9 @@ fn not_run(verdicts: &[Verdict]) -> Vec<(Kind, String)> {
 /// Columns of one width each, as Markdown has them.
 fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let mut text = String::new();
     for (index, row) in rows.iter().enumerate() {

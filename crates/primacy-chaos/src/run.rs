@@ -27,14 +27,16 @@ const WORKS: Duration = Duration::from_millis(300);
 /// How long it may take until a leader works again when everything is healed; a guard against hanging, of twenty leases,
 /// and no promise.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a node that has ended stays away, at most.
+/// How long a node that has ended stays away, at most: mostly shorter than a lease, sometimes for some leases.
 const AWAY_MAX_MS: u64 = 500;
+const LONG_AWAY_MAX_MS: u64 = 4_000;
 /// How long the nodes may take to end in order.
 const FAREWELL: Duration = Duration::from_secs(15);
 /// How often a faked clock is read.
 const READ_EVERY: Duration = Duration::from_secs(5);
-/// The room of a disk that is to be filled; a node needs some tens of KiB, and the SQLite database a few hundred.
-const DISK_KIB: u32 = 2_048;
+/// The room of a disk that is to be filled; a node needs some tens of KiB, and SQLite, which writes four MiB of its log
+/// before it puts them into the database, more than twice that.
+const DISK_KIB: u32 = 16_384;
 
 /// What a run of an arm needs.
 #[derive(Clone, Debug)]
@@ -101,8 +103,10 @@ pub(crate) fn run(plan: Plan) -> Result<(), Trouble> {
         played.and(ended)
     });
     // Also of a stage that could not be set up.
-    end_marked(&mark);
-    outcome
+    match end_marked(&mark) {
+        0 => outcome,
+        left => outcome.and(Err(Trouble::NotWhole(format!("{left} process(es) could not be ended")))),
+    }
 }
 
 fn mark(arm: &Arm) -> String {
@@ -154,11 +158,24 @@ impl Stage {
         let ledger = Tail::new(dir.join(LEDGER));
         let (verbs, last, read_at) = (Vec::new(), None, Instant::now());
         let (stopped, full) = (Vec::new(), false);
-        Ok(Self { plan, notes, nodes, network, disks, verbs, stopped, full, faked, read_at, ledger, last, rng })
+        Ok(Self {
+            plan,
+            notes,
+            nodes,
+            network,
+            disks,
+            verbs,
+            stopped,
+            full,
+            faked,
+            read_at,
+            ledger,
+            last,
+            rng,
+        })
     }
 
     fn play(&mut self) -> Result<(), Trouble> {
-        let stalls = Stalls::watch(&self.plan)?;
         for index in 0..self.nodes.len() {
             self.nodes[index].begin(&self.plan.arm, &mut self.notes)?;
         }
@@ -185,7 +202,6 @@ impl Stage {
                 well = self.settle(number)?;
             }
         }
-        stalls.end();
         Ok(())
     }
 
@@ -213,11 +229,12 @@ impl Stage {
     /// Takes ends, starts again what is due, and reads what was told.
     pub(crate) fn turn(&mut self) -> Result<(), Trouble> {
         for index in 0..self.nodes.len() {
-            let away = self.rng.up_to(AWAY_MAX_MS);
-            let node = &mut self.nodes[index];
-            if node.look(&mut self.notes)? {
-                node.restart_after(Duration::from_millis(away));
+            if self.nodes[index].look(&mut self.notes)? {
+                let most = if self.rng.up_to(4) == 0 { LONG_AWAY_MAX_MS } else { AWAY_MAX_MS };
+                let away = self.rng.up_to(most);
+                self.nodes[index].restart_after(Duration::from_millis(away));
             }
+            let node = &mut self.nodes[index];
             if node.restart_at.is_some_and(|at| Instant::now() >= at) {
                 node.begin(&self.plan.arm, &mut self.notes)?;
             }
@@ -225,7 +242,9 @@ impl Stage {
         // A verb that waits for a node that was stopped or killed ends by itself when that node is back.
         self.verbs.retain_mut(|verb| matches!(verb.try_wait(), Ok(None)));
         for line in self.ledger.lines() {
-            let (Some(token), Some(boot_ns)) = (line["token"].as_u64(), line["boot_ns"].as_u64()) else { continue };
+            let (Some(token), Some(boot_ns)) = (line["token"].as_u64(), line["boot_ns"].as_u64()) else {
+                continue;
+            };
             let Some(node) = self.nodes.iter().position(|node| line["node"] == *node.name) else { continue };
             if self.last.is_none_or(|(_, _, before)| before != token) {
                 self.plan.progress.leaderships.fetch_add(1, Ordering::Relaxed);
@@ -301,7 +320,8 @@ impl Stage {
         for node in &self.nodes {
             node.send(Part::Supervisor, Sent::Kill, &mut self.notes)?;
         }
-        end_marked(&mark(&self.plan.arm));
+        // What cannot be ended is looked for once more when all is over.
+        let _ = end_marked(&mark(&self.plan.arm));
         self.read_clock()?;
         self.notes.note(Note::End)
     }
@@ -321,41 +341,4 @@ fn disks(plan: &Plan) -> Result<Vec<(Option<usize>, SmallDisk)>, Trouble> {
         Ok((Some(index), SmallDisk::mount(&plan.dir.join("state").join(name), DISK_KIB)?))
     };
     names.iter().enumerate().step_by(2).map(of_node).collect()
-}
-
-/// Notes when the machine keeps this process from running: then it keeps others, too.
-#[derive(Debug)]
-struct Stalls {
-    done: Arc<AtomicBool>,
-    thread: std::thread::JoinHandle<()>,
-}
-
-/// Shorter ones cost nobody anything: a kill margin is twice as long.
-const STALL_MIN: Duration = Duration::from_millis(50);
-
-impl Stalls {
-    fn watch(plan: &Plan) -> Result<Self, Trouble> {
-        let mut notes = Notebook::open(&plan.dir)?;
-        let done = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&done);
-        let thread = std::thread::spawn(move || {
-            while !flag.load(Ordering::Relaxed) {
-                let before = Instant::now();
-                std::thread::sleep(LOOK_INTERVAL);
-                let late = before.elapsed().saturating_sub(LOOK_INTERVAL);
-                if late >= STALL_MIN {
-                    let stall_ns = u64::try_from(late.as_nanos()).unwrap_or(u64::MAX);
-                    // A note that cannot be written makes the judge stricter, and nothing else.
-                    let _ = notes.note(Note::Stall { stall_ns });
-                }
-            }
-        });
-        Ok(Self { done, thread })
-    }
-
-    fn end(self) {
-        self.done.store(true, Ordering::Relaxed);
-        // It does not panic.
-        let _ = self.thread.join();
-    }
 }

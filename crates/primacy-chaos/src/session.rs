@@ -15,6 +15,7 @@ use crate::judge::{Verdict, judge};
 use crate::network::{self, PREFIX};
 use crate::processes::LOOK_INTERVAL;
 use crate::run::{Plan, Progress, run as run_arm};
+use crate::stalls::Watch;
 use crate::sweep::{KEEP, sweep, unmount_below};
 use crate::trouble::Trouble;
 use crate::{Options, report};
@@ -42,7 +43,9 @@ struct Running {
 /// [`Trouble`] where the run could not begin.
 pub(crate) fn run(options: &Options) -> Result<ExitCode, Trouble> {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("primacy-chaos: NOT RUN: it needs root, for network namespaces, nftables and mounts; run it as root");
+        eprintln!(
+            "primacy-chaos: NOT RUN: it needs root, for network namespaces, nftables and mounts; run it as root"
+        );
         return Ok(ExitCode::from(NOT_RUN));
     }
     if let Err(trouble) = network::probe() {
@@ -60,10 +63,12 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Trouble> {
     eprintln!("primacy-chaos: seed {seed}, {} minute(s), in {}", options.minutes, dir.display());
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Trouble::file("listen for signals of", &dir))?;
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .map_err(Trouble::file("listen for signals of", &dir))?;
     }
+    let watch = Watch::start(&dir)?;
     let running = start(options, seed, &primacy, &dir, &stop)?;
-    let (verdicts, troubled) = finish(running, &stop);
+    let (verdicts, troubled) = finish(running, &stop, watch);
     print(seed, &verdicts, options.json);
     let broken = report::violations(&verdicts) > 0;
     if broken || troubled {
@@ -116,7 +121,8 @@ fn start(
 /// What this machine cannot make, of what not every machine can.
 fn cannot(dir: &Path) -> Vec<(Kind, String)> {
     let mut not_run = Vec::new();
-    let full = SmallDisk::mount(&dir.join("probe"), 64).and_then(|disk| disk.fill().and_then(|()| disk.free()));
+    let full =
+        SmallDisk::mount(&dir.join("probe"), 64).and_then(|disk| disk.fill().and_then(|()| disk.free()));
     if let Err(trouble) = full {
         not_run.push((Kind::FullDisk, trouble.to_string()));
     }
@@ -124,7 +130,7 @@ fn cannot(dir: &Path) -> Vec<(Kind, String)> {
 }
 
 /// Waits for all arms, and judges each; whether any could not be run or judged.
-fn finish(running: Vec<Running>, stop: &AtomicBool) -> (Vec<Verdict>, bool) {
+fn finish(running: Vec<Running>, stop: &AtomicBool, watch: Watch) -> (Vec<Verdict>, bool) {
     let began = Instant::now();
     let mut told = Instant::now();
     while running.iter().any(|arm| !arm.thread.is_finished()) {
@@ -135,13 +141,17 @@ fn finish(running: Vec<Running>, stop: &AtomicBool) -> (Vec<Verdict>, bool) {
             eprintln!("{:>5} s   {}", began.elapsed().as_secs(), arms.join("   "));
         }
     }
+    drop(watch);
     if stop.load(Ordering::Relaxed) {
         eprintln!("primacy-chaos: it was told to end; this is what there is so far");
     }
     let (mut verdicts, mut troubled) = (Vec::new(), false);
     for arm in running {
         let name = arm.arm.name;
-        let ran = arm.thread.join().unwrap_or_else(|_| Err(Trouble::NotWhole("the run of the arm has panicked".into())));
+        let ran = arm
+            .thread
+            .join()
+            .unwrap_or_else(|_| Err(Trouble::NotWhole("the run of the arm has panicked".into())));
         if let Err(trouble) = ran {
             eprintln!("primacy-chaos: the arm {name} could not go on: {trouble}");
             troubled = true;

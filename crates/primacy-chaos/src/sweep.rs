@@ -22,8 +22,9 @@ pub(crate) fn sweep(base: &Path) -> Result<Vec<String>, Trouble> {
         if owner_is_gone(mark.split('/').next()) {
             // One that is stopped is killed all the same.
             signal(pid, Signal::KILL);
-            end_marked(&mark);
-            swept.push(format!("process {} ({mark})", pid.as_raw_nonzero()));
+            let left = end_marked(&mark);
+            let how = if left == 0 { "" } else { ", which does not end" };
+            swept.push(format!("process {} ({mark}){how}", pid.as_raw_nonzero()));
         }
     }
     for name in namespaces() {
@@ -60,7 +61,8 @@ fn namespaces() -> Vec<String> {
 
 fn directories(base: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(base).into_iter().flatten().flatten();
-    let ours = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
+    let ours =
+        |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
     entries.map(|entry| entry.path()).filter(ours).collect()
 }
 

@@ -15,7 +15,9 @@ use crate::report::Reporter;
 #[derive(Debug)]
 pub(crate) struct JsonLog(pub(crate) Reporter);
 
-impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N> for JsonLog {
+impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N>
+    for JsonLog
+{
     fn format_event(
         &self,
         _context: &FmtContext<'_, S, N>,

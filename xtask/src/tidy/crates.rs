@@ -11,6 +11,7 @@ const DIRECTION: &[(&str, &[&str])] = &[
     ("primacy-sim", &["primacy-core"]),
     ("primacy-cli", &["primacy-core", "primacy-stores", "primacy", "primacy-sim"]),
     ("primacy-conformance", &["primacy-core", "primacy-stores", "primacy", "primacy-sim"]),
+    ("primacy-chaos", &["primacy-core", "primacy-stores", "primacy", "primacy-sim"]),
 ];
 
 /// Those that may use any crate, because nothing is built on them.

@@ -39,7 +39,9 @@ impl NodeClock {
         for reading in readings {
             let off = line.true_ns(reading.faked_ns).abs_diff(reading.true_ns);
             if off > reading.within_ns + first.within_ns + last.within_ns + UNEVEN_MAX_NS {
-                return Err(Trouble::NotWhole(format!("the faked clock did not run evenly: {off} ns off its line")));
+                return Err(Trouble::NotWhole(format!(
+                    "the faked clock did not run evenly: {off} ns off its line"
+                )));
             }
             worst = worst.max(off + reading.within_ns);
         }
@@ -83,8 +85,11 @@ mod tests {
     #[test]
     fn a_fast_clock_is_read_back() {
         let second = 1_000_000_000;
-        let readings =
-            [reading(second, 50 * second), reading(6 * second, 50 * second + 5_040_000_000), reading(11 * second, 60_080_000_000)];
+        let readings = [
+            reading(second, 50 * second),
+            reading(6 * second, 50 * second + 5_040_000_000),
+            reading(11 * second, 60_080_000_000),
+        ];
         let clock = NodeClock::through(&readings).unwrap();
         assert_eq!(clock.true_ns(50 * second), second);
         assert_eq!(clock.true_ns(50 * second + 1_008_000_000), 2 * second);
@@ -96,7 +101,8 @@ mod tests {
     #[test]
     fn readings_on_no_line_are_refused() {
         let second = 1_000_000_000;
-        let uneven = [reading(second, second), reading(2 * second, 3 * second), reading(3 * second, 3_100_000_000)];
+        let uneven =
+            [reading(second, second), reading(2 * second, 3 * second), reading(3 * second, 3_100_000_000)];
         assert!(NodeClock::through(&uneven).is_err());
         assert!(NodeClock::through(&[]).is_err() && NodeClock::through(&uneven[..1]).is_err());
         assert!(NodeClock::through(&[reading(1, 5), reading(9, 5)]).is_err());

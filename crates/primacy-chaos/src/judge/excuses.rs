@@ -3,7 +3,8 @@
 
 use super::record::{Record, Said};
 use crate::fault::Part;
-use crate::notes::{Note, Noted, Sent};
+use crate::notes::{Note, Sent};
+use crate::stalls::Stall;
 
 /// From when until when, in nanoseconds of the boot clock.
 pub(crate) type Span = (u64, u64);
@@ -40,11 +41,8 @@ impl Excuses {
             let all = [Part::Supervisor, Part::Guardian, Part::Job].map(|part| disabled(record, &name, part));
             excuses.stopped.extend(all.into_iter().flatten().map(|span| (name.clone(), span)));
         }
-        let stall = |noted: &Noted| {
-            let Note::Stall { stall_ns } = noted.note else { return None };
-            Some((noted.boot_ns.saturating_sub(stall_ns), noted.boot_ns))
-        };
-        excuses.stalls = record.notes.iter().filter_map(stall).collect();
+        let span = |stall: &Stall| (stall.boot_ns.saturating_sub(stall.stall_ns), stall.boot_ns);
+        excuses.stalls = record.stalls.iter().map(span).collect();
         excuses
     }
 

@@ -73,7 +73,11 @@ pub(crate) fn judge(record: &Record) -> Vec<Finding> {
         happenings.extend(of_life(life, &acts));
         for told in &life.told {
             if let Said::Violation(what) = &told.said {
-                findings.push(Finding::new(told.at, "violation", format!("{} tells of {what}", life.who.node)));
+                findings.push(Finding::new(
+                    told.at,
+                    "violation",
+                    format!("{} tells of {what}", life.who.node),
+                ));
             }
         }
     }
@@ -111,7 +115,8 @@ fn of_life(life: &Life, acts: &Acts) -> Vec<(u64, Happening)> {
     let mut token = None;
     // A life that was killed may have been told more than it could tell; it is over when it was killed, or when its last
     // work was done, whichever came later.
-    let mut gone = life.killed.unwrap_or(life.begun);
+    let over = life.killed.or(life.ended.map(|(at, _)| at));
+    let mut gone = over.unwrap_or(life.begun);
     for told in &life.told {
         gone = gone.max(told.at);
         let event = match told.said {
@@ -136,15 +141,13 @@ fn of_life(life: &Life, acts: &Acts) -> Vec<(u64, Happening)> {
             Said::Violation(_) | Said::Guardian => continue,
         };
         happenings.push((told.at, Happening::Told(who, event)));
-        let in_order = matches!(
-            event,
-            Event::Deposed(Reason::Resigned | Reason::Transferred(_) | Reason::Unhealthy)
-        );
+        let in_order =
+            matches!(event, Event::Deposed(Reason::Resigned | Reason::Transferred(_) | Reason::Unhealthy));
         if let Some(token) = token.filter(|_| in_order) {
             happenings.push((told.at, Happening::Released(who, token)));
         }
     }
-    happenings.push((gone, Happening::Gone(who)));
+    happenings.extend(over.map(|_| (gone, Happening::Gone(who))));
     happenings
 }
 
@@ -165,7 +168,7 @@ fn untold(record: &Record, acts: &Acts) -> (Vec<(u64, Happening)>, Vec<Finding>)
             findings.push(Finding::new(*first, "trace", what));
             continue;
         };
-        let valid_until = Instant::from_nanos(*last);
+        let valid_until = Instant::from_nanos(*last + 1);
         let mandate = Mandate::Fenced(FencingToken(token));
         // Among peers the token is the term, and over a store nobody votes.
         let event = Event::Elected { term: Term(token), mandate, valid_until };

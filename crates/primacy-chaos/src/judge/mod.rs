@@ -53,12 +53,16 @@ pub(crate) struct Tally {
     pub(crate) locks_disturbed: usize,
     /// Acts past the lease of jobs whose supervisor and guardian were out of action together.
     pub(crate) acts_unguarded: usize,
-    /// Acts past the lease right after the machine had run nobody for a while.
+    /// Acts past the lease right after a processor had run nobody who was due for a while.
     pub(crate) acts_stalled: usize,
+    /// Packets between nodes that were dropped.
+    pub(crate) packets_dropped: u64,
     /// Lives of supervisors.
     pub(crate) lives: usize,
-    /// Times that the machine ran nobody for 50 ms or more.
+    /// Times that a processor ran nobody who was due for 50 ms or more.
     pub(crate) stalls: usize,
+    /// The longest of these.
+    pub(crate) longest_stall_ns: u64,
 }
 
 /// What one kind of fault came to.
@@ -147,8 +151,14 @@ fn count(record: &Record) -> Tally {
         tokens_accepted: tokens.len(),
         writes_accepted: record.ledger.len(),
         stale_tried: late + record.journal.iter().filter(refused).count(),
+        packets_dropped: record
+            .notes
+            .iter()
+            .map(|noted| if let Note::Healed { dropped, .. } = noted.note { dropped } else { 0 })
+            .sum(),
         lives: record.lives.len(),
-        stalls: record.notes.iter().filter(|noted| matches!(noted.note, Note::Stall { .. })).count(),
+        stalls: record.stalls.len(),
+        longest_stall_ns: record.stalls.iter().map(|stall| stall.stall_ns).max().unwrap_or(0),
         ..Tally::default()
     }
 }
@@ -156,13 +166,13 @@ fn count(record: &Record) -> Tally {
 fn rows(record: &Record) -> BTreeMap<Kind, Row> {
     let gaps = gaps::by_kind(record);
     let row = |&kind: &Kind| {
-        let reason = record.not_run.iter().find(|(not_run, _)| *not_run == kind).map(|(_, reason)| reason.clone());
+        let reason =
+            record.not_run.iter().find(|(not_run, _)| *not_run == kind).map(|(_, reason)| reason.clone());
         let row = match reason {
             Some(_) | None if !record.arm.knows(kind) => Row::NotApplicable,
             Some(reason) => Row::NotRun { reason },
             None if kind == Kind::FakedClock => {
-                let of_node =
-                    |noted: &&Noted| matches!(&noted.note, Note::Life { node, .. } if Some(node) == record.faked.as_ref());
+                let of_node = |noted: &&Noted| matches!(&noted.note, Note::Life { node, .. } if Some(node) == record.faked.as_ref());
                 // One for each life under the faked clock; there is no time before and after it.
                 Row::Made { count: record.notes.iter().filter(of_node).count(), median_ns: 0, longest_ns: 0 }
             }

@@ -12,6 +12,7 @@ use crate::fault::{Kind, Part};
 use crate::ledger::{Entry, JOURNAL, LEDGER, Line};
 use crate::node::trace_path;
 use crate::notes::{NOTES, Note, Noted, Sent, read_lines};
+use crate::stalls::{STALLS, Stall};
 use crate::trouble::Trouble;
 
 /// A run of an arm.
@@ -33,6 +34,8 @@ pub(crate) struct Record {
     pub(crate) ledger: Vec<Line>,
     /// What the jobs told beside.
     pub(crate) journal: Vec<Entry>,
+    /// When a processor ran nothing.
+    pub(crate) stalls: Vec<Stall>,
 }
 
 /// One life of a node.
@@ -110,11 +113,19 @@ impl Record {
             let path = trace_path(dir, life.who.node.as_str(), count);
             let text = std::fs::read(&path).map_err(Trouble::file("read", &path))?;
             // What else stands there is for people, such as the guardian's words when its supervisor is dead.
-            let lines = text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
-            life.told = lines.filter_map(|line: Value| told(&line, &clock).transpose()).collect::<Result<_, _>>()?;
+            let lines =
+                text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
+            life.told =
+                lines.filter_map(|line: Value| told(&line, &clock).transpose()).collect::<Result<_, _>>()?;
         }
+        record.check_times()?;
         record.ledger = read_lines(&dir.join(LEDGER))?;
         record.journal = read_lines(&dir.join(JOURNAL))?;
+        if let Some(run) = dir.parent() {
+            record.stalls = read_lines(&run.join(STALLS))?;
+            let (from, until) = record.span();
+            record.stalls.retain(|stall| (from..=until).contains(&stall.boot_ns));
+        }
         Ok(record)
     }
 
@@ -127,13 +138,36 @@ impl Record {
             let Note::Run { arm, seed, not_run, faked } = &noted.note else { return None };
             Some((arm.clone(), *seed, not_run.clone(), faked.clone()))
         });
-        let (arm, seed, not_run, faked) = begun.ok_or_else(|| Trouble::NotWhole("the notes have no beginning".into()))?;
+        let (arm, seed, not_run, faked) =
+            begun.ok_or_else(|| Trouble::NotWhole("the notes have no beginning".into()))?;
         let arm = Arm::named(&arm).ok_or_else(|| Trouble::NotWhole(format!("there is no arm {arm:?}")))?;
         let mut lives: Vec<Life> = Vec::new();
         for noted in &notes {
             take(&mut lives, noted)?;
         }
-        Ok(Self { arm, seed, not_run, faked, notes, lives, ledger: Vec::new(), journal: Vec::new() })
+        let (ledger, journal, stalls) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { arm, seed, not_run, faked, notes, lives, ledger, journal, stalls })
+    }
+
+    /// That every life told what it told while it lived: a process that did not live by the clock that it was given would
+    /// be years off.
+    ///
+    /// # Errors
+    /// [`Trouble::NotWhole`]
+    pub(crate) fn check_times(&self) -> Result<(), Trouble> {
+        let (_, end) = self.span();
+        for life in &self.lives {
+            let outside =
+                |told: &&Told| told.at + told.within_ns < life.begun || told.at > end + told.within_ns;
+            if let Some(told) = life.told.iter().find(outside) {
+                let what = format!(
+                    "{} told {told:?} at a time when it did not live; is its clock the one that it was given?",
+                    life.who
+                );
+                return Err(Trouble::NotWhole(what));
+            }
+        }
+        Ok(())
     }
 
     /// When the run began and when it ended.
@@ -151,7 +185,14 @@ fn take(lives: &mut Vec<Life>, noted: &Noted) -> Result<(), Trouble> {
             let node = NodeId::new(node).map_err(|error| Trouble::NotWhole(error.to_string()))?;
             let nonce = u64::from(pid.unsigned_abs());
             let who = Identity::new(node, Incarnation { count: u64::from(*life), nonce });
-            lives.push(Life { who, begun: at, killed: None, told_to_end: false, ended: None, told: Vec::new() });
+            lives.push(Life {
+                who,
+                begun: at,
+                killed: None,
+                told_to_end: false,
+                ended: None,
+                told: Vec::new(),
+            });
         }
         Note::Ended { node, life, code } => {
             if let Some(life) = of(lives, node, *life) {
@@ -175,14 +216,14 @@ fn take(lives: &mut Vec<Life>, noted: &Noted) -> Result<(), Trouble> {
         | Note::Signal { .. }
         | Note::Disk { .. }
         | Note::Clock { .. }
-        | Note::Stall { .. }
         | Note::End => {}
     }
     Ok(())
 }
 
 fn of<'a>(lives: &'a mut [Life], node: &str, life: u32) -> Option<&'a mut Life> {
-    let is = |each: &&mut Life| each.who.node.as_str() == node && each.who.incarnation.count == u64::from(life);
+    let is =
+        |each: &&mut Life| each.who.node.as_str() == node && each.who.incarnation.count == u64::from(life);
     lives.iter_mut().find(is)
 }
 

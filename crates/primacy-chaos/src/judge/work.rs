@@ -26,6 +26,7 @@ pub(crate) fn judge(record: &Record, excuses: &Excuses, tally: &mut Tally) -> Ve
     findings.extend(refusals(record, &leaderships, tally));
     findings.extend(ends(record));
     findings.extend(stuck(record));
+    findings.extend(without_effect(record));
     findings
 }
 
@@ -47,7 +48,11 @@ fn leaderships(record: &Record) -> BTreeMap<u64, Leadership> {
                         leadership.until = leadership.until.max(until + 2 * told.within_ns);
                     }
                 }
-                Said::Resigning(_) | Said::Deposed(_) | Said::Violation(_) | Said::Drained { .. } | Said::Guardian => {}
+                Said::Resigning(_)
+                | Said::Deposed(_)
+                | Said::Violation(_)
+                | Said::Drained { .. }
+                | Said::Guardian => {}
             }
         }
     }
@@ -64,7 +69,10 @@ fn acts_past_the_lease(
     let told = record.journal.iter().map(|entry| (&entry.writer, entry.boot_ns, "acts"));
     let mut findings: BTreeMap<u64, Finding> = BTreeMap::new();
     for (writer, at, how) in accepted.chain(told) {
-        let Some(leadership) = leaderships.get(&writer.token).filter(|leadership| at >= leadership.until) else { continue };
+        let Some(leadership) = leaderships.get(&writer.token).filter(|leadership| at >= leadership.until)
+        else {
+            continue;
+        };
         if excuses.unguarded(&writer.node, leadership.elected, at) {
             tally.acts_unguarded += 1;
         } else if excuses.stalled(at) {
@@ -106,7 +114,8 @@ fn lock(
         if until.saturating_sub(entry.boot_ns) <= drain_ns {
             continue;
         }
-        let since = holder.as_ref().and_then(|holder| leaderships.get(&holder.token)).map_or(0, |of| of.elected);
+        let since =
+            holder.as_ref().and_then(|holder| leaderships.get(&holder.token)).map_or(0, |of| of.elected);
         let left_alone = holder.as_ref().is_some_and(|holder| {
             let (from, until) = (entry.boot_ns, until.saturating_sub(drain_ns));
             excuses.unguarded(&holder.node, since, from) || excuses.unguarded(&holder.node, since, until)
@@ -135,7 +144,8 @@ fn refusals(record: &Record, leaderships: &BTreeMap<u64, Leadership>, tally: &mu
         match &entry.told {
             Told::Refused { highest } => {
                 tally.stale_refused += 1;
-                let given = leaderships.get(highest).is_none_or(|leadership| leadership.elected <= entry.boot_ns);
+                let given =
+                    leaderships.get(highest).is_none_or(|leadership| leadership.elected <= entry.boot_ns);
                 if entry.writer.token >= *highest || !given {
                     let what = format!("{:?} was refused, for {highest} had been there", entry.writer);
                     findings.push(Finding::new(entry.boot_ns, "a write was refused and not stale", what));
@@ -190,4 +200,16 @@ fn stuck(record: &Record) -> Vec<Finding> {
         Some(Finding::new(noted.boot_ns, "stuck", format!("after step {step}: {what}")))
     };
     record.notes.iter().filter_map(finding).collect()
+}
+
+/// Cuts that nothing was dropped by were none; and then nothing is known of what was to be shown by them.
+fn without_effect(record: &Record) -> Option<Finding> {
+    let mut cuts = record
+        .notes
+        .iter()
+        .filter(|noted| matches!(noted.note, Note::Fault { kind, .. } if kind.is_of_network()));
+    let first = cuts.next()?;
+    let dropped = |noted: &Noted| matches!(noted.note, Note::Healed { dropped, .. } if dropped > 0);
+    let what = "links were cut, and no packet was dropped";
+    (!record.notes.iter().any(dropped)).then(|| Finding::new(first.boot_ns, "a fault without effect", what))
 }
