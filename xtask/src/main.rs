@@ -2,6 +2,7 @@
 //!
 //! It depends on nothing, so that it is built in seconds.
 
+mod chaos;
 mod deny;
 mod fuzz;
 mod needs;
@@ -20,6 +21,8 @@ The chores of this repository.
                      what reads bytes from outside, under libFuzzer, 60 seconds each; needs a C++ compiler
   cargo xtask fuzz --keep [TARGET...]
                      adds what earlier runs have found to the kept inputs
+  cargo xtask chaos --minutes M --seed S
+                     faults on real clusters, judged by the simulator's invariants; needs root (--help: all options)
 ";
 
 fn main() -> ExitCode {
@@ -29,6 +32,7 @@ fn main() -> ExitCode {
         ["test"] => test::run(&root()),
         ["tidy"] => tidy::run(&root()),
         ["fuzz", asked @ ..] => fuzz::run(&root(), asked),
+        ["chaos", arguments @ ..] => chaos::run(&root(), arguments),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");
             ExitCode::SUCCESS

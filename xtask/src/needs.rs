@@ -3,8 +3,19 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+/// What somebody wants to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// `cargo xtask test`
+    Test,
+    /// `cargo xtask chaos`
+    Chaos,
+}
+
 /// Something that must be there before a step can run.
 struct Need {
+    /// Who wants it.
+    wanted_by: &'static [Step],
     /// Succeeds where it is there.
     probe: &'static [&'static str],
     why: &'static str,
@@ -20,6 +31,7 @@ const FUSE: &str = "/dev/fuse";
 /// The table: a row for each need. Servers that live tests want will be rows of it too.
 const NEEDS: &[Need] = &[
     Need {
+        wanted_by: &[Step::Test, Step::Chaos],
         // Rust links with it too, unless another linker is configured.
         probe: &["cc", "--version"],
         why: "SQLite is compiled from C",
@@ -30,6 +42,7 @@ const NEEDS: &[Need] = &[
         ],
     },
     Need {
+        wanted_by: &[Step::Test],
         probe: &["curl", "--version"],
         why: "the example of a fenced service is tried with it",
         only_with: None,
@@ -39,6 +52,7 @@ const NEEDS: &[Need] = &[
         ],
     },
     Need {
+        wanted_by: &[Step::Test],
         probe: &["bindfs", "--version"],
         why: "the store `file` is to refuse what is behind FUSE",
         only_with: Some(FUSE),
@@ -48,16 +62,49 @@ const NEEDS: &[Need] = &[
         ],
     },
     Need {
+        wanted_by: &[Step::Test],
         probe: &["cargo", "fmt", "--version"],
         why: "the format is checked",
         only_with: None,
         install: &[&["rustup", "component", "add", "rustfmt"]],
     },
     Need {
+        wanted_by: &[Step::Test],
         probe: &["cargo", "clippy", "--version"],
         why: "the lints are checked",
         only_with: None,
         install: &[&["rustup", "component", "add", "clippy"]],
+    },
+    Need {
+        wanted_by: &[Step::Chaos],
+        probe: &["ip", "-Version"],
+        why: "every node among peers has a network namespace of its own",
+        only_with: None,
+        install: &[
+            &["apt-get", "update"],
+            &["apt-get", "install", "--yes", "--no-install-recommends", "iproute2"],
+        ],
+    },
+    Need {
+        wanted_by: &[Step::Chaos],
+        probe: &["nft", "--version"],
+        why: "links between nodes are cut with it",
+        only_with: None,
+        install: &[
+            &["apt-get", "update"],
+            &["apt-get", "install", "--yes", "--no-install-recommends", "nftables"],
+        ],
+    },
+    Need {
+        wanted_by: &[Step::Chaos],
+        // It comes with the library, which is what is wanted.
+        probe: &["faketime", "--version"],
+        why: "one node lives with a clock of another rate",
+        only_with: None,
+        install: &[
+            &["apt-get", "update"],
+            &["apt-get", "install", "--yes", "--no-install-recommends", "faketime"],
+        ],
     },
 ];
 
@@ -73,14 +120,18 @@ impl Need {
 
 /// Whether everything that live tests want is there or can be, so that none of them may be left out.
 pub(crate) fn all_of_use() -> bool {
-    NEEDS.iter().all(Need::is_of_use)
+    wanted(Step::Test).all(Need::is_of_use)
 }
 
-/// Installs what is missing; tells what could not be.
-pub(crate) fn meet() -> Result<String, String> {
+fn wanted(step: Step) -> impl Iterator<Item = &'static Need> {
+    NEEDS.iter().filter(move |need| need.wanted_by.contains(&step))
+}
+
+/// Installs what is missing for a step; tells what could not be.
+pub(crate) fn meet(step: Step) -> Result<String, String> {
     let mut installed = Vec::new();
     let mut missing = Vec::new();
-    for need in NEEDS.iter().filter(|need| need.is_of_use() && !succeeds(need.probe)) {
+    for need in wanted(step).filter(|need| need.is_of_use() && !succeeds(need.probe)) {
         let name = need.name();
         let runs = need.install.iter().all(|command| {
             println!("  {name} is missing ({}): {}", need.why, command.join(" "));
@@ -98,7 +149,7 @@ pub(crate) fn meet() -> Result<String, String> {
             ));
         }
     }
-    let of_no_use = NEEDS.iter().filter(|need| !need.is_of_use());
+    let of_no_use = wanted(step).filter(|need| !need.is_of_use());
     let left_out: String = of_no_use
         .map(|need| {
             let file = need.only_with.unwrap_or_default();
@@ -124,7 +175,13 @@ mod self_tests {
 
     #[test]
     fn what_needs_something_that_is_not_there_is_of_no_use() {
-        let need = |only_with| Need { probe: &["a", "--version"], why: "", only_with, install: &[] };
+        let need = |only_with| Need {
+            wanted_by: &[Step::Test],
+            probe: &["a", "--version"],
+            why: "",
+            only_with,
+            install: &[],
+        };
         assert!(need(None).is_of_use() && need(Some("/")).is_of_use());
         assert!(!need(Some("/a/file/that/nobody/has")).is_of_use());
     }

@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::deny::Rules;
-use crate::{needs, tidy};
+use crate::{chaos, needs, tidy};
 
 /// Packages that may not be in the default command: they need a C++ compiler, CMake, protoc or a system library.
 const NOT_IN_THE_COMMAND: &[&str] = &[
@@ -42,7 +42,7 @@ type Step = fn(&mut Session<'_>) -> Outcome;
 
 /// The steps, cheap ones first. All run even if one fails, so that one run tells everything.
 const STEPS: &[(&str, Step)] = &[
-    ("needs", |_| needs::meet().map_or_else(Outcome::Failed, Outcome::Passed)),
+    ("needs", |_| needs::meet(needs::Step::Test).map_or_else(Outcome::Failed, Outcome::Passed)),
     ("format", |session| session.cargo(&["fmt", "--all", "--check"])),
     ("tidy", |session| {
         let tidy = tidy::run(session.root) == ExitCode::SUCCESS;
@@ -58,6 +58,7 @@ const STEPS: &[(&str, Step)] = &[
     ("cargo deny", cargo_deny),
     ("tests", tests),
     ("fixed seeds, run twice", seeds_twice),
+    ("chaos on real processes, a minute", chaos_minute),
 ];
 
 /// Runs all steps; the last line tells how many tests passed and failed.
@@ -175,6 +176,15 @@ fn tests(session: &mut Session<'_>) -> Outcome {
         }
         Ok(_) => Outcome::Failed(format!("{failed} of {} tests failed", passed + failed)),
         Err(error) => Outcome::Failed(error.to_string()),
+    }
+}
+
+/// Real clusters under every fault; another schedule each time, whose seed it prints.
+fn chaos_minute(session: &mut Session<'_>) -> Outcome {
+    match chaos::a_minute(session.root) {
+        Ok(None) => Outcome::passed(),
+        Ok(Some(why)) => Outcome::NotRun(why),
+        Err(why) => Outcome::Failed(why),
     }
 }
 

@@ -13,6 +13,7 @@ use crate::exit::{Exit, Failure};
 use crate::guardian::job::Program;
 use crate::guardian::message::Duty;
 use crate::leftovers::{self, NodeMark};
+use crate::log::JsonLog;
 use crate::report::{Event, Reporter};
 use crate::signals::Signals;
 use crate::supervisor::{Settings, Supervisor, Wait, report_changes};
@@ -165,9 +166,9 @@ pub(crate) fn log_to(reporter: &Reporter) {
         tracing_subscriber::EnvFilter::new("warn")
     });
     let writer = reporter.log_writer();
-    tracing_subscriber::fmt()
+    let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(false)
-        .with_writer(move || writer.clone())
-        .init();
+        .with_writer(move || writer.clone());
+    if reporter.is_json() { log.event_format(JsonLog(reporter.clone())).init() } else { log.init() }
 }

@@ -11,6 +11,7 @@ mod guardian;
 mod health;
 mod host;
 mod leftovers;
+mod log;
 mod memory;
 mod notify;
 mod pauses;

@@ -49,6 +49,8 @@ pub(crate) enum Event {
     HookEnded { token: u64, hook: &'static str, ended: Ended },
     /// The guardian died, or did not answer and was killed; all its descendants are gone.
     GuardianLost,
+    /// Everything that ran under this token is gone, and the lead may be given up.
+    Drained { token: u64 },
     /// The lead was given up, after the job was gone with all its descendants.
     Released { token: u64, reason: String },
     /// Nothing is run before this time has passed, because the job ended too soon, or the hook before it failed.
@@ -114,6 +116,22 @@ impl Reporter {
         Ok(Self { json, node: node.into(), lines, writer: Arc::new(Mutex::new(Some(writer))) })
     }
 
+    /// A line of the log as an object like those of the events.
+    pub(crate) fn log_line(&self, log: serde_json::Map<String, serde_json::Value>) -> String {
+        #[derive(Serialize)]
+        struct Log {
+            event: &'static str,
+            #[serde(flatten)]
+            log: serde_json::Map<String, serde_json::Value>,
+        }
+        self.json_line(&Log { event: "log", log })
+    }
+
+    /// Whether everything is told in JSON.
+    pub(crate) const fn is_json(&self) -> bool {
+        self.json
+    }
+
     /// For log lines.
     pub(crate) fn log_writer(&self) -> LogWriter {
         LogWriter(self.lines.clone())
@@ -135,16 +153,16 @@ impl Reporter {
         }
     }
 
-    fn json_line(&self, event: &Event) -> String {
+    fn json_line(&self, event: &impl Serialize) -> String {
         #[derive(Serialize)]
-        struct Line<'a> {
+        struct Line<'a, E> {
             /// Milliseconds since 1970.
             at_ms: u64,
             /// The machine's boot clock, for comparing the events of processes on one machine.
             boot_ns: u64,
             node: &'a str,
             #[serde(flatten)]
-            event: &'a Event,
+            event: &'a E,
         }
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let at_ms = u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX);
@@ -181,7 +199,10 @@ fn write_lines(incoming: &Receiver<Option<String>>) {
 /// The line for people, if it is of interest to them.
 fn text(event: &Event, node: &str) -> Option<String> {
     Some(match event {
-        Event::Guardian { .. } | Event::Ended { .. } | Event::Leader { leader: None, .. } => return None,
+        Event::Guardian { .. }
+        | Event::Drained { .. }
+        | Event::Ended { .. }
+        | Event::Leader { leader: None, .. } => return None,
         Event::Leader { leader: Some(leader), .. } if leader == node => return None,
         Event::LeftoversEnded { processes } => {
             format!("ended {processes} process(es) that an earlier run of this node had left behind")

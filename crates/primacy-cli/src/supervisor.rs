@@ -287,6 +287,7 @@ impl Supervisor {
             self.reporter.tell(&Event::GuardianLost);
             self.end_what_is_left().await;
         }
+        self.reporter.tell(&Event::Drained { token });
         // Everything is gone: only now may another lead.
         drop(guard);
         leadership.resign().await;

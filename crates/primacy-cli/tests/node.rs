@@ -218,6 +218,48 @@ fn the_trace_has_the_lines_of_the_simulator() {
 }
 
 #[test]
+fn with_json_the_log_is_json_and_tells_what_the_machine_told() {
+    let place = Place::new("node-machine");
+    let mut command = place.command(&[
+        "run",
+        "--json",
+        "--election",
+        "e",
+        "--node",
+        "a",
+        "--lease",
+        "1s",
+        "--",
+        "sleep",
+        "1",
+    ]);
+    let output = command.env("PRIMACY_LOG", "primacy::machine=debug").output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let lines: Vec<serde_json::Value> =
+        support::stderr(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let said = |what: &str| {
+        let is = |line: &&serde_json::Value| {
+            line["event"] == what || (line["event"] == "log" && line["message"] == what)
+        };
+        let number = |line: &serde_json::Value, name: &str| line[name].as_u64().unwrap();
+        let line =
+            lines.iter().find(|line| is(line) && (what != "elected" || line["event"] == "log")).unwrap();
+        let at = if line["event"] == "log" { "at_ns" } else { "boot_ns" };
+        (line.clone(), number(line, at))
+    };
+    let ((elected, at), (renewed, renewed_at)) = (said("elected"), said("renewed"));
+    let until = |line: &serde_json::Value| line["until_ns"].as_u64().unwrap();
+    assert!(
+        at < renewed_at && renewed_at < until(&elected) && until(&elected) < until(&renewed),
+        "{lines:?}"
+    );
+    assert_eq!((&elected["target"], &elected["level"]), (&"primacy::machine".into(), &"info".into()));
+    let ((drained, drained_at), (deposed, deposed_at)) = (said("drained"), said("deposed"));
+    assert!(drained["token"] == elected["token"] && drained_at < deposed_at, "{lines:?}");
+    assert_eq!(deposed["reason"], "Resigned");
+}
+
+#[test]
 fn a_filter_of_the_log_that_is_none_is_told_of() {
     let place = Place::new("node-log");
     let said = |filter: &str| {

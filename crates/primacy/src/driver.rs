@@ -135,10 +135,11 @@ async fn drive_to_end<P: Protocol + Settles, W: Asked<P>>(
     world: &mut W,
     desk: &mut Desk,
 ) -> Result<(), Halt> {
+    let now = clock::now();
     if !desk.is_fit() {
-        machine.handle(clock::now(), Input::Command(Command::Healthy(false)));
+        machine.handle(now, Input::Command(Command::Healthy(false)));
     }
-    perform(machine, world, desk)?;
+    perform(now, machine, world, desk)?;
     loop {
         if machine.is_settled() {
             desk.released();
@@ -158,8 +159,9 @@ async fn drive_to_end<P: Protocol + Settles, W: Asked<P>>(
         };
         if let Some(input) = input {
             // After the input was taken, never before: an input that has waited is not older than it is.
-            machine.handle(clock::now(), input);
-            perform(machine, world, desk)?;
+            let now = clock::now();
+            machine.handle(now, input);
+            perform(now, machine, world, desk)?;
         }
     }
 }
@@ -190,8 +192,9 @@ pub(crate) async fn drive_alone<P: Protocol, W: World<P>>(
     }
 }
 
-/// Finishes each effect before it starts the next.
+/// Finishes each effect before it starts the next; `now` is the time that the machine was told.
 fn perform<P: Protocol + Settles, W: World<P>>(
+    mut now: Instant,
     machine: &mut P,
     world: &mut W,
     desk: &mut Desk,
@@ -202,12 +205,13 @@ fn perform<P: Protocol + Settles, W: World<P>>(
             match output {
                 Output::Persist(durable) => world.persist(durable)?,
                 Output::Send { to, message } => world.send(to, message),
-                Output::Event(event) => then = desk.on_event(event, machine.occasion()).or(then),
+                Output::Event(event) => then = desk.on_event(now, event, machine.occasion()).or(then),
             }
         }
         // What the application's side answers to an event, once all effects are done.
         let Some(command) = then else { return Ok(()) };
-        machine.handle(clock::now(), Input::Command(command));
+        now = clock::now();
+        machine.handle(now, Input::Command(command));
     }
 }
 
@@ -333,8 +337,9 @@ impl Desk {
     }
 
     /// Tells the application; what the machine is to be told in return.
-    fn on_event(&mut self, event: Event, occasion: Option<Occasion>) -> Option<Command> {
+    fn on_event(&mut self, now: Instant, event: Event, occasion: Option<Occasion>) -> Option<Command> {
         self.trace(&event);
+        self.trace_for_programs(now, &event);
         match event {
             Event::Elected { term, mandate: Mandate::Fenced(token), valid_until } => {
                 tracing::info!(%term, %token, ?occasion, "elected");
@@ -405,6 +410,33 @@ impl Desk {
                     tracing::info!(target: "primacy::trace", "{}", line());
                 }
             }
+        }
+    }
+
+    /// The same for programs, with instants in nanoseconds of the boot clock, and with the time that the machine was told
+    /// when it said so: for whoever asks for `primacy::machine=info`, or `=debug` with the renewals.
+    fn trace_for_programs(&self, now: Instant, event: &Event) {
+        let (at_ns, life) = (now.as_nanos(), self.identity.incarnation);
+        match *event {
+            Event::Elected { term, mandate: Mandate::Fenced(token), valid_until } => {
+                let (term, token, until_ns) = (term.0, token.0, valid_until.as_nanos());
+                tracing::info!(target: "primacy::machine", at_ns, %life, term, token, until_ns, "elected");
+            }
+            Event::Renewed { valid_until } => {
+                let until_ns = valid_until.as_nanos();
+                tracing::debug!(target: "primacy::machine", at_ns, %life, until_ns, "renewed");
+            }
+            Event::Resigning(reason) => {
+                tracing::info!(target: "primacy::machine", at_ns, %life, ?reason, "resigning");
+            }
+            Event::Deposed(reason) => {
+                tracing::info!(target: "primacy::machine", at_ns, %life, ?reason, "deposed");
+            }
+            Event::Violation(violation) => {
+                tracing::info!(target: "primacy::machine", at_ns, %life, ?violation, "violation");
+            }
+            // Not handed out; and what others do is told by them.
+            Event::Elected { mandate: Mandate::Advisory, .. } | Event::LeaderChanged(_) => {}
         }
     }
 

@@ -42,6 +42,8 @@ use crate::time::{Drift, Duration, Instant};
 
 /// How many own writes of unknown outcome are remembered. One that is forgotten gives no belief, and that is all.
 const PENDING_MAX: usize = 16;
+/// After so many writes in a row of which nobody knows what became of them, the next one waits.
+const UNKNOWN_MAX: u8 = 2;
 
 /// A token above this one is no honest election's, and leaves no room for those after it; it is never taken.
 const TOKEN_MAX: FencingToken = FencingToken(u64::MAX / 2);
@@ -268,6 +270,8 @@ pub struct Lease {
     highest: FencingToken,
     /// Own writes of which it is not known whether they landed.
     pending: VecDeque<Write>,
+    /// How many own writes in a row had an outcome that is not known, as far as two.
+    unknown_in_a_row: u8,
     asked: Option<Asked>,
     last_request: RequestId,
     /// The store told of a change while a request was under way.
@@ -382,6 +386,7 @@ impl Lease {
             seen: None,
             highest: FencingToken(0),
             pending: VecDeque::new(),
+            unknown_in_a_row: 0,
             asked: None,
             last_request: RequestId(0),
             changed: false,
@@ -583,6 +588,9 @@ impl Lease {
             // A young record runs out instead.
             Found::Record { record, version } if self.is_mine(record) && !self.is_young(now) => {
                 let (record, version) = (record.clone(), version.clone());
+                if self.backs_off(now) {
+                    return;
+                }
                 let released = Record { holder: None, resign_request: None, young: false, ..record };
                 self.write(now, Some(version), released);
             }
@@ -596,6 +604,8 @@ impl Lease {
 
     fn on_set(&mut self, now: Instant, asked_at: Instant, record: Record, result: Result<Version, SetError>) {
         let nonce = record.nonce;
+        let in_a_row = if result == Err(SetError::Unknown) { self.unknown_in_a_row + 1 } else { 0 };
+        self.unknown_in_a_row = in_a_row.min(UNKNOWN_MAX);
         match result {
             Ok(version) => {
                 let write = Write { nonce, asked_at };
@@ -618,6 +628,17 @@ impl Lease {
                 }
             }
         }
+    }
+
+    /// Whether to wait before the next write, since nobody knows what became of the last two: a store that fails at once,
+    /// on a full disk for example, would else be asked as fast as it can answer.
+    fn backs_off(&mut self, now: Instant) -> bool {
+        let waits = self.unknown_in_a_row == UNKNOWN_MAX;
+        if waits {
+            self.unknown_in_a_row = UNKNOWN_MAX - 1;
+            self.act_at = now.after(self.config.poll_interval);
+        }
+        waits
     }
 
     /// A token below one that was seen: a store that was set back. Whoever leads there now could be fenced off by
@@ -661,7 +682,9 @@ impl Lease {
 
     /// Takes the record if it is free and this node stands; waits otherwise.
     fn consider(&mut self, now: Instant) {
-        let Some(Seen { found, .. }) = &self.seen else { return self.read(now) };
+        if self.seen.is_none() {
+            return self.read(now);
+        }
         let free_from = self.free_from().unwrap_or(Instant::NEVER);
         if !self.may_stand(now) || now < free_from {
             let stands = self.campaigning && self.healthy;
@@ -669,6 +692,10 @@ impl Lease {
             self.act_at = now.after(self.config.poll_interval).min(next);
             return;
         }
+        if self.backs_off(now) {
+            return;
+        }
+        let Some(Seen { found, .. }) = &self.seen else { return };
         let holder = Some(Holder { identity: self.config.me, address: self.config.address.clone() });
         let (expect, record) = match found {
             Found::Record { record, version } => {
@@ -754,7 +781,11 @@ impl Lease {
     fn renew_if_due(&mut self, now: Instant) {
         let Role::Holding(hold) = &self.role else { return };
         match hold.resigning {
-            None if now >= hold.renew_at => self.renew(now),
+            None if now >= hold.renew_at => {
+                if !self.backs_off(now) {
+                    self.renew(now);
+                }
+            }
             None => self.act_at = hold.renew_at,
             Some(_) => self.act_at = now.after(self.config.poll_interval),
         }

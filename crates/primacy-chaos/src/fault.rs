@@ -1,0 +1,170 @@
+//! What can be done to a cluster of real processes.
+
+use serde::{Deserialize, Serialize};
+
+/// What is done. The order is that of the table in the report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Kind {
+    /// The link between two nodes is cut, both ways.
+    Cut,
+    /// What one node sends to another does not arrive; what the other sends does.
+    CutOneWay,
+    /// A share of what arrives at a node is dropped.
+    Drop,
+    /// A node is cut off from all others.
+    Isolate,
+    /// Only one node, which does not lead, reaches all others (OmniPaxos' quorum loss).
+    QuorumLoss,
+    /// The same, and it does not reach the leader (OmniPaxos' constrained election).
+    Constrained,
+    /// Each node reaches the one before and the one after it (OmniPaxos' chained scenario).
+    Chain,
+    /// SIGKILL to the supervisor.
+    KillSupervisor,
+    /// SIGKILL to the guardian.
+    KillGuardian,
+    /// SIGKILL to the job.
+    KillJob,
+    /// SIGKILL to supervisor and guardian, in this or the other order.
+    KillBoth,
+    /// SIGSTOP to the supervisor, and SIGCONT.
+    PauseSupervisor,
+    /// SIGSTOP to the guardian, and SIGCONT.
+    PauseGuardian,
+    /// SIGSTOP to the job, and SIGCONT.
+    PauseJob,
+    /// SIGSTOP to all processes of a node, and SIGCONT, as when its machine is frozen while its clock goes on.
+    Freeze,
+    /// The disk of a node, or of the store, is full, and the leader is killed meanwhile.
+    FullDisk,
+    /// SIGTERM to the supervisor.
+    Terminate,
+    /// Everything of every node is killed, and started again.
+    RestartAll,
+    /// Each node is told to end and started again, one after the other.
+    RollingRestart,
+    /// The operator's `primacy resign`.
+    Resign,
+    /// The operator's `primacy transfer`.
+    Transfer,
+    /// One node lives with a clock of another rate, for the whole run.
+    FakedClock,
+}
+
+/// The table: every fault, in the order in which it is reported.
+pub(crate) const KINDS: &[Kind] = &[
+    Kind::Cut,
+    Kind::CutOneWay,
+    Kind::Drop,
+    Kind::Isolate,
+    Kind::QuorumLoss,
+    Kind::Constrained,
+    Kind::Chain,
+    Kind::KillSupervisor,
+    Kind::KillGuardian,
+    Kind::KillJob,
+    Kind::KillBoth,
+    Kind::PauseSupervisor,
+    Kind::PauseGuardian,
+    Kind::PauseJob,
+    Kind::Freeze,
+    Kind::FullDisk,
+    Kind::Terminate,
+    Kind::RestartAll,
+    Kind::RollingRestart,
+    Kind::Resign,
+    Kind::Transfer,
+    Kind::FakedClock,
+];
+
+/// What of a node is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Part {
+    /// The process that holds the election.
+    Supervisor,
+    /// The process that holds the deadline.
+    Guardian,
+    /// The job's first process.
+    Job,
+}
+
+impl Kind {
+    /// For people, and for the table.
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::Cut => "link cut",
+            Self::CutOneWay => "link cut one way",
+            Self::Drop => "share of packets dropped",
+            Self::Isolate => "node isolated",
+            Self::QuorumLoss => "partial: quorum loss",
+            Self::Constrained => "partial: constrained",
+            Self::Chain => "partial: chain",
+            Self::KillSupervisor => "SIGKILL supervisor",
+            Self::KillGuardian => "SIGKILL guardian",
+            Self::KillJob => "SIGKILL job",
+            Self::KillBoth => "SIGKILL supervisor+guardian",
+            Self::PauseSupervisor => "SIGSTOP supervisor",
+            Self::PauseGuardian => "SIGSTOP guardian",
+            Self::PauseJob => "SIGSTOP job",
+            Self::Freeze => "SIGSTOP whole node",
+            Self::FullDisk => "disk full, leader killed",
+            Self::Terminate => "SIGTERM",
+            Self::RestartAll => "restart of all at once",
+            Self::RollingRestart => "rolling restart",
+            Self::Resign => "operator: resign",
+            Self::Transfer => "operator: transfer",
+            Self::FakedClock => "faked clock, all along",
+        }
+    }
+
+    /// Whether it is made with links between nodes.
+    pub(crate) const fn is_of_network(self) -> bool {
+        matches!(
+            self,
+            Self::Cut
+                | Self::CutOneWay
+                | Self::Drop
+                | Self::Isolate
+                | Self::QuorumLoss
+                | Self::Constrained
+                | Self::Chain
+        )
+    }
+
+    /// Whether it holds for a while and is then taken back.
+    pub(crate) const fn lasts(self) -> bool {
+        matches!(
+            self,
+            Self::PauseSupervisor | Self::PauseGuardian | Self::PauseJob | Self::Freeze | Self::FullDisk
+        ) || self.is_of_network()
+    }
+
+    /// How many nodes it needs: with fewer it is the same as another fault.
+    pub(crate) const fn nodes_min(self) -> usize {
+        match self {
+            Self::QuorumLoss | Self::Constrained => 5,
+            Self::Cut
+            | Self::CutOneWay
+            | Self::Drop
+            | Self::Isolate
+            | Self::Chain
+            | Self::KillSupervisor
+            | Self::KillGuardian
+            | Self::KillJob
+            | Self::KillBoth
+            | Self::PauseSupervisor
+            | Self::PauseGuardian
+            | Self::PauseJob
+            | Self::Freeze
+            | Self::FullDisk
+            | Self::Terminate
+            | Self::RestartAll
+            | Self::RollingRestart
+            | Self::Resign
+            | Self::Transfer
+            | Self::FakedClock => 1,
+        }
+    }
+}

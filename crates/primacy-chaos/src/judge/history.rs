@@ -1,0 +1,216 @@
+//! A record as the simulator's invariants want it: the same observations, in true time, and the same beliefs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use primacy_core::{Event, FencingToken, Identity, Instant, Mandate, Reason, Term};
+use primacy_sim::beliefs::Beliefs;
+use primacy_sim::clock::{Clock, Moment};
+use primacy_sim::invariants::drained_before_released::DrainedBeforeReleased;
+use primacy_sim::invariants::one_leader_at_a_time::OneLeaderAtATime;
+use primacy_sim::invariants::one_leader_per_term::OneLeaderPerTerm;
+use primacy_sim::invariants::tokens_grow::TokensGrow;
+use primacy_sim::invariants::{Invariant, Meaning, Observation};
+
+use super::Finding;
+use super::record::{Life, Record, Said};
+
+/// The same as those that the simulator judges such elections by.
+fn invariants() -> Vec<Box<dyn Invariant>> {
+    vec![
+        Box::new(OneLeaderPerTerm::default()),
+        Box::new(TokensGrow::in_order_of_elections()),
+        Box::new(OneLeaderAtATime::default()),
+        Box::new(DrainedBeforeReleased),
+    ]
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Happening {
+    /// All work of this life has ended.
+    WorkEnded(Identity),
+    /// This life has ended, and all its work.
+    Gone(Identity),
+    /// A machine told its application something.
+    Told(Identity, Event),
+    /// A leadership was let go of in order.
+    Released(Identity, FencingToken),
+    /// The ledger took a write.
+    Accepted(FencingToken),
+}
+
+/// When the jobs of each leadership acted, whether it was accepted or not.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Acts {
+    /// By token: the node, the first act and the last one.
+    of: BTreeMap<u64, (String, u64, u64)>,
+}
+
+impl Acts {
+    /// Of all jobs of a record.
+    pub(crate) fn of(record: &Record) -> Self {
+        let mut acts = Self::default();
+        let lines = record.ledger.iter().map(|line| (&line.writer, line.boot_ns));
+        for (writer, at) in lines.chain(record.journal.iter().map(|entry| (&entry.writer, entry.boot_ns))) {
+            let act = acts.of.entry(writer.token).or_insert_with(|| (writer.node.clone(), at, at));
+            (act.1, act.2) = (act.1.min(at), act.2.max(at));
+        }
+        acts
+    }
+
+    /// The last act under a token.
+    pub(crate) fn last(&self, token: FencingToken) -> u64 {
+        self.of.get(&token.0).map_or(0, |(_, _, last)| *last)
+    }
+}
+
+/// Judges the whole record by the invariants.
+pub(crate) fn judge(record: &Record) -> Vec<Finding> {
+    let acts = Acts::of(record);
+    let mut happenings = Vec::new();
+    let mut findings = Vec::new();
+    for life in &record.lives {
+        happenings.extend(of_life(life, &acts));
+        for told in &life.told {
+            if let Said::Violation(what) = &told.said {
+                findings.push(Finding::new(
+                    told.at,
+                    "violation",
+                    format!("{} tells of {what}", life.who.node),
+                ));
+            }
+        }
+    }
+    let (untold, more) = untold(record, &acts);
+    happenings.extend(untold);
+    findings.extend(more);
+    let mut latest = 0;
+    for line in &record.ledger {
+        // The order of the ledger is the order in which it took them.
+        latest = latest.max(line.boot_ns);
+        happenings.push((latest, Happening::Accepted(FencingToken(line.writer.token))));
+    }
+    happenings.sort_by_key(|(at, happening)| (*at, happening.rank()));
+    findings.extend(observe(&happenings));
+    findings
+}
+
+impl Happening {
+    /// The order of what happens in one nanosecond.
+    const fn rank(&self) -> u8 {
+        match self {
+            Self::WorkEnded(_) => 0,
+            Self::Told(..) => 1,
+            Self::Released(..) => 2,
+            // After what it told last.
+            Self::Gone(_) => 3,
+            Self::Accepted(_) => 4,
+        }
+    }
+}
+
+fn of_life(life: &Life, acts: &Acts) -> Vec<(u64, Happening)> {
+    let who = life.who;
+    let mut happenings = Vec::new();
+    let mut token = None;
+    // A life that was killed may have been told more than it could tell; it is over when it was killed, or when its last
+    // work was done, whichever came later.
+    let over = life.killed.or(life.ended.map(|(at, _)| at));
+    let mut gone = over.unwrap_or(life.begun);
+    for told in &life.told {
+        gone = gone.max(told.at);
+        let event = match told.said {
+            Said::Elected { term, token: given, until } => {
+                token = Some(given);
+                gone = gone.max(acts.last(given));
+                let valid_until = Instant::from_nanos(until);
+                // Where the clock is not known exactly, it begins a little later.
+                let at = told.at + told.within_ns;
+                let event = Event::Elected { term, mandate: Mandate::Fenced(given), valid_until };
+                happenings.push((at, Happening::Told(who, event)));
+                continue;
+            }
+            Said::Renewed { until } => Event::Renewed { valid_until: Instant::from_nanos(until) },
+            Said::Resigning(reason) => Event::Resigning(reason),
+            Said::Deposed(reason) => Event::Deposed(reason),
+            Said::Drained { token: of } => {
+                // What it says of its job, the job's own acts must bear out.
+                happenings.push((told.at.max(acts.last(of)), Happening::WorkEnded(who)));
+                continue;
+            }
+            Said::Violation(_) | Said::Guardian => continue,
+        };
+        happenings.push((told.at, Happening::Told(who, event)));
+        let in_order =
+            matches!(event, Event::Deposed(Reason::Resigned | Reason::Transferred(_) | Reason::Unhealthy));
+        if let Some(token) = token.filter(|_| in_order) {
+            happenings.push((told.at, Happening::Released(who, token)));
+        }
+    }
+    happenings.extend(over.map(|_| (gone, Happening::Gone(who))));
+    happenings
+}
+
+/// Leaderships that wrote and were never told of: their supervisor was killed before it could. They are believed in from
+/// their first act to their last one.
+fn untold(record: &Record, acts: &Acts) -> (Vec<(u64, Happening)>, Vec<Finding>) {
+    let mut told = BTreeSet::new();
+    for each in record.lives.iter().flat_map(|life| &life.told) {
+        if let Said::Elected { token, .. } = each.said {
+            told.insert(token.0);
+        }
+    }
+    let (mut happenings, mut findings) = (Vec::new(), Vec::new());
+    for (&token, (node, first, last)) in acts.of.iter().filter(|(token, _)| !told.contains(token)) {
+        let life = record.lives.iter().rfind(|life| life.who.node.as_str() == node && life.begun <= *first);
+        let Some(life) = life.filter(|life| life.killed.is_some()) else {
+            let what = format!("{node} wrote with token {token}, and never told that it leads");
+            findings.push(Finding::new(*first, "trace", what));
+            continue;
+        };
+        let valid_until = Instant::from_nanos(*last + 1);
+        let mandate = Mandate::Fenced(FencingToken(token));
+        // Among peers the token is the term, and over a store nobody votes.
+        let event = Event::Elected { term: Term(token), mandate, valid_until };
+        happenings.push((*first, Happening::Told(life.who, event)));
+    }
+    (happenings, findings)
+}
+
+fn observe(happenings: &[(u64, Happening)]) -> Vec<Finding> {
+    let mut invariants = invariants();
+    let mut beliefs = Beliefs::default();
+    // Every instant is one of the machine's clock by now, which is true time here.
+    let clock = Clock::new(Instant::from_nanos(0));
+    let mut findings = Vec::new();
+    for (at, happening) in happenings {
+        let now = Moment::from_nanos(*at);
+        let seen = match happening {
+            Happening::WorkEnded(who) => {
+                beliefs.work_ended(now, *who);
+                continue;
+            }
+            Happening::Gone(who) => {
+                beliefs.gone(now, *who);
+                Observation::Ended { who: *who }
+            }
+            Happening::Told(who, event) => {
+                // How long its work goes on is told by the work.
+                if let Err(what) = beliefs.told(now, &clock, *who, event, Moment::NEVER) {
+                    findings.push(Finding::new(*at, "contract", what));
+                }
+                Observation::Told { who: *who, event }
+            }
+            Happening::Released(who, token) => {
+                Observation::Said { who: *who, meaning: Meaning::Releases { token: *token } }
+            }
+            Happening::Accepted(token) => Observation::Accepted { number: token.0 },
+        };
+        for invariant in &mut invariants {
+            if let Err(what) = invariant.observe(now, &seen, &beliefs) {
+                findings.push(Finding::new(*at, invariant.name(), what));
+            }
+        }
+    }
+    findings
+}

@@ -1,0 +1,188 @@
+//! The judge: reads what a run of an arm has left, and says what was broken. It knows no process; so a run can be judged
+//! again from its files, at any time.
+
+mod clocks;
+mod excuses;
+mod gaps;
+mod history;
+mod record;
+#[cfg(test)]
+mod tests;
+mod work;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Serialize;
+
+use self::excuses::Excuses;
+use self::record::Record;
+use crate::fault::{KINDS, Kind};
+use crate::notes::{Note, Noted};
+use crate::trouble::Trouble;
+
+/// Something that must never be, and was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Finding {
+    /// When, in nanoseconds of the machine's boot clock.
+    pub(crate) boot_ns: u64,
+    /// Which rule was broken: an invariant of the simulator by its name, or a sentence.
+    pub(crate) rule: String,
+    /// How.
+    pub(crate) what: String,
+}
+
+/// What was counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Tally {
+    /// Times that a machine told its application that it leads.
+    pub(crate) leaderships: usize,
+    /// Different tokens that the ledger has accepted.
+    pub(crate) tokens_accepted: usize,
+    /// Writes that the ledger has accepted.
+    pub(crate) writes_accepted: usize,
+    /// Writes that were tried with a token below the highest that the ledger had seen.
+    pub(crate) stale_tried: usize,
+    /// Writes that the fence has refused.
+    pub(crate) stale_refused: usize,
+    /// Jobs that found the lock taken.
+    pub(crate) lock_waits: usize,
+    /// Of these, those that waited longer than the drain for a job whose supervisor and guardian were out of action together.
+    pub(crate) locks_unguarded: usize,
+    /// Of these, those that waited longer while they were stopped themselves.
+    pub(crate) locks_disturbed: usize,
+    /// Acts past the lease of jobs whose supervisor and guardian were out of action together.
+    pub(crate) acts_unguarded: usize,
+    /// Acts past the lease right after a processor had run nobody who was due for a while.
+    pub(crate) acts_stalled: usize,
+    /// Packets between nodes that were dropped.
+    pub(crate) packets_dropped: u64,
+    /// Lives of supervisors.
+    pub(crate) lives: usize,
+    /// Times that a processor ran nobody who was due for 50 ms or more.
+    pub(crate) stalls: usize,
+    /// The longest of these.
+    pub(crate) longest_stall_ns: u64,
+}
+
+/// What one kind of fault came to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "status", rename_all = "snake_case")]
+pub(crate) enum Row {
+    /// It was made, or at least could have been.
+    Made {
+        /// How often.
+        count: usize,
+        /// The median, over these times, of the longest time without a leader at work.
+        median_ns: u64,
+        /// The longest of all.
+        longest_ns: u64,
+    },
+    /// This machine cannot make it.
+    NotRun {
+        /// Why.
+        reason: String,
+    },
+    /// It means nothing in this arm.
+    NotApplicable,
+}
+
+/// What the judge says of a run of an arm.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Verdict {
+    /// The arm.
+    pub(crate) arm: String,
+    /// The seed of the run.
+    pub(crate) seed: u64,
+    /// How long it took, in milliseconds.
+    pub(crate) millis: u64,
+    /// What was counted.
+    pub(crate) tally: Tally,
+    /// Every kind of fault.
+    pub(crate) faults: BTreeMap<Kind, Row>,
+    /// What was broken, in the order of time.
+    pub(crate) findings: Vec<Finding>,
+}
+
+impl Finding {
+    /// A finding.
+    pub(crate) fn new(boot_ns: u64, rule: &str, what: impl Into<String>) -> Self {
+        Self { boot_ns, rule: rule.to_owned(), what: what.into() }
+    }
+}
+
+/// Judges the files of an arm.
+///
+/// # Errors
+/// [`Trouble`] if they are not whole. What cannot be judged has not passed.
+pub(crate) fn judge(dir: &Path) -> Result<Verdict, Trouble> {
+    Ok(verdict(&Record::read(dir)?))
+}
+
+fn verdict(record: &Record) -> Verdict {
+    let excuses = Excuses::of(record);
+    let mut tally = count(record);
+    let mut findings = history::judge(record);
+    findings.extend(work::judge(record, &excuses, &mut tally));
+    findings.sort_by_key(|finding| finding.boot_ns);
+    let (from, until) = record.span();
+    Verdict {
+        arm: record.arm.name.to_owned(),
+        seed: record.seed,
+        millis: until.saturating_sub(from) / 1_000_000,
+        tally,
+        faults: rows(record),
+        findings,
+    }
+}
+
+fn count(record: &Record) -> Tally {
+    let mut tokens: Vec<u64> = record.ledger.iter().map(|line| line.writer.token).collect();
+    tokens.sort_unstable();
+    tokens.dedup();
+    let mut highest = 0;
+    let mut late = 0;
+    for line in &record.ledger {
+        late += usize::from(line.writer.token < highest);
+        highest = highest.max(line.writer.token);
+    }
+    let refused = |entry: &&crate::ledger::Entry| matches!(entry.told, crate::ledger::Told::Refused { .. });
+    Tally {
+        tokens_accepted: tokens.len(),
+        writes_accepted: record.ledger.len(),
+        stale_tried: late + record.journal.iter().filter(refused).count(),
+        packets_dropped: record
+            .notes
+            .iter()
+            .map(|noted| if let Note::Healed { dropped, .. } = noted.note { dropped } else { 0 })
+            .sum(),
+        lives: record.lives.len(),
+        stalls: record.stalls.len(),
+        longest_stall_ns: record.stalls.iter().map(|stall| stall.stall_ns).max().unwrap_or(0),
+        ..Tally::default()
+    }
+}
+
+fn rows(record: &Record) -> BTreeMap<Kind, Row> {
+    let gaps = gaps::by_kind(record);
+    let row = |&kind: &Kind| {
+        let reason =
+            record.not_run.iter().find(|(not_run, _)| *not_run == kind).map(|(_, reason)| reason.clone());
+        let row = match reason {
+            Some(_) | None if !record.arm.knows(kind) => Row::NotApplicable,
+            Some(reason) => Row::NotRun { reason },
+            None if kind == Kind::FakedClock => {
+                let of_node = |noted: &&Noted| matches!(&noted.note, Note::Life { node, .. } if Some(node) == record.faked.as_ref());
+                // One for each life under the faked clock; there is no time before and after it.
+                Row::Made { count: record.notes.iter().filter(of_node).count(), median_ns: 0, longest_ns: 0 }
+            }
+            None => {
+                let times = gaps.get(&kind).map_or(&[][..], Vec::as_slice);
+                let longest_ns = times.iter().copied().max().unwrap_or(0);
+                Row::Made { count: times.len(), median_ns: gaps::median(times), longest_ns }
+            }
+        };
+        (kind, row)
+    };
+    KINDS.iter().map(row).collect()
+}

@@ -1,0 +1,377 @@
+//! Histories made by hand: a good one, and for each rule bad ones that it must see.
+
+use primacy_core::{FencingToken, Reason, Term};
+use serde_json::json;
+
+use super::clocks::NodeClock;
+use super::gaps::{by_kind, median};
+use super::record::{Record, Said, Told, told};
+use super::{Row, Verdict, verdict};
+use crate::fault::{Kind, Part};
+use crate::ledger::{Entry, Line, Told as JobTold, Writer};
+use crate::notes::{Note, Noted, Sent};
+use crate::stalls::Stall;
+
+const MS: u64 = 1_000_000;
+
+/// A record that is built line by line; all times in milliseconds.
+struct Story {
+    notes: Vec<Noted>,
+    told: Vec<(String, Told)>,
+    ledger: Vec<Line>,
+    journal: Vec<Entry>,
+    stalls: Vec<Stall>,
+}
+
+fn writer(node: &str, token: u64) -> Writer {
+    Writer { token, node: node.into(), pid: i32::try_from(token).unwrap() }
+}
+
+impl Story {
+    /// Three nodes that are up.
+    fn new() -> Self {
+        let (notes, told, ledger, journal) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut story = Self { notes, told, ledger, journal, stalls: Vec::new() };
+        story.note(0, Note::Run { arm: "peers-3".into(), seed: 1, not_run: Vec::new(), faked: None });
+        for node in ["a", "b", "c"] {
+            story.life(0, node, 1);
+        }
+        story
+    }
+
+    fn note(&mut self, at: u64, note: Note) -> &mut Self {
+        self.notes.push(Noted { boot_ns: at * MS, note });
+        self
+    }
+
+    fn life(&mut self, at: u64, node: &str, life: u32) -> &mut Self {
+        self.note(at, Note::Life { node: node.into(), life, pid: 1 })
+    }
+
+    fn signal(&mut self, at: u64, node: &str, part: Part, signal: Sent) -> &mut Self {
+        self.note(at, Note::Signal { node: node.into(), life: 1, part, signal })
+    }
+
+    fn ended(&mut self, at: u64, node: &str, code: i32) -> &mut Self {
+        self.note(at, Note::Ended { node: node.into(), life: 1, code })
+    }
+
+    fn says(&mut self, at: u64, node: &str, said: Said) -> &mut Self {
+        self.told.push((node.into(), Told { at: at * MS, within_ns: 0, said }));
+        self
+    }
+
+    fn elected(&mut self, at: u64, node: &str, token: u64, until: u64) -> &mut Self {
+        let said = Said::Elected { term: Term(token), token: FencingToken(token), until: until * MS };
+        self.says(at, node, said)
+    }
+
+    fn renewed(&mut self, at: u64, node: &str, until: u64) -> &mut Self {
+        self.says(at, node, Said::Renewed { until: until * MS })
+    }
+
+    /// Ends in order: the job is gone, then the lead.
+    fn resigns(&mut self, at: u64, node: &str, token: u64) -> &mut Self {
+        self.says(at, node, Said::Drained { token: FencingToken(token) });
+        self.says(at + 1, node, Said::Deposed(Reason::Resigned))
+    }
+
+    fn writes(&mut self, at: u64, node: &str, token: u64) -> &mut Self {
+        self.ledger.push(Line { writer: writer(node, token), boot_ns: at * MS });
+        self
+    }
+
+    fn job(&mut self, at: u64, node: &str, token: u64, told: JobTold) -> &mut Self {
+        self.journal.push(Entry { writer: writer(node, token), boot_ns: at * MS, told });
+        self
+    }
+
+    fn record(&self) -> Record {
+        let mut notes = self.notes.clone();
+        notes.sort_by_key(|noted| noted.boot_ns);
+        notes.push(Noted { boot_ns: 60_000 * MS, note: Note::End });
+        let mut record = Record::of_notes(notes).unwrap();
+        for (node, told) in &self.told {
+            let of_node = |life: &&mut super::record::Life| life.who.node.as_str() == node;
+            record.lives.iter_mut().find(of_node).unwrap().told.push(told.clone());
+        }
+        (record.ledger, record.journal) = (self.ledger.clone(), self.journal.clone());
+        record.stalls.clone_from(&self.stalls);
+        record
+    }
+
+    fn verdict(&self) -> Verdict {
+        verdict(&self.record())
+    }
+
+    /// The rules that were broken, each once.
+    fn broken(&self) -> Vec<String> {
+        let mut rules: Vec<String> =
+            self.verdict().findings.into_iter().map(|finding| finding.rule).collect();
+        rules.sort();
+        rules.dedup();
+        rules
+    }
+}
+
+/// A leads, resigns; b leads, is killed, and its job with it; c leads.
+fn good() -> Story {
+    let mut story = Story::new();
+    story
+        .elected(1_000, "a", 1, 2_000)
+        .writes(1_010, "a", 1)
+        .renewed(1_500, "a", 2_500)
+        .writes(1_900, "a", 1);
+    story.resigns(2_000, "a", 1);
+    story.elected(2_010, "b", 2, 3_010).writes(2_020, "b", 2).writes(2_400, "b", 2);
+    story.signal(2_405, "b", Part::Supervisor, Sent::Kill).ended(2_410, "b", 137).life(2_500, "b", 2);
+    story.elected(2_420, "c", 3, 3_420).writes(2_430, "c", 3);
+    story
+}
+
+#[test]
+fn a_good_history_has_nothing_broken() {
+    let verdict = good().verdict();
+    assert_eq!(verdict.findings, []);
+    let tally = verdict.tally;
+    assert_eq!((tally.leaderships, tally.tokens_accepted, tally.writes_accepted, tally.lives), (3, 3, 5, 4));
+}
+
+#[test]
+fn two_leaders_of_one_term_are_seen() {
+    let mut story = Story::new();
+    let said = |token| Said::Elected { term: Term(7), token: FencingToken(token), until: 1_100 * MS };
+    story.says(1_000, "a", said(1)).says(2_000, "b", said(2));
+    assert_eq!(story.broken(), ["I1"]);
+}
+
+#[test]
+fn a_token_that_goes_down_is_seen() {
+    let mut story = Story::new();
+    story.elected(1_000, "a", 5, 1_500).elected(2_000, "b", 4, 2_500);
+    assert_eq!(story.broken(), ["I2"], "given");
+    let mut story = good();
+    story.writes(2_440, "b", 2);
+    assert!(story.broken().contains(&"I2".to_owned()), "accepted");
+    assert_eq!(story.verdict().tally.stale_tried, 1);
+}
+
+#[test]
+fn beliefs_that_overlap_are_seen() {
+    let mut story = Story::new();
+    story.elected(1_000, "a", 1, 2_000).elected(1_999, "b", 2, 3_000);
+    assert_eq!(story.broken(), ["I3"]);
+    let mut story = Story::new();
+    story.elected(1_000, "a", 1, 2_000).elected(2_000, "b", 2, 3_000);
+    assert_eq!(story.broken(), [""; 0], "the end of one may be the beginning of the other");
+    let mut story = Story::new();
+    story.elected(1_000, "a", 1, 1_500).renewed(1_400, "a", 2_500).elected(2_000, "b", 2, 3_000);
+    assert_eq!(story.broken(), ["I3"], "it was made longer");
+}
+
+#[test]
+fn a_killed_leader_is_over_when_its_job_is() {
+    let mut story = good();
+    // The grandchild of the killed b goes on where c leads already.
+    story.job(2_425, "b", 2, JobTold::Refused { highest: 3 });
+    assert_eq!(story.broken(), ["I3"]);
+}
+
+#[test]
+fn what_is_released_before_it_has_drained_is_seen() {
+    let mut story = Story::new();
+    story.elected(1_000, "a", 1, 2_000).says(1_200, "a", Said::Deposed(Reason::Resigned));
+    assert_eq!(story.broken(), ["I8", "contract"], "nothing has drained");
+    let mut story = Story::new();
+    story.elected(1_000, "a", 1, 2_000).resigns(1_200, "a", 1).writes(1_300, "a", 1);
+    assert_eq!(story.broken(), ["I8", "contract"], "it says so, and its job says otherwise");
+}
+
+#[test]
+fn a_life_that_breaks_the_contract_is_seen() {
+    let mut story = Story::new();
+    story.elected(1_000, "a", 1, 2_000).renewed(2_500, "a", 3_000);
+    assert_eq!(story.broken(), ["contract"]);
+    let mut story = Story::new();
+    story.elected(1_000, "a", 1, 2_000).elected(1_500, "a", 2, 2_500);
+    assert_eq!(story.broken(), ["contract"]);
+    let mut story = Story::new();
+    story.says(1_000, "a", Said::Violation("two leaders".into()));
+    assert_eq!(story.broken(), ["violation"]);
+}
+
+#[test]
+fn a_write_of_a_leadership_that_nobody_told_of_is_seen() {
+    let mut story = Story::new();
+    story.writes(1_000, "a", 1);
+    assert_eq!(story.broken(), ["trace"]);
+    // One that was killed could not tell; it is believed in while it wrote.
+    story.signal(1_001, "a", Part::Supervisor, Sent::Kill).ended(1_010, "a", 137);
+    assert_eq!(story.broken(), [""; 0]);
+    story.elected(999, "b", 2, 2_000);
+    assert_eq!(story.broken(), ["I2", "I3"]);
+}
+
+#[test]
+fn an_act_past_the_lease_is_seen_unless_nobody_could_prevent_it() {
+    let mut late = Story::new();
+    late.elected(1_000, "a", 1, 2_000).writes(2_001, "a", 1);
+    assert_eq!(late.broken(), ["acts past its lease"]);
+    late.signal(1_500, "a", Part::Guardian, Sent::Stop);
+    assert_eq!(late.broken(), ["acts past its lease"], "its supervisor was there");
+    late.signal(1_600, "a", Part::Supervisor, Sent::Stop).signal(
+        1_900,
+        "a",
+        Part::Supervisor,
+        Sent::Continue,
+    );
+    assert_eq!(late.broken(), [""; 0]);
+    assert_eq!(late.verdict().tally.acts_unguarded, 1);
+    late.writes(9_000, "a", 1);
+    assert_eq!(late.broken(), ["acts past its lease"], "the excuse has an end");
+
+    let mut killed = Story::new();
+    killed.elected(1_000, "a", 1, 2_000).job(2_100, "a", 1, JobTold::Refused { highest: 2 });
+    killed
+        .signal(1_100, "a", Part::Supervisor, Sent::Kill)
+        .ended(1_101, "a", 137)
+        .elected(2_050, "b", 2, 3_050);
+    assert_eq!(killed.broken(), ["acts past its lease"], "its guardian was there");
+    killed.signal(1_100, "a", Part::Guardian, Sent::Kill);
+    assert_eq!(killed.broken(), [""; 0]);
+
+    let mut stalled = Story::new();
+    stalled.elected(1_000, "a", 1, 2_000).writes(2_001, "a", 1);
+    stalled.stalls.push(Stall { boot_ns: 1_950 * MS, stall_ns: 100 * MS });
+    assert_eq!((stalled.broken(), stalled.verdict().tally.acts_stalled), (vec![], 1));
+}
+
+/// B leads and finds the lock taken by a job of a, for this long.
+fn waits(millis: u64) -> Story {
+    let mut story = Story::new();
+    story.elected(1_000, "a", 1, 2_000).elected(3_000, "b", 2, 4_000);
+    story.job(3_010, "b", 2, JobTold::Waits { holder: Some(writer("a", 1)) }).writes(3_010, "b", 2);
+    story.job(3_010 + millis, "b", 2, JobTold::Locked);
+    story
+}
+
+#[test]
+fn a_lock_that_is_refused_to_a_leader_for_long_is_seen() {
+    assert_eq!(waits(250).broken(), [""; 0]);
+    assert_eq!(waits(251).broken(), ["the lock is taken"]);
+    let mut story = waits(400);
+    story.signal(1_500, "a", Part::Supervisor, Sent::Stop);
+    assert_eq!(story.broken(), ["the lock is taken"], "its guardian was there");
+    story.signal(1_500, "a", Part::Guardian, Sent::Stop);
+    assert_eq!((story.broken(), story.verdict().tally.locks_unguarded), (vec![], 1));
+    let mut story = waits(400);
+    story.signal(3_100, "b", Part::Job, Sent::Stop);
+    assert_eq!((story.broken(), story.verdict().tally.locks_disturbed), (vec![], 1));
+    let mut story = waits(5_000);
+    story.journal.pop();
+    assert_eq!(story.broken(), [""; 0], "it was no more");
+    story.writes(3_900, "b", 2);
+    assert_eq!(story.broken(), ["the lock is taken"], "it never got it");
+}
+
+#[test]
+fn a_refusal_of_what_is_not_stale_is_seen() {
+    let mut story = good();
+    story.job(2_450, "c", 3, JobTold::Refused { highest: 3 });
+    assert_eq!(story.broken(), ["a write was refused and not stale"]);
+    let mut story = Story::new();
+    story.elected(1_000, "a", 1, 2_000).elected(2_000, "b", 2, 3_000);
+    story.job(1_500, "a", 1, JobTold::Refused { highest: 2 });
+    assert_eq!(story.broken(), ["a write was refused and not stale"], "it was the highest then");
+    let mut story = good();
+    story.job(2_450, "c", 3, JobTold::Failed { error: "no room".into() });
+    assert_eq!(story.broken(), ["the ledger failed"]);
+}
+
+#[test]
+fn an_end_without_a_reason_is_seen() {
+    for code in [0, 1, 74, 137, 143] {
+        assert_eq!(Story::new().ended(500, "a", code).broken(), ["an end without a reason"], "{code}");
+    }
+    let mut story = Story::new();
+    story.signal(400, "a", Part::Supervisor, Sent::Terminate).ended(500, "a", 143);
+    assert_eq!(story.broken(), [""; 0]);
+    let mut story = Story::new();
+    let disk = |full| Note::Disk { node: Some("a".into()), full };
+    story.note(400, disk(true)).ended(500, "a", 74).note(600, disk(false));
+    assert_eq!(story.broken(), [""; 0]);
+    story.ended(5_000, "b", 74);
+    assert_eq!(story.broken(), ["an end without a reason"]);
+    let mut story = Story::new();
+    story.note(500, Note::Stuck { step: 3, what: "no leader".into() });
+    assert_eq!(story.broken(), ["stuck"]);
+}
+
+#[test]
+fn a_clock_that_is_not_the_one_that_was_given_is_seen() {
+    assert!(good().record().check_times().is_ok());
+    let mut story = Story::new();
+    story.elected(61_000, "a", 1, 62_000);
+    assert!(story.record().check_times().is_err());
+    let mut story = Story::new();
+    story.note(100, Note::Life { node: "d".into(), life: 1, pid: 1 }).elected(99, "d", 1, 200);
+    assert!(story.record().check_times().is_err());
+}
+
+#[test]
+fn cuts_without_effect_are_seen() {
+    let mut story = Story::new();
+    story.note(500, Note::Fault { step: 1, kind: Kind::Isolate, what: "a".into() });
+    story.note(600, Note::Healed { step: 1, dropped: 0 });
+    assert_eq!(story.broken(), ["a fault without effect"]);
+    story.note(700, Note::Healed { step: 2, dropped: 9 });
+    assert_eq!((story.broken(), story.verdict().tally.packets_dropped), (vec![], 9));
+}
+
+#[test]
+fn the_time_without_a_leader_belongs_to_what_was_done_before_it() {
+    let mut story = good();
+    story.note(1_950, Note::Fault { step: 1, kind: Kind::Resign, what: "a".into() });
+    story.note(2_405, Note::Fault { step: 2, kind: Kind::KillSupervisor, what: "b".into() });
+    let gaps = by_kind(&story.record());
+    assert_eq!(gaps[&Kind::Resign], [380 * MS], "from the write at 2020 to that at 2400");
+    assert_eq!(gaps[&Kind::KillSupervisor], [30 * MS]);
+    let rows = story.verdict().faults;
+    assert_eq!(rows[&Kind::Resign], Row::Made { count: 1, median_ns: 380 * MS, longest_ns: 380 * MS });
+    assert_eq!(rows[&Kind::QuorumLoss], Row::NotApplicable);
+    assert_eq!((median(&[]), median(&[5]), median(&[9, 1, 5])), (0, 5, 5));
+}
+
+#[test]
+fn what_nodes_print_is_read_as_it_is_printed() {
+    let read = |line| told(&line, &NodeClock::True).unwrap().map(|told| (told.at, told.said));
+    let log = |message: &str, more: serde_json::Value| {
+        let mut line = json!({"event": "log", "target": "primacy::machine", "message": message, "at_ns": 5, "boot_ns": 9});
+        line.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        line
+    };
+    let elected = Said::Elected { term: Term(2), token: FencingToken(3), until: 8 };
+    assert_eq!(read(log("elected", json!({"term": 2, "token": 3, "until_ns": 8}))), Some((5, elected)));
+    assert_eq!(read(log("renewed", json!({"until_ns": 9}))), Some((5, Said::Renewed { until: 9 })));
+    let reasons = [
+        ("Resigned", Reason::Resigned),
+        ("Transferred(b)", Reason::Transferred("b".parse().unwrap())),
+        ("Unhealthy", Reason::Unhealthy),
+        ("Expired", Reason::Expired),
+        ("HigherTerm(Term(41))", Reason::HigherTerm(Term(41))),
+        ("Overwritten", Reason::Overwritten),
+        ("Violation", Reason::Violation),
+        ("Halted", Reason::Halted),
+    ];
+    for (text, reason) in reasons {
+        assert_eq!(format!("{reason:?}"), text, "as the node writes it");
+        assert_eq!(read(log("deposed", json!({"reason": text}))), Some((5, Said::Deposed(reason))));
+        assert_eq!(read(log("resigning", json!({"reason": text}))), Some((5, Said::Resigning(reason))));
+    }
+    let drained = json!({"event": "drained", "token": 3, "boot_ns": 9});
+    assert_eq!(read(drained), Some((9, Said::Drained { token: FencingToken(3) })));
+    assert_eq!(read(json!({"event": "standing", "boot_ns": 9})), None);
+    for bad in [log("elected", json!({"term": 2, "token": 3})), log("deposed", json!({"reason": "?"}))] {
+        assert!(told(&bad, &NodeClock::True).is_err(), "{bad}");
+    }
+}

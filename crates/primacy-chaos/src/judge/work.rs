@@ -1,0 +1,215 @@
+//! What the simulator's invariants do not ask for, since its work is no process: no job acts past its lease, the lock is
+//! free for a rightful leader, every refused write was late, and no node ends for no reason.
+
+use std::collections::BTreeMap;
+
+use super::excuses::Excuses;
+use super::record::{Life, Record, Said};
+use super::{Finding, Tally};
+use crate::arm::DRAIN;
+use crate::ledger::Told;
+use crate::notes::{Note, Noted};
+
+/// A leadership, as its machine has told.
+#[derive(Clone, Copy, Debug)]
+struct Leadership {
+    elected: u64,
+    until: u64,
+}
+
+/// Judges the work.
+pub(crate) fn judge(record: &Record, excuses: &Excuses, tally: &mut Tally) -> Vec<Finding> {
+    let leaderships = leaderships(record);
+    tally.leaderships = leaderships.len();
+    let mut findings = acts_past_the_lease(record, &leaderships, excuses, tally);
+    findings.extend(lock(record, &leaderships, excuses, tally));
+    findings.extend(refusals(record, &leaderships, tally));
+    findings.extend(ends(record));
+    findings.extend(stuck(record));
+    findings.extend(without_effect(record));
+    findings
+}
+
+/// By token. Ends as the machine told them: the last one that it knew.
+fn leaderships(record: &Record) -> BTreeMap<u64, Leadership> {
+    let mut all: BTreeMap<u64, Leadership> = BTreeMap::new();
+    for life in &record.lives {
+        let mut current = None;
+        for told in &life.told {
+            match told.said {
+                Said::Elected { token, until, .. } => {
+                    current = Some(token.0);
+                    // The end counts as late as it may be here, for the job is blamed by it.
+                    let until = until + 2 * told.within_ns;
+                    all.insert(token.0, Leadership { elected: told.at, until });
+                }
+                Said::Renewed { until } => {
+                    if let Some(leadership) = current.and_then(|token| all.get_mut(&token)) {
+                        leadership.until = leadership.until.max(until + 2 * told.within_ns);
+                    }
+                }
+                Said::Resigning(_)
+                | Said::Deposed(_)
+                | Said::Violation(_)
+                | Said::Drained { .. }
+                | Said::Guardian => {}
+            }
+        }
+    }
+    all
+}
+
+fn acts_past_the_lease(
+    record: &Record,
+    leaderships: &BTreeMap<u64, Leadership>,
+    excuses: &Excuses,
+    tally: &mut Tally,
+) -> Vec<Finding> {
+    let accepted = record.ledger.iter().map(|line| (&line.writer, line.boot_ns, "writes"));
+    let told = record.journal.iter().map(|entry| (&entry.writer, entry.boot_ns, "acts"));
+    let mut findings: BTreeMap<u64, Finding> = BTreeMap::new();
+    for (writer, at, how) in accepted.chain(told) {
+        let Some(leadership) = leaderships.get(&writer.token).filter(|leadership| at >= leadership.until)
+        else {
+            continue;
+        };
+        if excuses.unguarded(&writer.node, leadership.elected, at) {
+            tally.acts_unguarded += 1;
+        } else if excuses.stalled(at) {
+            tally.acts_stalled += 1;
+        } else {
+            let late = (at - leadership.until) / 1_000;
+            let what = format!(
+                "process {} of {} {how} with token {}, {late} µs after the end of its lease",
+                writer.pid, writer.node, writer.token
+            );
+            findings.entry(writer.token).or_insert_with(|| Finding::new(at, "acts past its lease", what));
+        }
+    }
+    findings.into_values().collect()
+}
+
+/// Whoever leads gets the lock within the drain time, for whoever had it must be gone by then.
+fn lock(
+    record: &Record,
+    leaderships: &BTreeMap<u64, Leadership>,
+    excuses: &Excuses,
+    tally: &mut Tally,
+) -> Vec<Finding> {
+    let drain_ns = u64::try_from(DRAIN.as_nanos()).unwrap_or(u64::MAX);
+    let mut findings = Vec::new();
+    for entry in &record.journal {
+        let Told::Waits { holder } = &entry.told else { continue };
+        tally.lock_waits += 1;
+        let writer = &entry.writer;
+        let got = record
+            .journal
+            .iter()
+            .find(|other| other.writer == *writer && other.told == Told::Locked)
+            .map(|other| other.boot_ns);
+        let acted = record.ledger.iter().filter(|line| line.writer == *writer).map(|line| line.boot_ns).max();
+        let lease_ends = leaderships.get(&writer.token).map(|leadership| leadership.until);
+        // It is refused until it gets the lock, until it leads no more, or until it is no more.
+        let until = [got.or(acted), lease_ends].into_iter().flatten().min().unwrap_or(entry.boot_ns);
+        if until.saturating_sub(entry.boot_ns) <= drain_ns {
+            continue;
+        }
+        let since =
+            holder.as_ref().and_then(|holder| leaderships.get(&holder.token)).map_or(0, |of| of.elected);
+        let left_alone = holder.as_ref().is_some_and(|holder| {
+            let (from, until) = (entry.boot_ns, until.saturating_sub(drain_ns));
+            excuses.unguarded(&holder.node, since, from) || excuses.unguarded(&holder.node, since, until)
+        });
+        if left_alone {
+            tally.locks_unguarded += 1;
+        } else if excuses.disturbed(&writer.node, entry.boot_ns, until) {
+            tally.locks_disturbed += 1;
+        } else {
+            let what = format!(
+                "{} leads with token {} and waits {} ms for the lock that {holder:?} has",
+                writer.node,
+                writer.token,
+                (until - entry.boot_ns) / 1_000_000
+            );
+            findings.push(Finding::new(entry.boot_ns, "the lock is taken", what));
+        }
+    }
+    findings
+}
+
+/// What was refused must have been late: a higher token had been given by then.
+fn refusals(record: &Record, leaderships: &BTreeMap<u64, Leadership>, tally: &mut Tally) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for entry in &record.journal {
+        match &entry.told {
+            Told::Refused { highest } => {
+                tally.stale_refused += 1;
+                let given =
+                    leaderships.get(highest).is_none_or(|leadership| leadership.elected <= entry.boot_ns);
+                if entry.writer.token >= *highest || !given {
+                    let what = format!("{:?} was refused, for {highest} had been there", entry.writer);
+                    findings.push(Finding::new(entry.boot_ns, "a write was refused and not stale", what));
+                }
+            }
+            Told::Failed { error } => {
+                findings.push(Finding::new(entry.boot_ns, "the ledger failed", error.clone()));
+            }
+            Told::Began | Told::Waits { .. } | Told::Locked | Told::Grandchild => {}
+        }
+    }
+    findings
+}
+
+/// 128 and the number of the signal.
+const BY_SIGKILL: i32 = 137;
+const BY_SIGTERM: i32 = 143;
+/// What `primacy run` ends with when its state or its store cannot be used, as on a full disk.
+const NO_DISK: [i32; 2] = [74, 69];
+/// How long after it is free a full disk may still be the reason.
+const DISK_REACH_NS: u64 = 2_000_000_000;
+
+fn ends(record: &Record) -> Vec<Finding> {
+    let mut full: Vec<(u64, u64)> = Vec::new();
+    for noted in &record.notes {
+        let Note::Disk { full: is_full, .. } = noted.note else { continue };
+        if is_full {
+            full.push((noted.boot_ns, u64::MAX));
+        } else {
+            for span in full.iter_mut().filter(|span| span.1 == u64::MAX) {
+                span.1 = noted.boot_ns + DISK_REACH_NS;
+            }
+        }
+    }
+    let of_disk = |at: u64| full.iter().any(|span| (span.0..=span.1).contains(&at));
+    let unexplained = |life: &&Life| match life.ended {
+        None => false,
+        Some((_, BY_SIGKILL)) => life.killed.is_none(),
+        Some((_, BY_SIGTERM)) => !life.told_to_end,
+        Some((at, code)) => !(NO_DISK.contains(&code) && of_disk(at)),
+    };
+    let finding = |life: &Life| {
+        let (at, code) = life.ended.unwrap_or_default();
+        Finding::new(at, "an end without a reason", format!("{} ended with exit code {code}", life.who))
+    };
+    record.lives.iter().filter(unexplained).map(finding).collect()
+}
+
+fn stuck(record: &Record) -> Vec<Finding> {
+    let finding = |noted: &Noted| {
+        let Note::Stuck { step, what } = &noted.note else { return None };
+        Some(Finding::new(noted.boot_ns, "stuck", format!("after step {step}: {what}")))
+    };
+    record.notes.iter().filter_map(finding).collect()
+}
+
+/// Cuts that nothing was dropped by were none; and then nothing is known of what was to be shown by them.
+fn without_effect(record: &Record) -> Option<Finding> {
+    let mut cuts = record
+        .notes
+        .iter()
+        .filter(|noted| matches!(noted.note, Note::Fault { kind, .. } if kind.is_of_network()));
+    let first = cuts.next()?;
+    let dropped = |noted: &Noted| matches!(noted.note, Note::Healed { dropped, .. } if dropped > 0);
+    let what = "links were cut, and no packet was dropped";
+    (!record.notes.iter().any(dropped)).then(|| Finding::new(first.boot_ns, "a fault without effect", what))
+}

@@ -1,0 +1,149 @@
+//! Chaos on real processes: clusters of the real `primacy run`, on which everything is done that a machine, a network and
+//! an operator can do to them; and a judge of what came of it, with the very invariants of the simulator.
+//!
+//! `cargo xtask chaos --minutes 1 --seed 7` builds `primacy` and runs this. It needs root, for network namespaces and small
+//! disks. All arms of the table in `arm.rs` run at the same time, each with its own schedule, which follows from the seed:
+//!
+//! 1. `schedule.rs` draws which fault comes when and whom it hits; `make.rs` makes it, on the processes of `node.rs`, the
+//!    links of `network.rs`, the disks of `disk.rs` and the clock of `faked.rs`.
+//! 2. The job of every leader (`job.rs`) writes to a ledger that the project's own fence guards, and locks a file.
+//! 3. When all is over, the judge (`judge/`) reads the files: the notes of the run, what the nodes told in JSON, the ledger
+//!    and the journal of the jobs.
+//!
+//! Limits: all nodes are on one machine, whose true clock they share, except for one whose clock is faked at a steady rate
+//! within the drift bound. There is no power cut: what was written is there, flushed or not. A machine that freezes with its
+//! clock is not made. A fault that this machine cannot make is NOT RUN, and one that means nothing in an arm is n/a.
+
+mod arm;
+mod disk;
+mod faked;
+mod fault;
+mod job;
+mod judge;
+mod ledger;
+mod make;
+mod network;
+mod node;
+mod notes;
+mod processes;
+mod report;
+mod run;
+mod schedule;
+mod session;
+mod stalls;
+mod sweep;
+mod tail;
+mod trouble;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Makes faults on real clusters of Primacy, and judges what comes of them
+#[derive(Debug, Parser)]
+#[command(after_help = EXIT_CODES, args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Option<Verb>,
+
+    #[command(flatten)]
+    options: Options,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    nothing was broken
+  1    something was; the directory of the run is kept
+  64   the command line is wrong
+  70   the run itself could not go on
+  77   NOT RUN: this user is not root, or the machine has no network namespaces";
+
+/// What a run is told.
+#[derive(Clone, Debug, Args)]
+struct Options {
+    /// How long faults are made
+    #[arg(long, default_value_t = 1.0, value_parser = minutes)]
+    minutes: f64,
+
+    /// What the schedule is drawn from; another one each time where none is given
+    #[arg(long)]
+    seed: Option<u64>,
+
+    /// Only this arm; may be given several times
+    #[arg(long, value_name = "ARM", value_parser = arm_named)]
+    arm: Vec<arm::Arm>,
+
+    /// The command to try
+    #[arg(long, value_name = "FILE", default_value = "target/release/primacy")]
+    primacy: PathBuf,
+
+    /// Where to make the directory of the run, on a disk
+    #[arg(long, value_name = "DIR", default_value_os_t = std::env::temp_dir())]
+    dir: PathBuf,
+
+    /// Keep the directory of the run also if nothing was broken
+    #[arg(long)]
+    keep: bool,
+
+    /// Print the table as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Judge the directory of a run again
+    Judge {
+        /// The directory
+        dir: PathBuf,
+        /// Print the table as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    #[command(hide = true)]
+    Job(job::Job),
+    #[command(hide = true)]
+    Clock,
+    #[command(hide = true)]
+    Stalls {
+        /// The directory of the run
+        dir: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    // A command line that is not understood ends here, with 64 as everywhere.
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Where nothing can be printed, the exit code must do.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { 64 } else { 0 });
+        }
+    };
+    let outcome = match cli.verb {
+        None => session::run(&cli.options),
+        Some(Verb::Judge { dir, json }) => session::judge_again(&dir, json),
+        Some(Verb::Stalls { dir }) => stalls::watch(&dir).map(|()| ExitCode::SUCCESS),
+        Some(Verb::Job(job)) => job.run().map(|()| ExitCode::SUCCESS),
+        Some(Verb::Clock) => {
+            faked::keep();
+            Ok(ExitCode::SUCCESS)
+        }
+    };
+    outcome.unwrap_or_else(|trouble| {
+        eprintln!("primacy-chaos: {trouble}");
+        ExitCode::from(70)
+    })
+}
+
+fn minutes(text: &str) -> Result<f64, String> {
+    let minutes: f64 = text.parse().map_err(|_| "it is a number of minutes".to_owned())?;
+    if minutes.is_finite() && minutes > 0.0 { Ok(minutes) } else { Err("it is above zero".to_owned()) }
+}
+
+fn arm_named(name: &str) -> Result<arm::Arm, String> {
+    let names: Vec<&str> = arm::ARMS.iter().map(|arm| arm.name).collect();
+    arm::Arm::named(name).ok_or_else(|| format!("the arms are {}", names.join(", ")))
+}

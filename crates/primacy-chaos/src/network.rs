@@ -1,0 +1,201 @@
+//! A network namespace for each node, joined by a bridge in one more; what is cut is dropped where it would arrive, by
+//! nftables in the receiver's namespace. A cut link is silent: no close and no refusal gets through.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use crate::arm::Arm;
+use crate::trouble::{Trouble, call};
+
+/// What the names of all namespaces begin with; then comes the number of the run's process.
+pub(crate) const PREFIX: &str = "primacy-chaos-";
+
+/// The namespaces of an arm; dropping it removes them.
+#[derive(Debug)]
+pub(crate) struct Network {
+    prefix: String,
+    nodes: Vec<String>,
+    made: Vec<String>,
+    cut: Cut,
+}
+
+/// What does not get through.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cut {
+    /// From the first to the second, counted from 0.
+    pub(crate) links: BTreeSet<(usize, usize)>,
+    /// What share of all that arrives at a node is dropped, in per cent.
+    pub(crate) shares: BTreeMap<usize, u64>,
+}
+
+impl Network {
+    /// Makes a namespace for each node of the arm.
+    ///
+    /// # Errors
+    /// [`Trouble::Program`]
+    pub(crate) fn new(arm: &Arm) -> Result<Self, Trouble> {
+        let prefix = format!("{PREFIX}{}-{}-", std::process::id(), arm.name);
+        let nodes = arm.node_names();
+        let mut network = Self { prefix, nodes: nodes.clone(), made: Vec::new(), cut: Cut::default() };
+        let hub = network.add("hub")?;
+        call("ip", &["-n", &hub, "link", "add", "bridge", "type", "bridge"])?;
+        call("ip", &["-n", &hub, "link", "set", "bridge", "up"])?;
+        for (index, node) in nodes.iter().enumerate() {
+            let own = network.add(node)?;
+            let port = format!("to-{node}");
+            call(
+                "ip",
+                &["-n", &hub, "link", "add", &port, "type", "veth", "peer", "name", "net0", "netns", &own],
+            )?;
+            // Iproute's own word for the bridge of a port.
+            call("ip", &["-n", &hub, "link", "set", &port, "master", "bridge", "up"])?;
+            call(
+                "ip",
+                &["-n", &own, "address", "add", &format!("{}/24", Arm::address(index)), "dev", "net0"],
+            )?;
+            call("ip", &["-n", &own, "link", "set", "net0", "up"])?;
+        }
+        Ok(network)
+    }
+
+    fn add(&mut self, name: &str) -> Result<String, Trouble> {
+        let full = self.namespace(name);
+        call("ip", &["netns", "add", &full])?;
+        self.made.push(full.clone());
+        call("ip", &["-n", &full, "link", "set", "lo", "up"])?;
+        Ok(full)
+    }
+
+    /// The name that the system knows.
+    pub(crate) fn namespace(&self, node: &str) -> String {
+        format!("{}{node}", self.prefix)
+    }
+
+    /// Cuts this beside what is cut already.
+    ///
+    /// # Errors
+    /// [`Trouble::Program`]
+    pub(crate) fn cut(&mut self, more: Cut) -> Result<(), Trouble> {
+        self.cut.links.extend(more.links);
+        self.cut.shares.extend(more.shares);
+        self.apply()
+    }
+
+    /// Joins everything again, and says how many packets were dropped since it was cut.
+    ///
+    /// # Errors
+    /// [`Trouble::Program`]
+    pub(crate) fn heal(&mut self) -> Result<u64, Trouble> {
+        if self.cut == Cut::default() {
+            return Ok(0);
+        }
+        let mut dropped = 0;
+        for node in &self.nodes {
+            let listed = call("ip", &["netns", "exec", &self.namespace(node), "nft", "list", "ruleset"])?;
+            dropped += dropped_by(&listed);
+        }
+        self.cut = Cut::default();
+        self.apply().map(|()| dropped)
+    }
+
+    fn apply(&self) -> Result<(), Trouble> {
+        for (index, node) in self.nodes.iter().enumerate() {
+            run_nft(&self.namespace(node), &rules(index, &self.cut))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        for name in &self.made {
+            // One that cannot be removed is named after this process, and the next run sweeps it away.
+            let _ = call("ip", &["netns", "delete", name]);
+        }
+    }
+}
+
+/// The rules of one node, which take the place of those before in one step.
+fn rules(node: usize, cut: &Cut) -> String {
+    let mut lines = String::new();
+    for (from, _) in cut.links.iter().filter(|(_, to)| *to == node) {
+        lines += &format!("    ip saddr {} counter drop\n", Arm::address(*from));
+    }
+    if let Some(percent) = cut.shares.get(&node) {
+        lines += &format!("    ip saddr 10.77.0.0/24 numgen random mod 100 < {percent} counter drop\n");
+    }
+    format!(
+        "table inet chaos\ndelete table inet chaos\ntable inet chaos {{\n  chain arriving {{\n    \
+         type filter hook input priority 0; policy accept;\n{lines}  }}\n}}\n"
+    )
+}
+
+/// The sum of all counters in a list of rules.
+fn dropped_by(listed: &str) -> u64 {
+    let counters = listed.split("counter packets ").skip(1);
+    counters.filter_map(|rest| rest.split(' ').next()?.parse::<u64>().ok()).sum()
+}
+
+fn run_nft(namespace: &str, script: &str) -> Result<(), Trouble> {
+    let failed =
+        |said: String| Trouble::Program { line: format!("ip netns exec {namespace} nft -f -"), said };
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", namespace, "nft", "-f", "-"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| failed(error.to_string()))?;
+    let written = child.stdin.take().map(|mut stdin| stdin.write_all(script.as_bytes()));
+    let output = child.wait_with_output().map_err(|error| failed(error.to_string()))?;
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    match written {
+        Some(Ok(())) if output.status.success() => Ok(()),
+        Some(_) | None => Err(failed(said)),
+    }
+}
+
+/// Whether namespaces and both sorts of rules can be made here; the error says what is missing.
+///
+/// # Errors
+/// [`Trouble::Program`]
+pub(crate) fn probe() -> Result<(), Trouble> {
+    let name = format!("{PREFIX}{}-probe", std::process::id());
+    call("ip", &["netns", "add", &name])?;
+    let cut = Cut { links: BTreeSet::from([(1, 0)]), shares: BTreeMap::from([(0, 50)]) };
+    let made = run_nft(&name, &rules(0, &cut)).and_then(|()| {
+        let listed = call("ip", &["netns", "exec", &name, "nft", "list", "ruleset"])?;
+        // That it was taken without an error does not say that it stands there.
+        if listed.contains("10.77.0.2 counter") && listed.contains("numgen random mod 100 < 50 counter") {
+            Ok(())
+        } else {
+            Err(Trouble::Program {
+                line: "nft list ruleset".into(),
+                said: format!("the rules are not there: {listed}"),
+            })
+        }
+    });
+    let removed = call("ip", &["netns", "delete", &name]);
+    made.and(removed.map(|_| ()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_drops_what_comes_over_the_links_to_it_and_nothing_else() {
+        let cut = Cut { links: BTreeSet::from([(0, 1), (2, 1), (1, 0)]), shares: BTreeMap::from([(2, 30)]) };
+        let of = |node| rules(node, &cut);
+        assert!(
+            of(1).contains("ip saddr 10.77.0.1 counter drop")
+                && of(1).contains("ip saddr 10.77.0.3 counter drop")
+        );
+        assert!(of(0).contains("ip saddr 10.77.0.2 counter drop") && !of(0).contains("10.77.0.3"));
+        assert!(
+            of(2).contains("numgen random mod 100 < 30 counter drop") && !of(2).contains("saddr 10.77.0.1")
+        );
+        assert!(!rules(0, &Cut::default()).contains("drop"));
+        let listed =
+            "ip saddr 10.77.0.1 counter packets 12 bytes 720 drop\n x counter packets 3 bytes 1 drop\n";
+        assert_eq!((dropped_by(listed), dropped_by("")), (15, 0));
+    }
+}

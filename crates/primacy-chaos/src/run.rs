@@ -1,0 +1,344 @@
+//! The run of one arm: its nodes are started and kept going, and the steps of the schedule happen to them.
+
+use std::path::PathBuf;
+use std::process::Child;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use primacy::clock;
+use primacy_core::rng::Rng;
+
+use crate::arm::Arm;
+use crate::disk::SmallDisk;
+use crate::faked::FakedClock;
+use crate::fault::{Kind, Part};
+use crate::ledger::{LEDGER, Ledger};
+use crate::network::Network;
+use crate::node::{Node, Start, TRACES};
+use crate::notes::{Note, Notebook, Sent};
+use crate::processes::{LOOK_INTERVAL, end_marked};
+use crate::schedule::{Schedule, seed_of};
+use crate::tail::Tail;
+use crate::trouble::Trouble;
+
+/// How old the last write may be where a leader is said to work.
+const WORKS: Duration = Duration::from_millis(300);
+/// How long it may take until a leader works again when everything is healed; a guard against hanging, of twenty leases,
+/// and no promise.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a node that has ended stays away, at most: mostly shorter than a lease, sometimes for some leases.
+const AWAY_MAX_MS: u64 = 500;
+const LONG_AWAY_MAX_MS: u64 = 4_000;
+/// How long the nodes may take to end in order.
+const FAREWELL: Duration = Duration::from_secs(15);
+/// How often a faked clock is read.
+const READ_EVERY: Duration = Duration::from_secs(5);
+/// The room of a disk that is to be filled; a node needs some tens of KiB, and SQLite, which writes four MiB of its log
+/// before it puts them into the database, more than twice that.
+const DISK_KIB: u32 = 16_384;
+
+/// What a run of an arm needs.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// The arm.
+    pub(crate) arm: Arm,
+    /// The seed of the whole run.
+    pub(crate) seed: u64,
+    /// The directory of the arm, which is there and empty.
+    pub(crate) dir: PathBuf,
+    /// The command `primacy`.
+    pub(crate) primacy: PathBuf,
+    /// What this machine cannot do, with the reasons.
+    pub(crate) not_run: Vec<(Kind, String)>,
+    /// When to end.
+    pub(crate) until: Instant,
+    /// Set when it is to end at once.
+    pub(crate) stop: Arc<AtomicBool>,
+    /// How far it has come, for people.
+    pub(crate) progress: Arc<Progress>,
+}
+
+/// How far an arm has come.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// Steps that were made.
+    pub(crate) steps: AtomicU64,
+    /// Leaderships that have written.
+    pub(crate) leaderships: AtomicU64,
+    /// Accepted writes.
+    pub(crate) writes: AtomicU64,
+}
+
+/// The nodes of an arm, and everything around them.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    pub(crate) plan: Plan,
+    pub(crate) notes: Notebook,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) network: Option<Network>,
+    /// The disks that can be filled: of nodes by their index, or of the store.
+    pub(crate) disks: Vec<(Option<usize>, SmallDisk)>,
+    pub(crate) verbs: Vec<Child>,
+    /// The nodes of which processes were stopped, and whether a disk is full.
+    pub(crate) stopped: Vec<usize>,
+    pub(crate) full: bool,
+    faked: Option<FakedClock>,
+    read_at: Instant,
+    ledger: Tail,
+    /// Who wrote last, when, and with which token.
+    last: Option<(usize, u64, u64)>,
+    rng: Rng,
+}
+
+/// Runs the arm until its time is over or it is told to stop. All that was started is gone afterwards.
+///
+/// # Errors
+/// [`Trouble`] where the run itself could not go on.
+pub(crate) fn run(plan: Plan) -> Result<(), Trouble> {
+    let mark = mark(&plan.arm);
+    let outcome = Stage::new(plan).and_then(|mut stage| {
+        let played = stage.play();
+        let ended = stage.end();
+        played.and(ended)
+    });
+    // Also of a stage that could not be set up.
+    match end_marked(&mark) {
+        0 => outcome,
+        left => outcome.and(Err(Trouble::NotWhole(format!("{left} process(es) could not be ended")))),
+    }
+}
+
+fn mark(arm: &Arm) -> String {
+    format!("{}/{}/", std::process::id(), arm.name)
+}
+
+impl Stage {
+    fn new(mut plan: Plan) -> Result<Self, Trouble> {
+        let (arm, dir) = (plan.arm, plan.dir.clone());
+        let mut rng = Rng::new(seed_of(plan.seed, arm.name).wrapping_add(1));
+        for folder in [TRACES, "state", "store"] {
+            let path = dir.join(folder);
+            std::fs::create_dir_all(&path).map_err(Trouble::file("make", &path))?;
+        }
+        Ledger::make(&dir)?;
+        let faked_node = usize::try_from(rng.up_to(arm.nodes as u64 - 1)).unwrap_or(0);
+        let fast = rng.up_to(1) == 1;
+        let faked = match FakedClock::start(fast) {
+            Ok(faked) => Some(faked),
+            Err(trouble) => {
+                plan.not_run.push((Kind::FakedClock, trouble.to_string()));
+                None
+            }
+        };
+        let names = arm.node_names();
+        let mut notes = Notebook::open(&dir)?;
+        notes.note(Note::Run {
+            arm: arm.name.to_owned(),
+            seed: plan.seed,
+            not_run: plan.not_run.clone(),
+            faked: faked.as_ref().and_then(|_| names.get(faked_node).cloned()),
+        })?;
+        let network = if arm.has_network() { Some(Network::new(&arm)?) } else { None };
+        let disks = disks(&plan)?;
+        let node = |(index, name): (usize, &String)| {
+            let env = faked.iter().filter(|_| index == faked_node).flat_map(|faked| faked.env().to_vec());
+            let start = Start {
+                primacy: plan.primacy.clone(),
+                dir: dir.clone(),
+                namespace: network.as_ref().map(|network| network.namespace(name)),
+                state: dir.join("state").join(name),
+                store: dir.join("store"),
+                env: env.collect(),
+                mark: format!("{}{name}", mark(&arm)),
+            };
+            Node::new(name, start)
+        };
+        let nodes = names.iter().enumerate().map(node).collect();
+        let ledger = Tail::new(dir.join(LEDGER));
+        let (verbs, last, read_at) = (Vec::new(), None, Instant::now());
+        let (stopped, full) = (Vec::new(), false);
+        Ok(Self {
+            plan,
+            notes,
+            nodes,
+            network,
+            disks,
+            verbs,
+            stopped,
+            full,
+            faked,
+            read_at,
+            ledger,
+            last,
+            rng,
+        })
+    }
+
+    fn play(&mut self) -> Result<(), Trouble> {
+        for index in 0..self.nodes.len() {
+            self.nodes[index].begin(&self.plan.arm, &mut self.notes)?;
+        }
+        let not_run: Vec<Kind> = self.plan.not_run.iter().map(|(kind, _)| *kind).collect();
+        let mut schedule = Schedule::new(self.plan.arm, self.plan.seed, &not_run);
+        let mut well = self.settle(0)?;
+        let mut number = 0;
+        while well && !self.is_over() {
+            number += 1;
+            let step = schedule.next_step();
+            self.pause(step.after)?;
+            if self.is_over() {
+                break;
+            }
+            for fault in &step.faults {
+                self.make(number, *fault)?;
+            }
+            if step.faults.iter().any(|fault| fault.kind.lasts()) {
+                self.pause(step.lasts)?;
+            }
+            self.heal(number)?;
+            self.plan.progress.steps.fetch_add(1, Ordering::Relaxed);
+            if step.settle || self.is_over() {
+                well = self.settle(number)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the time is over, or somebody wants the end.
+    pub(crate) fn is_over(&self) -> bool {
+        Instant::now() >= self.plan.until || self.plan.stop.load(Ordering::Relaxed)
+    }
+
+    /// Lets time pass, and keeps the nodes going meanwhile.
+    ///
+    /// # Errors
+    /// [`Trouble`]
+    pub(crate) fn pause(&mut self, time: Duration) -> Result<(), Trouble> {
+        let until = Instant::now() + time;
+        loop {
+            self.turn()?;
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.plan.stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            std::thread::sleep(left.min(LOOK_INTERVAL));
+        }
+    }
+
+    /// Takes ends, starts again what is due, and reads what was told.
+    pub(crate) fn turn(&mut self) -> Result<(), Trouble> {
+        for index in 0..self.nodes.len() {
+            if self.nodes[index].look(&mut self.notes)? {
+                let most = if self.rng.up_to(4) == 0 { LONG_AWAY_MAX_MS } else { AWAY_MAX_MS };
+                let away = self.rng.up_to(most);
+                self.nodes[index].restart_after(Duration::from_millis(away));
+            }
+            let node = &mut self.nodes[index];
+            if node.restart_at.is_some_and(|at| Instant::now() >= at) {
+                node.begin(&self.plan.arm, &mut self.notes)?;
+            }
+        }
+        // A verb that waits for a node that was stopped or killed ends by itself when that node is back.
+        self.verbs.retain_mut(|verb| matches!(verb.try_wait(), Ok(None)));
+        for line in self.ledger.lines() {
+            let (Some(token), Some(boot_ns)) = (line["token"].as_u64(), line["boot_ns"].as_u64()) else {
+                continue;
+            };
+            let Some(node) = self.nodes.iter().position(|node| line["node"] == *node.name) else { continue };
+            if self.last.is_none_or(|(_, _, before)| before != token) {
+                self.plan.progress.leaderships.fetch_add(1, Ordering::Relaxed);
+            }
+            self.plan.progress.writes.fetch_add(1, Ordering::Relaxed);
+            self.last = Some((node, boot_ns, token));
+        }
+        if Instant::now() >= self.read_at {
+            self.read_at = Instant::now() + READ_EVERY;
+            self.read_clock()?;
+        }
+        Ok(())
+    }
+
+    fn read_clock(&mut self) -> Result<(), Trouble> {
+        let Some(faked) = &mut self.faked else { return Ok(()) };
+        let reading = faked.read()?;
+        let note = Note::Clock { faked_ns: reading.faked_ns, within_ns: reading.within_ns };
+        self.notes.note_at(reading.true_ns, note)
+    }
+
+    /// The node that wrote last; before the first write, the first.
+    pub(crate) fn leader(&self) -> usize {
+        self.last.map_or(0, |(node, _, _)| node)
+    }
+
+    /// Waits until every node is up and a leader works, and notes that, or that it does not come to that.
+    fn settle(&mut self, step: u32) -> Result<bool, Trouble> {
+        let until = Instant::now() + PATIENCE;
+        // What was done last must have had its effect, or the writes of before would be taken for those of after.
+        self.pause(WORKS)?;
+        loop {
+            self.turn()?;
+            let age = |at: u64| clock::now().as_nanos().saturating_sub(at);
+            let works = self.last.is_some_and(|(_, at, _)| u128::from(age(at)) < WORKS.as_nanos());
+            let up = self.nodes.iter().all(Node::is_up);
+            if works && up {
+                self.notes.note(Note::Well { step })?;
+                return Ok(true);
+            }
+            if self.plan.stop.load(Ordering::Relaxed) {
+                return Ok(true);
+            }
+            if Instant::now() > until {
+                let missing: Vec<&str> =
+                    self.nodes.iter().filter(|node| !node.is_up()).map(|node| node.name.as_str()).collect();
+                let what = format!("no leader works, {PATIENCE:?} after all was healed; not up: {missing:?}");
+                self.notes.note(Note::Stuck { step, what })?;
+                return Ok(false);
+            }
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+    }
+
+    /// Ends all nodes in order, then whatever is left.
+    fn end(&mut self) -> Result<(), Trouble> {
+        for node in &self.nodes {
+            node.send(Part::Supervisor, Sent::Terminate, &mut self.notes)?;
+        }
+        let until = Instant::now() + FAREWELL;
+        while self.nodes.iter().any(Node::is_up) && Instant::now() < until {
+            for node in &mut self.nodes {
+                node.look(&mut self.notes)?;
+            }
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+        let late: Vec<String> =
+            self.nodes.iter().filter(|node| node.is_up()).map(|node| node.name.clone()).collect();
+        if !late.is_empty() {
+            let what = format!("{late:?} did not end within {FAREWELL:?} of SIGTERM");
+            self.notes.note(Note::Stuck { step: 0, what })?;
+        }
+        for node in &self.nodes {
+            node.send(Part::Supervisor, Sent::Kill, &mut self.notes)?;
+        }
+        // What cannot be ended is looked for once more when all is over.
+        let _ = end_marked(&mark(&self.plan.arm));
+        self.read_clock()?;
+        self.notes.note(Note::End)
+    }
+}
+
+/// The disks that can be filled: that of the store; or of every second node, so that among peers some votes are written
+/// to a real disk.
+fn disks(plan: &Plan) -> Result<Vec<(Option<usize>, SmallDisk)>, Trouble> {
+    if plan.not_run.iter().any(|(kind, _)| *kind == Kind::FullDisk) {
+        return Ok(Vec::new());
+    }
+    if !plan.arm.has_network() {
+        return Ok(vec![(None, SmallDisk::mount(&plan.dir.join("store"), DISK_KIB)?)]);
+    }
+    let names = plan.arm.node_names();
+    let of_node = |(index, name): (usize, &String)| {
+        Ok((Some(index), SmallDisk::mount(&plan.dir.join("state").join(name), DISK_KIB)?))
+    };
+    names.iter().enumerate().step_by(2).map(of_node).collect()
+}

@@ -1,0 +1,63 @@
+//! Why a run cannot go on. None of it is a verdict on Primacy.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What went wrong with the run itself.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Trouble {
+    /// A program of the system failed, or is not there.
+    #[error("`{line}` failed: {said}")]
+    Program {
+        /// How it was called.
+        line: String,
+        /// What it said.
+        said: String,
+    },
+    /// A file could not be used.
+    #[error("cannot {doing} {path}: {error}", path = .path.display())]
+    File {
+        /// What was tried.
+        doing: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// A file of the run says something that is not understood.
+    #[error("{path}, line {line}, is not understood: {error}", path = .path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// Why.
+        error: String,
+    },
+    /// The record of a run lacks something that it must have.
+    #[error("the record of the run is not whole: {0}")]
+    NotWhole(String),
+}
+
+impl Trouble {
+    /// For `map_err`.
+    pub(crate) fn file(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |error| Self::File { doing, path: path.to_owned(), error }
+    }
+}
+
+/// Runs a program of the system to its end, and gives what it printed.
+///
+/// # Errors
+/// [`Trouble::Program`] if it is not there, or fails.
+pub(crate) fn call(program: &str, args: &[&str]) -> Result<String, Trouble> {
+    let line = || format!("{program} {}", args.join(" "));
+    let failed = |said: String| Trouble::Program { line: line(), said };
+    let output = Command::new(program).args(args).stdin(Stdio::null()).output();
+    let output = output.map_err(|error| failed(error.to_string()))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+}

@@ -1,0 +1,86 @@
+//! `cargo xtask chaos`: faults on real processes.
+
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+
+use crate::needs::{self, Step};
+
+/// The exit code of a run that this user or this machine cannot make.
+const NOT_RUN: i32 = 77;
+
+/// How a run ended.
+pub(crate) enum Ended {
+    /// With this exit code.
+    Code(i32),
+    /// It was not begun; why.
+    Failed(String),
+}
+
+/// Builds for real use, and runs.
+pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
+    let release = ["build", "--release", "--locked", "-p", "primacy-cli", "-p", "primacy-chaos"];
+    match build_and_run(root, &release, arguments) {
+        Ended::Code(code) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
+        Ended::Failed(why) => {
+            eprintln!("{why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The run that belongs to the tests, with what they have built.
+pub(crate) fn a_minute(root: &Path) -> Result<Option<String>, String> {
+    match build_and_run(root, &["build", "--workspace", "--bins", "--locked"], &["--minutes", "1"]) {
+        Ended::Code(0) => Ok(None),
+        Ended::Code(NOT_RUN) => Ok(Some("it needs root and network namespaces; see above".to_owned())),
+        Ended::Code(code) => Err(format!("it ended with exit code {code}; see above")),
+        Ended::Failed(why) => Err(why),
+    }
+}
+
+/// Builds the command and the crate that tries it, both at once so that they share their libraries, and runs it.
+fn build_and_run(root: &Path, build: &[&str], arguments: &[&str]) -> Ended {
+    match needs::meet(Step::Chaos) {
+        Ok(remark) => eprintln!("needs: {remark}"),
+        // What is missing may be needed by one fault only; the run says NOT RUN where it is.
+        Err(missing) => eprintln!("{missing}"),
+    }
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let mut command = Command::new(cargo);
+    command.current_dir(root).args(build).args(["--message-format", "json-render-diagnostics"]);
+    let output = match command.stderr(Stdio::inherit()).output() {
+        Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout).into_owned(),
+        Ok(_) => return Ended::Failed("it cannot be built".to_owned()),
+        Err(error) => return Ended::Failed(format!("cargo cannot be run: {error}")),
+    };
+    let (Some(primacy), Some(chaos)) = (executable(&output, "primacy"), executable(&output, "primacy-chaos"))
+    else {
+        return Ended::Failed("cargo has built no `primacy`, or no `primacy-chaos`".to_owned());
+    };
+    match Command::new(chaos).args(["--primacy", primacy]).args(arguments).status() {
+        // One that was ended by a signal has no code.
+        Ok(status) => Ended::Code(status.code().unwrap_or(1)),
+        Err(error) => Ended::Failed(format!("`{chaos}` cannot be run: {error}")),
+    }
+}
+
+/// The path of the binary of this name, in what Cargo tells of what it has built.
+fn executable<'a>(told: &'a str, name: &str) -> Option<&'a str> {
+    let paths = told.split("\"executable\":\"").skip(1).filter_map(|rest| rest.split('"').next());
+    let mut paths = paths.filter(|path| Path::new(path).file_name().is_some_and(|file| file == name));
+    paths.next()
+}
+
+#[cfg(test)]
+mod self_tests {
+    use super::*;
+
+    #[test]
+    fn a_binary_is_found_by_its_name() {
+        let told =
+            r#"{"executable":null}{"executable":"/t/primacy-chaos","x":1}{"executable":"/t/primacy","x":1}"#;
+        assert_eq!(executable(told, "primacy"), Some("/t/primacy"));
+        assert_eq!(executable(told, "primacy-chaos"), Some("/t/primacy-chaos"));
+        assert_eq!(executable(told, "chaos"), None);
+    }
+}
