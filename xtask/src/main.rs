@@ -1,8 +1,9 @@
-//! The chores of this repository: `cargo xtask test` and `cargo xtask tidy`.
+//! The chores of this repository: `cargo xtask test`, `cargo xtask tidy` and `cargo xtask mutants`.
 //!
 //! It depends on nothing, so that it is built in seconds.
 
 mod deny;
+mod mutants;
 mod needs;
 mod test;
 mod tidy;
@@ -15,6 +16,8 @@ The chores of this repository.
 
   cargo xtask test   everything: format, lints, tidy, documentation, purity, features, licences, all tests
   cargo xtask tidy   the rules of this repository that no compiler knows
+  cargo xtask mutants [NAME...] [--draw N] [--seed S] [--json]
+                     wrong variants of the code, each of which must be caught; with --draw only N of them
 ";
 
 fn main() -> ExitCode {
@@ -23,6 +26,7 @@ fn main() -> ExitCode {
     match arguments.as_slice() {
         ["test"] => test::run(&root()),
         ["tidy"] => tidy::run(&root()),
+        ["mutants", wish @ ..] => mutants::run(&root(), wish),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");
             ExitCode::SUCCESS
