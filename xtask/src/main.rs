@@ -1,11 +1,14 @@
-//! The chores of this repository: `cargo xtask test`, `cargo xtask tidy` and `cargo xtask fuzz`.
+//! The chores of this repository.
 //!
 //! It depends on nothing, so that it is built in seconds.
 
 mod chaos;
 mod deny;
 mod fuzz;
+mod mutants;
 mod needs;
+mod prove;
+mod record;
 mod test;
 mod tidy;
 
@@ -17,12 +20,16 @@ The chores of this repository.
 
   cargo xtask test   everything: format, lints, tidy, documentation, purity, features, licences, all tests
   cargo xtask tidy   the rules of this repository that no compiler knows
+  cargo xtask prove [PART...] [--write]
+                     the long searches: spaces, worlds, bytes; with --write what they print goes into docs/proof.md
   cargo xtask fuzz [--seconds N] [TARGET...]
                      what reads bytes from outside, under libFuzzer, 60 seconds each; needs a C++ compiler
   cargo xtask fuzz --keep [TARGET...]
                      adds what earlier runs have found to the kept inputs
   cargo xtask chaos --minutes M --seed S
                      faults on real clusters, judged by the simulator's invariants; needs root (--help: all options)
+  cargo xtask mutants [NAME...] [--draw N] [--seed S] [--json]
+                     wrong variants of the code, each of which must be caught; with --draw only N of them
 ";
 
 fn main() -> ExitCode {
@@ -31,8 +38,10 @@ fn main() -> ExitCode {
     match arguments.as_slice() {
         ["test"] => test::run(&root()),
         ["tidy"] => tidy::run(&root()),
+        ["prove", parts @ ..] => prove::run(&root(), parts),
         ["fuzz", asked @ ..] => fuzz::run(&root(), asked),
         ["chaos", arguments @ ..] => chaos::run(&root(), arguments),
+        ["mutants", wish @ ..] => mutants::run(&root(), wish),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");
             ExitCode::SUCCESS

@@ -1,0 +1,232 @@
+//! `cargo xtask mutants`: is the judge any good? Each patch under `crates/primacy-sim/mutants/` makes the mistake of a
+//! real system in the real code; each must be caught, by the invariant or test that it names.
+//!
+//! All is done in a copy of the repository below the target directory, so that nothing of the working tree changes, and
+//! with a target directory of its own, so that from one mutant to the next only what it touches is built again.
+
+mod copy;
+mod judge;
+mod patch;
+mod table;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use copy::Copy;
+use judge::{Builder, Spoken};
+use patch::{Judge, Patch};
+use table::{Row, Verdict};
+
+/// Where the patches are.
+const FOLDER: &str = "crates/primacy-sim/mutants";
+
+/// What is asked for.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Wish {
+    /// These; all, if none is named.
+    names: Vec<String>,
+    /// Only so many of them, drawn.
+    draw: Option<usize>,
+    /// What they are drawn from: a number, a date, a commit.
+    seed: Option<String>,
+    json: bool,
+}
+
+/// Runs the mutants that are asked for. Fails if one survives, is caught by something else than it names, or its patch
+/// does not apply; or if anything speaks without a patch.
+pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
+    let outcome = Wish::parse(arguments).and_then(|wish| {
+        let mutants = wish.choose(read(root)?)?;
+        let rows = hunt(root, &mutants)?;
+        println!("{}", if wish.json { table::json(&rows) } else { table::text(&rows) });
+        Ok(rows.iter().all(|row| row.verdict.is_good()))
+    });
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(why) => {
+            eprintln!("mutants: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// All patches, in the order of their names.
+fn read(root: &Path) -> Result<Vec<Patch>, String> {
+    let folder = root.join(FOLDER);
+    let failed = |error: std::io::Error| format!("{FOLDER}: {error}");
+    let mut paths: Vec<PathBuf> = Vec::new();
+    for entry in std::fs::read_dir(&folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.extension().is_some_and(|extension| extension == "patch") {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    let patch = |path: &PathBuf| {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let text = std::fs::read_to_string(path).map_err(failed)?;
+        Patch::parse(&name, &text).map_err(|why| format!("{FOLDER}/{name}.patch: {why}"))
+    };
+    paths.iter().map(patch).collect()
+}
+
+/// First the code as it is, by every judge that is needed; then each mutant.
+fn hunt<'m>(root: &Path, mutants: &'m [Patch]) -> Result<Vec<Row<'m>>, String> {
+    let place = target(root).join("mutants");
+    let copy = Copy::new(root, &place.join("tree"));
+    let builder = Builder::new(&place.join("tree"), &place.join("target"));
+    copy.restore()?;
+    let mut judges: Vec<&Judge> = mutants.iter().map(|mutant| &mutant.judge).collect();
+    judges.sort_by_key(|judge| judge.without_invariant());
+    judges.dedup_by_key(|judge| judge.without_invariant());
+    for judge in judges {
+        eprintln!("the code as it is, by {}", judge.without_invariant());
+        builder.build(judge).map_err(|why| format!("the code as it is: {why}"))?;
+        match builder.ask(judge)? {
+            Spoken::Nothing { .. } => {}
+            spoken @ Spoken::Caught { .. } => {
+                return Err(format!(
+                    "the code as it is does not pass {}: {spoken}",
+                    judge.without_invariant()
+                ));
+            }
+        }
+    }
+    let mut rows = Vec::new();
+    for (index, mutant) in mutants.iter().enumerate() {
+        let row = try_one(&copy, &builder, mutant)?;
+        eprintln!("[{}/{}] {}", index + 1, mutants.len(), row.line());
+        rows.push(row);
+    }
+    copy.restore()?;
+    Ok(rows)
+}
+
+fn try_one<'m>(copy: &Copy<'_>, builder: &Builder, mutant: &'m Patch) -> Result<Row<'m>, String> {
+    copy.restore()?;
+    let started = Instant::now();
+    let built = copy.apply(mutant).and_then(|()| builder.build(&mutant.judge));
+    let build = started.elapsed();
+    let (verdict, search) = match built {
+        Err(why) => (Verdict::NotTried(why), Duration::ZERO),
+        Ok(()) => {
+            let started = Instant::now();
+            let spoken = builder.ask(&mutant.judge)?;
+            (Verdict::of(&mutant.judge, spoken), started.elapsed())
+        }
+    };
+    Ok(Row { mutant, verdict, build, search })
+}
+
+/// Where cargo builds.
+fn target(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |target| root.join(target))
+}
+
+impl Wish {
+    fn parse(arguments: &[&str]) -> Result<Self, String> {
+        let mut wish = Self::default();
+        let mut arguments = arguments.iter();
+        while let Some(&argument) = arguments.next() {
+            let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value"));
+            match argument {
+                "--draw" => {
+                    let count = value()?;
+                    let count = count.parse().map_err(|_| format!("--draw {count}: that is no number"))?;
+                    wish.draw = Some(count);
+                }
+                "--seed" => wish.seed = Some((*value()?).to_owned()),
+                "--json" => wish.json = true,
+                option if option.starts_with('-') => {
+                    return Err(format!("there is no {option}; there are --draw N, --seed S and --json"));
+                }
+                name => wish.names.push(name.to_owned()),
+            }
+        }
+        Ok(wish)
+    }
+
+    fn choose(&self, mut mutants: Vec<Patch>) -> Result<Vec<Patch>, String> {
+        if let Some(name) = self.names.iter().find(|name| !mutants.iter().any(|mutant| mutant.name == **name))
+        {
+            return Err(format!("there is no {FOLDER}/{name}.patch"));
+        }
+        mutants.retain(|mutant| self.names.is_empty() || self.names.contains(&mutant.name));
+        if let Some(count) = self.draw {
+            let seed = self.seed.clone().unwrap_or_else(now);
+            eprintln!("{count} of {} mutants, drawn by --seed {seed}", mutants.len());
+            mutants = draw(mutants, count, &seed);
+        }
+        if mutants.is_empty() { Err("no mutant is left to be tried".to_owned()) } else { Ok(mutants) }
+    }
+}
+
+/// A seed for whoever gives none; it is printed.
+fn now() -> String {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()).to_string()
+}
+
+/// So many of these, the same for the same seed, in their order.
+fn draw(mutants: Vec<Patch>, count: usize, seed: &str) -> Vec<Patch> {
+    // A hash of the seed and the name (FNV-1a, then mixed) puts each one in its place.
+    let place = |name: &str| {
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        for byte in seed.bytes().chain([0]).chain(name.bytes()) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        hash ^= hash >> 29;
+        hash.wrapping_mul(0xbf58_476d_1ce4_e5b9) ^ (hash >> 32)
+    };
+    let mut drawn = mutants;
+    drawn.sort_by_key(|mutant| place(&mutant.name));
+    drawn.truncate(count);
+    drawn.sort_by(|a, b| a.name.cmp(&b.name));
+    drawn
+}
+
+#[cfg(test)]
+mod self_tests {
+    use super::*;
+
+    #[test]
+    fn every_patch_applies_and_says_what_it_is() {
+        let root = crate::root();
+        let mutants = read(&root).expect("they can be read");
+        assert!(mutants.len() >= 28, "{} mutants", mutants.len());
+        for mutant in &mutants {
+            let text =
+                |path: &str| std::fs::read_to_string(root.join(path)).map_err(|error| error.to_string());
+            for file in &mutant.files {
+                let patched = text(&file.path).and_then(|text| file.apply(&text));
+                assert!(patched.is_ok(), "{}: {}: {patched:?}", mutant.name, file.path);
+            }
+        }
+    }
+
+    #[test]
+    fn a_seed_draws_the_same_again_and_another_draws_others() {
+        let mutant = |name: String| Patch { name, ..Patch::example() };
+        let all = || (0..30).map(|number| mutant(format!("m{number:02}"))).collect::<Vec<_>>();
+        let names = |seed| draw(all(), 5, seed).into_iter().map(|mutant| mutant.name).collect::<Vec<_>>();
+        assert_eq!(names("2026-11-21").len(), 5);
+        assert_eq!(names("2026-11-21"), names("2026-11-21"));
+        assert_ne!(names("2026-11-21"), names("2026-11-22"));
+        let mut met: Vec<String> = (0..60).flat_map(|day: u32| names(&day.to_string())).collect();
+        met.sort();
+        met.dedup();
+        assert_eq!(met.len(), 30, "each is drawn some day");
+    }
+
+    #[test]
+    fn what_is_asked_for_is_understood() {
+        let wish =
+            Wish::parse(&["--draw", "3", "vote_twice", "--seed", "abc", "--json"]).expect("it is right");
+        let names = vec!["vote_twice".to_owned()];
+        assert_eq!(wish, Wish { names, draw: Some(3), seed: Some("abc".to_owned()), json: true });
+        assert!(Wish::parse(&["--draw"]).is_err() && Wish::parse(&["--draw", "x"]).is_err());
+        assert!(Wish::parse(&["--drew"]).is_err());
+        assert!(Wish { names, ..Wish::default() }.choose(vec![Patch::example()]).is_err());
+    }
+}

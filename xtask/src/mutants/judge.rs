@@ -1,0 +1,212 @@
+//! Those who must catch a mutant, each a command: a hunt through many seeds, a space of the model checker, a test.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use super::patch::Judge;
+
+/// A mutant that no world of so many seeds catches survives. A mistake that is rarer asks for better worlds, not for
+/// more of them.
+const SEEDS_MAX: &str = "20000";
+
+/// What takes longer than this hangs: a mutant may well ask itself for ever.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// How often is looked whether a command has ended.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// What a judge has said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Spoken {
+    /// Nothing was found, by so much work.
+    Nothing {
+        run: String,
+    },
+    Caught(Catch),
+}
+
+/// How a mutant was caught.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Catch {
+    /// By which invariant or test.
+    pub(super) by: String,
+    /// The first seed whose world it spoke in, where there are seeds.
+    pub(super) first_seed: Option<u64>,
+    /// In how many worlds of the first thousand seeds anything spoke.
+    pub(super) rate: Option<u64>,
+    /// What else spoke, and how often.
+    pub(super) spoke: String,
+}
+
+/// Builds and runs judges in the copy.
+pub(super) struct Builder {
+    tree: PathBuf,
+    target: PathBuf,
+}
+
+impl Builder {
+    pub(super) fn new(tree: &Path, target: &Path) -> Self {
+        Self { tree: tree.to_owned(), target: target.to_owned() }
+    }
+
+    /// Builds what the judge runs.
+    pub(super) fn build(&self, judge: &Judge) -> Result<(), String> {
+        let example = |name| ["build", "--release", "--package", "primacy-sim", "--example", name];
+        let command = match judge {
+            Judge::Seeds { .. } => self.cargo(&example("hunt")),
+            Judge::Model { .. } => self.cargo(&example("prove")),
+            Judge::Test { package, target, .. } => {
+                let mut command = self.cargo(&["test", "--no-run", "--package", package]);
+                command.args(target_option(target));
+                command
+            }
+        };
+        let (status, text) = self.run(command)?;
+        match status {
+            Some(status) if status.success() => Ok(()),
+            Some(_) => Err(format!("it is not built: {}", end(&text))),
+            None => Err("it is not built within the time".to_owned()),
+        }
+    }
+
+    /// Runs the judge, and hears what it says.
+    pub(super) fn ask(&self, judge: &Judge) -> Result<Spoken, String> {
+        let command = match judge {
+            Judge::Seeds { election, .. } => {
+                let mut command = Command::new(self.target.join("release/examples/hunt"));
+                command.args([election, SEEDS_MAX]);
+                command
+            }
+            Judge::Model { space, .. } => {
+                let mut command = Command::new(self.target.join("release/examples/prove"));
+                command.args(["--space", space]);
+                command
+            }
+            Judge::Test { package, target, test } => {
+                let mut command = self.cargo(&["test", "--package", package]);
+                command.args(target_option(target)).args(["--", "--exact", test]);
+                command
+            }
+        };
+        let (status, text) = self.run(command)?;
+        let Some(status) = status else {
+            let spoke = format!("no answer within {} s", PATIENCE.as_secs());
+            return Ok(Spoken::Caught(Catch { by: "hang".to_owned(), spoke, ..Catch::default() }));
+        };
+        match judge {
+            Judge::Seeds { .. } | Judge::Model { .. } if status.success() => said(&text),
+            Judge::Seeds { .. } | Judge::Model { .. } => Err(format!("{judge}: {status}: {}", end(&text))),
+            Judge::Test { test, .. } => tested(test, &text),
+        }
+    }
+
+    fn cargo(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        command.args(arguments).arg("--locked").current_dir(&self.tree).env("CARGO_TARGET_DIR", &self.target);
+        // A mutant leaves things unused.
+        command.env("RUSTFLAGS", "--cap-lints=allow");
+        // A mutant changes a line or two; what they do not reach is not compiled again. That is ten times faster.
+        command.env("CARGO_INCREMENTAL", "1").env("CARGO_PROFILE_RELEASE_DEBUG", "false");
+        for (name, _) in std::env::vars_os() {
+            let own = ["CARGO_PKG_", "CARGO_MANIFEST_"];
+            if name.to_str().is_some_and(|name| own.iter().any(|prefix| name.starts_with(prefix))) {
+                command.env_remove(name);
+            }
+        }
+        command
+    }
+
+    /// Runs a command to its end, or for as long as there is patience; what it prints goes through a file, so that
+    /// nobody need read it meanwhile.
+    fn run(&self, mut command: Command) -> Result<(Option<ExitStatus>, String), String> {
+        let path = self.target.join("output");
+        let failed = |error: io::Error| error.to_string();
+        std::fs::create_dir_all(&self.target).map_err(failed)?;
+        let file = File::create(&path).map_err(failed)?;
+        let other = file.try_clone().map_err(failed)?;
+        let mut child = command.stdin(Stdio::null()).stdout(file).stderr(other).spawn().map_err(failed)?;
+        let started = Instant::now();
+        let status = loop {
+            match child.try_wait().map_err(failed)? {
+                Some(status) => break Some(status),
+                None if started.elapsed() > PATIENCE => {
+                    child.kill().and_then(|()| child.wait()).map_err(failed)?;
+                    break None;
+                }
+                None => std::thread::sleep(LOOK_INTERVAL),
+            }
+        };
+        let text = std::fs::read(&path).map_err(failed)?;
+        Ok((status, String::from_utf8_lossy(&text).into_owned()))
+    }
+}
+
+fn target_option(target: &str) -> Vec<&str> {
+    if target == "lib" { vec!["--lib"] } else { vec!["--test", target] }
+}
+
+/// What a hunt or the model checker says in its last line: `caught invariant=I4 first=17 …`, or `survived run=20000`.
+fn said(text: &str) -> Result<Spoken, String> {
+    let line = text.lines().rev().find(|line| line.starts_with("caught ") || line.starts_with("survived "));
+    let line = line.ok_or_else(|| format!("nothing was said: {}", end(text)))?;
+    let value = |key: &str| {
+        let value = line.split(' ').find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+        value.map(str::to_owned)
+    };
+    let number = |key: &str| value(key).and_then(|value| value.parse().ok());
+    if line.starts_with("survived ") {
+        return Ok(Spoken::Nothing { run: value("run").unwrap_or_default() });
+    }
+    let by = value("invariant").ok_or_else(|| format!("`{line}` names no invariant"))?;
+    let spoke = value("spoke").unwrap_or_default();
+    Ok(Spoken::Caught(Catch { by, first_seed: number("first"), rate: number("rate"), spoke }))
+}
+
+/// What the harness of tests says of this one.
+fn tested(test: &str, text: &str) -> Result<Spoken, String> {
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("test {test} ... ")));
+    match line {
+        Some("ok") => Ok(Spoken::Nothing { run: "1".to_owned() }),
+        Some(_) => {
+            Ok(Spoken::Caught(Catch { by: test.to_owned(), spoke: "FAILED".to_owned(), ..Catch::default() }))
+        }
+        None => Err(format!("the test {test} did not run: {}", end(text))),
+    }
+}
+
+/// The end of what was printed, where the reason is.
+fn end(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(12)..].join("\n")
+}
+
+impl fmt::Display for Spoken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing { run } => write!(f, "nothing in {run}"),
+            Self::Caught(Catch { by, spoke, .. }) => write!(f, "{by} ({spoke})"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod self_tests {
+    use super::*;
+
+    #[test]
+    fn what_judges_say_is_understood() {
+        let text = "noise\ncaught invariant=I4 first=17 run=1000 rate=32 spoke=I4:30,I3:2\n";
+        let (by, spoke) = ("I4".to_owned(), "I4:30,I3:2".to_owned());
+        let caught = Catch { by, first_seed: Some(17), rate: Some(32), spoke };
+        assert_eq!(said(text), Ok(Spoken::Caught(caught)));
+        assert_eq!(said("survived run=20000\n"), Ok(Spoken::Nothing { run: "20000".to_owned() }));
+        assert!(said("killed\n").is_err() && said("caught it\n").is_err());
+        assert_eq!(tested("a::b", "test a::b ... ok\n"), Ok(Spoken::Nothing { run: "1".to_owned() }));
+        assert!(matches!(tested("a::b", "test a::b ... FAILED\n"), Ok(Spoken::Caught(_))));
+        assert!(tested("a::b", "test a::bc ... ok\n").is_err(), "a test that did not run says nothing");
+    }
+}

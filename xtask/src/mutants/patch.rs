@@ -1,0 +1,204 @@
+//! A mutant on paper: what the mistake is, who made it, who must catch it, and the change itself.
+
+use std::fmt;
+
+/// One file under `mutants/`.
+#[derive(Clone, Debug)]
+pub(super) struct Patch {
+    pub(super) name: String,
+    /// What is wrong, in a sentence.
+    pub(super) mistake: String,
+    /// Who made it: an issue or code of another system.
+    pub(super) made_by: String,
+    pub(super) judge: Judge,
+    pub(super) files: Vec<FileDiff>,
+}
+
+/// Who must catch a mutant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Judge {
+    /// This invariant, in more of the worlds of the first seeds that catch it than any other.
+    Seeds { election: String, invariant: String },
+    /// This invariant, in this space of the model checker.
+    Model { space: String, invariant: String },
+    /// This test of a package, in its library (`lib`) or the integration test of this name.
+    Test { package: String, target: String, test: String },
+}
+
+/// What a patch does to one file.
+#[derive(Clone, Debug)]
+pub(super) struct FileDiff {
+    pub(super) path: String,
+    hunks: Vec<Hunk>,
+}
+
+/// Lines that are found together, and what they become.
+#[derive(Clone, Debug, Default)]
+struct Hunk {
+    /// Where they were, from 1: of several places that look alike, the nearest is meant.
+    line: usize,
+    old: Vec<String>,
+    new: Vec<String>,
+}
+
+impl Patch {
+    /// Reads a header of `# key: value`, and the output of `git diff` below it.
+    pub(super) fn parse(name: &str, text: &str) -> Result<Self, String> {
+        let value = |key: &str| {
+            let found =
+                text.lines().find_map(|line| line.strip_prefix("# ")?.strip_prefix(key)?.strip_prefix(": "));
+            found.map(|value| value.trim().to_owned()).ok_or_else(|| format!("there is no line `# {key}: …`"))
+        };
+        let (mistake, made_by) = (value("mistake")?, value("made by")?);
+        let judge = Judge::parse(&value("caught by")?)?;
+        let files = files(text)?;
+        if files.is_empty() {
+            return Err("there is no change in it".to_owned());
+        }
+        Ok(Self { name: name.to_owned(), mistake, made_by, judge, files })
+    }
+
+    #[cfg(test)]
+    pub(super) fn example() -> Self {
+        let text = "# mistake: m\n# made by: b\n# caught by: seeds quorum I4\n\
+                    --- a/x.rs\n+++ b/x.rs\n@@ -1,2 +1,2 @@\n one\n-two\n+three\n";
+        Self::parse("example", text).expect("it is right")
+    }
+}
+
+impl Judge {
+    fn parse(text: &str) -> Result<Self, String> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let word = |index: usize| words.get(index).copied().unwrap_or_default().to_owned();
+        match words.as_slice() {
+            ["seeds", _, _] => Ok(Self::Seeds { election: word(1), invariant: word(2) }),
+            ["model", _, _] => Ok(Self::Model { space: word(1), invariant: word(2) }),
+            ["test", _, _, _] => Ok(Self::Test { package: word(1), target: word(2), test: word(3) }),
+            _ => Err(format!(
+                "caught by `{text}`? It is `seeds ELECTION INVARIANT`, `model SPACE INVARIANT` or \
+                 `test PACKAGE TARGET TEST`"
+            )),
+        }
+    }
+
+    /// The judge, whatever it is to say.
+    pub(super) fn without_invariant(&self) -> String {
+        match self {
+            Self::Seeds { election, .. } => format!("seeds {election}"),
+            Self::Model { space, .. } => format!("model {space}"),
+            Self::Test { .. } => self.to_string(),
+        }
+    }
+
+    /// What it must say.
+    pub(super) fn expected(&self) -> &str {
+        match self {
+            Self::Seeds { invariant, .. } | Self::Model { invariant, .. } => invariant,
+            Self::Test { test, .. } => test,
+        }
+    }
+}
+
+impl fmt::Display for Judge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Seeds { election, invariant } => write!(f, "seeds {election} {invariant}"),
+            Self::Model { space, invariant } => write!(f, "model {space} {invariant}"),
+            Self::Test { package, target, test } => write!(f, "test {package} {target} {test}"),
+        }
+    }
+}
+
+/// The part of a patch that `git diff` made.
+fn files(text: &str) -> Result<Vec<FileDiff>, String> {
+    let mut files: Vec<FileDiff> = Vec::new();
+    for line in text.lines() {
+        if let Some(path) = line.strip_prefix("+++ ") {
+            let path = path.strip_prefix("b/").ok_or_else(|| format!("`{line}`: a path begins with b/"))?;
+            files.push(FileDiff { path: path.to_owned(), hunks: Vec::new() });
+            continue;
+        }
+        let Some(file) = files.last_mut() else { continue };
+        if let Some(place) = line.strip_prefix("@@ -") {
+            let number = place.split([',', ' ']).next().and_then(|number| number.parse().ok());
+            let line = number.ok_or_else(|| format!("`{line}`: that says no line"))?;
+            file.hunks.push(Hunk { line, ..Hunk::default() });
+            continue;
+        }
+        if line.starts_with("diff ") || line.starts_with("index ") || line.starts_with("--- ") {
+            continue;
+        }
+        let Some(hunk) = file.hunks.last_mut() else { continue };
+        match line.split_at_checked(1) {
+            Some((" ", same)) => {
+                hunk.old.push(same.to_owned());
+                hunk.new.push(same.to_owned());
+            }
+            Some(("-", old)) => hunk.old.push(old.to_owned()),
+            Some(("+", new)) => hunk.new.push(new.to_owned()),
+            // An editor may have taken the blank from an empty line.
+            None => {
+                hunk.old.push(String::new());
+                hunk.new.push(String::new());
+            }
+            Some(_) => return Err(format!("`{line}`: a line of a change begins with a blank, + or -")),
+        }
+    }
+    Ok(files)
+}
+
+impl FileDiff {
+    /// The file with the change.
+    ///
+    /// # Errors
+    /// If what it changes is not there any more.
+    pub(super) fn apply(&self, text: &str) -> Result<String, String> {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        let mut grown = 0;
+        for hunk in &self.hunks {
+            let meant = hunk.line.saturating_add_signed(grown).saturating_sub(1);
+            let fits = |&at: &usize| lines[at..].starts_with(&hunk.old);
+            let at = (0..lines.len()).filter(fits).min_by_key(|&at| at.abs_diff(meant)).ok_or_else(|| {
+                format!(
+                    "the lines near {} of {} are not there any more; make the patch anew",
+                    hunk.line, self.path
+                )
+            })?;
+            lines.splice(at..at + hunk.old.len(), hunk.new.iter().cloned());
+            grown +=
+                isize::try_from(hunk.new.len()).unwrap_or(0) - isize::try_from(hunk.old.len()).unwrap_or(0);
+        }
+        Ok(lines.join("\n") + "\n")
+    }
+}
+
+#[cfg(test)]
+mod self_tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_made_where_it_fits_nearest() {
+        let file = &Patch::example().files[0];
+        assert_eq!(file.apply("one\ntwo\n"), Ok("one\nthree\n".to_owned()));
+        assert_eq!(file.apply("zero\none\ntwo\none\ntwo\n"), Ok("zero\none\nthree\none\ntwo\n".to_owned()));
+        assert!(file.apply("one\n\ntwo\n").is_err());
+    }
+
+    #[test]
+    fn what_a_patch_does_not_say_is_missed() {
+        let diff = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n";
+        for header in [
+            "# mistake: m\n# made by: b\n",
+            "# mistake: m\n# caught by: seeds quorum I4\n",
+            "# mistake: m\n# made by: b\n# caught by: luck\n",
+        ] {
+            assert!(Patch::parse("x", &format!("{header}{diff}")).is_err(), "{header}");
+        }
+        assert!(Patch::parse("x", "# mistake: m\n# made by: b\n# caught by: model calm I4\n").is_err());
+        let patch =
+            Patch::parse("x", &format!("# mistake: m\n# made by: b\n# caught by: model calm I4\n{diff}"));
+        let patch = patch.expect("it is whole");
+        assert_eq!((patch.judge.to_string(), patch.judge.expected()), ("model calm I4".to_owned(), "I4"));
+        assert_eq!((patch.mistake.as_str(), patch.made_by.as_str()), ("m", "b"));
+    }
+}
