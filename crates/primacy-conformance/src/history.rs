@@ -1,7 +1,7 @@
 //! What several rivals have done to one record, when, and whether a single record could have answered so.
 //!
 //! Rivals may be processes of their own, which print a line for each operation. [`check`] puts the lines together to
-//! requests, and has them judged by [`register_model`](crate::register_model).
+//! requests, and has them judged by [`register_model`].
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,10 +1,13 @@
-//! The laws that every store passes, so that an election needs to know no store by name.
+//! The laws that every store and every election keeps, so that an election needs to know no store by name, and an
+//! application no election.
 //!
-//! [`check`] is the one entry point: it runs every law that the store claims through its [`Capabilities`], prints
-//! the others as `not claimed`, and prints `NOT RUN` where the store is not there. A law that is broken panics,
-//! as a test does.
+//! [`check`] is the one entry point for stores: it runs every law that the store claims through its [`Capabilities`],
+//! prints the others as `not claimed`, and prints `NOT RUN` where the store is not there. A law that is broken panics,
+//! as a test does. [`elections::check`] is the same for elections.
 //!
 //! To put a new store under the laws, implement [`Harness`] and call [`check`] in a test.
+//!
+//! What callers saw while they were at it together is judged by [`linearizability`], which knows nothing of stores.
 
 pub mod elections;
 pub mod harness;
@@ -43,9 +46,12 @@ pub enum Outcome {
 /// If a law is broken; or if the store is not there and [`REQUIRE_LIVE_VARIABLE`] is set.
 pub async fn check(harness: &dyn Harness) -> Vec<(&'static str, Outcome)> {
     let name = harness.name();
+    // Not by a macro: what a test prints is not shown when it passes, and this must be.
+    let say = |text: &str| {
+        let _ = writeln!(std::io::stderr(), "{name}: {text}");
+    };
     if let Err(why) = harness.reach().await {
-        // Not by a macro: what a test prints is not shown when it passes, and this must be.
-        let _ = writeln!(std::io::stderr(), "{name}: NOT RUN: {why}");
+        say(&format!("NOT RUN, all {} laws: {why}", LAWS.len()));
         assert!(std::env::var_os(REQUIRE_LIVE_VARIABLE).is_none(), "{name} is required to be there: {why}");
         return LAWS.iter().map(|law| (law.name, Outcome::NotRun)).collect();
     }
@@ -57,10 +63,12 @@ pub async fn check(harness: &dyn Harness) -> Vec<(&'static str, Outcome)> {
             law.check(harness).await;
             Outcome::Passed
         } else {
-            println!("{name}: {} not claimed", law.name);
+            say(&format!("{} not claimed", law.name));
             Outcome::NotClaimed
         };
         outcomes.push((law.name, outcome));
     }
+    let count = |wanted| outcomes.iter().filter(|(_, outcome)| *outcome == wanted).count();
+    say(&format!("{} laws kept, {} not claimed", count(Outcome::Passed), count(Outcome::NotClaimed)));
     outcomes
 }

@@ -10,10 +10,12 @@
 //! request no sooner than an answer asks for it; breadth first, so that the memory is what is under way and not the
 //! whole history, and so that it stops at the shortest prefix which has no order.
 //!
-//! Limits. A decision takes time in proportion to the length of the history, and in the worst case exponential in
-//! the number of requests that are under way at once, where one of unknown outcome is under way for ever. A budget
-//! of steps bounds it; beyond, the verdict is [`Verdict::Undecided`], which is never taken for `fine`. What is decided
-//! in how long, `tests/linearizability` measures.
+//! Limits. A decision takes work in proportion to the length of the history, and in the worst case exponential in
+//! the number of requests that are under way at once, where one of unknown outcome is under way for ever. Of a register,
+//! whose versions tell the order, 10,000 requests of 64 callers with one outcome in 20 unknown take less than 100,000
+//! steps, a fraction of a second; of a queue, 8 requests at once of which nothing tells the order until later take
+//! 400,000, and 9 more than the budget. A budget of steps bounds the work; beyond, the verdict is
+//! [`Verdict::Undecided`], which is never taken for `fine`. `tests/linearizability/effort.rs` counts the steps.
 
 mod explanation;
 mod history;

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use primacy_conformance::simulated_store::{SimulatedStore, Weather};
 use primacy_conformance::{Capabilities, Harness, LAWS, Outcome, check, rival, table};
 use primacy_stores::faulty::FaultyRegister;
 use primacy_stores::memory::MemoryRegister;
@@ -259,6 +260,16 @@ const TABLE_BEGIN: &str =
     "<!-- made by `UPDATE_GOLDENFILES=1 cargo test -p primacy-conformance --test stores` -->\n\n";
 const TABLE_END: &str = "\n<!-- end -->";
 
+/// The simulator's store, in a time of its own.
+fn check_simulated() -> Vec<(&'static str, Outcome)> {
+    let checking = std::thread::spawn(|| {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_time().start_paused(true).build().expect("a runtime");
+        runtime.block_on(check(&SimulatedStore::new(0, Weather::Calm)))
+    });
+    checking.join().expect("no panic there")
+}
+
 /// In one test, and one store after the other: the table is of this run, and what takes time by the clock is not
 /// disturbed by the others.
 #[tokio::test(flavor = "multi_thread")]
@@ -269,7 +280,7 @@ async fn every_store_keeps_the_laws_and_the_table_says_so() {
         Box::new(SqliteHarness::new("sqlite, in an application's database", true).await),
         Box::new(FileHarness::new()),
     ];
-    let mut columns = Vec::new();
+    let mut columns = vec![("simulated".to_owned(), check_simulated())];
     for store in &stores {
         columns.push((store.name(), check(&**store).await));
     }
@@ -280,15 +291,17 @@ async fn every_store_keeps_the_laws_and_the_table_says_so() {
         let others: Vec<_> =
             outcomes.iter().filter(|(_, outcome)| *outcome != Outcome::Passed).map(|(law, _)| *law).collect();
         // What one process has in its memory, others cannot see.
-        let expected: &[&str] = if store == "memory" {
-            &[
-                "of_many_processes_exactly_one_wins",
-                "answers_to_many_processes_fit_one_order",
-                "killed_writers_leave_the_old_or_the_new",
-                "changed_wakes_across_processes",
-            ]
-        } else {
-            &[]
+        let processes = [
+            "of_many_processes_exactly_one_wins",
+            "answers_to_many_processes_fit_one_order",
+            "killed_writers_leave_the_old_or_the_new",
+            "changed_wakes_across_processes",
+        ];
+        let expected: Vec<&str> = match store.as_str() {
+            "memory" => processes.to_vec(),
+            // It keeps records, and no bytes.
+            "simulated" => processes.into_iter().chain(["what_is_no_record_is_refused_and_kept"]).collect(),
+            _ => Vec::new(),
         };
         assert_eq!(others, expected, "{store}");
     }

@@ -159,6 +159,16 @@ const BAD: &[(&str, &str, &str)] = &[
         "caller 3",
     ),
     (
+        "a version that was refused before anybody knew it, and is told all the same",
+        "1 0- create 7: unknown\n2 2-3 create 8: conflict\n2 4-5 write v4 8: conflict\n2 6-7 read: 7 v4",
+        "read: 7, version 4",
+    ),
+    (
+        "an unknown write that has left the version as it was",
+        "1 0-1 create 7: done v1\n1 2- write v1 8: unknown\n2 10-11 read: 8 v1",
+        "read: 8, version 1",
+    ),
+    (
         "a version that was refused, and is told all the same",
         "1 0- create 7: unknown\n2 2-3 read: 7 v4\n2 5-6 write v4 8: conflict",
         "conflict",

@@ -1,6 +1,7 @@
 //! The queues of Herlihy and Wing's paper, and of several keys: the search knows nothing of registers.
 
 use primacy_conformance::linearizability::{Answer, Model, Request, Verdict, check, check_within};
+use primacy_core::rng::Rng;
 
 /// Queues, each with a name.
 pub(crate) struct Queues;
@@ -101,6 +102,43 @@ fn each_key_is_judged_by_itself_and_one_that_has_no_order_is_named() {
     let Verdict::Impossible(explanation) = check(&Queues, &history) else { panic!("nothing was found") };
     assert_eq!(explanation.key, "\"other\"");
     assert_eq!(explanation.requests, 2, "the other key's are no part of it");
+}
+
+#[test]
+fn what_is_unknown_is_done_once_at_most() {
+    let unknown = (1, 0, 0, Action::Enqueue("q", 'x'), Answer::Unknown);
+    let once = of(&[unknown.clone(), dequeue(2, 10, 11, 'x')]);
+    assert!(matches!(check(&Queues, &once), Verdict::Ordered(_)));
+    let twice = of(&[unknown, dequeue(2, 10, 11, 'x'), dequeue(2, 20, 21, 'x')]);
+    assert!(matches!(check(&Queues, &twice), Verdict::Impossible(_)));
+}
+
+/// Queues tell less than registers, whose versions give the order away; so their histories have more orders.
+#[test]
+fn the_twin_agrees_on_queues() {
+    let mut rng = Rng::new(0x9e37);
+    let mut counts = [0_u32; 2];
+    for _ in 0..4_000 {
+        let mut history = Vec::new();
+        for caller in 0..2 + rng.up_to(3) {
+            let (start, length) = (rng.up_to(12), rng.up_to(8));
+            let item = if rng.up_to(1) == 0 { 'x' } else { 'y' };
+            let is_unknown = rng.up_to(3) == 0;
+            history.push(match (rng.up_to(1), is_unknown) {
+                (0, false) => enqueue(caller, start, start + length, item),
+                (0, true) => (caller, start, start, Action::Enqueue("q", item), Answer::Unknown),
+                (_, false) => dequeue(caller, 6 + start, 6 + start + length, item),
+                (_, true) => (caller, start, start, Action::Dequeue("q"), Answer::Unknown),
+            });
+        }
+        let history = of(&history);
+        let expected = crate::twin::has_an_order(&Queues, &history, |_| true);
+        let verdict = check(&Queues, &history);
+        assert_eq!(matches!(verdict, Verdict::Ordered(_)), expected, "{verdict:?}\n{history:?}");
+        counts[usize::from(expected)] += 1;
+    }
+    println!("queues without an order: {}, with one: {}", counts[0], counts[1]);
+    assert!(counts.iter().all(|&count| count > 1_000), "both verdicts are met often: {counts:?}");
 }
 
 #[test]
