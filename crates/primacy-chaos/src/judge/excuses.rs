@@ -68,11 +68,6 @@ impl Excuses {
 fn disabled(record: &Record, node: &str, wanted: Part) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     let mut since: Option<(u64, Sent)> = None;
-    let guardians: Vec<u64> = {
-        let lives = record.lives.iter().filter(|life| life.who.node.as_str() == node);
-        let told = lives.flat_map(|life| &life.told).filter(|told| told.said == Said::Guardian);
-        told.map(|told| told.at).collect()
-    };
     let mut signals: Vec<(u64, Option<Sent>)> = Vec::new();
     for noted in &record.notes {
         if let Note::Signal { node: of, part, signal, .. } = &noted.note
@@ -90,7 +85,16 @@ fn disabled(record: &Record, node: &str, wanted: Part) -> Vec<Span> {
         }
     }
     if wanted == Part::Guardian {
-        signals.extend(guardians.iter().map(|&at| (at, None)));
+        let lives = record.lives.iter().filter(|life| life.who.node.as_str() == node);
+        for told in lives.flat_map(|life| &life.told) {
+            match told.said {
+                Said::Guardian => signals.push((told.at, None)),
+                // Its supervisor has killed it, since it did not answer.
+                Said::GuardianLost => signals.push((told.at, Some(Sent::Kill))),
+                Said::Elected { .. } | Said::Renewed { .. } | Said::Resigning(_) => {}
+                Said::Deposed(_) | Said::Violation(_) | Said::Drained { .. } => {}
+            }
+        }
     }
     signals.sort_by_key(|(at, _)| *at);
     for (at, signal) in signals {

@@ -240,6 +240,14 @@ fn an_act_past_the_lease_is_seen_unless_nobody_could_prevent_it() {
     killed.signal(1_100, "a", Part::Guardian, Sent::Kill);
     assert_eq!(killed.broken(), [""; 0]);
 
+    let mut lost = Story::new();
+    lost.elected(1_000, "a", 1, 2_000).says(5_000, "a", Said::GuardianLost).writes(5_500, "a", 1);
+    assert_eq!(lost.broken(), ["acts past its lease"], "its supervisor was there");
+    lost.signal(5_100, "a", Part::Supervisor, Sent::Stop);
+    assert_eq!(lost.broken(), [""; 0]);
+    lost.says(5_050, "a", Said::Guardian);
+    assert_eq!(lost.broken(), ["acts past its lease"], "a new guardian was there");
+
     let mut stalled = Story::new();
     stalled.elected(1_000, "a", 1, 2_000).writes(2_001, "a", 1);
     stalled.stalls.push(Stall { boot_ns: 1_950 * MS, stall_ns: 100 * MS });

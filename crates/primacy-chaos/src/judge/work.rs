@@ -52,7 +52,8 @@ fn leaderships(record: &Record) -> BTreeMap<u64, Leadership> {
                 | Said::Deposed(_)
                 | Said::Violation(_)
                 | Said::Drained { .. }
-                | Said::Guardian => {}
+                | Said::Guardian
+                | Said::GuardianLost => {}
             }
         }
     }
