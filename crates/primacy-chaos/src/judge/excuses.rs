@@ -12,8 +12,8 @@ pub(crate) type Span = (u64, u64);
 /// How long those that were stopped may take, when they go on, to end what they should have ended; and the next life of a
 /// node, to end what the one before has left.
 const GRACE_NS: u64 = 2_000_000_000;
-/// A machine that has stood still shortly before may have kept a guardian from its deadline.
-const STALL_REACH_NS: u64 = 500_000_000;
+/// A machine that has stood still within the last lease may have kept a guardian from its deadline.
+const STALL_REACH_NS: u64 = 1_000_000_000;
 
 /// When each node could not watch over its job, and when the machine stood still.
 #[derive(Clone, Debug, Default)]

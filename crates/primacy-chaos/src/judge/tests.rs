@@ -275,6 +275,9 @@ fn a_lock_that_is_refused_to_a_leader_for_long_is_seen() {
     let mut story = waits(400);
     story.signal(3_100, "b", Part::Job, Sent::Stop);
     assert_eq!((story.broken(), story.verdict().tally.locks_disturbed), (vec![], 1));
+    let mut story = waits(400);
+    story.stalls.push(Stall { boot_ns: 3_100 * MS, stall_ns: 60 * MS });
+    assert_eq!((story.broken(), story.verdict().tally.locks_stalled), (vec![], 1));
     let mut story = waits(5_000);
     story.journal.pop();
     assert_eq!(story.broken(), [""; 0], "it was no more");
