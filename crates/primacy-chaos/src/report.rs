@@ -86,6 +86,7 @@ const COUNTS: &[Count] = &[
     ("  longer than the drain: supervisor and guardian out together", |verdict| {
         verdict.tally.locks_unguarded as u64
     }),
+    ("  longer than the drain: a processor stalled", |verdict| verdict.tally.locks_stalled as u64),
     ("  longer than the drain: stopped itself", |verdict| verdict.tally.locks_disturbed as u64),
     ("acts past the lease: supervisor and guardian out together", |verdict| {
         verdict.tally.acts_unguarded as u64

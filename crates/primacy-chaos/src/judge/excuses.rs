@@ -12,8 +12,8 @@ pub(crate) type Span = (u64, u64);
 /// How long those that were stopped may take, when they go on, to end what they should have ended; and the next life of a
 /// node, to end what the one before has left.
 const GRACE_NS: u64 = 2_000_000_000;
-/// A machine that has stood still shortly before may have kept a guardian from its deadline.
-const STALL_REACH_NS: u64 = 500_000_000;
+/// A machine that has stood still within the last lease may have kept a guardian from its deadline.
+const STALL_REACH_NS: u64 = 1_000_000_000;
 
 /// When each node could not watch over its job, and when the machine stood still.
 #[derive(Clone, Debug, Default)]
@@ -68,11 +68,6 @@ impl Excuses {
 fn disabled(record: &Record, node: &str, wanted: Part) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     let mut since: Option<(u64, Sent)> = None;
-    let guardians: Vec<u64> = {
-        let lives = record.lives.iter().filter(|life| life.who.node.as_str() == node);
-        let told = lives.flat_map(|life| &life.told).filter(|told| told.said == Said::Guardian);
-        told.map(|told| told.at).collect()
-    };
     let mut signals: Vec<(u64, Option<Sent>)> = Vec::new();
     for noted in &record.notes {
         if let Note::Signal { node: of, part, signal, .. } = &noted.note
@@ -90,7 +85,16 @@ fn disabled(record: &Record, node: &str, wanted: Part) -> Vec<Span> {
         }
     }
     if wanted == Part::Guardian {
-        signals.extend(guardians.iter().map(|&at| (at, None)));
+        let lives = record.lives.iter().filter(|life| life.who.node.as_str() == node);
+        for told in lives.flat_map(|life| &life.told) {
+            match told.said {
+                Said::Guardian => signals.push((told.at, None)),
+                // Its supervisor has killed it, since it did not answer.
+                Said::GuardianLost => signals.push((told.at, Some(Sent::Kill))),
+                Said::Elected { .. } | Said::Renewed { .. } | Said::Resigning(_) => {}
+                Said::Deposed(_) | Said::Violation(_) | Said::Drained { .. } => {}
+            }
+        }
     }
     signals.sort_by_key(|(at, _)| *at);
     for (at, signal) in signals {

@@ -138,7 +138,7 @@ fn of_life(life: &Life, acts: &Acts) -> Vec<(u64, Happening)> {
                 happenings.push((told.at.max(acts.last(of)), Happening::WorkEnded(who)));
                 continue;
             }
-            Said::Violation(_) | Said::Guardian => continue,
+            Said::Violation(_) | Said::Guardian | Said::GuardianLost => continue,
         };
         happenings.push((told.at, Happening::Told(who, event)));
         let in_order =

@@ -51,6 +51,8 @@ pub(crate) struct Tally {
     pub(crate) locks_unguarded: usize,
     /// Of these, those that waited longer while they were stopped themselves.
     pub(crate) locks_disturbed: usize,
+    /// Of these, those that waited longer right after a processor had run nobody who was due.
+    pub(crate) locks_stalled: usize,
     /// Acts past the lease of jobs whose supervisor and guardian were out of action together.
     pub(crate) acts_unguarded: usize,
     /// Acts past the lease right after a processor had run nobody who was due for a while.

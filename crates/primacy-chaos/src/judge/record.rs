@@ -96,6 +96,8 @@ pub(crate) enum Said {
     },
     /// The supervisor: a guardian runs.
     Guardian,
+    /// The supervisor: the guardian is dead, by whosever hand.
+    GuardianLost,
 }
 
 impl Record {
@@ -248,6 +250,7 @@ pub(crate) fn told(line: &Value, clock: &NodeClock) -> Result<Option<Told>, Trou
     let (at, said) = match (line["event"].as_str(), line["message"].as_str()) {
         (Some("drained"), _) => ("boot_ns", Said::Drained { token: FencingToken(number("token")?) }),
         (Some("guardian"), _) => ("boot_ns", Said::Guardian),
+        (Some("guardian_lost"), _) => ("boot_ns", Said::GuardianLost),
         (Some("log"), Some("elected")) if of_machine => {
             let (term, token) = (Term(number("term")?), FencingToken(number("token")?));
             ("at_ns", Said::Elected { term, token, until: until()? })

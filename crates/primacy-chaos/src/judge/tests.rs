@@ -240,6 +240,14 @@ fn an_act_past_the_lease_is_seen_unless_nobody_could_prevent_it() {
     killed.signal(1_100, "a", Part::Guardian, Sent::Kill);
     assert_eq!(killed.broken(), [""; 0]);
 
+    let mut lost = Story::new();
+    lost.elected(1_000, "a", 1, 2_000).says(5_000, "a", Said::GuardianLost).writes(5_500, "a", 1);
+    assert_eq!(lost.broken(), ["acts past its lease"], "its supervisor was there");
+    lost.signal(5_100, "a", Part::Supervisor, Sent::Stop);
+    assert_eq!(lost.broken(), [""; 0]);
+    lost.says(5_050, "a", Said::Guardian);
+    assert_eq!(lost.broken(), ["acts past its lease"], "a new guardian was there");
+
     let mut stalled = Story::new();
     stalled.elected(1_000, "a", 1, 2_000).writes(2_001, "a", 1);
     stalled.stalls.push(Stall { boot_ns: 1_950 * MS, stall_ns: 100 * MS });
@@ -267,6 +275,9 @@ fn a_lock_that_is_refused_to_a_leader_for_long_is_seen() {
     let mut story = waits(400);
     story.signal(3_100, "b", Part::Job, Sent::Stop);
     assert_eq!((story.broken(), story.verdict().tally.locks_disturbed), (vec![], 1));
+    let mut story = waits(400);
+    story.stalls.push(Stall { boot_ns: 3_100 * MS, stall_ns: 60 * MS });
+    assert_eq!((story.broken(), story.verdict().tally.locks_stalled), (vec![], 1));
     let mut story = waits(5_000);
     story.journal.pop();
     assert_eq!(story.broken(), [""; 0], "it was no more");

@@ -52,7 +52,8 @@ fn leaderships(record: &Record) -> BTreeMap<u64, Leadership> {
                 | Said::Deposed(_)
                 | Said::Violation(_)
                 | Said::Drained { .. }
-                | Said::Guardian => {}
+                | Said::Guardian
+                | Said::GuardianLost => {}
             }
         }
     }
@@ -124,6 +125,8 @@ fn lock(
             tally.locks_unguarded += 1;
         } else if excuses.disturbed(&writer.node, entry.boot_ns, until) {
             tally.locks_disturbed += 1;
+        } else if excuses.stalled(until) {
+            tally.locks_stalled += 1;
         } else {
             let what = format!(
                 "{} leads with token {} and waits {} ms for the lock that {holder:?} has",
