@@ -16,7 +16,7 @@ fn store_url() {
         let url = String::from_utf8_lossy(draw.rest());
         any_url(&url, &election);
         #[cfg(any(feature = "file", feature = "sqlite"))]
-        path(&url);
+        path(find(&url).map_or(&url, |(_, rest)| rest));
     });
 }
 
