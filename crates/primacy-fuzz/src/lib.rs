@@ -3,15 +3,12 @@
 //! A check is a function of bytes that panics where something does not hold. It stands in a test of the crate that it
 //! looks into, as the only call of that test:
 //!
-//! ```
-//! #[test]
-//! fn what_is_read_can_be_written() {
-//!     primacy_fuzz::hold("my_format", |bytes| {
-//!         if let Ok(text) = std::str::from_utf8(bytes) {
-//!             assert_eq!(text.as_bytes(), bytes);
-//!         }
-//!     });
-//! }
+//! ```no_run
+//! primacy_fuzz::hold("my_format", |bytes| {
+//!     if let Ok(text) = std::str::from_utf8(bytes) {
+//!         assert_eq!(text.as_bytes(), bytes);
+//!     }
+//! });
 //! ```
 //!
 //! In an ordinary `cargo test` it is given the kept inputs in `corpus/NAME/`, and then [`DRAWN`] that are drawn near

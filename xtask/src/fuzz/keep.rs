@@ -1,4 +1,7 @@
 //! Which of the inputs that were found are kept: those that together reach the most, as few as will do.
+//!
+//! libFuzzer tells what each reaches while it merges folders, for which it starts itself again through a shell; so the path
+//! of the target directory must have no space in it.
 
 use std::collections::BTreeSet;
 use std::fs;

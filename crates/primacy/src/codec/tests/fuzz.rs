@@ -18,8 +18,8 @@ fn frames() {
 /// What is taken as a frame is one that this version would say itself, and is understood as the same.
 fn one_frame(bytes: &[u8]) {
     let Ok((election, frame)) = decode(bytes) else { return };
-    let again = match encode(&election, &frame) {
-        Ok(again) => again.split_off_length(),
+    let again = match said(&election, &frame) {
+        Ok(again) => again,
         // A text takes more room once what could move a cursor is replaced, and nothing else becomes longer. Nobody
         // says it again.
         Err(TooLong(_)) if matches!(frame, Frame::Refused(_)) => return,
@@ -34,7 +34,12 @@ fn one_frame(bytes: &[u8]) {
         assert!(names.is_sorted_by(|name, next| name < next), "voters are a set: {names:?}");
     }
     assert_eq!(decode(&again).unwrap(), (election.clone(), frame.clone()));
-    assert_eq!(encode(&election, &frame).unwrap().split_off_length(), again, "equal frames have equal bytes");
+    assert_eq!(said(&election, &frame).unwrap(), again, "equal frames have equal bytes");
+}
+
+/// The frame without its length.
+fn said(election: &str, frame: &Frame) -> Result<Vec<u8>, TooLong> {
+    encode(election, frame).map(|mut bytes| bytes.split_off(PREFIX_LENGTH))
 }
 
 /// A stream is cut as its lengths say, whatever pieces it comes in, and takes no more memory than came.
@@ -92,7 +97,7 @@ fn drawn_frame(draw: &mut Draw<'_>) {
             Frame::Message(Message { incarnation, term, body: drawn_body(draw) })
         }
     };
-    let bytes = encode(&election, &frame).unwrap().split_off_length();
+    let bytes = said(&election, &frame).unwrap();
     assert_eq!(decode(&bytes).unwrap(), (election, frame));
 }
 
@@ -158,15 +163,4 @@ fn name(draw: &mut Draw<'_>) -> NodeId {
     let letters = draw.bytes().iter().take(NodeId::LENGTH_MAX);
     let name: String = letters.map(|byte| char::from(ALLOWED[usize::from(*byte) % ALLOWED.len()])).collect();
     NodeId::new(if name.is_empty() { "a" } else { &name }).unwrap()
-}
-
-trait SplitOffLength {
-    fn split_off_length(self) -> Vec<u8>;
-}
-
-impl SplitOffLength for Vec<u8> {
-    /// The frame without its length.
-    fn split_off_length(mut self) -> Vec<u8> {
-        self.split_off(PREFIX_LENGTH)
-    }
 }
