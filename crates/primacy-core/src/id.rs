@@ -7,7 +7,7 @@ use core::fmt;
 /// Names are ordered by their bytes; where an algorithm needs an order of nodes, it is this one.
 /// The name is kept in place, so that a `NodeId` can be copied like a number and a machine that holds
 /// some can be cloned, hashed and compared without following pointers.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeId {
     // Padded with zeros, which no name contains; so the derived order is the order of the names.
     bytes: [u8; NodeId::LENGTH_MAX],
@@ -55,6 +55,13 @@ impl NodeId {
     pub fn as_str(&self) -> &str {
         let name = &self.bytes[..usize::from(self.length)];
         core::str::from_utf8(name).expect("only ASCII gets in")
+    }
+}
+
+impl core::hash::Hash for NodeId {
+    /// Only the name and not what pads it: machines that hold names are hashed often in a search.
+    fn hash<H: core::hash::Hasher>(&self, state: &mut H) {
+        self.as_str().as_bytes().hash(state);
     }
 }
 

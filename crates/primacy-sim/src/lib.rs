@@ -10,6 +10,7 @@ pub mod clock;
 pub mod disk;
 pub mod faults;
 pub mod invariants;
+pub mod model;
 pub mod naive;
 pub mod network;
 pub mod node;

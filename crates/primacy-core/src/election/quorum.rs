@@ -27,6 +27,7 @@
 //! promises of its majority end, and another leader needs a vote from that majority.
 
 mod config;
+mod finite;
 mod message;
 mod status;
 
