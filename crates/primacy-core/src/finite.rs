@@ -21,6 +21,7 @@ pub trait Finite {
     /// Shows every instant that the machine keeps, to be changed in place. [`Instant::NEVER`] is to stay.
     fn visit_instants(&mut self, visit: &mut dyn FnMut(Use, &mut Instant));
 
-    /// Takes away what bears on nothing that the machine will do, but for its random draws: they go on from `seed`.
-    fn simplify(&mut self, seed: u64);
+    /// Takes away what bears on nothing that the machine will do, but for the length of random waits, which all become
+    /// alike: a search lets every process be late, and a wait of any length is a short one that ends late.
+    fn simplify(&mut self);
 }

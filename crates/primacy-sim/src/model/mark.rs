@@ -26,6 +26,9 @@ marks! {
     8, CRASHED_BETWEEN, "crashed between two effects";
     9, RESIGNED, "resigned";
     10, TWO_BELIEVE, "two believed at a time";
+    11, RELEASED, "released";
+    12, VIOLATION, "violation seen";
+    13, ERRAND_DONE, "released for the dead";
 }
 
 impl Marks {

@@ -2,6 +2,7 @@
 
 mod fold;
 mod interned;
+pub mod lease;
 pub mod mark;
 pub mod quorum;
 pub mod search;

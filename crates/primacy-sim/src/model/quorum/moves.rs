@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use primacy_core::election::quorum::{Body, HardState, Message, Quorum};
+use primacy_core::election::quorum::{Answer, Body, HardState, Message, Quorum};
 use primacy_core::{NodeId, Output, Protocol as _};
 
 use super::node::{Act, Doings, Fact, Guardian, NOW, Node, SEATS, Stage, Work, name, seat};
@@ -224,7 +224,8 @@ impl Moves {
         let (from, starts) = (node.seat, node.starts);
         let rounds = rounds(&doings);
         let mut sent = Wire::default();
-        for (to, message) in doings.sent {
+        let heard = |message: &Message| self.space.refusals || !is_refusal(message);
+        for (to, message) in doings.sent.into_iter().filter(|(_, message)| heard(message)).collect::<Vec<_>>() {
             sent.add(self.item(Item::Said { from, to: seat(to), message }));
         }
         if act == Act::JobEnds {
@@ -246,6 +247,14 @@ impl Way {
     /// Nobody else can see it.
     fn is_silent(&self) -> bool {
         self.sent == Wire::default() && self.facts.is_empty() && self.broken.is_none()
+    }
+}
+
+fn is_refusal(message: &Message) -> bool {
+    match message.body {
+        Body::PreVoteReply { answer, .. } | Body::VoteReply { answer, .. } => matches!(answer, Answer::No(_)),
+        Body::PreVote { .. } | Body::Vote { .. } | Body::Heartbeat { .. } => false,
+        Body::HeartbeatReply { .. } | Body::Resigned { .. } => false,
     }
 }
 

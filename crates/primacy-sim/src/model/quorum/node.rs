@@ -198,7 +198,7 @@ impl Node {
         let timers = space.timers;
         let longest = timers.promise.max(timers.round).max(timers.heartbeat * timers.misses);
         if let Some(machine) = &mut self.machine {
-            machine.simplify(0);
+            machine.simplify();
             machine.visit_instants(&mut |used, instant| {
                 let floor = match used {
                     Use::End => NOW,
