@@ -1,14 +1,60 @@
-use primacy_sim::model::quorum::{Peers, Space};
-use primacy_sim::model::search::search;
-use primacy_sim::model::mark::Marks;
-fn main() {
-    let arg = |i: usize, d: u8| std::env::args().nth(i).and_then(|a| a.parse().ok()).unwrap_or(d);
-    let space = Space { candidates: arg(1, 3), terms: arg(2, 2), rounds: arg(3, 2), safety: if arg(4,0)==1 { primacy_core::election::quorum::Safety::Lease} else {primacy_core::election::quorum::Safety::Fenced}, crashes: arg(5, 0), rate_max: arg(6, 1),drift_percent: (u32::from(arg(6,1))-1)*100,refusals: arg(11,0)==1, pre_vote: arg(10,0)==1, timers: primacy_sim::model::quorum::Timers { heartbeat: arg(7, 1), misses: 1, promise: arg(9,1), round: arg(8, 1) }, ..Space::CALM };
-    let mut model = Peers::new(space);
-    let t = std::time::Instant::now();
-    let found = search(&mut model, 200_000_000);
-    let s = t.elapsed().as_secs_f64();
-    println!("{} states {} steps {} cut depth {} complete {} in {s:.1}s = {:.0}/s; {:?}", found.states, found.steps, found.cut, found.depth, found.complete, found.states as f64 / s, model.counts());
-    println!("reached {:?}", Marks::NAMES.iter().filter(|(b,_)| found.reached & b != 0).map(|x| x.1).collect::<Vec<_>>());
-    if let Some(b) = found.broken { println!("BROKEN {}", b.invariant); for s in b.story { println!("{}", s.join("\n      ")); } }
+//! Searches the spaces of the model checker and prints what was found.
+//!
+//! `prove [--small] [--states-max N] [NAME ...]`: all spaces, the small ones, or those of these names. A line for people
+//! goes to the standard error for each, and a line of JSON to the standard output. It fails if anything is not as it
+//! should be.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use primacy_sim::model::spaces::{Row, SPACES};
+
+fn main() -> ExitCode {
+    let mut names = Vec::new();
+    let (mut small, mut states_max) = (false, u64::from(u32::MAX) - 1);
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--small" => small = true,
+            "--states-max" => match arguments.next().and_then(|number| number.parse().ok()) {
+                Some(number) => states_max = number,
+                None => return fail("--states-max needs a number"),
+            },
+            name if SPACES.iter().any(|row| row.name == name) => names.push(name.to_owned()),
+            unknown => return fail(&format!("there is no space {unknown}")),
+        }
+    }
+    let chosen = |row: &&Row| {
+        (names.is_empty() || names.iter().any(|name| name == row.name)) && (!small || row.small)
+    };
+    let failures = SPACES.iter().filter(chosen).filter(|row| !prove(row, states_max)).count();
+    if failures == 0 { ExitCode::SUCCESS } else { fail(&format!("{failures} spaces are not as they should be")) }
+}
+
+fn fail(why: &str) -> ExitCode {
+    eprintln!("{why}");
+    ExitCode::FAILURE
+}
+
+/// Searches one space and prints it; whether all is as it should be.
+fn prove(row: &Row, states_max: u64) -> bool {
+    let began = Instant::now();
+    let found = row.search(states_max);
+    let seconds = began.elapsed().as_secs_f64();
+    let wrong = row.judge(&found);
+    let result = if wrong.is_empty() { "as it should be".to_owned() } else { wrong.join("; ") };
+    eprintln!(
+        "{:20} {:>12} states {:>13} steps {:>4} deep {:>9} cut {seconds:>8.1} s  {result}",
+        row.name, found.states, found.steps, found.depth, found.cut
+    );
+    if !wrong.is_empty() {
+        for step in found.broken.iter().flat_map(|broken| &broken.story) {
+            eprintln!("    {}", step.join("\n        "));
+        }
+    }
+    println!(
+        "{{\"space\":\"{}\",\"bounds\":\"{:?}\",\"states\":{},\"steps\":{},\"depth\":{},\"cut\":{},\"seconds\":{seconds:.1},\"result\":\"{result}\"}}",
+        row.name, row.bounds, found.states, found.steps, found.depth, found.cut
+    );
+    wrong.is_empty()
 }

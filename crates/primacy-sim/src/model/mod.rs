@@ -7,3 +7,4 @@ pub mod mark;
 pub mod quorum;
 pub mod search;
 mod seen;
+pub mod spaces;

@@ -16,11 +16,11 @@ pub trait Model {
     /// A number that two states have in common only if they are the same, but for a chance of 2⁻⁶⁴.
     fn fingerprint(&self, state: &Self::State) -> u64;
 
-    /// Every step that can be taken from `state`, always in the same order.
+    /// Every step that can be taken from `state`; those that lead back to it may be left out.
     fn steps(&mut self, state: &Self::State, found: &mut Found<Self::State>);
 
     /// One of these steps, for people: who did what, a line for each effect.
-    fn tell(&mut self, state: &Self::State, step: usize) -> Vec<String>;
+    fn tell(&mut self, state: &Self::State, step: u32) -> Vec<String>;
 }
 
 /// The steps out of a state.
@@ -32,9 +32,22 @@ pub struct Found<S> {
     pub cut: u64,
 }
 
+impl<S> Found<S> {
+    /// Adds a step whose number is its place, for models that always find the same steps.
+    ///
+    /// # Panics
+    /// After 2³² steps out of one state.
+    pub fn push(&mut self, state: S, reached: u64, broken: Option<&'static str>) {
+        let number = u32::try_from(self.steps.len()).expect("a state has few steps");
+        self.steps.push(Step { number, state, reached, broken });
+    }
+}
+
 /// A step.
 #[derive(Clone, Debug)]
 pub struct Step<S> {
+    /// Its number among the steps out of that state, which it always has there.
+    pub number: u32,
     /// Where it leads.
     pub state: S,
     /// What was seen on the way that must be seen sometimes: a bit each.
@@ -94,13 +107,13 @@ pub fn search<M: Model>(model: &mut M, states_max: u64) -> Searched {
         found.steps.clear();
         model.steps(&state, &mut found);
         steps += found.steps.len() as u64;
-        for (step, number) in found.steps.drain(..).zip(0_u32..) {
+        for step in found.steps.drain(..) {
             reached |= step.reached;
             if let Some(invariant) = step.broken {
-                broken = Some((invariant, from, number));
+                broken = Some((invariant, from, step.number));
                 break 'search;
             }
-            let way = Way { from, step: number };
+            let way = Way { from, step: step.number };
             if let Some(place) = seen.insert(model.fingerprint(&step.state), Some(way)) {
                 waiting.push_back((place, step.state));
             }
@@ -130,10 +143,10 @@ fn replay<M: Model>(model: &mut M, seen: &Seen, starts: &[(u32, M::State)], last
     let mut state = start.clone();
     let mut story = Vec::new();
     for step in steps.into_iter().rev() {
-        story.push(model.tell(&state, step as usize));
+        story.push(model.tell(&state, step));
         let mut found = Found { steps: Vec::new(), cut: 0 };
         model.steps(&state, &mut found);
-        let Some(taken) = found.steps.into_iter().nth(step as usize) else { break };
+        let Some(taken) = found.steps.into_iter().find(|taken| taken.number == step) else { break };
         state = taken.state;
     }
     story

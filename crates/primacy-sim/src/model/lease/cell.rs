@@ -3,6 +3,8 @@
 use primacy_core::election::lease::{Found, Message, Record, RequestId, SetError, Version};
 use primacy_core::{Duration, FencingToken};
 
+use super::node::LAST;
+
 /// The token for a first record: above all that a search can count up to, each time when the record is gone.
 const FIRST_TOKENS: u64 = 100;
 
@@ -105,23 +107,47 @@ impl Link {
         }
     }
 
-    /// The numbers of one asker's requests are moved down, so that its last one always has the same. Those that nobody
-    /// can tell from each other any more become one.
-    pub(super) fn renumber(&mut self, who: Asker, by: u64) {
+    /// The numbers of one asker's requests are moved down, so that its last one always has the same, and all earlier ones
+    /// are alike: nobody waits for their answers. A write among them may still land.
+    pub(super) fn renumber(&mut self, who: Asker, by: u64, keep_late_answers: bool) {
         let all = self.requests.iter_mut().chain(&mut self.replies);
         for (_, message) in all.filter(|(asker, _)| *asker == who) {
-            let request = number_mut(message);
-            *request = RequestId(request.0.saturating_sub(by));
+            move_number(message, by);
         }
+        if !keep_late_answers {
+            let waited_for = |message: &Message| number(message) == Some(LAST);
+            self.replies.retain(|(asker, reply)| *asker != who || waited_for(reply));
+            self.requests.retain(|(asker, request)| {
+                *asker != who || waited_for(request) || matches!(request, Message::CompareAndSet { .. })
+            });
+        }
+    }
+
+    /// The answers to the lives before this one are heard by nobody, nor are their questions.
+    pub(super) fn forget_lives_before(&mut self, starts: u8) {
+        let lives = |asker: &Asker| match asker {
+            Asker::Life(life) | Asker::GuardianOf(life) => *life >= starts,
+        };
+        self.replies.retain(|(asker, _)| lives(asker));
+        self.requests
+            .retain(|(asker, request)| lives(asker) || matches!(request, Message::CompareAndSet { .. }));
     }
 }
 
-fn number_mut(message: &mut Message) -> &mut RequestId {
+fn number(message: &Message) -> Option<RequestId> {
+    match message {
+        Message::Read { request } | Message::ReadReply { request, .. } => Some(*request),
+        Message::CompareAndSet { request, .. } | Message::CompareAndSetReply { request, .. } => Some(*request),
+        Message::Changed => None,
+    }
+}
+
+fn move_number(message: &mut Message, by: u64) {
     match message {
         Message::Read { request }
         | Message::ReadReply { request, .. }
         | Message::CompareAndSet { request, .. }
-        | Message::CompareAndSetReply { request, .. } => request,
-        Message::Changed => unreachable!("a change has no number, and is never on the way here"),
+        | Message::CompareAndSetReply { request, .. } => *request = RequestId(request.0.saturating_sub(by)),
+        Message::Changed => {} // It has no number.
     }
 }

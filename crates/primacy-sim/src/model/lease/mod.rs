@@ -22,7 +22,7 @@ pub use self::space::Space;
 use super::fold::{BuildFold, Fold};
 use super::interned::Interned;
 use super::mark::Marks;
-use super::search::{Found, Model, Step};
+use super::search::{Found, Model};
 
 /// All of it at one moment.
 #[derive(Clone, Copy, Debug)]
@@ -101,6 +101,12 @@ impl Contenders {
             acts: Interned::default(),
             known: HashMap::default(),
         }
+    }
+
+    /// How many different nodes, links and registers there were.
+    #[must_use]
+    pub fn counts(&self) -> (usize, usize, usize) {
+        (self.nodes.count(), self.links.count(), self.cells.count())
     }
 
     fn node(&mut self, node: Node) -> u32 {
@@ -193,7 +199,7 @@ impl Contenders {
                 next.left = *left;
                 next.cell = self.cells.number(cell).0;
                 next.links[seat] = self.links.number(link).0;
-                return found.steps.push(Step { state: next, reached: 0, broken: None });
+                return found.push(next, 0, None);
             }
             Move::Hear(place) => {
                 let (asker, reply) = link.replies.remove(*place);
@@ -217,8 +223,9 @@ impl Contenders {
             link.ask(*asker, request.clone(), self.space.requests);
         }
         for &(asker, by) in &outcome.doings.renumbered {
-            link.renumber(asker, by);
+            link.renumber(asker, by, self.space.late_answers);
         }
+        link.forget_lives_before(self.nodes.value(outcome.node).starts);
         next.links[seat] = self.links.number(link).0;
         self.judge(next, &outcome.doings, found);
     }
@@ -249,21 +256,22 @@ impl Contenders {
         if working > 1 {
             broken = broken.or(Some("I3"));
         }
-        found.steps.push(Step { state: next, reached: marks.0, broken });
+        found.push(next, marks.0, broken);
     }
 
     /// Time passes for all at once.
     fn ticks(&mut self, state: &State, found: &mut Found<State>) {
         let rates = u32::from(self.space.rate_max);
-        for code in 0..rates.pow(u32::from(SEATS)) {
+        let candidates = self.space.candidates;
+        for code in 0..rates.pow(u32::from(candidates)) {
             let mut next = *state;
             let mut rest = code;
-            for node in &mut next.nodes {
+            for node in next.nodes.iter_mut().take(usize::from(candidates)) {
                 let by = u8::try_from(1 + rest % rates).expect("at most the highest rate");
                 rest /= rates;
                 *node = self.outcome(*node, Act::Tick(by)).node;
             }
-            found.steps.push(Step { state: next, reached: 0, broken: None });
+            found.push(next, 0, None);
         }
     }
 
@@ -279,7 +287,7 @@ impl Contenders {
             cell.delete();
             let left = Left { deletions, ..state.left };
             let cell = self.cells.number(cell).0;
-            found.steps.push(Step { state: State { cell, left, ..*state }, reached: 0, broken: None });
+            found.push(State { cell, left, ..*state }, 0, None);
         }
     }
 }
@@ -293,7 +301,9 @@ impl Model for Contenders {
         let nodes = [0, 1, 2].map(|seat: u8| {
             let mut node = Node::new(seat, &space);
             let mut doings = Doings::default();
-            node.start(&space, &mut doings);
+            if seat < space.candidates {
+                node.start(&space, &mut doings);
+            }
             node.settle(&space, &mut doings);
             let mut link = Link::default();
             for (asker, request) in doings.asked {
@@ -334,16 +344,16 @@ impl Model for Contenders {
         self.ticks(state, found);
     }
 
-    fn tell(&mut self, state: &State, step: usize) -> Vec<String> {
+    fn tell(&mut self, state: &State, step: u32) -> Vec<String> {
         let mut found = Found { steps: Vec::new(), cut: 0 };
         let mut taken = None;
         self.every_move(state, &mut found, |until, seat, planned| {
-            if taken.is_none() && until > step {
+            if taken.is_none() && until > step as usize {
                 taken = Some((seat, planned.clone()));
             }
         });
         let Some((seat, planned)) = taken else {
-            let deleted = step < found.steps.len();
+            let deleted = (step as usize) < found.steps.len();
             return vec![(if deleted { "somebody deletes the record" } else { "a tick passes" }).to_owned()];
         };
         let link = Rc::clone(self.links.value(state.links[seat]));

@@ -14,7 +14,7 @@ use super::space::Space;
 /// What every clock shows, always; see the search among peers.
 pub(super) const NOW: Instant = Instant::from_nanos(1 << 20);
 /// The number of every last request.
-pub(super) const LAST: RequestId = RequestId(4);
+pub(super) const LAST: RequestId = RequestId(1);
 pub(super) const SEATS: u8 = 3;
 
 /// One node.
@@ -262,9 +262,7 @@ impl Node {
         let mut machine = Lease::new(self.config(space), NOW);
         machine.renumber(LAST);
         self.machine = Some(machine);
-        if self.seat < space.candidates {
-            self.hand(Asker::Life(self.starts), Input::Command(Command::Campaign), doings);
-        }
+        self.hand(Asker::Life(self.starts), Input::Command(Command::Campaign), doings);
     }
 
     fn hear_event(&mut self, event: Event, doings: &mut Doings) {

@@ -11,6 +11,8 @@ pub struct Space {
     pub requests: u8,
     /// How many answers to one node may be under way; of more, the oldest is lost.
     pub replies: u8,
+    /// Whether the answer to a request that was given up may still come. Without, there is less to search.
+    pub late_answers: bool,
     /// How often the answer to a write is that nobody knows, whether it was done or not.
     pub unknowns: u8,
     /// How often a process crashes and starts again, or with guardians stays away until it starts.
@@ -44,6 +46,7 @@ impl Space {
         writes: 4,
         requests: 2,
         replies: 1,
+        late_answers: false,
         unknowns: 0,
         crashes: 0,
         resignations: 0,

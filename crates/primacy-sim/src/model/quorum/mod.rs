@@ -50,6 +50,9 @@ struct Move {
     left: Left,
 }
 
+/// The number of a step that lets time pass.
+const TICK: u32 = 1 << 31;
+
 /// The search of one space.
 #[derive(Debug)]
 pub struct Peers {
@@ -164,7 +167,8 @@ impl Peers {
         };
         next.left.rounds = rounds;
         next.sent = state.sent.with(&way.sent);
-        found.steps.push(Step { state: next, reached: marks.0, broken });
+        let number = way.number(planned.act, planned.seat);
+        found.steps.push(Step { number, state: next, reached: marks.0, broken });
     }
 
     /// Time passes for all at once.
@@ -178,12 +182,12 @@ impl Peers {
                 let ways = self.moves.ways(*node, Act::Tick(by));
                 *node = ways.map_or(*node, |ways| ways[0].node);
             }
-            found.steps.push(Step { state: next, reached: 0, broken: None });
+            found.steps.push(Step { number: TICK | code, state: next, reached: 0, broken: None });
         }
     }
 
     /// All moves of all nodes, with where their steps are among all.
-    fn every_move(&mut self, state: &State, found: &mut Found<State>, mut at: impl FnMut(usize, Move, &Way)) {
+    fn every_move(&mut self, state: &State, found: &mut Found<State>) {
         self.plan(state);
         for index in 0..self.planned.len() {
             let planned = self.planned[index];
@@ -194,7 +198,6 @@ impl Peers {
             };
             for way in ways.iter() {
                 self.take(state, planned, way, found);
-                at(found.steps.len(), planned, way);
             }
         }
     }
@@ -270,19 +273,31 @@ impl Model for Peers {
     }
 
     fn steps(&mut self, state: &State, found: &mut Found<State>) {
-        self.every_move(state, found, |_, _, _| {});
+        self.every_move(state, found);
         self.ticks(state, found);
     }
 
-    fn tell(&mut self, state: &State, step: usize) -> Vec<String> {
-        let mut found = Found { steps: Vec::new(), cut: 0 };
-        let mut taken = None;
-        self.every_move(state, &mut found, |until, planned, way| {
-            if taken.is_none() && until > step {
-                taken = Some((planned, way.crash_after));
+    fn tell(&mut self, state: &State, step: u32) -> Vec<String> {
+        self.plan(state);
+        for planned in self.planned.clone() {
+            let node = state.nodes[usize::from(planned.seat)];
+            for way in self.moves.ways(node, planned.act).iter().flat_map(|ways| ways.iter()) {
+                if way.number(planned.act, planned.seat) == step {
+                    return self.told(state, planned, way.crash_after);
+                }
             }
-        });
-        let Some((planned, crash_after)) = taken else { return vec!["a tick passes".to_owned()] };
+        }
+        let rates = u32::from(self.moves.space.rate_max);
+        let by = |seat: u32| 1 + (step & !TICK) / rates.pow(seat) % rates;
+        vec![match rates {
+            1 => "a tick passes".to_owned(),
+            _ => format!("a tick passes; the clocks of a, b and c move by {}, {} and {}", by(0), by(1), by(2)),
+        }]
+    }
+}
+
+impl Peers {
+    fn told(&self, state: &State, planned: Move, crash_after: Option<usize>) -> Vec<String> {
         let item = match planned.act {
             Act::Hear(item) => Some(self.moves.items.value(item).as_ref()),
             _ => None,

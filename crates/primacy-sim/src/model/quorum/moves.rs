@@ -244,6 +244,14 @@ impl Moves {
 }
 
 impl Way {
+    /// The number of the step that goes so: the node, the act, and where it crashes.
+    pub(super) fn number(&self, act: Act, seat: u8) -> u32 {
+        let crash = u32::try_from(self.crash_after.unwrap_or(0)).expect("a handful of effects");
+        let act = code(act);
+        let (kind, argument) = (act >> 24, act & 0xFFFF);
+        crash << 22 | kind << 18 | u32::from(seat) << 16 | argument
+    }
+
     /// Nobody else can see it.
     fn is_silent(&self) -> bool {
         self.sent == Wire::default() && self.facts.is_empty() && self.broken.is_none()
