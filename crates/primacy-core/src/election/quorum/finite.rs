@@ -16,6 +16,7 @@ impl Finite for Quorum {
             healthy: _,
             silent_until,
             promise,
+            works_until,
             reports: _,
             leave: _,
             gone: _,
@@ -32,6 +33,7 @@ impl Finite for Quorum {
         } = self;
         visit(Use::End, silent_until);
         visit(Use::End, stand_at);
+        visit(Use::End, works_until);
         if let Some(Promise { to: _, term: _, until }) = promise {
             visit(Use::End, until);
         }
