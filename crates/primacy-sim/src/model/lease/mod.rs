@@ -16,7 +16,7 @@ use std::rc::Rc;
 use primacy_core::election::lease::Message;
 use primacy_core::{Duration, Protocol as _, Reason};
 
-use self::cell::{Asker, Cell, Link, Mood};
+use self::cell::{Cell, Link, Mood};
 use self::node::{Act, Doings, Fact, Guardian, NOW, Node, SEATS, Stage};
 pub use self::space::Space;
 use super::fold::{BuildFold, Fold};

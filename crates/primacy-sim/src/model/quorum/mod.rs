@@ -36,6 +36,8 @@ pub struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Left {
     rounds: u8,
+    /// `None` where there is no end of them.
+    ticks: Option<u8>,
     crashes: u8,
     resignations: u8,
     closes: u8,
@@ -174,8 +176,14 @@ impl Peers {
     /// Time passes for all at once.
     fn ticks(&mut self, state: &State, found: &mut Found<State>) {
         let rates = self.moves.space.rate_max;
+        let ticks = state.left.ticks.map(|ticks| ticks.checked_sub(1));
+        if ticks == Some(None) {
+            found.cut += 1;
+            return;
+        }
         for code in 0..u32::from(rates).pow(u32::from(SEATS)) {
             let mut next = *state;
+            next.left.ticks = ticks.flatten();
             for (seat, node) in next.nodes.iter_mut().enumerate() {
                 let by = 1 + code / u32::from(rates).pow(u32::try_from(seat).expect("a seat")) % u32::from(rates);
                 let by = u8::try_from(by).expect("at most the highest rate");
@@ -248,6 +256,7 @@ impl Model for Peers {
         let nodes = [0, 1, 2].map(|seat| self.moves.number(start(seat)));
         let left = Left {
             rounds: space.rounds,
+            ticks: space.ticks,
             crashes: space.crashes,
             resignations: space.resignations,
             closes: space.closes,
@@ -262,7 +271,8 @@ impl Model for Peers {
         let [a, b, c] = state.nodes.map(u64::from);
         fold.add(a << 32 | b);
         let left = state.left;
-        let left = [left.rounds, left.crashes, left.resignations, left.closes, left.guardian_deaths];
+        let ticks = left.ticks.unwrap_or(u8::MAX) & 15;
+        let left = [left.rounds, ticks, left.crashes, left.resignations, left.closes, left.guardian_deaths];
         fold.add(left.iter().fold(c, |word, &left| word << 4 | u64::from(left)));
         fold.add(state.history.0);
         for (place, word) in state.sent.words() {

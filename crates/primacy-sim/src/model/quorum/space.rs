@@ -13,6 +13,8 @@ pub struct Space {
     pub terms: u8,
     /// How many rounds of questions and heartbeats all nodes together may begin.
     pub rounds: u8,
+    /// How many ticks may pass; `None` for any number.
+    pub ticks: Option<u8>,
     /// How often a process crashes, anywhere between two effects, and starts again with its disk.
     pub crashes: u8,
     /// How often an operator has a leader resign or transfer.
@@ -59,6 +61,7 @@ impl Space {
         candidates: 3,
         terms: 2,
         rounds: 2,
+        ticks: None,
         crashes: 0,
         resignations: 0,
         transfers: false,
