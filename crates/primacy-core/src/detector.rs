@@ -27,6 +27,10 @@ impl MissedHeartbeats {
         self.heard_at = self.heard_at.max(now);
     }
 
+    pub(crate) fn heard_at_mut(&mut self) -> &mut Instant {
+        &mut self.heard_at
+    }
+
     /// When the node will be suspected if nothing comes until then.
     #[must_use]
     pub fn deadline(&self) -> Instant {

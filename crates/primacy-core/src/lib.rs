@@ -7,6 +7,7 @@ extern crate alloc;
 pub mod detector;
 pub mod election;
 pub mod fence;
+pub mod finite;
 pub mod id;
 pub mod majority;
 pub mod protocol;

@@ -12,6 +12,7 @@ pub mod disk;
 pub mod draw;
 pub mod faults;
 pub mod invariants;
+pub mod model;
 pub mod naive;
 pub mod network;
 pub mod node;

@@ -6,6 +6,8 @@
 //! Both read the record, change it, and compare-and-set it. An answer that is a conflict, unknown or missing leads
 //! back to reading, so nothing is repeated blindly and nothing is taken to have failed.
 
+mod finite;
+
 use alloc::collections::VecDeque;
 use alloc::string::String;
 

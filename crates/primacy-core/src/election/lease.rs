@@ -24,6 +24,7 @@
 //! A write has three answers: done, not done, and not known. In the third case the record is read, and the
 //! write is known by its nonce: it is neither repeated blindly nor taken to have failed.
 
+mod finite;
 mod status;
 
 use alloc::boxed::Box;

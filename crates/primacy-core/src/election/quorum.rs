@@ -27,6 +27,7 @@
 //! promises of its majority end, and another leader needs a vote from that majority.
 
 mod config;
+mod finite;
 mod message;
 mod status;
 
@@ -76,6 +77,8 @@ pub struct Quorum {
     silent_until: Instant,
     /// To support nobody else.
     promise: Option<Promise>,
+    /// Until then the work of a leadership from which this node was deposed may still be draining.
+    works_until: Instant,
     /// While this node knows that it has lost its disk: which terms the others have reported to this life.
     reports: BTreeMap<NodeId, Term>,
     /// The latest resignation heard of; passed on to those who may not have heard it.
@@ -215,6 +218,7 @@ impl Quorum {
             healthy: true,
             silent_until,
             promise: None,
+            works_until: now,
             reports: BTreeMap::new(),
             leave: None,
             gone: None,
@@ -790,7 +794,13 @@ impl Quorum {
                 lead.resigning = Some(reason);
                 self.tell(Event::Resigning(reason));
             }
-            (Some(_), Some(_)) => {}                // It does so already.
+            (Some(_), Some(_)) => {} // It does so already.
+            // The work of the leadership before may still be draining, and the others' promises guard it: they run out
+            // by themselves.
+            (None, _) if now < self.works_until => {
+                self.step_down(reason);
+                self.stand_after_random_wait(now.after(self.config.promise_duration));
+            }
             (None, _) => self.give_up(now, reason), // Nobody was told to work, so there is nothing to drain.
         }
     }
@@ -799,6 +809,7 @@ impl Quorum {
     fn give_up(&mut self, now: Instant, reason: Reason) {
         let leave = Leave { leader: self.config.me, term: self.hard.term };
         self.step_down(reason);
+        self.works_until = now;
         self.forget_promise_to_itself();
         self.leave = Some(leave);
         let successor = match reason {
@@ -815,7 +826,8 @@ impl Quorum {
     /// application does has not ended yet, and until it has, or the lease has, this node must not help another.
     fn step_down(&mut self, reason: Reason) {
         let Role::Leader(lead) = &self.role else { return };
-        if lead.valid_until.is_some() {
+        if let Some(until) = lead.valid_until {
+            self.works_until = until;
             self.tell(Event::Deposed(reason));
         }
         self.occasion = Occasion::Silence;

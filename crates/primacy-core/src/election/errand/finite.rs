@@ -1,0 +1,49 @@
+//! The states of an errand, made few for an exhaustive search.
+
+use super::Errand;
+use crate::election::lease::RequestId;
+use crate::finite::{Finite, Use};
+use crate::time::Instant;
+
+impl Finite for Errand {
+    fn visit_instants(&mut self, visit: &mut dyn FnMut(Use, &mut Instant)) {
+        // Every field is named, so that a new one must be thought of here.
+        let Self {
+            task: _,
+            until,
+            poll_interval: _,
+            asked,
+            last_request: _,
+            nonce: _,
+            act_at,
+            nothing_to_do: _,
+            ending: _,
+            rng: _,
+            outputs: _,
+        } = self;
+        visit(Use::End, until);
+        visit(Use::End, act_at);
+        if let Some((_, at)) = asked {
+            visit(Use::Start, at);
+        }
+    }
+
+    fn simplify(&mut self) {} // Its generator draws nonces, which must stay apart.
+}
+
+impl Errand {
+    /// Gives the last request this number, so that a search need not tell how many there were. Nothing depends on more of
+    /// a number than whether it is the last one's.
+    pub fn renumber(&mut self, last: RequestId) {
+        if let Some((request, _)) = &mut self.asked {
+            *request = last;
+        }
+        self.last_request = last;
+    }
+
+    /// The number of the last request.
+    #[must_use]
+    pub const fn last_request(&self) -> RequestId {
+        self.last_request
+    }
+}

@@ -1,0 +1,63 @@
+//! Searches the spaces of the model checker and prints what was found.
+//!
+//! `prove [--small] [--states-max N] [NAME ...]`: all spaces, the small ones, or those of these names. A line for people
+//! goes to the standard error for each, and a line of JSON to the standard output. It fails if anything is not as it
+//! should be.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use primacy_sim::model::spaces::{Row, SPACES};
+
+fn main() -> ExitCode {
+    let mut names = Vec::new();
+    let (mut small, mut states_max) = (false, u64::from(u32::MAX) - 1);
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--small" => small = true,
+            "--states-max" => match arguments.next().and_then(|number| number.parse().ok()) {
+                Some(number) => states_max = number,
+                None => return fail("--states-max needs a number"),
+            },
+            name if SPACES.iter().any(|row| row.name == name) => names.push(name.to_owned()),
+            unknown => return fail(&format!("there is no space {unknown}")),
+        }
+    }
+    let chosen =
+        |row: &&Row| (names.is_empty() || names.iter().any(|name| name == row.name)) && (!small || row.small);
+    let failures = SPACES.iter().filter(chosen).filter(|row| !prove(row, states_max)).count();
+    if failures == 0 {
+        ExitCode::SUCCESS
+    } else {
+        fail(&format!("{failures} spaces are not as they should be"))
+    }
+}
+
+fn fail(why: &str) -> ExitCode {
+    eprintln!("{why}");
+    ExitCode::FAILURE
+}
+
+/// Searches one space and prints it; whether all is as it should be.
+fn prove(row: &Row, states_max: u64) -> bool {
+    let began = Instant::now();
+    let found = row.search(states_max);
+    let seconds = began.elapsed().as_secs_f64();
+    let wrong = row.judge(&found);
+    let result = if wrong.is_empty() { "as it should be".to_owned() } else { wrong.join("; ") };
+    eprintln!(
+        "{:20} {:>12} states {:>13} steps {:>4} deep {:>9} cut {seconds:>8.1} s  {result}",
+        row.name, found.states, found.steps, found.depth, found.cut
+    );
+    if !wrong.is_empty() {
+        for step in found.broken.iter().flat_map(|broken| &broken.story) {
+            eprintln!("    {}", step.join("\n        "));
+        }
+    }
+    println!(
+        "{{\"space\":\"{}\",\"bounds\":\"{:?}\",\"states\":{},\"steps\":{},\"depth\":{},\"cut\":{},\"seconds\":{seconds:.1},\"result\":\"{result}\"}}",
+        row.name, row.bounds, found.states, found.steps, found.depth, found.cut
+    );
+    wrong.is_empty()
+}

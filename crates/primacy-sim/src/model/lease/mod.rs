@@ -1,0 +1,392 @@
+//! Elections over a store: real [`Lease`](primacy_core::election::lease::Lease) machines, and the errands of guardians,
+//! around one register.
+//!
+//! A state is the nodes, the register, what is on the way between each node and it, the tokens that were given, and how
+//! much of each fault is left.
+
+mod cell;
+mod node;
+mod space;
+mod text;
+
+use std::collections::HashMap;
+use std::hash::Hasher as _;
+use std::rc::Rc;
+
+use primacy_core::election::lease::Message;
+use primacy_core::{Duration, Protocol as _, Reason};
+
+use self::cell::{Cell, Link, Mood};
+use self::node::{Act, Doings, Fact, Guardian, NOW, Node, SEATS, Stage};
+pub use self::space::Space;
+use super::fold::{BuildFold, Fold};
+use super::interned::Interned;
+use super::mark::Marks;
+use super::search::{Found, Model};
+
+/// All of it at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct State {
+    nodes: [u32; SEATS as usize],
+    links: [u32; SEATS as usize],
+    cell: u32,
+    /// The highest token that was given.
+    given: u64,
+    left: Left,
+}
+
+/// How much of each fault may still happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Left {
+    writes: u8,
+    unknowns: u8,
+    crashes: u8,
+    resignations: u8,
+    deletions: u8,
+    guardian_deaths: u8,
+}
+
+/// What can happen.
+#[derive(Clone, Debug)]
+enum Move {
+    Node(Act, Left),
+    /// The answer at this place comes.
+    Hear(usize),
+    /// The request at this place is served.
+    Serve(usize, Mood, Left),
+}
+
+/// What an act comes to.
+#[derive(Debug)]
+struct Outcome {
+    node: u32,
+    doings: Doings,
+}
+
+/// What can be asked of a node without looking into it.
+#[derive(Clone, Copy, Debug)]
+struct Sign {
+    up: bool,
+    due: bool,
+    errand_due: bool,
+    errand: bool,
+    works: bool,
+    drains: bool,
+    holds: bool,
+    guardian: Guardian,
+}
+
+/// The search of one space.
+#[derive(Debug)]
+pub struct Contenders {
+    space: Space,
+    nodes: Interned<Node>,
+    signs: Vec<Sign>,
+    links: Interned<Link>,
+    cells: Interned<Cell>,
+    acts: Interned<Act>,
+    known: HashMap<u64, Rc<Outcome>, BuildFold>,
+}
+
+impl Contenders {
+    /// The model with these bounds.
+    #[must_use]
+    pub fn new(space: Space) -> Self {
+        Self {
+            space,
+            nodes: Interned::default(),
+            signs: Vec::new(),
+            links: Interned::default(),
+            cells: Interned::default(),
+            acts: Interned::default(),
+            known: HashMap::default(),
+        }
+    }
+
+    /// How many different nodes, links and registers there were.
+    #[must_use]
+    pub fn counts(&self) -> (usize, usize, usize) {
+        (self.nodes.count(), self.links.count(), self.cells.count())
+    }
+
+    fn node(&mut self, node: Node) -> u32 {
+        let machine = node.machine.as_ref();
+        let due = |at: Option<primacy_core::Instant>| at.is_some_and(|at| at <= NOW);
+        let sign = Sign {
+            up: machine.is_some(),
+            due: due(machine.and_then(primacy_core::election::lease::Lease::deadline)),
+            errand_due: node.errand.as_ref().is_some_and(|errand| due(errand.deadline())),
+            errand: node.errand.is_some(),
+            works: node.works(),
+            drains: node.work.is_some_and(|work| work.stage == Stage::Resigning),
+            holds: machine.is_some_and(|machine| machine.role() == "holding"),
+            guardian: node.guardian,
+        };
+        let (number, new) = self.nodes.number(node);
+        if new {
+            self.signs.push(sign);
+        }
+        number
+    }
+
+    fn outcome(&mut self, number: u32, act: Act) -> Rc<Outcome> {
+        let (act_number, _) = self.acts.number(act.clone());
+        let key = u64::from(number) << 32 | u64::from(act_number);
+        if let Some(known) = self.known.get(&key) {
+            return Rc::clone(known);
+        }
+        let mut node = Node::clone(self.nodes.value(number));
+        let mut doings = Doings::default();
+        node.act(&act, &self.space, &mut doings);
+        let node = self.node(node);
+        let outcome = Rc::new(Outcome { node, doings });
+        self.known.insert(key, Rc::clone(&outcome));
+        outcome
+    }
+
+    /// What may happen to one node, or at the store to what is on the way from it.
+    fn plan(&self, state: &State, seat: usize) -> Vec<Move> {
+        let (left, sign) = (state.left, self.signs[state.nodes[seat] as usize]);
+        let link = self.links.value(state.links[seat]);
+        let mut moves: Vec<Move> = (0..link.replies.len()).map(Move::Hear).collect();
+        for (place, (_, request)) in link.requests.iter().enumerate() {
+            moves.push(Move::Serve(place, Mood::Serves, left));
+            let is_write = matches!(request, Message::CompareAndSet { .. });
+            if let Some(unknowns) = left.unknowns.checked_sub(1).filter(|_| is_write) {
+                let left = Left { unknowns, ..left };
+                moves.push(Move::Serve(place, Mood::DoneUnknown, left));
+                moves.push(Move::Serve(place, Mood::NotDoneUnknown, left));
+            }
+        }
+        let mut plan = |may: bool, act, left| {
+            if may {
+                moves.push(Move::Node(act, left));
+            }
+        };
+        plan(sign.due, Act::Timeout, left);
+        plan(sign.errand_due, Act::ErrandTimeout, left);
+        plan(sign.drains, Act::Drained, left);
+        if let Some(crashes) = left.crashes.checked_sub(1) {
+            plan(sign.up, Act::Crash, Left { crashes, ..left });
+        }
+        if let Some(resignations) = left.resignations.checked_sub(1) {
+            plan(sign.holds, Act::Resign, Left { resignations, ..left });
+        }
+        if self.space.guardians {
+            let witnessed = sign.guardian == Guardian::Alive && !sign.up;
+            plan(witnessed && !sign.errand, Act::JobEnds, left);
+            plan(!sign.up && (sign.errand || !sign.works), Act::Start, left);
+            plan(sign.up && sign.guardian == Guardian::Dead && sign.holds, Act::Resign, left);
+            if let Some(guardian_deaths) = left.guardian_deaths.checked_sub(1) {
+                let left = Left { guardian_deaths, ..left };
+                plan(sign.guardian == Guardian::Alive, Act::GuardianDies, left);
+            }
+        }
+        moves
+    }
+
+    /// Takes a move.
+    fn take(&mut self, state: &State, seat: usize, planned: &Move, found: &mut Found<State>) {
+        let mut next = *state;
+        let mut link = Link::clone(self.links.value(state.links[seat]));
+        let act = match planned {
+            Move::Serve(place, mood, left) => {
+                let (asker, request) = link.requests.remove(*place);
+                let mut cell = Cell::clone(self.cells.value(state.cell));
+                if let Some(reply) = cell.serve(&request, *mood) {
+                    link.answer(asker, reply, self.space.replies);
+                }
+                next.left = *left;
+                next.cell = self.cells.number(cell).0;
+                next.links[seat] = self.links.number(link).0;
+                return found.push(next, 0, None);
+            }
+            Move::Hear(place) => {
+                let (asker, reply) = link.replies.remove(*place);
+                Act::Hear(asker, reply)
+            }
+            Move::Node(act, left) => {
+                next.left = *left;
+                act.clone()
+            }
+        };
+        let outcome = self.outcome(state.nodes[seat], act);
+        next.nodes[seat] = outcome.node;
+        for (asker, request) in &outcome.doings.asked {
+            if matches!(request, Message::CompareAndSet { .. }) {
+                let Some(writes) = next.left.writes.checked_sub(1) else {
+                    found.cut += 1;
+                    return;
+                };
+                next.left.writes = writes;
+            }
+            link.ask(*asker, request.clone(), self.space.requests);
+        }
+        for &(asker, by) in &outcome.doings.renumbered {
+            link.renumber(asker, by, self.space.late_answers);
+        }
+        link.forget_lives_before(self.nodes.value(outcome.node).starts);
+        next.links[seat] = self.links.number(link).0;
+        self.judge(next, &outcome.doings, found);
+    }
+
+    fn judge(&self, mut next: State, doings: &Doings, found: &mut Found<State>) {
+        let mut marks = Marks::default();
+        let mut broken = doings.broken;
+        for fact in &doings.facts {
+            marks.0 |= match fact {
+                Fact::Elected(term) => {
+                    // Above all that were given before: so no term has two leaders, and tokens grow.
+                    if term.0 <= next.given {
+                        broken = broken.or(Some("I2"));
+                    }
+                    let others = if next.given > 1 { Marks::TAKEN_OVER } else { 0 };
+                    next.given = next.given.max(term.0);
+                    Marks::ELECTED | others
+                }
+                Fact::Renewed => Marks::RENEWED,
+                Fact::Deposed(Reason::Expired) => Marks::EXPIRED,
+                Fact::Deposed(_) => Marks::DEPOSED,
+                Fact::Released => Marks::RELEASED,
+                Fact::Violation => Marks::VIOLATION,
+                Fact::ErrandDone => Marks::ERRAND_DONE,
+            };
+        }
+        let working = next.nodes.iter().filter(|&&node| self.signs[node as usize].works).count();
+        if working > 1 {
+            broken = broken.or(Some("I3"));
+        }
+        found.push(next, marks.0, broken);
+    }
+
+    /// Time passes for all at once.
+    fn ticks(&mut self, state: &State, found: &mut Found<State>) {
+        let rates = u32::from(self.space.rate_max);
+        let candidates = self.space.candidates;
+        for code in 0..rates.pow(u32::from(candidates)) {
+            let mut next = *state;
+            let mut rest = code;
+            for node in next.nodes.iter_mut().take(usize::from(candidates)) {
+                let by = u8::try_from(1 + rest % rates).expect("at most the highest rate");
+                rest /= rates;
+                *node = self.outcome(*node, Act::Tick(by)).node;
+            }
+            found.push(next, 0, None);
+        }
+    }
+
+    fn every_move(
+        &mut self,
+        state: &State,
+        found: &mut Found<State>,
+        mut at: impl FnMut(usize, usize, &Move),
+    ) {
+        for seat in 0..usize::from(self.space.candidates) {
+            for planned in self.plan(state, seat) {
+                self.take(state, seat, &planned, found);
+                at(found.steps.len(), seat, &planned);
+            }
+        }
+        if let Some(deletions) = state.left.deletions.checked_sub(1) {
+            let mut cell = Cell::clone(self.cells.value(state.cell));
+            cell.delete();
+            let left = Left { deletions, ..state.left };
+            let cell = self.cells.number(cell).0;
+            found.push(State { cell, left, ..*state }, 0, None);
+        }
+    }
+}
+
+impl Model for Contenders {
+    type State = State;
+
+    fn starts(&mut self) -> Vec<State> {
+        let space = self.space;
+        let mut links = [self.links.number(Link::default()).0; SEATS as usize];
+        let nodes = [0, 1, 2].map(|seat: u8| {
+            let mut node = Node::new(seat, &space);
+            let mut doings = Doings::default();
+            if seat < space.candidates {
+                node.start(&space, &mut doings);
+            }
+            node.settle(&space, &mut doings);
+            let mut link = Link::default();
+            for (asker, request) in doings.asked {
+                link.ask(asker, request, space.requests);
+            }
+            links[usize::from(seat)] = self.links.number(link).0;
+            self.node(node)
+        });
+        let duration = Duration::from_nanos(u64::from(space.duration));
+        let cell = self.cells.number(Cell::new(space.initialised, duration)).0;
+        let left = Left {
+            writes: space.writes,
+            unknowns: space.unknowns,
+            crashes: space.crashes,
+            resignations: space.resignations,
+            deletions: space.deletions,
+            guardian_deaths: space.guardian_deaths,
+        };
+        vec![State { nodes, links, cell, given: 1, left }]
+    }
+
+    fn fingerprint(&self, state: &State) -> u64 {
+        let mut fold = Fold::default();
+        let [a, b, c] = state.nodes.map(u64::from);
+        let [to_a, to_b, to_c] = state.links.map(u64::from);
+        fold.add(a << 32 | b);
+        fold.add(c << 32 | to_a);
+        fold.add(to_b << 32 | to_c);
+        fold.add(state.given << 32 | u64::from(state.cell));
+        let left = state.left;
+        let left = [
+            left.writes,
+            left.unknowns,
+            left.crashes,
+            left.resignations,
+            left.deletions,
+            left.guardian_deaths,
+        ];
+        fold.add(left.iter().fold(0, |word, &left| word << 8 | u64::from(left)));
+        fold.finish()
+    }
+
+    fn steps(&mut self, state: &State, found: &mut Found<State>) {
+        self.every_move(state, found, |_, _, _| {});
+        self.ticks(state, found);
+    }
+
+    fn tell(&mut self, state: &State, step: u32) -> Vec<String> {
+        let mut found = Found { steps: Vec::new(), cut: 0 };
+        let mut taken = None;
+        self.every_move(state, &mut found, |until, seat, planned| {
+            if taken.is_none() && until > step as usize {
+                taken = Some((seat, planned.clone()));
+            }
+        });
+        let Some((seat, planned)) = taken else {
+            let deleted = (step as usize) < found.steps.len();
+            return vec![(if deleted { "somebody deletes the record" } else { "a tick passes" }).to_owned()];
+        };
+        let link = Rc::clone(self.links.value(state.links[seat]));
+        let number = u8::try_from(seat).expect("a seat");
+        let act = match planned {
+            Move::Serve(place, mood, _) => {
+                let how = match mood {
+                    Mood::Serves => "",
+                    Mood::DoneUnknown => ", and does it, and says that nobody knows",
+                    Mood::NotDoneUnknown => ", and does not do it, and says that nobody knows",
+                };
+                return vec![text::served(number, &link.requests[place].1, how)];
+            }
+            Move::Hear(place) => {
+                let (asker, reply) = link.replies[place].clone();
+                Act::Hear(asker, reply)
+            }
+            Move::Node(act, _) => act,
+        };
+        let mut lines = vec![text::act(number, &act)];
+        lines.extend(self.outcome(state.nodes[seat], act).doings.told.iter().cloned());
+        lines
+    }
+}

@@ -1,0 +1,40 @@
+//! What happens, for people.
+
+use primacy_core::election::lease::Message;
+use primacy_core::{Output, text};
+
+use super::node::{Act, NOW, name};
+use crate::algorithm::{Algorithm as _, lease::Lease};
+
+/// An effect.
+pub(super) fn effect(output: &Output<Message, ()>) -> String {
+    match output {
+        Output::Persist(()) => "writes".to_owned(),
+        Output::Send { message, .. } => format!("to the store: {}", Lease::text(message)),
+        Output::Event(event) => {
+            text::event(event, |until| format!("for {} ticks", until.since(NOW).as_nanos()))
+        }
+    }
+}
+
+/// What is done.
+pub(super) fn act(seat: u8, act: &Act) -> String {
+    let who = name(seat);
+    match act {
+        Act::Hear(_, message) => format!("{who} hears the store: {}", Lease::text(message)),
+        Act::Timeout => format!("{who} looks at its clock"),
+        Act::ErrandTimeout => format!("{who}: its guardian looks at its clock"),
+        Act::Tick(by) => format!("{who}: {by} ticks pass"),
+        Act::Crash => format!("{who} crashes"),
+        Act::Start => format!("{who} starts"),
+        Act::Drained => format!("{who}: the work has drained"),
+        Act::Resign => format!("{who} is asked to resign"),
+        Act::JobEnds => format!("{who}: the guardian has ended the job, and goes to release the record"),
+        Act::GuardianDies => format!("{who}: the guardian dies, and the job with it"),
+    }
+}
+
+/// What the store does.
+pub(super) fn served(seat: u8, request: &Message, how: &str) -> String {
+    format!("the store takes from {}: {}{how}", name(seat), Lease::text(request))
+}

@@ -1,0 +1,49 @@
+//! What must be seen sometimes: a search that never gets there proves nothing.
+
+/// A set of things that were seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marks(pub u64);
+
+macro_rules! marks {
+    ($($bit:expr, $name:ident, $text:expr;)*) => {
+        impl Marks {
+            $(#[doc = $text] pub const $name: u64 = 1 << $bit;)*
+            /// All of them, with their names.
+            pub const NAMES: &[(u64, &str)] = &[$((Self::$name, $text)),*];
+        }
+    };
+}
+
+marks! {
+    0, ELECTED, "elected";
+    1, RENEWED, "renewed";
+    2, TAKEN_OVER, "taken over by another";
+    3, EXPIRED, "expired";
+    4, DEPOSED, "deposed";
+    5, REFUSED, "refused";
+    6, VOTED, "voted";
+    7, LED, "led";
+    8, CRASHED_BETWEEN, "crashed between two effects";
+    9, RESIGNED, "resigned";
+    10, TWO_BELIEVE, "two believed at a time";
+    11, RELEASED, "released";
+    12, VIOLATION, "violation seen";
+    13, ERRAND_DONE, "released for the dead";
+}
+
+impl Marks {
+    /// Adds `mark` where it was seen.
+    pub const fn set_if(&mut self, mark: u64, seen: bool) {
+        if seen {
+            self.0 |= mark;
+        }
+    }
+
+    /// The names of those in here that are not in `reached`.
+    pub fn missing(self, reached: u64) -> impl Iterator<Item = &'static str> {
+        Self::NAMES
+            .iter()
+            .filter(move |(bit, _)| self.0 & bit != 0 && reached & bit == 0)
+            .map(|(_, name)| *name)
+    }
+}

@@ -1,0 +1,105 @@
+//! What must never be, said of the history that a state carries.
+//!
+//! The rules are those of `invariants/`, in a form that can be hashed: who led in which term, who was voted for by whom
+//! in which term, and which tokens were given, in one number.
+
+use primacy_core::election::quorum::{Answer, Body, Message, Safety};
+use primacy_core::{Identity, NodeId, Term};
+
+use super::node::{Doings, Fact, Node, SEATS, seat};
+
+/// The highest term of which the history has room.
+pub(super) const TERMS_MAX: u8 = 3;
+/// How often a node may start.
+pub(super) const STARTS_MAX: u8 = 4;
+
+/// Who led, who was voted for, and which tokens were given. Everyone is a number of four bits, from 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct History(pub(super) u64);
+
+const LEADERS: u32 = 0;
+const VOTES: u32 = LEADERS + 4 * TERMS_MAX as u32;
+const GIVEN: u32 = VOTES + 4 * TERMS_MAX as u32 * SEATS as u32;
+
+fn number(who: Identity) -> u64 {
+    let starts = who.incarnation.count;
+    assert!((1..=u64::from(STARTS_MAX)).contains(&starts), "the number of starts is bounded");
+    u64::from(seat(who.node)) * u64::from(STARTS_MAX) + starts
+}
+
+impl History {
+    /// Writes down that `who` is the one at `place`; whether another one is there already.
+    fn is_second(&mut self, place: u32, who: u64) -> bool {
+        let first = (self.0 >> place) & 15;
+        if first == 0 {
+            self.0 |= who << place;
+        }
+        first != 0 && first != who
+    }
+
+    /// Whether another node than this one has led in a lower term.
+    pub(super) fn has_led_before(self, who: Identity, term: Term) -> bool {
+        (1..term.0)
+            .map(|term| (self.0 >> (LEADERS + 4 * below(term))) & 15)
+            .any(|led| led != 0 && led != number(who))
+    }
+
+    /// Takes a fact in; the invariant that it breaks.
+    pub(super) fn take(&mut self, who: Identity, fact: Fact, safety: Safety) -> Option<&'static str> {
+        match fact {
+            Fact::Votes { term, candidate } => {
+                let row = u32::from(seat(who.node)) * u32::from(TERMS_MAX) + below(term.0);
+                self.is_second(VOTES + 4 * row, number(candidate)).then_some("I4")
+            }
+            Fact::Leads { term } => {
+                if self.is_second(LEADERS + 4 * below(term.0), number(who)) {
+                    return Some("I1");
+                }
+                // Whoever leads has voted for itself.
+                self.take(who, Fact::Votes { term, candidate: who }, safety)
+            }
+            Fact::Elected { term } => {
+                if self.is_second(LEADERS + 4 * below(term.0), number(who)) {
+                    return Some("I1");
+                }
+                let token = 1 << (GIVEN + below(term.0));
+                let above = match safety {
+                    // Each token is above all that were given before.
+                    Safety::Lease => self.0 >> (GIVEN + below(term.0)) != 0,
+                    // A lower one may come later, and the resource sorts them out; but each is given once.
+                    Safety::Fenced => self.0 & token != 0,
+                };
+                self.0 |= token;
+                above.then_some("I2")
+            }
+            Fact::Renewed | Fact::Deposed(_) | Fact::Resigned | Fact::Refuses => None,
+        }
+    }
+}
+
+fn below(term: u64) -> u32 {
+    assert!((1..=u64::from(TERMS_MAX)).contains(&term), "terms are bounded");
+    u32::try_from(term - 1).expect("a small number")
+}
+
+/// What a message says to the judge.
+pub(super) fn note_sent(node: &Node, to: NodeId, message: &Message, doings: &mut Doings) {
+    let term = message.term;
+    match message.body {
+        Body::VoteReply { answer: Answer::Yes, to: incarnation, .. } => {
+            doings.facts.push(Fact::Votes { term, candidate: Identity::new(to, incarnation) });
+        }
+        Body::Heartbeat { .. } => doings.facts.push(Fact::Leads { term }),
+        Body::Resigned { .. } => {
+            doings.facts.push(Fact::Resigned);
+            if node.works() {
+                doings.broken = Some("I8");
+            }
+        }
+        Body::VoteReply { answer: Answer::No(_), .. } => doings.facts.push(Fact::Refuses),
+        Body::PreVote { .. }
+        | Body::PreVoteReply { .. }
+        | Body::Vote { .. }
+        | Body::HeartbeatReply { .. } => {}
+    }
+}

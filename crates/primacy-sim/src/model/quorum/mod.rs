@@ -1,0 +1,326 @@
+//! Elections among peers: three real [`Quorum`](primacy_core::election::quorum::Quorum) machines.
+//!
+//! A state is three nodes, what is under way between them, what the judge remembers, and how much of each fault is left.
+//! Nodes and messages are numbers, so that a state is a handful of them; see [`moves`].
+
+mod judge;
+mod moves;
+mod node;
+mod space;
+mod text;
+mod wire;
+
+use primacy_core::election::quorum::Safety;
+
+use self::judge::History;
+use self::moves::{Moves, Sign, Way};
+use self::node::{Act, Fact, Guardian, Node, SEATS, identity};
+pub use self::space::{Space, Timers};
+use self::wire::Wire;
+use super::fold::Fold;
+use super::mark::Marks;
+use super::search::{Found, Model, Step};
+use std::hash::Hasher as _;
+
+/// All of it at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct State {
+    nodes: [u32; SEATS as usize],
+    /// The set of what was sent.
+    sent: Wire,
+    history: History,
+    left: Left,
+}
+
+/// How much of each fault may still happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Left {
+    rounds: u8,
+    /// `None` where there is no end of them.
+    ticks: Option<u8>,
+    crashes: u8,
+    resignations: u8,
+    closes: u8,
+    guardian_deaths: u8,
+}
+
+/// A step, before it is taken.
+#[derive(Clone, Copy, Debug)]
+struct Move {
+    seat: u8,
+    act: Act,
+    left: Left,
+}
+
+/// The number of a step that lets time pass.
+const TICK: u32 = 1 << 31;
+
+/// The search of one space.
+#[derive(Debug)]
+pub struct Peers {
+    moves: Moves,
+    planned: Vec<Move>,
+}
+
+impl Peers {
+    /// The model with these bounds.
+    ///
+    /// # Panics
+    /// If a bound is larger than a state has room for.
+    #[must_use]
+    pub fn new(space: Space) -> Self {
+        assert!(space.terms <= judge::TERMS_MAX, "no room for so many terms");
+        assert!(space.crashes < judge::STARTS_MAX, "no room for so many starts");
+        Self { moves: Moves::new(space), planned: Vec::new() }
+    }
+
+    /// How many different nodes and messages there were.
+    #[must_use]
+    pub fn counts(&self) -> (usize, usize) {
+        (self.moves.nodes.count(), self.moves.items.count())
+    }
+
+    fn sign(&self, state: &State, seat: u8) -> Sign {
+        self.moves.signs[state.nodes[usize::from(seat)] as usize]
+    }
+
+    /// What may happen to one node at a time.
+    fn plan(&mut self, state: &State) {
+        let (space, left) = (self.moves.space, state.left);
+        let mut planned = std::mem::take(&mut self.planned);
+        planned.clear();
+        for seat in 0..SEATS {
+            let sign = self.sign(state, seat);
+            let mut plan = |act, left| planned.push(Move { seat, act, left });
+            if sign.up {
+                let idle = &self.moves.idle[state.nodes[usize::from(seat)] as usize];
+                for item in state.sent.among(&self.moves.to[usize::from(seat)], idle) {
+                    plan(Act::Hear(u32::from(item)), left);
+                }
+            }
+            if sign.due {
+                plan(Act::Timeout, left);
+            }
+            if sign.drains {
+                plan(Act::Drained, left);
+            }
+            if let Some(crashes) = left.crashes.checked_sub(1).filter(|_| sign.up) {
+                plan(Act::Crash, Left { crashes, ..left });
+            }
+            if space.guardians {
+                plan_guardian(sign, left, &mut plan);
+            }
+            if let Some(resignations) = left.resignations.checked_sub(1).filter(|_| sign.leads) {
+                let left = Left { resignations, ..left };
+                plan(Act::Resign, left);
+                for to in (0..SEATS).filter(|&to| space.transfers && to != seat) {
+                    plan(Act::Transfer(to), left);
+                }
+            }
+            if space.closes > 0 {
+                self.plan_connections(state, seat, &mut plan);
+            }
+        }
+        self.planned = planned;
+    }
+
+    fn plan_connections(&self, state: &State, seat: u8, plan: &mut impl FnMut(Act, Left)) {
+        let sign = self.sign(state, seat);
+        for other in (0..SEATS).filter(|&other| sign.up && other != seat) {
+            let peer = self.sign(state, other);
+            if sign.connected & 1 << other == 0 {
+                if peer.up {
+                    plan(Act::Connected(other, peer.starts), state.left);
+                }
+            } else if let Some(closes) = state.left.closes.checked_sub(1) {
+                plan(Act::Disconnected(other), Left { closes, ..state.left });
+            }
+        }
+    }
+
+    /// Takes one way of a move.
+    fn take(&mut self, state: &State, planned: Move, way: &Way, found: &mut Found<State>) {
+        let mut next = State { left: planned.left, ..*state };
+        if way.crash_after.is_some() {
+            let Some(crashes) = next.left.crashes.checked_sub(1) else { return };
+            next.left.crashes = crashes;
+        }
+        let place = usize::from(planned.seat);
+        let who = identity(planned.seat, self.sign(state, planned.seat).starts);
+        next.nodes[place] = way.node;
+        let mut marks = marks(way);
+        let mut broken = way.broken;
+        for &fact in &way.facts {
+            if let Fact::Elected { term } = fact {
+                marks.set_if(Marks::TAKEN_OVER, next.history.has_led_before(who, term));
+            }
+            broken = broken.or(next.history.take(who, fact, self.moves.space.safety));
+        }
+        let working = (0..SEATS).filter(|&seat| self.sign(&next, seat).works).count();
+        if working > 1 {
+            match self.moves.space.safety {
+                Safety::Lease => broken = broken.or(Some("I3")),
+                Safety::Fenced => marks.set_if(Marks::TWO_BELIEVE, true),
+            }
+        }
+        let Some(rounds) = next.left.rounds.checked_sub(way.rounds) else {
+            found.cut += 1;
+            return;
+        };
+        next.left.rounds = rounds;
+        next.sent = state.sent.with(&way.sent);
+        let number = way.number(planned.act, planned.seat);
+        found.steps.push(Step { number, state: next, reached: marks.0, broken });
+    }
+
+    /// Time passes for all at once.
+    fn ticks(&mut self, state: &State, found: &mut Found<State>) {
+        let rates = self.moves.space.rate_max;
+        let ticks = state.left.ticks.map(|ticks| ticks.checked_sub(1));
+        if ticks == Some(None) {
+            found.cut += 1;
+            return;
+        }
+        for code in 0..u32::from(rates).pow(u32::from(SEATS)) {
+            let mut next = *state;
+            next.left.ticks = ticks.flatten();
+            for (seat, node) in next.nodes.iter_mut().enumerate() {
+                let by =
+                    1 + code / u32::from(rates).pow(u32::try_from(seat).expect("a seat")) % u32::from(rates);
+                let by = u8::try_from(by).expect("at most the highest rate");
+                let ways = self.moves.ways(*node, Act::Tick(by));
+                *node = ways.map_or(*node, |ways| ways[0].node);
+            }
+            found.steps.push(Step { number: TICK | code, state: next, reached: 0, broken: None });
+        }
+    }
+
+    /// All moves of all nodes, with where their steps are among all.
+    fn every_move(&mut self, state: &State, found: &mut Found<State>) {
+        self.plan(state);
+        for index in 0..self.planned.len() {
+            let planned = self.planned[index];
+            let node = state.nodes[usize::from(planned.seat)];
+            let Some(ways) = self.moves.ways(node, planned.act) else {
+                found.cut += 1;
+                continue;
+            };
+            for way in ways.iter() {
+                self.take(state, planned, way, found);
+            }
+        }
+    }
+}
+
+fn plan_guardian(sign: Sign, left: Left, plan: &mut impl FnMut(Act, Left)) {
+    match (sign.up, sign.guardian) {
+        (false, Guardian::Alive) if !sign.told => plan(Act::JobEnds, left),
+        (false, Guardian::Alive | Guardian::Dead | Guardian::Absent) => plan(Act::Start, left),
+        // The node sees it, and resigns.
+        (true, Guardian::Dead) if sign.leads => plan(Act::Resign, left),
+        (true, Guardian::Alive | Guardian::Dead | Guardian::Absent) => {}
+    }
+    if let Some(guardian_deaths) =
+        left.guardian_deaths.checked_sub(1).filter(|_| sign.guardian == Guardian::Alive)
+    {
+        plan(Act::GuardianDies, Left { guardian_deaths, ..left });
+    }
+}
+
+fn marks(way: &Way) -> Marks {
+    let mut marks = Marks::default();
+    marks.set_if(Marks::CRASHED_BETWEEN, way.crash_after.is_some());
+    for fact in &way.facts {
+        marks.0 |= match fact {
+            Fact::Votes { .. } => Marks::VOTED,
+            Fact::Leads { .. } => Marks::LED,
+            Fact::Elected { .. } => Marks::ELECTED,
+            Fact::Renewed => Marks::RENEWED,
+            Fact::Deposed(primacy_core::Reason::Expired) => Marks::EXPIRED,
+            Fact::Deposed(_) => Marks::DEPOSED,
+            Fact::Resigned => Marks::RESIGNED,
+            Fact::Refuses => Marks::REFUSED,
+        };
+    }
+    marks
+}
+
+impl Model for Peers {
+    type State = State;
+
+    fn starts(&mut self) -> Vec<State> {
+        let space = self.moves.space;
+        let start = |seat| {
+            let mut node = Node::new(seat, &space);
+            node.start(&space, &mut node::Doings::default());
+            node.settle(&space);
+            node
+        };
+        let nodes = [0, 1, 2].map(|seat| self.moves.number(start(seat)));
+        let left = Left {
+            rounds: space.rounds,
+            ticks: space.ticks,
+            crashes: space.crashes,
+            resignations: space.resignations,
+            closes: space.closes,
+            guardian_deaths: space.guardian_deaths,
+        };
+        let sent = Wire::default();
+        vec![State { nodes, sent, history: History::default(), left }]
+    }
+
+    fn fingerprint(&self, state: &State) -> u64 {
+        let mut fold = Fold::default();
+        let [a, b, c] = state.nodes.map(u64::from);
+        fold.add(a << 32 | b);
+        let left = state.left;
+        let ticks = left.ticks.unwrap_or(u8::MAX) & 15;
+        let left = [left.rounds, ticks, left.crashes, left.resignations, left.closes, left.guardian_deaths];
+        fold.add(left.iter().fold(c, |word, &left| word << 4 | u64::from(left)));
+        fold.add(state.history.0);
+        for (place, word) in state.sent.words() {
+            fold.add(place);
+            fold.add(word);
+        }
+        fold.finish()
+    }
+
+    fn steps(&mut self, state: &State, found: &mut Found<State>) {
+        self.every_move(state, found);
+        self.ticks(state, found);
+    }
+
+    fn tell(&mut self, state: &State, step: u32) -> Vec<String> {
+        self.plan(state);
+        for planned in self.planned.clone() {
+            let node = state.nodes[usize::from(planned.seat)];
+            for way in self.moves.ways(node, planned.act).iter().flat_map(|ways| ways.iter()) {
+                if way.number(planned.act, planned.seat) == step {
+                    return self.told(state, planned, way.crash_after);
+                }
+            }
+        }
+        let rates = u32::from(self.moves.space.rate_max);
+        let by = |seat: u32| 1 + (step & !TICK) / rates.pow(seat) % rates;
+        vec![match rates {
+            1 => "a tick passes".to_owned(),
+            _ => {
+                format!("a tick passes; the clocks of a, b and c move by {}, {} and {}", by(0), by(1), by(2))
+            }
+        }]
+    }
+}
+
+impl Peers {
+    fn told(&self, state: &State, planned: Move, crash_after: Option<usize>) -> Vec<String> {
+        let item = match planned.act {
+            Act::Hear(item) => Some(self.moves.items.value(item).as_ref()),
+            _ => None,
+        };
+        let mut lines = vec![text::act(planned.seat, planned.act, item)];
+        let node = self.moves.nodes.value(state.nodes[usize::from(planned.seat)]);
+        lines.extend(self.moves.act(node, planned.act, crash_after).1.told);
+        lines.extend(crash_after.map(|_| "crashes, and starts again".to_owned()));
+        lines
+    }
+}

@@ -1,0 +1,322 @@
+//! What each act does to each node: the real machine is asked once, and its answer is kept.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use primacy_core::election::quorum::{Answer, Body, HardState, Message, Quorum};
+use primacy_core::{NodeId, Output, Protocol as _};
+
+use super::node::{Act, Doings, Fact, Guardian, NOW, Node, SEATS, Stage, Work, name, seat};
+use super::space::Space;
+use super::wire::Wire;
+use crate::model::fold::BuildFold;
+use crate::model::interned::Interned;
+
+/// Something that is under way to a node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Item {
+    /// What one node says to another.
+    Said { from: u8, to: u8, message: Message },
+    /// What a guardian tells: that life of that node is gone.
+    Died { of: u8, starts: u8, to: u8 },
+}
+
+impl Item {
+    pub(super) fn to(&self) -> u8 {
+        match self {
+            Self::Said { to, .. } | Self::Died { to, .. } => *to,
+        }
+    }
+}
+
+/// One way in which an act can go.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    /// The node after it.
+    pub(super) node: u32,
+    /// What it sends.
+    pub(super) sent: Wire,
+    /// How many rounds it begins.
+    pub(super) rounds: u8,
+    /// What the judge must know.
+    pub(super) facts: Vec<Fact>,
+    /// What it breaks by itself.
+    pub(super) broken: Option<&'static str>,
+    /// The process crashes after so many effects.
+    pub(super) crash_after: Option<usize>,
+}
+
+/// What can be asked of a node without looking into it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sign {
+    /// It has a process.
+    pub(super) up: bool,
+    /// Its deadline has come.
+    pub(super) due: bool,
+    /// Its work runs.
+    pub(super) works: bool,
+    /// Its work is told to drain.
+    pub(super) drains: bool,
+    /// It leads, and was not asked to resign.
+    pub(super) leads: bool,
+    /// The nodes that it is connected with, a bit each.
+    pub(super) connected: u8,
+    pub(super) starts: u8,
+    pub(super) guardian: Guardian,
+    /// Its guardian has told of its death.
+    pub(super) told: bool,
+}
+
+/// Nodes and messages by their numbers, and what becomes of them.
+#[derive(Debug)]
+pub(super) struct Moves {
+    pub(super) space: Space,
+    pub(super) nodes: Interned<Node>,
+    pub(super) items: Interned<Item>,
+    pub(super) signs: Vec<Sign>,
+    /// The messages to each node.
+    pub(super) to: [Wire; SEATS as usize],
+    /// For each node the messages that change nothing in it, as far as they were tried.
+    pub(super) idle: Vec<Wire>,
+    known: HashMap<u64, Option<Rc<[Way]>>, BuildFold>,
+}
+
+impl Moves {
+    pub(super) fn new(space: Space) -> Self {
+        Self {
+            space,
+            nodes: Interned::default(),
+            items: Interned::default(),
+            idle: Vec::new(),
+            signs: Vec::new(),
+            to: [Wire::default(); SEATS as usize],
+            known: HashMap::default(),
+        }
+    }
+
+    /// Every way in which an act can go; `None` if it leads out of the bounds.
+    pub(super) fn ways(&mut self, node: u32, act: Act) -> Option<Rc<[Way]>> {
+        let key = u64::from(node) << 32 | u64::from(code(act));
+        if let Some(known) = self.known.get(&key) {
+            return known.clone();
+        }
+        let ways = self.ask(node, act);
+        if let (Act::Hear(item), Some([way])) = (act, ways.as_deref())
+            && way.node == node
+            && way.is_silent()
+        {
+            self.idle[node as usize].add(u16::try_from(item).expect("the number of a message"));
+        }
+        self.known.insert(key, ways.clone());
+        ways
+    }
+
+    pub(super) fn number(&mut self, node: Node) -> u32 {
+        let sign = sign(&node);
+        let (number, new) = self.nodes.number(node);
+        if new {
+            self.signs.push(sign);
+            self.idle.push(Wire::default());
+        }
+        number
+    }
+
+    pub(super) fn item(&mut self, item: Item) -> u16 {
+        let to = item.to();
+        let (number, new) = self.items.number(item);
+        let number = u16::try_from(number).expect("fewer than 65,536 different messages");
+        if new {
+            self.to[usize::from(to)].add(number);
+        }
+        number
+    }
+
+    /// What comes of an act that goes as it should, with the node, and for people.
+    pub(super) fn act(&self, before: &Node, act: Act, crash_after: Option<usize>) -> (Node, Doings) {
+        let mut node = before.clone();
+        let mut doings = Doings::default();
+        let heard = self.heard(act);
+        match Node::input(self.meant(act), heard, &self.space) {
+            Some(input) => {
+                if act == Act::Drained {
+                    node.work = None;
+                }
+                let outputs = outputs(&mut node, input);
+                let crashes = crash_after.is_some();
+                for output in outputs.into_iter().take(crash_after.unwrap_or(usize::MAX)) {
+                    doings.told.push(super::text::effect(&output));
+                    node.perform(output, &mut doings);
+                }
+                if crashes {
+                    self.crash(&mut node, &mut doings);
+                }
+            }
+            None => match act {
+                Act::Tick(by) => node.tick(by, &self.space),
+                Act::Crash => self.crash(&mut node, &mut doings),
+                Act::Start => node.start(&self.space, &mut doings),
+                Act::JobEnds => node.end_job(),
+                Act::GuardianDies => {
+                    node.guardian = Guardian::Dead;
+                    node.work = node.work.map(|work| Work { runs: false, ..work });
+                }
+                Act::Hear(_) | Act::Timeout | Act::Drained | Act::Resign | Act::Transfer(_) => {}
+                Act::Connected(..) | Act::Disconnected(_) | Act::Died(..) => {}
+            },
+        }
+        node.settle(&self.space);
+        (node, doings)
+    }
+
+    /// Without a guardian a process that ends is started again at once: one that stays away is no other than one that is
+    /// late with everything.
+    fn crash(&self, node: &mut Node, doings: &mut Doings) {
+        node.crash();
+        if !self.space.guardians {
+            node.start(&self.space, doings);
+        }
+    }
+
+    /// A death that was told is heard like a message.
+    fn meant(&self, act: Act) -> Act {
+        match act {
+            Act::Hear(item) => match **self.items.value(item) {
+                Item::Died { of, starts, .. } => Act::Died(of, starts),
+                Item::Said { .. } => act,
+            },
+            Act::Timeout | Act::Tick(_) | Act::Crash | Act::Start | Act::Drained | Act::Resign => act,
+            Act::Transfer(_) | Act::Connected(..) | Act::Disconnected(_) | Act::Died(..) => act,
+            Act::JobEnds | Act::GuardianDies => act,
+        }
+    }
+
+    fn heard(&self, act: Act) -> Option<(NodeId, Message)> {
+        let Act::Hear(item) = act else { return None };
+        match &**self.items.value(item) {
+            Item::Said { from, message, .. } => Some((name(*from), message.clone())),
+            Item::Died { .. } => None,
+        }
+    }
+
+    fn ask(&mut self, number: u32, act: Act) -> Option<Rc<[Way]>> {
+        let before = Rc::clone(self.nodes.value(number));
+        let mut crashes = vec![None];
+        if self.space.crashes > 0
+            && let Some(input) = Node::input(self.meant(act), self.heard(act), &self.space)
+        {
+            let outputs = outputs(&mut Node::clone(&before), input);
+            // Between two effects; what the application is told is seen by nobody else.
+            let matters = |output: &Output<Message, HardState>| !matches!(output, Output::Event(_));
+            crashes.extend((1..outputs.len()).filter(|&next| matters(&outputs[next])).map(Some));
+        }
+        let mut ways = Vec::new();
+        for crash_after in crashes {
+            let (node, doings) = self.act(&before, act, crash_after);
+            if !self.is_within(&node) {
+                return None;
+            }
+            ways.push(self.way(act, node, doings, crash_after));
+        }
+        Some(ways.into())
+    }
+
+    fn way(&mut self, act: Act, node: Node, doings: Doings, crash_after: Option<usize>) -> Way {
+        let (from, starts) = (node.seat, node.starts);
+        let rounds = rounds(&doings);
+        let mut sent = Wire::default();
+        let heard = |message: &Message| self.space.refusals || !is_refusal(message);
+        for (to, message) in doings.sent.into_iter().filter(|(_, message)| heard(message)).collect::<Vec<_>>()
+        {
+            sent.add(self.item(Item::Said { from, to: seat(to), message }));
+        }
+        if act == Act::JobEnds {
+            for to in (0..SEATS).filter(|&to| to != from) {
+                sent.add(self.item(Item::Died { of: from, starts, to }));
+            }
+        }
+        let node = self.number(node);
+        Way { node, sent, rounds, facts: doings.facts, broken: doings.broken, crash_after }
+    }
+
+    fn is_within(&self, node: &Node) -> bool {
+        let term = node.machine.as_ref().map_or(node.disk.term, |machine| machine.status().hard.term);
+        term.0 <= u64::from(self.space.terms)
+    }
+}
+
+impl Way {
+    /// The number of the step that goes so: the node, the act, and where it crashes.
+    pub(super) fn number(&self, act: Act, seat: u8) -> u32 {
+        let crash = u32::try_from(self.crash_after.unwrap_or(0)).expect("a handful of effects");
+        let act = code(act);
+        let (kind, argument) = (act >> 24, act & 0xFFFF);
+        crash << 22 | kind << 18 | u32::from(seat) << 16 | argument
+    }
+
+    /// Nobody else can see it.
+    fn is_silent(&self) -> bool {
+        self.sent == Wire::default() && self.facts.is_empty() && self.broken.is_none()
+    }
+}
+
+fn is_refusal(message: &Message) -> bool {
+    match message.body {
+        Body::PreVoteReply { answer, .. } | Body::VoteReply { answer, .. } => matches!(answer, Answer::No(_)),
+        Body::PreVote { .. } | Body::Vote { .. } | Body::Heartbeat { .. } => false,
+        Body::HeartbeatReply { .. } | Body::Resigned { .. } => false,
+    }
+}
+
+/// How many rounds of questions are begun.
+fn rounds(doings: &Doings) -> u8 {
+    let begun = doings.sent.iter().filter_map(|(_, message)| match message.body {
+        Body::PreVote { round, .. } | Body::Vote { round, .. } | Body::Heartbeat { round } => Some(round),
+        Body::PreVoteReply { .. } | Body::VoteReply { .. } | Body::HeartbeatReply { .. } => None,
+        Body::Resigned { .. } => None,
+    });
+    let begun: std::collections::BTreeSet<_> = begun.collect();
+    u8::try_from(begun.len()).expect("a handful")
+}
+
+fn outputs(node: &mut Node, input: primacy_core::Input<Message>) -> Vec<Output<Message, HardState>> {
+    let Some(machine) = &mut node.machine else { return Vec::new() };
+    machine.handle(NOW, input);
+    std::iter::from_fn(|| machine.poll()).collect()
+}
+
+fn sign(node: &Node) -> Sign {
+    let machine = node.machine.as_ref();
+    let status = machine.map(Quorum::status);
+    Sign {
+        up: machine.is_some(),
+        due: machine.and_then(Quorum::deadline).is_some_and(|at| at <= NOW),
+        works: node.works(),
+        drains: node.work.is_some_and(|work| work.stage == Stage::Resigning),
+        leads: status.as_ref().is_some_and(|status| status.role == "leader"),
+        connected: status
+            .map_or(0, |status| status.connected.iter().fold(0, |bits, &node| bits | 1 << seat(node))),
+        starts: node.starts,
+        guardian: node.guardian,
+        told: node.told,
+    }
+}
+
+/// A number for each act.
+fn code(act: Act) -> u32 {
+    let (kind, argument) = match act {
+        Act::Hear(item) => (0, item),
+        Act::Timeout => (1, 0),
+        Act::Tick(by) => (2, u32::from(by)),
+        Act::Crash => (3, 0),
+        Act::Start => (4, 0),
+        Act::Drained => (5, 0),
+        Act::Resign => (6, 0),
+        Act::Transfer(to) => (7, u32::from(to)),
+        Act::Connected(seat, starts) => (8, u32::from(seat) << 8 | u32::from(starts)),
+        Act::Disconnected(seat) => (9, u32::from(seat)),
+        Act::Died(seat, starts) => (10, u32::from(seat) << 8 | u32::from(starts)),
+        Act::JobEnds => (11, 0),
+        Act::GuardianDies => (12, 0),
+    };
+    kind << 24 | argument
+}

@@ -1,0 +1,49 @@
+//! What happens, for people.
+
+use primacy_core::election::quorum::{HardState, Message};
+use primacy_core::{Endpoint, Output, text};
+
+use super::moves::Item;
+use super::node::{Act, NOW, name};
+use crate::algorithm::{Algorithm as _, quorum::Quorum};
+
+/// An effect.
+pub(super) fn effect(output: &Output<Message, HardState>) -> String {
+    match output {
+        Output::Persist(hard) => {
+            let voted = hard.voted_for.map_or_else(|| "nobody".to_owned(), |who| who.to_string());
+            format!("writes term {}, vote for {voted}", hard.term)
+        }
+        Output::Send { to: Endpoint::Node(to), message } => format!("to {to}: {}", Quorum::text(message)),
+        Output::Send { to: Endpoint::Store, .. } => "to the store".to_owned(),
+        Output::Event(event) => {
+            text::event(event, |until| format!("for {} ticks", until.since(NOW).as_nanos()))
+        }
+    }
+}
+
+/// What is done.
+pub(super) fn act(seat: u8, act: Act, item: Option<&Item>) -> String {
+    let who = name(seat);
+    match (act, item) {
+        (Act::Hear(_), Some(Item::Said { from, message, .. })) => {
+            format!("{who} hears {}: {}", name(*from), Quorum::text(message))
+        }
+        (Act::Hear(_), Some(Item::Died { of, starts, .. })) => {
+            format!("{who} is told that life {starts} of {} is gone", name(*of))
+        }
+        (Act::Hear(_), None) => format!("{who} hears"),
+        (Act::Timeout, _) => format!("{who} looks at its clock"),
+        (Act::Tick(by), _) => format!("{who}: {by} ticks pass"),
+        (Act::Crash, _) => format!("{who} crashes"),
+        (Act::Start, _) => format!("{who} starts"),
+        (Act::Drained, _) => format!("{who}: the work has drained"),
+        (Act::Resign, _) => format!("{who} is asked to resign"),
+        (Act::Transfer(to), _) => format!("{who} is asked to transfer the lead to {}", name(to)),
+        (Act::Connected(to, _), _) => format!("{who} is connected with {}", name(to)),
+        (Act::Disconnected(to), _) => format!("{who}: the connection with {} closes", name(to)),
+        (Act::Died(of, starts), _) => format!("{who} is told that life {starts} of {} is gone", name(of)),
+        (Act::JobEnds, _) => format!("{who}: the guardian has ended the job"),
+        (Act::GuardianDies, _) => format!("{who}: the guardian dies, and the job with it"),
+    }
+}

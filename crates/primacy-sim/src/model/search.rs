@@ -1,0 +1,153 @@
+//! Every state that can be reached, in the order of how few steps lead to it.
+
+use std::collections::VecDeque;
+use std::fmt::Debug;
+
+use super::seen::{Seen, Way};
+
+/// What can be searched.
+pub trait Model {
+    /// All of it at one moment.
+    type State: Clone + Debug;
+
+    /// Where it begins.
+    fn starts(&mut self) -> Vec<Self::State>;
+
+    /// A number that two states have in common only if they are the same, but for a chance of 2⁻⁶⁴.
+    fn fingerprint(&self, state: &Self::State) -> u64;
+
+    /// Every step that can be taken from `state`; those that lead back to it may be left out.
+    fn steps(&mut self, state: &Self::State, found: &mut Found<Self::State>);
+
+    /// One of these steps, for people: who did what, a line for each effect.
+    fn tell(&mut self, state: &Self::State, step: u32) -> Vec<String>;
+}
+
+/// The steps out of a state.
+#[derive(Debug)]
+pub struct Found<S> {
+    /// Those within the bounds.
+    pub steps: Vec<Step<S>>,
+    /// How many lead out of them.
+    pub cut: u64,
+}
+
+impl<S> Found<S> {
+    /// Adds a step whose number is its place, for models that always find the same steps.
+    ///
+    /// # Panics
+    /// After 2³² steps out of one state.
+    pub fn push(&mut self, state: S, reached: u64, broken: Option<&'static str>) {
+        let number = u32::try_from(self.steps.len()).expect("a state has few steps");
+        self.steps.push(Step { number, state, reached, broken });
+    }
+}
+
+/// A step.
+#[derive(Clone, Debug)]
+pub struct Step<S> {
+    /// Its number among the steps out of that state, which it always has there.
+    pub number: u32,
+    /// Where it leads.
+    pub state: S,
+    /// What was seen on the way that must be seen sometimes: a bit each.
+    pub reached: u64,
+    /// The invariant that it breaks.
+    pub broken: Option<&'static str>,
+}
+
+/// What a search has found.
+#[derive(Clone, Debug)]
+pub struct Searched {
+    /// How many states there are.
+    pub states: u64,
+    /// How many steps lead from one to another.
+    pub steps: u64,
+    /// How many steps lead out of the bounds; what is behind them was not searched.
+    pub cut: u64,
+    /// How many steps the farthest state is away.
+    pub depth: u32,
+    /// What was seen.
+    pub reached: u64,
+    /// The shortest way to a broken invariant, if there is one.
+    pub broken: Option<Broken>,
+    /// Every state within the bounds was seen.
+    pub complete: bool,
+}
+
+/// A broken invariant.
+#[derive(Clone, Debug)]
+pub struct Broken {
+    /// Its name.
+    pub invariant: &'static str,
+    /// How it comes about, from the beginning: each step with its effects.
+    pub story: Vec<Vec<String>>,
+}
+
+/// Searches all states, or the first `states_max`, up to the first broken invariant.
+pub fn search<M: Model>(model: &mut M, states_max: u64) -> Searched {
+    let mut seen = Seen::new();
+    let mut waiting: VecDeque<(u32, M::State)> = VecDeque::new();
+    let mut starts = Vec::new();
+    for state in model.starts() {
+        if let Some(place) = seen.insert(model.fingerprint(&state), None) {
+            starts.push((place, state.clone()));
+            waiting.push_back((place, state));
+        }
+    }
+    let (mut steps, mut reached, mut depth) = (0, 0, 0);
+    let mut layer_end = seen.count();
+    let mut found = Found { steps: Vec::new(), cut: 0 };
+    let mut broken = None;
+    'search: while let Some((from, state)) = waiting.pop_front() {
+        if from as usize >= layer_end {
+            layer_end = seen.count();
+            depth += 1;
+        }
+        found.steps.clear();
+        model.steps(&state, &mut found);
+        steps += found.steps.len() as u64;
+        for step in found.steps.drain(..) {
+            reached |= step.reached;
+            if let Some(invariant) = step.broken {
+                broken = Some((invariant, from, step.number));
+                break 'search;
+            }
+            let way = Way { from, step: step.number };
+            if let Some(place) = seen.insert(model.fingerprint(&step.state), Some(way)) {
+                waiting.push_back((place, step.state));
+            }
+        }
+        if seen.count() as u64 >= states_max {
+            break;
+        }
+    }
+    let broken = broken.map(|(invariant, from, step)| Broken {
+        invariant,
+        story: replay(model, &seen, &starts, Way { from, step }),
+    });
+    let (states, cut) = (seen.count() as u64, found.cut);
+    let complete = waiting.is_empty() && broken.is_none();
+    Searched { states, steps, cut, depth, reached, broken, complete }
+}
+
+/// Goes the way to a state again, and tells each step.
+fn replay<M: Model>(model: &mut M, seen: &Seen, starts: &[(u32, M::State)], last: Way) -> Vec<Vec<String>> {
+    let mut steps = vec![last.step];
+    let mut place = last.from;
+    while seen.way(place).from != place {
+        steps.push(seen.way(place).step);
+        place = seen.way(place).from;
+    }
+    let Some((_, start)) = starts.iter().find(|(start, _)| *start == place) else { return Vec::new() };
+    let mut state = start.clone();
+    let mut story = Vec::new();
+    for step in steps.into_iter().rev() {
+        story.push(model.tell(&state, step));
+        let mut found = Found { steps: Vec::new(), cut: 0 };
+        model.steps(&state, &mut found);
+        let Some(taken) = found.steps.into_iter().find(|taken| taken.number == step) else { break };
+        state = taken.state;
+    }
+    story
+}

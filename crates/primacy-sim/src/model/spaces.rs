@@ -1,0 +1,172 @@
+//! The spaces that are searched: each with its bounds, what must be seen in it, and how many states it has.
+//!
+//! In every space three things are without a bound: how late a process is with anything, how much time passes, and, among
+//! peers, how often and in which order a message comes.
+
+use primacy_core::election::quorum::Safety;
+
+use super::mark::Marks;
+use super::quorum::Timers;
+use super::search::{Searched, search};
+use super::{lease, quorum};
+
+/// A space, by its name.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// Its name: what it is about.
+    pub name: &'static str,
+    /// Whether it is searched with every test run.
+    pub small: bool,
+    /// Its bounds.
+    pub bounds: Bounds,
+    /// What must be reached in it.
+    pub sometimes: u64,
+    /// The invariant that must be found broken in it, because its bounds break an assumption.
+    pub breaks: Option<&'static str>,
+    /// How many states it has. A search that finds fewer has become blind, one that finds more must be looked at.
+    pub states: u64,
+}
+
+/// The bounds of a space.
+#[derive(Clone, Copy, Debug)]
+pub enum Bounds {
+    /// Among peers.
+    Quorum(quorum::Space),
+    /// Over a store.
+    Lease(lease::Space),
+}
+
+impl Row {
+    /// Searches it.
+    #[must_use]
+    pub fn search(&self, states_max: u64) -> Searched {
+        match self.bounds {
+            Bounds::Quorum(space) => search(&mut quorum::Peers::new(space), states_max),
+            Bounds::Lease(space) => search(&mut lease::Contenders::new(space), states_max),
+        }
+    }
+
+    /// What is wrong with what was found; nothing, if all is as it should be.
+    #[must_use]
+    pub fn judge(&self, found: &Searched) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let broken = found.broken.as_ref().map(|broken| broken.invariant);
+        match (broken, self.breaks) {
+            (Some(broken), expected) if expected != Some(broken) => wrong.push(format!("{broken} is broken")),
+            (None, Some(expected)) => wrong.push(format!("{expected} is not found broken, and must be")),
+            (Some(_) | None, _) => {}
+        }
+        if broken.is_none() && !found.complete {
+            wrong.push("the search did not end".to_owned());
+        }
+        wrong.extend(
+            Marks(self.sometimes).missing(found.reached).map(|mark| format!("never reached: {mark}")),
+        );
+        if found.states != self.states {
+            wrong.push(format!("{} states, and there were {}", found.states, self.states));
+        }
+        wrong
+    }
+}
+
+const FENCED: quorum::Space = quorum::Space {
+    // Without deadlines everything may happen at any time; only the end of a belief waits for a tick.
+    timers: Timers { heartbeat: 0, misses: 1, promise: 1, round: 0 },
+    refusals: false,
+    ..quorum::Space::CALM
+};
+
+/// The first two ticks pass in silence, as after every start.
+const LEASED: quorum::Space = quorum::Space {
+    safety: Safety::Lease,
+    candidates: 2,
+    rounds: 4,
+    ticks: Some(4),
+    timers: Timers { heartbeat: 1, misses: 1, promise: 2, round: 1 },
+    refusals: false,
+    ..quorum::Space::CALM
+};
+
+/// Clocks of which one runs up to twice as fast as another, and nodes that know it.
+const DRIFTING: quorum::Space = quorum::Space {
+    rate_max: 2,
+    drift_percent: 100,
+    ticks: Some(6),
+    timers: Timers { heartbeat: 1, misses: 1, promise: 4, round: 1 },
+    ..LEASED
+};
+
+/// Two that contend for a record.
+const STORE: lease::Space = lease::Space { writes: 2, ..lease::Space::CALM };
+
+/// With guardians that witness a death, and die themselves.
+const WITNESSED: lease::Space = lease::Space { crashes: 1, guardians: true, ..STORE };
+
+const fn peers(name: &'static str, space: quorum::Space, sometimes: u64, states: u64) -> Row {
+    Row { name, small: true, bounds: Bounds::Quorum(space), sometimes, breaks: None, states }
+}
+
+const fn store(name: &'static str, space: lease::Space, sometimes: u64, states: u64) -> Row {
+    Row { name, small: true, bounds: Bounds::Lease(space), sometimes, breaks: None, states }
+}
+
+impl Row {
+    /// It takes longer than a test may.
+    const fn large(self) -> Self {
+        Self { small: false, ..self }
+    }
+
+    /// Its bounds break what the election assumes, and it must show.
+    const fn breaks(self, invariant: &'static str) -> Self {
+        Self { breaks: Some(invariant), ..self }
+    }
+}
+
+const TAKEN_OVER: u64 = Marks::ELECTED | Marks::TAKEN_OVER;
+
+/// All of them.
+#[rustfmt::skip] // One line each, and a number at its end.
+pub const SPACES: &[Row] = &[
+    // Among peers, tokens only.
+    peers("votes", quorum::Space { terms: 3, rounds: 3, ..FENCED }, Marks::ELECTED | Marks::DEPOSED, 46_837),
+    peers("votes_refused", quorum::Space { candidates: 2, rounds: 3, refusals: true, ..FENCED }, Marks::ELECTED | Marks::REFUSED, 100_800),
+    peers("votes_restart", quorum::Space { candidates: 2, crashes: 1, ..FENCED }, Marks::ELECTED | Marks::CRASHED_BETWEEN, 11_662),
+    peers("votes_pre_voted", quorum::Space { candidates: 2, rounds: 3, pre_vote: true, ..FENCED }, Marks::ELECTED, 6_211),
+    peers("votes_long", quorum::Space { terms: 3, rounds: 4, ..FENCED }, TAKEN_OVER | Marks::TWO_BELIEVE, 0).large(),
+    peers("votes_two_restarts", quorum::Space { terms: 3, rounds: 3, crashes: 2, ..FENCED }, TAKEN_OVER | Marks::CRASHED_BETWEEN, 0).large(),
+    // Among peers, leases.
+    peers("lease", LEASED, TAKEN_OVER | Marks::RENEWED | Marks::EXPIRED, 119_416),
+    peers("lease_rounds", quorum::Space { rounds: 5, ..LEASED }, TAKEN_OVER | Marks::RENEWED, 361_852),
+    peers("lease_restart", quorum::Space { crashes: 1, ticks: Some(3), ..LEASED }, Marks::ELECTED | Marks::CRASHED_BETWEEN, 68_207),
+    peers("lease_close", quorum::Space { closes: 1, ticks: Some(2), ..LEASED }, Marks::ELECTED, 46_336),
+    peers("lease_resign", quorum::Space { resignations: 1, transfers: true, ticks: Some(2), ..LEASED }, TAKEN_OVER | Marks::RESIGNED, 12_962),
+    peers("lease_leave", quorum::Space { rounds: 6, terms: 3, ticks: Some(3), resignations: 1, ..LEASED }, TAKEN_OVER | Marks::RESIGNED, 0).large(),
+    peers("lease_death", quorum::Space { crashes: 1, guardians: true, guardian_deaths: 1, ticks: Some(2), ..LEASED }, TAKEN_OVER, 232_507),
+    peers("lease_drift_beyond", quorum::Space { drift_percent: 0, ticks: None, ..DRIFTING }, Marks::ELECTED, 484_217).breaks("I3"),
+    peers("lease_long", quorum::Space { rounds: 5, ticks: None, ..LEASED }, TAKEN_OVER | Marks::RENEWED | Marks::EXPIRED, 0).large(),
+    peers("lease_three", quorum::Space { candidates: 3, ..LEASED }, TAKEN_OVER, 0).large(),
+    peers("lease_restart_long", quorum::Space { crashes: 1, ..LEASED }, TAKEN_OVER | Marks::CRASHED_BETWEEN, 0).large(),
+    peers("lease_close_long", quorum::Space { closes: 1, ticks: Some(3), ..LEASED }, TAKEN_OVER, 0).large(),
+    peers("lease_resign_long", quorum::Space { resignations: 1, transfers: true, ..LEASED }, TAKEN_OVER | Marks::RESIGNED, 0).large(),
+    peers("lease_death_long", quorum::Space { crashes: 1, guardians: true, guardian_deaths: 1, ticks: Some(3), ..LEASED }, TAKEN_OVER, 0).large(),
+    peers("lease_drift", DRIFTING, TAKEN_OVER, 0).large(),
+    // Over a store.
+    store("store", lease::Space { writes: 3, ..STORE }, TAKEN_OVER | Marks::RENEWED, 253_248),
+    store("store_unknown", lease::Space { unknowns: 1, ..STORE }, TAKEN_OVER, 65_130),
+    store("store_restart", lease::Space { crashes: 1, ..STORE }, TAKEN_OVER, 193_492),
+    store("store_resign", lease::Space { resignations: 1, ..STORE }, Marks::ELECTED | Marks::RELEASED, 66_240),
+    store("store_deleted", lease::Space { deletions: 1, ..STORE }, TAKEN_OVER, 110_292),
+    store("store_created", lease::Space { writes: 3, initialised: false, ..STORE }, Marks::ELECTED, 233_788),
+    store("store_late_answers", lease::Space { late_answers: true, ..STORE }, TAKEN_OVER, 217_644),
+    store("store_drift", lease::Space { rate_max: 2, drift_percent: 100, ..STORE }, TAKEN_OVER, 115_802),
+    store("store_drift_beyond", lease::Space { rate_max: 2, ..STORE }, Marks::ELECTED, 4_281).breaks("I3"),
+    store("store_death", WITNESSED, Marks::ELECTED | Marks::ERRAND_DONE, 539_506),
+    store("store_long", lease::Space { writes: 4, ..STORE }, TAKEN_OVER | Marks::RENEWED, 0).large(),
+    store("store_three", lease::Space { candidates: 3, ..STORE }, TAKEN_OVER, 0).large(),
+    store("store_unknown_long", lease::Space { writes: 3, unknowns: 2, ..STORE }, TAKEN_OVER, 0).large(),
+    store("store_restart_long", lease::Space { writes: 3, crashes: 2, ..STORE }, TAKEN_OVER, 0).large(),
+    store("store_resign_long", lease::Space { writes: 3, resignations: 2, ..STORE }, TAKEN_OVER | Marks::RELEASED, 0).large(),
+    store("store_deleted_long", lease::Space { writes: 4, deletions: 1, ..STORE }, TAKEN_OVER | Marks::VIOLATION, 0).large(),
+    store("store_drift_long", lease::Space { writes: 3, rate_max: 2, drift_percent: 100, ..STORE }, TAKEN_OVER | Marks::RENEWED, 0).large(),
+    store("store_death_long", lease::Space { writes: 3, guardian_deaths: 1, ..WITNESSED }, TAKEN_OVER | Marks::ERRAND_DONE, 0).large(),
+];
