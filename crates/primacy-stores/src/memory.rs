@@ -159,7 +159,8 @@ pub(crate) fn open_url(address: Address) -> Opening {
             return Err(OpenError::Malformed { form: "memory:NAME", why });
         }
         if !address.create && !MemoryRegister::exists(&address.rest) {
-            let why = format!("this process has no store {:?} in its memory", address.rest);
+            // The name is not shown: it may be the whole URL of another store, with its password.
+            let why = "this process has no store of this name in its memory".to_owned();
             return Err(OpenError::Unavailable { why });
         }
         let register = MemoryRegister::open(&address.rest, &address.election);

@@ -77,7 +77,8 @@ pub(crate) struct Address {
     pub(crate) create: bool,
 }
 
-/// Why a store was not opened. No text of it shows a part of the URL that could hold a password.
+/// Why a store was not opened. No text of it shows a part of the URL that could hold a password. The path of a file on this
+/// machine is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpenError {
     /// This is not how a URL of this store is written.
@@ -89,7 +90,7 @@ pub enum OpenError {
     },
     /// There is no store with this scheme.
     UnknownScheme {
-        /// The scheme; empty if there was none.
+        /// The scheme, of letters, digits, `+`, `-` and `.`; empty if there was none.
         scheme: String,
     },
     /// The store exists, and this program was built without it.
@@ -155,7 +156,12 @@ fn find(url: &str) -> Result<(&'static Store, &str), OpenError> {
     let (scheme, rest) = url.split_once(':').unwrap_or(("", url));
     match STORES.iter().find(|store| store.scheme == scheme) {
         Some(store) => Ok((store, rest)),
-        None => Err(OpenError::UnknownScheme { scheme: scheme.to_owned() }),
+        None => {
+            // It will be shown. Where there is none, what stands before the first colon may be a user and a password.
+            let is_scheme = scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
+            let scheme = if is_scheme { scheme.to_owned() } else { String::new() };
+            Err(OpenError::UnknownScheme { scheme })
+        }
     }
 }
 
@@ -188,8 +194,7 @@ impl fmt::Display for OpenError {
             Self::UnknownScheme { scheme } => {
                 match scheme.as_str() {
                     "" => f.write_str("a store is named by a URL, and this one has no scheme")?,
-                    // It is whatever stands before a colon.
-                    scheme => write!(f, "there is no store `{}:`", scheme.escape_debug())?,
+                    scheme => write!(f, "there is no store `{scheme}:`")?,
                 }
                 f.write_str("; the stores are ")?;
                 for (position, form) in forms().enumerate() {
@@ -227,10 +232,15 @@ mod tests {
         let unknown = refusal("mysql://root:secret@host").await.to_string();
         assert!(unknown.contains("`mysql:`") && unknown.contains("memory:NAME"), "{unknown}");
         assert!(!unknown.contains("secret"), "{unknown}");
-        assert!(refusal("no scheme").await.to_string().contains("has no scheme"));
+        for none in ["no scheme", "secret@host:5432/db", "\u{1b}[2J:x"] {
+            assert!(refusal(none).await.to_string().contains("has no scheme"), "{none:?}");
+        }
         let planned = refusal("postgres://user:secret@host/db").await;
         assert_eq!(planned, OpenError::NotSupported { scheme: "postgres" });
         assert!(!planned.to_string().contains("secret"));
+        // One that was written into the wrong place.
+        let mistaken = open_existing("memory:etcd://user:secret@host", "e").await.err().unwrap();
+        assert!(!mistaken.to_string().contains("secret"), "{mistaken}");
         assert!(matches!(refusal("memory:").await, OpenError::Malformed { .. }));
         #[cfg(not(feature = "file"))]
         assert!(refusal("file:x").await.to_string().contains("--features file"));
