@@ -95,9 +95,9 @@ impl<A: Algorithm> World<A> {
         self.seats().map(|seat| self.node(seat).settings.patience()).max().unwrap_or_default()
     }
 
-    /// Waits until all have agreed for a while, and for as long as they may take at most. Returns after how long they
-    /// began to agree; `None` if they do not.
-    pub fn wait_for_agreement(&mut self) -> Option<Duration> {
+    /// Waits until all, or all but one, have agreed for a while, and for as long as they may take at most. Returns after
+    /// how long they began to agree; `None` if they do not.
+    pub fn wait_for_agreement(&mut self, without: Option<Seat>) -> Option<Duration> {
         let begin = self.now();
         let until = begin.after(self.settles_within());
         self.observe(Observation::Phase(Phase::Healed { until }));
@@ -106,7 +106,7 @@ impl<A: Algorithm> World<A> {
         let mut since: Option<Moment> = None;
         loop {
             let now = self.now();
-            let agreed = self.agreed();
+            let agreed = self.agreed(without);
             since = if agreed { Some(since.unwrap_or(now)) } else { None };
             self.observe(Observation::Looked { agreed });
             match since {
@@ -126,12 +126,13 @@ impl<A: Algorithm> World<A> {
         self.observe(Observation::Phase(phase));
     }
 
-    /// Whether one node believes to lead and all others name it.
+    /// Whether one node believes to lead and all others name it; nobody asks the one that is left out.
     #[must_use]
-    pub fn agreed(&self) -> bool {
+    pub fn agreed(&self, without: Option<Seat>) -> bool {
         let mut leaders = self.leaders();
         let (Some(leader), None) = (leaders.next(), leaders.next()) else { return false };
         let name = self.node(leader).name;
-        self.seats().all(|seat| self.node(seat).leader.is_some_and(|named| named.identity.node == name))
+        let mut asked = self.seats().filter(|&seat| Some(seat) != without);
+        asked.all(|seat| self.node(seat).leader.is_some_and(|named| named.identity.node == name))
     }
 }

@@ -50,6 +50,7 @@
 //! |---|---|
 //! | `heal all` | ends every fault, as [`World::heal_all`] does |
 //! | `settle` | until all name one leader; if that takes longer than the election states, I6 is broken |
+//! | `settle without a` | the same, and nobody asks `a`, which may hear nobody, or not be heard |
 //! | `calm`, `calm over` | from here to there the leader must stay, else I5 is broken |
 //!
 //! | what is wanted of machines and their surroundings | |
@@ -241,7 +242,11 @@ impl<A: Algorithm> Story<A> {
     fn phases(&mut self, words: &[&str]) -> Result<bool, String> {
         match *words {
             ["heal", "all"] => self.world()?.heal_all(),
-            ["settle"] => self.settled_after = self.world()?.wait_for_agreement(),
+            ["settle"] => self.settled_after = self.world()?.wait_for_agreement(None),
+            ["settle", "without", node] => {
+                let seat = self.seat(node)?;
+                self.world()?.wait_for_agreement(Some(seat));
+            }
             ["calm"] => self.world()?.calm(true),
             ["calm", "over"] => self.world()?.calm(false),
             _ => return Ok(false),

@@ -31,6 +31,11 @@ pub(super) enum Kind {
     Record,
     /// A write that was under way for long.
     Write,
+    // Ploys.
+    Oust,
+    HoldBack,
+    Forget,
+    Haunt,
     // Of the worlds beyond what is assumed.
     Jump,
     Freeze,
@@ -55,6 +60,10 @@ pub(super) const MIXED: &[Kind] = &[
     Kind::Store,
     Kind::Record,
     Kind::Write,
+    Kind::Oust,
+    Kind::HoldBack,
+    Kind::Forget,
+    Kind::Haunt,
 ];
 
 /// What any search of many seeds must have met, whatever the election.
@@ -92,13 +101,13 @@ impl Kind {
 }
 
 impl<A: Algorithm> Swarm<A> {
-    fn seat(&mut self) -> Seat {
+    pub(super) fn seat(&mut self) -> Seat {
         let count = self.world().seats().count();
         Seat(self.index(count))
     }
 
     /// A node, and more often than not one that leads.
-    fn victim(&mut self) -> Seat {
+    pub(super) fn victim(&mut self) -> Seat {
         let leader = self.world().leaders().next();
         match leader {
             Some(leader) if !self.one_in(3) => leader,
@@ -110,7 +119,7 @@ impl<A: Algorithm> Swarm<A> {
         self.world().node(seat).name.to_string()
     }
 
-    fn runs(&self, seat: Seat) -> bool {
+    pub(super) fn runs(&self, seat: Seat) -> bool {
         self.world().process(seat).is_some()
     }
 
@@ -160,6 +169,10 @@ impl<A: Algorithm> Swarm<A> {
                     self.tell(format!("write {name} late {}", text(after)));
                 }
             }
+            Kind::Oust => self.oust(),
+            Kind::HoldBack => self.hold_back(),
+            Kind::Forget => self.forget(),
+            Kind::Haunt => self.haunt(),
             Kind::Freeze => {
                 let frozen = self.world().node(seat).clock.is_frozen();
                 self.tell(format!("{} {name}", if frozen { "thaw" } else { "freeze" }));
@@ -305,7 +318,7 @@ impl<A: Algorithm> Swarm<A> {
         name
     }
 
-    fn kill_and_start(&mut self, seat: Seat) {
+    pub(super) fn kill_and_start(&mut self, seat: Seat) {
         let name = self.name(seat);
         if self.runs(seat) {
             let what = ["crash host N", "crash N and guardian"][self.index(2)];
@@ -342,7 +355,7 @@ impl<A: Algorithm> Swarm<A> {
         let wider = if self.beyond == Some(Beyond::Drift) { 3 } else { 1 };
         let most = u64::from(self.drift) * wider;
         let between = self.rng.up_to(most);
-        let ppm = [0, most, between][self.index(3)];
+        let ppm = [0, most, between][self.index(if self.tight { 2 } else { 3 })];
         let name = self.name(seat);
         self.tell(format!("clock {name} {ppm}ppm"));
     }
@@ -431,6 +444,9 @@ impl<A: Algorithm> Swarm<A> {
             // A machine that meets this is right to raise the alarm.
             self.alarming = true;
             self.tell("store delete".to_owned());
+            if self.one_in(2) {
+                self.disown();
+            }
         } else {
             self.tell("request-resign ops".to_owned());
         }

@@ -11,6 +11,7 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Lea
     let mut swarm = Swarm::new(Rng::new(seed), beyond, trace);
     let nodes = 2 + swarm.index(3);
     swarm.begin(seed, nodes);
+    swarm.words = &["Read", "ReadReply", "Write", "WriteReply", "Died"];
     let round_trip = swarm.world().conditions.delay.times(2);
     let round_trip = swarm.lengthen(round_trip);
     let (duration, one_for_all) = (swarm.millis(500, 2_000), swarm.one_in(2));

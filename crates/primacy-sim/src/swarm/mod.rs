@@ -10,6 +10,7 @@
 
 mod deeds;
 mod lease;
+mod ploys;
 mod quorum;
 
 use core::fmt;
@@ -210,6 +211,10 @@ struct Swarm<A: Algorithm> {
     rng: Rng,
     kinds: Vec<Kind>,
     beyond: Option<Beyond>,
+    /// Nothing takes long and chance does nothing, so that only promises and leases keep leaders apart.
+    tight: bool,
+    /// The kinds of messages, by which faults are aimed.
+    words: &'static [&'static str],
     /// The node that loses its disk, in the worlds in which one does.
     wipes: bool,
     /// Now and then whoever leads is cut off, and nothing else happens until another may lead.
@@ -236,6 +241,8 @@ impl<A: Algorithm> Swarm<A> {
             rng,
             kinds: Vec::new(),
             beyond,
+            tight: false,
+            words: &[],
             wipes: false,
             duels: false,
             cut_off: false,
@@ -267,10 +274,13 @@ impl<A: Algorithm> Swarm<A> {
         self.tell(format!("seed {seed}"));
         let names = ["a", "b", "c", "d", "e"];
         self.tell(format!("nodes {}", names[..nodes].join(" ")));
-        let (slow_links, slow_disks) = (self.one_in(3), self.one_in(3));
-        let delay = if slow_links { self.millis(1, 60) } else { self.millis(0, 5) };
+        self.tight = self.one_in(3);
+        let (slow_links, slow_disks) = (!self.tight && self.one_in(3), !self.tight && self.one_in(3));
+        let delay =
+            if slow_links { self.millis(1, 60) } else { self.millis(0, if self.tight { 1 } else { 5 }) };
         self.tell(format!("latency all {}", text(delay)));
-        let disk = if slow_disks { self.millis(0, 60) } else { self.millis(0, 3) };
+        let disk =
+            if slow_disks { self.millis(0, 60) } else { self.millis(0, if self.tight { 1 } else { 3 }) };
         self.tell(format!("disk all takes {}", text(disk)));
         let drain = self.millis(0, 400);
         self.tell(format!("drain {}", text(drain)));
@@ -291,10 +301,12 @@ impl<A: Algorithm> Swarm<A> {
     /// Chance, and the kinds of faults.
     fn mix(&mut self) {
         self.patience = self.world().patience();
-        self.kinds = MIXED.iter().copied().filter(|_| !one_in(&mut self.rng, 3)).collect();
+        // Few kinds in some worlds: what one of them does is soon undone by the others.
+        let few = self.one_in(2);
+        self.kinds = MIXED.iter().copied().filter(|_| few == one_in(&mut self.rng, 3)).collect();
         self.kinds.extend(self.beyond.and_then(Kind::beyond));
         for what in ["lost", "doubled", "delayed"] {
-            let most = [0, 0, 100_000, 300_000][self.index(4)];
+            let most = if self.tight { 0 } else { [0, 0, 100_000, 300_000][self.index(4)] };
             let (share, longest) = (self.rng.up_to(most), self.up_to(self.patience.times(2)));
             match what {
                 _ if share == 0 => {}
@@ -340,6 +352,7 @@ impl<A: Algorithm> Swarm<A> {
         }
         if self.is_good() && self.world().seats().count() > 2 {
             self.calm();
+            self.wound();
         }
         self.end()
     }

@@ -13,6 +13,8 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Quo
     let mut swarm = Swarm::new(Rng::new(seed), beyond, trace);
     let nodes = [3, 3, 3, 5, 5, 4, 2, 1][swarm.index(8)];
     swarm.begin(seed, nodes);
+    swarm.words =
+        &["PreVote", "PreVoteReply", "Vote", "VoteReply", "Heartbeat", "HeartbeatReply", "Resigned", "Died"];
     let delay = swarm.world().conditions.delay;
     let disk_latency = swarm.world().node(Seat(0)).disk.latency;
     let heartbeat = swarm.millis(50, 250).max(delay.times(3));
@@ -20,7 +22,7 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Quo
     let least = delay.times(4);
     // Half of the worlds without leases, and all worlds that show what leases cannot survive, have them.
     let fenced = swarm.one_in(5) && beyond.is_none();
-    let (one_for_all, hasty) = (swarm.one_in(2), swarm.one_in(2));
+    let (one_for_all, hasty) = (swarm.one_in(2), swarm.tight || swarm.one_in(2));
     swarm.tell(format!("set heartbeat_interval={} drift_max={}ppm", text(heartbeat), swarm.drift));
     if fenced {
         swarm.tell("set safety=fenced".to_owned());
@@ -34,7 +36,8 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Quo
         // Short waits are the dangerous ones: they leave nothing but the promises to keep leaders apart.
         let initial_wait = if hasty { Duration::ZERO } else { swarm.up_to(promise) };
         // But they must be longer than a packet's way, or two candidates split their votes for ever.
-        let wait = if hasty { swarm.millis(5, 50) } else { swarm.millis(50, 300) };
+        let wait =
+            if hasty { swarm.millis(5, if swarm.tight { 10 } else { 50 }) } else { swarm.millis(50, 300) };
         // A round must leave time for the way there and back. How long the others' disks take, no node can know; its
         // patience grows to four times as long while it loses elections.
         let round_trip = swarm.lengthen(delay.times(2).plus(in_micros(disk_latency.divided_by(3))));

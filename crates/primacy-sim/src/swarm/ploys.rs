@@ -1,0 +1,153 @@
+//! Ploys: faults that belong together, in an order that chance would seldom find. Each is aimed at a kind of mistake that
+//! shows only when two things happen at once.
+
+use primacy_core::Duration;
+
+use super::{Swarm, text};
+use crate::algorithm::Algorithm;
+use crate::node::Seat;
+
+/// In how many steps a ploy waits for something to happen.
+const STEPS: u64 = 60;
+
+impl<A: Algorithm> Swarm<A> {
+    /// The leader is taken away for longer than anybody is patient, and nothing else befalls anybody until another one
+    /// leads: whatever kept the two apart is all that keeps them apart. Before that, what it hears may come late, so that
+    /// its last renewals rest on old answers.
+    pub(super) fn oust(&mut self) {
+        let Some(leader) = self.world().leaders().next() else { return };
+        let name = self.name(leader);
+        if self.one_in(2) {
+            let longest = self.patience;
+            let late = self.up_to(longest);
+            let (times, word) = (1 + self.rng.up_to(4), self.word());
+            self.tell(format!("delay {times} any -> {name} {}{word}", text(late)));
+            let pause = self.up_to(self.patience.divided_by(2));
+            self.tell(format!("advance {}", text(pause)));
+        }
+        let paused = self.one_in(4);
+        match self.rng.up_to(2) {
+            _ if paused => self.tell(format!("pause {name}")),
+            0 => self.mute(leader),
+            _ => self.tell(format!("isolate {name}")),
+        }
+        let pause = self.patience.plus(self.up_to(self.patience));
+        self.tell(format!("advance {}", text(pause)));
+        self.tell(if paused { format!("resume {name}") } else { "heal".to_owned() });
+    }
+
+    /// Nobody hears it any more, and it hears all.
+    fn mute(&mut self, seat: Seat) {
+        let name = self.name(seat);
+        for other in self.world().seats().filter(|&other| other != seat) {
+            let other = self.name(other);
+            self.tell(format!("cut {name} -> {other}"));
+        }
+        self.tell(format!("cut {name} -> store"));
+    }
+
+    /// A few messages, perhaps of one kind, come late, come twice, or do not come.
+    pub(super) fn hold_back(&mut self) {
+        let (times, late) = (1 + self.rng.up_to(3), self.up_to(self.patience.times(2)));
+        let (from, to, word) = (self.end_of_a_link(), self.end_of_a_link(), self.word());
+        let what = match self.rng.up_to(4) {
+            0 => format!("drop {times} {from} -> {to}{word}"),
+            1 => format!("double {times} {from} -> {to}{word}"),
+            _ => format!("delay {times} {from} -> {to} {}{word}", text(late)),
+        };
+        self.tell(what);
+    }
+
+    fn end_of_a_link(&mut self) -> String {
+        if self.one_in(2) {
+            return "any".to_owned();
+        }
+        let seat = self.victim();
+        self.name(seat)
+    }
+
+    /// A kind of message, to be appended to a command; or none, for all of them.
+    fn word(&mut self) -> String {
+        let drawn = self.index(self.words.len() + 1);
+        self.words.get(drawn).map_or_else(String::new, |word| format!(" {word}"))
+    }
+
+    /// A node starts again just after it has written, while what asked it to write may still be asked by another.
+    pub(super) fn forget(&mut self) {
+        let seat = self.seat();
+        let written = |swarm: &Self| format!("{:?}", swarm.world().node(seat).disk.slot);
+        let before = written(self);
+        if before == "None" || !self.runs(seat) {
+            return; // This election keeps nothing.
+        }
+        let name = self.name(seat);
+        if self.one_in(2) {
+            let late = self.up_to(self.patience.times(2));
+            let (times, word) = (1 + self.rng.up_to(2), self.word());
+            self.tell(format!("delay {times} any -> {name} {}{word}", text(late)));
+        }
+        let leader = self.world().leaders().next();
+        if let Some(leader) = leader.filter(|&leader| leader != seat) {
+            let leader = self.name(leader);
+            self.tell(format!("isolate {leader}"));
+        }
+        let step = self.patience.times(2).divided_by(STEPS).max(Duration::from_millis(1));
+        for _ in 0..STEPS {
+            self.tell(format!("advance {}", text(step)));
+            if written(self) != before {
+                self.kill_and_start(seat);
+                break;
+            }
+        }
+    }
+
+    /// A node dies and starts again, and what its guardian says of the one life comes in the middle of the next.
+    pub(super) fn haunt(&mut self) {
+        let seat = self.victim();
+        if !self.runs(seat) {
+            return;
+        }
+        let (name, late) = (self.name(seat), self.patience.plus(self.up_to(self.patience.times(2))));
+        self.tell(format!("delay 4 {name} -> any {} Died", text(late)));
+        self.tell(format!("crash {name}"));
+        let pause = self.millis(0, 30);
+        self.tell(format!("advance {}", text(pause)));
+        self.tell(format!("restart {name}"));
+    }
+
+    /// Whoever has made the record anew gives it up, or dies.
+    pub(super) fn disown(&mut self) {
+        let pause = self.up_to(self.patience.divided_by(2));
+        self.tell(format!("advance {}", text(pause)));
+        let holder = self.world().store.record().and_then(|record| record.holder.as_ref());
+        let Some(name) = holder.map(|holder| holder.identity.node.to_string()) else { return };
+        if !self.world().find(&name).is_ok_and(|seat| self.runs(seat)) {
+            return;
+        }
+        let what = match self.rng.up_to(3) {
+            0 => format!("resign {name}"),
+            1 => format!("withdraw {name}"),
+            2 => format!("health {name} bad"),
+            _ => format!("crash {name}"),
+        };
+        self.tell(what);
+    }
+
+    /// Everything is well but for one node that does not hear, or is not heard; the others must still agree.
+    pub(super) fn wound(&mut self) {
+        let seat = self.victim();
+        let name = self.name(seat);
+        let others: Vec<Seat> = self.world().seats().filter(|&other| other != seat).collect();
+        if others.iter().all(|&other| self.world().standing(other).1) {
+            return; // Those who are left only vote.
+        }
+        let deaf = self.one_in(2);
+        for other in others {
+            let other = self.name(other);
+            self.tell(if deaf { format!("cut {other} -> {name}") } else { format!("cut {name} -> {other}") });
+        }
+        self.tell(if deaf { format!("cut store -> {name}") } else { format!("cut {name} -> store") });
+        self.tell(format!("settle without {name}"));
+        self.tell("heal".to_owned());
+    }
+}
