@@ -11,6 +11,7 @@ impl Finite for Lease {
             config: _,
             role,
             campaigning: _,
+            unknown_in_a_row: _,
             healthy: _,
             seen,
             highest: _,
