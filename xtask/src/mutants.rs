@@ -209,7 +209,7 @@ mod self_tests {
     fn a_seed_draws_the_same_again_and_another_draws_others() {
         let mutant = |name: String| Patch { name, ..Patch::example() };
         let all = || (0..30).map(|number| mutant(format!("m{number:02}"))).collect::<Vec<_>>();
-        let names = |seed| draw(all(), 5, seed).into_iter().map(|mutant| mutant.name).collect::<Vec<_>>();
+        let names = |seed: &str| draw(all(), 5, seed).into_iter().map(|mutant| mutant.name).collect::<Vec<_>>();
         assert_eq!(names("2026-11-21").len(), 5);
         assert_eq!(names("2026-11-21"), names("2026-11-21"));
         assert_ne!(names("2026-11-21"), names("2026-11-22"));
@@ -224,7 +224,7 @@ mod self_tests {
         let wish =
             Wish::parse(&["--draw", "3", "vote_twice", "--seed", "abc", "--json"]).expect("it is right");
         let names = vec!["vote_twice".to_owned()];
-        assert_eq!(wish, Wish { names, draw: Some(3), seed: Some("abc".to_owned()), json: true });
+        assert_eq!(wish, Wish { names: names.clone(), draw: Some(3), seed: Some("abc".to_owned()), json: true });
         assert!(Wish::parse(&["--draw"]).is_err() && Wish::parse(&["--draw", "x"]).is_err());
         assert!(Wish::parse(&["--drew"]).is_err());
         assert!(Wish { names, ..Wish::default() }.choose(vec![Patch::example()]).is_err());
