@@ -5,6 +5,7 @@ use primacy_core::rng::Rng;
 
 use super::{Beyond, Swarm, in_micros, text};
 use crate::algorithm::quorum::Quorum;
+use crate::node::Seat;
 use crate::trace::Trace;
 
 /// Draws the nodes and their timers.
@@ -15,7 +16,7 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Quo
     swarm.words =
         &["PreVote", "PreVoteReply", "Vote", "VoteReply", "Heartbeat", "HeartbeatReply", "Resigned", "Died"];
     let delay = swarm.world().conditions.delay;
-    let disk_latency = swarm.world().conditions.disk_latency;
+    let disk_latency = swarm.world().node(Seat(0)).disk.latency;
     let heartbeat = swarm.millis(50, 250).max(delay.times(3));
     // A promise must outlast a heartbeat and its answer by any clock.
     let least = delay.times(4);
