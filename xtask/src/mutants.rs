@@ -11,7 +11,7 @@ mod table;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use copy::Copy;
 use judge::{Builder, Spoken};
@@ -75,9 +75,8 @@ fn read(root: &Path) -> Result<Vec<Patch>, String> {
 /// First the code as it is, by every judge that is needed; then each mutant.
 fn hunt<'m>(root: &Path, mutants: &'m [Patch]) -> Result<Vec<Row<'m>>, String> {
     let place = target(root).join("mutants");
-    let copy = Copy::new(root, &place.join("tree"));
+    let copy = Copy::make(root, &place.join("tree"))?;
     let builder = Builder::new(&place.join("tree"), &place.join("target"));
-    copy.restore()?;
     let mut judges: Vec<&Judge> = mutants.iter().map(|mutant| &mutant.judge).collect();
     judges.sort_by_key(|judge| judge.without_invariant());
     judges.dedup_by_key(|judge| judge.without_invariant());
@@ -100,24 +99,27 @@ fn hunt<'m>(root: &Path, mutants: &'m [Patch]) -> Result<Vec<Row<'m>>, String> {
         eprintln!("[{}/{}] {}", index + 1, mutants.len(), row.line());
         rows.push(row);
     }
-    copy.restore()?;
     Ok(rows)
 }
 
 fn try_one<'m>(copy: &Copy<'_>, builder: &Builder, mutant: &'m Patch) -> Result<Row<'m>, String> {
-    copy.restore()?;
     let started = Instant::now();
-    let built = copy.apply(mutant).and_then(|()| builder.build(&mutant.judge));
+    let before = match copy.apply(mutant) {
+        Ok(before) => before,
+        Err(why) => return Ok(Row::not_tried(mutant, why, started.elapsed())),
+    };
+    let built = builder.build(&mutant.judge);
     let build = started.elapsed();
-    let (verdict, search) = match built {
-        Err(why) => (Verdict::NotTried(why), Duration::ZERO),
+    let row = match built {
+        Err(why) => Row::not_tried(mutant, why, build),
         Ok(()) => {
             let started = Instant::now();
-            let spoken = builder.ask(&mutant.judge)?;
-            (Verdict::of(&mutant.judge, spoken), started.elapsed())
+            let verdict = Verdict::of(&mutant.judge, builder.ask(&mutant.judge)?);
+            Row { mutant, verdict, build, search: started.elapsed() }
         }
     };
-    Ok(Row { mutant, verdict, build, search })
+    copy.undo(before)?;
+    Ok(row)
 }
 
 /// Where cargo builds.
@@ -209,7 +211,8 @@ mod self_tests {
     fn a_seed_draws_the_same_again_and_another_draws_others() {
         let mutant = |name: String| Patch { name, ..Patch::example() };
         let all = || (0..30).map(|number| mutant(format!("m{number:02}"))).collect::<Vec<_>>();
-        let names = |seed: &str| draw(all(), 5, seed).into_iter().map(|mutant| mutant.name).collect::<Vec<_>>();
+        let names =
+            |seed: &str| draw(all(), 5, seed).into_iter().map(|mutant| mutant.name).collect::<Vec<_>>();
         assert_eq!(names("2026-11-21").len(), 5);
         assert_eq!(names("2026-11-21"), names("2026-11-21"));
         assert_ne!(names("2026-11-21"), names("2026-11-22"));
@@ -224,7 +227,10 @@ mod self_tests {
         let wish =
             Wish::parse(&["--draw", "3", "vote_twice", "--seed", "abc", "--json"]).expect("it is right");
         let names = vec!["vote_twice".to_owned()];
-        assert_eq!(wish, Wish { names: names.clone(), draw: Some(3), seed: Some("abc".to_owned()), json: true });
+        assert_eq!(
+            wish,
+            Wish { names: names.clone(), draw: Some(3), seed: Some("abc".to_owned()), json: true }
+        );
         assert!(Wish::parse(&["--draw"]).is_err() && Wish::parse(&["--draw", "x"]).is_err());
         assert!(Wish::parse(&["--drew"]).is_err());
         assert!(Wish { names, ..Wish::default() }.choose(vec![Patch::example()]).is_err());

@@ -65,6 +65,24 @@ fn lease_keeps_its_promises() {
     search(Election::Lease);
 }
 
+/// The seeds of the past, each of which has caught a mistake: on the code as it is they must be good.
+#[test]
+fn kept_seeds_are_good() {
+    let mut kept = 0;
+    for line in include_str!("../seeds.txt").lines() {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if line.is_empty() {
+            continue;
+        }
+        let read = line.split_once(' ').and_then(|(name, seed)| Election::find(name).zip(seed.parse().ok()));
+        let (election, seed) = read.unwrap_or_else(|| panic!("seeds.txt: `{line}` is no `election seed`"));
+        let verdict = election.run(seed, Trace::keeping(&[])).verdict;
+        assert!(verdict.is_good(), "{line}: {verdict}");
+        kept += 1;
+    }
+    assert!(kept > 0, "seeds.txt keeps none");
+}
+
 /// How many worlds are drawn in which an assumption does not hold, until an invariant speaks.
 const SEEDS_BEYOND_MAX: u64 = 2_000;
 

@@ -58,6 +58,14 @@ mod tests {
     }
 
     #[test]
+    fn setting_the_wall_clock_moves_no_lease() {
+        // A clock that counts from the boot of this machine is decades behind one that counts from 1970, and no setting
+        // of the latter moves it.
+        let wall = wall_millis() / 2;
+        assert!(now() < Instant::from_nanos(wall * NANOS_PER_MILLI), "{:?}", now());
+    }
+
+    #[test]
     fn the_wall_clock_is_in_this_century() {
         // 2020 and 2100, in milliseconds.
         assert!((1_577_836_800_000..4_102_444_800_000).contains(&wall_millis()));

@@ -8,34 +8,47 @@ use std::process::Command;
 
 use super::patch::Patch;
 
-/// A folder that has what git tracks of a repository, and what it would track.
+/// A folder that has what git tracks of a repository, and what it would track, as it was when the run began.
 pub(super) struct Copy<'a> {
     root: &'a Path,
     tree: PathBuf,
 }
 
+/// The files that a patch has changed, as they were.
+pub(super) struct Before(Vec<(PathBuf, String)>);
+
 impl<'a> Copy<'a> {
-    pub(super) fn new(root: &'a Path, tree: &Path) -> Self {
-        Self { root, tree: tree.to_owned() }
-    }
-
-    /// Makes it like the repository. A file that is the same is left alone, for cargo builds anew what is younger.
-    pub(super) fn restore(&self) -> Result<(), String> {
-        let files = self.tracked()?;
-        let mut last = String::new();
+    /// Makes the copy. A file that is the same already is left alone, for cargo builds anew what is younger.
+    pub(super) fn make(root: &'a Path, tree: &Path) -> Result<Self, String> {
+        let copy = Self { root, tree: tree.to_owned() };
+        let files = copy.tracked()?;
         for path in &files {
-            last.clone_from(path);
-            self.copy(path).map_err(|error| format!("{path} cannot be copied: {error}"))?;
+            copy.copy(path).map_err(|error| format!("{path} cannot be copied: {error}"))?;
         }
-        self.clear(&self.tree, &files).map_err(|error| format!("{}: {error}", self.tree.display()))
+        copy.clear(tree, &files).map_err(|error| format!("{}: {error}", tree.display()))?;
+        Ok(copy)
     }
 
-    /// Changes it as a patch says.
-    pub(super) fn apply(&self, patch: &Patch) -> Result<(), String> {
+    /// Changes it as a patch says, or not at all.
+    pub(super) fn apply(&self, patch: &Patch) -> Result<Before, String> {
+        let mut files = Vec::new();
         for file in &patch.files {
             let path = self.tree.join(&file.path);
-            let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", file.path))?;
-            fs::write(&path, file.apply(&text)?).map_err(|error| format!("{}: {error}", file.path))?;
+            let before = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", file.path))?;
+            files.push((path, file.apply(&before)?, before));
+        }
+        let mut before = Vec::new();
+        for (path, text, old) in files {
+            fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+            before.push((path, old));
+        }
+        Ok(Before(before))
+    }
+
+    /// Takes a change back.
+    pub(super) fn undo(&self, before: Before) -> Result<(), String> {
+        for (path, text) in before.0 {
+            fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
         }
         Ok(())
     }

@@ -60,7 +60,7 @@ impl Builder {
             Judge::Seeds { .. } => self.cargo(&example("hunt")),
             Judge::Model { .. } => self.cargo(&example("prove")),
             Judge::Test { package, target, .. } => {
-                let mut command = self.cargo(&["test", "--no-run", "--package", package]);
+                let mut command = self.cargo(&["test", "--no-run", "--all-features", "--package", package]);
                 command.args(target_option(target));
                 command
             }
@@ -87,7 +87,7 @@ impl Builder {
                 command
             }
             Judge::Test { package, target, test } => {
-                let mut command = self.cargo(&["test", "--package", package]);
+                let mut command = self.cargo(&["test", "--all-features", "--package", package]);
                 command.args(target_option(target)).args(["--", "--exact", test]);
                 command
             }

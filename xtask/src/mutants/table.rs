@@ -59,7 +59,11 @@ impl Verdict {
     }
 }
 
-impl Row<'_> {
+impl<'m> Row<'m> {
+    pub(super) const fn not_tried(mutant: &'m Patch, why: String, build: Duration) -> Self {
+        Self { mutant, verdict: Verdict::NotTried(why), build, search: Duration::ZERO }
+    }
+
     /// One line, while it goes on.
     pub(super) fn line(&self) -> String {
         let Self { mutant: Patch { name, judge, .. }, verdict, build, search } = self;

@@ -274,7 +274,7 @@ impl<A: Algorithm> Swarm<A> {
     pub(super) fn wipe_or_readmit(&mut self) {
         let count = self.world().seats().count();
         // Of a voter that is alone nobody would notice.
-        if !self.wipes || count == 1 || !self.one_in(6) {
+        if !self.wipes || count == 1 || !self.one_in(4) {
             return;
         }
         let seat = self.seat();
@@ -443,6 +443,12 @@ impl<A: Algorithm> Swarm<A> {
         if self.deletes && !may_come_late && self.one_in(4) {
             // A machine that meets this is right to raise the alarm.
             self.alarming = true;
+            // Whoever holds it may not hear of that.
+            let holder = self.victim();
+            if self.one_in(2) {
+                let name = self.name(holder);
+                self.tell(format!("isolate {name}"));
+            }
             self.tell("store delete".to_owned());
             if self.one_in(2) {
                 self.disown();

@@ -314,7 +314,7 @@ impl<A: Algorithm> Swarm<A> {
                 _ => self.tell(format!("chance {what} {share}ppm up to {}", text(longest))),
             }
         }
-        self.wipes = self.one_in(4);
+        self.wipes = self.one_in(3);
         self.duels = self.one_in(2);
     }
 

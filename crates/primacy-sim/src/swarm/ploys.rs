@@ -117,18 +117,18 @@ impl<A: Algorithm> Swarm<A> {
 
     /// Whoever has made the record anew gives it up, or dies.
     pub(super) fn disown(&mut self) {
-        let pause = self.up_to(self.patience.divided_by(2));
+        let pause = self.up_to(self.patience.divided_by(4));
         self.tell(format!("advance {}", text(pause)));
         let holder = self.world().store.record().and_then(|record| record.holder.as_ref());
         let Some(name) = holder.map(|holder| holder.identity.node.to_string()) else { return };
         if !self.world().find(&name).is_ok_and(|seat| self.runs(seat)) {
             return;
         }
-        let what = match self.rng.up_to(3) {
+        let what = match self.rng.up_to(4) {
             0 => format!("resign {name}"),
             1 => format!("withdraw {name}"),
             2 => format!("health {name} bad"),
-            _ => format!("crash {name}"),
+            _ => format!("crash {name}"), // Its guardian tells the store.
         };
         self.tell(what);
     }
