@@ -24,11 +24,14 @@ fn main() -> ExitCode {
             unknown => return fail(&format!("there is no space {unknown}")),
         }
     }
-    let chosen = |row: &&Row| {
-        (names.is_empty() || names.iter().any(|name| name == row.name)) && (!small || row.small)
-    };
+    let chosen =
+        |row: &&Row| (names.is_empty() || names.iter().any(|name| name == row.name)) && (!small || row.small);
     let failures = SPACES.iter().filter(chosen).filter(|row| !prove(row, states_max)).count();
-    if failures == 0 { ExitCode::SUCCESS } else { fail(&format!("{failures} spaces are not as they should be")) }
+    if failures == 0 {
+        ExitCode::SUCCESS
+    } else {
+        fail(&format!("{failures} spaces are not as they should be"))
+    }
 }
 
 fn fail(why: &str) -> ExitCode {

@@ -41,6 +41,9 @@ impl Marks {
 
     /// The names of those in here that are not in `reached`.
     pub fn missing(self, reached: u64) -> impl Iterator<Item = &'static str> {
-        Self::NAMES.iter().filter(move |(bit, _)| self.0 & bit != 0 && reached & bit == 0).map(|(_, name)| *name)
+        Self::NAMES
+            .iter()
+            .filter(move |(bit, _)| self.0 & bit != 0 && reached & bit == 0)
+            .map(|(_, name)| *name)
     }
 }

@@ -6,8 +6,8 @@
 use primacy_core::election::quorum::Safety;
 
 use super::mark::Marks;
-use super::search::{Searched, search};
 use super::quorum::Timers;
+use super::search::{Searched, search};
 use super::{lease, quorum};
 
 /// A space, by its name.
@@ -59,7 +59,9 @@ impl Row {
         if broken.is_none() && !found.complete {
             wrong.push("the search did not end".to_owned());
         }
-        wrong.extend(Marks(self.sometimes).missing(found.reached).map(|mark| format!("never reached: {mark}")));
+        wrong.extend(
+            Marks(self.sometimes).missing(found.reached).map(|mark| format!("never reached: {mark}")),
+        );
         if found.states != self.states {
             wrong.push(format!("{} states, and there were {}", found.states, self.states));
         }

@@ -83,9 +83,9 @@ impl Cell {
     fn found(&self) -> Found {
         match &self.record {
             Some(record) => Found::Record { record: record.clone(), version: Version::from(self.version) },
-            None => Found::Absent {
-                first_token: FencingToken(FIRST_TOKENS * (1 + u64::from(self.deletions))),
-            },
+            None => {
+                Found::Absent { first_token: FencingToken(FIRST_TOKENS * (1 + u64::from(self.deletions))) }
+            }
         }
     }
 }
@@ -137,7 +137,9 @@ impl Link {
 fn number(message: &Message) -> Option<RequestId> {
     match message {
         Message::Read { request } | Message::ReadReply { request, .. } => Some(*request),
-        Message::CompareAndSet { request, .. } | Message::CompareAndSetReply { request, .. } => Some(*request),
+        Message::CompareAndSet { request, .. } | Message::CompareAndSetReply { request, .. } => {
+            Some(*request)
+        }
         Message::Changed => None,
     }
 }

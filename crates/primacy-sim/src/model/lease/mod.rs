@@ -275,7 +275,12 @@ impl Contenders {
         }
     }
 
-    fn every_move(&mut self, state: &State, found: &mut Found<State>, mut at: impl FnMut(usize, usize, &Move)) {
+    fn every_move(
+        &mut self,
+        state: &State,
+        found: &mut Found<State>,
+        mut at: impl FnMut(usize, usize, &Move),
+    ) {
         for seat in 0..usize::from(self.space.candidates) {
             for planned in self.plan(state, seat) {
                 self.take(state, seat, &planned, found);
@@ -334,7 +339,14 @@ impl Model for Contenders {
         fold.add(to_b << 32 | to_c);
         fold.add(state.given << 32 | u64::from(state.cell));
         let left = state.left;
-        let left = [left.writes, left.unknowns, left.crashes, left.resignations, left.deletions, left.guardian_deaths];
+        let left = [
+            left.writes,
+            left.unknowns,
+            left.crashes,
+            left.resignations,
+            left.deletions,
+            left.guardian_deaths,
+        ];
         fold.add(left.iter().fold(0, |word, &left| word << 8 | u64::from(left)));
         fold.finish()
     }

@@ -162,10 +162,12 @@ impl Node {
 
     fn hand(&mut self, asker: Asker, input: Input<Message>, doings: &mut Doings) {
         let outputs: Vec<Output<Message, ()>> = match asker {
-            Asker::Life(starts) if starts == self.starts => self.machine.as_mut().map_or_else(Vec::new, |machine| {
-                machine.handle(NOW, input);
-                std::iter::from_fn(|| machine.poll()).collect()
-            }),
+            Asker::Life(starts) if starts == self.starts => {
+                self.machine.as_mut().map_or_else(Vec::new, |machine| {
+                    machine.handle(NOW, input);
+                    std::iter::from_fn(|| machine.poll()).collect()
+                })
+            }
             Asker::GuardianOf(starts) if starts == self.starts => {
                 self.errand.as_mut().map_or_else(Vec::new, |errand| {
                     errand.handle(NOW, input);

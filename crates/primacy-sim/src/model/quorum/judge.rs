@@ -39,7 +39,9 @@ impl History {
 
     /// Whether another node than this one has led in a lower term.
     pub(super) fn has_led_before(self, who: Identity, term: Term) -> bool {
-        (1..term.0).map(|term| (self.0 >> (LEADERS + 4 * below(term))) & 15).any(|led| led != 0 && led != number(who))
+        (1..term.0)
+            .map(|term| (self.0 >> (LEADERS + 4 * below(term))) & 15)
+            .any(|led| led != 0 && led != number(who))
     }
 
     /// Takes a fact in; the invariant that it breaks.
@@ -95,6 +97,9 @@ pub(super) fn note_sent(node: &Node, to: NodeId, message: &Message, doings: &mut
             }
         }
         Body::VoteReply { answer: Answer::No(_), .. } => doings.facts.push(Fact::Refuses),
-        Body::PreVote { .. } | Body::PreVoteReply { .. } | Body::Vote { .. } | Body::HeartbeatReply { .. } => {}
+        Body::PreVote { .. }
+        | Body::PreVoteReply { .. }
+        | Body::Vote { .. }
+        | Body::HeartbeatReply { .. } => {}
     }
 }

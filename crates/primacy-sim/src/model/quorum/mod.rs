@@ -12,10 +12,10 @@ mod wire;
 
 use primacy_core::election::quorum::Safety;
 
-pub use self::space::{Space, Timers};
 use self::judge::History;
 use self::moves::{Moves, Sign, Way};
 use self::node::{Act, Fact, Guardian, Node, SEATS, identity};
+pub use self::space::{Space, Timers};
 use self::wire::Wire;
 use super::fold::Fold;
 use super::mark::Marks;
@@ -185,7 +185,8 @@ impl Peers {
             let mut next = *state;
             next.left.ticks = ticks.flatten();
             for (seat, node) in next.nodes.iter_mut().enumerate() {
-                let by = 1 + code / u32::from(rates).pow(u32::try_from(seat).expect("a seat")) % u32::from(rates);
+                let by =
+                    1 + code / u32::from(rates).pow(u32::try_from(seat).expect("a seat")) % u32::from(rates);
                 let by = u8::try_from(by).expect("at most the highest rate");
                 let ways = self.moves.ways(*node, Act::Tick(by));
                 *node = ways.map_or(*node, |ways| ways[0].node);
@@ -219,7 +220,9 @@ fn plan_guardian(sign: Sign, left: Left, plan: &mut impl FnMut(Act, Left)) {
         (true, Guardian::Dead) if sign.leads => plan(Act::Resign, left),
         (true, Guardian::Alive | Guardian::Dead | Guardian::Absent) => {}
     }
-    if let Some(guardian_deaths) = left.guardian_deaths.checked_sub(1).filter(|_| sign.guardian == Guardian::Alive) {
+    if let Some(guardian_deaths) =
+        left.guardian_deaths.checked_sub(1).filter(|_| sign.guardian == Guardian::Alive)
+    {
         plan(Act::GuardianDies, Left { guardian_deaths, ..left });
     }
 }
@@ -301,7 +304,9 @@ impl Model for Peers {
         let by = |seat: u32| 1 + (step & !TICK) / rates.pow(seat) % rates;
         vec![match rates {
             1 => "a tick passes".to_owned(),
-            _ => format!("a tick passes; the clocks of a, b and c move by {}, {} and {}", by(0), by(1), by(2)),
+            _ => {
+                format!("a tick passes; the clocks of a, b and c move by {}, {} and {}", by(0), by(1), by(2))
+            }
         }]
     }
 }

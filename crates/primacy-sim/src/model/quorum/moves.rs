@@ -225,7 +225,8 @@ impl Moves {
         let rounds = rounds(&doings);
         let mut sent = Wire::default();
         let heard = |message: &Message| self.space.refusals || !is_refusal(message);
-        for (to, message) in doings.sent.into_iter().filter(|(_, message)| heard(message)).collect::<Vec<_>>() {
+        for (to, message) in doings.sent.into_iter().filter(|(_, message)| heard(message)).collect::<Vec<_>>()
+        {
             sent.add(self.item(Item::Said { from, to: seat(to), message }));
         }
         if act == Act::JobEnds {
@@ -277,10 +278,7 @@ fn rounds(doings: &Doings) -> u8 {
     u8::try_from(begun.len()).expect("a handful")
 }
 
-fn outputs(
-    node: &mut Node,
-    input: primacy_core::Input<Message>,
-) -> Vec<Output<Message, HardState>> {
+fn outputs(node: &mut Node, input: primacy_core::Input<Message>) -> Vec<Output<Message, HardState>> {
     let Some(machine) = &mut node.machine else { return Vec::new() };
     machine.handle(NOW, input);
     std::iter::from_fn(|| machine.poll()).collect()

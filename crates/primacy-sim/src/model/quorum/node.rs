@@ -3,8 +3,8 @@
 use primacy_core::election::quorum::{Config, HardState, Message, Quorum};
 use primacy_core::finite::{Finite as _, Use};
 use primacy_core::{
-    Command, Drift, Duration, Endpoint, Event, Evidence, Identity, Incarnation, Input, Instant, NodeId, Output,
-    Peer, Protocol as _, Reason, Term,
+    Command, Drift, Duration, Endpoint, Event, Evidence, Identity, Incarnation, Input, Instant, NodeId,
+    Output, Peer, Protocol as _, Reason, Term,
 };
 
 use super::space::Space;
@@ -158,7 +158,11 @@ impl Node {
     }
 
     /// What a machine is handed for an act, if it is one that a machine sees.
-    pub(super) fn input(act: Act, message: Option<(NodeId, Message)>, space: &Space) -> Option<Input<Message>> {
+    pub(super) fn input(
+        act: Act,
+        message: Option<(NodeId, Message)>,
+        space: &Space,
+    ) -> Option<Input<Message>> {
         Some(match act {
             Act::Hear(_) => {
                 let (from, message) = message?;
@@ -294,7 +298,9 @@ impl Node {
                 let in_order =
                     matches!(reason, Reason::Resigned | Reason::Transferred(_) | Reason::Unhealthy);
                 match &mut self.work {
-                    Some(work) if in_order && work.runs => doings.broken = Some("contract: gives up before it has drained"),
+                    Some(work) if in_order && work.runs => {
+                        doings.broken = Some("contract: gives up before it has drained")
+                    }
                     Some(work) => work.stage = Stage::Deposed,
                     None => {} // It has ended by itself.
                 }

@@ -3,8 +3,8 @@
 use primacy_core::election::quorum::{HardState, Message};
 use primacy_core::{Endpoint, Output, text};
 
-use super::node::{Act, NOW, name};
 use super::moves::Item;
+use super::node::{Act, NOW, name};
 use crate::algorithm::{Algorithm as _, quorum::Quorum};
 
 /// An effect.

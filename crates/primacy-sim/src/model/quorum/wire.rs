@@ -60,11 +60,15 @@ mod tests {
 
     #[test]
     fn what_was_sent_stays_sent_and_is_there_once() {
-        let of = |items: &[u16]| items.iter().fold(Wire::default(), |wire, &item| wire.with(&{
-            let mut one = Wire::default();
-            one.add(item);
-            one
-        }));
+        let of = |items: &[u16]| {
+            items.iter().fold(Wire::default(), |wire, &item| {
+                wire.with(&{
+                    let mut one = Wire::default();
+                    one.add(item);
+                    one
+                })
+            })
+        };
         let (sent, wanted) = (of(&[0, 63, 64, 200]), of(&[63, 64, 1000]));
         let found: Vec<u16> = sent.among(&wanted, &of(&[64])).collect();
         assert_eq!(found, [63]);
