@@ -203,7 +203,7 @@ impl Contenders {
             }
             Move::Hear(place) => {
                 let (asker, reply) = link.replies.remove(*place);
-                Act::Hear(asker, reply)
+                Act::Hear(asker, Box::new(reply))
             }
             Move::Node(act, left) => {
                 next.left = *left;
@@ -381,7 +381,7 @@ impl Model for Contenders {
             }
             Move::Hear(place) => {
                 let (asker, reply) = link.replies[place].clone();
-                Act::Hear(asker, reply)
+                Act::Hear(asker, Box::new(reply))
             }
             Move::Node(act, _) => act,
         };

@@ -57,7 +57,7 @@ pub(super) enum Guardian {
 /// What happens to a node by itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Act {
-    Hear(Asker, Message),
+    Hear(Asker, Box<Message>),
     Timeout,
     ErrandTimeout,
     Tick(u8),
@@ -132,7 +132,7 @@ impl Node {
         let life = Asker::Life(self.starts);
         match act {
             Act::Hear(asker, message) => {
-                let input = Input::Message { from: Endpoint::Store, message: message.clone() };
+                let input = Input::Message { from: Endpoint::Store, message: Message::clone(message) };
                 self.hand(*asker, input, doings);
             }
             Act::Timeout => self.hand(life, Input::Timeout, doings),

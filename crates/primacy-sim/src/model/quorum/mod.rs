@@ -1,7 +1,8 @@
 //! Elections among peers: three real [`Quorum`](primacy_core::election::quorum::Quorum) machines.
 //!
 //! A state is three nodes, what is under way between them, what the judge remembers, and how much of each fault is left.
-//! Nodes and messages are numbers, so that a state is a handful of them; see [`moves`].
+//! Nodes and messages are numbers, so that a state is a handful of them: the real machine is asked once for each of its
+//! states and each input, and its answer is kept.
 
 mod judge;
 mod moves;
@@ -313,11 +314,8 @@ impl Model for Peers {
 
 impl Peers {
     fn told(&self, state: &State, planned: Move, crash_after: Option<usize>) -> Vec<String> {
-        let item = match planned.act {
-            Act::Hear(item) => Some(self.moves.items.value(item).as_ref()),
-            _ => None,
-        };
-        let mut lines = vec![text::act(planned.seat, planned.act, item)];
+        let item = if let Act::Hear(item) = planned.act { Some(self.moves.items.value(item)) } else { None };
+        let mut lines = vec![text::act(planned.seat, planned.act, item.map(AsRef::as_ref))];
         let node = self.moves.nodes.value(state.nodes[usize::from(planned.seat)]);
         lines.extend(self.moves.act(node, planned.act, crash_after).1.told);
         lines.extend(crash_after.map(|_| "crashes, and starts again".to_owned()));
