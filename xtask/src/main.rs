@@ -28,7 +28,7 @@ The chores of this repository.
                      adds what earlier runs have found to the kept inputs
   cargo xtask chaos --minutes M --seed S
                      faults on real clusters, judged by the simulator's invariants; needs root (--help: all options)
-  cargo xtask mutants [NAME...] [--draw N] [--seed S] [--json]
+  cargo xtask mutants [NAME...] [--draw N] [--seed S] [--json] [--write]
                      wrong variants of the code, each of which must be caught; with --draw only N of them
 ";
 

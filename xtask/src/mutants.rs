@@ -18,6 +18,8 @@ use judge::{Builder, Spoken};
 use patch::{Judge, Patch};
 use table::{Row, Verdict};
 
+use crate::record;
+
 /// Where the patches are.
 const FOLDER: &str = "crates/primacy-sim/mutants";
 
@@ -31,16 +33,23 @@ struct Wish {
     /// What they are drawn from: a number, a date, a commit.
     seed: Option<String>,
     json: bool,
+    /// Put the table into docs/proof.md.
+    write: bool,
 }
 
 /// Runs the mutants that are asked for. Fails if one survives, is caught by something else than it names, or its patch
 /// does not apply; or if anything speaks without a patch.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
+    let started = Instant::now();
     let outcome = Wish::parse(arguments).and_then(|wish| {
         let mutants = wish.choose(read(root)?)?;
         let rows = hunt(root, &mutants)?;
         println!("{}", if wish.json { table::json(&rows) } else { table::text(&rows) });
-        Ok(rows.iter().all(|row| row.verdict.is_good()))
+        let good = rows.iter().all(|row| row.verdict.is_good());
+        let took = started.elapsed();
+        Ok(good
+            && (!wish.write
+                || record::write(root, "mutants", "cargo xtask mutants", &table::text(&rows), took)))
     });
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
@@ -141,8 +150,11 @@ impl Wish {
                 }
                 "--seed" => wish.seed = Some((*value()?).to_owned()),
                 "--json" => wish.json = true,
+                "--write" => wish.write = true,
                 option if option.starts_with('-') => {
-                    return Err(format!("there is no {option}; there are --draw N, --seed S and --json"));
+                    return Err(format!(
+                        "there is no {option}; there are --draw N, --seed S, --json and --write"
+                    ));
                 }
                 name => wish.names.push(name.to_owned()),
             }

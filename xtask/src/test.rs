@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::deny::Rules;
-use crate::{chaos, needs, tidy};
+use crate::{chaos, mutants, needs, tidy};
 
 /// Packages that may not be in the default command: they need a C++ compiler, CMake, protoc or a system library.
 const NOT_IN_THE_COMMAND: &[&str] = &[
@@ -58,6 +58,7 @@ const STEPS: &[(&str, Step)] = &[
     ("cargo deny", cargo_deny),
     ("tests", tests),
     ("fixed seeds, run twice", seeds_twice),
+    ("mutants, a handful", mutants_handful),
     ("chaos on real processes, a minute", chaos_minute),
 ];
 
@@ -180,6 +181,26 @@ fn tests(session: &mut Session<'_>) -> Outcome {
 }
 
 /// Real clusters under every fault; another schedule each time, whose seed it prints.
+/// How many mutants are tried with every commit. All of them: `cargo xtask mutants`.
+const MUTANTS_DRAWN: &str = "4";
+
+/// Other mutants with every commit, so that all are tried in time, and the same for the same commit.
+fn mutants_handful(session: &mut Session<'_>) -> Outcome {
+    let mut git = Command::new("git");
+    git.args(["rev-parse", "HEAD"]).current_dir(session.root);
+    let commit = match output(git) {
+        Ok(commit) => commit,
+        Err(why) => {
+            return Outcome::NotRun(format!("mutants are drawn by the commit, and there is none: {why}"));
+        }
+    };
+    match mutants::run(session.root, &["--draw", MUTANTS_DRAWN, "--seed", commit.trim()]) == ExitCode::SUCCESS
+    {
+        true => Outcome::passed(),
+        false => Outcome::Failed("see the table above".to_owned()),
+    }
+}
+
 fn chaos_minute(session: &mut Session<'_>) -> Outcome {
     match chaos::a_minute(session.root) {
         Ok(None) => Outcome::passed(),
