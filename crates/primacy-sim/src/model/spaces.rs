@@ -152,7 +152,7 @@ pub const SPACES: &[Row] = &[
     peers("lease_drift", DRIFTING, TAKEN_OVER, 0).large(),
     // Over a store.
     store("store", lease::Space { writes: 3, ..STORE }, TAKEN_OVER | Marks::RENEWED, 253_248),
-    store("store_unknown", lease::Space { unknowns: 1, ..STORE }, TAKEN_OVER, 65_130),
+    store("store_unknown", lease::Space { unknowns: 1, ..STORE }, TAKEN_OVER, 86_566),
     store("store_restart", lease::Space { crashes: 1, ..STORE }, TAKEN_OVER, 193_492),
     store("store_resign", lease::Space { resignations: 1, ..STORE }, Marks::ELECTED | Marks::RELEASED, 66_240),
     store("store_deleted", lease::Space { deletions: 1, ..STORE }, TAKEN_OVER, 110_292),
