@@ -241,7 +241,13 @@ mod self_tests {
         let names = vec!["vote_twice".to_owned()];
         assert_eq!(
             wish,
-            Wish { names: names.clone(), draw: Some(3), seed: Some("abc".to_owned()), json: true }
+            Wish {
+                names: names.clone(),
+                draw: Some(3),
+                seed: Some("abc".to_owned()),
+                json: true,
+                write: false
+            }
         );
         assert!(Wish::parse(&["--draw"]).is_err() && Wish::parse(&["--draw", "x"]).is_err());
         assert!(Wish::parse(&["--drew"]).is_err());
