@@ -6,12 +6,12 @@
 use primacy_core::election::quorum::{Answer, Body, Message, Safety};
 use primacy_core::{Identity, NodeId, Term};
 
-use super::node::{Doings, Fact, Node, SEATS, seat};
+use super::node::{Doings, Fact, Node, SEATS_MAX, seat};
 
 /// The highest term of which the history has room.
 pub(super) const TERMS_MAX: u8 = 3;
 /// How often a node may start.
-pub(super) const STARTS_MAX: u8 = 4;
+pub(super) const STARTS_MAX: u8 = 3;
 
 /// Who led, who was voted for, and which tokens were given. Everyone is a number of four bits, from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(super) struct History(pub(super) u64);
 
 const LEADERS: u32 = 0;
 const VOTES: u32 = LEADERS + 4 * TERMS_MAX as u32;
-const GIVEN: u32 = VOTES + 4 * TERMS_MAX as u32 * SEATS as u32;
+const GIVEN: u32 = VOTES + 4 * TERMS_MAX as u32 * SEATS_MAX as u32;
 
 fn number(who: Identity) -> u64 {
     let starts = who.incarnation.count;

@@ -1,6 +1,6 @@
-//! Elections among peers: three real [`Quorum`](primacy_core::election::quorum::Quorum) machines.
+//! Elections among peers: three or four real [`Quorum`](primacy_core::election::quorum::Quorum) machines.
 //!
-//! A state is three nodes, what is under way between them, what the judge remembers, and how much of each fault is left.
+//! A state is the nodes, what is under way between them, what the judge remembers, and how much of each fault is left.
 //! Nodes and messages are numbers, so that a state is a handful of them: the real machine is asked once for each of its
 //! states and each input, and its answer is kept.
 
@@ -15,7 +15,7 @@ use primacy_core::election::quorum::Safety;
 
 use self::judge::History;
 use self::moves::{Moves, Sign, Way};
-use self::node::{Act, Fact, Guardian, Node, SEATS, identity};
+use self::node::{Act, Fact, Guardian, Node, SEATS_MAX, identity};
 pub use self::space::{Space, Timers};
 use self::wire::Wire;
 use super::fold::Fold;
@@ -26,7 +26,7 @@ use std::hash::Hasher as _;
 /// All of it at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct State {
-    nodes: [u32; SEATS as usize],
+    nodes: [u32; SEATS_MAX as usize],
     /// The set of what was sent.
     sent: Wire,
     history: History,
@@ -70,6 +70,7 @@ impl Peers {
     /// If a bound is larger than a state has room for.
     #[must_use]
     pub fn new(space: Space) -> Self {
+        assert!((3..=SEATS_MAX).contains(&space.voters), "three voters or four");
         assert!(space.terms <= judge::TERMS_MAX, "no room for so many terms");
         assert!(space.crashes < judge::STARTS_MAX, "no room for so many starts");
         Self { moves: Moves::new(space), planned: Vec::new() }
@@ -90,7 +91,7 @@ impl Peers {
         let (space, left) = (self.moves.space, state.left);
         let mut planned = std::mem::take(&mut self.planned);
         planned.clear();
-        for seat in 0..SEATS {
+        for seat in 0..space.voters {
             let sign = self.sign(state, seat);
             let mut plan = |act, left| planned.push(Move { seat, act, left });
             if sign.up {
@@ -114,7 +115,7 @@ impl Peers {
             if let Some(resignations) = left.resignations.checked_sub(1).filter(|_| sign.leads) {
                 let left = Left { resignations, ..left };
                 plan(Act::Resign, left);
-                for to in (0..SEATS).filter(|&to| space.transfers && to != seat) {
+                for to in (0..space.voters).filter(|&to| space.transfers && to != seat) {
                     plan(Act::Transfer(to), left);
                 }
             }
@@ -127,7 +128,7 @@ impl Peers {
 
     fn plan_connections(&self, state: &State, seat: u8, plan: &mut impl FnMut(Act, Left)) {
         let sign = self.sign(state, seat);
-        for other in (0..SEATS).filter(|&other| sign.up && other != seat) {
+        for other in (0..self.moves.space.voters).filter(|&other| sign.up && other != seat) {
             let peer = self.sign(state, other);
             if sign.connected & 1 << other == 0 {
                 if peer.up {
@@ -157,7 +158,7 @@ impl Peers {
             }
             broken = broken.or(next.history.take(who, fact, self.moves.space.safety));
         }
-        let working = (0..SEATS).filter(|&seat| self.sign(&next, seat).works).count();
+        let working = (0..self.moves.space.voters).filter(|&seat| self.sign(&next, seat).works).count();
         if working > 1 {
             match self.moves.space.safety {
                 Safety::Lease => broken = broken.or(Some("I3")),
@@ -182,10 +183,10 @@ impl Peers {
             found.cut += 1;
             return;
         }
-        for code in 0..u32::from(rates).pow(u32::from(SEATS)) {
+        for code in 0..u32::from(rates).pow(u32::from(self.moves.space.voters)) {
             let mut next = *state;
             next.left.ticks = ticks.flatten();
-            for (seat, node) in next.nodes.iter_mut().enumerate() {
+            for (seat, node) in next.nodes.iter_mut().enumerate().take(usize::from(self.moves.space.voters)) {
                 let by =
                     1 + code / u32::from(rates).pow(u32::try_from(seat).expect("a seat")) % u32::from(rates);
                 let by = u8::try_from(by).expect("at most the highest rate");
@@ -257,7 +258,10 @@ impl Model for Peers {
             node.settle(&space);
             node
         };
-        let nodes = [0, 1, 2].map(|seat| self.moves.number(start(seat)));
+        let nodes = [0, 1, 2, 3].map(|seat| {
+            let node = if seat < space.voters { start(seat) } else { Node::new(seat, &space) };
+            self.moves.number(node)
+        });
         let left = Left {
             rounds: space.rounds,
             ticks: space.ticks,
@@ -272,12 +276,13 @@ impl Model for Peers {
 
     fn fingerprint(&self, state: &State) -> u64 {
         let mut fold = Fold::default();
-        let [a, b, c] = state.nodes.map(u64::from);
+        let [a, b, c, d] = state.nodes.map(u64::from);
         fold.add(a << 32 | b);
+        fold.add(c << 32 | d);
         let left = state.left;
         let ticks = left.ticks.unwrap_or(u8::MAX) & 15;
         let left = [left.rounds, ticks, left.crashes, left.resignations, left.closes, left.guardian_deaths];
-        fold.add(left.iter().fold(c, |word, &left| word << 4 | u64::from(left)));
+        fold.add(left.iter().fold(0_u64, |word, &left| word << 4 | u64::from(left)));
         fold.add(state.history.0);
         for (place, word) in state.sent.words() {
             fold.add(place);

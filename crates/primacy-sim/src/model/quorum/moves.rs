@@ -6,7 +6,7 @@ use std::rc::Rc;
 use primacy_core::election::quorum::{Answer, Body, HardState, Message, Quorum};
 use primacy_core::{NodeId, Output, Protocol as _};
 
-use super::node::{Act, Doings, Fact, Guardian, NOW, Node, SEATS, Stage, Work, name, seat};
+use super::node::{Act, Doings, Fact, Guardian, NOW, Node, SEATS_MAX, Stage, Work, name, seat};
 use super::space::Space;
 use super::wire::Wire;
 use crate::model::fold::BuildFold;
@@ -75,7 +75,7 @@ pub(super) struct Moves {
     pub(super) items: Interned<Item>,
     pub(super) signs: Vec<Sign>,
     /// The messages to each node.
-    pub(super) to: [Wire; SEATS as usize],
+    pub(super) to: [Wire; SEATS_MAX as usize],
     /// For each node the messages that change nothing in it, as far as they were tried.
     pub(super) idle: Vec<Wire>,
     known: HashMap<u64, Option<Rc<[Way]>>, BuildFold>,
@@ -89,7 +89,7 @@ impl Moves {
             items: Interned::default(),
             idle: Vec::new(),
             signs: Vec::new(),
-            to: [Wire::default(); SEATS as usize],
+            to: [Wire::default(); SEATS_MAX as usize],
             known: HashMap::default(),
         }
     }
@@ -230,7 +230,7 @@ impl Moves {
             sent.add(self.item(Item::Said { from, to: seat(to), message }));
         }
         if act == Act::JobEnds {
-            for to in (0..SEATS).filter(|&to| to != from) {
+            for to in (0..self.space.voters).filter(|&to| to != from) {
                 sent.add(self.item(Item::Died { of: from, starts, to }));
             }
         }

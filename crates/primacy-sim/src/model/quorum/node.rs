@@ -13,8 +13,8 @@ use super::space::Space;
 /// machines.
 pub(super) const NOW: Instant = Instant::from_nanos(1 << 20);
 
-/// The nodes.
-pub(super) const SEATS: u8 = 3;
+/// The most nodes.
+pub(super) const SEATS_MAX: u8 = 4;
 
 /// One node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -109,7 +109,7 @@ pub(super) enum Fact {
 }
 
 pub(super) fn name(seat: u8) -> NodeId {
-    NodeId::new(["a", "b", "c"][usize::from(seat)]).expect("a letter is a name")
+    NodeId::new(["a", "b", "c", "d"][usize::from(seat)]).expect("a letter is a name")
 }
 
 pub(super) fn identity(seat: u8, starts: u8) -> Identity {
@@ -118,7 +118,7 @@ pub(super) fn identity(seat: u8, starts: u8) -> Identity {
 
 /// The seat of a node of this name.
 pub(super) fn seat(node: NodeId) -> u8 {
-    (0..SEATS).find(|&seat| name(seat) == node).expect("one of the nodes")
+    (0..SEATS_MAX).find(|&seat| name(seat) == node).expect("one of the nodes")
 }
 
 fn ticks(count: u8) -> Duration {
@@ -139,7 +139,7 @@ impl Node {
     fn config(&self, space: &Space) -> Config {
         Config {
             me: self.me(),
-            voters: (0..SEATS).map(name).collect(),
+            voters: (0..space.voters).map(name).collect(),
             safety: space.safety,
             heartbeat_interval: ticks(space.timers.heartbeat),
             miss_count: u32::from(space.timers.misses),

@@ -7,7 +7,9 @@ use primacy_core::election::quorum::Safety;
 pub struct Space {
     /// What is promised.
     pub safety: Safety,
-    /// How many of the three nodes stand; the others only vote.
+    /// How many nodes vote, three or four. With four, a majority is more than one vote beside one's own.
+    pub voters: u8,
+    /// How many of them stand; the others only vote.
     pub candidates: u8,
     /// The highest term.
     pub terms: u8,
@@ -58,6 +60,7 @@ impl Space {
     /// Nothing goes wrong but that messages are late or lost and processes are paused.
     pub const CALM: Self = Self {
         safety: Safety::Fenced,
+        voters: 3,
         candidates: 3,
         terms: 2,
         rounds: 2,
