@@ -144,7 +144,7 @@ pub const SPACES: &[Row] = &[
     peers("lease_restart", quorum::Space { crashes: 1, ticks: Some(3), ..LEASED }, Marks::ELECTED | Marks::CRASHED_BETWEEN, 68_207),
     peers("lease_close", quorum::Space { closes: 1, ticks: Some(2), ..LEASED }, Marks::ELECTED, 46_336),
     peers("lease_resign", quorum::Space { resignations: 1, transfers: true, ticks: Some(2), ..LEASED }, TAKEN_OVER | Marks::RESIGNED, 12_962),
-    peers("lease_leave", quorum::Space { rounds: 6, terms: 3, ticks: Some(5), resignations: 1, timers: SELDOM, ..LEASED }, TAKEN_OVER | Marks::RESIGNED, 0).large(),
+    peers("lease_leave", quorum::Space { rounds: 6, terms: 3, ticks: Some(5), resignations: 1, timers: SELDOM, ..LEASED }, TAKEN_OVER | Marks::RESIGNED, 44_438_087).large(),
     peers("lease_death", quorum::Space { crashes: 1, guardians: true, guardian_deaths: 1, ticks: Some(2), ..LEASED }, TAKEN_OVER, 232_507),
     peers("lease_drift_beyond", quorum::Space { drift_percent: 0, ticks: None, ..DRIFTING }, Marks::ELECTED, 484_217).breaks("I3"),
     peers("lease_long", quorum::Space { rounds: 5, ticks: None, ..LEASED }, TAKEN_OVER | Marks::RENEWED | Marks::EXPIRED, 16_864_585).large(),
@@ -153,7 +153,7 @@ pub const SPACES: &[Row] = &[
     peers("lease_close_long", quorum::Space { closes: 1, ticks: Some(3), ..LEASED }, TAKEN_OVER, 2_098_848).large(),
     peers("lease_resign_long", quorum::Space { resignations: 1, transfers: true, ..LEASED }, TAKEN_OVER | Marks::RESIGNED, 1_593_428).large(),
     peers("lease_death_long", quorum::Space { crashes: 1, guardians: true, guardian_deaths: 1, ticks: Some(3), ..LEASED }, TAKEN_OVER, 4_902_326).large(),
-    peers("lease_drift", quorum::Space { ticks: Some(5), ..DRIFTING }, TAKEN_OVER, 0).large(),
+    peers("lease_drift", quorum::Space { ticks: Some(4), ..DRIFTING }, TAKEN_OVER, 1_371_472).large(),
     // Over a store.
     store("store", lease::Space { writes: 3, ..STORE }, TAKEN_OVER | Marks::RENEWED, 253_248),
     store("store_unknown", lease::Space { unknowns: 1, ..STORE }, TAKEN_OVER, 65_130),
