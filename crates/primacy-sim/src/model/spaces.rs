@@ -87,6 +87,9 @@ const LEASED: quorum::Space = quorum::Space {
     ..quorum::Space::CALM
 };
 
+/// A leader shows itself once, so that more can happen after it.
+const SELDOM: Timers = Timers { heartbeat: 6, misses: 1, promise: 2, round: 1 };
+
 /// Clocks of which one runs up to twice as fast as another, and nodes that know it.
 const DRIFTING: quorum::Space = quorum::Space {
     rate_max: 2,
@@ -132,7 +135,7 @@ pub const SPACES: &[Row] = &[
     peers("votes_refused", quorum::Space { candidates: 2, rounds: 3, refusals: true, ..FENCED }, Marks::ELECTED | Marks::REFUSED, 100_800),
     peers("votes_restart", quorum::Space { candidates: 2, crashes: 1, ..FENCED }, Marks::ELECTED | Marks::CRASHED_BETWEEN, 11_662),
     peers("votes_pre_voted", quorum::Space { candidates: 2, rounds: 3, pre_vote: true, ..FENCED }, Marks::ELECTED, 6_211),
-    peers("votes_of_four", quorum::Space { voters: 4, candidates: 2, ..FENCED }, Marks::ELECTED, 7_462),
+    peers("votes_of_four", quorum::Space { voters: 4, candidates: 2, terms: 1, rounds: 4, ticks: Some(0), refusals: false, ..quorum::Space::CALM }, Marks::ELECTED, 222),
     peers("votes_long", quorum::Space { terms: 3, rounds: 4, ..FENCED }, TAKEN_OVER | Marks::TWO_BELIEVE, 1_569_913).large(),
     peers("votes_two_restarts", quorum::Space { terms: 3, rounds: 3, crashes: 2, ..FENCED }, Marks::ELECTED | Marks::CRASHED_BETWEEN, 7_728_351).large(),
     // Among peers, leases.
@@ -141,16 +144,16 @@ pub const SPACES: &[Row] = &[
     peers("lease_restart", quorum::Space { crashes: 1, ticks: Some(3), ..LEASED }, Marks::ELECTED | Marks::CRASHED_BETWEEN, 68_207),
     peers("lease_close", quorum::Space { closes: 1, ticks: Some(2), ..LEASED }, Marks::ELECTED, 46_336),
     peers("lease_resign", quorum::Space { resignations: 1, transfers: true, ticks: Some(2), ..LEASED }, TAKEN_OVER | Marks::RESIGNED, 12_962),
-    peers("lease_leave", quorum::Space { rounds: 6, terms: 3, ticks: Some(5), resignations: 1, ..LEASED }, TAKEN_OVER | Marks::RESIGNED, 0).large(),
+    peers("lease_leave", quorum::Space { rounds: 6, terms: 3, ticks: Some(5), resignations: 1, timers: SELDOM, ..LEASED }, TAKEN_OVER | Marks::RESIGNED, 44_438_087).large(),
     peers("lease_death", quorum::Space { crashes: 1, guardians: true, guardian_deaths: 1, ticks: Some(2), ..LEASED }, TAKEN_OVER, 232_507),
     peers("lease_drift_beyond", quorum::Space { drift_percent: 0, ticks: None, ..DRIFTING }, Marks::ELECTED, 484_217).breaks("I3"),
-    peers("lease_long", quorum::Space { rounds: 5, ticks: None, ..LEASED }, TAKEN_OVER | Marks::RENEWED | Marks::EXPIRED, 0).large(),
-    peers("lease_three", quorum::Space { candidates: 3, ..LEASED }, TAKEN_OVER, 0).large(),
-    peers("lease_restart_long", quorum::Space { crashes: 1, ..LEASED }, TAKEN_OVER | Marks::CRASHED_BETWEEN, 0).large(),
-    peers("lease_close_long", quorum::Space { closes: 1, ticks: Some(3), ..LEASED }, TAKEN_OVER, 0).large(),
-    peers("lease_resign_long", quorum::Space { resignations: 1, transfers: true, ..LEASED }, TAKEN_OVER | Marks::RESIGNED, 0).large(),
-    peers("lease_death_long", quorum::Space { crashes: 1, guardians: true, guardian_deaths: 1, ticks: Some(3), ..LEASED }, TAKEN_OVER, 0).large(),
-    peers("lease_drift", DRIFTING, TAKEN_OVER, 0).large(),
+    peers("lease_long", quorum::Space { rounds: 5, ticks: None, ..LEASED }, TAKEN_OVER | Marks::RENEWED | Marks::EXPIRED, 16_864_585).large(),
+    peers("lease_three", quorum::Space { candidates: 3, ..LEASED }, TAKEN_OVER, 259_888).large(),
+    peers("lease_restart_long", quorum::Space { crashes: 1, ..LEASED }, TAKEN_OVER | Marks::CRASHED_BETWEEN, 2_160_847).large(),
+    peers("lease_close_long", quorum::Space { closes: 1, ticks: Some(3), ..LEASED }, TAKEN_OVER, 2_098_848).large(),
+    peers("lease_resign_long", quorum::Space { resignations: 1, transfers: true, ..LEASED }, TAKEN_OVER | Marks::RESIGNED, 1_593_428).large(),
+    peers("lease_death_long", quorum::Space { crashes: 1, guardians: true, guardian_deaths: 1, ticks: Some(3), ..LEASED }, TAKEN_OVER, 4_902_326).large(),
+    peers("lease_drift", quorum::Space { ticks: Some(4), ..DRIFTING }, TAKEN_OVER, 1_371_472).large(),
     // Over a store.
     store("store", lease::Space { writes: 3, ..STORE }, TAKEN_OVER | Marks::RENEWED, 253_248),
     store("store_unknown", lease::Space { unknowns: 1, ..STORE }, TAKEN_OVER, 86_566),
@@ -162,12 +165,12 @@ pub const SPACES: &[Row] = &[
     store("store_drift", lease::Space { rate_max: 2, drift_percent: 100, ..STORE }, TAKEN_OVER, 115_802),
     store("store_drift_beyond", lease::Space { rate_max: 2, ..STORE }, Marks::ELECTED, 4_281).breaks("I3"),
     store("store_death", WITNESSED, Marks::ELECTED | Marks::ERRAND_DONE, 539_506),
-    store("store_long", lease::Space { writes: 4, ..STORE }, TAKEN_OVER | Marks::RENEWED, 0).large(),
-    store("store_three", lease::Space { candidates: 3, ..STORE }, TAKEN_OVER, 0).large(),
-    store("store_unknown_long", lease::Space { writes: 3, unknowns: 2, ..STORE }, TAKEN_OVER, 0).large(),
-    store("store_restart_long", lease::Space { writes: 3, crashes: 2, ..STORE }, TAKEN_OVER, 0).large(),
-    store("store_resign_long", lease::Space { writes: 3, resignations: 2, ..STORE }, TAKEN_OVER | Marks::RELEASED, 0).large(),
-    store("store_deleted_long", lease::Space { writes: 4, deletions: 1, ..STORE }, TAKEN_OVER | Marks::VIOLATION, 0).large(),
-    store("store_drift_long", lease::Space { writes: 3, rate_max: 2, drift_percent: 100, ..STORE }, TAKEN_OVER | Marks::RENEWED, 0).large(),
-    store("store_death_long", lease::Space { writes: 3, guardian_deaths: 1, ..WITNESSED }, TAKEN_OVER | Marks::ERRAND_DONE, 0).large(),
+    store("store_long", lease::Space { writes: 4, ..STORE }, TAKEN_OVER | Marks::RENEWED, 1_934_121).large(),
+    store("store_three", lease::Space { candidates: 3, ..STORE }, TAKEN_OVER, 1_419_286).large(),
+    store("store_unknown_long", lease::Space { writes: 3, unknowns: 1, ..STORE }, TAKEN_OVER, 749_348).large(),
+    store("store_restart_long", lease::Space { writes: 3, crashes: 1, ..STORE }, TAKEN_OVER, 2_309_916).large(),
+    store("store_resign_long", lease::Space { writes: 3, resignations: 1, ..STORE }, TAKEN_OVER | Marks::RELEASED, 749_360).large(),
+    store("store_deleted_long", lease::Space { writes: 3, deletions: 1, ..STORE }, TAKEN_OVER | Marks::VIOLATION, 1_298_492).large(),
+    store("store_drift_long", lease::Space { writes: 3, rate_max: 2, drift_percent: 100, ..STORE }, TAKEN_OVER, 1_157_052).large(),
+    store("store_death_long", lease::Space { guardian_deaths: 1, ..WITNESSED }, TAKEN_OVER | Marks::ERRAND_DONE, 1_995_102).large(),
 ];
