@@ -1,8 +1,10 @@
 //! Searches the spaces of the model checker and prints what was found.
 //!
-//! `prove [--small] [--states-max N] [NAME ...]`: all spaces, the small ones, or those of these names. A line for people
-//! goes to the standard error for each, and a line of JSON to the standard output. It fails if anything is not as it
-//! should be.
+//! `prove [--small] [--states-max N] [--json] [NAME ...]`: all spaces, the small ones, or those of these names; a line each.
+//! It fails if anything is not as it should be.
+//!
+//! `prove --space NAME` asks only which invariant speaks there first, whatever the number of states: the judge of mutants.
+//! It says `caught invariant=I4`, or `survived run=STATES`.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -11,11 +13,19 @@ use primacy_sim::model::spaces::{Row, SPACES};
 
 fn main() -> ExitCode {
     let mut names = Vec::new();
-    let (mut small, mut states_max) = (false, u64::from(u32::MAX) - 1);
+    let (mut small, mut json, mut states_max) = (false, false, u64::from(u32::MAX) - 1);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--small" => small = true,
+            "--json" => json = true,
+            "--space" => {
+                let name = arguments.next().unwrap_or_default();
+                return match SPACES.iter().find(|row| row.name == name) {
+                    Some(row) => ask(row, states_max),
+                    None => fail(&format!("there is no space {name}")),
+                };
+            }
             "--states-max" => match arguments.next().and_then(|number| number.parse().ok()) {
                 Some(number) => states_max = number,
                 None => return fail("--states-max needs a number"),
@@ -26,7 +36,7 @@ fn main() -> ExitCode {
     }
     let chosen =
         |row: &&Row| (names.is_empty() || names.iter().any(|name| name == row.name)) && (!small || row.small);
-    let failures = SPACES.iter().filter(chosen).filter(|row| !prove(row, states_max)).count();
+    let failures = SPACES.iter().filter(chosen).filter(|row| !prove(row, states_max, json)).count();
     if failures == 0 {
         ExitCode::SUCCESS
     } else {
@@ -40,13 +50,13 @@ fn fail(why: &str) -> ExitCode {
 }
 
 /// Searches one space and prints it; whether all is as it should be.
-fn prove(row: &Row, states_max: u64) -> bool {
+fn prove(row: &Row, states_max: u64, json: bool) -> bool {
     let began = Instant::now();
     let found = row.search(states_max);
     let seconds = began.elapsed().as_secs_f64();
     let wrong = row.judge(&found);
     let result = if wrong.is_empty() { "as it should be".to_owned() } else { wrong.join("; ") };
-    eprintln!(
+    let line = format!(
         "{:20} {:>12} states {:>13} steps {:>4} deep {:>9} cut {seconds:>8.1} s  {result}",
         row.name, found.states, found.steps, found.depth, found.cut
     );
@@ -55,9 +65,20 @@ fn prove(row: &Row, states_max: u64) -> bool {
             eprintln!("    {}", step.join("\n        "));
         }
     }
-    println!(
+    let object = format!(
         "{{\"space\":\"{}\",\"bounds\":\"{:?}\",\"states\":{},\"steps\":{},\"depth\":{},\"cut\":{},\"seconds\":{seconds:.1},\"result\":\"{result}\"}}",
         row.name, row.bounds, found.states, found.steps, found.depth, found.cut
     );
+    println!("{}", if json { object } else { line });
     wrong.is_empty()
+}
+
+/// Which invariant speaks first, if one does.
+fn ask(row: &Row, states_max: u64) -> ExitCode {
+    let found = row.search(states_max);
+    match found.broken {
+        Some(broken) => println!("caught invariant={} run={} spoke={0}:1", broken.invariant, found.states),
+        None => println!("survived run={}", found.states),
+    }
+    ExitCode::SUCCESS
 }
