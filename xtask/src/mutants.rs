@@ -86,7 +86,7 @@ fn hunt<'m>(root: &Path, mutants: &'m [Patch]) -> Result<Vec<Row<'m>>, String> {
     let place = target(root).join("mutants");
     let copy = Copy::make(root, &place.join("tree"))?;
     let builder = Builder::new(&place.join("tree"), &place.join("target"));
-    let mut judges: Vec<&Judge> = mutants.iter().map(|mutant| &mutant.judge).collect();
+    let mut judges: Vec<&Judge> = mutants.iter().flat_map(|mutant| &mutant.judges).collect();
     judges.sort_by_key(|judge| judge.without_invariant());
     judges.dedup_by_key(|judge| judge.without_invariant());
     for judge in judges {
@@ -104,31 +104,35 @@ fn hunt<'m>(root: &Path, mutants: &'m [Patch]) -> Result<Vec<Row<'m>>, String> {
     }
     let mut rows = Vec::new();
     for (index, mutant) in mutants.iter().enumerate() {
-        let row = try_one(&copy, &builder, mutant)?;
-        eprintln!("[{}/{}] {}", index + 1, mutants.len(), row.line());
-        rows.push(row);
+        for row in try_one(&copy, &builder, mutant)? {
+            eprintln!("[{}/{}] {}", index + 1, mutants.len(), row.line());
+            rows.push(row);
+        }
     }
     Ok(rows)
 }
 
-fn try_one<'m>(copy: &Copy<'_>, builder: &Builder, mutant: &'m Patch) -> Result<Row<'m>, String> {
-    let started = Instant::now();
-    let before = match copy.apply(mutant) {
-        Ok(before) => before,
-        Err(why) => return Ok(Row::not_tried(mutant, why, started.elapsed())),
-    };
-    let built = builder.build(&mutant.judge);
-    let build = started.elapsed();
-    let row = match built {
-        Err(why) => Row::not_tried(mutant, why, build),
-        Ok(()) => {
-            let started = Instant::now();
-            let verdict = Verdict::of(&mutant.judge, builder.ask(&mutant.judge)?);
-            Row { mutant, verdict, build, search: started.elapsed() }
-        }
-    };
-    copy.undo(before)?;
-    Ok(row)
+/// One mutant, before each of its judges.
+fn try_one<'m>(copy: &Copy<'_>, builder: &Builder, mutant: &'m Patch) -> Result<Vec<Row<'m>>, String> {
+    let mut rows = Vec::new();
+    let before = copy.apply(mutant);
+    for judge in &mutant.judges {
+        let started = Instant::now();
+        let built = before.as_ref().map_err(Clone::clone).and_then(|_| builder.build(judge));
+        let build = started.elapsed();
+        rows.push(match built {
+            Err(why) => Row::not_tried(mutant, judge, why, build),
+            Ok(()) => {
+                let started = Instant::now();
+                let verdict = Verdict::of(judge, builder.ask(judge)?);
+                Row { mutant, judge, verdict, build, search: started.elapsed() }
+            }
+        });
+    }
+    if let Ok(before) = before {
+        copy.undo(before)?;
+    }
+    Ok(rows)
 }
 
 /// Where cargo builds.

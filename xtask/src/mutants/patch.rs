@@ -10,7 +10,8 @@ pub(super) struct Patch {
     pub(super) mistake: String,
     /// Who made it: an issue or code of another system.
     pub(super) made_by: String,
-    pub(super) judge: Judge,
+    /// Who must catch it: all of these.
+    pub(super) judges: Vec<Judge>,
     pub(super) files: Vec<FileDiff>,
 }
 
@@ -50,12 +51,16 @@ impl Patch {
             found.map(|value| value.trim().to_owned()).ok_or_else(|| format!("there is no line `# {key}: …`"))
         };
         let (mistake, made_by) = (value("mistake")?, value("made by")?);
-        let judge = Judge::parse(&value("caught by")?)?;
+        let judges = text.lines().filter_map(|line| line.strip_prefix("# caught by: "));
+        let judges = judges.map(Judge::parse).collect::<Result<Vec<Judge>, String>>()?;
+        if judges.is_empty() {
+            return Err("there is no line `# caught by: …`".to_owned());
+        }
         let files = files(text)?;
         if files.is_empty() {
             return Err("there is no change in it".to_owned());
         }
-        Ok(Self { name: name.to_owned(), mistake, made_by, judge, files })
+        Ok(Self { name: name.to_owned(), mistake, made_by, judges, files })
     }
 
     #[cfg(test)]
@@ -198,7 +203,10 @@ mod self_tests {
         let patch =
             Patch::parse("x", &format!("# mistake: m\n# made by: b\n# caught by: model calm I4\n{diff}"));
         let patch = patch.expect("it is whole");
-        assert_eq!((patch.judge.to_string(), patch.judge.expected()), ("model calm I4".to_owned(), "I4"));
+        assert_eq!(
+            (patch.judges[0].to_string(), patch.judges[0].expected()),
+            ("model calm I4".to_owned(), "I4")
+        );
         assert_eq!((patch.mistake.as_str(), patch.made_by.as_str()), ("m", "b"));
     }
 }

@@ -1,14 +1,16 @@
 //! What came of the mutants, for people and for programs.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::judge::{Catch, Spoken};
 use super::patch::{Judge, Patch};
 
-/// One mutant.
+/// One mutant, before one judge.
 pub(super) struct Row<'a> {
     pub(super) mutant: &'a Patch,
+    pub(super) judge: &'a Judge,
     pub(super) verdict: Verdict,
     pub(super) build: Duration,
     pub(super) search: Duration,
@@ -60,13 +62,13 @@ impl Verdict {
 }
 
 impl<'m> Row<'m> {
-    pub(super) const fn not_tried(mutant: &'m Patch, why: String, build: Duration) -> Self {
-        Self { mutant, verdict: Verdict::NotTried(why), build, search: Duration::ZERO }
+    pub(super) const fn not_tried(mutant: &'m Patch, judge: &'m Judge, why: String, build: Duration) -> Self {
+        Self { mutant, judge, verdict: Verdict::NotTried(why), build, search: Duration::ZERO }
     }
 
     /// One line, while it goes on.
     pub(super) fn line(&self) -> String {
-        let Self { mutant: Patch { name, judge, .. }, verdict, build, search } = self;
+        let Self { mutant: Patch { name, .. }, judge, verdict, build, search } = self;
         format!(
             "{name}: {judge}: {}, built {}, searched {}",
             verdict.words(),
@@ -80,7 +82,7 @@ impl<'m> Row<'m> {
         let number = |number: Option<u64>| number.map_or_else(|| "–".to_owned(), |number| number.to_string());
         [
             self.mutant.name.clone(),
-            self.mutant.judge.to_string(),
+            self.judge.to_string(),
             self.verdict.words(),
             number(catch.and_then(|catch| catch.first_seed)),
             number(catch.and_then(|catch| catch.rate)),
@@ -108,10 +110,19 @@ pub(super) fn text(rows: &[Row<'_>]) -> String {
             text.push_str("|\n");
         }
     }
-    let caught = rows.iter().filter(|row| row.verdict.is_good()).count();
+    let names = |good: bool| {
+        let rows = rows.iter().filter(|row| good || !row.verdict.is_good());
+        rows.map(|row| row.mutant.name.as_str()).collect::<BTreeSet<&str>>().len()
+    };
+    let (all, missed) = (names(true), names(false));
     let whole = |of: fn(&Row<'_>) -> Duration| seconds(rows.iter().map(of).sum());
     let (build, search) = (whole(|row| row.build), whole(|row| row.search));
-    let _ = write!(text, "\n{caught} of {} mutants caught; built {build}, searched {search}", rows.len());
+    let _ = write!(
+        text,
+        "\n{} of {all} mutants caught, {} judgements; built {build}, searched {search}",
+        all - missed,
+        rows.len()
+    );
     text
 }
 
@@ -127,7 +138,7 @@ pub(super) fn json(rows: &[Row<'_>]) -> String {
             quoted(&row.mutant.name),
             quoted(&row.mutant.mistake),
             quoted(&row.mutant.made_by),
-            quoted(&row.mutant.judge.to_string()),
+            quoted(&row.judge.to_string()),
             row.verdict.is_good(),
             quoted(&row.verdict.words()),
             number(catch.and_then(|catch| catch.first_seed)),
@@ -166,7 +177,13 @@ mod self_tests {
 
     fn row(mutant: &Patch, spoken: Spoken) -> Row<'_> {
         let second = Duration::from_secs(1);
-        Row { mutant, verdict: Verdict::of(&mutant.judge, spoken), build: second, search: second }
+        Row {
+            mutant,
+            judge: &mutant.judges[0],
+            verdict: Verdict::of(&mutant.judges[0], spoken),
+            build: second,
+            search: second,
+        }
     }
 
     fn caught(by: &str) -> Spoken {
