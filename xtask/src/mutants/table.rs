@@ -206,7 +206,10 @@ mod self_tests {
         let rows = [row(&mutant, caught("I4")), row(&mutant, Spoken::Nothing { run: "9".to_owned() })];
         let table = text(&rows);
         assert!(table.contains("| example | seeds quorum I4 | caught (I4:3)      | 4 "), "{table}");
-        assert!(table.ends_with("1 of 2 mutants caught; built 2.0 s, searched 2.0 s"), "{table}");
+        assert!(
+            table.ends_with("0 of 1 mutants caught, 2 judgements; built 2.0 s, searched 2.0 s"),
+            "{table}"
+        );
         assert_eq!(json(&rows).lines().count(), 2);
         assert!(json(&rows[..1]).contains("\"first_seed\":4,\"of_1000\":3"));
         assert_eq!(quoted("a\"\\\n\u{1}"), "\"a\\\"\\\\\\n\\u0001\"");
