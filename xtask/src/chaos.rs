@@ -2,16 +2,18 @@
 
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
 
 use crate::needs::{self, Step};
+use crate::record;
 
 /// The exit code of a run that this user or this machine cannot make.
 const NOT_RUN: i32 = 77;
 
 /// How a run ended.
 pub(crate) enum Ended {
-    /// With this exit code.
-    Code(i32),
+    /// With this exit code, having printed this.
+    Code(i32, String),
     /// It was not begun; why.
     Failed(String),
 }
@@ -19,8 +21,16 @@ pub(crate) enum Ended {
 /// Builds for real use, and runs.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
     let release = ["build", "--release", "--locked", "-p", "primacy-cli", "-p", "primacy-chaos"];
-    match build_and_run(root, &release, arguments) {
-        Ended::Code(code) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
+    let write = arguments.contains(&"--write");
+    let arguments: Vec<&str> = arguments.iter().copied().filter(|&argument| argument != "--write").collect();
+    let started = Instant::now();
+    match build_and_run(root, &release, &arguments) {
+        Ended::Code(0, printed) if write => {
+            let command = format!("cargo xtask chaos {}", arguments.join(" "));
+            let written = record::write(root, "chaos", &command, &printed, started.elapsed());
+            if written { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Ended::Code(code, _) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
         Ended::Failed(why) => {
             eprintln!("{why}");
             ExitCode::FAILURE
@@ -31,9 +41,9 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
 /// The run that belongs to the tests, with what they have built.
 pub(crate) fn a_minute(root: &Path) -> Result<Option<String>, String> {
     match build_and_run(root, &["build", "--workspace", "--bins", "--locked"], &["--minutes", "1"]) {
-        Ended::Code(0) => Ok(None),
-        Ended::Code(NOT_RUN) => Ok(Some("it needs root and network namespaces; see above".to_owned())),
-        Ended::Code(code) => Err(format!("it ended with exit code {code}; see above")),
+        Ended::Code(0, _) => Ok(None),
+        Ended::Code(NOT_RUN, _) => Ok(Some("it needs root and network namespaces; see above".to_owned())),
+        Ended::Code(code, _) => Err(format!("it ended with exit code {code}; see above")),
         Ended::Failed(why) => Err(why),
     }
 }
@@ -57,9 +67,14 @@ fn build_and_run(root: &Path, build: &[&str], arguments: &[&str]) -> Ended {
     else {
         return Ended::Failed("cargo has built no `primacy`, or no `primacy-chaos`".to_owned());
     };
-    match Command::new(chaos).args(["--primacy", primacy]).args(arguments).status() {
-        // One that was ended by a signal has no code.
-        Ok(status) => Ended::Code(status.code().unwrap_or(1)),
+    let mut command = Command::new(chaos);
+    match command.args(["--primacy", primacy]).args(arguments).stderr(Stdio::inherit()).output() {
+        Ok(output) => {
+            let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+            print!("{printed}");
+            // One that was ended by a signal has no code.
+            Ended::Code(output.status.code().unwrap_or(1), printed)
+        }
         Err(error) => Ended::Failed(format!("`{chaos}` cannot be run: {error}")),
     }
 }

@@ -114,7 +114,7 @@ pub(crate) fn runs(root: &Path, seconds: u64, targets: &[String]) -> Result<Vec<
     let targets = chosen(targets)?;
     let built = Built::new(root)?;
     let run = |target: &&'static Target| {
-        println!("  {}, {seconds} s", target.name);
+        eprintln!("  {}, {seconds} s", target.name);
         built.run(target, seconds)
     };
     targets.iter().map(run).collect()
@@ -192,7 +192,7 @@ impl Built {
                  apt-get install --yes --no-install-recommends g++"
             ));
         }
-        println!("  building with libFuzzer");
+        eprintln!("  building with libFuzzer");
         let mut command = cargo(root);
         // With a target named, the flags hold for it alone, and not for build scripts and macros, which run by themselves.
         command.args([

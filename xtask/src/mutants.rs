@@ -163,6 +163,12 @@ impl Wish {
                 name => wish.names.push(name.to_owned()),
             }
         }
+        if wish.write && (wish.draw.is_some() || !wish.names.is_empty()) {
+            return Err(
+                "--write puts the table of all mutants into the page; so it goes with no names and no --draw"
+                    .to_owned(),
+            );
+        }
         Ok(wish)
     }
 
@@ -257,6 +263,7 @@ mod self_tests {
         );
         assert!(Wish::parse(&["--draw"]).is_err() && Wish::parse(&["--draw", "x"]).is_err());
         assert!(Wish::parse(&["--drew"]).is_err());
+        assert!(Wish::parse(&["--write", "vote_twice"]).is_err() && Wish::parse(&["--write"]).is_ok());
         assert!(Wish { names, ..Wish::default() }.choose(vec![Patch::example()]).is_err());
     }
 }

@@ -180,7 +180,6 @@ fn tests(session: &mut Session<'_>) -> Outcome {
     }
 }
 
-/// Real clusters under every fault; another schedule each time, whose seed it prints.
 /// How many mutants are tried with every commit. All of them: `cargo xtask mutants`.
 const MUTANTS_DRAWN: &str = "4";
 
@@ -201,6 +200,7 @@ fn mutants_handful(session: &mut Session<'_>) -> Outcome {
     }
 }
 
+/// Real clusters under every fault; another schedule each time, whose seed it prints.
 fn chaos_minute(session: &mut Session<'_>) -> Outcome {
     match chaos::a_minute(session.root) {
         Ok(None) => Outcome::passed(),
