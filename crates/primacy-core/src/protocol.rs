@@ -75,7 +75,8 @@ pub enum Command {
     Resign,
     /// The same, and let this node have the lead. For elections among peers.
     Transfer(NodeId),
-    /// The work has ended, after [`Event::Resigning`]: the lead may be released.
+    /// The work of this leadership has ended, after [`Event::Resigning`]: the lead may be released. Of the work of an earlier
+    /// one, from which this node was deposed, it says nothing.
     Drained,
     /// What the health check says: a node that is not healthy does not stand, and gives up the lead.
     Healthy(bool),

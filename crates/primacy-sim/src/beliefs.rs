@@ -155,6 +155,14 @@ impl Beliefs {
         self.open.iter_mut().find(|belief| belief.who == who && belief.stage != Stage::Deposed)
     }
 
+    /// The work of what this process life leads has ended; that of an earlier leadership, from which it was deposed, has not
+    /// by that.
+    pub fn drained(&mut self, now: Moment, who: Identity) {
+        if let Some(belief) = self.open_of(who) {
+            belief.work_until = belief.work_until.min(now);
+        }
+    }
+
     /// All work of this process life has ended.
     pub fn work_ended(&mut self, now: Moment, who: Identity) {
         for belief in self.open.iter_mut().filter(|belief| belief.who == who) {

@@ -616,7 +616,7 @@ impl<A: Algorithm> World<A> {
     /// The work of a node has ended.
     pub fn drained(&mut self, seat: Seat) {
         let Some(who) = self.process(seat).map(|process| process.me) else { return };
-        self.beliefs.work_ended(self.now, who);
+        self.beliefs.drained(self.now, who);
         self.give(seat, Input::Command(Command::Drained));
     }
 

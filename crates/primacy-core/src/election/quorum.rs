@@ -794,22 +794,20 @@ impl Quorum {
                 lead.resigning = Some(reason);
                 self.tell(Event::Resigning(reason));
             }
-            (Some(_), Some(_)) => {} // It does so already.
-            // The work of the leadership before may still be draining, and the others' promises guard it: they run out
-            // by themselves.
-            (None, _) if now < self.works_until => {
-                self.step_down(reason);
-                self.stand_after_random_wait(now.after(self.config.promise_duration));
-            }
+            (Some(_), Some(_)) => {}                // It does so already.
             (None, _) => self.give_up(now, reason), // Nobody was told to work, so there is nothing to drain.
         }
     }
 
     /// Gives up the lead for good, and only then tells the others that they need not wait for its end.
     fn give_up(&mut self, now: Instant, reason: Reason) {
-        let leave = Leave { leader: self.config.me, term: self.hard.term };
+        let (leave, earlier) = (Leave { leader: self.config.me, term: self.hard.term }, self.works_until);
         self.step_down(reason);
-        self.works_until = now;
+        self.works_until = earlier; // The work of this leadership has ended.
+        if now < earlier {
+            // That of one before may not have, and the others' promises guard it: they run out by themselves.
+            return self.stand_after_random_wait(now.after(self.config.promise_duration));
+        }
         self.forget_promise_to_itself();
         self.leave = Some(leave);
         let successor = match reason {

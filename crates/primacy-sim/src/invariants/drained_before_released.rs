@@ -18,7 +18,8 @@ impl Invariant for DrainedBeforeReleased {
     fn observe(&mut self, now: Moment, seen: &Observation<'_>, beliefs: &Beliefs) -> Result<(), String> {
         let Observation::Said { who, meaning: Meaning::Releases { token } } = *seen else { return Ok(()) };
         let running = beliefs.in_force(now).find(|belief| match belief.mandate {
-            Mandate::Fenced(held) => held == token,
+            // Who lets go of a leadership, lets go of what guarded the earlier ones of the same life.
+            Mandate::Fenced(held) => held == token || (belief.who == who && held <= token),
             Mandate::Advisory => belief.who == who,
         });
         running.map_or(Ok(()), |belief| {
