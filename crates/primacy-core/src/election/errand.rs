@@ -52,6 +52,9 @@ pub struct Errand {
     /// The nonce of a release that may have landed.
     nonce: Option<u64>,
     act_at: Instant,
+    /// Nobody knew what became of a write before. One more such answer, and the next read waits: a store that fails at once
+    /// would else be asked as fast as it can answer.
+    unknown_before: bool,
     /// Whether the last read found nothing to change.
     nothing_to_do: bool,
     ending: Option<Ending>,
@@ -71,6 +74,7 @@ impl Errand {
             last_request: RequestId(0),
             nonce: None,
             act_at: now,
+            unknown_before: false,
             nothing_to_do: false,
             ending: None,
             rng: Rng::new(seed),
@@ -93,6 +97,9 @@ impl Errand {
             Message::CompareAndSetReply { request, result } if self.answers(request) => match result {
                 Ok(_) => self.ending = Some(Ending::Done),
                 // Somebody else wrote, or nobody knows: look.
+                Err(SetError::Unknown) if core::mem::replace(&mut self.unknown_before, true) => {
+                    self.act_at = now.after(self.poll_interval);
+                }
                 Err(SetError::Conflict | SetError::Unknown) => self.read(now),
                 Err(SetError::Unavailable) => self.act_at = now.after(self.poll_interval),
             },

@@ -16,6 +16,7 @@ impl Finite for Errand {
             last_request: _,
             nonce: _,
             act_at,
+            unknown_before: _,
             nothing_to_do: _,
             ending: _,
             rng: _,
