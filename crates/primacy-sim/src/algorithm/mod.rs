@@ -187,7 +187,8 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     let mut nanos = whole.parse::<u64>().map_err(|_| wrong())?.checked_mul(unit).ok_or_else(wrong)?;
     let mut place = unit / 10;
     for digit in part.chars() {
-        nanos += u64::from(digit.to_digit(10).ok_or_else(wrong)?) * place;
+        let more = u64::from(digit.to_digit(10).ok_or_else(wrong)?) * place;
+        nanos = nanos.checked_add(more).ok_or_else(wrong)?;
         place /= 10;
     }
     Ok(Duration::from_nanos(nanos))
@@ -210,7 +211,8 @@ pub fn parts_per_million(text: &str) -> Result<i32, String> {
     let (whole, part) = number.split_once('.').unwrap_or((number, ""));
     let mut ppm = whole.parse::<i32>().map_err(|_| wrong())?.checked_mul(10_000).ok_or_else(wrong)?;
     for (digit, place) in part.chars().zip([1_000, 100, 10, 1]) {
-        ppm += i32::try_from(digit.to_digit(10).ok_or_else(wrong)?).map_err(|_| wrong())? * place;
+        let more = i32::try_from(digit.to_digit(10).ok_or_else(wrong)?).map_err(|_| wrong())? * place;
+        ppm = ppm.checked_add(more).ok_or_else(wrong)?;
     }
     Ok(sign * ppm)
 }
@@ -254,5 +256,6 @@ mod tests {
         assert_eq!(parts_per_million("-0.5%"), Ok(-5_000));
         assert_eq!(parts_per_million("300ppm"), Ok(300));
         assert!(drift("-1%").is_err());
+        assert!(duration("18446744073.9s").is_err() && parts_per_million("214748.9%").is_err());
     }
 }

@@ -10,7 +10,7 @@ pub(super) type BuildFold = BuildHasherDefault<Fold>;
 pub(super) struct Fold(u64);
 
 /// The first digits of π, which nobody chose for a purpose; odd.
-const FACTOR: u64 = 0x2436_75AB_88A2_0D31;
+const FACTOR: u64 = 0x243F_6A88_85A3_08D3;
 
 impl Fold {
     /// Takes in one word.

@@ -38,8 +38,4 @@ impl<T: Hash + Eq> Interned<T> {
     pub(super) fn value(&self, number: u32) -> &Rc<T> {
         &self.values[number as usize]
     }
-
-    pub(super) fn count(&self) -> usize {
-        self.values.len()
-    }
 }

@@ -103,12 +103,6 @@ impl Contenders {
         }
     }
 
-    /// How many different nodes, links and registers there were.
-    #[must_use]
-    pub fn counts(&self) -> (usize, usize, usize) {
-        (self.nodes.count(), self.links.count(), self.cells.count())
-    }
-
     fn node(&mut self, node: Node) -> u32 {
         let machine = node.machine.as_ref();
         let due = |at: Option<primacy_core::Instant>| at.is_some_and(|at| at <= NOW);

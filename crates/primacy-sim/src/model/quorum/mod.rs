@@ -76,12 +76,6 @@ impl Peers {
         Self { moves: Moves::new(space), planned: Vec::new() }
     }
 
-    /// How many different nodes and messages there were.
-    #[must_use]
-    pub fn counts(&self) -> (usize, usize) {
-        (self.moves.nodes.count(), self.moves.items.count())
-    }
-
     fn sign(&self, state: &State, seat: u8) -> Sign {
         self.moves.signs[state.nodes[usize::from(seat)] as usize]
     }
