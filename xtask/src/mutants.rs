@@ -124,7 +124,11 @@ fn try_one<'m>(copy: &Copy<'_>, builder: &Builder, mutant: &'m Patch) -> Result<
             Err(why) => Row::not_tried(mutant, judge, why, build),
             Ok(()) => {
                 let started = Instant::now();
-                let verdict = Verdict::of(judge, builder.ask(judge)?);
+                // A judge that dies of a mutant is no reason to lose what was found of the others.
+                let verdict = match builder.ask(judge) {
+                    Ok(spoken) => Verdict::of(judge, spoken),
+                    Err(why) => Verdict::NotTried(why),
+                };
                 Row { mutant, judge, verdict, build, search: started.elapsed() }
             }
         });
