@@ -352,8 +352,9 @@ impl<'a> Cluster<'a> {
         let token = leader.leads.as_ref()?.token;
         // Among peers the token is the term.
         let agree = self.nodes.iter().all(|node| node.follows == Some((leader.name.clone(), token)));
-        let works =
-            !self.settings.subject.has_job() || leader.works.as_ref().is_some_and(|told| told.token == token);
+        // The job's first line comes another way than the news of its start, and may come before it.
+        let works = leader.job.is_some() && leader.works.as_ref().is_some_and(|told| told.token == token);
+        let works = works || !self.settings.subject.has_job();
         let silence = self.timers.lease + SETTLE_MARGIN;
         let free = self.nodes.iter().all(|node| node.started_at.elapsed() >= silence);
         let guarded = self.nodes.iter().all(|node| node.guarded_at.is_some_and(has_settled));
