@@ -111,7 +111,9 @@ impl Processes {
     /// Stops a process at a moment when it does not stand in the way of all others, as one does that is stopped in the
     /// middle of a write: then nobody is elected, which the pages of the stores say.
     async fn pause(&self, number: usize) {
+        let began = std::time::Instant::now();
         loop {
+            assert!(began.elapsed() < PATIENCE, "{}: at no moment could the others write", self.name);
             self.signal(number, Signal::STOP);
             if self.is_passable().await {
                 return;

@@ -126,6 +126,13 @@ impl Search {
                 }
             }
         }
+        // A signal has come, and a world before these was not run any more. A failure is told all the same.
+        for (number, outcome) in early {
+            let bad = !outcome.as_ref().is_ok_and(Verdict::is_good);
+            if let Some(world) = self.world(number).filter(|_| bad) {
+                take(world, &outcome);
+            }
+        }
     }
 
     fn is_over(&self, simulated_ns: u128) -> bool {
