@@ -193,19 +193,10 @@ impl Built {
             ));
         }
         eprintln!("  building with libFuzzer");
-        let mut command = cargo(root);
+        let arguments = ["test", "--no-run", "--release", "--locked", "--message-format", "json", "--target"];
+        let mut command = crate::cargo(root, &arguments);
         // With a target named, the flags hold for it alone, and not for build scripts and macros, which run by themselves.
-        command.args([
-            "test",
-            "--no-run",
-            "--release",
-            "--locked",
-            "--message-format",
-            "json",
-            "--target",
-            &host()?,
-        ]);
-        command.args(BUILT).env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join("\u{1f}"));
+        command.arg(host()?).args(BUILT).env_remove("RUSTFLAGS").env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join("\u{1f}"));
         let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
         let output = output.map_err(|error| format!("cargo cannot be run: {error}"))?;
         if !output.status.success() {
@@ -218,9 +209,7 @@ impl Built {
                 target.binary, target.name
             ));
         }
-        let target_dir =
-            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-        Ok(Self { root: root.to_owned(), found: target_dir.join("fuzz"), binaries })
+        Ok(Self { root: root.to_owned(), found: crate::target(root).join("fuzz"), binaries })
     }
 
     /// The kept inputs of a target.
@@ -318,19 +307,6 @@ fn host() -> Result<String, String> {
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     let host = told.lines().find_map(|line| line.strip_prefix("host: "));
     host.map(str::to_owned).ok_or_else(|| "rustc does not say for which machine it is".to_owned())
-}
-
-/// Cargo, in the repository, without what another cargo has told this program about itself.
-fn cargo(root: &Path) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(root).env_remove("RUSTFLAGS");
-    for (name, _) in std::env::vars_os() {
-        let ours = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
-        if name.to_str().is_some_and(ours) {
-            command.env_remove(name);
-        }
-    }
-    command
 }
 
 #[cfg(test)]

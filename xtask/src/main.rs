@@ -12,8 +12,8 @@ mod record;
 mod test;
 mod tidy;
 
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
 
 const HELP: &str = "\
 The chores of this repository.
@@ -57,4 +57,21 @@ fn main() -> ExitCode {
 fn root() -> PathBuf {
     let package = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     package.and_then(|package| Some(package.parent()?.to_path_buf())).unwrap_or_else(|| PathBuf::from("."))
+}
+
+/// The Cargo that runs this, in this folder, with these arguments. What a cargo tells a package about itself is not
+/// meant for the cargo that the package starts.
+fn cargo(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(arguments).current_dir(folder);
+    let own = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(own)) {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Where Cargo builds.
+fn target(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |target| root.join(target))
 }

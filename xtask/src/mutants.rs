@@ -78,12 +78,18 @@ fn read(root: &Path) -> Result<Vec<Patch>, String> {
         let text = std::fs::read_to_string(path).map_err(failed)?;
         Patch::parse(&name, &text).map_err(|why| format!("{FOLDER}/{name}.patch: {why}"))
     };
-    paths.iter().map(patch).collect()
+    let mutants = paths.iter().map(patch).collect::<Result<Vec<Patch>, String>>()?;
+    for (index, mutant) in mutants.iter().enumerate() {
+        if let Some(twin) = mutants[..index].iter().find(|other| other.files == mutant.files) {
+            return Err(format!("{FOLDER}: {} makes the same change as {}", mutant.name, twin.name));
+        }
+    }
+    Ok(mutants)
 }
 
 /// First the code as it is, by every judge that is needed; then each mutant.
 fn hunt<'m>(root: &Path, mutants: &'m [Patch]) -> Result<Vec<Row<'m>>, String> {
-    let place = target(root).join("mutants");
+    let place = crate::target(root).join("mutants");
     let copy = Copy::make(root, &place.join("tree"))?;
     let builder = Builder::new(&place.join("tree"), &place.join("target"));
     let mut judges: Vec<&Judge> = mutants.iter().flat_map(|mutant| &mutant.judges).collect();
@@ -137,11 +143,6 @@ fn try_one<'m>(copy: &Copy<'_>, builder: &Builder, mutant: &'m Patch) -> Result<
         copy.undo(before)?;
     }
     Ok(rows)
-}
-
-/// Where cargo builds.
-fn target(root: &Path) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |target| root.join(target))
 }
 
 impl Wish {

@@ -4,7 +4,7 @@
 //! puts what they print into the page, below the command that printed it.
 
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{ExitCode, Stdio};
 use std::time::Instant;
 
 use crate::record;
@@ -90,9 +90,8 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
 
 /// What a part prints, and whether it succeeded. How far it is, it tells on standard error.
 fn tell(root: &Path, part: &Part) -> Result<(bool, String), String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.args(part.arguments).current_dir(root).stdin(Stdio::null()).stderr(Stdio::inherit());
+    let mut command = crate::cargo(root, part.arguments);
+    command.stdin(Stdio::null()).stderr(Stdio::inherit());
     let output = command.output().map_err(|error| format!("cargo cannot be run: {error}"))?;
     Ok((output.status.success(), String::from_utf8_lossy(&output.stdout).trim_end().to_owned()))
 }

@@ -246,18 +246,7 @@ fn without_times(output: &str) -> Vec<&str> {
 
 impl Session<'_> {
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        command.args(arguments).current_dir(self.root);
-        // What cargo tells a package about itself is not meant for the cargo that this one starts.
-        for (name, _) in std::env::vars_os() {
-            if name
-                .to_str()
-                .is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"))
-            {
-                command.env_remove(name);
-            }
-        }
-        command
+        crate::cargo(self.root, arguments)
     }
 
     /// The whole story of one seed, of each election.

@@ -1,5 +1,7 @@
-//! Those who must catch a mutant, each a command: a hunt through many seeds, a space of the model checker, a test.
+//! Those who must catch a mutant, each a command: a hunt through many seeds, a space of the model checker, a test, a run
+//! of chaos.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -12,6 +14,9 @@ use super::patch::Judge;
 /// A mutant that no world of so many seeds catches survives. A mistake that is rarer asks for better worlds, not for
 /// more of them.
 const SEEDS_MAX: &str = "20000";
+
+/// How long chaos makes faults, in minutes, and what they are drawn from.
+const CHAOS: [&str; 4] = ["--minutes", "0.5", "--seed", "1"];
 
 /// What takes longer than this hangs: a mutant may well ask itself for ever.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -64,6 +69,9 @@ impl Builder {
                 command.args(target_option(target));
                 command
             }
+            Judge::Chaos { .. } => {
+                self.cargo(&["build", "--release", "--package", "primacy-cli", "--package", "primacy-chaos"])
+            }
         };
         let (status, text) = self.run(command)?;
         match status {
@@ -91,6 +99,13 @@ impl Builder {
                 command.args(target_option(target)).args(["--", "--exact", test]);
                 command
             }
+            Judge::Chaos { arm, .. } => {
+                let mut command = Command::new(self.target.join("release/primacy-chaos"));
+                command.args(["--arm", arm]).args(CHAOS);
+                command.arg("--primacy").arg(self.target.join("release/primacy"));
+                command.arg("--dir").arg(self.chaos_folder()?);
+                command
+            }
         };
         let (status, text) = self.run(command)?;
         let Some(status) = status else {
@@ -101,22 +116,27 @@ impl Builder {
             Judge::Seeds { .. } | Judge::Model { .. } if status.success() => said(&text),
             Judge::Seeds { .. } | Judge::Model { .. } => Err(format!("{judge}: {status}: {}", end(&text))),
             Judge::Test { test, .. } => tested(test, &text),
+            Judge::Chaos { rule, .. } => made_chaos(rule, status.code(), &text),
         }
     }
 
+    /// An empty folder for a run of chaos, which keeps what it has seen where something was broken.
+    fn chaos_folder(&self) -> Result<PathBuf, String> {
+        let folder = self.target.join("chaos");
+        let emptied = match std::fs::remove_dir_all(&folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Ok(()) | Err(_) => std::fs::create_dir_all(&folder),
+        };
+        emptied.map(|()| folder.clone()).map_err(|error| format!("{}: {error}", folder.display()))
+    }
+
     fn cargo(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        command.args(arguments).arg("--locked").current_dir(&self.tree).env("CARGO_TARGET_DIR", &self.target);
+        let mut command = crate::cargo(&self.tree, arguments);
+        command.arg("--locked").env("CARGO_TARGET_DIR", &self.target);
         // A mutant leaves things unused.
         command.env("RUSTFLAGS", "--cap-lints=allow");
         // A mutant changes a line or two; what they do not reach is not compiled again. That is ten times faster.
         command.env("CARGO_INCREMENTAL", "1").env("CARGO_PROFILE_RELEASE_DEBUG", "false");
-        for (name, _) in std::env::vars_os() {
-            let own = ["CARGO_PKG_", "CARGO_MANIFEST_"];
-            if name.to_str().is_some_and(|name| own.iter().any(|prefix| name.starts_with(prefix))) {
-                command.env_remove(name);
-            }
-        }
         command
     }
 
@@ -178,6 +198,28 @@ fn tested(test: &str, text: &str) -> Result<Spoken, String> {
     }
 }
 
+/// What a run of chaos says: `VIOLATION in ARM: RULE at TIME: …`, and by its exit code that it came to an end.
+fn made_chaos(expected: &str, code: Option<i32>, text: &str) -> Result<Spoken, String> {
+    let mut spoke: BTreeMap<&str, u64> = BTreeMap::new();
+    for line in text.lines().filter_map(|line| line.strip_prefix("VIOLATION in ")) {
+        let rule = line.split_once(": ").and_then(|(_, rest)| rest.split_once(" at "));
+        if let Some((rule, _)) = rule {
+            *spoke.entry(rule).or_default() += 1;
+        }
+    }
+    let run = format!("{} minutes", CHAOS[1]);
+    match (code, spoke.iter().max_by_key(|(_, count)| **count)) {
+        (Some(0), None) => Ok(Spoken::Nothing { run }),
+        (Some(1), Some((most, _))) => {
+            // Of one overlap many rules may speak, each as often as somebody acted in it.
+            let by = if spoke.contains_key(expected) { expected } else { most };
+            let words: Vec<String> = spoke.iter().map(|(rule, count)| format!("{rule}:{count}")).collect();
+            Ok(Spoken::Caught(Catch { by: by.to_owned(), spoke: words.join(","), ..Catch::default() }))
+        }
+        _ => Err(format!("chaos did not come to an end: {}", end(text))),
+    }
+}
+
 /// The end of what was printed, where the reason is.
 fn end(text: &str) -> String {
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
@@ -208,5 +250,11 @@ mod self_tests {
         assert_eq!(tested("a::b", "test a::b ... ok\n"), Ok(Spoken::Nothing { run: "1".to_owned() }));
         assert!(matches!(tested("a::b", "test a::b ... FAILED\n"), Ok(Spoken::Caught(_))));
         assert!(tested("a::b", "test a::bc ... ok\n").is_err(), "a test that did not run says nothing");
+        assert_eq!(made_chaos("I3", Some(0), "all\n"), Ok(Spoken::Nothing { run: "0.5 minutes".to_owned() }));
+        let text = "VIOLATION in file: I3 at 7: x\nVIOLATION in file: a lock at 8: y\nVIOLATION in file: I3 at 9: z\n";
+        let (by, spoke) = ("a lock".to_owned(), "I3:2,a lock:1".to_owned());
+        let caught = Catch { by, spoke, ..Catch::default() };
+        assert_eq!(made_chaos("a lock", Some(1), text), Ok(Spoken::Caught(caught)));
+        assert!(made_chaos("I3", Some(77), "NOT RUN\n").is_err() && made_chaos("I3", Some(70), "").is_err());
     }
 }

@@ -24,17 +24,19 @@ pub(super) enum Judge {
     Model { space: String, invariant: String },
     /// This test of a package, in its library (`lib`) or the integration test of this name.
     Test { package: String, target: String, test: String },
+    /// This rule, in a run of chaos on this arm.
+    Chaos { arm: String, rule: String },
 }
 
 /// What a patch does to one file.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FileDiff {
     pub(super) path: String,
     hunks: Vec<Hunk>,
 }
 
 /// Lines that are found together, and what they become.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Hunk {
     /// Where they were, from 1: of several places that look alike, the nearest is meant.
     line: usize,
@@ -79,9 +81,13 @@ impl Judge {
             ["seeds", _, _] => Ok(Self::Seeds { election: word(1), invariant: word(2) }),
             ["model", _, _] => Ok(Self::Model { space: word(1), invariant: word(2) }),
             ["test", _, _, _] => Ok(Self::Test { package: word(1), target: word(2), test: word(3) }),
+            // What chaos asks for beyond the invariants has a sentence for a name.
+            ["chaos", arm, rule @ ..] if !rule.is_empty() => {
+                Ok(Self::Chaos { arm: (*arm).to_owned(), rule: rule.join(" ") })
+            }
             _ => Err(format!(
-                "caught by `{text}`? It is `seeds ELECTION INVARIANT`, `model SPACE INVARIANT` or \
-                 `test PACKAGE TARGET TEST`"
+                "caught by `{text}`? It is `seeds ELECTION INVARIANT`, `model SPACE INVARIANT`, \
+                 `test PACKAGE TARGET TEST` or `chaos ARM RULE`"
             )),
         }
     }
@@ -92,6 +98,7 @@ impl Judge {
             Self::Seeds { election, .. } => format!("seeds {election}"),
             Self::Model { space, .. } => format!("model {space}"),
             Self::Test { .. } => self.to_string(),
+            Self::Chaos { arm, .. } => format!("chaos {arm}"),
         }
     }
 
@@ -100,6 +107,7 @@ impl Judge {
         match self {
             Self::Seeds { invariant, .. } | Self::Model { invariant, .. } => invariant,
             Self::Test { test, .. } => test,
+            Self::Chaos { rule, .. } => rule,
         }
     }
 }
@@ -110,6 +118,7 @@ impl fmt::Display for Judge {
             Self::Seeds { election, invariant } => write!(f, "seeds {election} {invariant}"),
             Self::Model { space, invariant } => write!(f, "model {space} {invariant}"),
             Self::Test { package, target, test } => write!(f, "test {package} {target} {test}"),
+            Self::Chaos { arm, rule } => write!(f, "chaos {arm} {rule}"),
         }
     }
 }

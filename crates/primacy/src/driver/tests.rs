@@ -7,7 +7,7 @@ use primacy_core::{Evidence, FencingToken, Incarnation, Occasion};
 use super::*;
 use crate::config::Venue;
 
-/// Is elected as soon as it campaigns, and writes its state when something is noticed.
+/// Is elected as soon as it campaigns; when something is noticed, it writes its state and then sends.
 #[derive(Default)]
 struct Machine(VecDeque<Output<(), ()>>);
 
@@ -22,7 +22,10 @@ impl Protocol for Machine {
             Input::Command(Command::Campaign) => {
                 self.0.push_back(Output::Event(Event::Elected { term: Term(1), mandate, valid_until }));
             }
-            Input::Evidence(_) => self.0.push_back(Output::Persist(())),
+            Input::Evidence(_) => {
+                self.0.push_back(Output::Persist(()));
+                self.0.push_back(Output::Send { to: Endpoint::Store, message: () });
+            }
             Input::Command(_) | Input::Message { .. } | Input::Timeout => {}
         }
     }
@@ -47,17 +50,23 @@ impl Settles for Machine {
 }
 
 /// Its disk is full; something is noticed when it is told to.
-struct FullDisk(oneshot::Receiver<()>);
+struct FullDisk {
+    told: oneshot::Receiver<()>,
+    /// How many messages were sent.
+    sent: usize,
+}
 
 impl World<Machine> for FullDisk {
     fn persist(&mut self, (): ()) -> Result<(), Halt> {
         Err(Halt { why: "the disk is full".to_owned() })
     }
 
-    fn send(&mut self, _: Endpoint, (): ()) {}
+    fn send(&mut self, _: Endpoint, (): ()) {
+        self.sent += 1;
+    }
 
     async fn arrival(&mut self) -> Result<Input<()>, Halt> {
-        (&mut self.0).await.expect("it is told");
+        (&mut self.told).await.expect("it is told");
         Ok(Input::Evidence(Evidence::Disconnected(NodeId::new("b").expect("a name"))))
     }
 }
@@ -72,15 +81,13 @@ impl Asked<Machine> for FullDisk {
     }
 }
 
-#[tokio::test]
-async fn a_leader_whose_state_cannot_be_written_is_none_in_the_figures_either() {
+/// The desk of a node, and what gives it orders.
+fn desk(measures: &Arc<Measures>) -> (Desk, mpsc::UnboundedSender<Order>) {
     let (orders, received) = mpsc::unbounded_channel();
-    let measures = Arc::new(Measures::new());
     let node = NodeId::new("a").expect("a name");
-    let identity = Identity::new(node, Incarnation { count: 1, nonce: 1 });
-    let mut desk = Desk {
+    let desk = Desk {
         election: "test".to_owned(),
-        identity,
+        identity: Identity::new(node, Incarnation { count: 1, nonce: 1 }),
         witness: false,
         standing: Standing::load(None, "test", node).expect("nothing is read"),
         healthy: true,
@@ -88,7 +95,7 @@ async fn a_leader_whose_state_cannot_be_written_is_none_in_the_figures_either() 
         orders: received,
         sender: orders.downgrade(),
         publisher: Publisher::new(),
-        measures: Arc::clone(&measures),
+        measures: Arc::clone(measures),
         promises: Promises::default(),
         candidate: None,
         cell: None,
@@ -96,8 +103,15 @@ async fn a_leader_whose_state_cannot_be_written_is_none_in_the_figures_either() 
         closing: None,
         halted: Arc::default(),
     };
-    let (fail, fails) = oneshot::channel();
-    let (mut machine, mut world) = (Machine::default(), FullDisk(fails));
+    (desk, orders)
+}
+
+#[tokio::test]
+async fn a_leader_whose_state_cannot_be_written_is_none_in_the_figures_either() {
+    let measures = Arc::new(Measures::new());
+    let (mut desk, orders) = desk(&measures);
+    let (fail, told) = oneshot::channel();
+    let (mut machine, mut world) = (Machine::default(), FullDisk { told, sent: 0 });
     let (answer, elected) = oneshot::channel();
     orders.send(Order::Campaign(answer)).expect("the desk is there");
     let application = async {
@@ -115,4 +129,22 @@ async fn a_leader_whose_state_cannot_be_written_is_none_in_the_figures_either() 
     let course = measures.course();
     assert!(course.lead.is_none() && course.leader.is_none());
     assert_eq!(course.ends.into_iter().collect::<Vec<_>>(), [("halted", 1)]);
+}
+
+#[tokio::test]
+async fn what_was_to_follow_a_write_that_failed_is_not_sent() {
+    let failed = |ended: Result<(), Halt>| ended.expect_err("the disk is full").why;
+
+    let (mut desk, _orders) = desk(&Arc::new(Measures::new()));
+    let (fail, told) = oneshot::channel();
+    fail.send(()).expect("the world is there");
+    let (mut machine, mut world) = (Machine::default(), FullDisk { told, sent: 0 });
+    let ended = drive(&mut machine, &mut world, &mut desk).await;
+    assert_eq!((failed(ended).as_str(), world.sent), ("the disk is full", 0));
+
+    let (fail, told) = oneshot::channel();
+    fail.send(()).expect("the world is there");
+    let (mut machine, mut world) = (Machine::default(), FullDisk { told, sent: 0 });
+    let ended = drive_alone(&mut machine, &mut world, |_| false).await;
+    assert_eq!((failed(ended).as_str(), world.sent), ("the disk is full", 0));
 }
