@@ -196,7 +196,11 @@ impl Built {
         let arguments = ["test", "--no-run", "--release", "--locked", "--message-format", "json", "--target"];
         let mut command = crate::cargo(root, &arguments);
         // With a target named, the flags hold for it alone, and not for build scripts and macros, which run by themselves.
-        command.arg(host()?).args(BUILT).env_remove("RUSTFLAGS").env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join("\u{1f}"));
+        command
+            .arg(host()?)
+            .args(BUILT)
+            .env_remove("RUSTFLAGS")
+            .env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join("\u{1f}"));
         let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
         let output = output.map_err(|error| format!("cargo cannot be run: {error}"))?;
         if !output.status.success() {

@@ -1,6 +1,7 @@
 //! What long searches have found, as it stands in docs/proof.md.
 
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 const PAGE: &str = "docs/proof.md";
@@ -10,7 +11,7 @@ pub(crate) fn write(root: &Path, name: &str, command: &str, printed: &str, took:
     let path = root.join(PAGE);
     let written = std::fs::read_to_string(&path)
         .map_err(|error| error.to_string())
-        .and_then(|page| replaced(&page, name, &block(command, printed, took)))
+        .and_then(|page| replaced(&page, name, &block(command, &revision(root), printed, took)))
         .and_then(|page| std::fs::write(&path, page).map_err(|error| error.to_string()));
     if let Err(why) = &written {
         eprintln!("{PAGE}: {why}");
@@ -18,9 +19,23 @@ pub(crate) fn write(root: &Path, name: &str, command: &str, printed: &str, took:
     written.is_ok()
 }
 
-fn block(command: &str, printed: &str, took: Duration) -> String {
+fn block(command: &str, revision: &str, printed: &str, took: Duration) -> String {
     let minutes = took.as_secs().div_ceil(60);
-    format!("`{command}`, about {minutes} min:\n\n```text\n{}\n```\n", printed.trim_end())
+    format!("`{command}`, at {revision}, about {minutes} min:\n\n```text\n{}\n```\n", printed.trim_end())
+}
+
+/// Which code it was: the commit, and whether something in it was changed since, other than the page itself.
+fn revision(root: &Path) -> String {
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git").args(arguments).current_dir(root).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else { return "no commit".to_owned() };
+    let others = format!(":(exclude){PAGE}");
+    match git(&["status", "--porcelain", "--untracked-files=no", "--", ".", &others]) {
+        Some(changed) if changed.is_empty() => format!("commit {commit}"),
+        Some(_) | None => format!("commit {commit} with changes"),
+    }
 }
 
 /// The page with another text between the two marks of this name.

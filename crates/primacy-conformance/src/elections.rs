@@ -7,6 +7,7 @@ mod candidate;
 pub mod harness;
 pub mod in_process;
 pub mod laws;
+mod listener;
 pub mod processes;
 pub mod simulated;
 pub mod stage;

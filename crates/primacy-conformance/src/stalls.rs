@@ -32,12 +32,6 @@ impl Stalls {
         Self { noted }
     }
 
-    /// The longest since it watches.
-    pub(crate) fn longest(&self) -> Duration {
-        let noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
-        noted.iter().map(|(_, late)| *late).max().unwrap_or_default()
-    }
-
     /// All together in the latest `span`: for what takes many steps, each of which may have been held up.
     pub(crate) fn in_the_latest(&self, span: Duration) -> Duration {
         let noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);

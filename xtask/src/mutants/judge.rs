@@ -16,7 +16,7 @@ use super::patch::Judge;
 const SEEDS_MAX: &str = "20000";
 
 /// How long chaos makes faults, in minutes, and what they are drawn from.
-const CHAOS: [&str; 4] = ["--minutes", "0.5", "--seed", "1"];
+const CHAOS: [&str; 4] = ["--minutes", "1", "--seed", "1"];
 
 /// What takes longer than this hangs: a mutant may well ask itself for ever.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -207,7 +207,7 @@ fn made_chaos(expected: &str, code: Option<i32>, text: &str) -> Result<Spoken, S
             *spoke.entry(rule).or_default() += 1;
         }
     }
-    let run = format!("{} minutes", CHAOS[1]);
+    let run = format!("{} min", CHAOS[1]);
     match (code, spoke.iter().max_by_key(|(_, count)| **count)) {
         (Some(0), None) => Ok(Spoken::Nothing { run }),
         (Some(1), Some((most, _))) => {
@@ -250,7 +250,7 @@ mod self_tests {
         assert_eq!(tested("a::b", "test a::b ... ok\n"), Ok(Spoken::Nothing { run: "1".to_owned() }));
         assert!(matches!(tested("a::b", "test a::b ... FAILED\n"), Ok(Spoken::Caught(_))));
         assert!(tested("a::b", "test a::bc ... ok\n").is_err(), "a test that did not run says nothing");
-        assert_eq!(made_chaos("I3", Some(0), "all\n"), Ok(Spoken::Nothing { run: "0.5 minutes".to_owned() }));
+        assert_eq!(made_chaos("I3", Some(0), "all\n"), Ok(Spoken::Nothing { run: "1 min".to_owned() }));
         let text = "VIOLATION in file: I3 at 7: x\nVIOLATION in file: a lock at 8: y\nVIOLATION in file: I3 at 9: z\n";
         let (by, spoke) = ("a lock".to_owned(), "I3:2,a lock:1".to_owned());
         let caught = Catch { by, spoke, ..Catch::default() };

@@ -3,18 +3,14 @@
 use std::time::Duration;
 
 use primacy::clock;
-use primacy_core::{Fence, FencingToken};
 use primacy_stores::faulty::{Fault, FaultSwitch};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::candidate::{News, Told, Wish, stand};
-use super::harness::{Bounds, ElectionHarness, NODES, Need, Order, Pace, Seen, Waiting, What};
+use super::candidate::{Wish, stand};
+use super::harness::{Bounds, ElectionHarness, NODES, Need, Order, Pace, Seen, Waiting};
+use super::listener::{Life, Listener, PATIENCE};
 use super::venue::{Entry, Place, Venue};
-use crate::stalls::Stalls;
-
-/// How long is waited for something that must come: far longer than anything takes that works.
-pub(super) const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Three nodes in this process.
 #[derive(Debug)]
@@ -23,28 +19,7 @@ pub struct InProcess {
     venue: Venue,
     stage: Option<Set>,
     nodes: [Option<Node>; NODES],
-    news: mpsc::UnboundedReceiver<(Life, Told)>,
-    tell: mpsc::UnboundedSender<(Life, Told)>,
-    /// How often a node was started.
-    lives: u64,
-    resource: Fence,
-    stalls: Stalls,
-}
-
-/// One life of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Life {
-    pub(super) node: usize,
-    /// Counted from 1; 0 for what is told of a node after its end.
-    pub(super) number: u64,
-}
-
-impl Life {
-    /// Whether what it tells is news while `current` lives: what it told before it was stopped, and nobody has looked at,
-    /// is not.
-    pub(super) fn is_news(self, current: Option<Self>) -> bool {
-        self.number == 0 || current == Some(self)
-    }
+    listener: Listener,
 }
 
 /// What one run of a law is about.
@@ -67,9 +42,7 @@ impl InProcess {
     /// Nodes that hold their elections there.
     #[must_use]
     pub fn new(name: &'static str, venue: Venue) -> Self {
-        let (tell, news) = mpsc::unbounded_channel();
-        let (nodes, resource, stalls) = ([const { None }; NODES], Fence::default(), Stalls::watch());
-        Self { name, venue, stage: None, nodes, news, tell, lives: 0, resource, stalls }
+        Self { name, venue, stage: None, nodes: [const { None }; NODES], listener: Listener::new() }
     }
 
     async fn order_now(&mut self, number: usize, order: Order) {
@@ -80,9 +53,7 @@ impl InProcess {
                 if let Some(Node { life, wishes, task, .. }) = self.nodes[number].take() {
                     drop(wishes);
                     task.await.expect("a candidate that does not panic");
-                    let told = Told { at: self.now(), news: News::Ended };
-                    // The other end is kept here.
-                    let _ = self.tell.send((Life { number: 0, ..life }, told));
+                    self.listener.tell_end(life);
                 }
                 return;
             }
@@ -104,12 +75,8 @@ impl InProcess {
         let entry = Entry { election, node: number, lease: self.venue.lease(pace), place };
         let (elector, switch) = entry.enter().await;
         let (wishes, orders) = mpsc::unbounded_channel();
-        self.lives += 1;
-        let (life, tell) = (Life { node: number, number: self.lives }, self.tell.clone());
-        let task = tokio::spawn(stand(elector, orders, move |told| {
-            // At the end of a law nobody listens.
-            let _ = tell.send((life, told));
-        }));
+        let (life, teller) = self.listener.new_life(number);
+        let task = tokio::spawn(stand(elector, orders, move |told| teller.tell(told)));
         self.nodes[number] = Some(Node { life, wishes, task, switch });
     }
 
@@ -118,21 +85,6 @@ impl InProcess {
             node.switch.always(fault);
         }
     }
-}
-
-/// What is seen in what a node tells; a write is shown to the resource.
-pub(super) fn seen(node: usize, told: Told, resource: &mut Fence) -> Seen {
-    let what = match told.news {
-        News::Elected { term, token, until } => What::Elected { term, token, until },
-        News::Renewed { until } => What::Renewed { until },
-        News::Ended => What::Ended,
-        News::Checked { may_act } => What::Checked { may_act },
-        News::Writes { token } => {
-            What::Wrote { token, is_accepted: resource.admit(FencingToken(token)).is_ok() }
-        }
-        News::Saw { term } => What::Saw { term },
-    };
-    Seen { at: told.at, node, what }
 }
 
 impl ElectionHarness for InProcess {
@@ -153,8 +105,7 @@ impl ElectionHarness for InProcess {
         Box::pin(async move {
             let place = self.venue.place(election, pace).await;
             self.stage = Some(Set { election: election.to_owned(), pace, place });
-            self.resource = Fence::default();
-            (self.tell, self.news) = mpsc::unbounded_channel();
+            self.listener.begin();
         })
     }
 
@@ -164,13 +115,8 @@ impl ElectionHarness for InProcess {
 
     fn next(&mut self) -> Waiting<'_, Option<Seen>> {
         Box::pin(async {
-            loop {
-                let (life, told) = tokio::time::timeout(PATIENCE, self.news.recv()).await.ok()??;
-                let current = self.nodes[life.node].as_ref().map(|node| node.life);
-                if life.is_news(current) {
-                    return Some(seen(life.node, told, &mut self.resource));
-                }
-            }
+            let Self { listener, nodes, .. } = self;
+            listener.next(|number| nodes[number].as_ref().map(|node| node.life)).await
         })
     }
 
@@ -187,6 +133,6 @@ impl ElectionHarness for InProcess {
     }
 
     fn stalled_since(&self, start: u64) -> Duration {
-        self.stalls.in_the_latest(Duration::from_nanos(self.now().saturating_sub(start)))
+        self.listener.stalled_since(start)
     }
 }

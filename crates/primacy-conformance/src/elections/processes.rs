@@ -5,17 +5,15 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
 use primacy::clock;
+use primacy_core::FencingToken;
 use primacy_core::election::lease::{Record, Version};
-use primacy_core::{Fence, FencingToken};
 use primacy_stores::SetError;
 use rustix::process::{Pid, Signal, kill_process};
-use tokio::sync::mpsc;
 
-use super::candidate::{self, News, Told, Wish};
+use super::candidate::{self, Wish};
 use super::harness::{Bounds, ElectionHarness, NODES, Need, Order, Pace, Seen, Waiting};
-use super::in_process::{Life, PATIENCE, seen};
+use super::listener::{Life, Listener, PATIENCE};
 use super::venue::{Entry, Place, Venue};
-use crate::stalls::Stalls;
 
 /// What a candidate's process is told in its environment: how to enter.
 const ENTRY_VARIABLE: &str = "PRIMACY_TEST_CANDIDATE";
@@ -34,12 +32,7 @@ pub struct Processes {
     pace: Pace,
     place: Option<Place>,
     nodes: [Option<Node>; NODES],
-    news: mpsc::UnboundedReceiver<(Life, Told)>,
-    tell: mpsc::UnboundedSender<(Life, Told)>,
-    /// How many processes there have been.
-    lives: u64,
-    resource: Fence,
-    stalls: Stalls,
+    listener: Listener,
 }
 
 #[derive(Debug)]
@@ -61,10 +54,17 @@ impl Processes {
     /// Processes that hold their elections there; `program` starts one that calls [`stand_if_told`].
     #[must_use]
     pub fn new(name: &'static str, venue: Venue, program: fn() -> Command) -> Self {
-        let (tell, news) = mpsc::unbounded_channel();
-        let (nodes, resource, stalls) = ([const { None }; NODES], Fence::default(), Stalls::watch());
-        let (election, pace, place, lives) = (String::new(), Pace::Quick, None, 0);
-        Self { name, venue, program, election, pace, place, nodes, news, tell, lives, resource, stalls }
+        let (nodes, listener) = ([const { None }; NODES], Listener::new());
+        Self {
+            name,
+            venue,
+            program,
+            election: String::new(),
+            pace: Pace::Quick,
+            place: None,
+            nodes,
+            listener,
+        }
     }
 
     fn start(&mut self, number: usize) {
@@ -76,13 +76,12 @@ impl Processes {
         let mut process = command.spawn().expect("a process can be started");
         let output = process.stdout.take().expect("it was piped");
         let wishes = process.stdin.take().expect("it was piped");
-        self.lives += 1;
-        let (life, tell) = (Life { node: number, number: self.lives }, self.tell.clone());
+        let (life, teller) = self.listener.new_life(number);
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 let told = line.strip_prefix(candidate::LINE).and_then(|told| told.parse().ok());
-                // At the end of a law nobody listens; a pipe that nobody reads would hold the process up.
-                let _ = told.map(|told| tell.send((life, told)));
+                // It goes on when nobody listens any more: a pipe that nobody reads would hold the process up.
+                told.into_iter().for_each(|told| teller.tell(told));
             }
         });
         self.nodes[number] = Some(Node { life, process, wishes });
@@ -92,15 +91,8 @@ impl Processes {
         if let Some(mut node) = self.nodes[number].take() {
             node.process.kill().expect("a process can be killed");
             node.process.wait().expect("a process can be waited for");
-            self.tell_end(node.life);
+            self.listener.tell_end(node.life);
         }
-    }
-
-    /// Nothing acts after this; and what it told before it was stopped, and nobody has looked at, is of the past.
-    fn tell_end(&self, life: Life) {
-        let told = Told { at: self.now(), news: News::Ended };
-        // The other end is kept here.
-        let _ = self.tell.send((Life { number: 0, ..life }, told));
     }
 
     fn signal(&self, number: usize, signal: Signal) {
@@ -182,8 +174,7 @@ impl ElectionHarness for Processes {
             election.clone_into(&mut self.election);
             self.pace = pace;
             self.place = Some(self.venue.place(election, pace).await);
-            self.resource = Fence::default();
-            (self.tell, self.news) = mpsc::unbounded_channel();
+            self.listener.begin();
         })
     }
 
@@ -193,13 +184,8 @@ impl ElectionHarness for Processes {
 
     fn next(&mut self) -> Waiting<'_, Option<Seen>> {
         Box::pin(async {
-            loop {
-                let (life, told) = tokio::time::timeout(PATIENCE, self.news.recv()).await.ok()??;
-                let current = self.nodes[life.node].as_ref().map(|node| node.life);
-                if life.is_news(current) {
-                    return Some(seen(life.node, told, &mut self.resource));
-                }
-            }
+            let Self { listener, nodes, .. } = self;
+            listener.next(|number| nodes[number].as_ref().map(|node| node.life)).await
         })
     }
 
@@ -216,6 +202,6 @@ impl ElectionHarness for Processes {
     }
 
     fn stalled_since(&self, start: u64) -> Duration {
-        self.stalls.in_the_latest(Duration::from_nanos(self.now().saturating_sub(start)))
+        self.listener.stalled_since(start)
     }
 }
