@@ -11,8 +11,8 @@
 //!    and the journal of the jobs.
 //!
 //! The simulator's invariants hold whatever the machine does. Two rules of the judge ask for more, that no job acts past its
-//! lease and that the lock is free for a leader; where supervisor and guardian were out of action together, or a processor
-//! ran nobody who was due for 50 ms within the lease before, nobody could keep them, and that is counted and not blamed.
+//! lease and that the lock is free for a leader; for as long as supervisor and guardian were out of action together, or a
+//! processor ran nobody who was due, nobody could keep them. So much is excused, and counted; anything beyond is a violation.
 //!
 //! Limits: all nodes are on one machine, whose true clock they share, except for one whose clock is faked at a steady rate
 //! within the drift bound. There is no power cut: what was written is there, flushed or not. A machine that freezes with its

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use crate::fault::{KINDS, Kind};
-use crate::judge::{Row, Verdict};
+use crate::judge::{Excused, Row, Tally, Verdict};
 
 /// How many findings of an arm are printed; the files have them all.
 const FINDINGS_MAX: usize = 20;
@@ -37,7 +37,7 @@ pub(crate) fn text(seed: u64, verdicts: &[Verdict]) -> String {
     let mut rows = vec![header];
     for (name, count) in COUNTS {
         let mut row = vec![(*name).to_owned()];
-        row.extend(verdicts.iter().map(|verdict| count(verdict).to_string()));
+        row.extend(verdicts.iter().map(count));
         rows.push(row);
     }
     text += &table(&rows);
@@ -69,33 +69,46 @@ pub(crate) fn text(seed: u64, verdicts: &[Verdict]) -> String {
     text
 }
 
-type Count = (&'static str, fn(&Verdict) -> u64);
+type Count = (&'static str, fn(&Verdict) -> String);
 
 /// The rows of the first table.
 const COUNTS: &[Count] = &[
-    ("seconds", |verdict| verdict.millis / 1_000),
-    ("faults made", |verdict| verdict.faults.values().map(made).sum()),
-    ("packets dropped", |verdict| verdict.tally.packets_dropped),
-    ("lives of nodes", |verdict| verdict.tally.lives as u64),
-    ("leaderships", |verdict| verdict.tally.leaderships as u64),
-    ("tokens accepted", |verdict| verdict.tally.tokens_accepted as u64),
-    ("writes accepted", |verdict| verdict.tally.writes_accepted as u64),
-    ("stale writes tried", |verdict| verdict.tally.stale_tried as u64),
-    ("stale writes refused", |verdict| verdict.tally.stale_refused as u64),
-    ("lock found taken", |verdict| verdict.tally.lock_waits as u64),
-    ("  longer than the drain: supervisor and guardian out together", |verdict| {
-        verdict.tally.locks_unguarded as u64
+    ("seconds", |verdict| (verdict.millis / 1_000).to_string()),
+    ("faults made", |verdict| verdict.faults.values().map(made).sum::<u64>().to_string()),
+    ("packets dropped", |verdict| verdict.tally.packets_dropped.to_string()),
+    ("lives of nodes", |verdict| verdict.tally.lives.to_string()),
+    ("leaderships", |verdict| verdict.tally.leaderships.to_string()),
+    ("tokens accepted", |verdict| verdict.tally.tokens_accepted.to_string()),
+    ("writes accepted", |verdict| verdict.tally.writes_accepted.to_string()),
+    ("stale writes tried", |verdict| verdict.tally.stale_tried.to_string()),
+    ("stale writes refused", |verdict| verdict.tally.stale_refused.to_string()),
+    ("lock found taken", |verdict| verdict.tally.lock_waits.to_string()),
+    ("stalls of a processor, 20 ms or more: count, longest ms", |verdict| {
+        let Tally { stalls, longest_stall_ns, .. } = &verdict.tally;
+        format!("{stalls}, {}", longest_stall_ns / 1_000_000)
     }),
-    ("  longer than the drain: a processor stalled", |verdict| verdict.tally.locks_stalled as u64),
-    ("  longer than the drain: stopped itself", |verdict| verdict.tally.locks_disturbed as u64),
-    ("acts past the lease: supervisor and guardian out together", |verdict| {
-        verdict.tally.acts_unguarded as u64
+    ("  share of the run", |verdict| {
+        let hundredths = verdict.tally.stalled_ppm / 100;
+        format!("{}.{:02} %", hundredths / 100, hundredths % 100)
     }),
-    ("acts past the lease: a processor stalled", |verdict| verdict.tally.acts_stalled as u64),
-    ("stalls of a processor, 50 ms or more", |verdict| verdict.tally.stalls as u64),
-    ("  the longest, ms", |verdict| verdict.tally.longest_stall_ns / 1_000_000),
-    ("violations", |verdict| verdict.findings.len() as u64),
+    ("excused: count, total / longest ms", |_| String::new()),
+    ("  act past the lease, supervisor and guardian out", |verdict| excused(verdict.tally.acts_unguarded)),
+    ("  act past the lease, a processor stalled", |verdict| excused(verdict.tally.acts_stalled)),
+    ("  lock longer than the drain, supervisor and guardian out", |verdict| {
+        excused(verdict.tally.locks_unguarded)
+    }),
+    ("  lock longer than the drain, stopped itself", |verdict| excused(verdict.tally.locks_stopped)),
+    ("  lock longer than the drain, a processor stalled", |verdict| excused(verdict.tally.locks_stalled)),
+    ("violations", |verdict| verdict.findings.len().to_string()),
 ];
+
+fn excused(excused: Excused) -> String {
+    let Excused { count, total_ns, longest_ns } = excused;
+    if count == 0 {
+        return "0".to_owned();
+    }
+    format!("{count}, {} / {}", total_ns / 1_000_000, longest_ns / 1_000_000)
+}
 
 fn made(row: &Row) -> u64 {
     match row {

@@ -15,6 +15,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
+pub(crate) use self::excuses::Excused;
 use self::excuses::Excuses;
 use self::record::Record;
 use crate::fault::{KINDS, Kind};
@@ -48,21 +49,25 @@ pub(crate) struct Tally {
     /// Jobs that found the lock taken.
     pub(crate) lock_waits: usize,
     /// Of these, those that waited longer than the drain for a job whose supervisor and guardian were out of action together.
-    pub(crate) locks_unguarded: usize,
+    pub(crate) locks_unguarded: Excused,
     /// Of these, those that waited longer while they were stopped themselves.
-    pub(crate) locks_disturbed: usize,
-    /// Of these, those that waited longer right after a processor had run nobody who was due.
-    pub(crate) locks_stalled: usize,
+    pub(crate) locks_stopped: Excused,
+    /// Of these, those that waited longer while a processor ran nobody who was due.
+    pub(crate) locks_stalled: Excused,
     /// Acts past the lease of jobs whose supervisor and guardian were out of action together.
-    pub(crate) acts_unguarded: usize,
-    /// Acts past the lease right after a processor had run nobody who was due for a while.
-    pub(crate) acts_stalled: usize,
+    pub(crate) acts_unguarded: Excused,
+    /// Acts past the lease of jobs that should have been killed while a processor ran nobody who was due.
+    pub(crate) acts_stalled: Excused,
     /// Packets between nodes that were dropped.
     pub(crate) packets_dropped: u64,
     /// Lives of supervisors.
     pub(crate) lives: usize,
-    /// Times that a processor ran nobody who was due for 50 ms or more.
+    /// Times that a processor ran nobody who was due for 20 ms or more.
     pub(crate) stalls: usize,
+    /// How long any processor did so, each nanosecond counted once.
+    pub(crate) stalled_ns: u64,
+    /// The share of the run that this is, in parts per million.
+    pub(crate) stalled_ppm: u64,
     /// The longest of these.
     pub(crate) longest_stall_ns: u64,
 }
@@ -128,10 +133,14 @@ fn verdict(record: &Record) -> Verdict {
     findings.extend(work::judge(record, &excuses, &mut tally));
     findings.sort_by_key(|finding| finding.boot_ns);
     let (from, until) = record.span();
+    let took_ns = until.saturating_sub(from);
+    tally.stalled_ns = excuses.stalled_ns();
+    let share = u128::from(tally.stalled_ns) * 1_000_000 / u128::from(took_ns.max(1));
+    tally.stalled_ppm = u64::try_from(share).unwrap_or(u64::MAX);
     Verdict {
         arm: record.arm.name.to_owned(),
         seed: record.seed,
-        millis: until.saturating_sub(from) / 1_000_000,
+        millis: took_ns / 1_000_000,
         tally,
         faults: rows(record),
         findings,

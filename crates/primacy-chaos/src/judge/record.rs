@@ -53,6 +53,8 @@ pub(crate) struct Life {
     pub(crate) ended: Option<(u64, i32)>,
     /// What it told, in that order.
     pub(crate) told: Vec<Told>,
+    /// When it told anything at all, in that order: it was alive then.
+    pub(crate) words: Vec<u64>,
 }
 
 /// Something that a node told.
@@ -115,10 +117,11 @@ impl Record {
             let path = trace_path(dir, life.who.node.as_str(), count);
             let text = std::fs::read(&path).map_err(Trouble::file("read", &path))?;
             // What else stands there is for people, such as the guardian's words when its supervisor is dead.
-            let lines =
-                text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
-            life.told =
-                lines.filter_map(|line: Value| told(&line, &clock).transpose()).collect::<Result<_, _>>()?;
+            for line in text.split(|&byte| byte == b'\n') {
+                let Ok(line) = serde_json::from_slice::<Value>(line) else { continue };
+                life.words.extend(line["boot_ns"].as_u64().map(|shown| clock.true_ns(shown)));
+                life.told.extend(told(&line, &clock)?);
+            }
         }
         record.check_times()?;
         record.ledger = read_lines(&dir.join(LEDGER))?;
@@ -194,6 +197,7 @@ fn take(lives: &mut Vec<Life>, noted: &Noted) -> Result<(), Trouble> {
                 told_to_end: false,
                 ended: None,
                 told: Vec::new(),
+                words: Vec::new(),
             });
         }
         Note::Ended { node, life, code } => {

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::clocks::NodeClock;
 use super::gaps::{by_kind, median};
 use super::record::{Record, Said, Told, told};
-use super::{Row, Verdict, verdict};
+use super::{Excused, Row, Verdict, verdict};
 use crate::fault::{Kind, Part};
 use crate::ledger::{Entry, Line, Told as JobTold, Writer};
 use crate::notes::{Note, Noted, Sent};
@@ -93,7 +93,9 @@ impl Story {
         let mut record = Record::of_notes(notes).unwrap();
         for (node, told) in &self.told {
             let of_node = |life: &&mut super::record::Life| life.who.node.as_str() == node;
-            record.lives.iter_mut().find(of_node).unwrap().told.push(told.clone());
+            let life = record.lives.iter_mut().find(of_node).unwrap();
+            life.told.push(told.clone());
+            life.words.push(told.at);
         }
         (record.ledger, record.journal) = (self.ledger.clone(), self.journal.clone());
         record.stalls.clone_from(&self.stalls);
@@ -226,7 +228,7 @@ fn an_act_past_the_lease_is_seen_unless_nobody_could_prevent_it() {
         Sent::Continue,
     );
     assert_eq!(late.broken(), [""; 0]);
-    assert_eq!(late.verdict().tally.acts_unguarded, 1);
+    assert_eq!(late.verdict().tally.acts_unguarded, excused(1, 1));
     late.writes(9_000, "a", 1);
     assert_eq!(late.broken(), ["acts past its lease"], "the excuse has an end");
 
@@ -241,17 +243,69 @@ fn an_act_past_the_lease_is_seen_unless_nobody_could_prevent_it() {
     assert_eq!(killed.broken(), [""; 0]);
 
     let mut lost = Story::new();
-    lost.elected(1_000, "a", 1, 2_000).says(5_000, "a", Said::GuardianLost).writes(5_500, "a", 1);
+    lost.elected(1_000, "a", 1, 5_200).says(5_000, "a", Said::GuardianLost).writes(5_500, "a", 1);
     assert_eq!(lost.broken(), ["acts past its lease"], "its supervisor was there");
     lost.signal(5_100, "a", Part::Supervisor, Sent::Stop);
     assert_eq!(lost.broken(), [""; 0]);
     lost.says(5_050, "a", Said::Guardian);
     assert_eq!(lost.broken(), ["acts past its lease"], "a new guardian was there");
+}
 
-    let mut stalled = Story::new();
-    stalled.elected(1_000, "a", 1, 2_000).writes(2_001, "a", 1);
-    stalled.stalls.push(Stall { boot_ns: 1_950 * MS, stall_ns: 100 * MS });
-    assert_eq!((stalled.broken(), stalled.verdict().tally.acts_stalled), (vec![], 1));
+fn excused(count: usize, millis: u64) -> Excused {
+    Excused { count, total_ns: millis * MS, longest_ns: millis * MS }
+}
+
+/// A writes so long past its lease, where a processor stalled for that long until shortly before.
+fn late_under_a_stall(late: u64, stall: u64) -> Story {
+    let mut story = Story::new();
+    story.elected(1_000, "a", 1, 2_000).writes(2_000 + late, "a", 1);
+    story.stalls.push(Stall { boot_ns: (2_000 + late) * MS, stall_ns: stall * MS });
+    story
+}
+
+#[test]
+fn a_stall_excuses_as_much_as_it_took_and_no_more() {
+    let story = late_under_a_stall(40, 50);
+    assert_eq!((story.broken(), story.verdict().tally.acts_stalled), (vec![], excused(1, 40)));
+    assert_eq!(story.verdict().tally.stalled_ns, 50 * MS);
+    assert_eq!(story.verdict().tally.stalled_ppm, 833, "of a minute");
+    let story = late_under_a_stall(80, 50);
+    assert_eq!(story.broken(), ["acts past its lease"]);
+    assert_eq!(story.verdict().tally.acts_stalled, Excused::default());
+
+    let mut story = late_under_a_stall(80, 50);
+    story.stalls.push(Stall { boot_ns: 2_070 * MS, stall_ns: 50 * MS });
+    assert_eq!(story.broken(), ["acts past its lease"], "two processors at a time count once");
+    story.stalls.push(Stall { boot_ns: 1_900 * MS, stall_ns: 50 * MS });
+    assert_eq!(story.broken(), [""; 0], "the sum is enough");
+    let mut story = late_under_a_stall(80, 50);
+    story.stalls.push(Stall { boot_ns: 1_800 * MS, stall_ns: 500 * MS });
+    assert_eq!(story.broken(), ["acts past its lease"], "before it was to be killed");
+    story.stalls.push(Stall { boot_ns: 2_500 * MS, stall_ns: 419 * MS });
+    assert_eq!(story.broken(), ["acts past its lease"], "after it");
+
+    // The run's own stops count beside those of the machine.
+    let mut story = late_under_a_stall(80, 50);
+    for part in [Part::Supervisor, Part::Guardian] {
+        story.signal(1_950, "a", part, Sent::Stop).signal(1_981, "a", part, Sent::Continue);
+    }
+    assert_eq!((story.broken(), story.verdict().tally.acts_stalled), (vec![], excused(1, 80)));
+}
+
+#[test]
+fn what_a_dead_node_has_left_is_excused_until_its_next_life_speaks() {
+    let of = |speaks: Option<u64>, acts: u64| {
+        let mut story = Story::new();
+        story.elected(1_000, "a", 1, 2_000).writes(acts, "a", 1);
+        story.signal(1_500, "a", Part::Guardian, Sent::Kill).signal(1_500, "a", Part::Supervisor, Sent::Kill);
+        story.ended(1_501, "a", 137).life(4_000, "a", 2);
+        let mut record = story.record();
+        record.lives.iter_mut().find(|life| life.begun == 4_000 * MS).unwrap().words =
+            speaks.into_iter().map(|at| at * MS).collect();
+        verdict(&record).findings.len()
+    };
+    assert_eq!((of(Some(4_100), 4_300), of(Some(4_100), 4_301)), (0, 1));
+    assert_eq!((of(None, 6_200), of(None, 6_201)), (0, 1), "it has a time for that");
 }
 
 /// B leads and finds the lock taken by a job of a, for this long.
@@ -271,13 +325,15 @@ fn a_lock_that_is_refused_to_a_leader_for_long_is_seen() {
     story.signal(1_500, "a", Part::Supervisor, Sent::Stop);
     assert_eq!(story.broken(), ["the lock is taken"], "its guardian was there");
     story.signal(1_500, "a", Part::Guardian, Sent::Stop);
-    assert_eq!((story.broken(), story.verdict().tally.locks_unguarded), (vec![], 1));
+    assert_eq!((story.broken(), story.verdict().tally.locks_unguarded), (vec![], excused(1, 150)));
     let mut story = waits(400);
     story.signal(3_100, "b", Part::Job, Sent::Stop);
-    assert_eq!((story.broken(), story.verdict().tally.locks_disturbed), (vec![], 1));
+    assert_eq!((story.broken(), story.verdict().tally.locks_stopped), (vec![], excused(1, 150)));
     let mut story = waits(400);
-    story.stalls.push(Stall { boot_ns: 3_100 * MS, stall_ns: 60 * MS });
-    assert_eq!((story.broken(), story.verdict().tally.locks_stalled), (vec![], 1));
+    story.stalls.push(Stall { boot_ns: 3_200 * MS, stall_ns: 149 * MS });
+    assert_eq!(story.broken(), ["the lock is taken"], "not for so long");
+    story.stalls.push(Stall { boot_ns: 3_201 * MS, stall_ns: 60 * MS });
+    assert_eq!((story.broken(), story.verdict().tally.locks_stalled), (vec![], excused(1, 150)));
     let mut story = waits(5_000);
     story.journal.pop();
     assert_eq!(story.broken(), [""; 0], "it was no more");
