@@ -57,11 +57,12 @@ struct Cli {
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0    nothing was broken
-  1    something was; the directory of the run is kept
+  0    every fault was tried, and nothing was broken
+  1    something was broken, or the run has met too little to say; its directory is kept
   64   the command line is wrong
   70   the run itself could not go on
-  77   NOT RUN: this user is not root, or the machine has no network namespaces";
+  77   NOT RUN: this user is not root, or the machine has no network namespaces, or it cannot
+       make some of the faults; 1 if PRIMACY_REQUIRE_LIVE is set";
 
 /// What a run is told.
 #[derive(Clone, Debug, Args)]

@@ -55,6 +55,21 @@ impl Watch {
     }
 }
 
+impl Watch {
+    /// Ends it.
+    ///
+    /// # Errors
+    /// [`Trouble`] if a process of it had ended before: then nobody has watched that processor.
+    pub(crate) fn end(mut self) -> Result<(), Trouble> {
+        for child in &mut self.children {
+            if let Some(status) = child.try_wait().map_err(Trouble::file("wait for", Path::new("taskset")))? {
+                return Err(Trouble::NotWhole(format!("the watch of a processor had ended: {status}")));
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Drop for Watch {
     fn drop(&mut self) {
         for child in &mut self.children {

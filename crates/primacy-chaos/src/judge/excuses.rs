@@ -162,7 +162,7 @@ fn disabled(record: &Record, node: &str, wanted: Part) -> Vec<Span> {
                 // Its supervisor has killed it, since it did not answer.
                 Said::GuardianLost => Some((told.at, Some(Sent::Kill))),
                 Said::Elected { .. } | Said::Renewed { .. } | Said::Resigning(_) => None,
-                Said::Deposed(_) | Said::Violation(_) | Said::Drained { .. } => None,
+                Said::Deposed(_) | Said::Violation(_) | Said::Drained { .. } | Said::NoRoom => None,
             }))
         }
     }

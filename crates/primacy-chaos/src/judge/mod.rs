@@ -2,9 +2,11 @@
 //! again from its files, at any time.
 
 mod clocks;
+mod coverage;
 mod excuses;
 mod gaps;
 mod history;
+mod promised;
 mod record;
 #[cfg(test)]
 mod tests;
@@ -17,6 +19,8 @@ use serde::Serialize;
 
 pub(crate) use self::excuses::Excused;
 use self::excuses::Excuses;
+use self::gaps::Made;
+use self::promised::Promised;
 use self::record::Record;
 use crate::fault::{KINDS, Kind};
 use crate::notes::{Note, Noted};
@@ -78,8 +82,10 @@ pub(crate) struct Tally {
 pub(crate) enum Row {
     /// It was made, or at least could have been.
     Made {
-        /// How often.
-        count: usize,
+        /// How often it was to be made.
+        planned: usize,
+        /// How often it took effect.
+        took: usize,
         /// The median, over these times, of the longest time without a leader at work.
         median_ns: u64,
         /// The longest of all.
@@ -107,8 +113,14 @@ pub(crate) struct Verdict {
     pub(crate) tally: Tally,
     /// Every kind of fault.
     pub(crate) faults: BTreeMap<Kind, Row>,
+    /// The invariants of the simulator that it was judged by.
+    pub(crate) judged: Vec<&'static str>,
+    /// Those that the election promises too, and that the files do not show; with the reasons.
+    pub(crate) not_judged: Vec<(&'static str, &'static str)>,
     /// What was broken, in the order of time.
     pub(crate) findings: Vec<Finding>,
+    /// What should have been met, and was not.
+    pub(crate) missing: Vec<String>,
 }
 
 impl Finding {
@@ -129,7 +141,9 @@ pub(crate) fn judge(dir: &Path) -> Result<Verdict, Trouble> {
 fn verdict(record: &Record) -> Verdict {
     let excuses = Excuses::of(record);
     let mut tally = count(record);
-    let mut findings = history::judge(record);
+    let Promised { judged, not_judged } = Promised::by(&record.arm);
+    let names = judged.iter().map(|invariant| invariant.name()).collect();
+    let mut findings = history::judge(record, judged);
     findings.extend(work::judge(record, &excuses, &mut tally));
     findings.sort_by_key(|finding| finding.boot_ns);
     let (from, until) = record.span();
@@ -137,13 +151,17 @@ fn verdict(record: &Record) -> Verdict {
     tally.stalled_ns = excuses.stalled_ns();
     let share = u128::from(tally.stalled_ns) * 1_000_000 / u128::from(took_ns.max(1));
     tally.stalled_ppm = u64::try_from(share).unwrap_or(u64::MAX);
+    let (millis, faults) = (took_ns / 1_000_000, rows(record));
     Verdict {
         arm: record.arm.name.to_owned(),
         seed: record.seed,
-        millis: took_ns / 1_000_000,
-        tally,
-        faults: rows(record),
+        millis,
+        judged: names,
+        not_judged,
         findings,
+        missing: coverage::missing(millis, &tally, &faults),
+        faults,
+        tally,
     }
 }
 
@@ -175,7 +193,7 @@ fn count(record: &Record) -> Tally {
 }
 
 fn rows(record: &Record) -> BTreeMap<Kind, Row> {
-    let gaps = gaps::by_kind(record);
+    let made = gaps::by_kind(record);
     let row = |&kind: &Kind| {
         let reason =
             record.not_run.iter().find(|(not_run, _)| *not_run == kind).map(|(_, reason)| reason.clone());
@@ -185,12 +203,13 @@ fn rows(record: &Record) -> BTreeMap<Kind, Row> {
             None if kind == Kind::FakedClock => {
                 let of_node = |noted: &&Noted| matches!(&noted.note, Note::Life { node, .. } if Some(node) == record.faked.as_ref());
                 // One for each life under the faked clock; there is no time before and after it.
-                Row::Made { count: record.notes.iter().filter(of_node).count(), median_ns: 0, longest_ns: 0 }
+                let lives = record.notes.iter().filter(of_node).count();
+                Row::Made { planned: lives, took: lives, median_ns: 0, longest_ns: 0 }
             }
             None => {
-                let times = gaps.get(&kind).map_or(&[][..], Vec::as_slice);
-                let longest_ns = times.iter().copied().max().unwrap_or(0);
-                Row::Made { count: times.len(), median_ns: gaps::median(times), longest_ns }
+                let Made { planned, gaps } = made.get(&kind).cloned().unwrap_or_default();
+                let longest_ns = gaps.iter().copied().max().unwrap_or(0);
+                Row::Made { planned, took: gaps.len(), median_ns: gaps::median(&gaps), longest_ns }
             }
         };
         (kind, row)

@@ -30,9 +30,14 @@ fn writer(node: &str, token: u64) -> Writer {
 impl Story {
     /// Three nodes that are up.
     fn new() -> Self {
+        Self::over("peers-3")
+    }
+
+    /// The same in this arm.
+    fn over(arm: &str) -> Self {
         let (notes, told, ledger, journal) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut story = Self { notes, told, ledger, journal, stalls: Vec::new() };
-        story.note(0, Note::Run { arm: "peers-3".into(), seed: 1, not_run: Vec::new(), faked: None });
+        story.note(0, Note::Run { arm: arm.into(), seed: 1, not_run: Vec::new(), faked: None });
         for node in ["a", "b", "c"] {
             story.life(0, node, 1);
         }
@@ -215,6 +220,49 @@ fn a_write_of_a_leadership_that_nobody_told_of_is_seen() {
 }
 
 #[test]
+fn only_a_kill_before_it_spoke_again_keeps_a_node_from_telling() {
+    let story = |more: &dyn Fn(&mut Story)| {
+        let mut story = Story::new();
+        story.writes(1_000, "a", 1);
+        more(&mut story);
+        story.broken()
+    };
+    let killed = |story: &mut Story| {
+        story.signal(1_400, "a", Part::Supervisor, Sent::Kill);
+    };
+    assert_eq!(story(&killed), [""; 0]);
+    assert_eq!(
+        story(&|story| {
+            killed(story);
+            story.says(1_200, "a", Said::Guardian);
+        }),
+        ["trace"],
+        "it could tell that before it was killed"
+    );
+    let other = |part, node| {
+        move |story: &mut Story| {
+            story.signal(1_400, node, part, Sent::Kill);
+        }
+    };
+    assert_eq!(story(&other(Part::Supervisor, "b")), ["trace"], "another node");
+    assert_eq!(story(&other(Part::Guardian, "a")), ["trace"], "another process");
+    let later = |story: &mut Story| {
+        let signal = Note::Signal { node: "a".into(), life: 2, part: Part::Supervisor, signal: Sent::Kill };
+        story.ended(1_300, "a", 143).signal(1_200, "a", Part::Supervisor, Sent::Terminate);
+        story.life(1_500, "a", 2).note(1_600, signal);
+    };
+    assert_eq!(story(&later), ["trace"], "a later life of it");
+    let acts_on = |at| {
+        move |story: &mut Story| {
+            killed(story);
+            story.writes(at, "a", 1);
+        }
+    };
+    assert_eq!(story(&acts_on(1_999)), [""; 0]);
+    assert_eq!(story(&acts_on(2_000)), ["acts past its lease"], "it has a lease all the same");
+}
+
+#[test]
 fn an_act_past_the_lease_is_seen_unless_nobody_could_prevent_it() {
     let mut late = Story::new();
     late.elected(1_000, "a", 1, 2_000).writes(2_001, "a", 1);
@@ -364,7 +412,7 @@ fn an_end_without_a_reason_is_seen() {
     story.signal(400, "a", Part::Supervisor, Sent::Terminate).ended(500, "a", 143);
     assert_eq!(story.broken(), [""; 0]);
     let mut story = Story::new();
-    let disk = |full| Note::Disk { node: Some("a".into()), full };
+    let disk = |full| Note::Disk { full };
     story.note(400, disk(true)).ended(500, "a", 74).note(600, disk(false));
     assert_eq!(story.broken(), [""; 0]);
     story.ended(5_000, "b", 74);
@@ -385,14 +433,29 @@ fn a_clock_that_is_not_the_one_that_was_given_is_seen() {
     assert!(story.record().check_times().is_err());
 }
 
+fn row(planned: usize, took: usize, millis: u64) -> Row {
+    Row::Made { planned, took, median_ns: millis * MS, longest_ns: millis * MS }
+}
+
 #[test]
-fn cuts_without_effect_are_seen() {
-    let mut story = Story::new();
-    story.note(500, Note::Fault { step: 1, kind: Kind::Isolate, what: "a".into() });
-    story.note(600, Note::Healed { step: 1, dropped: 0 });
-    assert_eq!(story.broken(), ["a fault without effect"]);
-    story.note(700, Note::Healed { step: 2, dropped: 9 });
-    assert_eq!((story.broken(), story.verdict().tally.packets_dropped), (vec![], 9));
+fn a_fault_counts_when_it_took_effect() {
+    let mut story = good();
+    let fault = |step, kind| Note::Fault { step, kind, what: "a".into() };
+    story.note(500, fault(1, Kind::Isolate)).note(510, Note::Healed { step: 1, dropped: 0 });
+    story.note(600, fault(2, Kind::Isolate)).note(610, Note::Took { step: 2, kind: Kind::Isolate });
+    story.note(611, Note::Healed { step: 2, dropped: 9 });
+    story.note(700, fault(3, Kind::KillJob)).note(710, Note::Healed { step: 3, dropped: 0 });
+    let verdict = story.verdict();
+    assert!(matches!(verdict.faults[&Kind::Isolate], Row::Made { planned: 2, took: 1, .. }));
+    assert_eq!((&verdict.faults[&Kind::KillJob], verdict.tally.packets_dropped), (&row(1, 0, 0), 9));
+
+    let mut story = Story::over("sqlite");
+    story.note(500, fault(1, Kind::FullDisk)).note(3_000, Note::Healed { step: 1, dropped: 0 });
+    story.says(3_001, "a", Said::NoRoom);
+    assert_eq!(story.verdict().faults[&Kind::FullDisk], row(1, 0, 0), "it was met too late");
+    story.says(2_999, "a", Said::NoRoom);
+    assert!(matches!(story.verdict().faults[&Kind::FullDisk], Row::Made { took: 1, .. }));
+    assert_eq!(good().verdict().faults[&Kind::FullDisk], Row::NotApplicable, "among peers");
 }
 
 #[test]
@@ -400,11 +463,13 @@ fn the_time_without_a_leader_belongs_to_what_was_done_before_it() {
     let mut story = good();
     story.note(1_950, Note::Fault { step: 1, kind: Kind::Resign, what: "a".into() });
     story.note(2_405, Note::Fault { step: 2, kind: Kind::KillSupervisor, what: "b".into() });
-    let gaps = by_kind(&story.record());
-    assert_eq!(gaps[&Kind::Resign], [380 * MS], "from the write at 2020 to that at 2400");
-    assert_eq!(gaps[&Kind::KillSupervisor], [30 * MS]);
+    story.note(1_951, Note::Took { step: 1, kind: Kind::Resign });
+    story.note(2_406, Note::Took { step: 2, kind: Kind::KillSupervisor });
+    let made = by_kind(&story.record());
+    assert_eq!(made[&Kind::Resign].gaps, [380 * MS], "from the write at 2020 to that at 2400");
+    assert_eq!(made[&Kind::KillSupervisor].gaps, [30 * MS]);
     let rows = story.verdict().faults;
-    assert_eq!(rows[&Kind::Resign], Row::Made { count: 1, median_ns: 380 * MS, longest_ns: 380 * MS });
+    assert_eq!(rows[&Kind::Resign], row(1, 1, 380));
     assert_eq!(rows[&Kind::QuorumLoss], Row::NotApplicable);
     assert_eq!((median(&[]), median(&[5]), median(&[9, 1, 5])), (0, 5, 5));
 }
@@ -437,6 +502,8 @@ fn what_nodes_print_is_read_as_it_is_printed() {
     }
     let drained = json!({"event": "drained", "token": 3, "boot_ns": 9});
     assert_eq!(read(drained), Some((9, Said::Drained { token: FencingToken(3) })));
+    let full = json!({"event": "log", "message": "x", "error": "database or disk is full", "boot_ns": 9});
+    assert_eq!(read(full), Some((9, Said::NoRoom)));
     assert_eq!(read(json!({"event": "standing", "boot_ns": 9})), None);
     for bad in [log("elected", json!({"term": 2, "token": 3})), log("deposed", json!({"reason": "?"}))] {
         assert!(told(&bad, &NodeClock::True).is_err(), "{bad}");

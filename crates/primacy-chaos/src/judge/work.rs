@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::excuses::{Excuse, Excuses};
 use super::record::{Life, Record, Said};
 use super::{Finding, Tally};
-use crate::arm::{DRAIN, KILL_MARGIN};
+use crate::arm::{DRAIN, KILL_MARGIN, LEASE};
 use crate::ledger::Told;
 use crate::notes::{Note, Noted};
 
@@ -21,18 +21,32 @@ struct Leadership {
 /// Judges the work.
 pub(crate) fn judge(record: &Record, excuses: &Excuses, tally: &mut Tally) -> Vec<Finding> {
     let leaderships = leaderships(record);
-    tally.leaderships = leaderships.len();
+    tally.leaderships = told(record).len();
     let mut findings = acts_past_the_lease(record, &leaderships, excuses, tally);
     findings.extend(lock(record, &leaderships, excuses, tally));
     findings.extend(refusals(record, &leaderships, tally));
     findings.extend(ends(record));
     findings.extend(stuck(record));
-    findings.extend(without_effect(record));
     findings
 }
 
-/// By token. Ends as the machine told them: the last one that it knew.
+/// By token. Ends as the machine told them: the last one that it knew. Of those that nobody told of, a lease after the first
+/// act: the machine counts it from before it was elected.
 fn leaderships(record: &Record) -> BTreeMap<u64, Leadership> {
+    let mut all = told(record);
+    let mut untold: BTreeMap<u64, Leadership> = BTreeMap::new();
+    let acts = record.ledger.iter().map(|line| (&line.writer, line.boot_ns));
+    for (writer, at) in acts.chain(record.journal.iter().map(|entry| (&entry.writer, entry.boot_ns))) {
+        let first = untold.get(&writer.token).map_or(at, |leadership| leadership.elected.min(at));
+        let until = first.saturating_add(nanos(LEASE));
+        untold.insert(writer.token, Leadership { elected: first, until });
+    }
+    untold.retain(|token, _| !all.contains_key(token));
+    all.append(&mut untold);
+    all
+}
+
+fn told(record: &Record) -> BTreeMap<u64, Leadership> {
     let mut all: BTreeMap<u64, Leadership> = BTreeMap::new();
     for life in &record.lives {
         let mut current = None;
@@ -54,7 +68,8 @@ fn leaderships(record: &Record) -> BTreeMap<u64, Leadership> {
                 | Said::Violation(_)
                 | Said::Drained { .. }
                 | Said::Guardian
-                | Said::GuardianLost => {}
+                | Said::GuardianLost
+                | Said::NoRoom => {}
             }
         }
     }
@@ -189,7 +204,7 @@ const DISK_REACH_NS: u64 = 2_000_000_000;
 fn ends(record: &Record) -> Vec<Finding> {
     let mut full: Vec<(u64, u64)> = Vec::new();
     for noted in &record.notes {
-        let Note::Disk { full: is_full, .. } = noted.note else { continue };
+        let Note::Disk { full: is_full } = noted.note else { continue };
         if is_full {
             full.push((noted.boot_ns, u64::MAX));
         } else {
@@ -218,16 +233,4 @@ fn stuck(record: &Record) -> Vec<Finding> {
         Some(Finding::new(noted.boot_ns, "stuck", format!("after step {step}: {what}")))
     };
     record.notes.iter().filter_map(finding).collect()
-}
-
-/// Cuts that nothing was dropped by were none; and then nothing is known of what was to be shown by them.
-fn without_effect(record: &Record) -> Option<Finding> {
-    let mut cuts = record
-        .notes
-        .iter()
-        .filter(|noted| matches!(noted.note, Note::Fault { kind, .. } if kind.is_of_network()));
-    let first = cuts.next()?;
-    let dropped = |noted: &Noted| matches!(noted.note, Note::Healed { dropped, .. } if dropped > 0);
-    let what = "links were cut, and no packet was dropped";
-    (!record.notes.iter().any(dropped)).then(|| Finding::new(first.boot_ns, "a fault without effect", what))
 }
