@@ -16,7 +16,9 @@
 //!
 //! Limits: all nodes are on one machine, whose true clock they share, except for one whose clock is faked at a steady rate
 //! within the drift bound. There is no power cut: what was written is there, flushed or not. A machine that freezes with its
-//! clock is not made. A fault that this machine cannot make is NOT RUN, and one that means nothing in an arm is n/a.
+//! clock is not made. A fault counts when it took effect: the signal found a living process, packets were dropped, the
+//! operator was obeyed, a node met the full disk. One that this machine cannot make is NOT RUN, which is not passed, and one
+//! that means nothing in an arm is n/a. What a run must have met stands in `judge/coverage.rs`.
 
 mod arm;
 mod disk;

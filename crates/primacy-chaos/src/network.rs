@@ -118,8 +118,9 @@ impl Network {
 impl Drop for Network {
     fn drop(&mut self) {
         for name in &self.made {
-            // One that cannot be removed is named after this process, and the next run sweeps it away.
-            let _ = call("ip", &["netns", "delete", name]);
+            if let Err(trouble) = call("ip", &["netns", "delete", name]) {
+                eprintln!("primacy-chaos: {trouble}; the next run sweeps it away");
+            }
         }
     }
 }

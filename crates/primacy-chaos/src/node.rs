@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::arm::{Arm, ELECTION};
 use crate::fault::Part;
 use crate::notes::{Note, Notebook, Sent};
-use crate::processes::{MARK, is_marked, signal};
+use crate::processes::{MARK, is_alive, is_marked, signal};
 use crate::tail::Tail;
 use crate::trouble::Trouble;
 
@@ -153,9 +153,15 @@ impl Node {
     /// # Errors
     /// [`Trouble`]
     pub(crate) fn send(&self, part: Part, sent: Sent, notes: &mut Notebook) -> Result<bool, Trouble> {
-        let Some(pid) = self.pid(part).filter(|&pid| is_marked(pid, &self.start.mark)) else {
-            return Ok(false);
+        let Some(pid) = self.pid(part) else { return Ok(false) };
+        let there = match part {
+            // A child keeps its number until its end is taken.
+            Part::Supervisor => is_alive(pid),
+            Part::Guardian | Part::Job => is_marked(pid, &self.start.mark),
         };
+        if !there {
+            return Ok(false);
+        }
         let before = clock::now().as_nanos();
         let got = signal(pid, sent.signal())?;
         if got {

@@ -139,7 +139,9 @@ fn good() -> Story {
 #[test]
 fn a_good_history_has_nothing_broken() {
     let verdict = good().verdict();
-    assert_eq!(verdict.findings, []);
+    assert_eq!((verdict.findings, verdict.missing), (vec![], vec![]));
+    assert_eq!(verdict.judged, ["I1", "I2", "I3", "I8"]);
+    assert_eq!(Story::new().verdict().missing, ["the leader never changed"]);
     let tally = verdict.tally;
     assert_eq!((tally.leaderships, tally.tokens_accepted, tally.writes_accepted, tally.lives), (3, 3, 5, 4));
 }
