@@ -120,9 +120,9 @@ fn enough<const COUNT: usize>(
 ) -> Option<Excuse> {
     let mut spans = Vec::new();
     reasons.into_iter().find_map(|(excuse, more)| {
-        let before = spans.len();
         spans.extend(more);
-        (spans.len() > before && length(&spans, within) >= late_ns).then_some(excuse)
+        let held = length(&spans, within);
+        (held > 0 && held >= late_ns).then_some(excuse)
     })
 }
 

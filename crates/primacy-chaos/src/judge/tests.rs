@@ -334,6 +334,11 @@ fn a_stall_excuses_as_much_as_it_took_and_no_more() {
     story.stalls.push(Stall { boot_ns: 2_500 * MS, stall_ns: 419 * MS });
     assert_eq!(story.broken(), ["acts past its lease"], "after it");
 
+    let mut story = late_under_a_stall(0, 1);
+    assert_eq!(story.broken(), [""; 0]);
+    story.stalls[0].boot_ns = 1_500 * MS;
+    assert_eq!(story.broken(), ["acts past its lease"], "at the very end");
+
     // The run's own stops count beside those of the machine.
     let mut story = late_under_a_stall(80, 50);
     for part in [Part::Supervisor, Part::Guardian] {
