@@ -67,6 +67,20 @@ const OBEYED: [i32; 2] = [0, 2];
 /// And when the node could not: it is not there, or does not lead.
 const DISOBEYED: [i32; 2] = [69, 75];
 
+/// Whom it hits, for people.
+fn whom(kind: Kind, name: String, other: &str) -> String {
+    match kind {
+        Kind::RestartAll | Kind::RollingRestart => "all nodes".to_owned(),
+        Kind::FullDisk => "the store".to_owned(),
+        Kind::Transfer => format!("{name} to {other}"),
+        Kind::Freeze | Kind::Resign | Kind::Terminate | Kind::FakedClock => name,
+        Kind::KillSupervisor | Kind::KillGuardian | Kind::KillJob | Kind::KillBoth => name,
+        Kind::PauseSupervisor | Kind::PauseGuardian | Kind::PauseJob => name,
+        Kind::Cut | Kind::CutOneWay | Kind::Drop | Kind::Isolate => name,
+        Kind::QuorumLoss | Kind::Constrained | Kind::Chain => name,
+    }
+}
+
 impl Stage {
     /// Makes a fault, and notes whether it took effect, as far as that is known at once.
     ///
@@ -93,7 +107,7 @@ impl Stage {
             false
         } else {
             let to = self.nodes[self.other(node, fault.detail)].name.clone();
-            self.notes.note(note(format!("{name}, {to}")))?;
+            self.notes.note(note(whom(kind, name, &to)))?;
             self.make_other(step, fault, node, &to)?
         };
         if took { self.notes.note(Note::Took { step, kind }) } else { Ok(()) }
@@ -268,10 +282,11 @@ impl Stage {
         Ok(())
     }
 
-    /// Takes the ends of the operator's commands. One that asks a node that was stopped ends when that node is back.
+    /// Takes the ends of the operator's commands, and notes one that failed for no reason that chaos gives it. One that asks a
+    /// node that was stopped ends when that node is back.
     ///
     /// # Errors
-    /// [`Trouble::Program`] if one ended for no reason that a node can have.
+    /// [`Trouble`]
     pub(crate) fn take_verbs(&mut self) -> Result<(), Trouble> {
         for mut verb in std::mem::take(&mut self.verbs) {
             let failed = |said: String| Trouble::Program { line: verb.line.clone(), said };
@@ -287,7 +302,8 @@ impl Stage {
                 if let Some(mut stderr) = verb.child.stderr.take() {
                     stderr.read_to_string(&mut said).map_err(|error| failed(error.to_string()))?;
                 }
-                return Err(failed(format!("{status}: {}", said.trim())));
+                let what = failed(format!("{status}: {}", said.trim())).to_string();
+                self.notes.note(Note::Failed { step: verb.step, what })?;
             }
         }
         Ok(())

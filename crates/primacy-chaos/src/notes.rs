@@ -80,6 +80,13 @@ pub(crate) enum Note {
         /// What is missing.
         what: String,
     },
+    /// A command of the operator failed, and not because its node was gone or did not lead.
+    Failed {
+        /// Of this step.
+        step: u32,
+        /// What it said.
+        what: String,
+    },
     /// A living process was sent a signal, right after this time.
     Signal {
         /// To a process of this node.

@@ -226,6 +226,7 @@ fn take(lives: &mut Vec<Life>, noted: &Noted) -> Result<(), Trouble> {
         | Note::Healed { .. }
         | Note::Well { .. }
         | Note::Stuck { .. }
+        | Note::Failed { .. }
         | Note::Signal { .. }
         | Note::Disk { .. }
         | Note::Clock { .. }

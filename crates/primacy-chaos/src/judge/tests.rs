@@ -427,6 +427,9 @@ fn an_end_without_a_reason_is_seen() {
     let mut story = Story::new();
     story.note(500, Note::Stuck { step: 3, what: "no leader".into() });
     assert_eq!(story.broken(), ["stuck"]);
+    let mut story = Story::new();
+    story.note(500, Note::Failed { step: 3, what: "`primacy resign` failed: 70".into() });
+    assert_eq!(story.broken(), ["a command failed"]);
 }
 
 #[test]

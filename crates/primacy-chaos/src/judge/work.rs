@@ -229,8 +229,14 @@ fn ends(record: &Record) -> Vec<Finding> {
 
 fn stuck(record: &Record) -> Vec<Finding> {
     let finding = |noted: &Noted| {
-        let Note::Stuck { step, what } = &noted.note else { return None };
-        Some(Finding::new(noted.boot_ns, "stuck", format!("after step {step}: {what}")))
+        let (rule, step, what) = match &noted.note {
+            Note::Stuck { step, what } => ("stuck", step, what),
+            Note::Failed { step, what } => ("a command failed", step, what),
+            Note::Run { .. } | Note::Life { .. } | Note::Ended { .. } | Note::Fault { .. } => return None,
+            Note::Took { .. } | Note::Healed { .. } | Note::Well { .. } | Note::Signal { .. } => return None,
+            Note::Disk { .. } | Note::Clock { .. } | Note::End => return None,
+        };
+        Some(Finding::new(noted.boot_ns, rule, format!("after step {step}: {what}")))
     };
     record.notes.iter().filter_map(finding).collect()
 }
