@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::needs::{self, Step};
 use crate::record;
 
-/// The exit code of a run that this user or this machine cannot make.
+/// The exit code of a run of which this user or this machine cannot make some fault, or any.
 const NOT_RUN: i32 = 77;
 
 /// How a run ended.
@@ -42,7 +42,9 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
 pub(crate) fn a_minute(root: &Path) -> Result<Option<String>, String> {
     match build_and_run(root, &["build", "--workspace", "--bins", "--locked"], &["--minutes", "1"]) {
         Ended::Code(0, _) => Ok(None),
-        Ended::Code(NOT_RUN, _) => Ok(Some("it needs root and network namespaces; see above".to_owned())),
+        Ended::Code(NOT_RUN, _) => {
+            Ok(Some("see above for what this user or this machine cannot do".to_owned()))
+        }
         Ended::Code(code, _) => Err(format!("it ended with exit code {code}; see above")),
         Ended::Failed(why) => Err(why),
     }

@@ -68,6 +68,8 @@ impl Arm {
         enough
             && (self.has_network() || !kind.is_of_network())
             && (self.has_network() || kind != Kind::Transfer)
+            // The state file of a peer has its room from the first start on, and is written in place.
+            && (!self.has_network() || kind != Kind::FullDisk)
     }
 
     /// The address of a node in its namespace.

@@ -61,7 +61,9 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazily, should somebody still look at it. What stays is below this run's directory, and is swept by the next run.
-        let _ = call("umount", &["-l", &self.at.display().to_string()]);
+        // Lazily, should somebody still look at it.
+        if let Err(trouble) = call("umount", &["-l", &self.at.display().to_string()]) {
+            eprintln!("primacy-chaos: {trouble}; the next run sweeps it away");
+        }
     }
 }

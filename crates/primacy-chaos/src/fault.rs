@@ -36,7 +36,7 @@ pub(crate) enum Kind {
     PauseJob,
     /// SIGSTOP to all processes of a node, and SIGCONT, as when its machine is frozen while its clock goes on.
     Freeze,
-    /// The disk of a node, or of the store, is full, and the leader is killed meanwhile.
+    /// The disk of the store is full, and the leader is killed meanwhile.
     FullDisk,
     /// SIGTERM to the supervisor.
     Terminate,

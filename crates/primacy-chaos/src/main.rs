@@ -11,12 +11,14 @@
 //!    and the journal of the jobs.
 //!
 //! The simulator's invariants hold whatever the machine does. Two rules of the judge ask for more, that no job acts past its
-//! lease and that the lock is free for a leader; where supervisor and guardian were out of action together, or a processor
-//! ran nobody who was due for 50 ms within the lease before, nobody could keep them, and that is counted and not blamed.
+//! lease and that the lock is free for a leader; for as long as supervisor and guardian were out of action together, or a
+//! processor ran nobody who was due, nobody could keep them. So much is excused, and counted; anything beyond is a violation.
 //!
 //! Limits: all nodes are on one machine, whose true clock they share, except for one whose clock is faked at a steady rate
 //! within the drift bound. There is no power cut: what was written is there, flushed or not. A machine that freezes with its
-//! clock is not made. A fault that this machine cannot make is NOT RUN, and one that means nothing in an arm is n/a.
+//! clock is not made. A fault counts when it took effect: the signal found a living process, packets were dropped, the
+//! operator was obeyed, a node met the full disk. One that this machine cannot make is NOT RUN, which is not passed, and one
+//! that means nothing in an arm is n/a. What a run must have met stands in `judge/coverage.rs`.
 
 mod arm;
 mod disk;
@@ -57,11 +59,12 @@ struct Cli {
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0    nothing was broken
-  1    something was; the directory of the run is kept
+  0    every fault was tried, and nothing was broken
+  1    something was broken, or the run has met too little to say; its directory is kept
   64   the command line is wrong
   70   the run itself could not go on
-  77   NOT RUN: this user is not root, or the machine has no network namespaces";
+  77   NOT RUN: this user is not root, or the machine has no network namespaces, or it cannot
+       make some of the faults; 1 if PRIMACY_REQUIRE_LIVE is set";
 
 /// What a run is told.
 #[derive(Clone, Debug, Args)]

@@ -1,9 +1,11 @@
 //! Making a fault, and taking back what can be taken back.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::{Command, Stdio};
+use std::io::Read as _;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use primacy::clock;
 use rustix::process::Signal;
 
 use crate::arm::ELECTION;
@@ -51,8 +53,36 @@ const fn signals(fault: Fault) -> Option<(&'static [Part], Sent)> {
     Some((parts, sent))
 }
 
+/// An operator's command that was started.
+#[derive(Debug)]
+pub(crate) struct Verb {
+    step: u32,
+    kind: Kind,
+    line: String,
+    child: Child,
+}
+
+/// What the operator's commands end with when they were obeyed: as they wished, or with another node elected.
+const OBEYED: [i32; 2] = [0, 2];
+/// And when the node could not: it is not there, or does not lead.
+const DISOBEYED: [i32; 2] = [69, 75];
+
+/// Whom it hits, for people.
+fn whom(kind: Kind, name: String, other: &str) -> String {
+    match kind {
+        Kind::RestartAll | Kind::RollingRestart => "all nodes".to_owned(),
+        Kind::FullDisk => "the store".to_owned(),
+        Kind::Transfer => format!("{name} to {other}"),
+        Kind::Freeze | Kind::Resign | Kind::Terminate | Kind::FakedClock => name,
+        Kind::KillSupervisor | Kind::KillGuardian | Kind::KillJob | Kind::KillBoth => name,
+        Kind::PauseSupervisor | Kind::PauseGuardian | Kind::PauseJob => name,
+        Kind::Cut | Kind::CutOneWay | Kind::Drop | Kind::Isolate => name,
+        Kind::QuorumLoss | Kind::Constrained | Kind::Chain => name,
+    }
+}
+
 impl Stage {
-    /// Makes a fault.
+    /// Makes a fault, and notes whether it took effect, as far as that is known at once.
     ///
     /// # Errors
     /// [`Trouble`] where it cannot be made.
@@ -61,56 +91,60 @@ impl Stage {
             Target::Leader => self.leader(),
             Target::Node(index) => index,
         };
+        let kind = fault.kind;
         let name = self.nodes[node].name.clone();
-        let note = |what: String| Note::Fault { step, kind: fault.kind, what };
-        if let Some((parts, sent)) = signals(fault) {
-            return self.strike(note(format!("{name}: {parts:?}")), node, parts, sent);
-        }
-        if fault.kind.is_of_network() {
+        let note = |what: String| Note::Fault { step, kind, what };
+        let took = if let Some((parts, sent)) = signals(fault) {
+            self.notes.note(note(format!("{name}: {parts:?}")))?;
+            self.strike(node, parts, sent)?
+        } else if kind.is_of_network() {
             let (cut, what) = self.cut(fault, node);
             self.notes.note(note(what))?;
-            return self.network.as_mut().map_or(Ok(()), |network| network.cut(cut));
-        }
-        match fault.kind {
-            Kind::Freeze => {
-                self.strike(note(name), node, &PARTS, Sent::Stop)?;
-                for pid in marked(&self.nodes[node].start.mark) {
-                    signal(pid, Signal::STOP);
-                }
+            if let Some(network) = &mut self.network {
+                network.cut(kind, cut)?;
             }
+            // Its counters tell when it is healed.
+            false
+        } else {
+            let to = self.nodes[self.other(node, fault.detail)].name.clone();
+            self.notes.note(note(whom(kind, name, &to)))?;
+            self.make_other(step, fault, node, &to)?
+        };
+        if took { self.notes.note(Note::Took { step, kind }) } else { Ok(()) }
+    }
+
+    /// Makes what is neither signals nor links; whether it took effect, as far as that is known at once.
+    fn make_other(&mut self, step: u32, fault: Fault, node: usize, to: &str) -> Result<bool, Trouble> {
+        let most = self.nodes.len() / 2 + 1;
+        match fault.kind {
+            Kind::Freeze => self.freeze(node),
             Kind::FullDisk => {
                 let leader = self.leader();
-                self.fill(note(name), node)?;
+                self.fill()?;
                 self.nodes[leader].send(Part::Supervisor, Sent::Kill, &mut self.notes)?;
+                // The nodes tell when they meet it.
+                Ok(false)
             }
             Kind::RestartAll => {
-                self.notes.note(note("all".into()))?;
+                let mut hit = 0;
                 for node in &self.nodes {
                     for part in PARTS {
-                        node.send(part, Sent::Kill, &mut self.notes)?;
+                        let got = node.send(part, Sent::Kill, &mut self.notes)?;
+                        hit += usize::from(got && part == Part::Supervisor);
                     }
                 }
+                Ok(hit >= most)
             }
-            Kind::RollingRestart => {
-                self.notes.note(note("one after the other".into()))?;
-                self.roll(fault.detail)?;
-            }
-            Kind::Resign => {
-                self.notes.note(note(name.clone()))?;
-                self.verb("resign", &name, &[])?;
-            }
-            Kind::Transfer => {
-                let to = self.nodes[self.other(node, fault.detail)].name.clone();
-                self.notes.note(note(format!("{name} to {to}")))?;
-                self.verb("transfer", &name, &["--to", &to])?;
-            }
-            // Signals and links are made above; a faked clock holds from the first life on.
-            Kind::KillSupervisor | Kind::KillGuardian | Kind::KillJob | Kind::KillBoth => {}
-            Kind::PauseSupervisor | Kind::PauseGuardian | Kind::PauseJob | Kind::Terminate => {}
-            Kind::Cut | Kind::CutOneWay | Kind::Drop | Kind::Isolate => {}
-            Kind::QuorumLoss | Kind::Constrained | Kind::Chain | Kind::FakedClock => {}
+            Kind::RollingRestart => Ok(self.roll(fault.detail)? >= most),
+            // The command tells when it ends.
+            Kind::Resign => self.verb(step, fault.kind, node, &["resign"]).map(|()| false),
+            Kind::Transfer => self.verb(step, fault.kind, node, &["transfer", "--to", to]).map(|()| false),
+            // Signals and links are made elsewhere; a faked clock holds from the first life on.
+            Kind::KillSupervisor | Kind::KillGuardian | Kind::KillJob | Kind::KillBoth => Ok(false),
+            Kind::PauseSupervisor | Kind::PauseGuardian | Kind::PauseJob | Kind::Terminate => Ok(false),
+            Kind::Cut | Kind::CutOneWay | Kind::Drop | Kind::Isolate => Ok(false),
+            Kind::QuorumLoss | Kind::Constrained | Kind::Chain | Kind::FakedClock => Ok(false),
         }
-        Ok(())
     }
 
     /// Another node than this one.
@@ -120,15 +154,32 @@ impl Stage {
         (node + 1 + ahead) % count
     }
 
-    fn strike(&mut self, note: Note, node: usize, parts: &[Part], sent: Sent) -> Result<(), Trouble> {
-        self.notes.note(note)?;
+    /// Sends a signal to some parts of a node; whether all got it. Where others are meant too, the job need not be there.
+    fn strike(&mut self, node: usize, parts: &[Part], sent: Sent) -> Result<bool, Trouble> {
         if sent == Sent::Stop && !self.stopped.contains(&node) {
             self.stopped.push(node);
         }
+        let mut all = true;
         for &part in parts {
-            self.nodes[node].send(part, sent, &mut self.notes)?;
+            let got = self.nodes[node].send(part, sent, &mut self.notes)?;
+            all &= got || (part == Part::Job && parts.len() > 1);
         }
-        Ok(())
+        Ok(all)
+    }
+
+    /// Stops all processes of a node; whether supervisor and guardian were there.
+    fn freeze(&mut self, node: usize) -> Result<bool, Trouble> {
+        let before = clock::now().as_nanos();
+        let took = self.strike(node, &PARTS, Sent::Stop)?;
+        let node = &self.nodes[node];
+        for pid in marked(&node.start.mark) {
+            signal(pid, Signal::STOP)?;
+        }
+        if node.pid(Part::Job).is_none() {
+            // One that has not told of itself yet is stopped all the same.
+            self.notes.note_at(before, node.signalled(Part::Job, Sent::Stop))?;
+        }
+        Ok(took)
     }
 
     /// Which links this fault cuts, and that in words.
@@ -183,22 +234,20 @@ impl Stage {
         }
     }
 
-    fn fill(&mut self, note: Note, node: usize) -> Result<(), Trouble> {
-        self.notes.note(note)?;
-        // Of a node that has none, the next one's.
-        let disk = self.disks.iter().find(|(of, _)| of.is_none_or(|of| of >= node)).or(self.disks.first());
-        let Some((of, disk)) = disk else { return Ok(()) };
-        let node = of.map(|of| self.nodes[of].name.clone());
-        self.notes.note(Note::Disk { node, full: true })?;
+    fn fill(&mut self) -> Result<(), Trouble> {
+        let Some(disk) = &self.disk else { return Ok(()) };
+        self.notes.note(Note::Disk { full: true })?;
         self.full = true;
         disk.fill()
     }
 
-    /// Tells each node to end, and waits until it is back.
-    fn roll(&mut self, detail: u64) -> Result<(), Trouble> {
+    /// Tells each node to end, and waits until it is back; how many were there to be told.
+    fn roll(&mut self, detail: u64) -> Result<usize, Trouble> {
+        let mut told = 0;
         for index in 0..self.nodes.len() {
             let life = self.nodes[index].life;
-            self.nodes[index].send(Part::Supervisor, Sent::Terminate, &mut self.notes)?;
+            let got = self.nodes[index].send(Part::Supervisor, Sent::Terminate, &mut self.notes)?;
+            told += usize::from(got);
             let until = Instant::now() + END_MAX;
             while self.nodes[index].life == life && Instant::now() < until && !self.is_over() {
                 self.turn()?;
@@ -213,21 +262,50 @@ impl Stage {
                 detail.rotate_right(8 * u32::try_from(index).unwrap_or(0)) % BETWEEN_MAX_MS,
             ))?;
         }
+        Ok(told)
+    }
+
+    fn verb(&mut self, step: u32, kind: Kind, node: usize, words: &[&str]) -> Result<(), Trouble> {
+        let node = &self.nodes[node];
+        let start = &node.start;
+        let mut command = Command::new(&start.primacy);
+        command.args(words).args(["--election", ELECTION, "--node", &node.name, "--no-wait", "--state-dir"]);
+        command.arg(&start.state).env(MARK, format!("{}-operator", start.mark));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let child = command.spawn().map_err(Trouble::file("start", &start.primacy))?;
+        self.verbs.push(Verb {
+            step,
+            kind,
+            line: format!("primacy {} --node {}", words.join(" "), node.name),
+            child,
+        });
         Ok(())
     }
 
-    fn verb(&mut self, verb: &str, node: &str, more: &[&str]) -> Result<(), Trouble> {
-        let Some(start) = self.nodes.iter().find(|each| each.name == node).map(|node| &node.start) else {
-            return Ok(());
-        };
-        let mut command = Command::new(&start.primacy);
-        command
-            .args([verb, "--election", ELECTION, "--node", node, "--no-wait", "--state-dir"])
-            .arg(&start.state);
-        command.args(more).env(MARK, format!("{}-operator", start.mark));
-        // What it says is no part of the judgement: a node that does not lead refuses.
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        self.verbs.push(command.spawn().map_err(Trouble::file("start", &start.primacy))?);
+    /// Takes the ends of the operator's commands, and notes one that failed for no reason that chaos gives it. One that asks a
+    /// node that was stopped ends when that node is back.
+    ///
+    /// # Errors
+    /// [`Trouble`]
+    pub(crate) fn take_verbs(&mut self) -> Result<(), Trouble> {
+        for mut verb in std::mem::take(&mut self.verbs) {
+            let failed = |said: String| Trouble::Program { line: verb.line.clone(), said };
+            let Some(status) = verb.child.try_wait().map_err(|error| failed(error.to_string()))? else {
+                self.verbs.push(verb);
+                continue;
+            };
+            let ended_with = |codes: [i32; 2]| status.code().is_some_and(|code| codes.contains(&code));
+            if ended_with(OBEYED) {
+                self.notes.note(Note::Took { step: verb.step, kind: verb.kind })?;
+            } else if !ended_with(DISOBEYED) {
+                let mut said = String::new();
+                if let Some(mut stderr) = verb.child.stderr.take() {
+                    stderr.read_to_string(&mut said).map_err(|error| failed(error.to_string()))?;
+                }
+                let what = failed(format!("{status}: {}", said.trim())).to_string();
+                self.notes.note(Note::Failed { step: verb.step, what })?;
+            }
+        }
         Ok(())
     }
 
@@ -236,16 +314,18 @@ impl Stage {
     /// # Errors
     /// [`Trouble`]
     pub(crate) fn heal(&mut self, step: u32) -> Result<(), Trouble> {
-        let dropped = match &mut self.network {
+        let (dropped, by_kind) = match &mut self.network {
             Some(network) => network.heal()?,
-            None => 0,
+            None => (0, Vec::new()),
         };
-        if std::mem::take(&mut self.full) {
-            for (of, disk) in &self.disks {
-                disk.free()?;
-                let node = of.map(|of| self.nodes[of].name.clone());
-                self.notes.note(Note::Disk { node, full: false })?;
-            }
+        for (kind, _) in by_kind.into_iter().filter(|(_, dropped)| *dropped > 0) {
+            self.notes.note(Note::Took { step, kind })?;
+        }
+        if std::mem::take(&mut self.full)
+            && let Some(disk) = &self.disk
+        {
+            disk.free()?;
+            self.notes.note(Note::Disk { full: false })?;
         }
         for index in std::mem::take(&mut self.stopped) {
             let node = &self.nodes[index];
@@ -264,7 +344,10 @@ impl Stage {
             }
             // Also those that are no part any more: what a dead guardian has left, or a grandchild.
             for pid in marked(&node.start.mark) {
-                signal(pid, Signal::CONT);
+                signal(pid, Signal::CONT)?;
+            }
+            if node.pid(Part::Job).is_none() {
+                self.notes.note(node.signalled(Part::Job, Sent::Continue))?;
             }
         }
         self.notes.note(Note::Healed { step, dropped })

@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use crate::arm::Arm;
+use crate::fault::Kind;
 use crate::trouble::{Trouble, call};
 
 /// What the names of all namespaces begin with; then comes the number of the run's process.
@@ -17,7 +18,8 @@ pub(crate) struct Network {
     prefix: String,
     nodes: Vec<String>,
     made: Vec<String>,
-    cut: Cut,
+    /// What is cut, by what fault.
+    cuts: Vec<(Kind, Cut)>,
 }
 
 /// What does not get through.
@@ -37,7 +39,7 @@ impl Network {
     pub(crate) fn new(arm: &Arm) -> Result<Self, Trouble> {
         let prefix = format!("{PREFIX}{}-{}-", std::process::id(), arm.name);
         let nodes = arm.node_names();
-        let mut network = Self { prefix, nodes: nodes.clone(), made: Vec::new(), cut: Cut::default() };
+        let mut network = Self { prefix, nodes: nodes.clone(), made: Vec::new(), cuts: Vec::new() };
         let hub = network.add("hub")?;
         call("ip", &["-n", &hub, "link", "add", "bridge", "type", "bridge"])?;
         call("ip", &["-n", &hub, "link", "set", "bridge", "up"])?;
@@ -76,32 +78,38 @@ impl Network {
     ///
     /// # Errors
     /// [`Trouble::Program`]
-    pub(crate) fn cut(&mut self, more: Cut) -> Result<(), Trouble> {
-        self.cut.links.extend(more.links);
-        self.cut.shares.extend(more.shares);
+    pub(crate) fn cut(&mut self, kind: Kind, more: Cut) -> Result<(), Trouble> {
+        self.cuts.push((kind, more));
         self.apply()
     }
 
-    /// Joins everything again, and says how many packets were dropped since it was cut.
+    /// Joins everything again, and says how many packets were dropped since it was cut: in all, and where each fault cut.
     ///
     /// # Errors
     /// [`Trouble::Program`]
-    pub(crate) fn heal(&mut self) -> Result<u64, Trouble> {
-        if self.cut == Cut::default() {
-            return Ok(0);
+    pub(crate) fn heal(&mut self) -> Result<(u64, Vec<(Kind, u64)>), Trouble> {
+        if self.cuts.is_empty() {
+            return Ok((0, Vec::new()));
         }
-        let mut dropped = 0;
+        let mut dropped = Vec::new();
         for node in &self.nodes {
             let listed = call("ip", &["netns", "exec", &self.namespace(node), "nft", "list", "ruleset"])?;
-            dropped += dropped_by(&listed);
+            dropped.push(dropped_by(&listed));
         }
-        self.cut = Cut::default();
-        self.apply().map(|()| dropped)
+        let cuts = std::mem::take(&mut self.cuts);
+        self.apply()?;
+        let by_kind = cuts.iter().map(|(kind, cut)| (*kind, cut.dropped(&dropped))).collect();
+        Ok((dropped.iter().flat_map(BTreeMap::values).sum(), by_kind))
     }
 
     fn apply(&self) -> Result<(), Trouble> {
+        let mut all = Cut::default();
+        for (_, cut) in &self.cuts {
+            all.links.extend(&cut.links);
+            all.shares.extend(&cut.shares);
+        }
         for (index, node) in self.nodes.iter().enumerate() {
-            run_nft(&self.namespace(node), &rules(index, &self.cut))?;
+            run_nft(&self.namespace(node), &rules(index, &all))?;
         }
         Ok(())
     }
@@ -110,8 +118,9 @@ impl Network {
 impl Drop for Network {
     fn drop(&mut self) {
         for name in &self.made {
-            // One that cannot be removed is named after this process, and the next run sweeps it away.
-            let _ = call("ip", &["netns", "delete", name]);
+            if let Err(trouble) = call("ip", &["netns", "delete", name]) {
+                eprintln!("primacy-chaos: {trouble}; the next run sweeps it away");
+            }
         }
     }
 }
@@ -131,10 +140,30 @@ fn rules(node: usize, cut: &Cut) -> String {
     )
 }
 
-/// The sum of all counters in a list of rules.
-fn dropped_by(listed: &str) -> u64 {
-    let counters = listed.split("counter packets ").skip(1);
-    counters.filter_map(|rest| rest.split(' ').next()?.parse::<u64>().ok()).sum()
+/// What the rules of a node have dropped: by the node that it came from, and of all that arrived.
+type Dropped = BTreeMap<Option<usize>, u64>;
+
+/// What a list of rules says of that.
+fn dropped_by(listed: &str) -> Dropped {
+    let mut dropped = Dropped::new();
+    for line in listed.lines() {
+        let Some((rule, counted)) = line.split_once("counter packets ") else { continue };
+        let count = counted.split(' ').next().and_then(|count| count.parse::<u64>().ok());
+        let address = rule.split_once("ip saddr ").and_then(|(_, rest)| rest.split(' ').next());
+        let from = (0..=usize::from(u8::MAX)).find(|&index| address == Some(&Arm::address(index)));
+        *dropped.entry(from).or_default() += count.unwrap_or(0);
+    }
+    dropped
+}
+
+impl Cut {
+    /// How many packets of all that the nodes have dropped were dropped where this cuts.
+    fn dropped(&self, by_node: &[Dropped]) -> u64 {
+        let of =
+            |to: usize, from| by_node.get(to).and_then(|dropped| dropped.get(&from)).copied().unwrap_or(0);
+        let links = self.links.iter().map(|&(from, to)| of(to, Some(from)));
+        links.chain(self.shares.keys().map(|&node| of(node, None))).sum()
+    }
 }
 
 fn run_nft(namespace: &str, script: &str) -> Result<(), Trouble> {
@@ -182,6 +211,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_was_dropped_is_told_by_where_it_was_cut() {
+        let by_node =
+            [Dropped::from([(Some(1), 4), (None, 2)]), Dropped::from([(Some(0), 7)]), Dropped::new()];
+        let cut = |links: &[(usize, usize)], shares: &[usize]| Cut {
+            links: links.iter().copied().collect(),
+            shares: shares.iter().map(|&node| (node, 30)).collect(),
+        };
+        assert_eq!(cut(&[(1, 0), (0, 1)], &[]).dropped(&by_node), 11);
+        assert_eq!((cut(&[(2, 0)], &[]).dropped(&by_node), cut(&[], &[0]).dropped(&by_node)), (0, 2));
+    }
+
+    #[test]
     fn a_node_drops_what_comes_over_the_links_to_it_and_nothing_else() {
         let cut = Cut { links: BTreeSet::from([(0, 1), (2, 1), (1, 0)]), shares: BTreeMap::from([(2, 30)]) };
         let of = |node| rules(node, &cut);
@@ -196,6 +237,7 @@ mod tests {
         assert!(!rules(0, &Cut::default()).contains("drop"));
         let listed =
             "ip saddr 10.77.0.1 counter packets 12 bytes 720 drop\n x counter packets 3 bytes 1 drop\n";
-        assert_eq!((dropped_by(listed), dropped_by("")), (15, 0));
+        assert_eq!(dropped_by(listed), Dropped::from([(Some(0), 12), (None, 3)]));
+        assert_eq!(dropped_by(""), Dropped::new());
     }
 }

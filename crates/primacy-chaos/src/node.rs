@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use primacy::clock;
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
 use crate::arm::{Arm, ELECTION};
 use crate::fault::Part;
 use crate::notes::{Note, Notebook, Sent};
-use crate::processes::{MARK, signal};
+use crate::processes::{MARK, is_alive, is_marked, signal};
 use crate::tail::Tail;
 use crate::trouble::Trouble;
 
@@ -147,15 +148,31 @@ impl Node {
         }
     }
 
-    /// Sends a signal, and notes it right before.
+    /// Sends a signal, and notes it with the time right before; whether there was a living process that got it.
     ///
     /// # Errors
     /// [`Trouble`]
     pub(crate) fn send(&self, part: Part, sent: Sent, notes: &mut Notebook) -> Result<bool, Trouble> {
         let Some(pid) = self.pid(part) else { return Ok(false) };
-        notes.note(Note::Signal { node: self.name.clone(), life: self.life, part, signal: sent })?;
-        signal(pid, sent.signal());
-        Ok(true)
+        let there = match part {
+            // A child keeps its number until its end is taken.
+            Part::Supervisor => is_alive(pid),
+            Part::Guardian | Part::Job => is_marked(pid, &self.start.mark),
+        };
+        if !there {
+            return Ok(false);
+        }
+        let before = clock::now().as_nanos();
+        let got = signal(pid, sent.signal())?;
+        if got {
+            notes.note_at(before, self.signalled(part, sent))?;
+        }
+        Ok(got)
+    }
+
+    /// The note that this part of the node got a signal.
+    pub(crate) fn signalled(&self, part: Part, sent: Sent) -> Note {
+        Note::Signal { node: self.name.clone(), life: self.life, part, signal: sent }
     }
 
     /// Starts it again after this long, unless that is settled already.

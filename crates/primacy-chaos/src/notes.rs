@@ -44,7 +44,7 @@ pub(crate) enum Note {
         /// Its exit code; 128 and the number of the signal that killed it.
         code: i32,
     },
-    /// A fault is made.
+    /// A fault is to be made.
     Fault {
         /// The number of its step, from 1.
         step: u32,
@@ -52,6 +52,13 @@ pub(crate) enum Note {
         kind: Kind,
         /// To whom, and everything else, for people.
         what: String,
+    },
+    /// A fault took effect: a living process got the signal, packets were dropped, the node did what it was told.
+    Took {
+        /// The number of its step.
+        step: u32,
+        /// Which.
+        kind: Kind,
     },
     /// What of the step can be taken back was taken back.
     Healed {
@@ -73,7 +80,14 @@ pub(crate) enum Note {
         /// What is missing.
         what: String,
     },
-    /// A signal is about to be sent.
+    /// A command of the operator failed, and not because its node was gone or did not lead.
+    Failed {
+        /// Of this step.
+        step: u32,
+        /// What it said.
+        what: String,
+    },
+    /// A living process was sent a signal, right after this time.
     Signal {
         /// To a process of this node.
         node: String,
@@ -84,10 +98,8 @@ pub(crate) enum Note {
         /// Which.
         signal: Sent,
     },
-    /// The disk of this node, or of the store if none is named, is full from now on; or is not any more.
+    /// The disk of the store is full from now on; or is not any more.
     Disk {
-        /// Whose.
-        node: Option<String>,
         /// Whether.
         full: bool,
     },

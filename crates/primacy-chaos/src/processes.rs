@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::trouble::Trouble;
+
 /// The variable that marks all that a run starts: the run's process, the arm, and the node.
 pub(crate) const MARK: &str = "PRIMACY_CHAOS";
 
@@ -37,10 +39,24 @@ pub(crate) fn is_alive(pid: Pid) -> bool {
     state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
-/// Sends a signal to a process that may be gone.
-pub(crate) fn signal(pid: Pid, signal: Signal) {
-    // It has ended, and then it needs none.
-    let _ = kill_process(pid, signal);
+/// Whether it lives, and carries exactly this mark. A number that is given anew is not taken for the process that had it.
+pub(crate) fn is_marked(pid: Pid, mark: &str) -> bool {
+    mark_of(pid).is_some_and(|found| found == mark) && is_alive(pid)
+}
+
+/// Sends a signal to a process that may be gone; whether it was there.
+///
+/// # Errors
+/// [`Trouble::Program`] if the system refuses it.
+pub(crate) fn signal(pid: Pid, signal: Signal) -> Result<bool, Trouble> {
+    match kill_process(pid, signal) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::SRCH) => Ok(false),
+        Err(error) => Err(Trouble::Program {
+            line: format!("kill -{} {}", signal.as_raw(), pid.as_raw_nonzero()),
+            said: error.to_string(),
+        }),
+    }
 }
 
 /// Kills all whose mark begins with this, until none is left; and says how many could not be killed in some seconds, since
@@ -53,7 +69,8 @@ pub(crate) fn end_marked(mark: &str) -> usize {
             return left.len();
         }
         for pid in left {
-            signal(pid, Signal::KILL);
+            // One that cannot be signalled is among those that are left at the end.
+            let _ = signal(pid, Signal::KILL);
         }
         std::thread::sleep(LOOK_INTERVAL);
     }

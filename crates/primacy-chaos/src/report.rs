@@ -1,11 +1,12 @@
 //! The table of a run, for people and for programs.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use serde::Serialize;
 
 use crate::fault::{KINDS, Kind};
-use crate::judge::{Row, Verdict};
+use crate::judge::{Excused, Row, Tally, Verdict};
 
 /// How many findings of an arm are printed; the files have them all.
 const FINDINGS_MAX: usize = 20;
@@ -14,14 +15,43 @@ const FINDINGS_MAX: usize = 20;
 #[derive(Debug, Serialize)]
 struct Whole<'a> {
     seed: u64,
+    outcome: Outcome,
     violations: usize,
     arms: &'a [Verdict],
+}
+
+/// What a run came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Outcome {
+    /// Everything was tried, and nothing was broken.
+    Passed,
+    /// Nothing was broken; but this machine cannot make some of the faults.
+    NotRun,
+    /// Nothing was broken; but the run has met too little to say so.
+    NotMet,
+    /// Something was broken.
+    Broken,
+}
+
+/// What these came to together: the worst of them.
+pub(crate) fn outcome(verdicts: &[Verdict]) -> Outcome {
+    if violations(verdicts) > 0 {
+        Outcome::Broken
+    } else if verdicts.iter().any(|verdict| !verdict.missing.is_empty()) {
+        Outcome::NotMet
+    } else if not_run(verdicts).is_empty() {
+        Outcome::Passed
+    } else {
+        Outcome::NotRun
+    }
 }
 
 /// One JSON object.
 pub(crate) fn json(seed: u64, verdicts: &[Verdict]) -> String {
     let violations = violations(verdicts);
-    serde_json::to_string(&Whole { seed, violations, arms: verdicts }).unwrap_or_default()
+    let outcome = outcome(verdicts);
+    serde_json::to_string(&Whole { seed, outcome, violations, arms: verdicts }).unwrap_or_default()
 }
 
 /// How much was broken, in all arms.
@@ -37,11 +67,12 @@ pub(crate) fn text(seed: u64, verdicts: &[Verdict]) -> String {
     let mut rows = vec![header];
     for (name, count) in COUNTS {
         let mut row = vec![(*name).to_owned()];
-        row.extend(verdicts.iter().map(|verdict| count(verdict).to_string()));
+        row.extend(verdicts.iter().map(count));
         rows.push(row);
     }
     text += &table(&rows);
-    text += "\nFaults, and the time without a leader at work: how often, median / longest in ms\n\n";
+    text +=
+        "\nFaults, and the time without a leader at work: took effect of planned, median / longest in ms\n\n";
     let mut rows = vec![vec!["fault".to_owned()]];
     rows[0].extend(verdicts.iter().map(|verdict| verdict.arm.clone()));
     for kind in KINDS {
@@ -50,10 +81,21 @@ pub(crate) fn text(seed: u64, verdicts: &[Verdict]) -> String {
         rows.push(row);
     }
     text += &table(&rows);
+    text += "\n";
+    for verdict in verdicts {
+        let _ = writeln!(text, "judged {} by {}", verdict.arm, verdict.judged.join(", "));
+    }
+    let not_judged: BTreeSet<_> = verdicts.iter().flat_map(|verdict| &verdict.not_judged).collect();
+    for (name, reason) in not_judged {
+        let _ = writeln!(text, "not judged: {name}: {reason}");
+    }
     for (kind, reason) in not_run(verdicts) {
         let _ = writeln!(text, "NOT RUN: {}: {reason}", kind.text());
     }
     for verdict in verdicts {
+        for missing in &verdict.missing {
+            let _ = writeln!(text, "NOT MET in {}: {missing}", verdict.arm);
+        }
         for finding in verdict.findings.iter().take(FINDINGS_MAX) {
             let _ = writeln!(
                 text,
@@ -69,47 +111,60 @@ pub(crate) fn text(seed: u64, verdicts: &[Verdict]) -> String {
     text
 }
 
-type Count = (&'static str, fn(&Verdict) -> u64);
+type Count = (&'static str, fn(&Verdict) -> String);
 
 /// The rows of the first table.
 const COUNTS: &[Count] = &[
-    ("seconds", |verdict| verdict.millis / 1_000),
-    ("faults made", |verdict| verdict.faults.values().map(made).sum()),
-    ("packets dropped", |verdict| verdict.tally.packets_dropped),
-    ("lives of nodes", |verdict| verdict.tally.lives as u64),
-    ("leaderships", |verdict| verdict.tally.leaderships as u64),
-    ("tokens accepted", |verdict| verdict.tally.tokens_accepted as u64),
-    ("writes accepted", |verdict| verdict.tally.writes_accepted as u64),
-    ("stale writes tried", |verdict| verdict.tally.stale_tried as u64),
-    ("stale writes refused", |verdict| verdict.tally.stale_refused as u64),
-    ("lock found taken", |verdict| verdict.tally.lock_waits as u64),
-    ("  longer than the drain: supervisor and guardian out together", |verdict| {
-        verdict.tally.locks_unguarded as u64
+    ("seconds", |verdict| (verdict.millis / 1_000).to_string()),
+    ("faults that took effect", |verdict| verdict.faults.values().map(made).sum::<u64>().to_string()),
+    ("packets dropped", |verdict| verdict.tally.packets_dropped.to_string()),
+    ("lives of nodes", |verdict| verdict.tally.lives.to_string()),
+    ("leaderships", |verdict| verdict.tally.leaderships.to_string()),
+    ("tokens accepted", |verdict| verdict.tally.tokens_accepted.to_string()),
+    ("writes accepted", |verdict| verdict.tally.writes_accepted.to_string()),
+    ("stale writes tried", |verdict| verdict.tally.stale_tried.to_string()),
+    ("stale writes refused", |verdict| verdict.tally.stale_refused.to_string()),
+    ("lock found taken", |verdict| verdict.tally.lock_waits.to_string()),
+    ("stalls of a processor, 20 ms or more: count, longest ms", |verdict| {
+        let Tally { stalls, longest_stall_ns, .. } = &verdict.tally;
+        format!("{stalls}, {}", longest_stall_ns / 1_000_000)
     }),
-    ("  longer than the drain: a processor stalled", |verdict| verdict.tally.locks_stalled as u64),
-    ("  longer than the drain: stopped itself", |verdict| verdict.tally.locks_disturbed as u64),
-    ("acts past the lease: supervisor and guardian out together", |verdict| {
-        verdict.tally.acts_unguarded as u64
+    ("  share of the run", |verdict| {
+        let hundredths = verdict.tally.stalled_ppm / 100;
+        format!("{}.{:02} %", hundredths / 100, hundredths % 100)
     }),
-    ("acts past the lease: a processor stalled", |verdict| verdict.tally.acts_stalled as u64),
-    ("stalls of a processor, 50 ms or more", |verdict| verdict.tally.stalls as u64),
-    ("  the longest, ms", |verdict| verdict.tally.longest_stall_ns / 1_000_000),
-    ("violations", |verdict| verdict.findings.len() as u64),
+    ("excused: count, total / longest ms", |_| String::new()),
+    ("  act past the lease, supervisor and guardian out", |verdict| excused(verdict.tally.acts_unguarded)),
+    ("  act past the lease, a processor stalled", |verdict| excused(verdict.tally.acts_stalled)),
+    ("  lock longer than the drain, supervisor and guardian out", |verdict| {
+        excused(verdict.tally.locks_unguarded)
+    }),
+    ("  lock longer than the drain, stopped itself", |verdict| excused(verdict.tally.locks_stopped)),
+    ("  lock longer than the drain, a processor stalled", |verdict| excused(verdict.tally.locks_stalled)),
+    ("violations", |verdict| verdict.findings.len().to_string()),
 ];
+
+fn excused(excused: Excused) -> String {
+    let Excused { count, total_ns, longest_ns } = excused;
+    if count == 0 {
+        return "0".to_owned();
+    }
+    format!("{count}, {} / {}", total_ns / 1_000_000, longest_ns / 1_000_000)
+}
 
 fn made(row: &Row) -> u64 {
     match row {
-        Row::Made { count, .. } => *count as u64,
+        Row::Made { took, .. } => *took as u64,
         Row::NotRun { .. } | Row::NotApplicable => 0,
     }
 }
 
 fn cell(verdict: &Verdict, kind: Kind) -> String {
     match verdict.faults.get(&kind) {
-        Some(Row::Made { count, .. }) if kind == Kind::FakedClock => format!("{count} lives"),
-        Some(Row::Made { count: 0, .. }) => "0".to_owned(),
-        Some(Row::Made { count, median_ns, longest_ns }) => {
-            format!("{count}: {} / {}", median_ns / 1_000_000, longest_ns / 1_000_000)
+        Some(Row::Made { took, .. }) if kind == Kind::FakedClock => format!("{took} lives"),
+        Some(Row::Made { planned, took: 0, .. }) => format!("0 of {planned}"),
+        Some(Row::Made { planned, took, median_ns, longest_ns }) => {
+            format!("{took} of {planned}: {} / {}", median_ns / 1_000_000, longest_ns / 1_000_000)
         }
         Some(Row::NotRun { .. }) => "NOT RUN".to_owned(),
         Some(Row::NotApplicable) | None => "n/a".to_owned(),
@@ -149,4 +204,52 @@ fn table(rows: &[Vec<String>]) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::judge::Finding;
+
+    fn verdict() -> Verdict {
+        Verdict {
+            arm: "peers-3".into(),
+            seed: 1,
+            millis: 60_000,
+            tally: Tally::default(),
+            faults: BTreeMap::new(),
+            judged: vec!["I1"],
+            not_judged: vec![("I4", "no votes")],
+            findings: Vec::new(),
+            missing: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_was_not_run_has_not_passed() {
+        let passed = verdict();
+        assert_eq!(outcome(&[passed]), Outcome::Passed);
+        let mut not_run = verdict();
+        not_run.faults.insert(Kind::FakedClock, Row::NotRun { reason: "no library".into() });
+        let passed = verdict();
+        assert_eq!(outcome(&[passed, not_run.clone()]), Outcome::NotRun);
+        assert!(text(1, &[not_run.clone()]).contains("NOT RUN: faked clock, all along: no library\n"));
+        assert!(json(1, &[not_run.clone()]).contains(r#""outcome":"not_run""#));
+        let mut not_met = verdict();
+        not_met.missing.push("the leader never changed".into());
+        assert_eq!(outcome(&[not_run.clone(), not_met.clone()]), Outcome::NotMet);
+        assert!(text(1, &[not_met.clone()]).contains("NOT MET in peers-3: the leader never changed\n"));
+        let mut broken = verdict();
+        broken.findings.push(Finding::new(1, "I1", "two"));
+        assert_eq!(outcome(&[not_run, not_met, broken]), Outcome::Broken);
+    }
+
+    #[test]
+    fn what_was_not_judged_is_named() {
+        let text = text(1, &[verdict(), verdict()]);
+        assert_eq!(text.matches("not judged: I4: no votes\n").count(), 1);
+        assert!(text.contains("judged peers-3 by I1\n"));
+    }
 }

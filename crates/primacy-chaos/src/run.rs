@@ -1,7 +1,6 @@
 //! The run of one arm: its nodes are started and kept going, and the steps of the schedule happen to them.
 
 use std::path::PathBuf;
-use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -14,6 +13,7 @@ use crate::disk::SmallDisk;
 use crate::faked::FakedClock;
 use crate::fault::{Kind, Part};
 use crate::ledger::{LEDGER, Ledger};
+use crate::make::Verb;
 use crate::network::Network;
 use crate::node::{Node, Start, TRACES};
 use crate::notes::{Note, Notebook, Sent};
@@ -34,8 +34,8 @@ const LONG_AWAY_MAX_MS: u64 = 4_000;
 const FAREWELL: Duration = Duration::from_secs(15);
 /// How often a faked clock is read.
 const READ_EVERY: Duration = Duration::from_secs(5);
-/// The room of a disk that is to be filled; a node needs some tens of KiB, and SQLite, which writes four MiB of its log
-/// before it puts them into the database, more than twice that.
+/// The room of a disk that is to be filled; SQLite writes four MiB of its log before it puts them into the database, and
+/// needs more than twice that.
 const DISK_KIB: u32 = 16_384;
 
 /// What a run of an arm needs.
@@ -77,10 +77,10 @@ pub(crate) struct Stage {
     pub(crate) notes: Notebook,
     pub(crate) nodes: Vec<Node>,
     pub(crate) network: Option<Network>,
-    /// The disks that can be filled: of nodes by their index, or of the store.
-    pub(crate) disks: Vec<(Option<usize>, SmallDisk)>,
-    pub(crate) verbs: Vec<Child>,
-    /// The nodes of which processes were stopped, and whether a disk is full.
+    /// The disk of the store, which can be filled.
+    pub(crate) disk: Option<SmallDisk>,
+    pub(crate) verbs: Vec<Verb>,
+    /// The nodes of which processes were stopped, and whether the disk is full.
     pub(crate) stopped: Vec<usize>,
     pub(crate) full: bool,
     faked: Option<FakedClock>,
@@ -140,7 +140,7 @@ impl Stage {
             faked: faked.as_ref().and_then(|_| names.get(faked_node).cloned()),
         })?;
         let network = if arm.has_network() { Some(Network::new(&arm)?) } else { None };
-        let disks = disks(&plan)?;
+        let disk = disk(&plan)?;
         let node = |(index, name): (usize, &String)| {
             let env = faked.iter().filter(|_| index == faked_node).flat_map(|faked| faked.env().to_vec());
             let start = Start {
@@ -163,7 +163,7 @@ impl Stage {
             notes,
             nodes,
             network,
-            disks,
+            disk,
             verbs,
             stopped,
             full,
@@ -239,8 +239,7 @@ impl Stage {
                 node.begin(&self.plan.arm, &mut self.notes)?;
             }
         }
-        // A verb that waits for a node that was stopped or killed ends by itself when that node is back.
-        self.verbs.retain_mut(|verb| matches!(verb.try_wait(), Ok(None)));
+        self.take_verbs()?;
         for line in self.ledger.lines() {
             let (Some(token), Some(boot_ns)) = (line["token"].as_u64(), line["boot_ns"].as_u64()) else {
                 continue;
@@ -327,18 +326,8 @@ impl Stage {
     }
 }
 
-/// The disks that can be filled: that of the store; or of every second node, so that among peers some votes are written
-/// to a real disk.
-fn disks(plan: &Plan) -> Result<Vec<(Option<usize>, SmallDisk)>, Trouble> {
-    if plan.not_run.iter().any(|(kind, _)| *kind == Kind::FullDisk) {
-        return Ok(Vec::new());
-    }
-    if !plan.arm.has_network() {
-        return Ok(vec![(None, SmallDisk::mount(&plan.dir.join("store"), DISK_KIB)?)]);
-    }
-    let names = plan.arm.node_names();
-    let of_node = |(index, name): (usize, &String)| {
-        Ok((Some(index), SmallDisk::mount(&plan.dir.join("state").join(name), DISK_KIB)?))
-    };
-    names.iter().enumerate().step_by(2).map(of_node).collect()
+/// The disk of the store, where there is one.
+fn disk(plan: &Plan) -> Result<Option<SmallDisk>, Trouble> {
+    let made = plan.arm.knows(Kind::FullDisk) && plan.not_run.iter().all(|(kind, _)| *kind != Kind::FullDisk);
+    made.then(|| SmallDisk::mount(&plan.dir.join("store"), DISK_KIB)).transpose()
 }

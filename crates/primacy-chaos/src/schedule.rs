@@ -57,6 +57,8 @@ pub(crate) struct Schedule {
 const GAP_MAX_MS: u64 = 700;
 /// How long what is taken back holds: up to three leases, so that some faults are shorter than a lease and some longer.
 const LASTS_MAX_MS: u64 = 3_000;
+/// How long a disk is full, at least: two leases.
+const FULL_MIN: Duration = Duration::from_secs(2);
 
 impl Schedule {
     /// The steps of `arm` that follow from `seed`. Those of one arm do not depend on which others there are.
@@ -82,7 +84,10 @@ impl Schedule {
                 faults.push(fault);
             }
         }
-        Step { after, faults, lasts, settle }
+        // Long enough for the next leader to find it full.
+        let least =
+            if faults.iter().any(|fault| fault.kind == Kind::FullDisk) { FULL_MIN } else { Duration::ZERO };
+        Step { after, faults, lasts: lasts.max(least), settle }
     }
 
     fn draw(&mut self) -> Kind {
@@ -147,7 +152,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_made_is_not_drawn() {
-        let mut schedule = Schedule::new(ARMS[0], 1, &[Kind::FullDisk]);
+        let mut schedule = Schedule::new(ARMS[2], 1, &[Kind::FullDisk]);
         let steps: Vec<Step> = (0..300).map(|_| schedule.next_step()).collect();
         assert!(steps.iter().flat_map(|step| &step.faults).all(|fault| fault.kind != Kind::FullDisk));
         assert!(steps.iter().any(|step| step.faults.len() == 2) && steps.iter().any(|step| !step.settle));

@@ -14,6 +14,7 @@ use crate::fault::Kind;
 use crate::judge::{Verdict, judge};
 use crate::network::{self, PREFIX};
 use crate::processes::LOOK_INTERVAL;
+use crate::report::Outcome;
 use crate::run::{Plan, Progress, run as run_arm};
 use crate::stalls::Watch;
 use crate::sweep::{KEEP, sweep, unmount_below};
@@ -22,7 +23,9 @@ use crate::{Options, report};
 
 /// How often is told how far it has come.
 const PROGRESS_EVERY: Duration = Duration::from_secs(5);
-/// Something was broken.
+/// Set where everything must be there that a run wants; then what is not run fails.
+const REQUIRE_LIVE_VARIABLE: &str = "PRIMACY_REQUIRE_LIVE";
+/// Something was broken, or too little was met.
 const BROKEN: u8 = 1;
 /// The run itself could not go on.
 const TROUBLE: u8 = 70;
@@ -43,14 +46,10 @@ struct Running {
 /// [`Trouble`] where the run could not begin.
 pub(crate) fn run(options: &Options) -> Result<ExitCode, Trouble> {
     if !rustix::process::geteuid().is_root() {
-        eprintln!(
-            "primacy-chaos: NOT RUN: it needs root, for network namespaces, nftables and mounts; run it as root"
-        );
-        return Ok(ExitCode::from(NOT_RUN));
+        return Ok(not_run("it needs root, for network namespaces, nftables and mounts; run it as root"));
     }
     if let Err(trouble) = network::probe() {
-        eprintln!("primacy-chaos: NOT RUN: this machine has no network namespaces with nftables: {trouble}");
-        return Ok(ExitCode::from(NOT_RUN));
+        return Ok(not_run(&format!("this machine has no network namespaces with nftables: {trouble}")));
     }
     let base = fs::canonicalize(&options.dir).map_err(Trouble::file("use", &options.dir))?;
     for swept in sweep(&base)? {
@@ -69,13 +68,13 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Trouble> {
     let watch = Watch::start(&dir)?;
     let running = start(options, seed, &primacy, &dir, &stop)?;
     let (verdicts, troubled) = finish(running, &stop, watch);
-    print(seed, &verdicts, options.json);
-    let broken = report::violations(&verdicts) > 0;
-    if broken || troubled {
+    let code = print(seed, &verdicts, options.json);
+    let bad = matches!(report::outcome(&verdicts), Outcome::Broken | Outcome::NotMet);
+    if bad || troubled {
         let again = command_line(options, seed);
         fs::write(dir.join(KEEP), format!("{again}\n")).map_err(Trouble::file("write", &dir))?;
         eprintln!("primacy-chaos: all files are kept in {}\nThe same schedule again: {again}", dir.display());
-        return Ok(ExitCode::from(if broken { BROKEN } else { TROUBLE }));
+        return Ok(if bad { code } else { ExitCode::from(TROUBLE) });
     }
     if options.keep {
         fs::write(dir.join(KEEP), "asked for\n").map_err(Trouble::file("write", &dir))?;
@@ -84,7 +83,17 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Trouble> {
         unmount_below(&dir)?;
         fs::remove_dir_all(&dir).map_err(Trouble::file("remove", &dir))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(code)
+}
+
+/// Says why something was not run, and what that is here: a third outcome, or a failure where everything must be there.
+fn not_run(why: &str) -> ExitCode {
+    eprintln!("primacy-chaos: NOT RUN: {why}");
+    if std::env::var_os(REQUIRE_LIVE_VARIABLE).is_none() {
+        return ExitCode::from(NOT_RUN);
+    }
+    eprintln!("primacy-chaos: that is a failure, since {REQUIRE_LIVE_VARIABLE} is set");
+    ExitCode::from(BROKEN)
 }
 
 fn start(
@@ -141,11 +150,14 @@ fn finish(running: Vec<Running>, stop: &AtomicBool, watch: Watch) -> (Vec<Verdic
             eprintln!("{:>5} s   {}", began.elapsed().as_secs(), arms.join("   "));
         }
     }
-    drop(watch);
+    let (mut verdicts, mut troubled) = (Vec::new(), false);
+    if let Err(trouble) = watch.end() {
+        eprintln!("primacy-chaos: stalls of the machine cannot be told from mistakes: {trouble}");
+        troubled = true;
+    }
     if stop.load(Ordering::Relaxed) {
         eprintln!("primacy-chaos: it was told to end; this is what there is so far");
     }
-    let (mut verdicts, mut troubled) = (Vec::new(), false);
     for arm in running {
         let name = arm.arm.name;
         let ran = arm
@@ -184,15 +196,26 @@ pub(crate) fn judge_again(dir: &Path, json: bool) -> Result<ExitCode, Trouble> {
     let dirs = if dirs.is_empty() { vec![dir.to_owned()] } else { dirs };
     let verdicts = dirs.iter().map(|dir| judge(dir)).collect::<Result<Vec<_>, _>>()?;
     let seed = verdicts.first().map_or(0, |verdict| verdict.seed);
-    print(seed, &verdicts, json);
-    Ok(if report::violations(&verdicts) > 0 { ExitCode::from(BROKEN) } else { ExitCode::SUCCESS })
+    Ok(print(seed, &verdicts, json))
 }
 
-fn print(seed: u64, verdicts: &[Verdict], json: bool) {
+/// Prints the table; what it comes to as an exit code.
+fn print(seed: u64, verdicts: &[Verdict], json: bool) -> ExitCode {
     if json {
         println!("{}", report::json(seed, verdicts));
     } else {
         print!("{}", report::text(seed, verdicts));
+    }
+    match report::outcome(verdicts) {
+        Outcome::Passed => ExitCode::SUCCESS,
+        Outcome::Broken => ExitCode::from(BROKEN),
+        Outcome::NotMet => {
+            eprintln!(
+                "primacy-chaos: nothing was broken, but too little was met to say so: see NOT MET above"
+            );
+            ExitCode::from(BROKEN)
+        }
+        Outcome::NotRun => not_run("some faults, for the reasons above; nothing was broken by the others"),
     }
 }
 

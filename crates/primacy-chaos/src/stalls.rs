@@ -18,8 +18,8 @@ pub(crate) const STALLS: &str = "stalls.jsonl";
 
 /// How often each looks.
 const EVERY: Duration = Duration::from_millis(10);
-/// Shorter ones cost nobody anything: a kill margin is four times as long.
-const STALL_MIN: Duration = Duration::from_millis(50);
+/// Shorter ones cost nobody anything: a kill margin is ten times as long.
+const STALL_MIN: Duration = Duration::from_millis(20);
 
 /// A processor ran nothing that was due on it, for so long, until `boot_ns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +52,21 @@ impl Watch {
             watch.children.push(command.spawn().map_err(Trouble::file("start", Path::new("taskset")))?);
         }
         Ok(watch)
+    }
+}
+
+impl Watch {
+    /// Ends it.
+    ///
+    /// # Errors
+    /// [`Trouble`] if a process of it had ended before: then nobody has watched that processor.
+    pub(crate) fn end(mut self) -> Result<(), Trouble> {
+        for child in &mut self.children {
+            if let Some(status) = child.try_wait().map_err(Trouble::file("wait for", Path::new("taskset")))? {
+                return Err(Trouble::NotWhole(format!("the watch of a processor had ended: {status}")));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -21,7 +21,7 @@ pub(crate) fn sweep(base: &Path) -> Result<Vec<String>, Trouble> {
     for (pid, mark) in all_marked() {
         if owner_is_gone(mark.split('/').next()) {
             // One that is stopped is killed all the same.
-            signal(pid, Signal::KILL);
+            signal(pid, Signal::KILL)?;
             let left = end_marked(&mark);
             let how = if left == 0 { "" } else { ", which does not end" };
             swept.push(format!("process {} ({mark}){how}", pid.as_raw_nonzero()));

@@ -1,7 +1,10 @@
 //! What nobody can be blamed for: a supervisor and its guardian that were killed or stopped together, and a machine that
-//! ran nobody. These are limits that the documents state; what they excuse is counted, and shown in the report.
+//! ran nobody. These are limits that the documents state. An excuse has a size: something may be late by no longer than
+//! these held in the time in question, each nanosecond counted once; what it excuses is counted, and shown in the report.
 
-use super::record::{Record, Said};
+use serde::Serialize;
+
+use super::record::{Life, Record, Said};
 use crate::fault::Part;
 use crate::notes::{Note, Sent};
 use crate::stalls::Stall;
@@ -9,11 +12,31 @@ use crate::stalls::Stall;
 /// From when until when, in nanoseconds of the boot clock.
 pub(crate) type Span = (u64, u64);
 
-/// How long those that were stopped may take, when they go on, to end what they should have ended; and the next life of a
-/// node, to end what the one before has left.
-const GRACE_NS: u64 = 2_000_000_000;
-/// A machine that has stood still within the last lease may have kept a guardian from its deadline.
-const STALL_REACH_NS: u64 = 1_000_000_000;
+/// How long the next life of a node may take from its start until it has ended what the one before has left. It waits up
+/// to a drain and a second for a guardian that still lives, and must be started before that.
+const TAKEOVER_MAX_NS: u64 = 2_000_000_000;
+
+/// Why something may be late. Of two that both hold, the first one here is named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Excuse {
+    /// Supervisor and guardian were out of action together.
+    Unguarded,
+    /// The run had stopped the one that was late itself.
+    Stopped,
+    /// A processor ran nobody who was due.
+    Stalled,
+}
+
+/// How much was excused by one reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Excused {
+    /// How often.
+    pub(crate) count: usize,
+    /// By how much in all; of the acts of one leadership, by how much the last one was late.
+    pub(crate) total_ns: u64,
+    /// By how much at most.
+    pub(crate) longest_ns: u64,
+}
 
 /// When each node could not watch over its job, and when the machine stood still.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +44,15 @@ pub(crate) struct Excuses {
     unguarded: Vec<(String, Span)>,
     stopped: Vec<(String, Span)>,
     stalls: Vec<Span>,
+}
+
+impl Excused {
+    /// Adds something, of which there were so many.
+    pub(crate) fn add(&mut self, count: usize, late_ns: u64) {
+        self.count += count;
+        self.total_ns = self.total_ns.saturating_add(late_ns);
+        self.longest_ns = self.longest_ns.max(late_ns);
+    }
 }
 
 impl Excuses {
@@ -38,30 +70,73 @@ impl Excuses {
                     }
                 }
             }
-            let all = [Part::Supervisor, Part::Guardian, Part::Job].map(|part| disabled(record, &name, part));
-            excuses.stopped.extend(all.into_iter().flatten().map(|span| (name.clone(), span)));
+            let job = disabled(record, &name, Part::Job);
+            excuses.stopped.extend(job.into_iter().map(|span| (name.clone(), span)));
         }
         let span = |stall: &Stall| (stall.boot_ns.saturating_sub(stall.stall_ns), stall.boot_ns);
         excuses.stalls = record.stalls.iter().map(span).collect();
         excuses
     }
 
-    /// Whether supervisor and guardian of a node were out of action together, at some time from `from` on, so shortly
-    /// before `at` that a job of theirs may have been left alone then.
-    pub(crate) fn unguarded(&self, node: &str, from: u64, at: u64) -> bool {
-        let covers = |span: &Span| span.0 <= at && span.1.saturating_add(GRACE_NS) >= at && span.1 >= from;
-        self.unguarded.iter().any(|(name, span)| name == node && covers(span))
+    /// Why a job of `node`, which had to be killed when `due`, may still act `at` a time that is `late_ns` past its lease.
+    pub(crate) fn of_act(&self, node: &str, due: u64, at: u64, late_ns: u64) -> Option<Excuse> {
+        let reasons =
+            [(Excuse::Unguarded, of(&self.unguarded, node)), (Excuse::Stalled, self.stalls.clone())];
+        enough(reasons, (due, at), late_ns)
     }
 
-    /// Whether any process of a node was stopped or killed between these.
-    pub(crate) fn disturbed(&self, node: &str, from: u64, until: u64) -> bool {
-        self.stopped.iter().any(|(name, span)| name == node && span.0 <= until && span.1 >= from)
+    /// Why a job of `waiter` may wait for a lock that a job of `holder` has, `late_ns` longer than a drain, in `wait`.
+    pub(crate) fn of_wait(
+        &self,
+        holder: Option<&str>,
+        waiter: &str,
+        wait: Span,
+        late_ns: u64,
+    ) -> Option<Excuse> {
+        let unguarded = holder.map_or_else(Vec::new, |holder| of(&self.unguarded, holder));
+        let reasons = [
+            (Excuse::Unguarded, unguarded),
+            (Excuse::Stopped, of(&self.stopped, waiter)),
+            (Excuse::Stalled, self.stalls.clone()),
+        ];
+        enough(reasons, wait, late_ns)
     }
 
-    /// Whether the machine stood still shortly before `at`.
-    pub(crate) fn stalled(&self, at: u64) -> bool {
-        self.stalls.iter().any(|span| span.0 <= at && span.1.saturating_add(STALL_REACH_NS) >= at)
+    /// How long any processor stood still, each nanosecond counted once.
+    pub(crate) fn stalled_ns(&self) -> u64 {
+        length(&self.stalls, (0, u64::MAX))
     }
+}
+
+fn of(spans: &[(String, Span)], node: &str) -> Vec<Span> {
+    spans.iter().filter(|(name, _)| name == node).map(|(_, span)| *span).collect()
+}
+
+/// The first reason that is long enough, together with those before it.
+fn enough<const COUNT: usize>(
+    reasons: [(Excuse, Vec<Span>); COUNT],
+    within: Span,
+    late_ns: u64,
+) -> Option<Excuse> {
+    let mut spans = Vec::new();
+    reasons.into_iter().find_map(|(excuse, more)| {
+        spans.extend(more);
+        let held = length(&spans, within);
+        (held > 0 && held >= late_ns).then_some(excuse)
+    })
+}
+
+/// For how long any of these spans held within another, in nanoseconds.
+pub(crate) fn length(spans: &[Span], within: Span) -> u64 {
+    let clipped = spans.iter().map(|span| (span.0.max(within.0), span.1.min(within.1)));
+    let mut clipped: Vec<Span> = clipped.filter(|span| span.0 < span.1).collect();
+    clipped.sort_unstable();
+    let (mut sum, mut counted) = (0, 0);
+    for (from, until) in clipped {
+        sum += until.saturating_sub(from.max(counted));
+        counted = counted.max(until);
+    }
+    sum
 }
 
 /// When a part of a node was stopped, or was dead and not replaced yet.
@@ -76,24 +151,19 @@ fn disabled(record: &Record, node: &str, wanted: Part) -> Vec<Span> {
         {
             signals.push((noted.boot_ns, Some(*signal)));
         }
-        if let Note::Life { node: of, .. } = &noted.note
-            && of == node
-            && wanted != Part::Guardian
-        {
-            // A new life has new processes.
-            signals.push((noted.boot_ns, None));
-        }
     }
-    if wanted == Part::Guardian {
-        let lives = record.lives.iter().filter(|life| life.who.node.as_str() == node);
-        for told in lives.flat_map(|life| &life.told) {
-            match told.said {
-                Said::Guardian => signals.push((told.at, None)),
+    let lives = record.lives.iter().filter(|life| life.who.node.as_str() == node);
+    match wanted {
+        Part::Supervisor => signals.extend(lives.filter_map(takeover).map(|at| (at, None))),
+        Part::Job => signals.extend(lives.map(|life| (life.begun, None))),
+        Part::Guardian => {
+            signals.extend(lives.flat_map(|life| &life.told).filter_map(|told| match told.said {
+                Said::Guardian => Some((told.at, None)),
                 // Its supervisor has killed it, since it did not answer.
-                Said::GuardianLost => signals.push((told.at, Some(Sent::Kill))),
-                Said::Elected { .. } | Said::Renewed { .. } | Said::Resigning(_) => {}
-                Said::Deposed(_) | Said::Violation(_) | Said::Drained { .. } => {}
-            }
+                Said::GuardianLost => Some((told.at, Some(Sent::Kill))),
+                Said::Elected { .. } | Said::Renewed { .. } | Said::Resigning(_) => None,
+                Said::Deposed(_) | Said::Violation(_) | Said::Drained { .. } | Said::NoRoom => None,
+            }))
         }
     }
     signals.sort_by_key(|(at, _)| *at);
@@ -110,4 +180,14 @@ fn disabled(record: &Record, node: &str, wanted: Part) -> Vec<Span> {
     }
     spans.extend(since.map(|(from, _)| (from, record.span().1)));
     spans
+}
+
+/// When a life had ended what the one before it had left: it says nothing before. None if it did not come to that.
+fn takeover(life: &Life) -> Option<u64> {
+    let latest = life.begun.saturating_add(TAKEOVER_MAX_NS);
+    let over = life.killed.or(life.ended.map(|(at, _)| at));
+    match life.words.first() {
+        Some(&first) => Some(first.clamp(life.begun, latest)),
+        None => over.is_none_or(|over| over > latest).then_some(latest),
+    }
 }

@@ -5,24 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use primacy_core::{Event, FencingToken, Identity, Instant, Mandate, Reason, Term};
 use primacy_sim::beliefs::Beliefs;
 use primacy_sim::clock::{Clock, Moment};
-use primacy_sim::invariants::drained_before_released::DrainedBeforeReleased;
-use primacy_sim::invariants::one_leader_at_a_time::OneLeaderAtATime;
-use primacy_sim::invariants::one_leader_per_term::OneLeaderPerTerm;
-use primacy_sim::invariants::tokens_grow::TokensGrow;
 use primacy_sim::invariants::{Invariant, Meaning, Observation};
 
 use super::Finding;
 use super::record::{Life, Record, Said};
-
-/// The same as those that the simulator judges such elections by.
-fn invariants() -> Vec<Box<dyn Invariant>> {
-    vec![
-        Box::new(OneLeaderPerTerm::default()),
-        Box::new(TokensGrow::in_order_of_elections()),
-        Box::new(OneLeaderAtATime::default()),
-        Box::new(DrainedBeforeReleased),
-    ]
-}
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +50,8 @@ impl Acts {
     }
 }
 
-/// Judges the whole record by the invariants.
-pub(crate) fn judge(record: &Record) -> Vec<Finding> {
+/// Judges the whole record by these invariants.
+pub(crate) fn judge(record: &Record, invariants: Vec<Box<dyn Invariant>>) -> Vec<Finding> {
     let acts = Acts::of(record);
     let mut happenings = Vec::new();
     let mut findings = Vec::new();
@@ -91,7 +77,7 @@ pub(crate) fn judge(record: &Record) -> Vec<Finding> {
         happenings.push((latest, Happening::Accepted(FencingToken(line.writer.token))));
     }
     happenings.sort_by_key(|(at, happening)| (*at, happening.rank()));
-    findings.extend(observe(&happenings));
+    findings.extend(observe(&happenings, invariants));
     findings
 }
 
@@ -138,7 +124,7 @@ fn of_life(life: &Life, acts: &Acts) -> Vec<(u64, Happening)> {
                 happenings.push((told.at.max(acts.last(of)), Happening::WorkEnded(who)));
                 continue;
             }
-            Said::Violation(_) | Said::Guardian | Said::GuardianLost => continue,
+            Said::Violation(_) | Said::Guardian | Said::GuardianLost | Said::NoRoom => continue,
         };
         happenings.push((told.at, Happening::Told(who, event)));
         let in_order =
@@ -151,8 +137,8 @@ fn of_life(life: &Life, acts: &Acts) -> Vec<(u64, Happening)> {
     happenings
 }
 
-/// Leaderships that wrote and were never told of: their supervisor was killed before it could. They are believed in from
-/// their first act to their last one.
+/// Leaderships that wrote and were never told of: their supervisor was killed before it could, and had said nothing else
+/// since. They are believed in from their first act to their last one.
 fn untold(record: &Record, acts: &Acts) -> (Vec<(u64, Happening)>, Vec<Finding>) {
     let mut told = BTreeSet::new();
     for each in record.lives.iter().flat_map(|life| &life.told) {
@@ -163,7 +149,7 @@ fn untold(record: &Record, acts: &Acts) -> (Vec<(u64, Happening)>, Vec<Finding>)
     let (mut happenings, mut findings) = (Vec::new(), Vec::new());
     for (&token, (node, first, last)) in acts.of.iter().filter(|(token, _)| !told.contains(token)) {
         let life = record.lives.iter().rfind(|life| life.who.node.as_str() == node && life.begun <= *first);
-        let Some(life) = life.filter(|life| life.killed.is_some()) else {
+        let Some(life) = life.filter(|life| could_not_tell(life, *first)) else {
             let what = format!("{node} wrote with token {token}, and never told that it leads");
             findings.push(Finding::new(*first, "trace", what));
             continue;
@@ -177,8 +163,13 @@ fn untold(record: &Record, acts: &Acts) -> (Vec<(u64, Happening)>, Vec<Finding>)
     (happenings, findings)
 }
 
-fn observe(happenings: &[(u64, Happening)]) -> Vec<Finding> {
-    let mut invariants = invariants();
+/// Whether a life was killed before it could tell of a leadership whose job acted at `first`. It tells things in order; so
+/// had it told anything later, it would have told that it leads.
+fn could_not_tell(life: &Life, first: u64) -> bool {
+    life.killed.is_some() && life.words.iter().all(|&at| at <= first.saturating_add(life.within_ns))
+}
+
+fn observe(happenings: &[(u64, Happening)], mut invariants: Vec<Box<dyn Invariant>>) -> Vec<Finding> {
     let mut beliefs = Beliefs::default();
     // Every instant is one of the machine's clock by now, which is true time here.
     let clock = Clock::new(Instant::from_nanos(0));

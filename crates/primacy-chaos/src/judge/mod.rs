@@ -2,9 +2,11 @@
 //! again from its files, at any time.
 
 mod clocks;
+mod coverage;
 mod excuses;
 mod gaps;
 mod history;
+mod promised;
 mod record;
 #[cfg(test)]
 mod tests;
@@ -15,7 +17,10 @@ use std::path::Path;
 
 use serde::Serialize;
 
+pub(crate) use self::excuses::Excused;
 use self::excuses::Excuses;
+use self::gaps::Made;
+use self::promised::Promised;
 use self::record::Record;
 use crate::fault::{KINDS, Kind};
 use crate::notes::{Note, Noted};
@@ -48,21 +53,25 @@ pub(crate) struct Tally {
     /// Jobs that found the lock taken.
     pub(crate) lock_waits: usize,
     /// Of these, those that waited longer than the drain for a job whose supervisor and guardian were out of action together.
-    pub(crate) locks_unguarded: usize,
+    pub(crate) locks_unguarded: Excused,
     /// Of these, those that waited longer while they were stopped themselves.
-    pub(crate) locks_disturbed: usize,
-    /// Of these, those that waited longer right after a processor had run nobody who was due.
-    pub(crate) locks_stalled: usize,
+    pub(crate) locks_stopped: Excused,
+    /// Of these, those that waited longer while a processor ran nobody who was due.
+    pub(crate) locks_stalled: Excused,
     /// Acts past the lease of jobs whose supervisor and guardian were out of action together.
-    pub(crate) acts_unguarded: usize,
-    /// Acts past the lease right after a processor had run nobody who was due for a while.
-    pub(crate) acts_stalled: usize,
+    pub(crate) acts_unguarded: Excused,
+    /// Acts past the lease of jobs that should have been killed while a processor ran nobody who was due.
+    pub(crate) acts_stalled: Excused,
     /// Packets between nodes that were dropped.
     pub(crate) packets_dropped: u64,
     /// Lives of supervisors.
     pub(crate) lives: usize,
-    /// Times that a processor ran nobody who was due for 50 ms or more.
+    /// Times that a processor ran nobody who was due for 20 ms or more.
     pub(crate) stalls: usize,
+    /// How long any processor did so, each nanosecond counted once.
+    pub(crate) stalled_ns: u64,
+    /// The share of the run that this is, in parts per million.
+    pub(crate) stalled_ppm: u64,
     /// The longest of these.
     pub(crate) longest_stall_ns: u64,
 }
@@ -73,8 +82,10 @@ pub(crate) struct Tally {
 pub(crate) enum Row {
     /// It was made, or at least could have been.
     Made {
-        /// How often.
-        count: usize,
+        /// How often it was to be made.
+        planned: usize,
+        /// How often it took effect.
+        took: usize,
         /// The median, over these times, of the longest time without a leader at work.
         median_ns: u64,
         /// The longest of all.
@@ -102,8 +113,14 @@ pub(crate) struct Verdict {
     pub(crate) tally: Tally,
     /// Every kind of fault.
     pub(crate) faults: BTreeMap<Kind, Row>,
+    /// The invariants of the simulator that it was judged by.
+    pub(crate) judged: Vec<&'static str>,
+    /// Those that the election promises too, and that the files do not show; with the reasons.
+    pub(crate) not_judged: Vec<(&'static str, &'static str)>,
     /// What was broken, in the order of time.
     pub(crate) findings: Vec<Finding>,
+    /// What should have been met, and was not.
+    pub(crate) missing: Vec<String>,
 }
 
 impl Finding {
@@ -124,17 +141,27 @@ pub(crate) fn judge(dir: &Path) -> Result<Verdict, Trouble> {
 fn verdict(record: &Record) -> Verdict {
     let excuses = Excuses::of(record);
     let mut tally = count(record);
-    let mut findings = history::judge(record);
+    let Promised { judged, not_judged } = Promised::by(&record.arm);
+    let names = judged.iter().map(|invariant| invariant.name()).collect();
+    let mut findings = history::judge(record, judged);
     findings.extend(work::judge(record, &excuses, &mut tally));
     findings.sort_by_key(|finding| finding.boot_ns);
     let (from, until) = record.span();
+    let took_ns = until.saturating_sub(from);
+    tally.stalled_ns = excuses.stalled_ns();
+    let share = u128::from(tally.stalled_ns) * 1_000_000 / u128::from(took_ns.max(1));
+    tally.stalled_ppm = u64::try_from(share).unwrap_or(u64::MAX);
+    let (millis, faults) = (took_ns / 1_000_000, rows(record));
     Verdict {
         arm: record.arm.name.to_owned(),
         seed: record.seed,
-        millis: until.saturating_sub(from) / 1_000_000,
-        tally,
-        faults: rows(record),
+        millis,
+        judged: names,
+        not_judged,
         findings,
+        missing: coverage::missing(millis, &tally, &faults),
+        faults,
+        tally,
     }
 }
 
@@ -166,7 +193,7 @@ fn count(record: &Record) -> Tally {
 }
 
 fn rows(record: &Record) -> BTreeMap<Kind, Row> {
-    let gaps = gaps::by_kind(record);
+    let made = gaps::by_kind(record);
     let row = |&kind: &Kind| {
         let reason =
             record.not_run.iter().find(|(not_run, _)| *not_run == kind).map(|(_, reason)| reason.clone());
@@ -176,12 +203,13 @@ fn rows(record: &Record) -> BTreeMap<Kind, Row> {
             None if kind == Kind::FakedClock => {
                 let of_node = |noted: &&Noted| matches!(&noted.note, Note::Life { node, .. } if Some(node) == record.faked.as_ref());
                 // One for each life under the faked clock; there is no time before and after it.
-                Row::Made { count: record.notes.iter().filter(of_node).count(), median_ns: 0, longest_ns: 0 }
+                let lives = record.notes.iter().filter(of_node).count();
+                Row::Made { planned: lives, took: lives, median_ns: 0, longest_ns: 0 }
             }
             None => {
-                let times = gaps.get(&kind).map_or(&[][..], Vec::as_slice);
-                let longest_ns = times.iter().copied().max().unwrap_or(0);
-                Row::Made { count: times.len(), median_ns: gaps::median(times), longest_ns }
+                let Made { planned, gaps } = made.get(&kind).cloned().unwrap_or_default();
+                let longest_ns = gaps.iter().copied().max().unwrap_or(0);
+                Row::Made { planned, took: gaps.len(), median_ns: gaps::median(&gaps), longest_ns }
             }
         };
         (kind, row)

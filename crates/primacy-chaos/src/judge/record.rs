@@ -53,6 +53,10 @@ pub(crate) struct Life {
     pub(crate) ended: Option<(u64, i32)>,
     /// What it told, in that order.
     pub(crate) told: Vec<Told>,
+    /// When it told anything at all, in that order: it was alive then.
+    pub(crate) words: Vec<u64>,
+    /// How far its instants may be off, where its clock is faked.
+    pub(crate) within_ns: u64,
 }
 
 /// Something that a node told.
@@ -98,6 +102,8 @@ pub(crate) enum Said {
     Guardian,
     /// The supervisor: the guardian is dead, by whosever hand.
     GuardianLost,
+    /// The election: the store had no room for a write.
+    NoRoom,
 }
 
 impl Record {
@@ -112,13 +118,15 @@ impl Record {
             let count = u32::try_from(life.who.incarnation.count).unwrap_or(u32::MAX);
             let faked = record.faked.as_deref() == Some(life.who.node.as_str());
             let clock = if faked { NodeClock::through(&readings(&record.notes))? } else { NodeClock::True };
+            life.within_ns = clock.within_ns();
             let path = trace_path(dir, life.who.node.as_str(), count);
             let text = std::fs::read(&path).map_err(Trouble::file("read", &path))?;
             // What else stands there is for people, such as the guardian's words when its supervisor is dead.
-            let lines =
-                text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
-            life.told =
-                lines.filter_map(|line: Value| told(&line, &clock).transpose()).collect::<Result<_, _>>()?;
+            for line in text.split(|&byte| byte == b'\n') {
+                let Ok(line) = serde_json::from_slice::<Value>(line) else { continue };
+                life.words.extend(line["boot_ns"].as_u64().map(|shown| clock.true_ns(shown)));
+                life.told.extend(told(&line, &clock)?);
+            }
         }
         record.check_times()?;
         record.ledger = read_lines(&dir.join(LEDGER))?;
@@ -194,6 +202,8 @@ fn take(lives: &mut Vec<Life>, noted: &Noted) -> Result<(), Trouble> {
                 told_to_end: false,
                 ended: None,
                 told: Vec::new(),
+                words: Vec::new(),
+                within_ns: 0,
             });
         }
         Note::Ended { node, life, code } => {
@@ -212,9 +222,11 @@ fn take(lives: &mut Vec<Life>, noted: &Noted) -> Result<(), Trouble> {
         }
         Note::Run { .. }
         | Note::Fault { .. }
+        | Note::Took { .. }
         | Note::Healed { .. }
         | Note::Well { .. }
         | Note::Stuck { .. }
+        | Note::Failed { .. }
         | Note::Signal { .. }
         | Note::Disk { .. }
         | Note::Clock { .. }
@@ -237,6 +249,9 @@ fn readings(notes: &[Noted]) -> Vec<Reading> {
     notes.iter().filter_map(reading).collect()
 }
 
+/// The words for a full disk: the system's, and SQLite's.
+const NO_ROOM: [&str; 2] = ["No space left on device", "database or disk is full"];
+
 /// What a line tells, if the judge asks for it.
 pub(crate) fn told(line: &Value, clock: &NodeClock) -> Result<Option<Told>, Trouble> {
     let number = |name: &str| {
@@ -247,6 +262,8 @@ pub(crate) fn told(line: &Value, clock: &NodeClock) -> Result<Option<Told>, Trou
     // An end counts as a little earlier where it is not known exactly, so that the judge blames nobody wrongly.
     let until = || time("until_ns").map(|until| until.saturating_sub(within_ns));
     let of_machine = line["target"] == "primacy::machine";
+    let no_room =
+        || NO_ROOM.iter().any(|what| line["error"].as_str().is_some_and(|error| error.contains(what)));
     let (at, said) = match (line["event"].as_str(), line["message"].as_str()) {
         (Some("drained"), _) => ("boot_ns", Said::Drained { token: FencingToken(number("token")?) }),
         (Some("guardian"), _) => ("boot_ns", Said::Guardian),
@@ -261,6 +278,7 @@ pub(crate) fn told(line: &Value, clock: &NodeClock) -> Result<Option<Told>, Trou
         (Some("log"), Some("violation")) if of_machine => {
             ("at_ns", Said::Violation(line["violation"].as_str().unwrap_or_default().to_owned()))
         }
+        (Some("log"), Some(_)) if no_room() => ("boot_ns", Said::NoRoom),
         (Some(_) | None, _) => return Ok(None),
     };
     Ok(Some(Told { at: time(at)?, within_ns, said }))

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::clocks::NodeClock;
 use super::gaps::{by_kind, median};
 use super::record::{Record, Said, Told, told};
-use super::{Row, Verdict, verdict};
+use super::{Excused, Row, Verdict, verdict};
 use crate::fault::{Kind, Part};
 use crate::ledger::{Entry, Line, Told as JobTold, Writer};
 use crate::notes::{Note, Noted, Sent};
@@ -30,9 +30,14 @@ fn writer(node: &str, token: u64) -> Writer {
 impl Story {
     /// Three nodes that are up.
     fn new() -> Self {
+        Self::over("peers-3")
+    }
+
+    /// The same in this arm.
+    fn over(arm: &str) -> Self {
         let (notes, told, ledger, journal) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut story = Self { notes, told, ledger, journal, stalls: Vec::new() };
-        story.note(0, Note::Run { arm: "peers-3".into(), seed: 1, not_run: Vec::new(), faked: None });
+        story.note(0, Note::Run { arm: arm.into(), seed: 1, not_run: Vec::new(), faked: None });
         for node in ["a", "b", "c"] {
             story.life(0, node, 1);
         }
@@ -93,7 +98,9 @@ impl Story {
         let mut record = Record::of_notes(notes).unwrap();
         for (node, told) in &self.told {
             let of_node = |life: &&mut super::record::Life| life.who.node.as_str() == node;
-            record.lives.iter_mut().find(of_node).unwrap().told.push(told.clone());
+            let life = record.lives.iter_mut().find(of_node).unwrap();
+            life.told.push(told.clone());
+            life.words.push(told.at);
         }
         (record.ledger, record.journal) = (self.ledger.clone(), self.journal.clone());
         record.stalls.clone_from(&self.stalls);
@@ -132,7 +139,9 @@ fn good() -> Story {
 #[test]
 fn a_good_history_has_nothing_broken() {
     let verdict = good().verdict();
-    assert_eq!(verdict.findings, []);
+    assert_eq!((verdict.findings, verdict.missing), (vec![], vec![]));
+    assert_eq!(verdict.judged, ["I1", "I2", "I3", "I8"]);
+    assert_eq!(Story::new().verdict().missing, ["the leader never changed"]);
     let tally = verdict.tally;
     assert_eq!((tally.leaderships, tally.tokens_accepted, tally.writes_accepted, tally.lives), (3, 3, 5, 4));
 }
@@ -213,6 +222,49 @@ fn a_write_of_a_leadership_that_nobody_told_of_is_seen() {
 }
 
 #[test]
+fn only_a_kill_before_it_spoke_again_keeps_a_node_from_telling() {
+    let story = |more: &dyn Fn(&mut Story)| {
+        let mut story = Story::new();
+        story.writes(1_000, "a", 1);
+        more(&mut story);
+        story.broken()
+    };
+    let killed = |story: &mut Story| {
+        story.signal(1_400, "a", Part::Supervisor, Sent::Kill);
+    };
+    assert_eq!(story(&killed), [""; 0]);
+    assert_eq!(
+        story(&|story| {
+            killed(story);
+            story.says(1_200, "a", Said::Guardian);
+        }),
+        ["trace"],
+        "it could tell that before it was killed"
+    );
+    let other = |part, node| {
+        move |story: &mut Story| {
+            story.signal(1_400, node, part, Sent::Kill);
+        }
+    };
+    assert_eq!(story(&other(Part::Supervisor, "b")), ["trace"], "another node");
+    assert_eq!(story(&other(Part::Guardian, "a")), ["trace"], "another process");
+    let later = |story: &mut Story| {
+        let signal = Note::Signal { node: "a".into(), life: 2, part: Part::Supervisor, signal: Sent::Kill };
+        story.ended(1_300, "a", 143).signal(1_200, "a", Part::Supervisor, Sent::Terminate);
+        story.life(1_500, "a", 2).note(1_600, signal);
+    };
+    assert_eq!(story(&later), ["trace"], "a later life of it");
+    let acts_on = |at| {
+        move |story: &mut Story| {
+            killed(story);
+            story.writes(at, "a", 1);
+        }
+    };
+    assert_eq!(story(&acts_on(1_999)), [""; 0]);
+    assert_eq!(story(&acts_on(2_000)), ["acts past its lease"], "it has a lease all the same");
+}
+
+#[test]
 fn an_act_past_the_lease_is_seen_unless_nobody_could_prevent_it() {
     let mut late = Story::new();
     late.elected(1_000, "a", 1, 2_000).writes(2_001, "a", 1);
@@ -226,7 +278,7 @@ fn an_act_past_the_lease_is_seen_unless_nobody_could_prevent_it() {
         Sent::Continue,
     );
     assert_eq!(late.broken(), [""; 0]);
-    assert_eq!(late.verdict().tally.acts_unguarded, 1);
+    assert_eq!(late.verdict().tally.acts_unguarded, excused(1, 1));
     late.writes(9_000, "a", 1);
     assert_eq!(late.broken(), ["acts past its lease"], "the excuse has an end");
 
@@ -241,17 +293,74 @@ fn an_act_past_the_lease_is_seen_unless_nobody_could_prevent_it() {
     assert_eq!(killed.broken(), [""; 0]);
 
     let mut lost = Story::new();
-    lost.elected(1_000, "a", 1, 2_000).says(5_000, "a", Said::GuardianLost).writes(5_500, "a", 1);
+    lost.elected(1_000, "a", 1, 5_200).says(5_000, "a", Said::GuardianLost).writes(5_500, "a", 1);
     assert_eq!(lost.broken(), ["acts past its lease"], "its supervisor was there");
     lost.signal(5_100, "a", Part::Supervisor, Sent::Stop);
     assert_eq!(lost.broken(), [""; 0]);
     lost.says(5_050, "a", Said::Guardian);
     assert_eq!(lost.broken(), ["acts past its lease"], "a new guardian was there");
+}
 
-    let mut stalled = Story::new();
-    stalled.elected(1_000, "a", 1, 2_000).writes(2_001, "a", 1);
-    stalled.stalls.push(Stall { boot_ns: 1_950 * MS, stall_ns: 100 * MS });
-    assert_eq!((stalled.broken(), stalled.verdict().tally.acts_stalled), (vec![], 1));
+fn excused(count: usize, millis: u64) -> Excused {
+    Excused { count, total_ns: millis * MS, longest_ns: millis * MS }
+}
+
+/// A writes so long past its lease, where a processor stalled for that long until shortly before.
+fn late_under_a_stall(late: u64, stall: u64) -> Story {
+    let mut story = Story::new();
+    story.elected(1_000, "a", 1, 2_000).writes(2_000 + late, "a", 1);
+    story.stalls.push(Stall { boot_ns: (2_000 + late) * MS, stall_ns: stall * MS });
+    story
+}
+
+#[test]
+fn a_stall_excuses_as_much_as_it_took_and_no_more() {
+    let story = late_under_a_stall(40, 50);
+    assert_eq!((story.broken(), story.verdict().tally.acts_stalled), (vec![], excused(1, 40)));
+    assert_eq!(story.verdict().tally.stalled_ns, 50 * MS);
+    assert_eq!(story.verdict().tally.stalled_ppm, 833, "of a minute");
+    let story = late_under_a_stall(80, 50);
+    assert_eq!(story.broken(), ["acts past its lease"]);
+    assert_eq!(story.verdict().tally.acts_stalled, Excused::default());
+
+    let mut story = late_under_a_stall(80, 50);
+    story.stalls.push(Stall { boot_ns: 2_070 * MS, stall_ns: 50 * MS });
+    assert_eq!(story.broken(), ["acts past its lease"], "two processors at a time count once");
+    story.stalls.push(Stall { boot_ns: 1_900 * MS, stall_ns: 50 * MS });
+    assert_eq!(story.broken(), [""; 0], "the sum is enough");
+    let mut story = late_under_a_stall(80, 50);
+    story.stalls.push(Stall { boot_ns: 1_800 * MS, stall_ns: 500 * MS });
+    assert_eq!(story.broken(), ["acts past its lease"], "before it was to be killed");
+    story.stalls.push(Stall { boot_ns: 2_500 * MS, stall_ns: 419 * MS });
+    assert_eq!(story.broken(), ["acts past its lease"], "after it");
+
+    let mut story = late_under_a_stall(0, 1);
+    assert_eq!(story.broken(), [""; 0]);
+    story.stalls[0].boot_ns = 1_500 * MS;
+    assert_eq!(story.broken(), ["acts past its lease"], "at the very end");
+
+    // The run's own stops count beside those of the machine.
+    let mut story = late_under_a_stall(80, 50);
+    for part in [Part::Supervisor, Part::Guardian] {
+        story.signal(1_950, "a", part, Sent::Stop).signal(1_981, "a", part, Sent::Continue);
+    }
+    assert_eq!((story.broken(), story.verdict().tally.acts_stalled), (vec![], excused(1, 80)));
+}
+
+#[test]
+fn what_a_dead_node_has_left_is_excused_until_its_next_life_speaks() {
+    let of = |speaks: Option<u64>, acts: u64| {
+        let mut story = Story::new();
+        story.elected(1_000, "a", 1, 2_000).writes(acts, "a", 1);
+        story.signal(1_500, "a", Part::Guardian, Sent::Kill).signal(1_500, "a", Part::Supervisor, Sent::Kill);
+        story.ended(1_501, "a", 137).life(4_000, "a", 2);
+        let mut record = story.record();
+        record.lives.iter_mut().find(|life| life.begun == 4_000 * MS).unwrap().words =
+            speaks.into_iter().map(|at| at * MS).collect();
+        verdict(&record).findings.len()
+    };
+    assert_eq!((of(Some(4_100), 4_300), of(Some(4_100), 4_301)), (0, 1));
+    assert_eq!((of(None, 6_200), of(None, 6_201)), (0, 1), "it has a time for that");
 }
 
 /// B leads and finds the lock taken by a job of a, for this long.
@@ -271,13 +380,15 @@ fn a_lock_that_is_refused_to_a_leader_for_long_is_seen() {
     story.signal(1_500, "a", Part::Supervisor, Sent::Stop);
     assert_eq!(story.broken(), ["the lock is taken"], "its guardian was there");
     story.signal(1_500, "a", Part::Guardian, Sent::Stop);
-    assert_eq!((story.broken(), story.verdict().tally.locks_unguarded), (vec![], 1));
+    assert_eq!((story.broken(), story.verdict().tally.locks_unguarded), (vec![], excused(1, 150)));
     let mut story = waits(400);
     story.signal(3_100, "b", Part::Job, Sent::Stop);
-    assert_eq!((story.broken(), story.verdict().tally.locks_disturbed), (vec![], 1));
+    assert_eq!((story.broken(), story.verdict().tally.locks_stopped), (vec![], excused(1, 150)));
     let mut story = waits(400);
-    story.stalls.push(Stall { boot_ns: 3_100 * MS, stall_ns: 60 * MS });
-    assert_eq!((story.broken(), story.verdict().tally.locks_stalled), (vec![], 1));
+    story.stalls.push(Stall { boot_ns: 3_200 * MS, stall_ns: 149 * MS });
+    assert_eq!(story.broken(), ["the lock is taken"], "not for so long");
+    story.stalls.push(Stall { boot_ns: 3_201 * MS, stall_ns: 60 * MS });
+    assert_eq!((story.broken(), story.verdict().tally.locks_stalled), (vec![], excused(1, 150)));
     let mut story = waits(5_000);
     story.journal.pop();
     assert_eq!(story.broken(), [""; 0], "it was no more");
@@ -308,7 +419,7 @@ fn an_end_without_a_reason_is_seen() {
     story.signal(400, "a", Part::Supervisor, Sent::Terminate).ended(500, "a", 143);
     assert_eq!(story.broken(), [""; 0]);
     let mut story = Story::new();
-    let disk = |full| Note::Disk { node: Some("a".into()), full };
+    let disk = |full| Note::Disk { full };
     story.note(400, disk(true)).ended(500, "a", 74).note(600, disk(false));
     assert_eq!(story.broken(), [""; 0]);
     story.ended(5_000, "b", 74);
@@ -316,6 +427,9 @@ fn an_end_without_a_reason_is_seen() {
     let mut story = Story::new();
     story.note(500, Note::Stuck { step: 3, what: "no leader".into() });
     assert_eq!(story.broken(), ["stuck"]);
+    let mut story = Story::new();
+    story.note(500, Note::Failed { step: 3, what: "`primacy resign` failed: 70".into() });
+    assert_eq!(story.broken(), ["a command failed"]);
 }
 
 #[test]
@@ -329,14 +443,29 @@ fn a_clock_that_is_not_the_one_that_was_given_is_seen() {
     assert!(story.record().check_times().is_err());
 }
 
+fn row(planned: usize, took: usize, millis: u64) -> Row {
+    Row::Made { planned, took, median_ns: millis * MS, longest_ns: millis * MS }
+}
+
 #[test]
-fn cuts_without_effect_are_seen() {
-    let mut story = Story::new();
-    story.note(500, Note::Fault { step: 1, kind: Kind::Isolate, what: "a".into() });
-    story.note(600, Note::Healed { step: 1, dropped: 0 });
-    assert_eq!(story.broken(), ["a fault without effect"]);
-    story.note(700, Note::Healed { step: 2, dropped: 9 });
-    assert_eq!((story.broken(), story.verdict().tally.packets_dropped), (vec![], 9));
+fn a_fault_counts_when_it_took_effect() {
+    let mut story = good();
+    let fault = |step, kind| Note::Fault { step, kind, what: "a".into() };
+    story.note(500, fault(1, Kind::Isolate)).note(510, Note::Healed { step: 1, dropped: 0 });
+    story.note(600, fault(2, Kind::Isolate)).note(610, Note::Took { step: 2, kind: Kind::Isolate });
+    story.note(611, Note::Healed { step: 2, dropped: 9 });
+    story.note(700, fault(3, Kind::KillJob)).note(710, Note::Healed { step: 3, dropped: 0 });
+    let verdict = story.verdict();
+    assert!(matches!(verdict.faults[&Kind::Isolate], Row::Made { planned: 2, took: 1, .. }));
+    assert_eq!((&verdict.faults[&Kind::KillJob], verdict.tally.packets_dropped), (&row(1, 0, 0), 9));
+
+    let mut story = Story::over("sqlite");
+    story.note(500, fault(1, Kind::FullDisk)).note(3_000, Note::Healed { step: 1, dropped: 0 });
+    story.says(3_001, "a", Said::NoRoom);
+    assert_eq!(story.verdict().faults[&Kind::FullDisk], row(1, 0, 0), "it was met too late");
+    story.says(2_999, "a", Said::NoRoom);
+    assert!(matches!(story.verdict().faults[&Kind::FullDisk], Row::Made { took: 1, .. }));
+    assert_eq!(good().verdict().faults[&Kind::FullDisk], Row::NotApplicable, "among peers");
 }
 
 #[test]
@@ -344,11 +473,13 @@ fn the_time_without_a_leader_belongs_to_what_was_done_before_it() {
     let mut story = good();
     story.note(1_950, Note::Fault { step: 1, kind: Kind::Resign, what: "a".into() });
     story.note(2_405, Note::Fault { step: 2, kind: Kind::KillSupervisor, what: "b".into() });
-    let gaps = by_kind(&story.record());
-    assert_eq!(gaps[&Kind::Resign], [380 * MS], "from the write at 2020 to that at 2400");
-    assert_eq!(gaps[&Kind::KillSupervisor], [30 * MS]);
+    story.note(1_951, Note::Took { step: 1, kind: Kind::Resign });
+    story.note(2_406, Note::Took { step: 2, kind: Kind::KillSupervisor });
+    let made = by_kind(&story.record());
+    assert_eq!(made[&Kind::Resign].gaps, [380 * MS], "from the write at 2020 to that at 2400");
+    assert_eq!(made[&Kind::KillSupervisor].gaps, [30 * MS]);
     let rows = story.verdict().faults;
-    assert_eq!(rows[&Kind::Resign], Row::Made { count: 1, median_ns: 380 * MS, longest_ns: 380 * MS });
+    assert_eq!(rows[&Kind::Resign], row(1, 1, 380));
     assert_eq!(rows[&Kind::QuorumLoss], Row::NotApplicable);
     assert_eq!((median(&[]), median(&[5]), median(&[9, 1, 5])), (0, 5, 5));
 }
@@ -381,6 +512,8 @@ fn what_nodes_print_is_read_as_it_is_printed() {
     }
     let drained = json!({"event": "drained", "token": 3, "boot_ns": 9});
     assert_eq!(read(drained), Some((9, Said::Drained { token: FencingToken(3) })));
+    let full = json!({"event": "log", "message": "x", "error": "database or disk is full", "boot_ns": 9});
+    assert_eq!(read(full), Some((9, Said::NoRoom)));
     assert_eq!(read(json!({"event": "standing", "boot_ns": 9})), None);
     for bad in [log("elected", json!({"term": 2, "token": 3})), log("deposed", json!({"reason": "?"}))] {
         assert!(told(&bad, &NodeClock::True).is_err(), "{bad}");

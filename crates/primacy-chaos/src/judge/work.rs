@@ -2,11 +2,12 @@
 //! free for a rightful leader, every refused write was late, and no node ends for no reason.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use super::excuses::Excuses;
+use super::excuses::{Excuse, Excuses};
 use super::record::{Life, Record, Said};
 use super::{Finding, Tally};
-use crate::arm::DRAIN;
+use crate::arm::{DRAIN, KILL_MARGIN, LEASE};
 use crate::ledger::Told;
 use crate::notes::{Note, Noted};
 
@@ -20,18 +21,32 @@ struct Leadership {
 /// Judges the work.
 pub(crate) fn judge(record: &Record, excuses: &Excuses, tally: &mut Tally) -> Vec<Finding> {
     let leaderships = leaderships(record);
-    tally.leaderships = leaderships.len();
+    tally.leaderships = told(record).len();
     let mut findings = acts_past_the_lease(record, &leaderships, excuses, tally);
     findings.extend(lock(record, &leaderships, excuses, tally));
     findings.extend(refusals(record, &leaderships, tally));
     findings.extend(ends(record));
     findings.extend(stuck(record));
-    findings.extend(without_effect(record));
     findings
 }
 
-/// By token. Ends as the machine told them: the last one that it knew.
+/// By token. Ends as the machine told them: the last one that it knew. Of those that nobody told of, a lease after the first
+/// act: the machine counts it from before it was elected.
 fn leaderships(record: &Record) -> BTreeMap<u64, Leadership> {
+    let mut all = told(record);
+    let mut untold: BTreeMap<u64, Leadership> = BTreeMap::new();
+    let acts = record.ledger.iter().map(|line| (&line.writer, line.boot_ns));
+    for (writer, at) in acts.chain(record.journal.iter().map(|entry| (&entry.writer, entry.boot_ns))) {
+        let first = untold.get(&writer.token).map_or(at, |leadership| leadership.elected.min(at));
+        let until = first.saturating_add(nanos(LEASE));
+        untold.insert(writer.token, Leadership { elected: first, until });
+    }
+    untold.retain(|token, _| !all.contains_key(token));
+    all.append(&mut untold);
+    all
+}
+
+fn told(record: &Record) -> BTreeMap<u64, Leadership> {
     let mut all: BTreeMap<u64, Leadership> = BTreeMap::new();
     for life in &record.lives {
         let mut current = None;
@@ -53,7 +68,8 @@ fn leaderships(record: &Record) -> BTreeMap<u64, Leadership> {
                 | Said::Violation(_)
                 | Said::Drained { .. }
                 | Said::Guardian
-                | Said::GuardianLost => {}
+                | Said::GuardianLost
+                | Said::NoRoom => {}
             }
         }
     }
@@ -69,25 +85,42 @@ fn acts_past_the_lease(
     let accepted = record.ledger.iter().map(|line| (&line.writer, line.boot_ns, "writes"));
     let told = record.journal.iter().map(|entry| (&entry.writer, entry.boot_ns, "acts"));
     let mut findings: BTreeMap<u64, Finding> = BTreeMap::new();
+    // Of each leadership and reason, how many acts, and by how much the last one was late.
+    let mut excused: BTreeMap<(u64, Excuse), (usize, u64)> = BTreeMap::new();
     for (writer, at, how) in accepted.chain(told) {
         let Some(leadership) = leaderships.get(&writer.token).filter(|leadership| at >= leadership.until)
         else {
             continue;
         };
-        if excuses.unguarded(&writer.node, leadership.elected, at) {
-            tally.acts_unguarded += 1;
-        } else if excuses.stalled(at) {
-            tally.acts_stalled += 1;
+        let late_ns = at - leadership.until;
+        // It had to be killed so long before.
+        let due = leadership.until.saturating_sub(nanos(KILL_MARGIN));
+        if let Some(excuse) = excuses.of_act(&writer.node, due, at, late_ns) {
+            let (count, longest) = excused.entry((writer.token, excuse)).or_default();
+            (*count, *longest) = (*count + 1, (*longest).max(late_ns));
         } else {
-            let late = (at - leadership.until) / 1_000;
             let what = format!(
-                "process {} of {} {how} with token {}, {late} µs after the end of its lease",
-                writer.pid, writer.node, writer.token
+                "process {} of {} {how} with token {}, {} µs after the end of its lease",
+                writer.pid,
+                writer.node,
+                writer.token,
+                late_ns / 1_000
             );
             findings.entry(writer.token).or_insert_with(|| Finding::new(at, "acts past its lease", what));
         }
     }
+    for ((_, excuse), (count, late_ns)) in excused {
+        match excuse {
+            // No job that was stopped acts.
+            Excuse::Unguarded | Excuse::Stopped => tally.acts_unguarded.add(count, late_ns),
+            Excuse::Stalled => tally.acts_stalled.add(count, late_ns),
+        }
+    }
     findings.into_values().collect()
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Whoever leads gets the lock within the drain time, for whoever had it must be gone by then.
@@ -97,7 +130,6 @@ fn lock(
     excuses: &Excuses,
     tally: &mut Tally,
 ) -> Vec<Finding> {
-    let drain_ns = u64::try_from(DRAIN.as_nanos()).unwrap_or(u64::MAX);
     let mut findings = Vec::new();
     for entry in &record.journal {
         let Told::Waits { holder } = &entry.told else { continue };
@@ -112,21 +144,19 @@ fn lock(
         let lease_ends = leaderships.get(&writer.token).map(|leadership| leadership.until);
         // It is refused until it gets the lock, until it leads no more, or until it is no more.
         let until = [got.or(acted), lease_ends].into_iter().flatten().min().unwrap_or(entry.boot_ns);
-        if until.saturating_sub(entry.boot_ns) <= drain_ns {
+        let late_ns = until.saturating_sub(entry.boot_ns).saturating_sub(nanos(DRAIN));
+        if late_ns == 0 {
             continue;
         }
-        let since =
-            holder.as_ref().and_then(|holder| leaderships.get(&holder.token)).map_or(0, |of| of.elected);
-        let left_alone = holder.as_ref().is_some_and(|holder| {
-            let (from, until) = (entry.boot_ns, until.saturating_sub(drain_ns));
-            excuses.unguarded(&holder.node, since, from) || excuses.unguarded(&holder.node, since, until)
-        });
-        if left_alone {
-            tally.locks_unguarded += 1;
-        } else if excuses.disturbed(&writer.node, entry.boot_ns, until) {
-            tally.locks_disturbed += 1;
-        } else if excuses.stalled(until) {
-            tally.locks_stalled += 1;
+        let alone = holder.as_ref().map(|holder| holder.node.as_str());
+        let excuse = excuses.of_wait(alone, &writer.node, (entry.boot_ns, until), late_ns);
+        if let Some(excuse) = excuse {
+            let excused = match excuse {
+                Excuse::Unguarded => &mut tally.locks_unguarded,
+                Excuse::Stopped => &mut tally.locks_stopped,
+                Excuse::Stalled => &mut tally.locks_stalled,
+            };
+            excused.add(1, late_ns);
         } else {
             let what = format!(
                 "{} leads with token {} and waits {} ms for the lock that {holder:?} has",
@@ -174,7 +204,7 @@ const DISK_REACH_NS: u64 = 2_000_000_000;
 fn ends(record: &Record) -> Vec<Finding> {
     let mut full: Vec<(u64, u64)> = Vec::new();
     for noted in &record.notes {
-        let Note::Disk { full: is_full, .. } = noted.note else { continue };
+        let Note::Disk { full: is_full } = noted.note else { continue };
         if is_full {
             full.push((noted.boot_ns, u64::MAX));
         } else {
@@ -199,20 +229,14 @@ fn ends(record: &Record) -> Vec<Finding> {
 
 fn stuck(record: &Record) -> Vec<Finding> {
     let finding = |noted: &Noted| {
-        let Note::Stuck { step, what } = &noted.note else { return None };
-        Some(Finding::new(noted.boot_ns, "stuck", format!("after step {step}: {what}")))
+        let (rule, step, what) = match &noted.note {
+            Note::Stuck { step, what } => ("stuck", step, what),
+            Note::Failed { step, what } => ("a command failed", step, what),
+            Note::Run { .. } | Note::Life { .. } | Note::Ended { .. } | Note::Fault { .. } => return None,
+            Note::Took { .. } | Note::Healed { .. } | Note::Well { .. } | Note::Signal { .. } => return None,
+            Note::Disk { .. } | Note::Clock { .. } | Note::End => return None,
+        };
+        Some(Finding::new(noted.boot_ns, rule, format!("after step {step}: {what}")))
     };
     record.notes.iter().filter_map(finding).collect()
-}
-
-/// Cuts that nothing was dropped by were none; and then nothing is known of what was to be shown by them.
-fn without_effect(record: &Record) -> Option<Finding> {
-    let mut cuts = record
-        .notes
-        .iter()
-        .filter(|noted| matches!(noted.note, Note::Fault { kind, .. } if kind.is_of_network()));
-    let first = cuts.next()?;
-    let dropped = |noted: &Noted| matches!(noted.note, Note::Healed { dropped, .. } if dropped > 0);
-    let what = "links were cut, and no packet was dropped";
-    (!record.notes.iter().any(dropped)).then(|| Finding::new(first.boot_ns, "a fault without effect", what))
 }

@@ -1,0 +1,93 @@
+//! What a run must have met, so that it says something that nothing was broken in it.
+
+use std::collections::BTreeMap;
+
+use super::{Row, Tally};
+use crate::fault::{KINDS, Kind};
+
+/// A run of this length draws every fault some ten times, and must have met everything.
+const WHOLE_MILLIS: u64 = 30 * 60 * 1_000;
+
+/// What a run of an arm should have met, and has not.
+///
+/// However short, it has changed its leader, and of the kinds of faults that were drawn, at least half took effect. In half an
+/// hour or more, a stale write was tried, and every kind that the arm knows and this machine can make was drawn and took effect.
+pub(crate) fn missing(millis: u64, tally: &Tally, faults: &BTreeMap<Kind, Row>) -> Vec<String> {
+    let mut missing = Vec::new();
+    if tally.tokens_accepted < 2 {
+        missing.push("the leader never changed".to_owned());
+    }
+    let whole = millis >= WHOLE_MILLIS;
+    if whole && tally.stale_tried == 0 {
+        missing.push("no stale write was tried".to_owned());
+    }
+    let (mut drawn, mut in_vain) = (0, Vec::new());
+    for kind in KINDS {
+        match faults.get(kind) {
+            Some(Row::Made { planned: 0, .. }) if whole => {
+                missing.push(format!("{}: never drawn", kind.text()))
+            }
+            Some(Row::Made { planned: 0, .. } | Row::NotRun { .. } | Row::NotApplicable) | None => {}
+            Some(Row::Made { planned, took, .. }) => {
+                drawn += 1;
+                if *took == 0 {
+                    in_vain.push(format!("{}: drawn {planned} times, and never took effect", kind.text()));
+                }
+            }
+        }
+    }
+    if whole {
+        missing.append(&mut in_vain);
+    } else if 2 * in_vain.len() > drawn {
+        missing
+            .push(format!("of {drawn} kinds of faults that were drawn, {} never took effect", in_vain.len()));
+    }
+    missing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: u64 = 60_000;
+
+    fn all(planned: usize, took: usize) -> BTreeMap<Kind, Row> {
+        let row = Row::Made { planned, took, median_ns: 0, longest_ns: 0 };
+        KINDS.iter().map(|kind| (*kind, row.clone())).collect()
+    }
+
+    fn tally(tokens_accepted: usize, stale_tried: usize) -> Tally {
+        Tally { tokens_accepted, stale_tried, ..Tally::default() }
+    }
+
+    #[test]
+    fn an_hour_must_meet_everything() {
+        let of = |tally: Tally, faults| missing(60 * MINUTE, &tally, &faults);
+        assert_eq!(of(tally(2, 1), all(9, 1)), [""; 0]);
+        assert_eq!(of(tally(1, 1), all(9, 1)), ["the leader never changed"]);
+        assert_eq!(of(tally(2, 0), all(9, 1)), ["no stale write was tried"]);
+        let mut faults = all(9, 1);
+        faults.insert(Kind::Cut, Row::Made { planned: 9, took: 0, median_ns: 0, longest_ns: 0 });
+        faults.insert(Kind::Drop, Row::Made { planned: 0, took: 0, median_ns: 0, longest_ns: 0 });
+        faults.insert(Kind::Chain, Row::NotApplicable);
+        faults.insert(Kind::FakedClock, Row::NotRun { reason: "no library".into() });
+        let lacks = of(tally(2, 1), faults);
+        assert_eq!(
+            lacks,
+            ["share of packets dropped: never drawn", "link cut: drawn 9 times, and never took effect"]
+        );
+    }
+
+    #[test]
+    fn a_minute_must_meet_less() {
+        let of = |tally: Tally, faults| missing(MINUTE, &tally, &faults);
+        assert_eq!(of(tally(2, 0), all(0, 0)), [""; 0]);
+        assert_eq!(of(tally(1, 0), all(1, 1)), ["the leader never changed"]);
+        let mut faults = all(1, 0);
+        assert_eq!(of(tally(2, 0), faults.clone()).len(), 1);
+        for kind in &KINDS[..KINDS.len() / 2] {
+            faults.insert(*kind, Row::Made { planned: 1, took: 1, median_ns: 0, longest_ns: 0 });
+        }
+        assert_eq!(of(tally(2, 0), faults), [""; 0]);
+    }
+}
