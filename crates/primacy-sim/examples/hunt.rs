@@ -18,6 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use primacy_sim::story::PANIC;
 use primacy_sim::swarm::Election;
 use primacy_sim::trace::Trace;
 
@@ -76,11 +77,9 @@ fn hunt(election: Election, begin: u64, end: u64) -> Caught {
 
 /// What speaks first in the world of this seed, if anything does.
 fn judge(election: Election, seed: u64) -> Option<&'static str> {
-    let Ok(run) = catch_unwind(AssertUnwindSafe(|| election.run(seed, Trace::keeping(&[])))) else {
-        return Some("panic");
-    };
-    let first = run.verdict.breaches.first().map(|breach| breach.invariant);
-    first.or_else(|| (!run.verdict.is_good()).then_some("alarm"))
+    // A panic in a world is among its breaches; this is one of what draws it.
+    let run = catch_unwind(AssertUnwindSafe(|| election.run(seed, Trace::keeping(&[]))));
+    run.map_or(Some(PANIC), |run| run.verdict.failure())
 }
 
 fn line(run: u64, caught: &Caught) -> String {

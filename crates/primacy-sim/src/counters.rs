@@ -3,9 +3,19 @@
 //! A search that never met a fault says nothing about it. So each election lists what a search of many seeds must
 //! have met ([`Algorithm::must_meet`](crate::algorithm::Algorithm::must_meet)), and a search fails if one of these
 //! counters has stayed at zero. A name that is misspelt anywhere stays at zero too.
+//!
+//! A fault is counted where it takes effect and not where it is drawn: a link that is cut, with each packet that it keeps; a
+//! full disk, when something is written to it.
 
 use core::fmt;
 use std::collections::BTreeMap;
+
+use primacy_core::{Evidence, Reason};
+
+use crate::algorithm::Algorithm;
+use crate::network::{Fate, Host, Remark, STORE};
+use crate::partition::Shape;
+use crate::world::World;
 
 /// How often each thing was met.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,6 +61,81 @@ impl fmt::Display for Counters {
             writeln!(f, "{count:>12}  {what}")?;
         }
         Ok(())
+    }
+}
+
+impl<A: Algorithm> World<A> {
+    /// Takes note of what is remarkable about a packet.
+    pub(crate) fn met(&mut self, message: &A::Message, fate: Fate, (from, to): (Host, Host)) {
+        let word = A::met(message);
+        if let Some(word) = word {
+            self.counters.count(word);
+        }
+        let shape = self.network.shape().filter(|_| from != STORE && to != STORE);
+        if shape == Some(Shape::Chained) && word == Some("pre-vote refused: hears a leader") {
+            self.counters.count("partition: a leader is kept in a chain");
+        }
+        let Some(remark) = fate.remark else { return };
+        self.counters.count(remark.name());
+        if let Some(name) = remark.aimed_name().filter(|_| fate.aimed) {
+            self.counters.count(name);
+        }
+        if remark == Remark::Cut {
+            if let Some(shape) = shape {
+                self.counters.count(shape.name());
+            }
+            if !self.network.is_cut(to, from) {
+                self.counters.count("packet: link cut one way");
+            }
+        }
+        for delay in fate.arrivals.into_iter().flatten() {
+            self.lag = self.lag.max(delay);
+        }
+    }
+
+    /// Takes note of what the store met while it served a request.
+    pub(crate) fn met_by_store(&mut self, met: Option<&'static str>) {
+        if let Some(met) = met {
+            self.counters.count(met);
+        }
+    }
+
+    /// Takes note of what arrives that was told of a node.
+    pub(crate) fn met_evidence(&mut self, evidence: &Evidence) {
+        if let Evidence::Died(dead) = *evidence {
+            let lives = |seat| self.process(seat).is_some_and(|it| it.me.node == dead.node && it.me != dead);
+            if self.seats().any(lives) {
+                self.counters.count("death told: of an earlier life");
+            }
+        }
+    }
+
+    /// Takes note that somebody was elected, and where that is not easy.
+    pub(crate) fn met_elected(&mut self) {
+        self.counters.count("elected");
+        // Where no packet was kept, the nodes have nothing to say to each other.
+        let shape = self.network.shape().filter(|shape| self.counters.of(shape.name()) > 0);
+        match shape {
+            Some(Shape::QuorumLoss) => self.counters.count("partition: elected in a quorum loss"),
+            Some(Shape::ConstrainedElection) => {
+                self.counters.count("partition: elected in a constrained election");
+            }
+            Some(Shape::Chained) | None => {}
+        }
+    }
+
+    /// Takes note of the end of a leadership.
+    pub(crate) fn met_deposed(&mut self, reason: Reason) {
+        self.counters.count(match reason {
+            Reason::Resigned => "deposed: resigned",
+            Reason::Transferred(_) => "deposed: transferred",
+            Reason::Unhealthy => "deposed: unhealthy",
+            Reason::Expired => "deposed: expired",
+            Reason::HigherTerm(_) => "deposed: higher term",
+            Reason::Overwritten => "deposed: overwritten",
+            Reason::Violation => "deposed: violation",
+            Reason::Halted => "deposed: halted",
+        });
     }
 }
 

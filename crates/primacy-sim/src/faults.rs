@@ -183,6 +183,7 @@ impl<A: Algorithm> World<A> {
         std::mem::swap(found, &mut node.disk);
         let node = node.name;
         self.observe(Observation::DiskLost { node });
+        self.counters.count("lost disk: a former one is put back");
         self.trace_node(seat, Level::Event, || format!("finds the disk {number} that it had before"));
         self.start(seat);
         true
@@ -300,6 +301,9 @@ impl<A: Algorithm> World<A> {
             return; // They try again when something changes.
         }
         if let Err(refused) = self.may_talk(a, b) {
+            if refused == Refused::Disk && (self.is_former(a, b) || self.is_former(b, a)) {
+                self.counters.count("lost disk: a former one is refused");
+            }
             let (name_a, name_b) = (self.node(a).name, self.node(b).name);
             let why = match refused {
                 Refused::Voters => "their voter sets differ",

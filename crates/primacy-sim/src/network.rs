@@ -6,6 +6,8 @@
 use primacy_core::rng::Rng;
 use primacy_core::{Duration, NodeId};
 
+use crate::partition::Shape;
+
 /// The number of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Host(pub usize);
@@ -59,6 +61,8 @@ pub struct Fate {
     pub arrivals: [Option<Duration>; 2],
     /// What is remarkable about it.
     pub remark: Option<Remark>,
+    /// A rule was made for it, and chance has nothing to do with it.
+    pub aimed: bool,
 }
 
 /// What is remarkable about a packet's fate.
@@ -77,6 +81,17 @@ pub enum Remark {
 }
 
 impl Remark {
+    /// The name under which it is counted where a rule was made for it; cuts and connections need none.
+    #[must_use]
+    pub const fn aimed_name(&self) -> Option<&'static str> {
+        match self {
+            Self::Cut | Self::Unconnected => None,
+            Self::Lost => Some("aimed: lost"),
+            Self::Doubled => Some("aimed: doubled"),
+            Self::Late(_) => Some("aimed: late"),
+        }
+    }
+
     /// The name under which it is counted.
     #[must_use]
     pub const fn name(&self) -> &'static str {
@@ -109,6 +124,7 @@ pub struct Network {
     rules: Vec<Rule>,
     /// What chance does to every packet.
     pub chance: Chance,
+    shape: Option<Shape>,
 }
 
 impl Network {
@@ -122,6 +138,7 @@ impl Network {
             connections: vec![None; hosts * hosts],
             rules: Vec::new(),
             chance: Chance::default(),
+            shape: None,
         }
     }
 
@@ -160,12 +177,25 @@ impl Network {
     pub fn set_cut(&mut self, from: Host, to: Host, cut: bool) {
         let place = self.place(from, to);
         self.links[place].cut = cut;
+        self.shape = None;
+    }
+
+    /// The shape of the partition that all cuts between nodes together are, where it is one that matters.
+    #[must_use]
+    pub const fn shape(&self) -> Option<Shape> {
+        self.shape
+    }
+
+    /// All cuts between nodes together are of this shape, until another link is cut or mended.
+    pub const fn set_shape(&mut self, shape: Option<Shape>) {
+        self.shape = shape;
     }
 
     /// Mends every cut and forgets every rule; what chance does goes on.
     pub fn heal(&mut self) {
         self.links.iter_mut().for_each(|link| link.cut = false);
         self.rules.clear();
+        self.shape = None;
     }
 
     /// Aims a fault.
@@ -192,11 +222,12 @@ impl Network {
         }
         let delay = self.delay(from, to);
         if let Some(fault) = self.aimed(from, to, kind) {
-            return match fault {
+            let fate = match fault {
                 Fault::Drop => Fate::lost(Remark::Lost),
                 Fault::Double => Fate::twice(delay, delay),
                 Fault::Delay(later) => Fate::late(delay, later),
             };
+            return Fate { aimed: true, ..fate };
         }
         self.drawn(delay, rng)
     }
@@ -238,8 +269,14 @@ impl Network {
 }
 
 impl Fate {
+    /// Whether it never arrives.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.arrivals == [None, None]
+    }
+
     const fn lost(remark: Remark) -> Self {
-        Self { arrivals: [None, None], remark: Some(remark) }
+        Self { arrivals: [None, None], remark: Some(remark), aimed: false }
     }
 
     /// A packet for which there is no connection.
@@ -249,15 +286,15 @@ impl Fate {
     }
 
     const fn on_time(delay: Duration) -> Self {
-        Self { arrivals: [Some(delay), None], remark: None }
+        Self { arrivals: [Some(delay), None], remark: None, aimed: false }
     }
 
     const fn twice(first: Duration, second: Duration) -> Self {
-        Self { arrivals: [Some(first), Some(second)], remark: Some(Remark::Doubled) }
+        Self { arrivals: [Some(first), Some(second)], remark: Some(Remark::Doubled), aimed: false }
     }
 
     const fn late(delay: Duration, later: Duration) -> Self {
-        Self { arrivals: [Some(delay.plus(later)), None], remark: Some(Remark::Late(later)) }
+        Self { arrivals: [Some(delay.plus(later)), None], remark: Some(Remark::Late(later)), aimed: false }
     }
 }
 

@@ -21,6 +21,25 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// other to spoil it for both; where that happens every other time, it happens so often in one of 10⁹ runs.
 pub const ATTEMPTS: u64 = 30;
 
+/// How soon after the healing all knew one leader, and how late they might have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// After so long.
+    pub after: Duration,
+    /// The bound that the election states for itself.
+    pub within: Duration,
+}
+
+impl Settled {
+    /// Which part of the bound it took, in parts per million. One that is never near to a million is a bound that nobody
+    /// would notice to be exceeded; one that is often near to it rests on luck.
+    #[must_use]
+    pub fn share_ppm(&self) -> u64 {
+        let share = u128::from(self.after.as_nanos()) * 1_000_000 / u128::from(self.within.as_nanos()).max(1);
+        u64::try_from(share).unwrap_or(u64::MAX)
+    }
+}
+
 impl<A: Algorithm> World<A> {
     /// Ends every fault: links, chance, store and disks are as at the beginning, and all processes run, stand and are
     /// healthy. What was under way goes on.
@@ -97,9 +116,9 @@ impl<A: Algorithm> World<A> {
 
     /// Waits until all, or all but one, have agreed for a while, and for as long as they may take at most. Returns after
     /// how long they began to agree; `None` if they do not.
-    pub fn wait_for_agreement(&mut self, without: Option<Seat>) -> Option<Duration> {
-        let begin = self.now();
-        let until = begin.after(self.settles_within());
+    pub fn wait_for_agreement(&mut self, without: Option<Seat>) -> Option<Settled> {
+        let (begin, within) = (self.now(), self.settles_within());
+        let until = begin.after(within);
         self.observe(Observation::Phase(Phase::Healed { until }));
         // What was under way may still disturb them.
         let calm = self.patience().times(2).plus(self.lag);
@@ -110,7 +129,9 @@ impl<A: Algorithm> World<A> {
             since = if agreed { Some(since.unwrap_or(now)) } else { None };
             self.observe(Observation::Looked { agreed });
             match since {
-                Some(since) if now.since(since) >= calm || now >= until => return Some(since.since(begin)),
+                Some(since) if now.since(since) >= calm || now >= until => {
+                    return Some(Settled { after: since.since(begin), within });
+                }
                 None if now >= until => return None,
                 Some(_) | None => self.run_until(now.after(LOOK_INTERVAL)),
             }

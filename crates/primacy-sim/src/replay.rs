@@ -29,7 +29,7 @@ pub enum End {
     Good,
     /// It is not what stands in the script: where they differ, or which command cannot be carried out.
     Otherwise(String),
-    /// An invariant was broken that was not expected to be: which, and how.
+    /// An invariant was broken that was not expected to be, or a machine panicked or raised an alarm: which, and how.
     Broken(String),
 }
 
@@ -74,37 +74,39 @@ impl Drawn {
         self.replayed(self.election.run_beyond(self.seed, self.beyond, trace), "")
     }
 
-    /// Makes its story shorter, replays that, and records the entries of these levels; `None` if it breaks no invariant.
+    /// Makes its story shorter, replays that, and records the entries of these levels; `None` if it is good.
     #[must_use]
     pub fn replay_shorter(self, levels: Levels) -> Option<Replayed> {
-        let story = self.shorter()?;
+        let (story, _) = self.shorter()?;
         let mut trace = Trace::keeping(&[]);
         trace.record(Some(levels));
         Some(self.replayed(self.election.run_again(&story, trace), ", made shorter"))
     }
 
-    /// A shorter script that breaks the same invariant, with its outputs; `None` if none is broken.
+    /// A shorter script that fails in the same way, with its outputs; `None` if the world is good.
     #[must_use]
     pub fn shorter_script(self) -> Option<String> {
-        self.shorter().map(|story| self.script(&story, ", made shorter"))
+        self.shorter().map(|(story, failure)| self.script(&story, Some(failure), ", made shorter"))
     }
 
-    fn shorter(self) -> Option<Vec<String>> {
+    /// The shorter story, and how it fails.
+    fn shorter(self) -> Option<(Vec<String>, &'static str)> {
         let run = self.election.run_beyond(self.seed, self.beyond, Trace::keeping(&[]));
-        shrink::shrink(self.election, &run.story)
+        let failure = run.verdict.failure()?;
+        Some((shrink::shrink(self.election, &run.story, failure)?, failure))
     }
 
     fn replayed(self, mut run: Run, changed: &str) -> Replayed {
         let verdict = run.verdict.to_string();
         let frame = Frame::whole(format!("{self}{changed}"), verdict.replace('\n', "; "));
         let end = if run.verdict.is_good() { End::Good } else { End::Broken(verdict) };
-        let story = self.script(&run.story, changed);
+        let story = self.script(&run.story, run.verdict.failure(), changed);
         Replayed { entries: run.trace.take_recorded(), frame, story, end }
     }
 
     /// The story as a script, with its outputs.
-    fn script(self, story: &[String], changed: &str) -> String {
-        let script = shrink::script(self.election, story, &format!("{self}{changed}"));
+    fn script(self, story: &[String], failure: Option<&str>, changed: &str) -> String {
+        let script = shrink::script(story, failure, &format!("{self}{changed}"));
         let told = open(self.election.name()).and_then(|mut stage| replay(&script, stage.as_mut()));
         told.unwrap_or(script)
     }

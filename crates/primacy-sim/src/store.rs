@@ -39,6 +39,18 @@ pub enum Mishap {
     DoneTwice,
 }
 
+impl Mishap {
+    /// The name under which it is counted.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::ReplyLost => "store: done, and the reply lost",
+            Self::UnknownButDone => "store: done, and said to be unknown",
+            Self::UnknownNotDone => "store: not done, and said to be unknown",
+            Self::DoneTwice => "store: done twice",
+        }
+    }
+}
+
 /// What a request did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Served {
@@ -46,6 +58,14 @@ pub struct Served {
     pub reply: Option<Message>,
     /// Whether the record is another one now.
     pub changed: bool,
+    /// The name under which it is counted, where what was met is worth it.
+    pub met: Option<&'static str>,
+}
+
+impl Served {
+    const fn plainly(reply: Option<Message>, changed: bool) -> Self {
+        Self { reply, changed, met: None }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -67,6 +87,8 @@ pub struct Store {
     /// It takes every write, whatever version that names: a store that is none.
     pub lies: bool,
     mishaps: Vec<(NodeId, Mishap)>,
+    /// The record was deleted, and no other one was written since.
+    deleted: bool,
 }
 
 impl Default for Store {
@@ -78,6 +100,7 @@ impl Default for Store {
             tells_changes: false,
             lies: false,
             mishaps: Vec::new(),
+            deleted: false,
         }
     }
 }
@@ -112,6 +135,7 @@ impl Store {
         if self.history.len() > HISTORY_MAX {
             self.history.pop_front();
         }
+        self.deleted = record.is_none() && (self.cell.record.is_some() || self.deleted);
         self.cell = Cell { record, version: self.cell.version + 1 };
     }
 
@@ -127,16 +151,18 @@ impl Store {
     /// Serves one request of `from`. `None` stands for something that is no request.
     pub fn serve(&mut self, now: Moment, from: NodeId, message: &Message) -> Served {
         match (self.mood, message) {
-            (Mood::Silent, _) => Served { reply: None, changed: false },
-            (Mood::Down, _) => Served { reply: unavailable(message), changed: false },
+            (Mood::Silent, _) => Served { met: Some("store: silent"), ..Served::plainly(None, false) },
+            (Mood::Down, _) => Served::plainly(unavailable(message), false),
             (Mood::Up, Message::Read { request }) => {
-                Served { reply: Some(self.read(now, *request)), changed: false }
+                let missed = self.deleted && self.cell.record.is_none();
+                let met = missed.then_some("store: the record was deleted, and is missed");
+                Served { met, ..Served::plainly(Some(self.read(now, *request)), false) }
             }
             (Mood::Up, Message::CompareAndSet { request, expect, record }) => {
                 self.compare_and_set(from, *request, expect.as_ref(), record)
             }
             (Mood::Up, Message::ReadReply { .. } | Message::CompareAndSetReply { .. } | Message::Changed) => {
-                Served { reply: None, changed: false }
+                Served::plainly(None, false)
             } // No request.
         }
     }
@@ -161,11 +187,9 @@ impl Store {
         let mishap =
             self.mishaps.iter().position(|&(node, _)| node == from).map(|i| self.mishaps.remove(i).1);
         let reply = |result| Some(Message::CompareAndSetReply { request, result });
-        if mishap == Some(Mishap::UnknownNotDone) {
-            return Served { reply: reply(Err(SetError::Unknown)), changed: false };
-        }
         let current = self.cell.record.as_ref().map(|_| Version::from(self.cell.version));
-        let changed = self.lies || current.as_ref() == expect;
+        let taken = self.lies || current.as_ref() == expect;
+        let changed = taken && mishap != Some(Mishap::UnknownNotDone);
         let result = if changed {
             self.put(Some(record.clone()));
             Ok(Version::from(self.cell.version))
@@ -178,7 +202,9 @@ impl Store {
             Some(Mishap::DoneTwice) => reply(Err(SetError::Conflict)),
             Some(Mishap::UnknownButDone | Mishap::UnknownNotDone) => reply(Err(SetError::Unknown)),
         };
-        Served { reply, changed }
+        // What would have been refused anyway has met nothing.
+        let met = mishap.filter(|_| taken).map(Mishap::name);
+        Served { reply, changed, met }
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use primacy_core::rng::Rng;
 use primacy_core::{
     Command, Duration, Endpoint, Event, Evidence, Identity, Incarnation, Input, Instant, NodeId, Output,
-    Protocol, Reason, text,
+    Protocol, text,
 };
 
 use crate::algorithm::{Algorithm, Life, Settings as _};
@@ -18,7 +18,7 @@ use crate::network::{Fate, Host, Network, STORE};
 use crate::node::{Node, Process, Seat};
 use crate::queue::Queue;
 use crate::resource::Resource;
-use crate::store::Store;
+use crate::store::{Mishap, Store};
 use crate::trace::{Entry, Level, Party, Trace, Turn, Way, What, is_late, until};
 
 /// A machine that wants to be woken this often without time passing asks for ever.
@@ -278,7 +278,10 @@ impl<A: Algorithm> World<A> {
                     self.give(seat, Input::Message { from: Endpoint::Store, message });
                 }
             }
-            Happening::Notice { seat, evidence } => self.give(seat, Input::Evidence(evidence)),
+            Happening::Notice { seat, evidence } => {
+                self.met_evidence(&evidence);
+                self.give(seat, Input::Evidence(evidence));
+            }
             Happening::ShakeHands { seats, lives } => self.shake_hands(seats, lives),
             Happening::Close { to, from, lives } => self.closed(to, from, lives),
             Happening::Reconnect { seats: (a, b) } => self.connect(a, b),
@@ -418,6 +421,7 @@ impl<A: Algorithm> World<A> {
         }
         let disk = &mut self.node_mut(seat).disk;
         if disk.failing {
+            self.counters.count("fault: disk full");
             self.trace_node(seat, Level::Event, || "cannot write to its disk, and ends".to_owned());
             return self.crash(seat, crate::faults::Crash::Process, crate::disk::MetByCrash::Lost);
         }
@@ -471,30 +475,17 @@ impl<A: Algorithm> World<A> {
         if meaning != Meaning::Nothing {
             self.observe(Observation::Said { who: me, meaning });
         }
+        let (from_host, to_host) = (self.host(seat), self.host(to_seat));
         let fate = if connected {
-            let (from_host, to_host) = (self.host(seat), self.host(to_seat));
             self.network.fate(from_host, to_host, A::kind(&message), &mut self.rng)
         } else {
             Fate::unconnected()
         };
-        self.met(&message, fate);
+        self.met(&message, fate, (from_host, to_host));
         self.trace_send(seat, Endpoint::Node(to), &message, fate);
         for delay in fate.arrivals.into_iter().flatten() {
             let (from, sent_at) = (Endpoint::Node(me.node), self.now);
             self.plan(delay, Happening::Arrive { seat: to_seat, from, message: message.clone(), sent_at });
-        }
-    }
-
-    /// Takes note of what is remarkable about a packet.
-    fn met(&mut self, message: &A::Message, fate: Fate) {
-        if let Some(word) = A::met(message) {
-            self.counters.count(word);
-        }
-        if let Some(remark) = fate.remark {
-            self.counters.count(remark.name());
-            for delay in fate.arrivals.into_iter().flatten() {
-                self.lag = self.lag.max(delay);
-            }
         }
     }
 
@@ -505,8 +496,9 @@ impl<A: Algorithm> World<A> {
         if meaning != Meaning::Nothing {
             self.observe(Observation::Said { who: me, meaning });
         }
-        let fate = self.network.fate(self.host(seat), STORE, A::kind(&message), &mut self.rng);
-        self.met(&message, fate);
+        let host = self.host(seat);
+        let fate = self.network.fate(host, STORE, A::kind(&message), &mut self.rng);
+        self.met(&message, fate, (host, STORE));
         self.trace_send(seat, Endpoint::Store, &message, fate);
         for delay in fate.arrivals.into_iter().flatten() {
             let sent_at = self.now;
@@ -519,9 +511,14 @@ impl<A: Algorithm> World<A> {
         self.trace_late_at_store(seat, message, sent_at);
         let Some(request) = A::request(message) else { return };
         let served = self.store.serve(self.now, self.node(seat).name, request);
+        self.met_by_store(served.met);
         if let Some(reply) = served.reply.and_then(A::reply) {
-            let fate = self.network.fate(STORE, self.host(seat), A::kind(&reply), &mut self.rng);
-            self.met(&reply, fate);
+            let host = self.host(seat);
+            let fate = self.network.fate(STORE, host, A::kind(&reply), &mut self.rng);
+            self.met(&reply, fate, (STORE, host));
+            if served.changed && fate.is_lost() {
+                self.met_by_store(Some(Mishap::ReplyLost.name()));
+            }
             self.trace_reply(seat, &reply, fate);
             for delay in fate.arrivals.into_iter().flatten() {
                 let (message, sent_at) = (reply.clone(), self.now);
@@ -573,14 +570,14 @@ impl<A: Algorithm> World<A> {
         match *event {
             Event::Elected { mandate, .. } => {
                 self.node_mut(seat).mandate = Some((mandate, self.beliefs.count));
-                self.counters.count("elected");
+                self.met_elected();
                 self.work_writes(seat);
             }
             Event::Renewed { .. } => self.work_writes(seat),
             Event::Resigning(_) => self.drain(seat, who, busy),
             Event::LeaderChanged(leader) => self.node_mut(seat).leader = leader,
             Event::Violation(_) => self.alarms += 1,
-            Event::Deposed(reason) => self.counters.count(deposed(reason)),
+            Event::Deposed(reason) => self.met_deposed(reason),
         }
         self.observe(Observation::Told { who, event });
     }
@@ -671,7 +668,7 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    fn breach(&mut self, invariant: &'static str, what: String) {
+    pub(crate) fn breach(&mut self, invariant: &'static str, what: String) {
         self.trace_breach(invariant, &what);
         self.breaches.push(Breach { at: self.now, invariant, what });
     }
@@ -799,19 +796,5 @@ impl<A: Algorithm> World<A> {
     /// What a node tells of itself in its handshake.
     pub(crate) fn standing(&self, seat: Seat) -> (u32, bool) {
         self.node(seat).settings.standing()
-    }
-}
-
-/// The name under which the end of a leadership is counted.
-const fn deposed(reason: Reason) -> &'static str {
-    match reason {
-        Reason::Resigned => "deposed: resigned",
-        Reason::Transferred(_) => "deposed: transferred",
-        Reason::Unhealthy => "deposed: unhealthy",
-        Reason::Expired => "deposed: expired",
-        Reason::HigherTerm(_) => "deposed: higher term",
-        Reason::Overwritten => "deposed: overwritten",
-        Reason::Violation => "deposed: violation",
-        Reason::Halted => "deposed: halted",
     }
 }

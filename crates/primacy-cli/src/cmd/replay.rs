@@ -42,7 +42,7 @@ pub(crate) struct Replay {
     #[arg(long, value_name = "ASSUMPTION", requires = "seed", value_parser = beyond)]
     beyond: Option<Beyond>,
 
-    /// Make the seed's story shorter first, so that it still breaks the same invariant
+    /// Make the seed's story shorter first, so that it still fails in the same way
     #[arg(long, requires = "seed")]
     shorter: bool,
 
@@ -144,7 +144,7 @@ fn of_seed(args: &Replay, seed: u64) -> Result<Replayed, Failure> {
     let world = Drawn { election, seed, beyond: args.beyond };
     let replayed = worlds::replay(world, args.shorter, args.levels())
         .map_err(|panic| Failure::new(Exit::Broken, format!("{world}: {panic}")))?;
-    replayed.ok_or_else(|| usage(format!("{world} breaks no invariant, and so cannot be made shorter")))
+    replayed.ok_or_else(|| usage(format!("{world} is good, and so cannot be made shorter")))
 }
 
 fn moment(time: Duration) -> Moment {

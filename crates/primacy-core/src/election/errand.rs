@@ -55,6 +55,8 @@ pub struct Errand {
     /// Nobody knew what became of a write before. One more such answer, and the next read waits: a store that fails at once
     /// would else be asked as fast as it can answer.
     unknown_before: bool,
+    /// Until when nothing is read because of that, whatever the store tells meanwhile.
+    waits_until: Instant,
     /// Whether the last read found nothing to change.
     nothing_to_do: bool,
     ending: Option<Ending>,
@@ -75,6 +77,7 @@ impl Errand {
             nonce: None,
             act_at: now,
             unknown_before: false,
+            waits_until: now,
             nothing_to_do: false,
             ending: None,
             rng: Rng::new(seed),
@@ -98,13 +101,14 @@ impl Errand {
                 Ok(_) => self.ending = Some(Ending::Done),
                 // Somebody else wrote, or nobody knows: look.
                 Err(SetError::Unknown) if core::mem::replace(&mut self.unknown_before, true) => {
-                    self.act_at = now.after(self.poll_interval);
+                    self.waits_until = now.after(self.poll_interval);
+                    self.act_at = self.waits_until;
                 }
                 Err(SetError::Conflict | SetError::Unknown) => self.read(now),
                 Err(SetError::Unavailable) => self.act_at = now.after(self.poll_interval),
             },
-            Message::Changed if self.asked.is_none() => self.read(now),
-            Message::ReadReply { .. } | Message::CompareAndSetReply { .. } | Message::Changed => {} // Late.
+            Message::Changed if self.asked.is_none() && now >= self.waits_until => self.read(now),
+            Message::ReadReply { .. } | Message::CompareAndSetReply { .. } | Message::Changed => {} // Late, or early.
             Message::Read { .. } | Message::CompareAndSet { .. } => {} // The store asks nothing.
         }
     }

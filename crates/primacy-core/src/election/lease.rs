@@ -273,6 +273,8 @@ pub struct Lease {
     pending: VecDeque<Write>,
     /// How many own writes in a row had an outcome that is not known, as far as two.
     unknown_in_a_row: u8,
+    /// Until when nothing is written, whatever the store tells meanwhile, because of too many of those.
+    waits_until: Instant,
     asked: Option<Asked>,
     last_request: RequestId,
     /// The store told of a change while a request was under way.
@@ -388,6 +390,7 @@ impl Lease {
             highest: FencingToken(0),
             pending: VecDeque::new(),
             unknown_in_a_row: 0,
+            waits_until: now,
             asked: None,
             last_request: RequestId(0),
             changed: false,
@@ -634,10 +637,14 @@ impl Lease {
     /// Whether to wait before the next write, since nobody knows what became of the last two: a store that fails at once,
     /// on a full disk for example, would else be asked as fast as it can answer.
     fn backs_off(&mut self, now: Instant) -> bool {
-        let waits = self.unknown_in_a_row == UNKNOWN_MAX;
-        if waits {
+        if self.unknown_in_a_row == UNKNOWN_MAX {
             self.unknown_in_a_row = UNKNOWN_MAX - 1;
-            self.act_at = now.after(self.config.poll_interval);
+            self.waits_until = now.after(self.config.poll_interval);
+        }
+        // A change that the store tells leads back here: such a store may tell one after each write.
+        let waits = now < self.waits_until;
+        if waits {
+            self.act_at = self.waits_until;
         }
         waits
     }

@@ -235,6 +235,13 @@ impl Algorithm for Lease {
             "deposed: overwritten",
             "deposed: violation",
             "death told",
+            "store: silent",
+            "store: done, and the reply lost",
+            "store: done, and said to be unknown",
+            "store: not done, and said to be unknown",
+            "store: done twice",
+            "store: the record was deleted, and is missed",
+            "ploy: disown",
         ]
     }
 

@@ -6,6 +6,7 @@ use crate::disk::MetByCrash;
 use crate::faults::Crash;
 use crate::network::{Chance, Fault, Host, Rule, STORE};
 use crate::node::Seat;
+use crate::partition::Shape;
 use crate::store::{Mishap, Mood};
 use crate::trace::Level;
 use crate::world::World;
@@ -185,6 +186,10 @@ impl<A: Algorithm> Story<A> {
                 world.network.set_cut(a, b, cut);
             }
         }
+        let leader = world.leaders().next();
+        let linked = |a: usize, b: usize| !world.network.is_cut(hosts[a], hosts[b]);
+        let shape = leader.and_then(|leader| Shape::of(hosts.len(), leader.0, linked));
+        world.network.set_shape(shape);
         world.connect_all();
         Ok(())
     }

@@ -67,24 +67,34 @@
 //! | `who`, `record` | what each node believes, what the store holds |
 //! | `expect leader a`, `expect leader a term 5`, `expect no leader`, `expect elections 1` | what must be so now |
 //! | `expect I3` | this file shows how that invariant is broken: it fails if it is not |
+//! | `expect panic`, `expect alarm` | a machine panics, or sees itself what must never be: the same |
 
 mod faults;
 mod looks;
 mod wishes;
 
+use std::any::Any;
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use primacy_core::{Command, Duration, Input, NodeId};
 
 use crate::algorithm::{Algorithm, Settings as _, duration};
 use crate::clock::Moment;
 use crate::node::Seat;
+use crate::phases::Settled;
 use crate::script::Stage;
 use crate::trace::{Entry, Level, Levels, Party, Trace, lines};
 use crate::world::{Conditions, World};
 
 /// No story waits longer than this for something to happen.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What a breach is called that is a panic of a machine, or of the world.
+pub const PANIC: &str = "panic";
+
+/// What it is called where a machine itself has seen what must never be, and no invariant was broken.
+pub const ALARM: &str = "alarm";
 
 /// The election that a folder of scripts is about, ready to be told of. The one list of their names.
 ///
@@ -125,7 +135,7 @@ pub struct Story<A: Algorithm> {
     expected: BTreeSet<String>,
     said: Vec<String>,
     /// How long after the healing all knew one leader, the last time that this was asked for.
-    pub settled_after: Option<Duration>,
+    pub settled: Option<Settled>,
     record: Option<Option<Levels>>,
 }
 
@@ -139,7 +149,7 @@ impl<A: Algorithm> Story<A> {
             world: None,
             expected: BTreeSet::new(),
             said: Vec::new(),
-            settled_after: None,
+            settled: None,
             record: None,
         }
     }
@@ -242,7 +252,7 @@ impl<A: Algorithm> Story<A> {
     fn phases(&mut self, words: &[&str]) -> Result<bool, String> {
         match *words {
             ["heal", "all"] => self.world()?.heal_all(),
-            ["settle"] => self.settled_after = self.world()?.wait_for_agreement(None),
+            ["settle"] => self.settled = self.world()?.wait_for_agreement(None),
             ["settle", "without", node] => {
                 let seat = self.seat(node)?;
                 self.world()?.wait_for_agreement(Some(seat));
@@ -378,8 +388,8 @@ impl<A: Algorithm> Story<A> {
     }
 }
 
-impl<A: Algorithm> Stage for Story<A> {
-    fn command(&mut self, words: &[&str]) -> Result<(), String> {
+impl<A: Algorithm> Story<A> {
+    fn carry_out(&mut self, words: &[&str]) -> Result<(), String> {
         let quiet =
             self.begin(words)? || self.pass_time(words)? || self.looks(words)? || self.expect(words)?;
         if quiet {
@@ -393,6 +403,19 @@ impl<A: Algorithm> Stage for Story<A> {
             || self.store_wishes(words)?;
         if known { Ok(()) } else { Err("there is no such command".to_owned()) }
     }
+}
+
+impl<A: Algorithm> Stage for Story<A> {
+    /// A panic is a breach like that of an invariant, so that whatever can be done with those can be done with it. The
+    /// world is as the panic has left it; nothing that happens in it afterwards says anything.
+    fn command(&mut self, words: &[&str]) -> Result<(), String> {
+        let done = catch_unwind(AssertUnwindSafe(|| self.carry_out(words)));
+        done.unwrap_or_else(|panic| {
+            let Some(world) = &mut self.world else { resume_unwind(panic) };
+            world.breach(PANIC, said(panic.as_ref()));
+            Ok(())
+        })
+    }
 
     fn output(&mut self) -> Vec<String> {
         self.gather();
@@ -401,7 +424,12 @@ impl<A: Algorithm> Stage for Story<A> {
 
     fn end(&mut self) -> Result<(), String> {
         let breaches = self.world.as_ref().map_or(&[][..], World::breaches);
-        let broken: BTreeSet<String> = breaches.iter().map(|breach| breach.invariant.to_owned()).collect();
+        let mut broken: BTreeSet<String> =
+            breaches.iter().map(|breach| breach.invariant.to_owned()).collect();
+        // Many stories give a machine good reason to raise an alarm, and say so in their lines.
+        if self.expected.contains(ALARM) && self.world.as_ref().is_some_and(|world| world.alarms() > 0) {
+            broken.insert(ALARM.to_owned());
+        }
         if broken == self.expected {
             return Ok(());
         }
@@ -423,4 +451,11 @@ impl<A: Algorithm> Recorded for Story<A> {
         let breach = breaches.iter().find(|breach| !self.expected.contains(breach.invariant))?;
         Some(format!("{} {}: {}", breach.at, breach.invariant, breach.what))
     }
+}
+
+/// What was said with a panic.
+fn said(panic: &(dyn Any + Send)) -> String {
+    let said = panic.downcast_ref::<String>().cloned();
+    let said = said.or_else(|| panic.downcast_ref::<&str>().map(|said| (*said).to_owned()));
+    said.unwrap_or_else(|| "without a word".to_owned())
 }

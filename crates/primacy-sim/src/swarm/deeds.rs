@@ -78,9 +78,16 @@ pub(super) const MUST_MEET: &[&str] = &[
     "fault: partition",
     "fault: isolation",
     "packet: link cut",
+    "packet: link cut one way",
     "packet: lost",
     "packet: doubled",
     "packet: late",
+    "aimed: lost",
+    "aimed: doubled",
+    "aimed: late",
+    "ploy: duel",
+    "ploy: oust",
+    "ploy: wound",
     "stale write refused",
     "write accepted",
     "calm",
@@ -262,6 +269,9 @@ impl<A: Algorithm> Swarm<A> {
         }
         let replacing = self.patience.plus(self.up_to(self.patience));
         self.tell(format!("advance {}", text(replacing)));
+        if self.is_replaced(leader) {
+            self.came_off("ploy: duel");
+        }
     }
 
     fn anybody(&mut self) -> String {

@@ -24,10 +24,16 @@ use crate::algorithm::Algorithm;
 use crate::counters::Counters;
 use crate::invariants::Breach;
 use crate::node::Seat;
+use crate::phases::Settled;
 use crate::script::Stage as _;
-use crate::story::Story;
+use crate::story::{ALARM, Story};
 use crate::trace::Trace;
 use crate::world::World;
+
+/// From so many seeds of an election on, a search fails that has not met what it must
+/// ([`Election::must_meet`]): the rarest of these things is met in one world of a hundred, so one search in some thousands
+/// fails for nothing.
+pub const ENOUGH_SEEDS: u64 = 1_000;
 
 /// The elections of which worlds are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,7 +64,7 @@ pub enum Beyond {
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// The invariants that were broken.
+    /// The invariants that were broken, and panics.
     pub breaches: Vec<Breach>,
     /// How often a machine itself saw what must never be, and nothing had been done to make it so.
     pub alarms: u64,
@@ -71,7 +77,7 @@ pub struct Verdict {
     /// What was met.
     pub counters: Counters,
     /// How long after the healing all knew one leader; `None` if it was not healed, or that did not come.
-    pub settled_after: Option<Duration>,
+    pub settled: Option<Settled>,
     /// A number that any difference between two runs would change, if the trace made one.
     pub digest: Option<u64>,
 }
@@ -130,7 +136,7 @@ impl Election {
         }
     }
 
-    /// What a search of many seeds must have met.
+    /// What a search of [`ENOUGH_SEEDS`] or more must have met.
     pub fn must_meet(self) -> impl Iterator<Item = &'static str> {
         let own = match self {
             Self::Quorum => algorithm::quorum::Quorum::must_meet(),
@@ -169,10 +175,17 @@ impl Verdict {
     /// Whether all that is promised was kept.
     #[must_use]
     pub fn is_good(&self) -> bool {
-        self.breaches.is_empty() && self.alarms == 0
+        self.failure().is_none()
     }
 
-    fn of<A: Algorithm>(world: &World<A>, settled_after: Option<Duration>) -> Self {
+    /// What speaks against it: the invariant that broke first, `panic`, or `alarm` where nothing but a machine spoke.
+    #[must_use]
+    pub fn failure(&self) -> Option<&'static str> {
+        let first = self.breaches.first().map(|breach| breach.invariant);
+        first.or((self.alarms > 0).then_some(ALARM))
+    }
+
+    fn of<A: Algorithm>(world: &World<A>, settled: Option<Settled>) -> Self {
         Self {
             breaches: world.breaches().to_vec(),
             alarms: world.alarms(),
@@ -180,7 +193,7 @@ impl Verdict {
             handled: world.handled(),
             simulated: Duration::from_nanos(world.now().as_nanos()),
             counters: world.counters.clone(),
-            settled_after,
+            settled,
             digest: world.trace.digest(),
         }
     }
@@ -192,8 +205,12 @@ impl fmt::Display for Verdict {
         for Breach { at, invariant, what } in self.breaches.iter().take(1) {
             writeln!(f, "{at} {invariant}: {what}")?;
         }
-        match self.settled_after {
-            Some(after) => write!(f, "{} elections, settled {after} after healing", self.elections),
+        match self.settled {
+            Some(Settled { after, within }) => write!(
+                f,
+                "{} elections, settled {after} after healing, for which there are {within}",
+                self.elections
+            ),
             None => write!(f, "{} elections, not settled", self.elections),
         }?;
         if self.alarms > 0 {
@@ -267,6 +284,18 @@ impl<A: Algorithm> Swarm<A> {
 
     fn world(&self) -> &World<A> {
         self.story.world.as_ref().expect("the nodes are named first")
+    }
+
+    /// What was meant by several faults together has come about.
+    fn came_off(&mut self, ploy: &'static str) {
+        if let Some(world) = &mut self.story.world {
+            world.counters.count(ploy);
+        }
+    }
+
+    /// Whether another one leads now, and not this one.
+    fn is_replaced(&self, leader: Seat) -> bool {
+        self.world().leaders().next().is_some_and(|another| another != leader)
     }
 
     /// The nodes, and how slow everything is.
@@ -414,7 +443,7 @@ pub(crate) fn text(duration: Duration) -> String {
     }
 }
 
-fn run_again<A: Algorithm>(story: &[String], trace: Trace) -> Run {
+pub(crate) fn run_again<A: Algorithm>(story: &[String], trace: Trace) -> Run {
     let mut stage = Story::<A>::new(trace);
     let mut told = Vec::new();
     for command in story {
@@ -430,9 +459,9 @@ fn run_again<A: Algorithm>(story: &[String], trace: Trace) -> Run {
 }
 
 fn end<A: Algorithm>(mut stage: Story<A>, story: Vec<String>) -> Run {
-    let settled_after = stage.settled_after;
+    let settled = stage.settled;
     let Ok(world) = stage.world() else { panic!("a story without nodes is none") };
-    let verdict = Verdict::of(world, settled_after);
+    let verdict = Verdict::of(world, settled);
     let trace = core::mem::replace(&mut world.trace, Trace::keeping(&[]));
     Run { verdict, trace, story }
 }

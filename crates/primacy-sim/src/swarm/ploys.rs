@@ -1,5 +1,9 @@
 //! Ploys: faults that belong together, in an order that chance would seldom find. Each is aimed at a kind of mistake that
 //! shows only when two things happen at once.
+//!
+//! A ploy is counted when it has come off. Where that is later than the ploy itself, it is counted under what it was to
+//! bring about: `aimed: …` for [`hold_back`](Swarm::hold_back), `death told: of an earlier life` for
+//! [`haunt`](Swarm::haunt).
 
 use primacy_core::Duration;
 
@@ -33,6 +37,9 @@ impl<A: Algorithm> Swarm<A> {
         }
         let pause = self.patience.plus(self.up_to(self.patience));
         self.tell(format!("advance {}", text(pause)));
+        if self.is_replaced(leader) {
+            self.came_off("ploy: oust");
+        }
         self.tell(if paused { format!("resume {name}") } else { "heal".to_owned() });
     }
 
@@ -96,6 +103,7 @@ impl<A: Algorithm> Swarm<A> {
             self.tell(format!("advance {}", text(step)));
             if written(self) != before {
                 self.kill_and_start(seat);
+                self.came_off("ploy: forget");
                 break;
             }
         }
@@ -131,6 +139,9 @@ impl<A: Algorithm> Swarm<A> {
             _ => format!("crash {name}"), // Its guardian tells the store.
         };
         self.tell(what);
+        if self.world().store.record().is_some_and(|record| record.young) {
+            self.came_off("ploy: disown");
+        }
     }
 
     /// Everything is well but for one node that does not hear, or is not heard; the others must still agree.
@@ -148,6 +159,9 @@ impl<A: Algorithm> Swarm<A> {
         }
         self.tell(if deaf { format!("cut store -> {name}") } else { format!("cut {name} -> store") });
         self.tell(format!("settle without {name}"));
+        if self.world().agreed(Some(seat)) {
+            self.came_off("ploy: wound");
+        }
         self.tell("heal".to_owned());
     }
 }

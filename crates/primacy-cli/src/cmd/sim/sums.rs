@@ -6,15 +6,14 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use primacy_sim::counters::Counters;
+use primacy_sim::phases::Settled;
 use primacy_sim::replay::Drawn;
-use primacy_sim::swarm::Election;
+use primacy_sim::story::PANIC;
+use primacy_sim::swarm::{ENOUGH_SEEDS, Election};
 use serde::Serialize;
 
 use super::search::Outcome;
 use super::worlds;
-
-/// From how many seeds of an election on a thing that was never met is a failure of the search.
-const ENOUGH_SEEDS: u64 = 300;
 
 /// How many failures are shown; of more, only the number is.
 const FAILURES_SHOWN: usize = 20;
@@ -38,6 +37,17 @@ struct Sum {
     handled: u64,
     bad: u64,
     counters: Counters,
+    /// The world that needed the largest part of the time in which there must be a leader after the healing.
+    slowest: Option<(Settled, u64)>,
+}
+
+impl Sum {
+    /// The first of those that needed the most stays.
+    fn settled(&mut self, settled: Settled, seed: u64) {
+        if self.slowest.is_none_or(|(slowest, _)| slowest.share_ppm() < settled.share_ppm()) {
+            self.slowest = Some((settled, seed));
+        }
+    }
 }
 
 /// A world in which an invariant broke.
@@ -64,19 +74,21 @@ impl Sums {
         let sum = self.elections.entry(world.election).or_default();
         sum.seeds += 1;
         let (invariant, what) = match outcome {
-            Err(panic) => ("panic".to_owned(), panic.clone()),
+            Err(panic) => (PANIC.to_owned(), panic.clone()),
             Ok(verdict) => {
                 sum.simulated_ns += u128::from(verdict.simulated.as_nanos());
                 sum.leaderships += verdict.elections;
                 sum.handled += verdict.handled;
                 sum.counters.add(&verdict.counters);
-                match verdict.breaches.first() {
-                    _ if verdict.is_good() => return None,
-                    Some(breach) => {
-                        (breach.invariant.to_owned(), format!("at {}: {}", breach.at, breach.what))
-                    }
-                    None => ("alarm".to_owned(), format!("{} alarms of machines", verdict.alarms)),
+                if let Some(settled) = verdict.settled {
+                    sum.settled(settled, world.seed);
                 }
+                let failure = verdict.failure()?;
+                let what = verdict.breaches.first().map_or_else(
+                    || format!("{} alarms of machines", verdict.alarms),
+                    |breach| format!("at {}: {}", breach.at, breach.what),
+                );
+                (failure.to_owned(), what)
             }
         };
         sum.bad += 1;
@@ -139,6 +151,12 @@ impl Sums {
             leaderships: sum.leaderships,
             handled: sum.handled,
             bad: sum.bad,
+            slowest: sum.slowest.map(|(settled, seed)| Slowest {
+                seed,
+                share: share(settled),
+                settled_seconds: seconds(settled.after.as_nanos()),
+                bound_seconds: seconds(settled.within.as_nanos()),
+            }),
             met: sum.counters.iter().collect(),
         };
         All {
@@ -167,6 +185,16 @@ impl Sums {
                 sum.handled,
                 sum.bad
             );
+            if let Some((settled, seed)) = sum.slowest {
+                let _ = writeln!(
+                    text,
+                    "after the faults one leader was known to all within {:.1}% of the time that is allowed for it, \
+                     at the latest: {} of {} (seed {seed})",
+                    share(settled) * 100.0,
+                    span(Duration::from_nanos(settled.after.as_nanos())),
+                    span(Duration::from_nanos(settled.within.as_nanos())),
+                );
+            }
             let _ = write!(text, "{}", sum.counters);
         }
         let _ = writeln!(
@@ -230,7 +258,26 @@ struct One<'a> {
     leaderships: u64,
     handled: u64,
     bad: u64,
+    slowest: Option<Slowest>,
     met: BTreeMap<&'static str, u64>,
+}
+
+/// The world in which the time until one leader was known to all was the largest part of the bound.
+#[derive(Serialize)]
+struct Slowest {
+    seed: u64,
+    share: f64,
+    settled_seconds: f64,
+    bound_seconds: f64,
+}
+
+/// Which part of the bound it took.
+fn share(settled: Settled) -> f64 {
+    settled.share_ppm() as f64 / 1e6
+}
+
+fn seconds(nanos: u64) -> f64 {
+    nanos as f64 / 1e9
 }
 
 /// How often a second.

@@ -1,6 +1,6 @@
 //! The worlds that are drawn from seeds: all that this command knows of the simulator's search.
 
-use std::panic::catch_unwind;
+use std::panic::{catch_unwind, set_hook, take_hook};
 
 use primacy_sim::replay::{Drawn, Replayed};
 use primacy_sim::swarm::{Beyond, Election, Verdict};
@@ -22,28 +22,39 @@ fn names<T: Copy>(all: &[T], name: impl Fn(T) -> &'static str) -> String {
     all.iter().map(|&one| name(one)).collect::<Vec<&str>>().join(", ")
 }
 
-/// Runs a world without keeping what happens.
+/// Runs a world without keeping what happens. A panic in it is among its breaches.
 ///
 /// # Errors
-/// What a machine or the simulator itself said when it panicked.
+/// What was said when it was not the world that panicked, but what draws it.
 pub(super) fn run(world: Drawn) -> Result<Verdict, String> {
     let run = || world.election.run_beyond(world.seed, world.beyond, Trace::keeping(&[])).verdict;
     catch_unwind(run).map_err(said)
 }
 
 /// Runs a world and records what happens, and if it is wanted makes its story shorter before; `None` if it cannot be made
-/// shorter because it breaks nothing.
+/// shorter because it is good.
 ///
 /// # Errors
 /// As [`run`].
 pub(crate) fn replay(world: Drawn, shorter: bool, levels: Levels) -> Result<Option<Replayed>, String> {
-    let run = || if shorter { world.replay_shorter(levels) } else { Some(world.replay(levels)) };
-    catch_unwind(run).map_err(said)
+    if shorter {
+        return silently(|| catch_unwind(|| world.replay_shorter(levels))).map_err(said);
+    }
+    catch_unwind(|| Some(world.replay(levels))).map_err(said)
 }
 
-/// The shorter script of a world that breaks an invariant. `None` also if it panics.
+/// The shorter script of a world that fails. `None` also if it is what draws it that panics.
 pub(super) fn shorter_script(world: Drawn) -> Option<String> {
-    catch_unwind(|| world.shorter_script()).unwrap_or_default()
+    silently(|| catch_unwind(|| world.shorter_script())).unwrap_or_default()
+}
+
+/// A panic that is looked for a thousand times need not be printed each time. To be called while nothing else runs.
+fn silently<T>(act: impl FnOnce() -> T) -> T {
+    let hook = take_hook();
+    set_hook(Box::new(|_| {}));
+    let done = act();
+    set_hook(hook);
+    done
 }
 
 /// The one command that replays a world.

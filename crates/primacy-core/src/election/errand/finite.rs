@@ -17,6 +17,7 @@ impl Finite for Errand {
             nonce: _,
             act_at,
             unknown_before: _,
+            waits_until,
             nothing_to_do: _,
             ending: _,
             rng: _,
@@ -24,6 +25,7 @@ impl Finite for Errand {
         } = self;
         visit(Use::End, until);
         visit(Use::End, act_at);
+        visit(Use::End, waits_until);
         if let Some((_, at)) = asked {
             visit(Use::Start, at);
         }

@@ -12,6 +12,7 @@ impl Finite for Lease {
             role,
             campaigning: _,
             unknown_in_a_row: _,
+            waits_until,
             healthy: _,
             seen,
             highest: _,
@@ -29,6 +30,7 @@ impl Finite for Lease {
         } = self;
         visit(Use::End, act_at);
         visit(Use::End, stand_from);
+        visit(Use::End, waits_until);
         if let Some(since) = young_since {
             visit(Use::Start, since);
         }

@@ -1,0 +1,78 @@
+//! The three shapes of partitions in which elections get stuck (OmniPaxos, EuroSys 2023, section 2): not all who can be
+//! reached by one can be reached by another.
+
+/// A shape, as it is for whoever leads when the links fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// One node alone reaches a majority. It is not the leader, and still hears it.
+    QuorumLoss,
+    /// One node alone reaches a majority, and the leader reaches nobody.
+    ConstrainedElection,
+    /// Each reaches its neighbours only, and some do not hear the leader.
+    Chained,
+}
+
+impl Shape {
+    /// What these links, and no others, are for this leader; `None` if they are nothing of the kind.
+    #[must_use]
+    pub fn of(nodes: usize, leader: usize, linked: impl Fn(usize, usize) -> bool) -> Option<Self> {
+        let links = |a: usize| (0..nodes).filter(|&b| b != a && linked(a, b)).count();
+        let able: Vec<usize> = (0..nodes).filter(|&a| links(a) + 1 > nodes / 2).collect();
+        match *able {
+            [hub] if hub != leader && links(leader) == 0 => Some(Self::ConstrainedElection),
+            [hub] if hub != leader && linked(hub, leader) => Some(Self::QuorumLoss),
+            _ if links(leader) + 1 < nodes && is_chain(nodes, &linked) => Some(Self::Chained),
+            _ => None,
+        }
+    }
+
+    /// The name under which a packet is counted that this shape keeps from another node.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::QuorumLoss => "partition: quorum loss",
+            Self::ConstrainedElection => "partition: constrained election",
+            Self::Chained => "partition: chained",
+        }
+    }
+}
+
+/// Whether all can be reached from one another, and nobody has more than two neighbours, and two have but one.
+fn is_chain(nodes: usize, linked: &impl Fn(usize, usize) -> bool) -> bool {
+    let neighbours = |a: usize| (0..nodes).filter(move |&b| b != a && linked(a, b));
+    let Some(end) = (0..nodes).find(|&a| neighbours(a).count() == 1) else { return false };
+    let (mut chain, mut last) = (vec![end], end);
+    while let Some(next) = neighbours(last).find(|next| !chain.contains(next)) {
+        chain.push(next);
+        last = next;
+    }
+    let links: usize = (0..nodes).map(|a| neighbours(a).count()).sum();
+    chain.len() == nodes && links == 2 * (nodes - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(nodes: usize, leader: usize, links: &[(usize, usize)]) -> Option<Shape> {
+        Shape::of(nodes, leader, |a, b| links.contains(&(a, b)) || links.contains(&(b, a)))
+    }
+
+    #[test]
+    fn shapes_are_what_the_leader_and_the_others_still_reach() {
+        let star = [(2, 0), (2, 1), (2, 3), (2, 4)];
+        assert_eq!(shape(5, 0, &star), Some(Shape::QuorumLoss));
+        assert_eq!(shape(5, 2, &star), None, "the leader is the one that reaches all");
+        let without_leader = [(2, 1), (2, 3), (2, 4)];
+        assert_eq!(shape(5, 0, &without_leader), Some(Shape::ConstrainedElection));
+        assert_eq!(shape(5, 1, &without_leader), Some(Shape::QuorumLoss), "the other one is only down");
+        let chain = [(0, 1), (1, 2), (2, 3), (3, 4)];
+        assert_eq!([shape(5, 0, &chain), shape(5, 2, &chain)], [Some(Shape::Chained); 2]);
+        assert_eq!(shape(3, 0, &[(0, 1), (1, 2)]), Some(Shape::Chained));
+        assert_eq!(shape(3, 1, &[(0, 1), (1, 2)]), None, "all hear the leader");
+        assert_eq!(shape(3, 0, &[(1, 2)]), None, "that is an isolated leader");
+        assert_eq!(shape(5, 0, &[(0, 1), (2, 3), (3, 4), (4, 2)]), None, "these are two parts");
+        assert_eq!(shape(3, 0, &[(0, 1), (1, 2), (0, 2)]), None, "nothing is wrong");
+        assert_eq!([shape(2, 0, &[]), shape(1, 0, &[])], [None; 2]);
+    }
+}
