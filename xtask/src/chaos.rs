@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
-use std::time::Instant;
 
 use crate::needs::{self, Step};
 use crate::record;
@@ -23,11 +22,11 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
     let release = ["build", "--release", "--locked", "-p", "primacy-cli", "-p", "primacy-chaos"];
     let write = arguments.contains(&"--write");
     let arguments: Vec<&str> = arguments.iter().copied().filter(|&argument| argument != "--write").collect();
-    let started = Instant::now();
+    let run = record::Run::begin(root);
     match build_and_run(root, &release, &arguments) {
         Ended::Code(0, printed) if write => {
             let command = format!("cargo xtask chaos {}", arguments.join(" "));
-            let written = record::write(root, "chaos", &command, &printed, started.elapsed());
+            let written = run.write("chaos", &command, &printed);
             if written { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         Ended::Code(code, _) => ExitCode::from(u8::try_from(code).unwrap_or(1)),

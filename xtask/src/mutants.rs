@@ -40,16 +40,13 @@ struct Wish {
 /// Runs the mutants that are asked for. Fails if one survives, is caught by something else than it names, or its patch
 /// does not apply; or if anything speaks without a patch.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
-    let started = Instant::now();
+    let whole = record::Run::begin(root);
     let outcome = Wish::parse(arguments).and_then(|wish| {
         let mutants = wish.choose(read(root)?)?;
         let rows = hunt(root, &mutants)?;
         println!("{}", if wish.json { table::json(&rows) } else { table::text(&rows) });
         let good = rows.iter().all(|row| row.verdict.is_good());
-        let took = started.elapsed();
-        Ok(good
-            && (!wish.write
-                || record::write(root, "mutants", "cargo xtask mutants", &table::text(&rows), took)))
+        Ok(good && (!wish.write || whole.write("mutants", "cargo xtask mutants", &table::text(&rows))))
     });
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

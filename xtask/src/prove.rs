@@ -5,7 +5,6 @@
 
 use std::path::Path;
 use std::process::{ExitCode, Stdio};
-use std::time::Instant;
 
 use crate::record;
 
@@ -69,14 +68,14 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
     let mut all_good = true;
     for part in PARTS.iter().filter(|part| names.is_empty() || names.contains(&part.name)) {
         println!("\n[{}] {}", part.name, part.what);
-        let started = Instant::now();
+        let run = record::Run::begin(root);
         match tell(root, part) {
             Ok((good, printed)) => {
                 println!("{printed}");
                 all_good &= good;
                 if write && good {
                     let command = format!("cargo xtask prove {}", part.name);
-                    all_good &= record::write(root, part.name, &command, &printed, started.elapsed());
+                    all_good &= run.write(part.name, &command, &printed);
                 }
             }
             Err(why) => {

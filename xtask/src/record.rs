@@ -2,26 +2,41 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const PAGE: &str = "docs/proof.md";
 
-/// Puts what a command has printed into its place on the page. Tells on standard error if that cannot be done.
-pub(crate) fn write(root: &Path, name: &str, command: &str, printed: &str, took: Duration) -> bool {
-    let path = root.join(PAGE);
-    let written = std::fs::read_to_string(&path)
-        .map_err(|error| error.to_string())
-        .and_then(|page| replaced(&page, name, &block(command, &revision(root), printed, took)))
-        .and_then(|page| std::fs::write(&path, page).map_err(|error| error.to_string()));
-    if let Err(why) = &written {
-        eprintln!("{PAGE}: {why}");
-    }
-    written.is_ok()
+/// A run that may be put on the page.
+pub(crate) struct Run<'a> {
+    root: &'a Path,
+    /// The code as it was when the run began; whoever waits for an hour goes on writing meanwhile.
+    revision: String,
+    began: Instant,
 }
 
-fn block(command: &str, revision: &str, printed: &str, took: Duration) -> String {
-    let minutes = took.as_secs().div_ceil(60);
-    format!("`{command}`, at {revision}, about {minutes} min:\n\n```text\n{}\n```\n", printed.trim_end())
+impl<'a> Run<'a> {
+    /// It begins now.
+    pub(crate) fn begin(root: &'a Path) -> Self {
+        Self { root, revision: revision(root), began: Instant::now() }
+    }
+
+    /// Puts what it has printed into its place on the page. Tells on standard error if that cannot be done.
+    pub(crate) fn write(&self, name: &str, command: &str, printed: &str) -> bool {
+        let path = self.root.join(PAGE);
+        let written = std::fs::read_to_string(&path)
+            .map_err(|error| error.to_string())
+            .and_then(|page| replaced(&page, name, &self.block(command, printed)))
+            .and_then(|page| std::fs::write(&path, page).map_err(|error| error.to_string()));
+        if let Err(why) = &written {
+            eprintln!("{PAGE}: {why}");
+        }
+        written.is_ok()
+    }
+
+    fn block(&self, command: &str, printed: &str) -> String {
+        let (minutes, printed) = (self.began.elapsed().as_secs().div_ceil(60), printed.trim_end());
+        format!("`{command}`, at {}, about {minutes} min:\n\n```text\n{printed}\n```\n", self.revision)
+    }
 }
 
 /// Which code it was: the commit, and whether something in it was changed since, other than the page itself.
