@@ -77,7 +77,11 @@ fn prove(row: &Row, states_max: u64, json: bool) -> bool {
 fn ask(row: &Row, states_max: u64) -> ExitCode {
     let found = row.search(states_max);
     match found.broken {
-        Some(broken) => println!("caught invariant={} run={} spoke={0}:1", broken.invariant, found.states),
+        Some(broken) => {
+            // Of a broken contract, what is wrong with it stands behind a colon.
+            let name = broken.invariant.split(':').next().unwrap_or_default();
+            println!("caught invariant={name} run={} spoke={name}:1", found.states);
+        }
         None => println!("survived run={}", found.states),
     }
     ExitCode::SUCCESS

@@ -21,14 +21,15 @@ marks! {
     3, EXPIRED, "expired";
     4, DEPOSED, "deposed";
     5, REFUSED, "refused";
-    6, VOTED, "voted";
-    7, LED, "led";
-    8, CRASHED_BETWEEN, "crashed between two effects";
-    9, RESIGNED, "resigned";
-    10, TWO_BELIEVE, "two believed at a time";
-    11, RELEASED, "released";
-    12, VIOLATION, "violation seen";
-    13, ERRAND_DONE, "released for the dead";
+    6, CRASHED_BETWEEN, "crashed between two effects";
+    7, RESIGNED, "resigned";
+    8, TWO_BELIEVE, "two believed at a time";
+    9, RELEASED, "released";
+    10, VIOLATION, "violation seen";
+    11, ERRAND_DONE, "released for the dead";
+    12, TAKEN_OVER_AFTER_CRASH, "taken over by another after a crash";
+    13, JOB_EXITED, "a leader's job ended by itself";
+    14, LED_OVER_EARLIER_WORK, "led again while earlier work drained";
 }
 
 impl Marks {

@@ -76,6 +76,13 @@ const FENCED: quorum::Space = quorum::Space {
     ..quorum::Space::CALM
 };
 
+/// Candidates wait for answers, so that fewer of them are given up, and beliefs end with the one tick that passes.
+const TIMED: quorum::Space = quorum::Space {
+    ticks: Some(1),
+    timers: Timers { heartbeat: 1, misses: 1, promise: 1, round: 1 },
+    ..FENCED
+};
+
 /// The first two ticks pass in silence, as after every start.
 const LEASED: quorum::Space = quorum::Space {
     safety: Safety::Lease,
@@ -87,8 +94,12 @@ const LEASED: quorum::Space = quorum::Space {
     ..quorum::Space::CALM
 };
 
-/// A leader shows itself once, so that more can happen after it.
-const SELDOM: Timers = Timers { heartbeat: 6, misses: 1, promise: 2, round: 1 };
+/// Every lease ends with the next tick, and nothing else waits for one. So little time is needed, and more can happen in it.
+const SHORT: quorum::Space = quorum::Space {
+    ticks: Some(2),
+    timers: Timers { heartbeat: 6, misses: 1, promise: 1, round: 0 },
+    ..LEASED
+};
 
 /// Clocks of which one runs up to twice as fast as another, and nodes that know it.
 const DRIFTING: quorum::Space = quorum::Space {
@@ -98,6 +109,9 @@ const DRIFTING: quorum::Space = quorum::Space {
     timers: Timers { heartbeat: 1, misses: 1, promise: 4, round: 1 },
     ..LEASED
 };
+
+/// With guardians, each of which witnesses the death of its node, and dies itself.
+const GUARDED: quorum::Space = quorum::Space { crashes: 1, guardians: true, guardian_deaths: 1, ..LEASED };
 
 /// Two that contend for a record.
 const STORE: lease::Space = lease::Space { writes: 2, ..lease::Space::CALM };
@@ -126,6 +140,7 @@ impl Row {
 }
 
 const TAKEN_OVER: u64 = Marks::ELECTED | Marks::TAKEN_OVER;
+const AFTER_CRASH: u64 = TAKEN_OVER | Marks::CRASHED_BETWEEN | Marks::TAKEN_OVER_AFTER_CRASH;
 
 /// All of them.
 #[rustfmt::skip] // One line each, and a number at its end.
@@ -133,44 +148,55 @@ pub const SPACES: &[Row] = &[
     // Among peers, tokens only.
     peers("votes", quorum::Space { terms: 3, rounds: 3, ..FENCED }, Marks::ELECTED | Marks::DEPOSED, 46_837),
     peers("votes_refused", quorum::Space { candidates: 2, rounds: 3, refusals: true, ..FENCED }, Marks::ELECTED | Marks::REFUSED, 100_800),
-    peers("votes_restart", quorum::Space { candidates: 2, crashes: 1, ..FENCED }, Marks::ELECTED | Marks::CRASHED_BETWEEN, 11_662),
+    peers("votes_restart", quorum::Space { candidates: 2, rounds: 4, crashes: 1, ticks: Some(0), ..TIMED }, AFTER_CRASH, 10_568),
     peers("votes_pre_voted", quorum::Space { candidates: 2, rounds: 3, pre_vote: true, ..FENCED }, Marks::ELECTED, 6_211),
     peers("votes_of_four", quorum::Space { voters: 4, candidates: 2, terms: 1, rounds: 4, ticks: Some(0), refusals: false, ..quorum::Space::CALM }, Marks::ELECTED, 222),
     peers("votes_long", quorum::Space { terms: 3, rounds: 4, ..FENCED }, TAKEN_OVER | Marks::TWO_BELIEVE, 1_569_913).large(),
-    peers("votes_two_restarts", quorum::Space { terms: 3, rounds: 3, crashes: 2, ..FENCED }, Marks::ELECTED | Marks::CRASHED_BETWEEN, 7_728_351).large(),
+    peers("votes_pre_voted_long", quorum::Space { candidates: 2, rounds: 6, pre_vote: true, ..TIMED }, TAKEN_OVER, 446_264).large(),
+    peers("votes_restart_long", quorum::Space { candidates: 2, rounds: 4, crashes: 1, ..TIMED }, AFTER_CRASH, 395_878).large(),
+    peers("votes_restart_three", quorum::Space { terms: 3, rounds: 4, crashes: 1, ..TIMED }, AFTER_CRASH, 1_709_568).large(),
+    peers("votes_restart_untimed", quorum::Space { candidates: 2, rounds: 4, crashes: 1, ..FENCED }, AFTER_CRASH | Marks::TWO_BELIEVE, 8_504_950).large(),
+    peers("votes_two_restarts", quorum::Space { candidates: 2, rounds: 4, crashes: 2, ..TIMED }, AFTER_CRASH, 6_742_975).large(),
     // Among peers, leases.
     peers("lease", LEASED, TAKEN_OVER | Marks::RENEWED | Marks::EXPIRED, 119_416),
     peers("lease_rounds", quorum::Space { rounds: 5, ..LEASED }, TAKEN_OVER | Marks::RENEWED, 361_852),
-    peers("lease_restart", quorum::Space { crashes: 1, ticks: Some(3), ..LEASED }, Marks::ELECTED | Marks::CRASHED_BETWEEN, 68_207),
+    peers("lease_pre_voted", quorum::Space { rounds: 6, pre_vote: true, ticks: Some(3), ..LEASED }, TAKEN_OVER, 244_384),
+    peers("lease_restart", quorum::Space { crashes: 1, timers: Timers { round: 1, ..SHORT.timers }, ..SHORT }, AFTER_CRASH, 231_055),
     peers("lease_close", quorum::Space { closes: 1, ticks: Some(2), ..LEASED }, Marks::ELECTED, 46_336),
-    peers("lease_resign", quorum::Space { resignations: 1, transfers: true, ticks: Some(2), ..LEASED }, TAKEN_OVER | Marks::RESIGNED, 12_962),
-    peers("lease_leave", quorum::Space { rounds: 6, terms: 3, ticks: Some(5), resignations: 1, timers: SELDOM, ..LEASED }, TAKEN_OVER | Marks::RESIGNED, 44_443_167).large(),
-    peers("lease_death", quorum::Space { crashes: 1, guardians: true, guardian_deaths: 1, ticks: Some(2), ..LEASED }, TAKEN_OVER, 232_507),
+    peers("lease_resign", quorum::Space { resignations: 1, transfers: true, job_exits: 1, ticks: Some(2), ..LEASED }, TAKEN_OVER | Marks::RESIGNED | Marks::JOB_EXITED, 59_366),
+    peers("lease_resign_again", quorum::Space { rounds: 5, terms: 3, resignations: 1, ticks: Some(1), ..SHORT }, TAKEN_OVER | Marks::RESIGNED | Marks::LED_OVER_EARLIER_WORK, 176_030),
+    peers("lease_leave", quorum::Space { rounds: 6, terms: 3, resignations: 1, ..SHORT }, TAKEN_OVER | Marks::RESIGNED | Marks::LED_OVER_EARLIER_WORK, 13_240_216).large(),
+    peers("lease_death", quorum::Space { ticks: Some(2), ..GUARDED }, AFTER_CRASH, 232_507),
+    peers("lease_exit", quorum::Space { ticks: Some(2), guardian_deaths: 0, job_exits: 1, ..GUARDED }, AFTER_CRASH | Marks::JOB_EXITED, 131_854),
     peers("lease_drift_beyond", quorum::Space { drift_percent: 0, ticks: None, ..DRIFTING }, Marks::ELECTED, 484_217).breaks("I3"),
     peers("lease_long", quorum::Space { rounds: 5, ticks: None, ..LEASED }, TAKEN_OVER | Marks::RENEWED | Marks::EXPIRED, 16_864_585).large(),
     peers("lease_three", quorum::Space { candidates: 3, ..LEASED }, TAKEN_OVER, 259_888).large(),
-    peers("lease_restart_long", quorum::Space { crashes: 1, ..LEASED }, TAKEN_OVER | Marks::CRASHED_BETWEEN, 2_160_847).large(),
+    peers("lease_pre_voted_long", quorum::Space { rounds: 6, pre_vote: true, ..LEASED }, TAKEN_OVER | Marks::EXPIRED, 6_256_351).large(),
+    peers("lease_pre_voted_restart", quorum::Space { rounds: 6, pre_vote: true, crashes: 1, ticks: Some(3), ..LEASED }, AFTER_CRASH, 2_700_541).large(),
+    peers("lease_restart_long", quorum::Space { crashes: 1, ..LEASED }, AFTER_CRASH, 2_170_201).large(),
     peers("lease_close_long", quorum::Space { closes: 1, ticks: Some(3), ..LEASED }, TAKEN_OVER, 2_098_848).large(),
-    peers("lease_resign_long", quorum::Space { resignations: 1, transfers: true, ..LEASED }, TAKEN_OVER | Marks::RESIGNED, 1_593_428).large(),
-    peers("lease_death_long", quorum::Space { crashes: 1, guardians: true, guardian_deaths: 1, ticks: Some(3), ..LEASED }, TAKEN_OVER, 4_902_326).large(),
+    peers("lease_resign_long", quorum::Space { resignations: 1, transfers: true, job_exits: 1, ..LEASED }, TAKEN_OVER | Marks::RESIGNED | Marks::JOB_EXITED, 4_709_080).large(),
+    peers("lease_death_long", quorum::Space { ticks: Some(3), ..GUARDED }, AFTER_CRASH, 4_952_106).large(),
+    peers("lease_death_exit", quorum::Space { ticks: Some(2), job_exits: 1, ..GUARDED }, AFTER_CRASH | Marks::JOB_EXITED, 1_575_183).large(),
+    peers("lease_exit_long", quorum::Space { ticks: Some(3), guardian_deaths: 0, job_exits: 1, ..GUARDED }, AFTER_CRASH | Marks::JOB_EXITED, 2_494_838).large(),
     peers("lease_drift", quorum::Space { ticks: Some(4), ..DRIFTING }, TAKEN_OVER, 1_371_472).large(),
     // Over a store.
     store("store", lease::Space { writes: 3, ..STORE }, TAKEN_OVER | Marks::RENEWED, 253_248),
-    store("store_unknown", lease::Space { unknowns: 1, ..STORE }, TAKEN_OVER, 86_566),
-    store("store_restart", lease::Space { crashes: 1, ..STORE }, TAKEN_OVER, 193_492),
-    store("store_resign", lease::Space { resignations: 1, ..STORE }, Marks::ELECTED | Marks::RELEASED, 66_240),
+    store("store_unknown", lease::Space { unknowns: 2, ..STORE }, TAKEN_OVER, 143_149),
+    store("store_restart", lease::Space { crashes: 1, ..STORE }, TAKEN_OVER | Marks::TAKEN_OVER_AFTER_CRASH, 193_492),
+    store("store_resign", lease::Space { resignations: 1, job_exits: 1, ..STORE }, Marks::ELECTED | Marks::RELEASED | Marks::JOB_EXITED, 156_632),
     store("store_deleted", lease::Space { deletions: 1, ..STORE }, TAKEN_OVER, 110_292),
     store("store_created", lease::Space { writes: 3, initialised: false, ..STORE }, Marks::ELECTED, 233_788),
     store("store_late_answers", lease::Space { late_answers: true, ..STORE }, TAKEN_OVER, 217_644),
     store("store_drift", lease::Space { rate_max: 2, drift_percent: 100, ..STORE }, TAKEN_OVER, 115_802),
     store("store_drift_beyond", lease::Space { rate_max: 2, ..STORE }, Marks::ELECTED, 4_281).breaks("I3"),
-    store("store_death", WITNESSED, Marks::ELECTED | Marks::ERRAND_DONE, 539_506),
+    store("store_death", WITNESSED, TAKEN_OVER | Marks::TAKEN_OVER_AFTER_CRASH | Marks::ERRAND_DONE, 539_506),
     store("store_long", lease::Space { writes: 4, ..STORE }, TAKEN_OVER | Marks::RENEWED, 1_934_121).large(),
     store("store_three", lease::Space { candidates: 3, ..STORE }, TAKEN_OVER, 1_419_286).large(),
-    store("store_unknown_long", lease::Space { writes: 3, unknowns: 1, ..STORE }, TAKEN_OVER, 1_059_658).large(),
-    store("store_restart_long", lease::Space { writes: 3, crashes: 1, ..STORE }, TAKEN_OVER, 2_309_916).large(),
-    store("store_resign_long", lease::Space { writes: 3, resignations: 1, ..STORE }, TAKEN_OVER | Marks::RELEASED, 749_360).large(),
-    store("store_deleted_long", lease::Space { writes: 3, deletions: 1, ..STORE }, TAKEN_OVER | Marks::VIOLATION, 1_298_492).large(),
+    store("store_unknown_long", lease::Space { writes: 3, unknowns: 2, ..STORE }, TAKEN_OVER | Marks::RENEWED, 2_249_831).large(),
+    store("store_restart_long", lease::Space { writes: 3, crashes: 1, ..STORE }, TAKEN_OVER | Marks::TAKEN_OVER_AFTER_CRASH, 2_309_916).large(),
+    store("store_resign_long", lease::Space { writes: 3, resignations: 1, job_exits: 1, ..STORE }, TAKEN_OVER | Marks::RELEASED | Marks::JOB_EXITED, 1_841_178).large(),
+    store("store_deleted_long", lease::Space { writes: 3, deletions: 1, resignations: 1, ..STORE }, TAKEN_OVER | Marks::VIOLATION | Marks::RELEASED, 3_521_456).large(),
     store("store_drift_long", lease::Space { writes: 3, rate_max: 2, drift_percent: 100, ..STORE }, TAKEN_OVER, 1_157_052).large(),
-    store("store_death_long", lease::Space { guardian_deaths: 1, ..WITNESSED }, TAKEN_OVER | Marks::ERRAND_DONE, 1_995_102).large(),
+    store("store_death_long", lease::Space { guardian_deaths: 1, job_exits: 1, ..WITNESSED }, TAKEN_OVER | Marks::TAKEN_OVER_AFTER_CRASH | Marks::ERRAND_DONE | Marks::JOB_EXITED, 4_102_994).large(),
 ];

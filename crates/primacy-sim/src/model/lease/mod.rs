@@ -5,6 +5,7 @@
 //! much of each fault is left.
 
 mod cell;
+mod judge;
 mod node;
 mod space;
 mod text;
@@ -13,16 +14,17 @@ use std::collections::HashMap;
 use std::hash::Hasher as _;
 use std::rc::Rc;
 
+use primacy_core::Protocol as _;
 use primacy_core::election::lease::Message;
-use primacy_core::{Duration, Protocol as _, Reason};
 
 use self::cell::{Cell, Link, Mood};
-use self::node::{Act, Doings, Fact, Guardian, NOW, Node, SEATS, Stage};
+use self::node::{Act, Doings, Node, SEATS};
 pub use self::space::Space;
 use super::fold::{BuildFold, Fold};
 use super::interned::Interned;
-use super::mark::Marks;
+use super::now::{NOW, ticks};
 use super::search::{Found, Model};
+use super::work::Guardian;
 
 /// All of it at one moment.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +34,8 @@ pub struct State {
     cell: u32,
     /// The highest token that was given.
     given: u64,
+    /// The seat that it was given to; `SEATS` before that.
+    given_to: u8,
     left: Left,
 }
 
@@ -44,6 +48,7 @@ struct Left {
     resignations: u8,
     deletions: u8,
     guardian_deaths: u8,
+    job_exits: u8,
 }
 
 /// What can happen.
@@ -72,6 +77,8 @@ struct Sign {
     errand: bool,
     works: bool,
     drains: bool,
+    may_exit: bool,
+    has_exited: bool,
     holds: bool,
     guardian: Guardian,
 }
@@ -111,10 +118,12 @@ impl Contenders {
             due: due(machine.and_then(primacy_core::election::lease::Lease::deadline)),
             errand_due: node.errand.as_ref().is_some_and(|errand| due(errand.deadline())),
             errand: node.errand.is_some(),
-            works: node.works(),
-            drains: node.work.is_some_and(|work| work.stage == Stage::Resigning),
+            works: node.works.run(),
+            drains: node.works.drain(),
+            may_exit: node.works.may_exit(),
+            has_exited: node.works.have_exited(),
             holds: machine.is_some_and(|machine| machine.role() == "holding"),
-            guardian: node.guardian,
+            guardian: node.works.guardian,
         };
         let (number, new) = self.nodes.number(node);
         if new {
@@ -166,11 +175,15 @@ impl Contenders {
         if let Some(resignations) = left.resignations.checked_sub(1) {
             plan(sign.holds, Act::Resign, Left { resignations, ..left });
         }
+        if let Some(job_exits) = left.job_exits.checked_sub(1) {
+            plan(sign.up && sign.may_exit, Act::JobExits, Left { job_exits, ..left });
+        }
+        // The node sees it.
+        plan(sign.holds && (sign.has_exited || sign.guardian == Guardian::Dead), Act::Resign, left);
         if self.space.guardians {
             let witnessed = sign.guardian == Guardian::Alive && !sign.up;
             plan(witnessed && !sign.errand, Act::JobEnds, left);
             plan(!sign.up && (sign.errand || !sign.works), Act::Start, left);
-            plan(sign.up && sign.guardian == Guardian::Dead && sign.holds, Act::Resign, left);
             if let Some(guardian_deaths) = left.guardian_deaths.checked_sub(1) {
                 let left = Left { guardian_deaths, ..left };
                 plan(sign.guardian == Guardian::Alive, Act::GuardianDies, left);
@@ -206,13 +219,11 @@ impl Contenders {
         };
         let outcome = self.outcome(state.nodes[seat], act);
         next.nodes[seat] = outcome.node;
+        let mut within = true;
         for (asker, request) in &outcome.doings.asked {
             if matches!(request, Message::CompareAndSet { .. }) {
-                let Some(writes) = next.left.writes.checked_sub(1) else {
-                    found.cut += 1;
-                    return;
-                };
-                next.left.writes = writes;
+                within &= next.left.writes > 0;
+                next.left.writes = next.left.writes.saturating_sub(1);
             }
             link.ask(*asker, request.clone(), self.space.requests);
         }
@@ -221,36 +232,13 @@ impl Contenders {
         }
         link.forget_lives_before(self.nodes.value(outcome.node).starts);
         next.links[seat] = self.links.number(link).0;
-        self.judge(next, &outcome.doings, found);
-    }
-
-    fn judge(&self, mut next: State, doings: &Doings, found: &mut Found<State>) {
-        let mut marks = Marks::default();
-        let mut broken = doings.broken;
-        for fact in &doings.facts {
-            marks.0 |= match fact {
-                Fact::Elected(term) => {
-                    // Above all that were given before: so no term has two leaders, and tokens grow.
-                    if term.0 <= next.given {
-                        broken = broken.or(Some("I2"));
-                    }
-                    let others = if next.given > 1 { Marks::TAKEN_OVER } else { 0 };
-                    next.given = next.given.max(term.0);
-                    Marks::ELECTED | others
-                }
-                Fact::Renewed => Marks::RENEWED,
-                Fact::Deposed(Reason::Expired) => Marks::EXPIRED,
-                Fact::Deposed(_) => Marks::DEPOSED,
-                Fact::Released => Marks::RELEASED,
-                Fact::Violation => Marks::VIOLATION,
-                Fact::ErrandDone => Marks::ERRAND_DONE,
-            };
+        let (reached, broken) = self.judge(&mut next, seat, &outcome.doings);
+        // What breaks an invariant is told even where it leads out of the bounds.
+        if within || broken.is_some() {
+            found.push(next, reached.0, broken);
+        } else {
+            found.cut += 1;
         }
-        let working = next.nodes.iter().filter(|&&node| self.signs[node as usize].works).count();
-        if working > 1 {
-            broken = broken.or(Some("I3"));
-        }
-        found.push(next, marks.0, broken);
     }
 
     /// Time passes for all at once.
@@ -311,8 +299,7 @@ impl Model for Contenders {
             links[usize::from(seat)] = self.links.number(link).0;
             self.node(node)
         });
-        let duration = Duration::from_nanos(u64::from(space.duration));
-        let cell = self.cells.number(Cell::new(space.initialised, duration)).0;
+        let cell = self.cells.number(Cell::new(space.initialised, ticks(space.duration))).0;
         let left = Left {
             writes: space.writes,
             unknowns: space.unknowns,
@@ -320,8 +307,9 @@ impl Model for Contenders {
             resignations: space.resignations,
             deletions: space.deletions,
             guardian_deaths: space.guardian_deaths,
+            job_exits: space.job_exits,
         };
-        vec![State { nodes, links, cell, given: 1, left }]
+        vec![State { nodes, links, cell, given: 1, given_to: SEATS, left }]
     }
 
     fn fingerprint(&self, state: &State) -> u64 {
@@ -331,7 +319,7 @@ impl Model for Contenders {
         fold.add(a << 32 | b);
         fold.add(c << 32 | to_a);
         fold.add(to_b << 32 | to_c);
-        fold.add(state.given << 32 | u64::from(state.cell));
+        fold.add(state.given << 34 | u64::from(state.given_to) << 32 | u64::from(state.cell));
         let left = state.left;
         let left = [
             left.writes,
@@ -340,6 +328,7 @@ impl Model for Contenders {
             left.resignations,
             left.deletions,
             left.guardian_deaths,
+            left.job_exits,
         ];
         fold.add(left.iter().fold(0, |word, &left| word << 8 | u64::from(left)));
         fold.finish()

@@ -10,9 +10,9 @@ use primacy_core::{
 
 use super::cell::Asker;
 use super::space::Space;
+use crate::model::now::{NOW, ticks};
+use crate::model::work::{Guardian, Works};
 
-/// What every clock shows, always; see the search among peers.
-pub(super) const NOW: Instant = Instant::from_nanos(1 << 20);
 /// The number of every last request.
 pub(super) const LAST: RequestId = RequestId(1);
 pub(super) const SEATS: u8 = 3;
@@ -25,33 +25,7 @@ pub(super) struct Node {
     pub(super) machine: Option<Lease>,
     /// What its guardian does for the last process, which is dead.
     pub(super) errand: Option<Errand>,
-    pub(super) work: Option<Work>,
-    pub(super) guardian: Guardian,
-}
-
-/// The work of a holder: what must never run twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Work {
-    pub(super) stage: Stage,
-    pub(super) token: FencingToken,
-    /// It has not died with its guardian.
-    pub(super) runs: bool,
-    /// When it ends at last, by its node's clock.
-    pub(super) until: Instant,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Stage {
-    Leading,
-    Resigning,
-    Deposed,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Guardian {
-    Absent,
-    Alive,
-    Dead,
+    pub(super) works: Works,
 }
 
 /// What happens to a node by itself.
@@ -64,6 +38,8 @@ pub(super) enum Act {
     Crash,
     Start,
     Drained,
+    /// The job ends by itself.
+    JobExits,
     Resign,
     JobEnds,
     GuardianDies,
@@ -86,7 +62,10 @@ pub(super) enum Fact {
     Elected(Term),
     Renewed,
     Deposed(Reason),
-    Released,
+    /// The token of the leadership that is let go of.
+    Released(FencingToken),
+    /// Its job ends by itself.
+    JobExited,
     Violation,
     ErrandDone,
 }
@@ -95,14 +74,9 @@ pub(super) fn name(seat: u8) -> NodeId {
     NodeId::new(["a", "b", "c"][usize::from(seat)]).expect("a letter is a name")
 }
 
-fn ticks(count: u8) -> Duration {
-    Duration::from_nanos(u64::from(count))
-}
-
 impl Node {
     pub(super) fn new(seat: u8, space: &Space) -> Self {
-        let guardian = if space.guardians { Guardian::Alive } else { Guardian::Absent };
-        Self { seat, starts: 0, machine: None, errand: None, work: None, guardian }
+        Self { seat, starts: 0, machine: None, errand: None, works: Works::new(space.guardians) }
     }
 
     fn me(&self) -> Identity {
@@ -123,10 +97,6 @@ impl Node {
         }
     }
 
-    pub(super) fn works(&self) -> bool {
-        self.work.is_some_and(|work| work.runs && NOW < work.until)
-    }
-
     /// An act, as it goes.
     pub(super) fn act(&mut self, act: &Act, space: &Space, doings: &mut Doings) {
         let life = Asker::Life(self.starts);
@@ -139,22 +109,25 @@ impl Node {
             Act::ErrandTimeout => self.hand(Asker::GuardianOf(self.starts), Input::Timeout, doings),
             Act::Resign => self.hand(life, Input::Command(Command::Resign), doings),
             Act::Drained => {
-                self.work = None;
+                self.works.drained();
                 self.hand(life, Input::Command(Command::Drained), doings);
             }
             Act::Tick(by) => self.tick(*by),
             Act::Crash => self.crash(space, doings),
             Act::Start => self.start(space, doings),
+            Act::JobExits => {
+                self.works.exit();
+                doings.facts.push(Fact::JobExited);
+            }
             Act::JobEnds => {
-                self.work = None;
+                self.works.end();
                 let seed = 1 << 16 | u64::from(self.seat) << 8 | u64::from(self.starts);
                 let task = Task::ReleaseFor(self.me());
                 self.errand = Some(Errand::new(task, ticks(space.duration), Duration::ZERO, seed, NOW));
             }
             Act::GuardianDies => {
-                self.guardian = Guardian::Dead;
+                self.works.guardian_dies();
                 self.errand = None;
-                self.work = self.work.map(|work| Work { runs: false, ..work });
             }
         }
         self.settle(space, doings);
@@ -181,7 +154,7 @@ impl Node {
             match output {
                 Output::Persist(()) => {}
                 Output::Send { message, .. } => self.ask(asker, message, doings),
-                Output::Event(event) => self.hear_event(event, doings),
+                Output::Event(event) => self.hear_event(&event, doings),
             }
         }
         let done = self.errand.as_ref().and_then(Errand::ending).is_some();
@@ -193,9 +166,10 @@ impl Node {
 
     fn ask(&mut self, asker: Asker, message: Message, doings: &mut Doings) {
         if let Message::CompareAndSet { record: Record { holder: None, token, .. }, .. } = &message {
-            doings.facts.push(Fact::Released);
-            if self.works() && self.work.is_some_and(|work| work.token == *token) {
-                doings.broken = Some("I8");
+            doings.facts.push(Fact::Released(*token));
+            // Who lets go of a leadership lets go of what guarded the earlier ones, too.
+            if self.works.run() {
+                doings.broken = doings.broken.or(Some("I8"));
             }
         }
         doings.asked.push((asker, message));
@@ -203,9 +177,7 @@ impl Node {
 
     fn tick(&mut self, by: u8) {
         let by = ticks(by);
-        if let Some(work) = &mut self.work {
-            work.until = work.until.before(by);
-        }
+        self.works.tick(by);
         let mut earlier = |_, instant: &mut Instant| *instant = instant.before(by);
         if let Some(machine) = &mut self.machine {
             machine.visit_instants(&mut earlier);
@@ -217,7 +189,7 @@ impl Node {
 
     /// What has passed is all alike, as far as it is, and so are the numbers of requests.
     pub(super) fn settle(&mut self, space: &Space, doings: &mut Doings) {
-        self.work = self.work.filter(|work| NOW < work.until);
+        self.works.settle();
         let drift = Drift::from_ppm(space.drift_percent * 10_000);
         let longest = drift.lengthen(ticks(space.duration)).max(ticks(space.request_timeout));
         let mut clip = |used, instant: &mut Instant| {
@@ -245,66 +217,32 @@ impl Node {
 
     fn crash(&mut self, space: &Space, doings: &mut Doings) {
         self.machine = None;
-        match self.guardian {
-            Guardian::Alive => {}
-            Guardian::Dead => self.work = None,
+        self.works.crash();
+        if self.works.guardian == Guardian::Absent {
             // One that stays away is no other than one that is late with everything.
-            Guardian::Absent => self.start(space, doings),
+            self.start(space, doings);
         }
     }
 
     /// A process starts; it first ends what an earlier one has left.
     pub(super) fn start(&mut self, space: &Space, doings: &mut Doings) {
-        self.work = None;
+        self.works.start();
         self.errand = None;
         self.starts += 1;
-        if self.guardian == Guardian::Dead {
-            self.guardian = Guardian::Alive;
-        }
         let mut machine = Lease::new(self.config(space), NOW);
         machine.renumber(LAST);
         self.machine = Some(machine);
         self.hand(Asker::Life(self.starts), Input::Command(Command::Campaign), doings);
     }
 
-    fn hear_event(&mut self, event: Event, doings: &mut Doings) {
-        match event {
-            Event::Elected { term, valid_until, .. } => {
-                doings.facts.push(Fact::Elected(term));
-                if self.work.is_some_and(|work| work.stage != Stage::Deposed) {
-                    doings.broken = Some("contract: elected while it leads");
-                }
-                let until = self.work.map_or(valid_until, |work| work.until.max(valid_until));
-                let token = FencingToken(term.0);
-                self.work = Some(Work { stage: Stage::Leading, token, runs: true, until });
-                if self.guardian == Guardian::Dead {
-                    self.guardian = Guardian::Alive; // A job is started by a guardian.
-                }
-            }
-            Event::Renewed { valid_until } => {
-                doings.facts.push(Fact::Renewed);
-                match &mut self.work {
-                    Some(work) if work.stage == Stage::Leading => work.until = work.until.max(valid_until),
-                    Some(_) | None => doings.broken = Some("contract: renewed and does not lead"),
-                }
-            }
-            Event::Resigning(_) => match &mut self.work {
-                Some(work) if work.stage == Stage::Leading => work.stage = Stage::Resigning,
-                Some(_) | None => doings.broken = Some("contract: told to drain and does not lead"),
-            },
-            Event::Deposed(reason) => {
-                doings.facts.push(Fact::Deposed(reason));
-                let in_order = matches!(reason, Reason::Resigned | Reason::Unhealthy);
-                match &mut self.work {
-                    Some(work) if in_order && work.runs => {
-                        doings.broken = Some("contract: gives up before it has drained");
-                    }
-                    Some(work) => work.stage = Stage::Deposed,
-                    None => {} // It has ended by itself.
-                }
-            }
-            Event::Violation(_) => doings.facts.push(Fact::Violation),
-            Event::LeaderChanged(_) => {}
-        }
+    fn hear_event(&mut self, event: &Event, doings: &mut Doings) {
+        doings.facts.extend(match *event {
+            Event::Elected { term, .. } => Some(Fact::Elected(term)),
+            Event::Renewed { .. } => Some(Fact::Renewed),
+            Event::Deposed(reason) => Some(Fact::Deposed(reason)),
+            Event::Violation(_) => Some(Fact::Violation),
+            Event::Resigning(_) | Event::LeaderChanged(_) => None,
+        });
+        doings.broken = doings.broken.or(self.works.hear(event));
     }
 }

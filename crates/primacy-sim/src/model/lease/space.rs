@@ -27,6 +27,8 @@ pub struct Space {
     pub guardians: bool,
     /// How often a guardian dies, and the job with it.
     pub guardian_deaths: u8,
+    /// How often the job of a holder ends by itself.
+    pub job_exits: u8,
     /// By how many ticks of its own each clock may move while one passes: from one to this many.
     pub rate_max: u8,
     /// The bound on drift that the nodes are configured with.
@@ -54,6 +56,7 @@ impl Space {
         initialised: true,
         guardians: false,
         guardian_deaths: 0,
+        job_exits: 0,
         rate_max: 1,
         drift_percent: 0,
         duration: 2,

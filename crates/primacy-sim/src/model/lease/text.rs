@@ -3,8 +3,9 @@
 use primacy_core::election::lease::Message;
 use primacy_core::{Output, text};
 
-use super::node::{Act, NOW, name};
+use super::node::{Act, name};
 use crate::algorithm::{Algorithm as _, lease::Lease};
+use crate::model::now::NOW;
 
 /// An effect.
 pub(super) fn effect(output: &Output<Message, ()>) -> String {
@@ -29,6 +30,7 @@ pub(super) fn act(seat: u8, act: &Act) -> String {
         Act::Start => format!("{who} starts"),
         Act::Drained => format!("{who}: the work has drained"),
         Act::Resign => format!("{who} is asked to resign"),
+        Act::JobExits => format!("{who}: the job ends by itself"),
         Act::JobEnds => format!("{who}: the guardian has ended the job, and goes to release the record"),
         Act::GuardianDies => format!("{who}: the guardian dies, and the job with it"),
     }

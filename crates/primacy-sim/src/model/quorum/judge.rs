@@ -41,7 +41,7 @@ impl History {
     pub(super) fn has_led_before(self, who: Identity, term: Term) -> bool {
         (1..term.0)
             .map(|term| (self.0 >> (LEADERS + 4 * below(term))) & 15)
-            .any(|led| led != 0 && led != number(who))
+            .any(|led| led != 0 && (led - 1) / u64::from(STARTS_MAX) != u64::from(seat(who.node)))
     }
 
     /// Takes a fact in; the invariant that it breaks.
@@ -58,7 +58,7 @@ impl History {
                 // Whoever leads has voted for itself.
                 self.take(who, Fact::Votes { term, candidate: who }, safety)
             }
-            Fact::Elected { term } => {
+            Fact::Elected { term, .. } => {
                 if self.is_second(LEADERS + 4 * below(term.0), number(who)) {
                     return Some("I1");
                 }
@@ -72,7 +72,7 @@ impl History {
                 self.0 |= token;
                 above.then_some("I2")
             }
-            Fact::Renewed | Fact::Deposed(_) | Fact::Resigned | Fact::Refuses => None,
+            Fact::Renewed | Fact::Deposed(_) | Fact::Resigned | Fact::Refuses | Fact::JobExited => None,
         }
     }
 }
@@ -92,8 +92,8 @@ pub(super) fn note_sent(node: &Node, to: NodeId, message: &Message, doings: &mut
         Body::Heartbeat { .. } => doings.facts.push(Fact::Leads { term }),
         Body::Resigned { .. } => {
             doings.facts.push(Fact::Resigned);
-            if node.works() {
-                doings.broken = Some("I8");
+            if node.works.run() {
+                doings.broken = doings.broken.or(Some("I8"));
             }
         }
         Body::VoteReply { answer: Answer::No(_), .. } => doings.facts.push(Fact::Refuses),

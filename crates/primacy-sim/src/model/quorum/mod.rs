@@ -15,12 +15,13 @@ use primacy_core::election::quorum::Safety;
 
 use self::judge::History;
 use self::moves::{Moves, Sign, Way};
-use self::node::{Act, Fact, Guardian, Node, SEATS_MAX, identity};
+use self::node::{Act, Fact, Node, SEATS_MAX, identity};
 pub use self::space::{Space, Timers};
 use self::wire::Wire;
 use super::fold::Fold;
 use super::mark::Marks;
 use super::search::{Found, Model, Step};
+use super::work::Guardian;
 use std::hash::Hasher as _;
 
 /// All of it at one moment.
@@ -43,6 +44,7 @@ struct Left {
     resignations: u8,
     closes: u8,
     guardian_deaths: u8,
+    job_exits: u8,
 }
 
 /// A step, before it is taken.
@@ -100,6 +102,12 @@ impl Peers {
             if sign.drains {
                 plan(Act::Drained, left);
             }
+            if let Some(job_exits) = left.job_exits.checked_sub(1).filter(|_| sign.up && sign.may_exit) {
+                plan(Act::JobExits, Left { job_exits, ..left });
+            }
+            if sign.up && sign.leads && (sign.has_exited || sign.guardian == Guardian::Dead) {
+                plan(Act::Resign, left); // The node sees it.
+            }
             if let Some(crashes) = left.crashes.checked_sub(1).filter(|_| sign.up) {
                 plan(Act::Crash, Left { crashes, ..left });
             }
@@ -147,8 +155,12 @@ impl Peers {
         let mut marks = marks(way);
         let mut broken = way.broken;
         for &fact in &way.facts {
-            if let Fact::Elected { term } = fact {
-                marks.set_if(Marks::TAKEN_OVER, next.history.has_led_before(who, term));
+            if let Fact::Elected { term, over_earlier_work } = fact {
+                let is_other = next.history.has_led_before(who, term);
+                let crashed = next.left.crashes < self.moves.space.crashes;
+                marks.set_if(Marks::TAKEN_OVER, is_other);
+                marks.set_if(Marks::TAKEN_OVER_AFTER_CRASH, is_other && crashed);
+                marks.set_if(Marks::LED_OVER_EARLIER_WORK, over_earlier_work);
             }
             broken = broken.or(next.history.take(who, fact, self.moves.space.safety));
         }
@@ -159,11 +171,13 @@ impl Peers {
                 Safety::Fenced => marks.set_if(Marks::TWO_BELIEVE, true),
             }
         }
-        let Some(rounds) = next.left.rounds.checked_sub(way.rounds) else {
+        let rounds = next.left.rounds.checked_sub(way.rounds);
+        // What breaks an invariant is told even where it leads out of the bounds.
+        if (rounds.is_none() || !way.within) && broken.is_none() {
             found.cut += 1;
             return;
-        };
-        next.left.rounds = rounds;
+        }
+        next.left.rounds = rounds.unwrap_or(0);
         next.sent = state.sent.with(&way.sent);
         let number = way.number(planned.act, planned.seat);
         found.steps.push(Step { number, state: next, reached: marks.0, broken });
@@ -185,7 +199,7 @@ impl Peers {
                     1 + code / u32::from(rates).pow(u32::try_from(seat).expect("a seat")) % u32::from(rates);
                 let by = u8::try_from(by).expect("at most the highest rate");
                 let ways = self.moves.ways(*node, Act::Tick(by));
-                *node = ways.map_or(*node, |ways| ways[0].node);
+                *node = ways[0].node;
             }
             found.steps.push(Step { number: TICK | code, state: next, reached: 0, broken: None });
         }
@@ -197,11 +211,7 @@ impl Peers {
         for index in 0..self.planned.len() {
             let planned = self.planned[index];
             let node = state.nodes[usize::from(planned.seat)];
-            let Some(ways) = self.moves.ways(node, planned.act) else {
-                found.cut += 1;
-                continue;
-            };
-            for way in ways.iter() {
+            for way in self.moves.ways(node, planned.act).iter() {
                 self.take(state, planned, way, found);
             }
         }
@@ -212,8 +222,6 @@ fn plan_guardian(sign: Sign, left: Left, plan: &mut impl FnMut(Act, Left)) {
     match (sign.up, sign.guardian) {
         (false, Guardian::Alive) if !sign.told => plan(Act::JobEnds, left),
         (false, Guardian::Alive | Guardian::Dead | Guardian::Absent) => plan(Act::Start, left),
-        // The node sees it, and resigns.
-        (true, Guardian::Dead) if sign.leads => plan(Act::Resign, left),
         (true, Guardian::Alive | Guardian::Dead | Guardian::Absent) => {}
     }
     if let Some(guardian_deaths) =
@@ -228,8 +236,8 @@ fn marks(way: &Way) -> Marks {
     marks.set_if(Marks::CRASHED_BETWEEN, way.crash_after.is_some());
     for fact in &way.facts {
         marks.0 |= match fact {
-            Fact::Votes { .. } => Marks::VOTED,
-            Fact::Leads { .. } => Marks::LED,
+            Fact::Votes { .. } | Fact::Leads { .. } => 0,
+            Fact::JobExited => Marks::JOB_EXITED,
             Fact::Elected { .. } => Marks::ELECTED,
             Fact::Renewed => Marks::RENEWED,
             Fact::Deposed(primacy_core::Reason::Expired) => Marks::EXPIRED,
@@ -263,6 +271,7 @@ impl Model for Peers {
             resignations: space.resignations,
             closes: space.closes,
             guardian_deaths: space.guardian_deaths,
+            job_exits: space.job_exits,
         };
         let sent = Wire::default();
         vec![State { nodes, sent, history: History::default(), left }]
@@ -275,8 +284,9 @@ impl Model for Peers {
         fold.add(c << 32 | d);
         let left = state.left;
         let ticks = left.ticks.unwrap_or(u8::MAX) & 15;
-        let left = [left.rounds, ticks, left.crashes, left.resignations, left.closes, left.guardian_deaths];
-        fold.add(left.iter().fold(0_u64, |word, &left| word << 4 | u64::from(left)));
+        let faults = [left.crashes, left.resignations, left.closes, left.guardian_deaths, left.job_exits];
+        let left = [left.rounds, ticks].into_iter().chain(faults);
+        fold.add(left.fold(0_u64, |word, left| word << 4 | u64::from(left)));
         fold.add(state.history.0);
         for (place, word) in state.sent.words() {
             fold.add(place);
@@ -294,7 +304,7 @@ impl Model for Peers {
         self.plan(state);
         for planned in self.planned.clone() {
             let node = state.nodes[usize::from(planned.seat)];
-            for way in self.moves.ways(node, planned.act).iter().flat_map(|ways| ways.iter()) {
+            for way in self.moves.ways(node, planned.act).iter() {
                 if way.number(planned.act, planned.seat) == step {
                     return self.told(state, planned, way.crash_after);
                 }

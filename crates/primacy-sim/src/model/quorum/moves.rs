@@ -6,11 +6,13 @@ use std::rc::Rc;
 use primacy_core::election::quorum::{Answer, Body, HardState, Message, Quorum};
 use primacy_core::{NodeId, Output, Protocol as _};
 
-use super::node::{Act, Doings, Fact, Guardian, NOW, Node, SEATS_MAX, Stage, Work, name, seat};
+use super::node::{Act, Doings, Fact, Node, SEATS_MAX, name, seat};
 use super::space::Space;
 use super::wire::Wire;
 use crate::model::fold::BuildFold;
 use crate::model::interned::Interned;
+use crate::model::now::NOW;
+use crate::model::work::Guardian;
 
 /// Something that is under way to a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -44,6 +46,8 @@ pub(super) struct Way {
     pub(super) broken: Option<&'static str>,
     /// The process crashes after so many effects.
     pub(super) crash_after: Option<usize>,
+    /// It leads to no term above the highest.
+    pub(super) within: bool,
 }
 
 /// What can be asked of a node without looking into it.
@@ -57,6 +61,10 @@ pub(super) struct Sign {
     pub(super) works: bool,
     /// Its work is told to drain.
     pub(super) drains: bool,
+    /// Its job runs, and was not told to drain.
+    pub(super) may_exit: bool,
+    /// Its job has ended, and it leads still.
+    pub(super) has_exited: bool,
     /// It leads, and was not asked to resign.
     pub(super) leads: bool,
     /// The nodes that it is connected with, a bit each.
@@ -78,7 +86,7 @@ pub(super) struct Moves {
     pub(super) to: [Wire; SEATS_MAX as usize],
     /// For each node the messages that change nothing in it, as far as they were tried.
     pub(super) idle: Vec<Wire>,
-    known: HashMap<u64, Option<Rc<[Way]>>, BuildFold>,
+    known: HashMap<u64, Rc<[Way]>, BuildFold>,
 }
 
 impl Moves {
@@ -94,20 +102,20 @@ impl Moves {
         }
     }
 
-    /// Every way in which an act can go; `None` if it leads out of the bounds.
-    pub(super) fn ways(&mut self, node: u32, act: Act) -> Option<Rc<[Way]>> {
+    /// Every way in which an act can go.
+    pub(super) fn ways(&mut self, node: u32, act: Act) -> Rc<[Way]> {
         let key = u64::from(node) << 32 | u64::from(code(act));
         if let Some(known) = self.known.get(&key) {
-            return known.clone();
+            return Rc::clone(known);
         }
         let ways = self.ask(node, act);
-        if let (Act::Hear(item), Some([way])) = (act, ways.as_deref())
+        if let (Act::Hear(item), [way]) = (act, &*ways)
             && way.node == node
             && way.is_silent()
         {
             self.idle[node as usize].add(u16::try_from(item).expect("the number of a message"));
         }
-        self.known.insert(key, ways.clone());
+        self.known.insert(key, Rc::clone(&ways));
         ways
     }
 
@@ -139,7 +147,7 @@ impl Moves {
         match Node::input(self.meant(act), heard, &self.space) {
             Some(input) => {
                 if act == Act::Drained {
-                    node.work = None;
+                    node.works.drained();
                 }
                 let outputs = outputs(&mut node, input);
                 let crashes = crash_after.is_some();
@@ -156,9 +164,10 @@ impl Moves {
                 Act::Crash => self.crash(&mut node, &mut doings),
                 Act::Start => node.start(&self.space, &mut doings),
                 Act::JobEnds => node.end_job(),
-                Act::GuardianDies => {
-                    node.guardian = Guardian::Dead;
-                    node.work = node.work.map(|work| Work { runs: false, ..work });
+                Act::GuardianDies => node.works.guardian_dies(),
+                Act::JobExits => {
+                    node.works.exit();
+                    doings.facts.push(Fact::JobExited);
                 }
                 Act::Hear(_) | Act::Timeout | Act::Drained | Act::Resign | Act::Transfer(_) => {}
                 Act::Connected(..) | Act::Disconnected(_) | Act::Died(..) => {}
@@ -186,7 +195,7 @@ impl Moves {
             },
             Act::Timeout | Act::Tick(_) | Act::Crash | Act::Start | Act::Drained | Act::Resign => act,
             Act::Transfer(_) | Act::Connected(..) | Act::Disconnected(_) | Act::Died(..) => act,
-            Act::JobEnds | Act::GuardianDies => act,
+            Act::JobExits | Act::JobEnds | Act::GuardianDies => act,
         }
     }
 
@@ -198,7 +207,7 @@ impl Moves {
         }
     }
 
-    fn ask(&mut self, number: u32, act: Act) -> Option<Rc<[Way]>> {
+    fn ask(&mut self, number: u32, act: Act) -> Rc<[Way]> {
         let before = Rc::clone(self.nodes.value(number));
         let mut crashes = vec![None];
         if self.space.crashes > 0
@@ -212,17 +221,19 @@ impl Moves {
         let mut ways = Vec::new();
         for crash_after in crashes {
             let (node, doings) = self.act(&before, act, crash_after);
-            if !self.is_within(&node) {
-                return None;
-            }
             ways.push(self.way(act, node, doings, crash_after));
         }
-        Some(ways.into())
+        ways.into()
     }
 
-    fn way(&mut self, act: Act, node: Node, doings: Doings, crash_after: Option<usize>) -> Way {
-        let (from, starts) = (node.seat, node.starts);
+    fn way(&mut self, act: Act, node: Node, mut doings: Doings, crash_after: Option<usize>) -> Way {
+        let (from, starts, within) = (node.seat, node.starts, self.is_within(&node));
         let rounds = rounds(&doings);
+        if !within {
+            // Nobody goes on from there, and of a term that nobody else has reached there is nothing to judge.
+            doings.sent.clear();
+            doings.facts.retain(|fact| fact.term().is_none_or(|term| term.0 <= u64::from(self.space.terms)));
+        }
         let mut sent = Wire::default();
         let heard = |message: &Message| self.space.refusals || !is_refusal(message);
         for (to, message) in doings.sent.into_iter().filter(|(_, message)| heard(message)).collect::<Vec<_>>()
@@ -235,7 +246,7 @@ impl Moves {
             }
         }
         let node = self.number(node);
-        Way { node, sent, rounds, facts: doings.facts, broken: doings.broken, crash_after }
+        Way { node, sent, rounds, facts: doings.facts, broken: doings.broken, crash_after, within }
     }
 
     fn is_within(&self, node: &Node) -> bool {
@@ -255,7 +266,7 @@ impl Way {
 
     /// Nobody else can see it.
     fn is_silent(&self) -> bool {
-        self.sent == Wire::default() && self.facts.is_empty() && self.broken.is_none()
+        self.within && self.sent == Wire::default() && self.facts.is_empty() && self.broken.is_none()
     }
 }
 
@@ -290,13 +301,15 @@ fn sign(node: &Node) -> Sign {
     Sign {
         up: machine.is_some(),
         due: machine.and_then(Quorum::deadline).is_some_and(|at| at <= NOW),
-        works: node.works(),
-        drains: node.work.is_some_and(|work| work.stage == Stage::Resigning),
+        works: node.works.run(),
+        drains: node.works.drain(),
+        may_exit: node.works.may_exit(),
+        has_exited: node.works.have_exited(),
         leads: status.as_ref().is_some_and(|status| status.role == "leader"),
         connected: status
             .map_or(0, |status| status.connected.iter().fold(0, |bits, &node| bits | 1 << seat(node))),
         starts: node.starts,
-        guardian: node.guardian,
+        guardian: node.works.guardian,
         told: node.told,
     }
 }
@@ -317,6 +330,7 @@ fn code(act: Act) -> u32 {
         Act::Died(seat, starts) => (10, u32::from(seat) << 8 | u32::from(starts)),
         Act::JobEnds => (11, 0),
         Act::GuardianDies => (12, 0),
+        Act::JobExits => (13, 0),
     };
     kind << 24 | argument
 }

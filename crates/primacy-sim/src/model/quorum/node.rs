@@ -3,15 +3,13 @@
 use primacy_core::election::quorum::{Config, HardState, Message, Quorum};
 use primacy_core::finite::{Finite as _, Use};
 use primacy_core::{
-    Command, Drift, Duration, Endpoint, Event, Evidence, Identity, Incarnation, Input, Instant, NodeId,
-    Output, Peer, Protocol as _, Reason, Term,
+    Command, Drift, Duration, Endpoint, Event, Evidence, Identity, Incarnation, Input, NodeId, Output, Peer,
+    Protocol as _, Reason, Term,
 };
 
 use super::space::Space;
-
-/// What every clock shows, always: all instants are kept by how far they are from it. A tick is a nanosecond to the
-/// machines.
-pub(super) const NOW: Instant = Instant::from_nanos(1 << 20);
+use crate::model::now::{NOW, ticks};
+use crate::model::work::Works;
 
 /// The most nodes.
 pub(super) const SEATS_MAX: u8 = 4;
@@ -25,37 +23,9 @@ pub(super) struct Node {
     /// Its process.
     pub(super) machine: Option<Quorum>,
     pub(super) disk: HardState,
-    pub(super) work: Option<Work>,
-    pub(super) guardian: Guardian,
+    pub(super) works: Works,
     /// The guardian has told of the death of the last process.
     pub(super) told: bool,
-}
-
-/// The work of a leader: what must never run twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Work {
-    pub(super) stage: Stage,
-    /// It has not died with its guardian.
-    pub(super) runs: bool,
-    /// When it ends at last, by its node's clock.
-    pub(super) until: Instant,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Stage {
-    Leading,
-    Resigning,
-    /// The machine leads no more; the work is being ended.
-    Deposed,
-}
-
-/// The guardian of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Guardian {
-    /// There is none: the work is in the node's own process.
-    Absent,
-    Alive,
-    Dead,
 }
 
 /// What happens to a node.
@@ -73,6 +43,8 @@ pub(super) enum Act {
     Start,
     /// Its work has drained.
     Drained,
+    /// Its job ends by itself.
+    JobExits,
     Resign,
     Transfer(u8),
     /// A connection with this life of that node is made.
@@ -99,13 +71,33 @@ pub(super) struct Doings {
 /// What the judge remembers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fact {
-    Votes { term: Term, candidate: Identity },
-    Leads { term: Term },
-    Elected { term: Term },
+    Votes {
+        term: Term,
+        candidate: Identity,
+    },
+    Leads {
+        term: Term,
+    },
+    Elected {
+        term: Term,
+        over_earlier_work: bool,
+    },
+    /// Its job ends by itself.
+    JobExited,
     Renewed,
     Deposed(Reason),
     Resigned,
     Refuses,
+}
+
+impl Fact {
+    /// The term that it is about, where the judge keeps it.
+    pub(super) const fn term(self) -> Option<Term> {
+        match self {
+            Self::Votes { term, .. } | Self::Leads { term } | Self::Elected { term, .. } => Some(term),
+            Self::JobExited | Self::Renewed | Self::Deposed(_) | Self::Resigned | Self::Refuses => None,
+        }
+    }
 }
 
 pub(super) fn name(seat: u8) -> NodeId {
@@ -121,15 +113,11 @@ pub(super) fn seat(node: NodeId) -> u8 {
     (0..SEATS_MAX).find(|&seat| name(seat) == node).expect("one of the nodes")
 }
 
-fn ticks(count: u8) -> Duration {
-    Duration::from_nanos(u64::from(count))
-}
-
 impl Node {
     /// A node that has never started.
     pub(super) fn new(seat: u8, space: &Space) -> Self {
-        let guardian = if space.guardians { Guardian::Alive } else { Guardian::Absent };
-        Self { seat, starts: 0, machine: None, disk: HardState::default(), work: None, guardian, told: false }
+        let works = Works::new(space.guardians);
+        Self { seat, starts: 0, machine: None, disk: HardState::default(), works, told: false }
     }
 
     pub(super) fn me(&self) -> Identity {
@@ -180,16 +168,15 @@ impl Node {
             })),
             Act::Disconnected(seat) => Input::Evidence(Evidence::Disconnected(name(seat))),
             Act::Died(seat, starts) => Input::Evidence(Evidence::Died(identity(seat, starts))),
-            Act::Tick(_) | Act::Crash | Act::Start | Act::JobEnds | Act::GuardianDies => return None,
+            Act::Tick(_) | Act::Crash | Act::Start => return None,
+            Act::JobExits | Act::JobEnds | Act::GuardianDies => return None,
         })
     }
 
     /// Its clock moves on.
     pub(super) fn tick(&mut self, by: u8, space: &Space) {
         let by = ticks(by);
-        if let Some(work) = &mut self.work {
-            work.until = work.until.before(by);
-        }
+        self.works.tick(by);
         if let Some(machine) = &mut self.machine {
             machine.visit_instants(&mut |_, instant| *instant = instant.before(by));
         }
@@ -198,7 +185,7 @@ impl Node {
 
     /// What has passed is all alike, as far as it is.
     pub(super) fn settle(&mut self, space: &Space) {
-        self.work = self.work.filter(|work| NOW < work.until);
+        self.works.settle();
         let timers = space.timers;
         let longest = timers.promise.max(timers.round).max(timers.heartbeat * timers.misses);
         if let Some(machine) = &mut self.machine {
@@ -213,33 +200,23 @@ impl Node {
         }
     }
 
-    /// Whether its work may be running.
-    pub(super) fn works(&self) -> bool {
-        self.work.is_some_and(|work| work.runs && NOW < work.until)
-    }
-
     /// The guardian ends the job of a dead process, and then tells of the death.
     pub(super) fn end_job(&mut self) {
-        self.work = None;
+        self.works.end();
         self.told = true;
     }
 
-    /// Its process ends. Without a guardian the work is in it.
+    /// Its process ends.
     pub(super) fn crash(&mut self) {
         self.machine = None;
-        if self.guardian != Guardian::Alive {
-            self.work = None;
-        }
+        self.works.crash();
     }
 
     /// A process starts; it first ends what an earlier one has left.
     pub(super) fn start(&mut self, space: &Space, doings: &mut Doings) {
-        self.work = None;
+        self.works.start();
         self.told = false;
         self.starts += 1;
-        if self.guardian == Guardian::Dead {
-            self.guardian = Guardian::Alive;
-        }
         let machine = Quorum::new(self.config(space), self.disk, NOW);
         self.machine = Some(machine);
         while let Some(output) = self.machine.as_mut().and_then(Quorum::poll) {
@@ -262,50 +239,18 @@ impl Node {
                 doings.sent.push((to, message));
             }
             Output::Send { to: Endpoint::Store, .. } => {} // This election knows no store.
-            Output::Event(event) => self.hear_event(event, doings),
+            Output::Event(event) => self.hear_event(&event, doings),
         }
     }
 
     /// What the application is told, and what its work does then.
-    fn hear_event(&mut self, event: Event, doings: &mut Doings) {
-        let stage = self.work.map(|work| work.stage);
-        match event {
-            Event::Elected { term, valid_until, .. } => {
-                doings.facts.push(Fact::Elected { term });
-                let still = self.work.map_or(valid_until, |work| work.until.max(valid_until));
-                self.work = Some(Work { stage: Stage::Leading, runs: true, until: still });
-                if self.guardian == Guardian::Dead {
-                    self.guardian = Guardian::Alive; // A job is started by a guardian.
-                }
-                if matches!(stage, Some(Stage::Leading | Stage::Resigning)) {
-                    doings.broken = Some("contract: elected while it leads");
-                }
-            }
-            Event::Renewed { valid_until } => {
-                doings.facts.push(Fact::Renewed);
-                let Some(work) = self.work.as_mut().filter(|work| work.stage == Stage::Leading) else {
-                    doings.broken = Some("contract: renewed and does not lead");
-                    return;
-                };
-                work.until = work.until.max(valid_until);
-            }
-            Event::Resigning(_) => match &mut self.work {
-                Some(work) if work.stage == Stage::Leading => work.stage = Stage::Resigning,
-                Some(_) | None => doings.broken = Some("contract: told to drain and does not lead"),
-            },
-            Event::Deposed(reason) => {
-                doings.facts.push(Fact::Deposed(reason));
-                let in_order =
-                    matches!(reason, Reason::Resigned | Reason::Transferred(_) | Reason::Unhealthy);
-                match &mut self.work {
-                    Some(work) if in_order && work.runs => {
-                        doings.broken = Some("contract: gives up before it has drained")
-                    }
-                    Some(work) => work.stage = Stage::Deposed,
-                    None => {} // It has ended by itself.
-                }
-            }
-            Event::LeaderChanged(_) | Event::Violation(_) => {}
-        }
+    fn hear_event(&mut self, event: &Event, doings: &mut Doings) {
+        doings.facts.extend(match *event {
+            Event::Elected { term, .. } => Some(Fact::Elected { term, over_earlier_work: self.works.run() }),
+            Event::Renewed { .. } => Some(Fact::Renewed),
+            Event::Deposed(reason) => Some(Fact::Deposed(reason)),
+            Event::Resigning(_) | Event::LeaderChanged(_) | Event::Violation(_) => None,
+        });
+        doings.broken = doings.broken.or(self.works.hear(event));
     }
 }

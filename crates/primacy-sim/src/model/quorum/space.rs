@@ -30,6 +30,8 @@ pub struct Space {
     pub guardians: bool,
     /// How often a guardian dies.
     pub guardian_deaths: u8,
+    /// How often the job of a leader ends by itself.
+    pub job_exits: u8,
     /// By how many ticks of its own each clock may move while one passes: from one to this many.
     pub rate_max: u8,
     /// The bound on drift that the nodes are configured with: one half of the clock's rate is 100 %.
@@ -71,6 +73,7 @@ impl Space {
         closes: 0,
         guardians: false,
         guardian_deaths: 0,
+        job_exits: 0,
         rate_max: 1,
         drift_percent: 0,
         timers: Timers { heartbeat: 1, misses: 1, promise: 1, round: 1 },

@@ -4,8 +4,9 @@ use primacy_core::election::quorum::{HardState, Message};
 use primacy_core::{Endpoint, Output, text};
 
 use super::moves::Item;
-use super::node::{Act, NOW, name};
+use super::node::{Act, name};
 use crate::algorithm::{Algorithm as _, quorum::Quorum};
+use crate::model::now::NOW;
 
 /// An effect.
 pub(super) fn effect(output: &Output<Message, HardState>) -> String {
@@ -43,6 +44,7 @@ pub(super) fn act(seat: u8, act: Act, item: Option<&Item>) -> String {
         (Act::Connected(to, _), _) => format!("{who} is connected with {}", name(to)),
         (Act::Disconnected(to), _) => format!("{who}: the connection with {} closes", name(to)),
         (Act::Died(of, starts), _) => format!("{who} is told that life {starts} of {} is gone", name(of)),
+        (Act::JobExits, _) => format!("{who}: the job ends by itself"),
         (Act::JobEnds, _) => format!("{who}: the guardian has ended the job"),
         (Act::GuardianDies, _) => format!("{who}: the guardian dies, and the job with it"),
     }

@@ -1,0 +1,56 @@
+//! What must never be, said of the tokens that were given and of the work that runs.
+
+use primacy_core::Reason;
+
+use super::node::{Doings, Fact, SEATS};
+use super::{Contenders, State};
+use crate::model::mark::Marks;
+
+impl Contenders {
+    /// What is reached by what a node has done, and what is broken.
+    pub(super) fn judge(
+        &self,
+        next: &mut State,
+        seat: usize,
+        doings: &Doings,
+    ) -> (Marks, Option<&'static str>) {
+        let mut marks = Marks::default();
+        let mut broken = doings.broken;
+        for fact in &doings.facts {
+            marks.0 |= match *fact {
+                Fact::Elected(term) => {
+                    // Above all that were given before: so no term has two leaders, and tokens grow.
+                    if term.0 <= next.given {
+                        broken = broken.or(Some("I2"));
+                    }
+                    let is_other = next.given_to < SEATS && usize::from(next.given_to) != seat;
+                    marks.set_if(Marks::TAKEN_OVER, is_other);
+                    let crashed = next.left.crashes < self.space.crashes;
+                    marks.set_if(Marks::TAKEN_OVER_AFTER_CRASH, is_other && crashed);
+                    next.given = next.given.max(term.0);
+                    next.given_to = u8::try_from(seat).expect("a seat");
+                    Marks::ELECTED
+                }
+                Fact::Renewed => Marks::RENEWED,
+                Fact::Deposed(Reason::Expired) => Marks::EXPIRED,
+                Fact::Deposed(_) => Marks::DEPOSED,
+                Fact::Released(token) => {
+                    // Whoever releases it: the work that it guards has drained.
+                    let holder = next.nodes.get(usize::from(next.given_to));
+                    if token.0 == next.given && holder.is_some_and(|&node| self.signs[node as usize].works) {
+                        broken = broken.or(Some("I8"));
+                    }
+                    Marks::RELEASED
+                }
+                Fact::Violation => Marks::VIOLATION,
+                Fact::ErrandDone => Marks::ERRAND_DONE,
+                Fact::JobExited => Marks::JOB_EXITED,
+            };
+        }
+        let working = next.nodes.iter().filter(|&&node| self.signs[node as usize].works).count();
+        if working > 1 {
+            broken = broken.or(Some("I3"));
+        }
+        (marks, broken)
+    }
+}

@@ -1,0 +1,156 @@
+//! What a node does because it leads, and the guardian that watches over it: the same in every election.
+
+use primacy_core::{Duration, Event, Instant, Reason};
+
+use super::now::NOW;
+
+/// All the work of one node: what must never run at two nodes at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Works {
+    /// That of the leadership that the machine has told of and not ended.
+    current: Option<Work>,
+    /// When that of the leaderships from which the machine was deposed ends at last, by its node's clock. It is given the
+    /// time to drain, and takes all of it: an earlier end could break nothing.
+    earlier: Instant,
+    pub(super) guardian: Guardian,
+}
+
+/// The work of a leadership.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Work {
+    /// It was told to drain.
+    draining: bool,
+    /// It has neither ended by itself nor died with its guardian.
+    runs: bool,
+    /// When it ends at last, by its node's clock.
+    until: Instant,
+}
+
+/// The guardian of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Guardian {
+    /// There is none: the work is in the node's own process.
+    Absent,
+    Alive,
+    Dead,
+}
+
+impl Works {
+    /// None yet.
+    pub(super) fn new(guardians: bool) -> Self {
+        let guardian = if guardians { Guardian::Alive } else { Guardian::Absent };
+        Self { current: None, earlier: NOW, guardian }
+    }
+
+    /// Whether any may be running.
+    pub(super) fn run(&self) -> bool {
+        NOW < self.earlier || self.current.is_some_and(|work| work.runs && NOW < work.until)
+    }
+
+    /// Whether there is one that was told to drain.
+    pub(super) fn drain(&self) -> bool {
+        self.current.is_some_and(|work| work.draining)
+    }
+
+    /// Whether the job of a leader runs, which may end by itself.
+    pub(super) fn may_exit(&self) -> bool {
+        self.current.is_some_and(|work| work.runs && !work.draining)
+    }
+
+    /// Whether a leader's job has ended before its leadership, which the node sees, and resigns.
+    pub(super) fn have_exited(&self) -> bool {
+        self.current.is_some_and(|work| !work.runs && !work.draining)
+    }
+
+    /// That of the leadership has drained, or has ended by itself; that of earlier ones has not by that.
+    pub(super) fn drained(&mut self) {
+        self.current = None;
+    }
+
+    /// The job of the leadership ends by itself.
+    pub(super) fn exit(&mut self) {
+        self.current = self.current.map(|work| Work { runs: false, ..work });
+    }
+
+    /// All of it has ended.
+    pub(super) fn end(&mut self) {
+        self.current = None;
+        self.earlier = NOW;
+    }
+
+    /// The guardian dies, and every job with it.
+    pub(super) fn guardian_dies(&mut self) {
+        self.guardian = Guardian::Dead;
+        self.exit();
+        self.earlier = NOW;
+    }
+
+    /// The process ends. Without a guardian the work is in it.
+    pub(super) fn crash(&mut self) {
+        if self.guardian != Guardian::Alive {
+            self.end();
+        }
+    }
+
+    /// A process starts; it first ends what an earlier one has left.
+    pub(super) fn start(&mut self) {
+        self.end();
+        self.revive_guardian();
+    }
+
+    /// A job is started by a guardian.
+    fn revive_guardian(&mut self) {
+        if self.guardian == Guardian::Dead {
+            self.guardian = Guardian::Alive;
+        }
+    }
+
+    /// The node's clock moves on.
+    pub(super) fn tick(&mut self, by: Duration) {
+        self.earlier = self.earlier.before(by);
+        self.current = self.current.map(|work| Work { until: work.until.before(by), ..work });
+    }
+
+    /// What has passed is all alike, as far as it is.
+    pub(super) fn settle(&mut self) {
+        self.earlier = self.earlier.max(NOW);
+        self.current = self.current.filter(|work| NOW < work.until);
+    }
+
+    /// What the application is told, and what its work does then; what is wrong with it.
+    pub(super) fn hear(&mut self, event: &Event) -> Option<&'static str> {
+        match *event {
+            Event::Elected { valid_until, .. } => {
+                let leads = self.current.is_some();
+                self.current = Some(Work { draining: false, runs: true, until: valid_until });
+                self.revive_guardian();
+                leads.then_some("contract: elected while it leads")
+            }
+            Event::Renewed { valid_until } => match &mut self.current {
+                Some(work) if !work.draining => {
+                    work.until = work.until.max(valid_until);
+                    None
+                }
+                Some(_) | None => Some("contract: renewed and does not lead"),
+            },
+            Event::Resigning(_) => match &mut self.current {
+                Some(work) if !work.draining => {
+                    work.draining = true;
+                    None
+                }
+                Some(_) | None => Some("contract: told to drain and does not lead"),
+            },
+            Event::Deposed(reason) => {
+                let work = self.current.take()?; // Else it has ended by itself.
+                if !work.runs {
+                    return None;
+                }
+                self.earlier = self.earlier.max(work.until);
+                let in_order =
+                    matches!(reason, Reason::Resigned | Reason::Transferred(_) | Reason::Unhealthy);
+                in_order.then_some("contract: gives up before it has drained")
+            }
+            Event::LeaderChanged(_) | Event::Violation(_) => None,
+        }
+    }
+}
