@@ -449,7 +449,10 @@ impl<A: Algorithm> Swarm<A> {
         // deletion, with a token from before it. Nothing can be promised there. A process that is paused may have one
         // in hand.
         let late = self.world().lag > self.world().conditions.delay.times(2)
-            || self.seats().any(|seat| self.world().process(seat).is_some_and(|process| process.paused));
+            || self
+                .world()
+                .seats()
+                .any(|seat| self.world().process(seat).is_some_and(|process| process.paused));
         let may_come_late =
             late || self.world().network.chance.doubled + self.world().network.chance.delayed > 0;
         if self.deletes && !may_come_late && self.one_in(4) {
