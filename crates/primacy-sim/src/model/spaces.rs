@@ -182,7 +182,7 @@ pub const SPACES: &[Row] = &[
     peers("lease_drift", quorum::Space { ticks: Some(4), ..DRIFTING }, TAKEN_OVER, 1_371_472).large(),
     // Over a store.
     store("store", lease::Space { writes: 3, ..STORE }, TAKEN_OVER | Marks::RENEWED, 253_248),
-    store("store_unknown", lease::Space { unknowns: 2, ..STORE }, TAKEN_OVER, 143_149),
+    store("store_unknown", lease::Space { unknowns: 2, ..STORE }, TAKEN_OVER, 141_047),
     store("store_restart", lease::Space { crashes: 1, ..STORE }, TAKEN_OVER | Marks::TAKEN_OVER_AFTER_CRASH, 193_492),
     store("store_resign", lease::Space { resignations: 1, job_exits: 1, ..STORE }, Marks::ELECTED | Marks::RELEASED | Marks::JOB_EXITED, 156_632),
     store("store_deleted", lease::Space { deletions: 1, ..STORE }, TAKEN_OVER, 110_292),
@@ -193,7 +193,7 @@ pub const SPACES: &[Row] = &[
     store("store_death", WITNESSED, TAKEN_OVER | Marks::TAKEN_OVER_AFTER_CRASH | Marks::ERRAND_DONE, 539_506),
     store("store_long", lease::Space { writes: 4, ..STORE }, TAKEN_OVER | Marks::RENEWED, 1_934_121).large(),
     store("store_three", lease::Space { candidates: 3, ..STORE }, TAKEN_OVER, 1_419_286).large(),
-    store("store_unknown_long", lease::Space { writes: 3, unknowns: 2, ..STORE }, TAKEN_OVER | Marks::RENEWED, 2_249_831).large(),
+    store("store_unknown_long", lease::Space { writes: 3, unknowns: 2, ..STORE }, TAKEN_OVER | Marks::RENEWED, 2_206_617).large(),
     store("store_restart_long", lease::Space { writes: 3, crashes: 1, ..STORE }, TAKEN_OVER | Marks::TAKEN_OVER_AFTER_CRASH, 2_309_916).large(),
     store("store_resign_long", lease::Space { writes: 3, resignations: 1, job_exits: 1, ..STORE }, TAKEN_OVER | Marks::RELEASED | Marks::JOB_EXITED, 1_841_178).large(),
     store("store_deleted_long", lease::Space { writes: 3, deletions: 1, resignations: 1, ..STORE }, TAKEN_OVER | Marks::VIOLATION | Marks::RELEASED, 3_521_456).large(),
