@@ -47,7 +47,7 @@ fn revision(root: &Path) -> String {
     };
     let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else { return "no commit".to_owned() };
     let others = format!(":(exclude){PAGE}");
-    match git(&["status", "--porcelain", "--untracked-files=no", "--", ".", &others]) {
+    match git(&["status", "--porcelain", "--", ".", &others]) {
         Some(changed) if changed.is_empty() => format!("commit {commit}"),
         Some(_) | None => format!("commit {commit} with changes"),
     }

@@ -1,7 +1,7 @@
 //! Searches the spaces of the model checker and prints what was found.
 //!
-//! `prove [--small] [--states-max N] [--json] [NAME ...]`: all spaces, the small ones, or those of these names; a line each.
-//! It fails if anything is not as it should be.
+//! `prove [--small] [--states-max N] [--json] [NAME ...]`: all spaces, the small ones, or those of these names: what was
+//! found, the bounds, and what was reached. It fails if anything is not as it should be.
 //!
 //! `prove --space NAME` asks only which invariant speaks there first, whatever the number of states: the judge of mutants.
 //! It says `caught invariant=I4`, or `survived run=STATES`.
@@ -9,7 +9,8 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
-use primacy_sim::model::spaces::{Row, SPACES};
+use primacy_sim::model::mark::Marks;
+use primacy_sim::model::spaces::{Bounds, Row, SPACES};
 
 fn main() -> ExitCode {
     let mut names = Vec::new();
@@ -36,6 +37,11 @@ fn main() -> ExitCode {
     }
     let chosen =
         |row: &&Row| (names.is_empty() || names.iter().any(|name| name == row.name)) && (!small || row.small);
+    if !json {
+        println!("Times are in ticks. What is not said of a space below is");
+        Bounds::CALM.iter().for_each(|(place, calm)| println!("    {place}: {calm}"));
+        println!();
+    }
     let failures = SPACES.iter().filter(chosen).filter(|row| !prove(row, states_max, json)).count();
     if failures == 0 {
         ExitCode::SUCCESS
@@ -57,8 +63,14 @@ fn prove(row: &Row, states_max: u64, json: bool) -> bool {
     let wrong = row.judge(&found);
     let result = if wrong.is_empty() { "as it should be".to_owned() } else { wrong.join("; ") };
     let line = format!(
-        "{:20} {:>12} states {:>13} steps {:>4} deep {:>9} cut {seconds:>8.1} s  {result}",
-        row.name, found.states, found.steps, found.depth, found.cut
+        "{:24} {:>9} states {:>10} steps {:>3} deep {:>9} cut {seconds:>6.1} s  {result}\n    {}\n    reached: {}",
+        row.name,
+        found.states,
+        found.steps,
+        found.depth,
+        found.cut,
+        row.bounds,
+        Marks(found.reached)
     );
     if !wrong.is_empty() {
         for step in found.broken.iter().flat_map(|broken| &broken.story) {

@@ -43,8 +43,6 @@ use crate::time::{Drift, Duration, Instant};
 
 /// How many own writes of unknown outcome are remembered. One that is forgotten gives no belief, and that is all.
 const PENDING_MAX: usize = 16;
-/// After so many writes in a row of which nobody knows what became of them, the next one waits.
-const UNKNOWN_MAX: u8 = 2;
 
 /// A token above this one is no honest election's, and leaves no room for those after it; it is never taken.
 const TOKEN_MAX: FencingToken = FencingToken(u64::MAX / 2);
@@ -271,9 +269,10 @@ pub struct Lease {
     highest: FencingToken,
     /// Own writes of which it is not known whether they landed.
     pending: VecDeque<Write>,
-    /// How many own writes in a row had an outcome that is not known, as far as two.
-    unknown_in_a_row: u8,
-    /// Until when nothing is written, whatever the store tells meanwhile, because of too many of those.
+    /// Nobody knew what became of the last own write. One more such answer, and the next one waits: a store that fails at
+    /// once, on a full disk for example, would else be asked as fast as it can answer.
+    unknown_before: bool,
+    /// Until when nothing is written because of that, whatever the store tells meanwhile.
     waits_until: Instant,
     asked: Option<Asked>,
     last_request: RequestId,
@@ -389,7 +388,7 @@ impl Lease {
             seen: None,
             highest: FencingToken(0),
             pending: VecDeque::new(),
-            unknown_in_a_row: 0,
+            unknown_before: false,
             waits_until: now,
             asked: None,
             last_request: RequestId(0),
@@ -608,8 +607,10 @@ impl Lease {
 
     fn on_set(&mut self, now: Instant, asked_at: Instant, record: Record, result: Result<Version, SetError>) {
         let nonce = record.nonce;
-        let in_a_row = if result == Err(SetError::Unknown) { self.unknown_in_a_row + 1 } else { 0 };
-        self.unknown_in_a_row = in_a_row.min(UNKNOWN_MAX);
+        let is_unknown = result == Err(SetError::Unknown);
+        if core::mem::replace(&mut self.unknown_before, is_unknown) && is_unknown {
+            self.waits_until = now.after(self.config.poll_interval);
+        }
         match result {
             Ok(version) => {
                 let write = Write { nonce, asked_at };
@@ -634,14 +635,9 @@ impl Lease {
         }
     }
 
-    /// Whether to wait before the next write, since nobody knows what became of the last two: a store that fails at once,
-    /// on a full disk for example, would else be asked as fast as it can answer.
+    /// Whether the next write waits, since nobody knows what became of the last two. A change that the store tells leads back
+    /// here: such a store may tell one after each write.
     fn backs_off(&mut self, now: Instant) -> bool {
-        if self.unknown_in_a_row == UNKNOWN_MAX {
-            self.unknown_in_a_row = UNKNOWN_MAX - 1;
-            self.waits_until = now.after(self.config.poll_interval);
-        }
-        // A change that the store tells leads back here: such a store may tell one after each write.
         let waits = now < self.waits_until;
         if waits {
             self.act_at = self.waits_until;

@@ -1,5 +1,7 @@
 //! What must be seen sometimes: a search that never gets there proves nothing.
 
+use core::fmt;
+
 /// A set of things that were seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Marks(pub u64);
@@ -30,6 +32,14 @@ marks! {
     12, TAKEN_OVER_AFTER_CRASH, "taken over by another after a crash";
     13, JOB_EXITED, "a leader's job ended by itself";
     14, LED_OVER_EARLIER_WORK, "led again while earlier work drained";
+}
+
+impl fmt::Display for Marks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> =
+            Self::NAMES.iter().filter(|(bit, _)| self.0 & bit != 0).map(|(_, name)| *name).collect();
+        f.write_str(&names.join(", "))
+    }
 }
 
 impl Marks {

@@ -447,12 +447,11 @@ impl<A: Algorithm> Swarm<A> {
         }
         // Absence has no version: where requests come late, one that makes the first record may come after a
         // deletion, with a token from before it. Nothing can be promised there. A process that is paused may have one
-        // in hand.
-        let late = self.world().lag > self.world().conditions.delay.times(2)
-            || self
-                .world()
-                .seats()
-                .any(|seat| self.world().process(seat).is_some_and(|process| process.paused));
+        // in hand, if at some time there was none.
+        let world = self.world();
+        let is_paused = |seat| world.process(seat).is_some_and(|process| process.paused);
+        let late =
+            world.lag > world.conditions.delay.times(2) || (self.was_absent && world.seats().any(is_paused));
         let may_come_late =
             late || self.world().network.chance.doubled + self.world().network.chance.delayed > 0;
         if self.deletes && !may_come_late && self.one_in(4) {
@@ -465,6 +464,7 @@ impl<A: Algorithm> Swarm<A> {
                 self.tell(format!("isolate {name}"));
             }
             self.tell("store delete".to_owned());
+            self.was_absent = true;
             if self.one_in(2) {
                 self.disown();
             }

@@ -28,7 +28,8 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Lea
             text(poll_interval),
         ));
     }
-    if !swarm.one_in(3) {
+    swarm.was_absent = swarm.one_in(3);
+    if !swarm.was_absent {
         swarm.tell("store init".to_owned());
     }
     if swarm.one_in(2) {

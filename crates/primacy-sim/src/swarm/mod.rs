@@ -242,6 +242,8 @@ struct Swarm<A: Algorithm> {
     /// The record may be deleted: only where all leases are equally long, for who makes a new one may know of no
     /// other length; and where no request comes late, for absence has no version.
     deletes: bool,
+    /// At some time there was no record.
+    was_absent: bool,
     /// Something was done that machines are right to raise an alarm about.
     alarming: bool,
     /// How much faster than the slowest clock the fastest one may run, in parts per million.
@@ -265,6 +267,7 @@ impl<A: Algorithm> Swarm<A> {
             cut_off: false,
             wiped: None,
             deletes: false,
+            was_absent: false,
             alarming: beyond == Some(Beyond::RestoredStore) || beyond == Some(Beyond::LyingStore),
             drift: 0,
             patience: Duration::ZERO,

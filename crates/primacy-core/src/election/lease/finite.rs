@@ -11,7 +11,7 @@ impl Finite for Lease {
             config: _,
             role,
             campaigning: _,
-            unknown_in_a_row: _,
+            unknown_before: _,
             waits_until,
             healthy: _,
             seen,

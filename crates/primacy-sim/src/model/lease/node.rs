@@ -1,11 +1,11 @@
 //! One candidate: its process, its work and its guardian, with all that happens within it.
 
-use primacy_core::election::errand::{Errand, Task};
+use primacy_core::election::errand::{Ending, Errand, Task};
 use primacy_core::election::lease::{Config, Lease, Message, Record, RequestId};
 use primacy_core::finite::{Finite, Use};
 use primacy_core::{
-    Command, Drift, Duration, Endpoint, Event, FencingToken, Identity, Incarnation, Input, Instant, NodeId,
-    Output, Protocol, Reason, Term,
+    Command, Drift, Endpoint, Event, FencingToken, Identity, Incarnation, Input, Instant, NodeId, Output,
+    Protocol, Reason, Term,
 };
 
 use super::cell::Asker;
@@ -67,6 +67,7 @@ pub(super) enum Fact {
     /// Its job ends by itself.
     JobExited,
     Violation,
+    /// What the guardian went out for is done: the record was released by it.
     ErrandDone,
 }
 
@@ -92,7 +93,7 @@ impl Node {
             renew_interval: ticks(space.renew),
             request_timeout: ticks(space.request_timeout),
             // It may look at any time; looking late is being late.
-            poll_interval: Duration::ZERO,
+            poll_interval: ticks(space.poll),
             seed: u64::from(self.seat) << 8 | u64::from(self.starts),
         }
     }
@@ -123,7 +124,7 @@ impl Node {
                 self.works.end();
                 let seed = 1 << 16 | u64::from(self.seat) << 8 | u64::from(self.starts);
                 let task = Task::ReleaseFor(self.me());
-                self.errand = Some(Errand::new(task, ticks(space.duration), Duration::ZERO, seed, NOW));
+                self.errand = Some(Errand::new(task, ticks(space.duration), ticks(space.poll), seed, NOW));
             }
             Act::GuardianDies => {
                 self.works.guardian_dies();
@@ -157,9 +158,11 @@ impl Node {
                 Output::Event(event) => self.hear_event(&event, doings),
             }
         }
-        let done = self.errand.as_ref().and_then(Errand::ending).is_some();
-        if done && self.machine.is_none() {
+        let ending = self.errand.as_ref().and_then(Errand::ending);
+        if ending.is_some() && self.machine.is_none() {
             self.errand = None;
+        }
+        if ending == Some(Ending::Done) {
             doings.facts.push(Fact::ErrandDone);
         }
     }

@@ -39,6 +39,9 @@ pub struct Space {
     pub renew: u8,
     /// After how long an answer is not waited for any more.
     pub request_timeout: u8,
+    /// How long whoever has nothing to write waits before it looks again, and whoever does not know what became of two writes
+    /// before it writes again. With 0 the second of these never happens.
+    pub poll: u8,
 }
 
 impl Space {
@@ -62,5 +65,6 @@ impl Space {
         duration: 2,
         renew: 1,
         request_timeout: 1,
+        poll: 0,
     };
 }
