@@ -7,7 +7,7 @@ use crate::needs::{self, Step};
 use crate::record;
 
 /// The exit code of a run of which this user or this machine cannot make some fault, or any.
-const NOT_RUN: i32 = 77;
+pub(crate) const NOT_RUN: i32 = 77;
 
 /// How a run ended.
 pub(crate) enum Ended {

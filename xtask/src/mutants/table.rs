@@ -26,6 +26,8 @@ pub(super) enum Verdict {
     },
     /// It does not apply, or is not built.
     NotTried(String),
+    /// The judge cannot be asked on this machine.
+    NotRun(String),
 }
 
 impl Verdict {
@@ -34,20 +36,25 @@ impl Verdict {
             Spoken::Caught(catch) if catch.by == judge.expected() => Self::Caught(catch),
             Spoken::Caught(catch) => Self::CaughtByAnother(catch),
             Spoken::Nothing { run } => Self::Survived { run },
+            Spoken::NotRun(why) => Self::NotRun(why),
         }
     }
 
     pub(super) const fn is_good(&self) -> bool {
         match self {
             Self::Caught(_) => true,
-            Self::CaughtByAnother(_) | Self::Survived { .. } | Self::NotTried(_) => false,
+            Self::CaughtByAnother(_) | Self::Survived { .. } | Self::NotTried(_) | Self::NotRun(_) => false,
         }
+    }
+
+    pub(super) const fn is_not_run(&self) -> bool {
+        matches!(self, Self::NotRun(_))
     }
 
     const fn catch(&self) -> Option<&Catch> {
         match self {
             Self::Caught(catch) | Self::CaughtByAnother(catch) => Some(catch),
-            Self::Survived { .. } | Self::NotTried(_) => None,
+            Self::Survived { .. } | Self::NotTried(_) | Self::NotRun(_) => None,
         }
     }
 
@@ -57,6 +64,7 @@ impl Verdict {
             Self::CaughtByAnother(Catch { by, spoke, .. }) => format!("FAILED: {by} spoke ({spoke})"),
             Self::Survived { run } => format!("FAILED: survived {run}"),
             Self::NotTried(why) => format!("FAILED: {why}"),
+            Self::NotRun(why) => format!("NOT RUN: {why}"),
         }
     }
 }
@@ -123,6 +131,10 @@ pub(super) fn text(rows: &[Row<'_>]) -> String {
         all - missed,
         rows.len()
     );
+    let not_run = rows.iter().filter(|row| row.verdict.is_not_run()).count();
+    if not_run > 0 {
+        let _ = write!(text, "\n{not_run} judgements NOT RUN");
+    }
     text
 }
 
