@@ -144,6 +144,17 @@ fn a_good_history_has_nothing_broken() {
     assert_eq!(Story::new().verdict().missing, ["the leader never changed"]);
     let tally = verdict.tally;
     assert_eq!((tally.leaderships, tally.tokens_accepted, tally.writes_accepted, tally.lives), (3, 3, 5, 4));
+    let mut again = Story::new();
+    again
+        .elected(1_000, "a", 1, 2_000)
+        .writes(1_010, "a", 1)
+        .elected(3_000, "a", 2, 4_000)
+        .writes(3_010, "a", 2);
+    let Verdict { missing, tally, .. } = again.verdict();
+    assert_eq!(
+        (missing.as_slice(), tally.tokens_accepted),
+        (&["the leader never changed".to_owned()][..], 2)
+    );
 }
 
 #[test]
