@@ -309,6 +309,18 @@ impl Stage {
         Ok(())
     }
 
+    /// Notes the operator's commands that still have no end; nobody waits for them any more.
+    ///
+    /// # Errors
+    /// [`Trouble`]
+    pub(crate) fn leave_verbs(&mut self, waited: Duration) -> Result<(), Trouble> {
+        for verb in std::mem::take(&mut self.verbs) {
+            let what = format!("`{}` did not end, {waited:?} after its node was told to end", verb.line);
+            self.notes.note(Note::Failed { step: verb.step, what })?;
+        }
+        Ok(())
+    }
+
     /// Takes back what can be taken back.
     ///
     /// # Errors

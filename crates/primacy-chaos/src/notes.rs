@@ -80,7 +80,7 @@ pub(crate) enum Note {
         /// What is missing.
         what: String,
     },
-    /// A command of the operator failed, and not because its node was gone or did not lead.
+    /// A command of the operator failed, and not because its node was gone or did not lead; or it did not end.
     Failed {
         /// Of this step.
         step: u32,

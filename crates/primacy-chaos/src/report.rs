@@ -1,6 +1,6 @@
 //! The table of a run, for people and for programs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use serde::Serialize;
@@ -107,6 +107,14 @@ pub(crate) fn text(seed: u64, verdicts: &[Verdict]) -> String {
         if more > 0 {
             let _ = writeln!(text, "VIOLATION in {}: and {more} more", verdict.arm);
         }
+        let mut by_rule: BTreeMap<&str, usize> = BTreeMap::new();
+        for finding in &verdict.findings {
+            *by_rule.entry(&finding.rule).or_default() += 1;
+        }
+        // All of them: a program reads these.
+        for (rule, count) in by_rule {
+            let _ = writeln!(text, "VIOLATIONS in {}: {rule}: {count}", verdict.arm);
+        }
     }
     text
 }
@@ -208,8 +216,6 @@ fn table(rows: &[Vec<String>]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
     use crate::judge::Finding;
 
@@ -244,6 +250,18 @@ mod tests {
         let mut broken = verdict();
         broken.findings.push(Finding::new(1, "I1", "two"));
         assert_eq!(outcome(&[not_run, not_met, broken]), Outcome::Broken);
+    }
+
+    #[test]
+    fn every_rule_that_was_broken_is_counted_however_many_findings_there_are() {
+        let mut broken = verdict();
+        broken.findings = (0..30).map(|at| Finding::new(at, "I3", "two")).collect();
+        broken.findings.push(Finding::new(30, "the lock is taken", "a: b"));
+        let text = text(1, &[verdict(), broken]);
+        assert_eq!(text.matches("VIOLATION in peers-3: I3 at ").count(), FINDINGS_MAX);
+        let end = "VIOLATION in peers-3: and 11 more\nVIOLATIONS in peers-3: I3: 30\n\
+                   VIOLATIONS in peers-3: the lock is taken: 1\n";
+        assert!(text.ends_with(end), "{text}");
     }
 
     #[test]

@@ -298,16 +298,18 @@ impl Stage {
         }
     }
 
-    /// Ends all nodes in order, then whatever is left.
+    /// Ends all nodes in order, and lets the operator's commands end; then whatever is left.
     fn end(&mut self) -> Result<(), Trouble> {
         for node in &self.nodes {
             node.send(Part::Supervisor, Sent::Terminate, &mut self.notes)?;
         }
         let until = Instant::now() + FAREWELL;
-        while self.nodes.iter().any(Node::is_up) && Instant::now() < until {
+        while (self.nodes.iter().any(Node::is_up) || !self.verbs.is_empty()) && Instant::now() < until {
             for node in &mut self.nodes {
                 node.look(&mut self.notes)?;
             }
+            // A command whose node is gone has nobody to wait for.
+            self.take_verbs()?;
             std::thread::sleep(LOOK_INTERVAL);
         }
         let late: Vec<String> =
@@ -316,6 +318,7 @@ impl Stage {
             let what = format!("{late:?} did not end within {FAREWELL:?} of SIGTERM");
             self.notes.note(Note::Stuck { step: 0, what })?;
         }
+        self.leave_verbs(FAREWELL)?;
         for node in &self.nodes {
             node.send(Part::Supervisor, Sent::Kill, &mut self.notes)?;
         }

@@ -201,14 +201,14 @@ fn tested(test: &str, text: &str) -> Result<Spoken, String> {
     }
 }
 
-/// What a run of chaos says: `VIOLATION in ARM: RULE at TIME: …`, and by its exit code that it came to an end.
+/// What a run of chaos says: `VIOLATIONS in ARM: RULE: COUNT`, and by its exit code that it came to an end.
 fn made_chaos(expected: &str, code: Option<i32>, text: &str) -> Result<Spoken, String> {
     let mut spoke: BTreeMap<&str, u64> = BTreeMap::new();
-    for line in text.lines().filter_map(|line| line.strip_prefix("VIOLATION in ")) {
-        let rule = line.split_once(": ").and_then(|(_, rest)| rest.split_once(" at "));
-        if let Some((rule, _)) = rule {
-            *spoke.entry(rule).or_default() += 1;
-        }
+    for line in text.lines().filter_map(|line| line.strip_prefix("VIOLATIONS in ")) {
+        let counted = line.split_once(": ").and_then(|(_, rest)| rest.rsplit_once(": "));
+        let counted = counted.and_then(|(rule, count)| Some((rule, count.parse::<u64>().ok()?)));
+        let (rule, count) = counted.ok_or_else(|| format!("chaos counts no rule in `{line}`"))?;
+        *spoke.entry(rule).or_default() += count;
     }
     let run = format!("{} min", CHAOS[1]);
     if code == Some(chaos::NOT_RUN) {
@@ -258,11 +258,15 @@ mod self_tests {
         assert!(matches!(tested("a::b", "test a::b ... FAILED\n"), Ok(Spoken::Caught(_))));
         assert!(tested("a::b", "test a::bc ... ok\n").is_err(), "a test that did not run says nothing");
         assert_eq!(made_chaos("I3", Some(0), "all\n"), Ok(Spoken::Nothing { run: "1 min".to_owned() }));
-        let text = "VIOLATION in file: I3 at 7: x\nVIOLATION in file: a lock at 8: y\nVIOLATION in file: I3 at 9: z\n";
+        let text = "VIOLATION in file: I3 at 7: x\nVIOLATION in file: and 2 more\nVIOLATIONS in file: I3: 2\n\
+                    VIOLATIONS in file: a lock: 1\n";
         let (by, spoke) = ("a lock".to_owned(), "I3:2,a lock:1".to_owned());
         let caught = Catch { by, spoke, ..Catch::default() };
         assert_eq!(made_chaos("a lock", Some(1), text), Ok(Spoken::Caught(caught)));
         assert_eq!(made_chaos("I3", Some(77), "NOT RUN\n"), Ok(Spoken::NotRun("NOT RUN".to_owned())));
+        assert!(made_chaos("I3", Some(1), "VIOLATIONS in file: I3\n").is_err(), "no count");
+        let kept = "VIOLATION in file: I3 at 7: x\n";
+        assert!(made_chaos("I3", Some(1), kept).is_err(), "findings are not counts");
         assert!(made_chaos("I3", Some(70), "").is_err());
     }
 }

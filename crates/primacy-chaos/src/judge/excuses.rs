@@ -2,12 +2,14 @@
 //! ran nobody. These are limits that the documents state. An excuse has a size: something may be late by no longer than
 //! these held in the time in question, each nanosecond counted once; what it excuses is counted, and shown in the report.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use super::record::{Life, Record, Said};
 use crate::fault::Part;
 use crate::notes::{Note, Sent};
-use crate::stalls::Stall;
+use crate::stalls::{STALL_MIN, Stall};
 
 /// From when until when, in nanoseconds of the boot clock.
 pub(crate) type Span = (u64, u64);
@@ -78,11 +80,14 @@ impl Excuses {
         excuses
     }
 
-    /// Why a job of `node`, which had to be killed when `due`, may still act `at` a time that is `late_ns` past its lease.
-    pub(crate) fn of_act(&self, node: &str, due: u64, at: u64, late_ns: u64) -> Option<Excuse> {
+    /// Why a job of `node`, which had to be killed when `due`, may still act `at` a later time.
+    ///
+    /// The kill itself takes no time that counts; so these must have held all the time from `due` on, or it would have been
+    /// done. But for one stall that is too short to be told: when the last of them is over, whoever kills still has to be run.
+    pub(crate) fn of_act(&self, node: &str, due: u64, at: u64) -> Option<Excuse> {
         let reasons =
             [(Excuse::Unguarded, of(&self.unguarded, node)), (Excuse::Stalled, self.stalls.clone())];
-        enough(reasons, (due, at), late_ns)
+        enough(reasons, (due, at), at.saturating_sub(due).saturating_sub(nanos(STALL_MIN)))
     }
 
     /// Why a job of `waiter` may wait for a lock that a job of `holder` has, `late_ns` longer than a drain, in `wait`.
@@ -106,6 +111,11 @@ impl Excuses {
     pub(crate) fn stalled_ns(&self) -> u64 {
         length(&self.stalls, (0, u64::MAX))
     }
+}
+
+/// As the clocks count.
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn of(spans: &[(String, Span)], node: &str) -> Vec<Span> {

@@ -12,7 +12,7 @@ mod record;
 mod tests;
 mod work;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde::Serialize;
@@ -44,6 +44,8 @@ pub(crate) struct Tally {
     pub(crate) leaderships: usize,
     /// Different tokens that the ledger has accepted.
     pub(crate) tokens_accepted: usize,
+    /// Different nodes whose writes the ledger has accepted.
+    pub(crate) leaders: usize,
     /// Writes that the ledger has accepted.
     pub(crate) writes_accepted: usize,
     /// Writes that were tried with a token below the highest that the ledger had seen.
@@ -169,6 +171,7 @@ fn count(record: &Record) -> Tally {
     let mut tokens: Vec<u64> = record.ledger.iter().map(|line| line.writer.token).collect();
     tokens.sort_unstable();
     tokens.dedup();
+    let leaders: BTreeSet<&str> = record.ledger.iter().map(|line| line.writer.node.as_str()).collect();
     let mut highest = 0;
     let mut late = 0;
     for line in &record.ledger {
@@ -178,6 +181,7 @@ fn count(record: &Record) -> Tally {
     let refused = |entry: &&crate::ledger::Entry| matches!(entry.told, crate::ledger::Told::Refused { .. });
     Tally {
         tokens_accepted: tokens.len(),
+        leaders: leaders.len(),
         writes_accepted: record.ledger.len(),
         stale_tried: late + record.journal.iter().filter(refused).count(),
         packets_dropped: record

@@ -2,9 +2,8 @@
 //! free for a rightful leader, every refused write was late, and no node ends for no reason.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use super::excuses::{Excuse, Excuses};
+use super::excuses::{Excuse, Excuses, nanos};
 use super::record::{Life, Record, Said};
 use super::{Finding, Tally};
 use crate::arm::{DRAIN, KILL_MARGIN, LEASE};
@@ -93,9 +92,9 @@ fn acts_past_the_lease(
             continue;
         };
         let late_ns = at - leadership.until;
-        // It had to be killed so long before.
+        // It had to be killed so long before; an excuse must cover that time too, and not only what is past the lease.
         let due = leadership.until.saturating_sub(nanos(KILL_MARGIN));
-        if let Some(excuse) = excuses.of_act(&writer.node, due, at, late_ns) {
+        if let Some(excuse) = excuses.of_act(&writer.node, due, at) {
             let (count, longest) = excused.entry((writer.token, excuse)).or_default();
             (*count, *longest) = (*count + 1, (*longest).max(late_ns));
         } else {
@@ -117,10 +116,6 @@ fn acts_past_the_lease(
         }
     }
     findings.into_values().collect()
-}
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Whoever leads gets the lock within the drain time, for whoever had it must be gone by then.
