@@ -109,14 +109,13 @@ struct Lock {
     file: File,
     path: PathBuf,
     wanted: bool,
-    waits: bool,
 }
 
 impl Lock {
     fn new(dir: &Path, wanted: bool) -> Result<Self, Trouble> {
         let path = dir.join(LOCK);
         let file = OpenOptions::new().create(true).read(true).append(true).open(&path);
-        Ok(Self { file: file.map_err(Trouble::file("open", &path))?, path, wanted, waits: false })
+        Ok(Self { file: file.map_err(Trouble::file("open", &path))?, path, wanted })
     }
 
     /// Tries, if it is not there yet; whether it has come.
@@ -125,10 +124,7 @@ impl Lock {
             return Ok(false);
         }
         if flock(&self.file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            if !self.waits {
-                self.waits = true;
-                ledger.tell(Told::Waits { holder: self.holder()? })?;
-            }
+            ledger.tell(Told::Waits { holder: self.holder()? })?;
             return Ok(false);
         }
         self.wanted = false;

@@ -20,7 +20,7 @@ pub(crate) const LOCK: &str = "lock";
 const FENCE: &str = "ledger.fence";
 
 /// Who writes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Writer {
     /// The token of its leadership.
     pub(crate) token: u64,
@@ -51,7 +51,7 @@ pub(crate) enum Told {
         /// The highest token that the fence had seen.
         highest: u64,
     },
-    /// The lock was taken by another when it was first tried.
+    /// The lock was found taken by another; told each time that it is tried.
     Waits {
         /// By this one, as far as the lock's file tells.
         holder: Option<Writer>,

@@ -7,7 +7,7 @@ use super::excuses::{Excuse, Excuses, nanos};
 use super::record::{Life, Record, Said};
 use super::{Finding, Tally};
 use crate::arm::{DRAIN, KILL_MARGIN, LEASE};
-use crate::ledger::Told;
+use crate::ledger::{Entry, Told, Writer};
 use crate::notes::{Note, Noted};
 
 /// A leadership, as its machine has told.
@@ -118,27 +118,24 @@ fn acts_past_the_lease(
     findings.into_values().collect()
 }
 
-/// Whoever leads gets the lock within the drain time, for whoever had it must be gone by then.
+/// For whoever leads the lock is free within the drain time, for whoever had it must be gone by then. It counts from the first
+/// time to the last at which it was found taken: a job that is held up by its disk may try again much later.
 fn lock(
     record: &Record,
     leaderships: &BTreeMap<u64, Leadership>,
     excuses: &Excuses,
     tally: &mut Tally,
 ) -> Vec<Finding> {
+    let mut waits: BTreeMap<&Writer, (&Entry, &Entry)> = BTreeMap::new();
+    for entry in record.journal.iter().filter(|entry| matches!(entry.told, Told::Waits { .. })) {
+        waits.entry(&entry.writer).and_modify(|(_, last)| *last = entry).or_insert((entry, entry));
+    }
+    tally.lock_waits = waits.len();
     let mut findings = Vec::new();
-    for entry in &record.journal {
+    for (writer, (entry, last)) in waits {
         let Told::Waits { holder } = &entry.told else { continue };
-        tally.lock_waits += 1;
-        let writer = &entry.writer;
-        let got = record
-            .journal
-            .iter()
-            .find(|other| other.writer == *writer && other.told == Told::Locked)
-            .map(|other| other.boot_ns);
-        let acted = record.ledger.iter().filter(|line| line.writer == *writer).map(|line| line.boot_ns).max();
-        let lease_ends = leaderships.get(&writer.token).map(|leadership| leadership.until);
-        // It is refused until it gets the lock, until it leads no more, or until it is no more.
-        let until = [got.or(acted), lease_ends].into_iter().flatten().min().unwrap_or(entry.boot_ns);
+        let lease_ends = leaderships.get(&writer.token).map_or(u64::MAX, |leadership| leadership.until);
+        let until = last.boot_ns.min(lease_ends);
         let late_ns = until.saturating_sub(entry.boot_ns).saturating_sub(nanos(DRAIN));
         if late_ns == 0 {
             continue;
