@@ -1,13 +1,15 @@
 //! Giving back what only the start needed. A node and its guardian do little for months; what they have read of their
 //! program in order to get ready need not stay in their memory. Nor is it free to have: the kernel takes a process
 //! apart before it tells the guardian that it is dead, some 60 µs for each MiB.
+//!
+//! And keeping what must be there at once: see the guardian's [`rehearsal`](crate::guardian).
 
 use std::ffi::c_void;
-
+use std::os::unix::fs::FileExt as _;
 use std::sync::OnceLock;
 
 use primacy::core::Duration;
-use rustix::mm::{Advice, madvise};
+use rustix::mm::{Advice, madvise, mlock};
 
 /// How long after its start a process has connected to all peers that are there.
 pub(crate) const SETTLING_TIME: Duration = Duration::from_secs(1);
@@ -23,11 +25,62 @@ pub(crate) fn remember_what_is_loaded() {
     let _ = LOADED.set(unchanged(&maps));
 }
 
+/// What is kept in memory, in order.
+static KEPT: OnceLock<Vec<(usize, usize)>> = OnceLock::new();
+
+/// Keeps in memory, for good, whatever of this process's memory is in it now: of the program, of its libraries, and of its
+/// data. Nothing of it is let go of or read from a disk after this. Where the kernel does not allow that much (`ulimit -l`),
+/// the rest is as it was.
+///
+/// What a process started by this one has is not kept.
+pub(crate) fn keep_what_is_here() {
+    let (Ok(maps), Ok(pages)) =
+        (std::fs::read_to_string("/proc/self/maps"), std::fs::File::open("/proc/self/pagemap"))
+    else {
+        return;
+    };
+    let mut kept = Vec::new();
+    for run in maps.lines().filter_map(readable).flat_map(|range| present(&pages, range)) {
+        let start = std::ptr::without_provenance_mut::<c_void>(run.0);
+        // SAFETY: no content changes by it, and the kernel looks itself whether something is there.
+        #[allow(unsafe_code)] // For it takes an address.
+        if unsafe { mlock(start, run.1) }.is_ok() {
+            kept.push(run);
+        }
+    }
+    // Done once; of a second time nothing would be known, and nothing is let go of wrongly: the kernel refuses.
+    let _ = KEPT.set(kept);
+}
+
+/// The runs of pages of this range that are in this process's memory.
+fn present(pages: &std::fs::File, (start, length): (usize, usize)) -> Vec<(usize, usize)> {
+    /// See the kernel's `pagemap.rst`: eight bytes for each page, and the highest bit.
+    const PRESENT: u64 = 1 << 63;
+    let size = rustix::param::page_size();
+    let mut entries = vec![0; length / size * 8];
+    if pages.read_exact_at(&mut entries, (start / size * 8) as u64).is_err() {
+        return Vec::new(); // The kernel's own, or gone meanwhile.
+    }
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for (index, entry) in entries.as_chunks().0.iter().enumerate() {
+        if u64::from_ne_bytes(*entry) & PRESENT == 0 {
+            continue;
+        }
+        let page = start + index * size;
+        match runs.last_mut() {
+            Some((start, length)) if *start + *length == page => *length += size,
+            _ => runs.push((page, size)),
+        }
+    }
+    runs
+}
+
 /// Lets go of the pages of program files, text and constants, that this process has touched. They are the files' own,
 /// unchanged: what is needed again is mapped again, mostly from the kernel's cache, in about a microsecond for every
-/// 64 KiB.
+/// 64 KiB. What is kept stays.
 pub(crate) fn let_go_of_program_text() {
-    for &(start, length) in LOADED.get().into_iter().flatten() {
+    let kept = KEPT.get().map_or(&[][..], Vec::as_slice);
+    for (start, length) in LOADED.get().into_iter().flatten().flat_map(|&range| without(range, kept)) {
         let start = std::ptr::without_provenance_mut::<c_void>(start);
         // SAFETY: at the start the range was a private mapping of a file that cannot be written, without a page of its own
         // in memory or swapped out, as the kernel says. The loader had relocated by then; what it loads before `main` it
@@ -63,6 +116,32 @@ fn unchanged(maps: &str) -> Vec<(usize, usize)> {
     }
     keep(range, own_pages);
     found
+}
+
+/// What is left of a range without these, which are in order.
+fn without((start, length): (usize, usize), kept: &[(usize, usize)]) -> Vec<(usize, usize)> {
+    let (mut from, end) = (start, start + length);
+    let mut left = Vec::new();
+    for &(kept, length) in kept.iter().filter(|kept| kept.0 < end && kept.0 + kept.1 > start) {
+        if kept > from {
+            left.push((from, kept - from));
+        }
+        from = kept + length;
+    }
+    if from < end {
+        left.push((from, end - from));
+    }
+    left
+}
+
+/// The range of a mapping's line, if it can be read, and is no page of the kernel's own.
+fn readable(line: &str) -> Option<(usize, usize)> {
+    let mut fields = line.split_ascii_whitespace();
+    let (range, access, name) = (fields.next()?, fields.next()?, fields.nth(3));
+    let is_own = name.is_none_or(|name| !name.starts_with("[v"));
+    let (start, end) = range.split_once('-').filter(|_| access.starts_with('r') && is_own)?;
+    let (start, end) = (usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?);
+    Some((start, end.checked_sub(start)?))
 }
 
 /// The range of a mapping's first line, if it is a private one of a file that can be read and not be written.
@@ -108,16 +187,56 @@ mod tests {
     #[test]
     fn what_was_let_go_of_is_there_again_when_it_is_needed() {
         remember_what_is_loaded();
+        let text = *LOADED.get().unwrap().iter().max_by_key(|range| range.1).unwrap();
+        let is_inside =
+            |(start, length): (usize, usize)| start >= text.0 && start + length <= text.0 + text.1;
+        // What is kept is a mapping of its own from then on.
         let resident = || {
             let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-            let at = format!("{:x}-", LOADED.get().unwrap().iter().max_by_key(|range| range.1).unwrap().0);
-            let lines = maps.lines().skip_while(|line| !line.starts_with(&at));
-            let rss =
-                lines.map(str::to_owned).find_map(|line| Some(line.strip_prefix("Rss:")?.trim().to_owned()));
-            rss.unwrap().strip_suffix(" kB").unwrap().parse::<u64>().unwrap()
+            let (mut is_text, mut sum) = (false, 0);
+            for line in maps.lines() {
+                if let Some(size) = line.strip_prefix("Rss:").filter(|_| is_text) {
+                    sum += size.trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap() * 1024;
+                }
+                is_text = readable(line).map_or(is_text, is_inside);
+            }
+            sum
         };
         let before = resident();
         let_go_of_program_text();
-        assert!(resident() < before);
+        let without_text = resident();
+        assert!(without_text < before);
+        let locked = || {
+            let status = std::fs::read_to_string("/proc/self/status").unwrap();
+            let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:")?.strip_suffix(" kB"));
+            locked.unwrap().trim().parse::<usize>().unwrap() * 1024
+        };
+        assert_eq!(locked(), 0);
+        keep_what_is_here();
+        // Other tests' threads come and go meanwhile, with their stacks.
+        assert!(locked() > 0 && KEPT.get().is_some_and(|kept| !kept.is_empty()));
+        let kept: usize =
+            KEPT.get().unwrap().iter().filter(|kept| is_inside(**kept)).map(|kept| kept.1).sum();
+        let_go_of_program_text();
+        assert!(kept > 0 && resident() >= kept, "what is kept is not let go of");
+    }
+
+    #[test]
+    fn what_is_left_of_a_range_is_what_is_not_kept() {
+        assert_eq!(without((10, 10), &[]), [(10, 10)]);
+        assert_eq!(without((10, 10), &[(0, 10), (20, 5)]), [(10, 10)]);
+        assert_eq!(without((10, 10), &[(8, 4), (14, 1), (18, 9)]), [(12, 2), (15, 3)]);
+        assert_eq!(without((10, 10), &[(0, 30)]), []);
+    }
+
+    #[test]
+    fn the_kernels_own_pages_and_what_cannot_be_read_are_not_kept() {
+        let range = |line: &str| readable(line).is_some();
+        assert!(range("55e0cc12d000-55e0cc96b000 r-xp 000e3000 fe:00 3154  /usr/bin/primacy"));
+        assert!(range("55e0e526e000-55e0e528f000 rw-p 00000000 00:00 0  [heap]"));
+        assert!(range("7fe3f763e000-7fe3f7640000 rw-p 00000000 00:00 0"));
+        assert!(!range("7fff0d5f2000-7fff0d5f4000 r-xp 00000000 00:00 0  [vdso]"));
+        assert!(!range("7fe3f77bc000-7fe3f780f000 ---p 00000000 fe:00 3155  /usr/lib/libc.so.6"));
+        assert!(!range("nonsense"));
     }
 }

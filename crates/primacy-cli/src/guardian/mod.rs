@@ -17,6 +17,7 @@
 pub(crate) mod handle;
 pub(crate) mod job;
 pub(crate) mod message;
+mod rehearsal;
 mod wire;
 
 use std::ffi::OsString;
@@ -119,6 +120,11 @@ fn guard(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
     set_child_subreaper(Some(rustix::process::getpid()))?;
     let child_signals = keep_signals_away()?;
     let (wire, duty) = Wire::open(UnixStream::from(socket))?;
+    memory::let_go_of_program_text();
+    if let Err(error) = rehearsal::rehearse(&duty) {
+        tracing::debug!(%error, "the end of a job could not be rehearsed");
+    }
+    memory::keep_what_is_here();
     let supervisor = Pid::from_raw(duty.supervisor).ok_or_else(invalid)?;
     // If it has died already, then its number may be another process's by now; but we have another parent.
     let pidfd = pidfd_open(supervisor, PidfdFlags::empty()).ok().filter(|_| getppid() == Some(supervisor));
