@@ -12,7 +12,8 @@
 //!
 //! The simulator's invariants hold whatever the machine does. Two rules of the judge ask for more, that no job acts past its
 //! lease and that the lock is free for a leader; for as long as supervisor and guardian were out of action together, or a
-//! processor ran nobody who was due, nobody could keep them. So much is excused, and counted; anything beyond is a violation.
+//! processor ran nobody who was due, or the disk answered nobody, nobody could keep them. So much is excused, and counted;
+//! anything beyond is a violation.
 //!
 //! Limits: all nodes are on one machine, whose true clock they share, except for one whose clock is faked at a steady rate
 //! within the drift bound. There is no power cut: what was written is there, flushed or not. A machine that freezes with its
@@ -116,6 +117,9 @@ enum Verb {
     Stalls {
         /// The directory of the run
         dir: PathBuf,
+        /// Those of its disk, and not of a processor
+        #[arg(long)]
+        disk: bool,
     },
 }
 
@@ -132,7 +136,7 @@ fn main() -> ExitCode {
     let outcome = match cli.verb {
         None => session::run(&cli.options),
         Some(Verb::Judge { dir, json }) => session::judge_again(&dir, json),
-        Some(Verb::Stalls { dir }) => stalls::watch(&dir).map(|()| ExitCode::SUCCESS),
+        Some(Verb::Stalls { dir, disk }) => stalls::watch(&dir, disk).map(|()| ExitCode::SUCCESS),
         Some(Verb::Job(job)) => job.run().map(|()| ExitCode::SUCCESS),
         Some(Verb::Clock) => {
             faked::keep();

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use crate::fault::{KINDS, Kind};
-use crate::judge::{Excused, Row, Tally, Verdict};
+use crate::judge::{Excused, Row, Stalled, Verdict};
 
 /// How many findings of an arm are printed; the files have them all.
 const FINDINGS_MAX: usize = 20;
@@ -92,6 +92,12 @@ pub(crate) fn text(seed: u64, verdicts: &[Verdict]) -> String {
     for (kind, reason) in not_run(verdicts) {
         let _ = writeln!(text, "NOT RUN: {}: {reason}", kind.text());
     }
+    let not_watched: BTreeSet<_> =
+        verdicts.iter().filter_map(|verdict| verdict.disk_not_watched.as_ref()).collect();
+    for reason in not_watched {
+        // No fault is missing by that, and the judge is only the stricter.
+        let _ = writeln!(text, "NOT RUN: the watch of the disk, so that its stalls excuse nothing: {reason}");
+    }
     for verdict in verdicts {
         for missing in &verdict.missing {
             let _ = writeln!(text, "NOT MET in {}: {missing}", verdict.arm);
@@ -133,24 +139,35 @@ const COUNTS: &[Count] = &[
     ("stale writes tried", |verdict| verdict.tally.stale_tried.to_string()),
     ("stale writes refused", |verdict| verdict.tally.stale_refused.to_string()),
     ("lock found taken", |verdict| verdict.tally.lock_waits.to_string()),
-    ("stalls of a processor, 20 ms or more: count, longest ms", |verdict| {
-        let Tally { stalls, longest_stall_ns, .. } = &verdict.tally;
-        format!("{stalls}, {}", longest_stall_ns / 1_000_000)
-    }),
-    ("  share of the run", |verdict| {
-        let hundredths = verdict.tally.stalled_ppm / 100;
-        format!("{}.{:02} %", hundredths / 100, hundredths % 100)
-    }),
+    ("stalls of a processor, 20 ms or more: count, longest ms", |verdict| stalls(Some(verdict.tally.stalls))),
+    ("  share of the run", |verdict| share(Some(verdict.tally.stalls))),
+    ("stalls of the disk, 20 ms or more: count, longest ms", |verdict| stalls(verdict.tally.disk_stalls)),
+    ("  share of the run", |verdict| share(verdict.tally.disk_stalls)),
     ("excused: count, total / longest ms", |_| String::new()),
     ("  act past the lease, supervisor and guardian out", |verdict| excused(verdict.tally.acts_unguarded)),
     ("  act past the lease, a processor stalled", |verdict| excused(verdict.tally.acts_stalled)),
+    ("  act past the lease, the disk stalled", |verdict| excused(verdict.tally.acts_disk_stalled)),
     ("  lock longer than the drain, supervisor and guardian out", |verdict| {
         excused(verdict.tally.locks_unguarded)
     }),
     ("  lock longer than the drain, stopped itself", |verdict| excused(verdict.tally.locks_stopped)),
     ("  lock longer than the drain, a processor stalled", |verdict| excused(verdict.tally.locks_stalled)),
+    ("  lock longer than the drain, the disk stalled", |verdict| excused(verdict.tally.locks_disk_stalled)),
     ("violations", |verdict| verdict.findings.len().to_string()),
 ];
+
+fn stalls(stalled: Option<Stalled>) -> String {
+    stalled.map_or_else(
+        || "n/a".to_owned(),
+        |stalled| format!("{}, {}", stalled.count, stalled.longest_ns / 1_000_000),
+    )
+}
+
+fn share(stalled: Option<Stalled>) -> String {
+    let Some(Stalled { ppm, .. }) = stalled else { return "n/a".to_owned() };
+    let hundredths = ppm / 100;
+    format!("{}.{:02} %", hundredths / 100, hundredths % 100)
+}
 
 fn excused(excused: Excused) -> String {
     let Excused { count, total_ns, longest_ns } = excused;
@@ -217,7 +234,7 @@ fn table(rows: &[Vec<String>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::judge::Finding;
+    use crate::judge::{Finding, Tally};
 
     fn verdict() -> Verdict {
         Verdict {
@@ -230,7 +247,32 @@ mod tests {
             not_judged: vec![("I4", "no votes")],
             findings: Vec::new(),
             missing: Vec::new(),
+            disk_not_watched: None,
         }
+    }
+
+    #[test]
+    fn a_disk_that_was_not_watched_is_named_and_its_stalls_are_not_told_as_none() {
+        let mut watched = verdict();
+        let stalled = Stalled { count: 2, total_ns: 90_000_000, ppm: 1_500, longest_ns: 61_000_000 };
+        watched.tally.disk_stalls = Some(stalled);
+        let row = |text: &str| {
+            let at = text.lines().position(|line| line.contains("stalls of the disk")).unwrap();
+            text.lines()
+                .skip(at)
+                .take(2)
+                .map(|line| line.split('|').nth(2).unwrap().trim().to_owned())
+                .collect()
+        };
+        let of = |verdict: Verdict| -> Vec<String> { row(&text(1, &[verdict])) };
+        assert_eq!(of(watched.clone()), ["2, 61", "0.15 %"]);
+        let mut not_watched = verdict();
+        not_watched.disk_not_watched = Some("no".into());
+        assert_eq!(of(not_watched.clone()), ["n/a", "n/a"]);
+        let told = "NOT RUN: the watch of the disk, so that its stalls excuse nothing: no\n";
+        assert!(text(1, &[not_watched.clone(), not_watched.clone()]).matches(told).count() == 1);
+        assert!(!text(1, &[watched]).contains(told));
+        assert_eq!(outcome(&[not_watched]), Outcome::Passed);
     }
 
     #[test]

@@ -1,12 +1,16 @@
 //! When the machine keeps its processes from running: a small process on each processor, which wakes a hundred times a second
-//! and tells when it was late. What a machine does not run for so long cannot keep a deadline.
+//! and tells when it was late; and one that reads a block from the disk as often, and tells when that took long. What a
+//! machine does not run for so long, or cannot fetch from its disk, cannot keep a deadline.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use primacy::clock;
+use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::notes::append;
@@ -15,19 +19,50 @@ use crate::trouble::Trouble;
 
 /// The file of a run in which all are.
 pub(crate) const STALLS: &str = "stalls.jsonl";
+/// The file of a run that says whether its disk was watched.
+pub(crate) const DISK_WATCH: &str = "disk-watch.jsonl";
+/// The file of which the block is read.
+const PROBE: &str = "disk-probe";
 
 /// How often each looks.
 const EVERY: Duration = Duration::from_millis(10);
 /// Shorter ones are not told: a kill margin is ten times as long. The judge grants one of them, where it matters.
 pub(crate) const STALL_MIN: Duration = Duration::from_millis(20);
 
-/// A processor ran nothing that was due on it, for so long, until `boot_ns`.
+/// What can stand still.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Part {
+    /// A processor ran nothing that was due on it. Files of runs that watched no disk do not say so.
+    #[default]
+    Processor,
+    /// The disk of the run's directory answered no read.
+    Disk,
+}
+
+/// Something stood still for so long, until `boot_ns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Stall {
+    /// What.
+    #[serde(default)]
+    pub(crate) of: Part,
     /// Its end.
     pub(crate) boot_ns: u64,
     /// Its length.
     pub(crate) stall_ns: u64,
+}
+
+/// Whether the disk of a run was watched.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "disk", rename_all = "snake_case")]
+pub(crate) enum DiskWatch {
+    /// It was.
+    Watched,
+    /// It was not, and none of its stalls is known.
+    NotWatched {
+        /// Why.
+        reason: String,
+    },
 }
 
 /// The watch of a run; dropping it ends it.
@@ -37,7 +72,8 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Watches every processor, and writes into the run's directory.
+    /// Watches every processor and the disk, and writes into the run's directory. Where the file system knows no reads
+    /// past the cache, the disk is not watched, and that is written down.
     ///
     /// # Errors
     /// [`Trouble`]
@@ -48,10 +84,32 @@ impl Watch {
         for processor in 0..processors {
             let mut command = Command::new("taskset");
             command.arg("--cpu-list").arg(processor.to_string()).arg(&own).arg("stalls").arg(dir);
-            command.env(MARK, format!("{}/stalls", std::process::id())).stdin(Stdio::null());
-            watch.children.push(command.spawn().map_err(Trouble::file("start", Path::new("taskset")))?);
+            watch.add(command)?;
         }
+        let path = dir.join(PROBE);
+        std::fs::write(&path, Block([1; BLOCK]).0).map_err(Trouble::file("write", &path))?;
+        let disk = match Probe::open(dir).and_then(|mut probe| probe.read()) {
+            Ok(_) => DiskWatch::Watched,
+            Err(error) => DiskWatch::NotWatched {
+                reason: format!("{} cannot be read past the cache: {error}", path.display()),
+            },
+        };
+        if disk == DiskWatch::Watched {
+            let mut command = Command::new(&own);
+            command.arg("stalls").arg(dir).arg("--disk");
+            watch.add(command)?;
+        }
+        let path = dir.join(DISK_WATCH);
+        let written = File::create_new(&path).and_then(|mut file| append(&mut file, &disk));
+        written.map_err(Trouble::file("write", &path))?;
         Ok(watch)
+    }
+
+    fn add(&mut self, mut command: Command) -> Result<(), Trouble> {
+        command.env(MARK, format!("{}/stalls", std::process::id())).stdin(Stdio::null());
+        let program = command.get_program().to_owned();
+        self.children.push(command.spawn().map_err(Trouble::file("start", Path::new(&program)))?);
+        Ok(())
     }
 }
 
@@ -59,11 +117,13 @@ impl Watch {
     /// Ends it.
     ///
     /// # Errors
-    /// [`Trouble`] if a process of it had ended before: then nobody has watched that processor.
+    /// [`Trouble`] if a process of it had ended before: then nobody has watched that processor, or the disk.
     pub(crate) fn end(mut self) -> Result<(), Trouble> {
         for child in &mut self.children {
-            if let Some(status) = child.try_wait().map_err(Trouble::file("wait for", Path::new("taskset")))? {
-                return Err(Trouble::NotWhole(format!("the watch of a processor had ended: {status}")));
+            if let Some(status) = child.try_wait().map_err(Trouble::file("wait for", Path::new("a watch")))? {
+                return Err(Trouble::NotWhole(format!(
+                    "the watch of a processor or of the disk had ended: {status}"
+                )));
             }
         }
         Ok(())
@@ -80,22 +140,114 @@ impl Drop for Watch {
     }
 }
 
-/// Watches the processor that this process is bound to, until it is killed.
+/// How much is read: what O_DIRECT takes everywhere.
+const BLOCK: usize = 4096;
+
+/// Memory that O_DIRECT can read into.
+#[derive(Debug)]
+#[repr(align(4096))]
+struct Block([u8; BLOCK]);
+
+/// A file that is read past the cache.
+#[derive(Debug)]
+struct Probe {
+    file: File,
+    block: Box<Block>,
+}
+
+impl Probe {
+    fn open(dir: &Path) -> std::io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+        let file = rustix::fs::open(dir.join(PROBE), flags, Mode::empty())?;
+        Ok(Self { file: file.into(), block: Box::new(Block([0; BLOCK])) })
+    }
+
+    /// How long it took.
+    fn read(&mut self) -> std::io::Result<Duration> {
+        let before = Instant::now();
+        self.file.read_exact_at(&mut self.block.0, 0)?;
+        Ok(before.elapsed())
+    }
+}
+
+/// Watches the disk, or the processor that this process is bound to, until it is killed.
 ///
 /// # Errors
 /// [`Trouble`]
-pub(crate) fn watch(dir: &Path) -> Result<(), Trouble> {
+pub(crate) fn watch(dir: &Path, disk: bool) -> Result<(), Trouble> {
     let path = dir.join(STALLS);
-    let mut file =
+    let file =
         OpenOptions::new().create(true).append(true).open(&path).map_err(Trouble::file("open", &path))?;
+    // A disk that stands still must not hold up the watch where it writes.
+    let (tell, told) = channel();
+    let written = std::thread::spawn(move || write(file, &told));
+    if disk {
+        let probe = dir.join(PROBE);
+        watch_disk(dir, &tell).map_err(Trouble::file("read", &probe))?;
+    } else {
+        watch_processor(&tell);
+    }
+    let ended = written.join().unwrap_or_else(|_| Err(std::io::Error::other("its thread has panicked")));
+    ended.map_err(Trouble::file("write", &path))
+}
+
+fn write(mut file: File, told: &Receiver<Stall>) -> std::io::Result<()> {
+    told.iter().try_for_each(|stall| append(&mut file, &stall))
+}
+
+/// Until nobody writes any more.
+fn watch_processor(tell: &Sender<Stall>) {
     loop {
         let before = Instant::now();
         std::thread::sleep(EVERY);
-        let late = before.elapsed().saturating_sub(EVERY);
-        if late >= STALL_MIN {
-            let stall_ns = u64::try_from(late.as_nanos()).unwrap_or(u64::MAX);
-            let stall = Stall { boot_ns: clock::now().as_nanos(), stall_ns };
-            append(&mut file, &stall).map_err(Trouble::file("write", &path))?;
+        if !tell_if_long(Part::Processor, before.elapsed().saturating_sub(EVERY), tell) {
+            return;
         }
+    }
+}
+
+/// Until nobody writes any more. Only the read is measured: what else holds this process up is no stall of the disk.
+fn watch_disk(dir: &Path, tell: &Sender<Stall>) -> std::io::Result<()> {
+    let mut probe = Probe::open(dir)?;
+    loop {
+        std::thread::sleep(EVERY);
+        if !tell_if_long(Part::Disk, probe.read()?, tell) {
+            return Ok(());
+        }
+    }
+}
+
+/// Whether somebody still writes.
+fn tell_if_long(of: Part, stall: Duration, tell: &Sender<Stall>) -> bool {
+    if stall < STALL_MIN {
+        return true;
+    }
+    let stall_ns = u64::try_from(stall.as_nanos()).unwrap_or(u64::MAX);
+    tell.send(Stall { of, boot_ns: clock::now().as_nanos(), stall_ns }).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_long_is_told_and_nothing_else() {
+        let (tell, told) = channel();
+        assert!(tell_if_long(Part::Disk, Duration::from_nanos(19_999_999), &tell));
+        assert!(tell_if_long(Part::Disk, STALL_MIN, &tell));
+        let stalls: Vec<Stall> = told.try_iter().collect();
+        assert!(matches!(stalls[..], [Stall { of: Part::Disk, stall_ns: 20_000_000, .. }]), "{stalls:?}");
+        drop(told);
+        assert!(!tell_if_long(Part::Disk, STALL_MIN, &tell), "nobody writes");
+    }
+
+    #[test]
+    fn the_files_of_runs_that_watched_no_disk_are_read() {
+        let stall = |line| serde_json::from_str::<Stall>(line).unwrap();
+        let old = Stall { of: Part::Processor, boot_ns: 7, stall_ns: 5 };
+        assert_eq!(stall(r#"{"boot_ns":7,"stall_ns":5}"#), old);
+        let new = Stall { of: Part::Disk, ..old };
+        assert_eq!(serde_json::to_string(&new).unwrap(), r#"{"of":"disk","boot_ns":7,"stall_ns":5}"#);
+        assert_eq!(stall(r#"{"of":"disk","boot_ns":7,"stall_ns":5}"#), new);
     }
 }

@@ -1,5 +1,5 @@
 //! What nobody can be blamed for: a supervisor and its guardian that were killed or stopped together, and a machine that
-//! ran nobody. These are limits that the documents state. An excuse has a size: something may be late by no longer than
+//! ran nobody, or fetched nothing from its disk. These are limits that the documents state. An excuse has a size: something may be late by no longer than
 //! these held in the time in question, each nanosecond counted once; what it excuses is counted, and shown in the report.
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::record::{Life, Record, Said};
 use crate::fault::Part;
 use crate::notes::{Note, Sent};
-use crate::stalls::{STALL_MIN, Stall};
+use crate::stalls::{self, STALL_MIN, Stall};
 
 /// From when until when, in nanoseconds of the boot clock.
 pub(crate) type Span = (u64, u64);
@@ -27,6 +27,8 @@ pub(crate) enum Excuse {
     Stopped,
     /// A processor ran nobody who was due.
     Stalled,
+    /// The disk answered nobody: a program of which a part must be read again stands still, and whoever writes.
+    DiskStalled,
 }
 
 /// How much was excused by one reason.
@@ -46,6 +48,7 @@ pub(crate) struct Excuses {
     unguarded: Vec<(String, Span)>,
     stopped: Vec<(String, Span)>,
     stalls: Vec<Span>,
+    disk_stalls: Vec<Span>,
 }
 
 impl Excused {
@@ -76,7 +79,12 @@ impl Excuses {
             excuses.stopped.extend(job.into_iter().map(|span| (name.clone(), span)));
         }
         let span = |stall: &Stall| (stall.boot_ns.saturating_sub(stall.stall_ns), stall.boot_ns);
-        excuses.stalls = record.stalls.iter().map(span).collect();
+        for stall in &record.stalls {
+            match stall.of {
+                stalls::Part::Processor => excuses.stalls.push(span(stall)),
+                stalls::Part::Disk => excuses.disk_stalls.push(span(stall)),
+            }
+        }
         excuses
     }
 
@@ -85,8 +93,11 @@ impl Excuses {
     /// The kill itself takes no time that counts; so these must have held all the time from `due` on, or it would have been
     /// done. But for one stall that is too short to be told: when the last of them is over, whoever kills still has to be run.
     pub(crate) fn of_act(&self, node: &str, due: u64, at: u64) -> Option<Excuse> {
-        let reasons =
-            [(Excuse::Unguarded, of(&self.unguarded, node)), (Excuse::Stalled, self.stalls.clone())];
+        let reasons = [
+            (Excuse::Unguarded, of(&self.unguarded, node)),
+            (Excuse::Stalled, self.stalls.clone()),
+            (Excuse::DiskStalled, self.disk_stalls.clone()),
+        ];
         enough(reasons, (due, at), at.saturating_sub(due).saturating_sub(nanos(STALL_MIN)))
     }
 
@@ -103,13 +114,18 @@ impl Excuses {
             (Excuse::Unguarded, unguarded),
             (Excuse::Stopped, of(&self.stopped, waiter)),
             (Excuse::Stalled, self.stalls.clone()),
+            (Excuse::DiskStalled, self.disk_stalls.clone()),
         ];
         enough(reasons, wait, late_ns)
     }
 
-    /// How long any processor stood still, each nanosecond counted once.
-    pub(crate) fn stalled_ns(&self) -> u64 {
-        length(&self.stalls, (0, u64::MAX))
+    /// How long any of these stood still, each nanosecond counted once.
+    pub(crate) fn stalled_ns(&self, of: stalls::Part) -> u64 {
+        let spans = match of {
+            stalls::Part::Processor => &self.stalls,
+            stalls::Part::Disk => &self.disk_stalls,
+        };
+        length(spans, (0, u64::MAX))
     }
 }
 

@@ -24,6 +24,7 @@ use self::promised::Promised;
 use self::record::Record;
 use crate::fault::{KINDS, Kind};
 use crate::notes::{Note, Noted};
+use crate::stalls::{DiskWatch, Part};
 use crate::trouble::Trouble;
 
 /// Something that must never be, and was.
@@ -60,22 +61,35 @@ pub(crate) struct Tally {
     pub(crate) locks_stopped: Excused,
     /// Of these, those that waited longer while a processor ran nobody who was due.
     pub(crate) locks_stalled: Excused,
+    /// Of these, those that waited longer while the disk answered nobody.
+    pub(crate) locks_disk_stalled: Excused,
     /// Acts past the lease of jobs whose supervisor and guardian were out of action together.
     pub(crate) acts_unguarded: Excused,
     /// Acts past the lease of jobs that should have been killed while a processor ran nobody who was due.
     pub(crate) acts_stalled: Excused,
+    /// Acts past the lease of jobs that should have been killed while the disk answered nobody.
+    pub(crate) acts_disk_stalled: Excused,
     /// Packets between nodes that were dropped.
     pub(crate) packets_dropped: u64,
     /// Lives of supervisors.
     pub(crate) lives: usize,
-    /// Times that a processor ran nobody who was due for 20 ms or more.
-    pub(crate) stalls: usize,
-    /// How long any processor did so, each nanosecond counted once.
-    pub(crate) stalled_ns: u64,
+    /// When a processor ran nobody who was due for 20 ms or more.
+    pub(crate) stalls: Stalled,
+    /// When the disk answered nobody for 20 ms or more; none where it was not watched.
+    pub(crate) disk_stalls: Option<Stalled>,
+}
+
+/// How much of a run something stood still.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Stalled {
+    /// How often.
+    pub(crate) count: usize,
+    /// How long in all, each nanosecond counted once.
+    pub(crate) total_ns: u64,
     /// The share of the run that this is, in parts per million.
-    pub(crate) stalled_ppm: u64,
+    pub(crate) ppm: u64,
     /// The longest of these.
-    pub(crate) longest_stall_ns: u64,
+    pub(crate) longest_ns: u64,
 }
 
 /// What one kind of fault came to.
@@ -123,6 +137,8 @@ pub(crate) struct Verdict {
     pub(crate) findings: Vec<Finding>,
     /// What should have been met, and was not.
     pub(crate) missing: Vec<String>,
+    /// Why its disk was not watched, and none of its stalls excused anything.
+    pub(crate) disk_not_watched: Option<String>,
 }
 
 impl Finding {
@@ -150,9 +166,14 @@ fn verdict(record: &Record) -> Verdict {
     findings.sort_by_key(|finding| finding.boot_ns);
     let (from, until) = record.span();
     let took_ns = until.saturating_sub(from);
-    tally.stalled_ns = excuses.stalled_ns();
-    let share = u128::from(tally.stalled_ns) * 1_000_000 / u128::from(took_ns.max(1));
-    tally.stalled_ppm = u64::try_from(share).unwrap_or(u64::MAX);
+    tally.stalls = stalled(record, &excuses, took_ns, Part::Processor);
+    let disk_not_watched = match &record.disk {
+        DiskWatch::Watched => {
+            tally.disk_stalls = Some(stalled(record, &excuses, took_ns, Part::Disk));
+            None
+        }
+        DiskWatch::NotWatched { reason } => Some(reason.clone()),
+    };
     let (millis, faults) = (took_ns / 1_000_000, rows(record));
     Verdict {
         arm: record.arm.name.to_owned(),
@@ -164,6 +185,19 @@ fn verdict(record: &Record) -> Verdict {
         missing: coverage::missing(millis, &tally, &faults),
         faults,
         tally,
+        disk_not_watched,
+    }
+}
+
+fn stalled(record: &Record, excuses: &Excuses, took_ns: u64, of: Part) -> Stalled {
+    let lengths = || record.stalls.iter().filter(|stall| stall.of == of).map(|stall| stall.stall_ns);
+    let total_ns = excuses.stalled_ns(of);
+    let share = u128::from(total_ns) * 1_000_000 / u128::from(took_ns.max(1));
+    Stalled {
+        count: lengths().count(),
+        total_ns,
+        ppm: u64::try_from(share).unwrap_or(u64::MAX),
+        longest_ns: lengths().max().unwrap_or(0),
     }
 }
 
@@ -190,8 +224,6 @@ fn count(record: &Record) -> Tally {
             .map(|noted| if let Note::Healed { dropped, .. } = noted.note { dropped } else { 0 })
             .sum(),
         lives: record.lives.len(),
-        stalls: record.stalls.len(),
-        longest_stall_ns: record.stalls.iter().map(|stall| stall.stall_ns).max().unwrap_or(0),
         ..Tally::default()
     }
 }

@@ -12,8 +12,11 @@ use crate::fault::{Kind, Part};
 use crate::ledger::{Entry, JOURNAL, LEDGER, Line};
 use crate::node::trace_path;
 use crate::notes::{NOTES, Note, Noted, Sent, read_lines};
-use crate::stalls::{STALLS, Stall};
+use crate::stalls::{DISK_WATCH, DiskWatch, STALLS, Stall};
 use crate::trouble::Trouble;
+
+/// How long after a process was started the note of that may be written: whoever notes it may be held up.
+const NOTED_LATE_MAX_NS: u64 = 1_000_000_000;
 
 /// A run of an arm.
 #[derive(Clone, Debug)]
@@ -34,8 +37,10 @@ pub(crate) struct Record {
     pub(crate) ledger: Vec<Line>,
     /// What the jobs told beside.
     pub(crate) journal: Vec<Entry>,
-    /// When a processor ran nothing.
+    /// When a processor ran nothing, and when the disk answered nothing.
     pub(crate) stalls: Vec<Stall>,
+    /// Whether the disk was watched.
+    pub(crate) disk: DiskWatch,
 }
 
 /// One life of a node.
@@ -135,6 +140,8 @@ impl Record {
             record.stalls = read_lines(&run.join(STALLS))?;
             let (from, until) = record.span();
             record.stalls.retain(|stall| (from..=until).contains(&stall.boot_ns));
+            let disk = read_lines(&run.join(DISK_WATCH))?.into_iter().next();
+            record.disk = disk.unwrap_or_else(not_watched);
         }
         Ok(record)
     }
@@ -156,19 +163,20 @@ impl Record {
             take(&mut lives, noted)?;
         }
         let (ledger, journal, stalls) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Self { arm, seed, not_run, faked, notes, lives, ledger, journal, stalls })
+        let disk = not_watched();
+        Ok(Self { arm, seed, not_run, faked, notes, lives, ledger, journal, stalls, disk })
     }
 
     /// That every life told what it told while it lived: a process that did not live by the clock that it was given would
-    /// be years off.
+    /// be years off. So its first words may come a moment before the note of its life, which is written when it was started.
     ///
     /// # Errors
     /// [`Trouble::NotWhole`]
     pub(crate) fn check_times(&self) -> Result<(), Trouble> {
         let (_, end) = self.span();
         for life in &self.lives {
-            let outside =
-                |told: &&Told| told.at + told.within_ns < life.begun || told.at > end + told.within_ns;
+            let from = life.begun.saturating_sub(NOTED_LATE_MAX_NS);
+            let outside = |told: &&Told| told.at + told.within_ns < from || told.at > end + told.within_ns;
             if let Some(told) = life.told.iter().find(outside) {
                 let what = format!(
                     "{} told {told:?} at a time when it did not live; is its clock the one that it was given?",
@@ -185,6 +193,11 @@ impl Record {
         let at = |noted: Option<&Noted>| noted.map_or(0, |noted| noted.boot_ns);
         (at(self.notes.first()), at(self.notes.last()))
     }
+}
+
+/// Of files that say nothing of it.
+fn not_watched() -> DiskWatch {
+    DiskWatch::NotWatched { reason: "its files do not say that anybody watched it".to_owned() }
 }
 
 /// Adds what a note tells of the lives.

@@ -113,6 +113,7 @@ fn acts_past_the_lease(
             // No job that was stopped acts.
             Excuse::Unguarded | Excuse::Stopped => tally.acts_unguarded.add(count, late_ns),
             Excuse::Stalled => tally.acts_stalled.add(count, late_ns),
+            Excuse::DiskStalled => tally.acts_disk_stalled.add(count, late_ns),
         }
     }
     findings.into_values().collect()
@@ -147,6 +148,7 @@ fn lock(
                 Excuse::Unguarded => &mut tally.locks_unguarded,
                 Excuse::Stopped => &mut tally.locks_stopped,
                 Excuse::Stalled => &mut tally.locks_stalled,
+                Excuse::DiskStalled => &mut tally.locks_disk_stalled,
             };
             excused.add(1, late_ns);
         } else {
