@@ -38,7 +38,7 @@ pub(super) fn rehearse(duty: &Duty) -> io::Result<()> {
         leave_taken: false,
         settled_at: None,
     };
-    let valid_until = clock::now().after(Duration::from_secs(60)).as_nanos();
+    let valid_until = clock::now().after(Duration::from_nanos(played.duty.lease)).as_nanos();
     say(serde_json::to_string(&Order::Start { token: 0, term: 0, valid_until }))?;
     played.take_orders();
     played.start_if_due();
