@@ -1,7 +1,7 @@
 //! What a run has met: how often each fault struck, and how often each branch that matters was taken.
 //!
 //! A search that never met a fault says nothing about it. So each election lists what a search of many seeds must
-//! have met ([`Algorithm::must_meet`](crate::algorithm::Algorithm::must_meet)), and a search fails if one of these
+//! have met ([`Algorithm::must_meet`]), and a search fails if one of these
 //! counters has stayed at zero. A name that is misspelt anywhere stays at zero too.
 //!
 //! A fault is counted where it takes effect and not where it is drawn: a link that is cut, with each packet that it keeps; a
