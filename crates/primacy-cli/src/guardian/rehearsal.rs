@@ -22,8 +22,13 @@ pub(super) fn rehearse(duty: &Duty) -> io::Result<()> {
     let (ours, mut theirs) = UnixStream::pair()?;
     let (child_signals, _silent) = UnixStream::pair()?;
     child_signals.set_nonblocking(true)?;
-    let mut say = |line: serde_json::Result<String>| writeln!(theirs, "{}", line?);
-    say(serde_json::to_string(duty))?;
+    // Without what may be long: nobody reads while this is written.
+    let (election, node, mark) = (duty.election.clone(), duty.node.clone(), duty.mark.clone());
+    let Duty { supervisor, drain, kill_margin, lease, .. } = *duty;
+    let (on_elected, on_deposed, witness) = (None, None, None);
+    let duty =
+        Duty { supervisor, election, node, mark, drain, kill_margin, lease, on_elected, on_deposed, witness };
+    writeln!(theirs, "{}", serde_json::to_string(&duty)?)?;
     let (wire, duty) = Wire::open(ours)?;
     let mut played = Guardian {
         wire,
@@ -31,23 +36,30 @@ pub(super) fn rehearse(duty: &Duty) -> io::Result<()> {
         child_signals,
         timer: BootTimer::new()?,
         witness: None,
-        duty: Duty { on_elected: None, on_deposed: None, witness: None, ..duty },
+        duty,
         job: Some(Program::shell("sleep 60 & wait")),
         charge: None,
         supervisor_lost: false,
         leave_taken: false,
         settled_at: None,
     };
+    let outcome = play(&mut played, &mut theirs);
+    // Nothing of it is left, whatever went wrong.
+    played.end_now();
+    outcome
+}
+
+fn play(played: &mut Guardian, supervisor: &mut UnixStream) -> io::Result<()> {
     let valid_until = clock::now().after(Duration::from_nanos(played.duty.lease)).as_nanos();
-    say(serde_json::to_string(&Order::Start { token: 0, term: 0, valid_until }))?;
+    let start = Order::Start { token: 0, term: 0, valid_until };
+    writeln!(supervisor, "{}", serde_json::to_string(&start)?)?;
     played.take_orders();
     played.start_if_due();
-    say(serde_json::to_string(&Order::Extend { token: 0, valid_until }))?;
+    writeln!(supervisor, "{}", serde_json::to_string(&Order::Extend { token: 0, valid_until })?)?;
     played.wait()?;
     played.take_orders();
     played.reap();
     played.on_time(clock::now());
     played.drain(Stopping::Deadline);
-    played.end_now();
     Ok(())
 }
