@@ -22,6 +22,10 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
     let release = ["build", "--release", "--locked", "-p", "primacy-cli", "-p", "primacy-chaos"];
     let write = arguments.contains(&"--write");
     let arguments: Vec<&str> = arguments.iter().copied().filter(|&argument| argument != "--write").collect();
+    if let Some(why) = write.then(|| not_whole(&arguments)).flatten() {
+        eprintln!("--write is for a whole run: {why}");
+        return ExitCode::FAILURE;
+    }
     let run = record::Run::begin(root);
     match build_and_run(root, &release, &arguments) {
         Ended::Code(0, printed) if write => {
@@ -35,6 +39,18 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Why a run with these arguments is none for the page.
+fn not_whole(arguments: &[&str]) -> Option<String> {
+    let part =
+        arguments.iter().find(|argument| ["--arm", "--json"].iter().any(|part| argument.starts_with(part)));
+    if let Some(part) = part {
+        return Some(format!("leave out {part}"));
+    }
+    let mut after = arguments.iter().skip_while(|&&argument| argument != "--minutes");
+    let minutes = after.nth(1).and_then(|minutes| minutes.parse::<f64>().ok());
+    (minutes.is_none_or(|minutes| minutes < 60.0)).then(|| "say --minutes 60, or more".to_owned())
 }
 
 /// The run that belongs to the tests, with what they have built.
@@ -98,5 +114,14 @@ mod self_tests {
         assert_eq!(executable(told, "primacy"), Some("/t/primacy"));
         assert_eq!(executable(told, "primacy-chaos"), Some("/t/primacy-chaos"));
         assert_eq!(executable(told, "chaos"), None);
+    }
+
+    #[test]
+    fn only_a_whole_run_is_written_down() {
+        assert_eq!(not_whole(&["--minutes", "60", "--seed", "1", "--keep"]), None);
+        for part in [&["--minutes", "59"][..], &["--minutes"], &["--seed", "60"], &[]] {
+            assert_eq!(not_whole(part).as_deref(), Some("say --minutes 60, or more"), "{part:?}");
+        }
+        assert_eq!(not_whole(&["--minutes", "60", "--arm=file"]).as_deref(), Some("leave out --arm=file"));
     }
 }

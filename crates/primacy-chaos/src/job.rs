@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::Parser;
+use primacy::clock;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::setsid;
 
@@ -123,8 +124,10 @@ impl Lock {
         if !self.wanted {
             return Ok(false);
         }
+        // Taken at this time; later it may be free.
+        let asked = clock::now();
         if flock(&self.file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            ledger.tell(Told::Waits { holder: self.holder()? })?;
+            ledger.tell_of(asked, Told::Waits { holder: self.holder()? })?;
             return Ok(false);
         }
         self.wanted = false;

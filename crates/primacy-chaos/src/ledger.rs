@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use primacy::clock;
 use primacy::fence::{DurableFence, DurableFenceError, FencingToken};
+use primacy_core::Instant;
 use serde::{Deserialize, Serialize};
 
 use crate::arm::ELECTION;
@@ -147,7 +148,15 @@ impl Ledger {
     /// # Errors
     /// [`Trouble::File`]
     pub(crate) fn tell(&mut self, told: Told) -> Result<(), Trouble> {
-        let entry = Entry { writer: self.writer.clone(), boot_ns: clock::now().as_nanos(), told };
+        self.tell_of(clock::now(), told)
+    }
+
+    /// Adds to the journal what was so at this time.
+    ///
+    /// # Errors
+    /// [`Trouble::File`]
+    pub(crate) fn tell_of(&mut self, at: Instant, told: Told) -> Result<(), Trouble> {
+        let entry = Entry { writer: self.writer.clone(), boot_ns: at.as_nanos(), told };
         append(&mut self.journal, &entry).map_err(Trouble::file("write", Path::new(JOURNAL)))
     }
 }

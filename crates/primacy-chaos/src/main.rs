@@ -63,7 +63,7 @@ Exit codes:
   0    every fault was tried, and nothing was broken
   1    something was broken, or the run has met too little to say; its directory is kept
   64   the command line is wrong
-  70   the run itself could not go on
+  70   the run itself could not go on, or was told to end
   77   NOT RUN: this user is not root, or the machine has no network namespaces, or it cannot
        make some of the faults; 1 if PRIMACY_REQUIRE_LIVE is set";
 

@@ -146,7 +146,9 @@ const COUNTS: &[Count] = &[
     ("excused: count, total / longest ms", |_| String::new()),
     ("  act past the lease, supervisor and guardian out", |verdict| excused(verdict.tally.acts_unguarded)),
     ("  act past the lease, a processor stalled", |verdict| excused(verdict.tally.acts_stalled)),
-    ("  act past the lease, the disk stalled", |verdict| excused(verdict.tally.acts_disk_stalled)),
+    ("  act past the lease, guardian out and the disk stalled", |verdict| {
+        excused(verdict.tally.acts_disk_stalled)
+    }),
     ("  lock longer than the drain, supervisor and guardian out", |verdict| {
         excused(verdict.tally.locks_unguarded)
     }),

@@ -67,7 +67,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Trouble> {
     }
     let watch = Watch::start(&dir)?;
     let running = start(options, seed, &primacy, &dir, &stop)?;
-    let (verdicts, troubled) = finish(running, &stop, watch);
+    let (verdicts, mut troubled) = finish(running, &stop, watch);
+    // A run that was cut short has not shown what it was to show.
+    troubled |= stop.load(Ordering::Relaxed);
     let code = print(seed, &verdicts, options.json);
     let bad = matches!(report::outcome(&verdicts), Outcome::Broken | Outcome::NotMet);
     if bad || troubled {

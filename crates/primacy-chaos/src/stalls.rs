@@ -7,9 +7,10 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use primacy::clock;
+use primacy_core::Instant;
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
@@ -162,11 +163,8 @@ impl Probe {
         Ok(Self { file: file.into(), block: Box::new(Block([0; BLOCK])) })
     }
 
-    /// How long it took.
-    fn read(&mut self) -> std::io::Result<Duration> {
-        let before = Instant::now();
-        self.file.read_exact_at(&mut self.block.0, 0)?;
-        Ok(before.elapsed())
+    fn read(&mut self) -> std::io::Result<()> {
+        self.file.read_exact_at(&mut self.block.0, 0)
     }
 }
 
@@ -198,32 +196,35 @@ fn write(mut file: File, told: &Receiver<Stall>) -> std::io::Result<()> {
 /// Until nobody writes any more.
 fn watch_processor(tell: &Sender<Stall>) {
     loop {
-        let before = Instant::now();
+        let due = clock::now().after(EVERY.into());
         std::thread::sleep(EVERY);
-        if !tell_if_long(Part::Processor, before.elapsed().saturating_sub(EVERY), tell) {
+        if !tell_if_long(Part::Processor, (due, clock::now()), tell) {
             return;
         }
     }
 }
 
-/// Until nobody writes any more. Only the read is measured: what else holds this process up is no stall of the disk.
+/// Until nobody writes any more. Only the read is measured. Until this process has seen its end it must be run, so a stall of
+/// the disk has some of that of a processor in it where both meet.
 fn watch_disk(dir: &Path, tell: &Sender<Stall>) -> std::io::Result<()> {
     let mut probe = Probe::open(dir)?;
     loop {
         std::thread::sleep(EVERY);
-        if !tell_if_long(Part::Disk, probe.read()?, tell) {
+        let before = clock::now();
+        probe.read()?;
+        if !tell_if_long(Part::Disk, (before, clock::now()), tell) {
             return Ok(());
         }
     }
 }
 
 /// Whether somebody still writes.
-fn tell_if_long(of: Part, stall: Duration, tell: &Sender<Stall>) -> bool {
-    if stall < STALL_MIN {
+fn tell_if_long(of: Part, (from, until): (Instant, Instant), tell: &Sender<Stall>) -> bool {
+    let stall = until.since(from);
+    if stall < STALL_MIN.into() {
         return true;
     }
-    let stall_ns = u64::try_from(stall.as_nanos()).unwrap_or(u64::MAX);
-    tell.send(Stall { of, boot_ns: clock::now().as_nanos(), stall_ns }).is_ok()
+    tell.send(Stall { of, boot_ns: until.as_nanos(), stall_ns: stall.as_nanos() }).is_ok()
 }
 
 #[cfg(test)]
@@ -233,12 +234,13 @@ mod tests {
     #[test]
     fn what_is_long_is_told_and_nothing_else() {
         let (tell, told) = channel();
-        assert!(tell_if_long(Part::Disk, Duration::from_nanos(19_999_999), &tell));
-        assert!(tell_if_long(Part::Disk, STALL_MIN, &tell));
+        let until = |nanos| (Instant::from_nanos(5), Instant::from_nanos(nanos));
+        assert!(tell_if_long(Part::Disk, until(20_000_004), &tell));
+        assert!(tell_if_long(Part::Disk, until(20_000_005), &tell));
         let stalls: Vec<Stall> = told.try_iter().collect();
-        assert!(matches!(stalls[..], [Stall { of: Part::Disk, stall_ns: 20_000_000, .. }]), "{stalls:?}");
+        assert_eq!(stalls, [Stall { of: Part::Disk, boot_ns: 20_000_005, stall_ns: 20_000_000 }]);
         drop(told);
-        assert!(!tell_if_long(Part::Disk, STALL_MIN, &tell), "nobody writes");
+        assert!(!tell_if_long(Part::Disk, until(20_000_005), &tell), "nobody writes");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! And keeping what must be there at once: see the guardian's [`rehearsal`](crate::guardian).
 
 use std::ffi::c_void;
+use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::OnceLock;
 
@@ -25,31 +26,50 @@ pub(crate) fn remember_what_is_loaded() {
     let _ = LOADED.set(unchanged(&maps));
 }
 
-/// What is kept in memory, in order.
-static KEPT: OnceLock<Vec<(usize, usize)>> = OnceLock::new();
+/// What is kept in memory.
+#[derive(Debug, Default)]
+struct Kept {
+    /// In order.
+    runs: Vec<(usize, usize)>,
+    /// Something was to be kept and is not.
+    lacks: bool,
+}
+
+static KEPT: OnceLock<Kept> = OnceLock::new();
 
 /// Keeps in memory, for good, whatever of this process's memory is in it now: of the program, of its libraries, and of its
-/// data. Nothing of it is let go of or read from a disk after this. Where the kernel does not allow that much (`ulimit -l`),
-/// the rest is as it was.
+/// data. Nothing of it is let go of or read from a disk after this. What a process started by this one has is not kept.
 ///
-/// What a process started by this one has is not kept.
-pub(crate) fn keep_what_is_here() {
-    let (Ok(maps), Ok(pages)) =
-        (std::fs::read_to_string("/proc/self/maps"), std::fs::File::open("/proc/self/pagemap"))
-    else {
-        return;
-    };
-    let mut kept = Vec::new();
-    for run in maps.lines().filter_map(readable).flat_map(|range| present(&pages, range)) {
-        let start = std::ptr::without_provenance_mut::<c_void>(run.0);
-        // SAFETY: no content changes by it, and the kernel looks itself whether something is there.
-        #[allow(unsafe_code)] // For it takes an address.
-        if unsafe { mlock(start, run.1) }.is_ok() {
-            kept.push(run);
+/// # Errors
+/// If not all of it can be kept: the kernel does not allow that much (`ulimit -l`), or does not tell what is there. The rest
+/// is in memory for as long as the kernel likes; to be of some use, [`let_go_of_program_text`] does nothing any more.
+pub(crate) fn keep_what_is_here() -> io::Result<()> {
+    let (mut kept, mut outcome) = (Kept::default(), Ok(()));
+    match what_is_here() {
+        Ok(runs) => {
+            for run in runs {
+                let start = std::ptr::without_provenance_mut::<c_void>(run.0);
+                // SAFETY: no content changes by it, and the kernel looks itself whether something is there.
+                #[allow(unsafe_code)] // For it takes an address.
+                match unsafe { mlock(start, run.1) } {
+                    Ok(()) => kept.runs.push(run),
+                    Err(error) => outcome = Err(error.into()),
+                }
+            }
         }
+        Err(error) => outcome = Err(error),
     }
+    kept.lacks = outcome.is_err();
     // Done once; of a second time nothing would be known, and nothing is let go of wrongly: the kernel refuses.
     let _ = KEPT.set(kept);
+    outcome
+}
+
+/// The runs of pages that are in this process's memory.
+fn what_is_here() -> io::Result<Vec<(usize, usize)>> {
+    let maps = std::fs::read_to_string("/proc/self/maps")?;
+    let pages = std::fs::File::open("/proc/self/pagemap")?;
+    Ok(maps.lines().filter_map(readable).flat_map(|range| present(&pages, range)).collect())
 }
 
 /// The runs of pages of this range that are in this process's memory.
@@ -79,7 +99,10 @@ fn present(pages: &std::fs::File, (start, length): (usize, usize)) -> Vec<(usize
 /// unchanged: what is needed again is mapped again, mostly from the kernel's cache, in about a microsecond for every
 /// 64 KiB. What is kept stays.
 pub(crate) fn let_go_of_program_text() {
-    let kept = KEPT.get().map_or(&[][..], Vec::as_slice);
+    if KEPT.get().is_some_and(|kept| kept.lacks) {
+        return;
+    }
+    let kept = KEPT.get().map_or(&[][..], |kept| &kept.runs);
     for (start, length) in LOADED.get().into_iter().flatten().flat_map(|&range| without(range, kept)) {
         let start = std::ptr::without_provenance_mut::<c_void>(start);
         // SAFETY: at the start the range was a private mapping of a file that cannot be written, without a page of its own
@@ -212,11 +235,11 @@ mod tests {
             locked.unwrap().trim().parse::<usize>().unwrap() * 1024
         };
         assert_eq!(locked(), 0);
-        keep_what_is_here();
-        // Other tests' threads come and go meanwhile, with their stacks.
-        assert!(locked() > 0 && KEPT.get().is_some_and(|kept| !kept.is_empty()));
-        let kept: usize =
-            KEPT.get().unwrap().iter().filter(|kept| is_inside(**kept)).map(|kept| kept.1).sum();
+        // Other tests' threads come and go meanwhile, with their stacks; so something may be gone before it can be kept.
+        let outcome = keep_what_is_here();
+        let kept = KEPT.get().unwrap();
+        assert!(locked() > 0 && kept.lacks == outcome.is_err(), "{outcome:?}");
+        let kept: usize = kept.runs.iter().filter(|kept| is_inside(**kept)).map(|kept| kept.1).sum();
         let_go_of_program_text();
         assert!(kept > 0 && resident() >= kept, "what is kept is not let go of");
     }

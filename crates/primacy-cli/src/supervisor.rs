@@ -336,9 +336,12 @@ impl Supervisor {
                 }
                 signal = self.signals.next() => self.on_signal(signal, course),
                 () = self.timer.elapsed() => {
-                    // It is paused, or cannot finish. Its death is noticed next, and what is left is ended here.
-                    self.guardian.kill();
-                    self.guardian.died().await;
+                    // Where this process was paused itself, the guardian may have told long ago that it has done its duty.
+                    if !self.guardian.has_told() {
+                        // It is paused, or cannot finish. Its death is noticed next, and what is left is ended here.
+                        self.guardian.kill();
+                        self.guardian.died().await;
+                    }
                 }
             }
         }

@@ -190,10 +190,12 @@ fn a_paused_supervisor_loses_its_job_in_time_and_stands_again() {
     let mut nodes = Nodes::among_peers("failover-pause", 0);
     let watch = Watch::new(nodes.ledger.path());
     let paused = nodes.leader();
+    let guardian = nodes.nodes[paused].guardian();
     let took = nodes.fail_over(|node| node.signal(Signal::STOP));
     println!("SIGSTOP of the supervisor among peers: {took:?}");
     assert!(took < 3 * PROMISE, "{took:?}");
     nodes.nodes[paused].signal(Signal::CONT);
     nodes.nodes[paused].told.wait_for_event("released");
+    assert_eq!(nodes.nodes[paused].guardian(), guardian, "it has done its duty");
     nodes.judge(watch);
 }

@@ -257,6 +257,24 @@ fn a_guardian_that_does_not_answer_is_killed_before_the_lease_ends() {
 }
 
 #[test]
+fn a_guardian_keeps_in_memory_what_it_needs_to_end_a_job() {
+    let place = Place::new("run-kept");
+    let mut node = Node::start(&place, "n", &script("e", &["--json"], "exec sleep 1000"));
+    node.told.wait_for_event("started");
+    let kept = |process: rustix::process::Pid| {
+        let status = format!("/proc/{}/status", process.as_raw_nonzero());
+        let status = fs::read_to_string(status).unwrap();
+        let kept = status.lines().find_map(|line| line.strip_prefix("VmLck:")?.strip_suffix(" kB"));
+        kept.unwrap().trim().parse::<u64>().unwrap()
+    };
+    // The program, its libraries and its data are some megabytes; `ulimit -l` must allow them.
+    assert!(kept(node.guardian().unwrap()) > 1_024, "{} kB", kept(node.guardian().unwrap()));
+    assert_eq!(kept(node.job().unwrap()), 0, "it is the guardian's alone");
+    node.signal(Signal::TERM);
+    assert_eq!(node.wait().code(), Some(143));
+}
+
+#[test]
 fn a_guardian_that_was_paused_looks_at_renewals_before_it_looks_at_the_time() {
     let place = Place::new("run-paused-renewed");
     let options = ["--json", "--lease", "4s", "--drain", "2s"];

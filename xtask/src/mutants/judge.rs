@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use super::patch::Judge;
@@ -21,6 +22,9 @@ const CHAOS: [&str; 4] = ["--minutes", "1", "--seed", "1"];
 
 /// What takes longer than this hangs: a mutant may well ask itself for ever.
 const PATIENCE: Duration = Duration::from_secs(600);
+
+/// How long it may then take to end in order: a run of chaos takes its namespaces away.
+const GRACE: Duration = Duration::from_secs(30);
 
 /// How often is looked whether a command has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
@@ -151,13 +155,15 @@ impl Builder {
         std::fs::create_dir_all(&self.target).map_err(failed)?;
         let file = File::create(&path).map_err(failed)?;
         let other = file.try_clone().map_err(failed)?;
-        let mut child = command.stdin(Stdio::null()).stdout(file).stderr(other).spawn().map_err(failed)?;
+        // A group of its own, so that nothing that it has started is left when there is no patience any more.
+        command.stdin(Stdio::null()).stdout(file).stderr(other).process_group(0);
+        let mut child = command.spawn().map_err(failed)?;
         let started = Instant::now();
         let status = loop {
             match child.try_wait().map_err(failed)? {
                 Some(status) => break Some(status),
                 None if started.elapsed() > PATIENCE => {
-                    child.kill().and_then(|()| child.wait()).map_err(failed)?;
+                    end_group(&mut child).map_err(failed)?;
                     break None;
                 }
                 None => std::thread::sleep(LOOK_INTERVAL),
@@ -166,6 +172,19 @@ impl Builder {
         let text = std::fs::read(&path).map_err(failed)?;
         Ok((status, String::from_utf8_lossy(&text).into_owned()))
     }
+}
+
+/// Ends a process and its group: first so that it can clean up, then so that nothing of it is left.
+fn end_group(child: &mut Child) -> io::Result<()> {
+    for (signal, patience) in [("TERM", GRACE), ("KILL", Duration::MAX)] {
+        // It may have ended just now, and its group with it.
+        Command::new("sh").args(["-c", &format!("kill -{signal} -- -{}", child.id())]).status()?;
+        let asked = Instant::now();
+        while child.try_wait()?.is_none() && asked.elapsed() < patience {
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+    }
+    Ok(())
 }
 
 fn target_option(target: &str) -> Vec<&str> {

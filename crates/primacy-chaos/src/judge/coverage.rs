@@ -8,15 +8,25 @@ use crate::fault::{KINDS, Kind};
 /// A run of this length draws every fault some ten times, and must have met everything.
 const WHOLE_MILLIS: u64 = 30 * 60 * 1_000;
 
+/// A machine whose processors stood still for more than this share of the run, in parts per million, excuses so much that what
+/// is left says little.
+const STALLED_PPM_MAX: u64 = 50_000;
+
 /// What a run of an arm should have met, and has not.
 ///
-/// However short, it has changed its leader, and of the kinds of faults that were drawn, at least half took effect. In half an
+/// However short, it was on a machine that ran it; it has changed its leader, and of the kinds of faults that were drawn, at least half took effect. In half an
 /// hour or more, a stale write was tried, and every kind that the arm knows and this machine can make was drawn and took effect.
 pub(crate) fn missing(millis: u64, tally: &Tally, faults: &BTreeMap<Kind, Row>) -> Vec<String> {
     let mut missing = Vec::new();
     // A node that is elected again has another token, and is the same leader.
     if tally.leaders < 2 {
         missing.push("the leader never changed".to_owned());
+    }
+    if tally.stalls.ppm > STALLED_PPM_MAX {
+        let percent = tally.stalls.ppm / 10_000;
+        missing.push(format!(
+            "a machine that runs whoever is due: its processors stood still for {percent} % of the run"
+        ));
     }
     let whole = millis >= WHOLE_MILLIS;
     if whole && tally.stale_tried == 0 {
@@ -49,6 +59,7 @@ pub(crate) fn missing(millis: u64, tally: &Tally, faults: &BTreeMap<Kind, Row>) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::judge::Stalled;
 
     const MINUTE: u64 = 60_000;
 
@@ -84,6 +95,10 @@ mod tests {
         let of = |tally: Tally, faults| missing(MINUTE, &tally, &faults);
         assert_eq!(of(tally(2, 0), all(0, 0)), [""; 0]);
         assert_eq!(of(tally(1, 0), all(1, 1)), ["the leader never changed"]);
+        let stalled = |ppm| Tally { stalls: Stalled { ppm, ..Stalled::default() }, ..tally(2, 0) };
+        assert_eq!(of(stalled(50_000), all(0, 0)), [""; 0]);
+        let lacks = "a machine that runs whoever is due: its processors stood still for 7 % of the run";
+        assert_eq!(of(stalled(70_001), all(0, 0)), [lacks]);
         let mut faults = all(1, 0);
         assert_eq!(of(tally(2, 0), faults.clone()).len(), 1);
         for kind in &KINDS[..KINDS.len() / 2] {

@@ -1,6 +1,7 @@
 //! What nobody can be blamed for: a supervisor and its guardian that were killed or stopped together, and a machine that
-//! ran nobody, or fetched nothing from its disk. These are limits that the documents state. An excuse has a size: something may be late by no longer than
-//! these held in the time in question, each nanosecond counted once; what it excuses is counted, and shown in the report.
+//! ran nobody, or fetched nothing from its disk for whoever needs it. These are limits that the documents state. An excuse has
+//! a size: something may be late by no longer than these held in the time in question, each nanosecond counted once; what it
+//! excuses is counted, and shown in the report.
 
 use std::time::Duration;
 
@@ -27,7 +28,8 @@ pub(crate) enum Excuse {
     Stopped,
     /// A processor ran nobody who was due.
     Stalled,
-    /// The disk answered nobody: a program of which a part must be read again stands still, and whoever writes.
+    /// The disk answered nobody: whoever writes stands still, and a supervisor that stands in for its guardian, for a part of
+    /// its program may have to be read again. A guardian has in memory what it needs.
     DiskStalled,
 }
 
@@ -46,6 +48,7 @@ pub(crate) struct Excused {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Excuses {
     unguarded: Vec<(String, Span)>,
+    without_guardian: Vec<(String, Span)>,
     stopped: Vec<(String, Span)>,
     stalls: Vec<Span>,
     disk_stalls: Vec<Span>,
@@ -69,14 +72,12 @@ impl Excuses {
             let guardian = disabled(record, &name, Part::Guardian);
             for one in &supervisor {
                 for other in &guardian {
-                    let both = (one.0.max(other.0), one.1.min(other.1));
-                    if both.0 <= both.1 {
-                        excuses.unguarded.push((name.clone(), both));
-                    }
+                    excuses.unguarded.extend(both(*one, *other).map(|span| (name.clone(), span)));
                 }
             }
             let job = disabled(record, &name, Part::Job);
             excuses.stopped.extend(job.into_iter().map(|span| (name.clone(), span)));
+            excuses.without_guardian.extend(guardian.into_iter().map(|span| (name.clone(), span)));
         }
         let span = |stall: &Stall| (stall.boot_ns.saturating_sub(stall.stall_ns), stall.boot_ns);
         for stall in &record.stalls {
@@ -93,10 +94,15 @@ impl Excuses {
     /// The kill itself takes no time that counts; so these must have held all the time from `due` on, or it would have been
     /// done. But for one stall that is too short to be told: when the last of them is over, whoever kills still has to be run.
     pub(crate) fn of_act(&self, node: &str, due: u64, at: u64) -> Option<Excuse> {
+        let without_guardian = of(&self.without_guardian, node);
+        let disk_stalls = self
+            .disk_stalls
+            .iter()
+            .flat_map(|stall| without_guardian.iter().filter_map(|out| both(*stall, *out)));
         let reasons = [
             (Excuse::Unguarded, of(&self.unguarded, node)),
             (Excuse::Stalled, self.stalls.clone()),
-            (Excuse::DiskStalled, self.disk_stalls.clone()),
+            (Excuse::DiskStalled, disk_stalls.collect()),
         ];
         enough(reasons, (due, at), at.saturating_sub(due).saturating_sub(nanos(STALL_MIN)))
     }
@@ -132,6 +138,12 @@ impl Excuses {
 /// As the clocks count.
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// When both held.
+fn both(one: Span, other: Span) -> Option<Span> {
+    let both = (one.0.max(other.0), one.1.min(other.1));
+    (both.0 <= both.1).then_some(both)
 }
 
 fn of(spans: &[(String, Span)], node: &str) -> Vec<Span> {
@@ -188,7 +200,8 @@ fn disabled(record: &Record, node: &str, wanted: Part) -> Vec<Span> {
                 // Its supervisor has killed it, since it did not answer.
                 Said::GuardianLost => Some((told.at, Some(Sent::Kill))),
                 Said::Elected { .. } | Said::Renewed { .. } | Said::Resigning(_) => None,
-                Said::Deposed(_) | Said::Violation(_) | Said::Drained { .. } | Said::NoRoom => None,
+                Said::Deposed(_) | Said::Violation(_) | Said::NoRoom => None,
+                Said::Taken { .. } | Said::Drained { .. } => None,
             }))
         }
     }

@@ -118,13 +118,22 @@ fn of_life(life: &Life, acts: &Acts) -> Vec<(u64, Happening)> {
             }
             Said::Renewed { until } => Event::Renewed { valid_until: Instant::from_nanos(until) },
             Said::Resigning(reason) => Event::Resigning(reason),
-            Said::Deposed(reason) => Event::Deposed(reason),
+            Said::Deposed(reason) => {
+                // Nobody has drained what was never begun.
+                let taken = |said: &Said| token.is_some_and(|token| *said == Said::Taken { token });
+                let has_worked = life.told.iter().any(|told| taken(&told.said));
+                if !has_worked && token.is_some_and(|token| acts.last(token) == 0) {
+                    happenings.push((told.at, Happening::WorkEnded(who)));
+                }
+                Event::Deposed(reason)
+            }
             Said::Drained { token: of } => {
                 // What it says of its job, the job's own acts must bear out.
                 happenings.push((told.at.max(acts.last(of)), Happening::WorkEnded(who)));
                 continue;
             }
-            Said::Violation(_) | Said::Guardian | Said::GuardianLost | Said::NoRoom => continue,
+            Said::Violation(_) | Said::Taken { .. } => continue,
+            Said::Guardian | Said::GuardianLost | Said::NoRoom => continue,
         };
         happenings.push((told.at, Happening::Told(who, event)));
         let in_order =

@@ -67,7 +67,7 @@ pub(crate) struct Tally {
     pub(crate) acts_unguarded: Excused,
     /// Acts past the lease of jobs that should have been killed while a processor ran nobody who was due.
     pub(crate) acts_stalled: Excused,
-    /// Acts past the lease of jobs that should have been killed while the disk answered nobody.
+    /// Acts past the lease of jobs that a supervisor without its guardian should have killed while the disk answered nobody.
     pub(crate) acts_disk_stalled: Excused,
     /// Packets between nodes that were dropped.
     pub(crate) packets_dropped: u64,

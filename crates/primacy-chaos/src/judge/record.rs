@@ -98,6 +98,11 @@ pub(crate) enum Said {
     Deposed(Reason),
     /// The machine: what must never be.
     Violation(String),
+    /// The supervisor: it has taken this leadership up. One that ends before that has had no work.
+    Taken {
+        /// Which leadership.
+        token: FencingToken,
+    },
     /// The supervisor: nothing of the job is left.
     Drained {
         /// Of which leadership.
@@ -118,6 +123,11 @@ impl Record {
     /// [`Trouble`] if they are not whole; a run whose record is not whole is no run.
     pub(crate) fn read(dir: &Path) -> Result<Self, Trouble> {
         let notes: Vec<Noted> = read_lines(&dir.join(NOTES))?;
+        if notes.last().is_none_or(|last| last.note != Note::End) {
+            return Err(Trouble::NotWhole(
+                "the notes have no end: the run was broken off, or goes on".into(),
+            ));
+        }
         let mut record = Self::of_notes(notes)?;
         for life in &mut record.lives {
             let count = u32::try_from(life.who.incarnation.count).unwrap_or(u32::MAX);
@@ -278,6 +288,7 @@ pub(crate) fn told(line: &Value, clock: &NodeClock) -> Result<Option<Told>, Trou
     let no_room =
         || NO_ROOM.iter().any(|what| line["error"].as_str().is_some_and(|error| error.contains(what)));
     let (at, said) = match (line["event"].as_str(), line["message"].as_str()) {
+        (Some("elected"), _) => ("boot_ns", Said::Taken { token: FencingToken(number("token")?) }),
         (Some("drained"), _) => ("boot_ns", Said::Drained { token: FencingToken(number("token")?) }),
         (Some("guardian"), _) => ("boot_ns", Said::Guardian),
         (Some("guardian_lost"), _) => ("boot_ns", Said::GuardianLost),

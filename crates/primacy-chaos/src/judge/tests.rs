@@ -67,6 +67,11 @@ impl Story {
     }
 
     fn elected(&mut self, at: u64, node: &str, token: u64, until: u64) -> &mut Self {
+        self.only_elected(at, node, token, until).says(at, node, Said::Taken { token: FencingToken(token) })
+    }
+
+    /// Its supervisor has not heard of it yet.
+    fn only_elected(&mut self, at: u64, node: &str, token: u64, until: u64) -> &mut Self {
         let said = Said::Elected { term: Term(token), token: FencingToken(token), until: until * MS };
         self.says(at, node, said)
     }
@@ -202,6 +207,13 @@ fn what_is_released_before_it_has_drained_is_seen() {
     let mut story = Story::new();
     story.elected(1_000, "a", 1, 2_000).says(1_200, "a", Said::Deposed(Reason::Resigned));
     assert_eq!(story.broken(), ["I8", "contract"], "nothing has drained");
+    // Asked to resign before anybody had taken it up.
+    let mut story = Story::new();
+    story.only_elected(1_000, "a", 1, 2_000).says(1_001, "a", Said::Deposed(Reason::Resigned));
+    story.elected(1_002, "b", 2, 2_000);
+    assert_eq!(story.broken(), [""; 0]);
+    story.job(1_500, "a", 1, JobTold::Began);
+    assert_eq!(story.broken(), ["I3", "I8", "contract"], "but it has worked");
     let mut story = Story::new();
     story.elected(1_000, "a", 1, 2_000).resigns(1_200, "a", 1).writes(1_300, "a", 1);
     assert_eq!(story.broken(), ["I8", "contract"], "it says so, and its job says otherwise");
@@ -312,11 +324,62 @@ fn an_act_past_the_lease_is_seen_unless_nobody_could_prevent_it() {
 
     let mut lost = Story::new();
     lost.elected(1_000, "a", 1, 5_200).says(5_000, "a", Said::GuardianLost).writes(5_500, "a", 1);
-    assert_eq!(lost.broken(), ["acts past its lease"], "its supervisor was there");
+    let of_its_own = "a guardian ended without a reason";
+    assert_eq!(lost.broken(), [of_its_own, "acts past its lease"], "its supervisor was there");
+    lost.signal(4_000, "a", Part::Guardian, Sent::Stop);
+    assert_eq!(lost.broken(), ["acts past its lease"], "it did not answer");
     lost.signal(5_020, "a", Part::Supervisor, Sent::Stop);
     assert_eq!(lost.broken(), [""; 0]);
     lost.says(5_050, "a", Said::Guardian);
     assert_eq!(lost.broken(), ["acts past its lease"], "a new guardian was there");
+}
+
+#[test]
+fn a_guardian_that_is_lost_for_no_reason_is_seen() {
+    let of = |add: &dyn Fn(&mut Story)| {
+        let mut story = Story::new();
+        add(story.says(5_000, "a", Said::GuardianLost));
+        story.broken()
+    };
+    assert_eq!(of(&|_| {}), ["a guardian ended without a reason"]);
+    assert_eq!(
+        of(&|story| {
+            story.signal(4_990, "a", Part::Guardian, Sent::Kill);
+        }),
+        [""; 0]
+    );
+    assert_eq!(
+        of(&|story| {
+            story.signal(4_990, "b", Part::Guardian, Sent::Kill);
+        })
+        .len(),
+        1,
+        "another's"
+    );
+    assert_eq!(
+        of(&|story| {
+            story.signal(4_990, "a", Part::Job, Sent::Kill);
+        })
+        .len(),
+        1,
+        "another process"
+    );
+    let went_on_at = |at| {
+        of(&|story| {
+            story.signal(2_000, "a", Part::Guardian, Sent::Stop).signal(
+                at,
+                "a",
+                Part::Guardian,
+                Sent::Continue,
+            );
+        })
+    };
+    assert_eq!((went_on_at(4_500).len(), went_on_at(2_500).len()), (0, 1));
+    let stalled_at = |at| {
+        let stall = Stall { of: Machine::Processor, boot_ns: at * MS, stall_ns: 20 * MS };
+        of(&|story| story.stalls.push(stall)).len()
+    };
+    assert_eq!((stalled_at(4_900), stalled_at(2_500)), (0, 1));
 }
 
 fn excused(count: usize, millis: u64) -> Excused {
@@ -371,9 +434,11 @@ fn a_stall_excuses_as_much_as_it_took_and_no_more() {
 }
 
 #[test]
-fn a_stall_of_the_disk_excuses_like_one_of_a_processor_and_is_told_apart() {
+fn a_stall_of_the_disk_excuses_a_supervisor_that_stands_in_for_its_guardian() {
     let mut story = late_under_a_stall(40, 220);
     story.stalls[0].of = Machine::Disk;
+    assert_eq!(story.broken(), ["acts past its lease"], "its guardian needs no disk");
+    story.signal(1_500, "a", Part::Guardian, Sent::Stop);
     let tally = story.verdict().tally;
     assert_eq!((story.broken(), tally.acts_disk_stalled), (vec![], excused(1, 40)));
     assert_eq!((tally.acts_stalled, tally.stalls), (Excused::default(), Stalled::default()));
@@ -384,6 +449,7 @@ fn a_stall_of_the_disk_excuses_like_one_of_a_processor_and_is_told_apart() {
     let both = |disk: u64| {
         let mut story = late_under_a_stall(40, 120);
         story.stalls.push(Stall { of: Machine::Disk, boot_ns: 1_949 * MS, stall_ns: disk });
+        story.signal(1_500, "a", Part::Guardian, Sent::Kill);
         story
     };
     assert_eq!(both(129 * MS).broken(), [""; 0]);
@@ -440,6 +506,12 @@ fn waits(millis: u64) -> Story {
 
 #[test]
 fn a_lock_that_is_refused_to_a_leader_for_long_is_seen() {
+    let mut story = waits(400);
+    story.signal(1_500, "a", Part::Supervisor, Sent::Stop).signal(1_500, "a", Part::Guardian, Sent::Stop);
+    if let JobTold::Waits { holder } = &mut story.journal[0].told {
+        *holder = None;
+    }
+    assert_eq!(story.broken(), [""; 0], "its holder was writing its name when it was first asked");
     assert_eq!(waits(250).broken(), [""; 0]);
     assert_eq!(waits(251).broken(), ["the lock is taken"]);
     let mut story = waits(400);
@@ -477,6 +549,9 @@ fn a_refusal_of_what_is_not_stale_is_seen() {
     story.elected(1_000, "a", 1, 2_000).elected(2_000, "b", 2, 3_000);
     story.job(1_500, "a", 1, JobTold::Refused { highest: 2 });
     assert_eq!(story.broken(), ["a write was refused and not stale"], "it was the highest then");
+    let mut story = good();
+    story.job(2_450, "c", 3, JobTold::Refused { highest: 9 });
+    assert_eq!(story.broken(), ["a write was refused and not stale"], "by a token that nobody was given");
     let mut story = good();
     story.job(2_450, "c", 3, JobTold::Failed { error: "no room".into() });
     assert_eq!(story.broken(), ["the ledger failed"]);
@@ -588,6 +663,8 @@ fn what_nodes_print_is_read_as_it_is_printed() {
     }
     let drained = json!({"event": "drained", "token": 3, "boot_ns": 9});
     assert_eq!(read(drained), Some((9, Said::Drained { token: FencingToken(3) })));
+    let taken = json!({"event": "elected", "token": 3, "term": 3, "boot_ns": 9});
+    assert_eq!(read(taken), Some((9, Said::Taken { token: FencingToken(3) })));
     let full = json!({"event": "log", "message": "x", "error": "database or disk is full", "boot_ns": 9});
     assert_eq!(read(full), Some((9, Said::NoRoom)));
     assert_eq!(read(json!({"event": "standing", "boot_ns": 9})), None);

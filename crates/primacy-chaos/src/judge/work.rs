@@ -1,5 +1,5 @@
 //! What the simulator's invariants do not ask for, since its work is no process: no job acts past its lease, the lock is
-//! free for a rightful leader, every refused write was late, and no node ends for no reason.
+//! free for a rightful leader, every refused write was late, and no node, nor the guardian of one, ends for no reason.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,9 @@ use super::excuses::{Excuse, Excuses, nanos};
 use super::record::{Life, Record, Said};
 use super::{Finding, Tally};
 use crate::arm::{DRAIN, KILL_MARGIN, LEASE};
+use crate::fault::Part;
 use crate::ledger::{Entry, Told, Writer};
-use crate::notes::{Note, Noted};
+use crate::notes::{Note, Noted, Sent};
 
 /// A leadership, as its machine has told.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +26,7 @@ pub(crate) fn judge(record: &Record, excuses: &Excuses, tally: &mut Tally) -> Ve
     findings.extend(lock(record, &leaderships, excuses, tally));
     findings.extend(refusals(record, &leaderships, tally));
     findings.extend(ends(record));
+    findings.extend(guardians(record));
     findings.extend(stuck(record));
     findings
 }
@@ -65,6 +67,7 @@ fn told(record: &Record) -> BTreeMap<u64, Leadership> {
                 Said::Resigning(_)
                 | Said::Deposed(_)
                 | Said::Violation(_)
+                | Said::Taken { .. }
                 | Said::Drained { .. }
                 | Said::Guardian
                 | Said::GuardianLost
@@ -134,7 +137,14 @@ fn lock(
     tally.lock_waits = waits.len();
     let mut findings = Vec::new();
     for (writer, (entry, last)) in waits {
-        let Told::Waits { holder } = &entry.told else { continue };
+        // The first one may have come upon a holder that was just writing its name.
+        let named = |entry: &'_ Entry| match &entry.told {
+            Told::Waits { holder } => holder.clone(),
+            Told::Began | Told::Locked | Told::Grandchild | Told::Refused { .. } | Told::Failed { .. } => {
+                None
+            }
+        };
+        let holder = named(entry).or_else(|| named(last));
         let lease_ends = leaderships.get(&writer.token).map_or(u64::MAX, |leadership| leadership.until);
         let until = last.boot_ns.min(lease_ends);
         let late_ns = until.saturating_sub(entry.boot_ns).saturating_sub(nanos(DRAIN));
@@ -172,7 +182,7 @@ fn refusals(record: &Record, leaderships: &BTreeMap<u64, Leadership>, tally: &mu
             Told::Refused { highest } => {
                 tally.stale_refused += 1;
                 let given =
-                    leaderships.get(highest).is_none_or(|leadership| leadership.elected <= entry.boot_ns);
+                    leaderships.get(highest).is_some_and(|leadership| leadership.elected <= entry.boot_ns);
                 if entry.writer.token >= *highest || !given {
                     let what = format!("{:?} was refused, for {highest} had been there", entry.writer);
                     findings.push(Finding::new(entry.boot_ns, "a write was refused and not stale", what));
@@ -219,6 +229,45 @@ fn ends(record: &Record) -> Vec<Finding> {
         Finding::new(at, "an end without a reason", format!("{} ended with exit code {code}", life.who))
     };
     record.lives.iter().filter(unexplained).map(finding).collect()
+}
+
+/// A guardian is lost by a signal of the run, or because it did not answer a supervisor on a machine that stood still.
+fn guardians(record: &Record) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for life in &record.lives {
+        let mut since = life.begun;
+        for told in &life.told {
+            match told.said {
+                Said::Guardian => since = told.at,
+                Said::GuardianLost => {
+                    let (from, node) = (told.at.saturating_sub(nanos(LEASE)), life.who.node.as_str());
+                    let mut signals = record.notes.iter().filter_map(|noted| match &noted.note {
+                        Note::Signal { node: of, part: Part::Guardian, signal, .. } if of == node => {
+                            Some((noted.boot_ns, *signal))
+                        }
+                        Note::Signal { .. } | Note::Run { .. } | Note::Life { .. } | Note::Ended { .. } => {
+                            None
+                        }
+                        Note::Fault { .. } | Note::Took { .. } | Note::Healed { .. } | Note::Well { .. } => {
+                            None
+                        }
+                        Note::Stuck { .. } | Note::Failed { .. } | Note::Disk { .. } => None,
+                        Note::Clock { .. } | Note::End => None,
+                    });
+                    let last = signals.rfind(|(at, _)| (since..=told.at).contains(at));
+                    let signalled = last.is_some_and(|(at, signal)| signal != Sent::Continue || at >= from);
+                    let stalled = record.stalls.iter().any(|stall| (from..=told.at).contains(&stall.boot_ns));
+                    if !signalled && !stalled {
+                        let what = format!("that of {} is lost, and nobody has touched it", life.who);
+                        findings.push(Finding::new(told.at, "a guardian ended without a reason", what));
+                    }
+                }
+                Said::Elected { .. } | Said::Renewed { .. } | Said::Resigning(_) | Said::NoRoom => {}
+                Said::Deposed(_) | Said::Violation(_) | Said::Taken { .. } | Said::Drained { .. } => {}
+            }
+        }
+    }
+    findings
 }
 
 fn stuck(record: &Record) -> Vec<Finding> {

@@ -164,6 +164,12 @@ impl Guardian {
         }
     }
 
+    /// Whether it has told something that [`next`](Self::next) has not returned yet.
+    pub(crate) fn has_told(&mut self) -> bool {
+        self.read();
+        self.heard.contains(&b'\n')
+    }
+
     fn heard_report(&mut self) -> Option<Report> {
         loop {
             let end = self.heard.iter().position(|&byte| byte == b'\n')?;

@@ -11,8 +11,9 @@
 //! in that order, for a process that is alive may still start something.
 //!
 //! One thread does all this, since the parent-death signal follows the thread; those that keep the connections to
-//! the peers start nothing. There is no runtime, since it should stay small. On waking it always reads what it was told before it looks at the time: a guardian that was itself
-//! paused must not kill a job whose leadership was extended meanwhile.
+//! the peers start nothing. There is no runtime, since it should stay small. On waking it always reads what it was told
+//! before it looks at the time: a guardian that was itself paused must not kill a job whose leadership was extended
+//! meanwhile.
 
 pub(crate) mod handle;
 pub(crate) mod job;
@@ -91,6 +92,10 @@ struct Guardian {
 
 /// Runs the guardian: `primacy guardian FD [FILE NAME [ARG…]]`, which only a supervisor starts.
 pub(crate) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
+    let mut args = args.peekable();
+    if args.peek().is_some_and(|arg| arg == rehearsal::JOB) {
+        rehearsal::work();
+    }
     match guard(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -121,10 +126,11 @@ fn guard(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
     let child_signals = keep_signals_away()?;
     let (wire, duty) = Wire::open(UnixStream::from(socket))?;
     memory::let_go_of_program_text();
-    if let Err(error) = rehearsal::rehearse(&duty) {
-        tracing::debug!(%error, "the end of a job could not be rehearsed");
+    let rehearsed = rehearsal::rehearse(&duty);
+    if let Err(error) = memory::keep_what_is_here().and(rehearsed) {
+        let what = "what is needed to end a job cannot be kept in memory (ulimit -l), so it may have to wait for the disk";
+        let _ = writeln!(io::stderr(), "primacy guardian: {what}: {error}");
     }
-    memory::keep_what_is_here();
     let supervisor = Pid::from_raw(duty.supervisor).ok_or_else(invalid)?;
     // If it has died already, then its number may be another process's by now; but we have another parent.
     let pidfd = pidfd_open(supervisor, PidfdFlags::empty()).ok().filter(|_| getppid() == Some(supervisor));

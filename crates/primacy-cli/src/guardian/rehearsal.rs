@@ -3,19 +3,36 @@
 //! A guardian sleeps for months, and acts within milliseconds or too late. What it has not used for long the kernel may
 //! have taken back, and its program's text is read from the disk again; a disk that is busy lets it wait for longer than
 //! the kill margin. (Chaos has found this: jobs outlived their leases by up to two seconds while builds kept the disk busy.)
+//!
+//! What is played is what keeps a job from outliving its lease: it is started, its leadership is extended, it is asked to end
+//! by the deadline, its descendants are searched for, and all are killed because the supervisor is gone. Hooks and the telling
+//! of the death are not: they have no deadline that anybody's safety rests on.
 
+use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::os::unix::net::UnixStream;
 
 use primacy::clock;
-use primacy::core::Duration;
+use primacy::core::{Duration, Instant};
+use rustix::process::{PidfdFlags, Signal, getpid, pidfd_open};
 
 use super::{Guardian, Program, Wire};
 use crate::boot_timer::BootTimer;
-use crate::guardian::message::{Duty, Order, Stopping};
+use crate::guardian::message::{Duty, Order};
+use crate::process_tree::signal_descendants;
 
-/// Plays all that a guardian does between the start of a job and its death, with a job that does nothing, and with nobody
-/// who listens. Returns when nothing of it is left.
+/// What stands in the place of the descriptor on the command line of the job that is played: this program itself, for there
+/// may be no other.
+pub(super) const JOB: &str = "rehearsal";
+
+/// The job that is played: it waits until it is killed.
+pub(super) fn work() -> ! {
+    loop {
+        rustix::event::pause();
+    }
+}
+
+/// Plays it with nobody who listens. Returns when nothing of it is left.
 ///
 /// To be called while this process has no child, for all of them are ended.
 pub(super) fn rehearse(duty: &Duty) -> io::Result<()> {
@@ -30,14 +47,15 @@ pub(super) fn rehearse(duty: &Duty) -> io::Result<()> {
         Duty { supervisor, election, node, mark, drain, kill_margin, lease, on_elected, on_deposed, witness };
     writeln!(theirs, "{}", serde_json::to_string(&duty)?)?;
     let (wire, duty) = Wire::open(ours)?;
+    let args = ["primacy", "guardian", JOB].map(OsString::from).into();
     let mut played = Guardian {
         wire,
-        supervisor: None,
+        supervisor: Some(pidfd_open(getpid(), PidfdFlags::empty())?),
         child_signals,
         timer: BootTimer::new()?,
         witness: None,
         duty,
-        job: Some(Program::shell("sleep 60 & wait")),
+        job: Some(Program { file: "/proc/self/exe".into(), args }),
         charge: None,
         supervisor_lost: false,
         leave_taken: false,
@@ -55,11 +73,16 @@ fn play(played: &mut Guardian, supervisor: &mut UnixStream) -> io::Result<()> {
     writeln!(supervisor, "{}", serde_json::to_string(&start)?)?;
     played.take_orders();
     played.start_if_due();
+    if played.charge.as_ref().is_none_or(|charge| charge.main.is_none()) {
+        return Err(io::Error::other("the job of the rehearsal could not be started"));
+    }
+    // This order is what the waiting ends by.
     writeln!(supervisor, "{}", serde_json::to_string(&Order::Extend { token: 0, valid_until })?)?;
     played.wait()?;
     played.take_orders();
     played.reap();
-    played.on_time(clock::now());
-    played.drain(Stopping::Deadline);
+    played.on_time(Instant::NEVER);
+    signal_descendants(&[Signal::CONT], |_| true);
+    played.on_supervisor_lost();
     Ok(())
 }
