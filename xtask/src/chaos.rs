@@ -29,7 +29,7 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
     let run = record::Run::begin(root);
     match build_and_run(root, &release, &arguments) {
         Ended::Code(0, printed) if write => {
-            let command = format!("cargo xtask chaos {}", arguments.join(" "));
+            let command = format!("cargo xtask chaos {}", schedule(&arguments).join(" "));
             let written = run.write("chaos", &command, &printed);
             if written { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
@@ -39,6 +39,17 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The arguments that another run needs to be the same; not where the files of this one were, and whether they were kept.
+fn schedule<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
+    let mut before = None;
+    let mut is_of_it = |argument: &&'a str| {
+        let of_files = ["--keep", "--dir"].contains(argument) || before == Some("--dir");
+        before = Some(*argument);
+        !of_files
+    };
+    arguments.iter().copied().filter(|argument| is_of_it(argument)).collect()
 }
 
 /// Why a run with these arguments is none for the page.
@@ -114,6 +125,12 @@ mod self_tests {
         assert_eq!(executable(told, "primacy"), Some("/t/primacy"));
         assert_eq!(executable(told, "primacy-chaos"), Some("/t/primacy-chaos"));
         assert_eq!(executable(told, "chaos"), None);
+    }
+
+    #[test]
+    fn what_is_written_down_makes_the_same_run_anywhere() {
+        let arguments = ["--minutes", "60", "--keep", "--dir", "here", "--seed", "1"];
+        assert_eq!(schedule(&arguments), ["--minutes", "60", "--seed", "1"]);
     }
 
     #[test]
