@@ -1,8 +1,10 @@
 //! `cargo xtask test`: every check and every test of this repository, in one target directory and one profile.
 
 use std::io::{self, BufRead, BufReader, Write};
-use std::path::Path;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::deny::Rules;
@@ -163,14 +165,25 @@ fn tests(session: &mut Session<'_>) -> Outcome {
         Err(error) => return Outcome::Failed(format!("cargo cannot be run: {error}")),
     };
     let stdout = child.stdout.take().expect("it is piped");
-    for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
-        let line = String::from_utf8_lossy(&line);
-        session.count.add(&line);
-        println!("{line}");
+    let pipe = name_of(&stdout);
+    // The output may be closed early, and what a test leaves behind may hold it open; what counts is how the tests ended.
+    let (ended, left) = thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let ended = child.wait();
+            (ended, pipe.as_deref().map(end_who_writes_to).unwrap_or_default())
+        });
+        for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line);
+            session.count.add(&line);
+            println!("{line}");
+        }
+        waiting.join().expect("it only waits")
+    });
+    if !left.is_empty() {
+        return Outcome::Failed(format!("tests left processes behind, ended now: {}", left.join(", ")));
     }
-    // The output may be closed early; what counts is how the tests ended.
     let Count { passed, failed } = session.count;
-    match child.wait() {
+    match ended {
         Ok(status) if status.success() && failed == 0 => Outcome::Passed(format!("{passed} tests")),
         Ok(status) if failed == 0 => {
             Outcome::Failed(format!("a test was not built, or died; cargo test: {status}"))
@@ -178,6 +191,27 @@ fn tests(session: &mut Session<'_>) -> Outcome {
         Ok(_) => Outcome::Failed(format!("{failed} of {} tests failed", passed + failed)),
         Err(error) => Outcome::Failed(error.to_string()),
     }
+}
+
+/// What the kernel calls a pipe, as whoever writes to it sees it too.
+fn name_of(pipe: &impl AsRawFd) -> Option<PathBuf> {
+    std::fs::read_link(format!("/proc/self/fd/{}", pipe.as_raw_fd())).ok()
+}
+
+/// Ends the processes whose output this pipe is, and names them. While there is one, nobody sees the pipe's end.
+fn end_who_writes_to(pipe: &Path) -> Vec<String> {
+    let mut ended = Vec::new();
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
+    for process in processes.filter(|path| path.join("fd/1").read_link().is_ok_and(|output| output == pipe)) {
+        let (Some(pid), Ok(words)) = (process.file_name(), std::fs::read(process.join("cmdline"))) else {
+            continue;
+        };
+        let killed = Command::new("kill").arg("-KILL").arg(pid).status();
+        if killed.is_ok_and(|status| status.success()) {
+            ended.push(String::from_utf8_lossy(&words).replace('\0', " ").trim_end().to_owned());
+        }
+    }
+    ended
 }
 
 /// How many mutants are tried with every commit. All of them: `cargo xtask mutants`.
@@ -327,6 +361,21 @@ impl Count {
 #[cfg(test)]
 mod self_tests {
     use super::*;
+
+    #[test]
+    fn what_holds_the_output_open_is_ended_and_named() {
+        let script = "sleep 3600 2>/dev/null & echo done";
+        let mut shell =
+            Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().expect("sh runs");
+        let mut stdout = shell.stdout.take().expect("it is piped");
+        let pipe = name_of(&stdout).expect("it is there");
+        assert!(shell.wait().is_ok_and(|status| status.success()));
+        // It may not be its own program yet, and has the shell's words then, or none for a moment.
+        assert_eq!(end_who_writes_to(&pipe).len(), 1);
+        let mut text = String::new();
+        assert!(io::Read::read_to_string(&mut stdout, &mut text).is_ok());
+        assert_eq!(text, "done\n");
+    }
 
     #[test]
     fn results_of_all_binaries_are_added_up() {

@@ -125,27 +125,24 @@ fn variable<'a>(environment: &'a [u8], name: &str) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::Command;
+    use crate::process_tree::tests::TestChild;
 
     #[test]
     fn what_a_dead_supervisor_left_is_ended_and_what_a_living_one_guards_is_not() {
         let node = NodeMark::new("leftovers-test", "a", b"somewhere");
-        let mut supervisor = Command::new("sleep").arg("60").spawn().unwrap();
-        let pid = Pid::from_child(&supervisor);
+        let mut supervisor = TestChild::start("sleep", &["60"], &[]);
+        let pid = supervisor.pid();
         let mark = format!("{}{}.{}", node.prefix, pid.as_raw_nonzero(), started_at(pid).unwrap());
-        let mut job = Command::new("sleep").arg("60").env(MARK, mark).spawn().unwrap();
-        let mut other = Command::new("sleep").arg("60").env(MARK, "leftovers-test/b/0/1.1").spawn().unwrap();
+        let mut job = TestChild::start("sleep", &["60"], &[(MARK, &mark)]);
+        let mut other = TestChild::start("sleep", &["60"], &[(MARK, "leftovers-test/b/0/1.1")]);
 
         let running = end(&node, Duration::ZERO);
         assert_eq!(running, Err(AlreadyRunning { supervisor: pid.as_raw_nonzero().get() }));
-        assert!(job.try_wait().unwrap().is_none());
+        assert!(job.0.try_wait().unwrap().is_none());
 
-        supervisor.kill().unwrap();
-        supervisor.wait().unwrap();
+        supervisor.end();
         assert_eq!(end(&node, Duration::ZERO), Ok(1));
-        assert!(!job.wait().unwrap().success());
-        assert!(other.try_wait().unwrap().is_none());
-        other.kill().unwrap();
-        other.wait().unwrap();
+        assert!(!job.0.wait().unwrap().success());
+        assert!(other.0.try_wait().unwrap().is_none());
     }
 }

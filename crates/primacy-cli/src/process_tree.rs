@@ -214,22 +214,60 @@ fn stat_field(pid: Pid, number: usize) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use std::process::Command;
+    use std::process::{Child, Command};
+
+    /// A child of a test that is its own program already, and that ends with the test however that ends: what it leaves
+    /// behind would keep the output of all tests open.
+    #[derive(Debug)]
+    pub(crate) struct TestChild(pub(crate) Child);
+
+    impl TestChild {
+        pub(crate) fn start(program: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+            let mut command = Command::new(program);
+            let child = Self(command.args(arguments).envs(variables.iter().copied()).spawn().unwrap());
+            // The kernel lets go of the parent a moment before the child has its own program, and then its variables.
+            let own = fs::read_link("/proc/self/exe").unwrap();
+            let entry = |name| format!("/proc/{}/{name}", child.pid().as_raw_nonzero());
+            let is_itself = || {
+                let is_other = fs::read_link(entry("exe")).is_ok_and(|exe| exe != own);
+                is_other && fs::read(entry("environ")).is_ok_and(|variables| !variables.is_empty())
+            };
+            while started_at(child.pid()).is_some() && !is_itself() {
+                std::thread::yield_now();
+            }
+            child
+        }
+
+        pub(crate) fn pid(&self) -> Pid {
+            Pid::from_child(&self.0)
+        }
+
+        pub(crate) fn end(&mut self) {
+            // It may have ended already.
+            let _ = self.0.kill().and_then(|()| self.0.wait());
+        }
+    }
+
+    impl Drop for TestChild {
+        fn drop(&mut self) {
+            self.end();
+        }
+    }
 
     #[test]
     fn a_child_is_seen_in_the_process_table_by_both_ways_of_looking() {
-        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-        let pid = Pid::from_child(&child);
+        let mut child = TestChild::start("sleep", &["60"], &[]);
+        let pid = child.pid();
         assert!(children_of(getpid()).contains(&pid));
         assert!(children_by_scan(getpid()).contains(&pid));
         assert!(started_at(pid).is_some());
-        child.kill().unwrap();
+        child.0.kill().unwrap();
         while started_at(pid).is_some() {
             std::thread::yield_now();
         }
-        child.wait().unwrap();
+        child.end();
         assert_eq!(parent_of(pid), None);
     }
 
