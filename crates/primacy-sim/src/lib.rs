@@ -16,6 +16,7 @@ pub mod model;
 pub mod naive;
 pub mod network;
 pub mod node;
+pub mod note;
 pub mod partition;
 pub mod phases;
 pub mod queue;

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`appointed`] | the node that the configuration names | advisory: two configurations, two leaders |
 //! | [`quorum`] | by a majority of voters | a token; with `Safety::Lease` also one leader at a time |
+//! | [`ranked`] | by a majority of votes, each for the best claim | a token |
 //! | [`lease`] | over an expiring record in any compare-and-set store | a token, and one leader at a time |
 //!
 //! Beside them, [`errand`] writes into the record of a lease for somebody who does not stand.
@@ -12,3 +13,4 @@ pub mod appointed;
 pub mod errand;
 pub mod lease;
 pub mod quorum;
+pub mod ranked;

@@ -3,7 +3,9 @@
 pub mod appointed;
 pub mod lease;
 pub mod naive;
+pub mod note;
 pub mod quorum;
+pub mod ranked;
 
 use core::fmt::Debug;
 use std::collections::BTreeSet;

@@ -201,7 +201,7 @@ impl Algorithm for Quorum {
             (Body::VoteReply { answer: Answer::Yes, to: incarnation, .. }, Some(node)) => {
                 Meaning::Votes { term, candidate: Identity { node, incarnation } }
             }
-            (Body::Heartbeat { .. }, _) => Meaning::Leads { term },
+            (Body::Heartbeat { .. }, _) => Meaning::Leads { term, by_own_vote: true },
             (Body::Resigned { .. }, _) => Meaning::Releases { token: FencingToken(term.0) },
             (Body::VoteReply { .. } | Body::PreVote { .. } | Body::PreVoteReply { .. }, _)
             | (Body::Vote { .. } | Body::HeartbeatReply { .. }, _) => Meaning::Nothing,

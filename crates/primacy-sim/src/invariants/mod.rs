@@ -88,6 +88,8 @@ pub enum Meaning {
     Leads {
         /// In this term.
         term: Term,
+        /// Whether that says that it has voted for itself in it.
+        by_own_vote: bool,
     },
     /// The sender lets go of the leadership with this token, its own or that of a dead one.
     Releases {

@@ -24,7 +24,7 @@ impl Invariant for OneLeaderPerTerm {
     fn observe(&mut self, _now: Moment, seen: &Observation<'_>, _beliefs: &Beliefs) -> Result<(), String> {
         let (who, term) = match *seen {
             Observation::Told { who, event: &Event::Elected { term, .. } } => (who, term),
-            Observation::Said { who, meaning: Meaning::Leads { term } } => (who, term),
+            Observation::Said { who, meaning: Meaning::Leads { term, .. } } => (who, term),
             Observation::Told { .. }
             | Observation::Said { .. }
             | Observation::Accepted { .. }

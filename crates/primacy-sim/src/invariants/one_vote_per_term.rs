@@ -8,7 +8,7 @@ use super::{Invariant, Meaning, Observation};
 use crate::beliefs::Beliefs;
 use crate::clock::Moment;
 
-/// Remembers every vote. A node that leads has voted for itself; asking for votes is not yet a vote, for the
+/// Remembers every vote. A node that leads has voted for itself, in most elections; asking for votes is not yet a vote, for the
 /// request may leave before the vote is on disk.
 ///
 /// One second vote does no harm, and nobody could keep a node from giving it: the first one stood on a disk that was lost,
@@ -40,11 +40,14 @@ impl Invariant for OneVotePerTerm {
     fn observe(&mut self, _now: Moment, seen: &Observation<'_>, _beliefs: &Beliefs) -> Result<(), String> {
         let (voter, term, candidate) = match *seen {
             Observation::Said { who, meaning: Meaning::Votes { term, candidate } } => (who, term, candidate),
-            Observation::Said { who, meaning: Meaning::Leads { term } } => {
+            Observation::Said { who, meaning: Meaning::Leads { term, by_own_vote } } => {
                 if self.latest.replace((who, term)) == Some((who, term)) {
                     return Ok(());
                 }
                 self.led.insert((who, term));
+                if !by_own_vote {
+                    return Ok(());
+                }
                 (who, term, who)
             }
             Observation::Ended { who } => {

@@ -106,6 +106,8 @@ pub fn open(election: &str) -> Result<Box<dyn Recorded>, String> {
         "appointed" => Ok(Box::new(Story::<crate::algorithm::appointed::Appointed>::new(trace()))),
         "naive" => Ok(Box::new(Story::<crate::algorithm::naive::Naive>::new(trace()))),
         "quorum" => Ok(Box::new(Story::<crate::algorithm::quorum::Quorum>::new(trace()))),
+        "note" => Ok(Box::new(Story::<crate::algorithm::note::Note>::new(trace()))),
+        "ranked" => Ok(Box::new(Story::<crate::algorithm::ranked::Ranked>::new(trace()))),
         "lease" => Ok(Box::new(Story::<crate::algorithm::lease::Lease>::new(trace()))),
         _ => Err(format!("there is no election {election}")),
     }

@@ -12,6 +12,7 @@ mod deeds;
 mod lease;
 mod ploys;
 mod quorum;
+mod ranked;
 
 use core::fmt;
 
@@ -40,6 +41,8 @@ pub const ENOUGH_SEEDS: u64 = 1_000;
 pub enum Election {
     /// Among peers, by a majority.
     Quorum,
+    /// Among peers, by a majority of votes for the best claim.
+    Ranked,
     /// Over an expiring record in a store.
     Lease,
 }
@@ -95,13 +98,14 @@ pub struct Run {
 
 impl Election {
     /// All of them.
-    pub const ALL: &[Self] = &[Self::Quorum, Self::Lease];
+    pub const ALL: &[Self] = &[Self::Quorum, Self::Ranked, Self::Lease];
 
     /// Its name, which is that of the folder of its scripts.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Quorum => "quorum",
+            Self::Ranked => "ranked",
             Self::Lease => "lease",
         }
     }
@@ -123,6 +127,7 @@ impl Election {
     pub fn run_beyond(self, seed: u64, beyond: Option<Beyond>, trace: Trace) -> Run {
         match self {
             Self::Quorum => quorum::draw(seed, beyond, trace).run(),
+            Self::Ranked => ranked::draw(seed, beyond, trace).run(),
             Self::Lease => lease::draw(seed, beyond, trace).run(),
         }
     }
@@ -132,6 +137,7 @@ impl Election {
     pub fn run_again(self, story: &[String], trace: Trace) -> Run {
         match self {
             Self::Quorum => run_again::<algorithm::quorum::Quorum>(story, trace),
+            Self::Ranked => run_again::<algorithm::ranked::Ranked>(story, trace),
             Self::Lease => run_again::<algorithm::lease::Lease>(story, trace),
         }
     }
@@ -140,6 +146,7 @@ impl Election {
     pub fn must_meet(self) -> impl Iterator<Item = &'static str> {
         let own = match self {
             Self::Quorum => algorithm::quorum::Quorum::must_meet(),
+            Self::Ranked => algorithm::ranked::Ranked::must_meet(),
             Self::Lease => algorithm::lease::Lease::must_meet(),
         };
         deeds::MUST_MEET.iter().chain(own).copied()

@@ -1,0 +1,739 @@
+//! Ranked: each server votes for the best claim that it knows of, and a majority of equal votes elects.
+//!
+//! It is "A Leader Election Algorithm" (a note of 2000): two state machines in every server, an election in two phases, and
+//! a ranking that keeps the old leader or takes the server that has seen most of what it said. As written, lost messages
+//! give two leaders of one term; here every round has a ballot, in which each server has one vote, on disk.
+//!
+//! Assumes   a fixed set of voters; a minority of them may fail; messages may be lost, doubled, delayed and
+//!           reordered; disks keep what was persisted.
+//! Promises  at most one leader per term, over all history, so the term is the fencing token. There is no lease: an old
+//!           leader may believe beside a new one for `miss_count` heartbeats, and its token is the lower one.
+//! Costs     at most two messages per server and round (`Elect` to all, `Vote` to one); a heartbeat to every follower, and
+//!           its answer. A change of leader: one gathering of claims, one vote, one write to each disk.
+//!
+//! How it goes, in every server twice:
+//!
+//! ```text
+//!              an Elect, or silence: sends Elect to all          a majority of votes, in one ballot
+//!   Watching ─────────────────────────────────► Voting       Follower ──────────────────► Leader ──┐ sends Lead
+//!      ▲  ▲                                      │  │            ▲                           │  ▲───┘ to all
+//!      │  └── claims gathered: votes for the best ─┘  │            └── a Lead with a later term ─┤
+//!      └───────────────── a Lead ────────────────────┘            └── nobody answers, resigned ─┘
+//! ```
+//!
+//! Why a term has one leader: the term is the ballot that was won. A server votes once in a ballot and never again in a
+//! lower one, and writes that down before it says so; two majorities share a server.
+
+mod config;
+mod finite;
+mod message;
+mod status;
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+pub use self::config::{Config, STATE_MAX};
+pub use self::message::{Body, Claim, Message};
+pub use self::status::Status;
+use super::quorum::{HardState, Past, TERM_MAX};
+use crate::fence::FencingToken;
+use crate::id::{Identity, Incarnation, NodeId};
+use crate::majority;
+use crate::protocol::{
+    Command, Endpoint, Event, Evidence, Input, Leader, Mandate, Occasion, Output, Protocol, Reason, Violation,
+};
+use crate::rng::Rng;
+use crate::term::{LeaderSequence, Term};
+use crate::time::{Duration, Instant};
+
+/// How many dead process lives of a server are remembered. The connections of those further back are long gone.
+const DEAD_MAX: usize = 8;
+
+/// The machine of one server.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Ranked {
+    config: Config,
+    /// The term in it is the highest ballot in which this server has voted, or led.
+    hard: HardState,
+    elector: Elector,
+    candidate: Candidate,
+    /// The application wants this server to lead.
+    campaigning: bool,
+    healthy: bool,
+    /// One that has just resigned lets others go first.
+    yields_until: Instant,
+    /// The highest ballot that anybody has spoken of. It binds nobody.
+    heard_of: Term,
+    /// The highest term in which this server has led, or has followed a leader.
+    led: Term,
+    /// The last `Lead` that was taken.
+    seen: Option<LeaderSequence>,
+    /// The old leader, or the successor that it has named: it is chosen if it lives.
+    favourite: Option<Favourite>,
+    /// The tally board: the ballot of each server's latest vote for this one.
+    tally: BTreeMap<NodeId, Term>,
+    /// How many were on the last slate, since there was a leader.
+    hears: Option<u32>,
+    /// Rounds since there was a leader.
+    rounds: u32,
+    /// Who says to hear a leader that this server does not, for people.
+    hearsay: BTreeMap<NodeId, Leader>,
+    /// What this server announces when it leads, and otherwise what the leader has announced.
+    state: Arc<[u8]>,
+    connected: BTreeSet<NodeId>,
+    dead: BTreeMap<NodeId, VecDeque<Incarnation>>,
+    /// While this server knows that it has lost its disk: which ballots the others have reported to this life.
+    reports: BTreeMap<NodeId, Term>,
+    occasion: Occasion,
+    told_leader: Option<Leader>,
+    rng: Rng,
+    outputs: VecDeque<Output<Message, HardState>>,
+}
+
+/// Takes part in choosing a leader; runs always, beside the [`Candidate`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Elector {
+    /// The usual state.
+    Watching {
+        /// Who is heard.
+        leader: Option<Leader>,
+        /// When to begin a round.
+        until: Instant,
+    },
+    /// Gathers claims.
+    Voting {
+        /// The highest ballot that any of them proposes.
+        ballot: Term,
+        /// The latest claim of each server, its own among them.
+        slate: BTreeMap<NodeId, (Incarnation, Claim)>,
+        /// When to vote.
+        until: Instant,
+    },
+}
+
+/// Says whether this server is the leader.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Candidate {
+    Follower,
+    Leader(Lead),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Lead {
+    /// The number of the last `Lead`.
+    number: LeaderSequence,
+    beat_at: Instant,
+    /// When the latest ones were sent.
+    sent: VecDeque<(LeaderSequence, Instant)>,
+    /// When the latest one was sent that each server has answered.
+    support: BTreeMap<NodeId, Instant>,
+    /// When a leader that no majority answers gives up.
+    valid_until: Instant,
+    /// Set while the work is being drained; from then on the end is not moved.
+    resigning: Option<Reason>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Favourite {
+    /// The old leader, in the life in which it led.
+    Old(Identity),
+    /// Whom it has named.
+    Successor(NodeId),
+}
+
+impl Protocol for Ranked {
+    type Message = Message;
+    type Durable = HardState;
+
+    fn handle(&mut self, now: Instant, input: Input<Message>) {
+        debug_assert!(self.outputs.is_empty(), "all outputs must be drained before the next input");
+        self.expire(now);
+        match input {
+            Input::Message { from: Endpoint::Node(from), message } => self.on_message(now, from, message),
+            Input::Message { from: Endpoint::Store, .. } => {} // This election knows no store.
+            Input::Timeout => self.on_timeout(now),
+            Input::Command(command) => self.on_command(now, command),
+            Input::Evidence(evidence) => self.on_evidence(now, evidence),
+        }
+        self.tell_leader();
+    }
+
+    fn poll(&mut self) -> Option<Output<Message, HardState>> {
+        self.outputs.pop_front()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let next = match (&self.candidate, &self.elector) {
+            (Candidate::Leader(lead), _) if lead.resigning.is_some() => lead.valid_until,
+            (Candidate::Leader(lead), _) => lead.valid_until.min(lead.beat_at),
+            (Candidate::Follower, Elector::Voting { until, .. }) => *until,
+            (Candidate::Follower, Elector::Watching { leader: Some(_), until }) => *until,
+            (Candidate::Follower, Elector::Watching { leader: None, until }) if self.wants_to_lead() => {
+                (*until).max(self.yields_until)
+            }
+            (Candidate::Follower, Elector::Watching { leader: None, .. }) => Instant::NEVER,
+        };
+        Some(next).filter(|&at| at < Instant::NEVER)
+    }
+}
+
+impl Ranked {
+    /// The machine of `config.me`, with what an earlier life left on its disk. It does not stand until it is told to.
+    ///
+    /// # Panics
+    /// If this server is not among the voters.
+    #[must_use]
+    pub fn new(config: Config, hard: HardState, now: Instant) -> Self {
+        assert!(config.voters.contains(&config.me.node), "a node that does not vote takes no part");
+        let until = now.after(config.heartbeat_interval.times(u64::from(config.initial_count)));
+        let rng = Rng::new(config.seed);
+        Self {
+            config,
+            hard,
+            elector: Elector::Watching { leader: None, until },
+            candidate: Candidate::Follower,
+            campaigning: false,
+            healthy: true,
+            yields_until: now,
+            heard_of: hard.term,
+            led: Term(0),
+            seen: None,
+            favourite: None,
+            tally: BTreeMap::new(),
+            hears: None,
+            rounds: 0,
+            hearsay: BTreeMap::new(),
+            state: Arc::from([]),
+            connected: BTreeSet::new(),
+            dead: BTreeMap::new(),
+            reports: BTreeMap::new(),
+            occasion: Occasion::Silence,
+            told_leader: None,
+            rng,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// What this server tells all others as long as it leads. A leader tells them at once.
+    ///
+    /// # Panics
+    /// If it is longer than [`STATE_MAX`].
+    pub fn announce(&mut self, now: Instant, state: Arc<[u8]>) {
+        assert!(state.len() <= STATE_MAX, "a state has at most {STATE_MAX} bytes");
+        self.expire(now);
+        self.state = state;
+        if matches!(&self.candidate, Candidate::Leader(lead) if lead.resigning.is_none()) {
+            self.beat(now);
+        }
+        self.tell_leader();
+    }
+
+    fn on_message(&mut self, now: Instant, from: NodeId, message: Message) {
+        let stranger = from == self.config.me.node || !self.config.voters.contains(&from);
+        if stranger || self.is_dead(from, message.incarnation) {
+            return;
+        }
+        let from = Identity::new(from, message.incarnation);
+        match message.body {
+            Body::Elect { ballot, .. } | Body::Vote { ballot, .. } if ballot > TERM_MAX => {}
+            Body::Lead { number, .. } if number.term > TERM_MAX => {}
+            Body::LeadReply { promised, .. } if promised > TERM_MAX => {}
+            // What is said to an earlier life of this process is not said to this one.
+            Body::Hears { to, .. } | Body::Vote { to, .. } | Body::LeadReply { to, .. }
+                if to != self.config.me.incarnation => {}
+            Body::Elect { ballot, claim } => self.on_elect(now, from, ballot, claim),
+            Body::Hears { leader, .. } => self.on_hears(from.node, leader),
+            Body::Vote { ballot, .. } => self.on_vote(now, from.node, ballot),
+            Body::Lead { number, state } => self.on_lead(now, from, number, state),
+            Body::LeadReply { number, promised, .. } => self.on_lead_reply(now, from.node, number, promised),
+            Body::Resigned { term, successor } => self.on_resigned(now, from, term, successor),
+        }
+    }
+
+    fn on_timeout(&mut self, now: Instant) {
+        match (&self.candidate, &mut self.elector) {
+            (Candidate::Leader(lead), _) if now >= lead.beat_at && lead.resigning.is_none() => self.beat(now),
+            (Candidate::Leader(_), _) => {} // Early.
+            (Candidate::Follower, Elector::Voting { until, .. }) if now >= *until => self.vote(now),
+            (Candidate::Follower, Elector::Watching { leader, until }) if now >= *until => {
+                *leader = None;
+                if self.may_stand(now) {
+                    self.elect(now);
+                }
+            }
+            (Candidate::Follower, Elector::Voting { .. } | Elector::Watching { .. }) => {} // Early.
+        }
+    }
+
+    fn on_command(&mut self, now: Instant, command: Command) {
+        match command {
+            Command::Campaign => self.campaigning = true,
+            Command::Withdraw => {
+                self.campaigning = false;
+                self.resign(now, Reason::Resigned);
+            }
+            Command::Healthy(true) => self.healthy = true,
+            Command::Healthy(false) => {
+                self.healthy = false;
+                self.resign(now, Reason::Unhealthy);
+            }
+            Command::Resign => self.resign(now, Reason::Resigned),
+            Command::Transfer(to) if to != self.config.me.node && self.config.voters.contains(&to) => {
+                self.resign(now, Reason::Transferred(to));
+            }
+            // To itself, or to a stranger: the lead is given up all the same.
+            Command::Transfer(_) => self.resign(now, Reason::Resigned),
+            Command::Drained => {
+                if let Candidate::Leader(Lead { resigning: Some(reason), .. }) = self.candidate {
+                    self.give_up(now, reason);
+                }
+            }
+        }
+    }
+
+    fn on_evidence(&mut self, now: Instant, evidence: Evidence) {
+        match evidence {
+            Evidence::Connected(peer) if self.config.voters.contains(&peer.identity.node) => {
+                self.connected.insert(peer.identity.node);
+                // A server that was away learns of its leader at once and not at the next heartbeat.
+                if let Candidate::Leader(Lead { resigning: None, number, .. }) = self.candidate {
+                    self.send(peer.identity.node, Body::Lead { number, state: Arc::clone(&self.state) });
+                }
+            }
+            Evidence::Connected(_) => {} // It has no vote.
+            Evidence::Disconnected(node) => {
+                self.connected.remove(&node);
+                // It may live, and the others hear it; then their answers end this round, and nothing changes.
+                if self.follows().is_some_and(|leader| leader.identity.node == node) {
+                    self.lose_leader(now, Occasion::Disconnected);
+                }
+            }
+            Evidence::Died(identity) => self.on_died(now, identity),
+            Evidence::Readmitted { by, term } => self.on_readmitted(now, by, term),
+        }
+    }
+
+    // ── the elector ─────────────────────────────────────────────────────────────────────────────────────────
+
+    /// Enters the vote on its own account: proposes a ballot, and tells its claim.
+    fn elect(&mut self, now: Instant) {
+        let ballot = self.heard_of.max(self.hard.term).next();
+        self.enter(now, ballot);
+    }
+
+    /// Proposing or adopting a ballot promises nothing: only a vote does.
+    fn enter(&mut self, now: Instant, ballot: Term) {
+        assert!(ballot > self.hard.term, "no vote is left in a ballot that was voted in");
+        let claim = Claim { seen: self.seen, hears: self.hears, stands: self.may_stand(now) };
+        let me = self.config.me;
+        self.elector = Elector::Voting {
+            ballot,
+            slate: [(me.node, (me.incarnation, claim))].into(),
+            until: now.after(self.gathering()),
+        };
+        self.hearsay.clear();
+        self.send_all(&Body::Elect { ballot, claim });
+        self.vote_if_all_have_claimed(now);
+    }
+
+    fn on_elect(&mut self, now: Instant, from: Identity, ballot: Term, claim: Claim) {
+        self.heard_of = self.heard_of.max(ballot);
+        if self.has_forgotten() {
+            return; // It has no vote, nor a claim.
+        }
+        if self.follows().is_some_and(|leader| leader.identity.node == from.node) {
+            // It leads no more, or would not elect.
+            self.forget_leader(now);
+        }
+        if let Some(leader) = self.leader_or_self() {
+            return self.send(from.node, Body::Hears { to: from.incarnation, leader });
+        }
+        match &mut self.elector {
+            Elector::Voting { ballot: highest, slate, .. } => {
+                *highest = ballot.max(*highest);
+                slate.insert(from.node, (from.incarnation, claim));
+                self.vote_if_all_have_claimed(now);
+            }
+            Elector::Watching { until, .. } if ballot <= self.hard.term => {
+                // Of a round that is over here, or of a server that is behind: soon there is one above it.
+                let soon = self.config.gathering.plus(self.rng.duration_up_to(self.config.heartbeat_interval));
+                *until = now.after(soon).min(*until);
+            }
+            Elector::Watching { .. } => {
+                self.enter(now, self.heard_of);
+                if let Elector::Voting { slate, .. } = &mut self.elector {
+                    slate.insert(from.node, (from.incarnation, claim));
+                }
+                self.vote_if_all_have_claimed(now);
+            }
+        }
+    }
+
+    fn on_hears(&mut self, from: NodeId, leader: Leader) {
+        let is_gone = self.is_dead(leader.identity.node, leader.identity.incarnation);
+        if matches!(self.elector, Elector::Voting { .. }) && !is_gone && leader.identity != self.config.me {
+            self.hearsay.insert(from, leader);
+        }
+    }
+
+    /// Nobody else's claim can come: the gathering need not last any longer.
+    fn vote_if_all_have_claimed(&mut self, now: Instant) {
+        if let Elector::Voting { slate, .. } = &self.elector
+            && self.connected.iter().all(|node| slate.contains_key(node))
+            && slate.len() >= majority::needed(self.config.voters.len())
+        {
+            self.vote(now);
+        }
+    }
+
+    /// The claims are gathered: the one vote of this ballot goes to the best of them, if it can win.
+    fn vote(&mut self, now: Instant) {
+        let Elector::Voting { ballot, slate, .. } = &self.elector else { return };
+        let (ballot, choice) = (*ballot, self.choice(slate));
+        self.hears = u32::try_from(slate.len()).ok();
+        let wait = match choice {
+            // Others hear a leader that this server does not, and it can do nothing about that.
+            None if !self.hearsay.is_empty() => self.config.patience(),
+            // Until the elected one shows itself; after that each waits at random, so as not to vote past the others again.
+            Some(_) | None => self.gathering().plus(self.rng.duration_up_to(self.config.heartbeat_interval)),
+        };
+        self.rounds = self.rounds.saturating_add(1);
+        self.elector = Elector::Watching { leader: None, until: now.after(wait) };
+        let Some(choice) = choice else { return };
+        self.persist(HardState { term: ballot, voted_for: Some(choice), ..self.hard });
+        if choice == self.config.me {
+            self.on_vote(now, choice.node, ballot);
+        } else {
+            self.send(choice.node, Body::Vote { to: choice.incarnation, ballot });
+        }
+    }
+
+    /// The old leader, if it is still alive; otherwise who has seen the latest message, and of these the one with the
+    /// smallest name. A claim that can win no majority is passed over: who makes it has heard less than one in its last
+    /// round, or this server hears less than one itself and does not know better.
+    fn choice(&self, slate: &BTreeMap<NodeId, (Incarnation, Claim)>) -> Option<Identity> {
+        let needed = majority::needed(self.config.voters.len());
+        let can_win = |node: NodeId, claim: &Claim| match claim.hears {
+            Some(hears) if node != self.config.me.node => hears as usize >= needed,
+            Some(_) | None => slate.len() >= needed,
+        };
+        let claims = slate
+            .iter()
+            .filter(|&(&node, (_, claim))| claim.stands && can_win(node, claim))
+            .map(|(&node, &(incarnation, claim))| (Identity::new(node, incarnation), claim));
+        let is_favourite = |identity: Identity| match self.favourite {
+            Some(Favourite::Old(leader)) => identity == leader,
+            Some(Favourite::Successor(node)) => identity.node == node,
+            None => false,
+        };
+        claims
+            .max_by_key(|&(identity, claim)| (is_favourite(identity), claim.seen, Reverse(identity.node)))
+            .map(|(identity, _)| identity)
+    }
+
+    /// How long claims are gathered: twice as long after each round that elected nobody, for a round trip may be longer than
+    /// is configured; but no longer than a heartbeat.
+    fn gathering(&self) -> Duration {
+        let doubled = self.config.gathering.times(1 << self.rounds.min(16));
+        doubled.min(self.config.heartbeat_interval).max(self.config.gathering)
+    }
+
+    // ── the candidate ───────────────────────────────────────────────────────────────────────────────────────
+
+    /// A vote for this server. They count by ballot and voter: one that comes twice, or of another round, adds nothing.
+    fn on_vote(&mut self, now: Instant, from: NodeId, ballot: Term) {
+        self.heard_of = self.heard_of.max(ballot);
+        let latest = self.tally.entry(from).or_insert(ballot);
+        *latest = ballot.max(*latest);
+        let votes = self.tally.values().filter(|&&vote| vote == ballot).count();
+        let is_over = ballot < self.hard.term || ballot <= self.led;
+        let may_lead = matches!(self.candidate, Candidate::Follower) && self.may_stand(now);
+        if votes >= majority::needed(self.config.voters.len()) && !is_over && may_lead {
+            self.become_leader(now, ballot);
+        }
+    }
+
+    fn become_leader(&mut self, now: Instant, term: Term) {
+        assert!(term > self.led, "no leadership comes twice");
+        if term > self.hard.term {
+            // Its own vote came to nothing in an earlier ballot. It votes in none below its own term any more.
+            self.persist(HardState { term, voted_for: Some(self.config.me), ..self.hard });
+        }
+        self.settle(self.config.me, term);
+        let valid_until = now.after(self.config.patience());
+        self.candidate = Candidate::Leader(Lead {
+            number: LeaderSequence { term, counter: 0 },
+            beat_at: now,
+            sent: VecDeque::new(),
+            support: BTreeMap::new(),
+            valid_until,
+            resigning: None,
+        });
+        let mandate = Mandate::Fenced(FencingToken(term.0));
+        self.tell(Event::Elected { term, mandate, valid_until });
+        self.beat(now);
+    }
+
+    /// The next `Lead`, which this server's own elector hears, too.
+    fn beat(&mut self, now: Instant) {
+        let patience = self.config.patience();
+        let Candidate::Leader(lead) = &mut self.candidate else { return };
+        lead.number = lead.number.next();
+        lead.beat_at = now.after(self.config.heartbeat_interval);
+        while lead.sent.front().is_some_and(|&(_, at)| now >= at.after(patience)) {
+            lead.sent.pop_front();
+        }
+        lead.sent.push_back((lead.number, now));
+        lead.support.insert(self.config.me.node, now);
+        let number = lead.number;
+        self.seen = Some(number);
+        self.send_all(&Body::Lead { number, state: Arc::clone(&self.state) });
+        self.prolong();
+    }
+
+    fn on_lead(&mut self, now: Instant, from: Identity, number: LeaderSequence, state: Arc<[u8]>) {
+        if self.has_forgotten() {
+            return; // It may have voted in a later ballot.
+        }
+        let (term, promised) = (number.term, self.hard.term.max(self.led));
+        let rival = self.leader_or_self().filter(|known| known.term == term && known.identity != from);
+        if let Some(known) = rival {
+            self.tell(Event::Violation(Violation::TwoLeaders { term, known: known.identity, other: from }));
+            self.step_down(Reason::Violation);
+            return self.forget_leader(now);
+        }
+        self.send(from.node, Body::LeadReply { to: from.incarnation, number, promised: promised.max(term) });
+        if term < promised || Some(number) <= self.seen {
+            return; // The answer tells that leader that it is none; or this came twice, or late.
+        }
+        self.step_down(Reason::HigherTerm(term));
+        self.settle(from, term);
+        self.seen = Some(number);
+        self.state = state;
+        let until = now.after(self.config.patience());
+        self.elector = Elector::Watching { leader: Some(Leader { identity: from, term }), until };
+    }
+
+    fn on_lead_reply(&mut self, now: Instant, from: NodeId, number: LeaderSequence, promised: Term) {
+        self.heard_of = self.heard_of.max(promised);
+        let Candidate::Leader(lead) = &mut self.candidate else { return }; // Late: that leadership is over.
+        if promised > lead.number.term {
+            // Somebody has voted since. The others choose the old leader again, in a ballot above that.
+            let stays = lead.resigning.is_none();
+            self.step_down(Reason::HigherTerm(promised));
+            if stays && self.may_stand(now) {
+                self.elect(now);
+            }
+            return;
+        }
+        let Some(&(_, sent_at)) = lead.sent.iter().find(|&&(sent, _)| sent == number) else { return };
+        let answered = lead.support.entry(from).or_insert(sent_at);
+        *answered = sent_at.max(*answered);
+        self.prolong();
+    }
+
+    /// Moves the end to where a majority has not answered for too long.
+    fn prolong(&mut self) {
+        let (voters, patience) = (self.config.voters.len(), self.config.patience());
+        let Candidate::Leader(lead) = &mut self.candidate else { return };
+        let mut answered: Vec<Instant> = lead.support.values().copied().collect();
+        let Some(since) = majority::reached(voters, &mut answered) else { return };
+        let until = since.after(patience);
+        if until > lead.valid_until && lead.resigning.is_none() {
+            lead.valid_until = until;
+            self.tell(Event::Renewed { valid_until: until });
+        }
+    }
+
+    // ── the end of a leadership ─────────────────────────────────────────────────────────────────────────────
+
+    /// A leader that no majority has answered for so long gives up: the others elect another.
+    fn expire(&mut self, now: Instant) {
+        if matches!(&self.candidate, Candidate::Leader(lead) if now >= lead.valid_until) {
+            self.step_down(Reason::Expired);
+            self.forget_leader(now);
+        }
+    }
+
+    /// Asks the application to drain. The end is not moved from here on, so it bounds the drain.
+    fn resign(&mut self, _now: Instant, reason: Reason) {
+        if let Candidate::Leader(lead @ Lead { resigning: None, .. }) = &mut self.candidate {
+            lead.resigning = Some(reason);
+            self.tell(Event::Resigning(reason));
+        }
+    }
+
+    /// The work has ended. The others need not wait until they miss this leader.
+    fn give_up(&mut self, now: Instant, reason: Reason) {
+        let term = self.led;
+        self.step_down(reason);
+        let successor = match reason {
+            Reason::Transferred(to) => Some(to),
+            Reason::Resigned | Reason::Unhealthy | Reason::Expired | Reason::HigherTerm(_) => None,
+            Reason::Overwritten | Reason::Violation | Reason::Halted => None,
+        };
+        self.favourite = successor.map(Favourite::Successor);
+        self.yields_until = now.after(self.config.patience());
+        self.send_all(&Body::Resigned { term, successor });
+        self.forget_leader(now);
+    }
+
+    fn step_down(&mut self, reason: Reason) {
+        if matches!(self.candidate, Candidate::Leader(_)) {
+            self.candidate = Candidate::Follower;
+            self.occasion = Occasion::Silence;
+            self.tell(Event::Deposed(reason));
+        }
+    }
+
+    fn on_resigned(&mut self, now: Instant, from: Identity, term: Term, successor: Option<NodeId>) {
+        if self.follows() != Some(Leader { identity: from, term }) {
+            return; // Another leads, or this server had lost it already.
+        }
+        self.favourite = successor.map(Favourite::Successor);
+        let to_this = successor == Some(self.config.me.node);
+        self.lose_leader(now, if to_this { Occasion::Transferred } else { Occasion::Resigned });
+    }
+
+    /// Its guardian vouches that this process life is gone, and all its work: whatever it led, it leads no more.
+    fn on_died(&mut self, now: Instant, identity: Identity) {
+        if identity.node == self.config.me.node || !self.config.voters.contains(&identity.node) {
+            return; // This process lives, and an earlier life of it owes nothing; strangers have no vote.
+        }
+        let dead = self.dead.entry(identity.node).or_default();
+        if !dead.contains(&identity.incarnation) {
+            dead.push_back(identity.incarnation);
+            while dead.len() > DEAD_MAX {
+                dead.pop_front();
+            }
+        }
+        self.connected.remove(&identity.node);
+        if let Elector::Voting { slate, .. } = &mut self.elector {
+            slate.retain(|&node, (incarnation, _)| Identity::new(node, *incarnation) != identity);
+            self.vote_if_all_have_claimed(now);
+        }
+        if self.follows().is_some_and(|leader| leader.identity == identity) {
+            self.lose_leader(now, Occasion::Died);
+        }
+    }
+
+    /// The leader is known to be gone, or not to be heard: a round begins at once.
+    fn lose_leader(&mut self, now: Instant, occasion: Occasion) {
+        self.forget_leader(now);
+        self.occasion = occasion;
+        self.elect(now);
+    }
+
+    /// Hears no leader any more, and asks for one before long.
+    fn forget_leader(&mut self, now: Instant) {
+        let wait = self.config.gathering.plus(self.rng.duration_up_to(self.config.heartbeat_interval));
+        self.elector = Elector::Watching { leader: None, until: now.after(wait) };
+    }
+
+    /// There is a leader: the tally board is cleared, and what led to it is forgotten.
+    fn settle(&mut self, leader: Identity, term: Term) {
+        self.led = self.led.max(term);
+        self.heard_of = self.heard_of.max(term);
+        self.tally.retain(|_, &mut ballot| ballot > term);
+        self.favourite = Some(Favourite::Old(leader));
+        self.hears = None;
+        self.rounds = 0;
+        self.hearsay.clear();
+        if leader == self.config.me {
+            self.elector = Elector::Watching { leader: None, until: Instant::NEVER };
+        } else {
+            self.occasion = Occasion::Silence;
+        }
+    }
+
+    // ── a lost disk ─────────────────────────────────────────────────────────────────────────────────────────
+
+    /// An operator has let this server come back without its disk. In which ballots it has voted it cannot know; so it takes
+    /// no part until all others have told the highest of theirs since. See the same of [`quorum`](super::quorum).
+    fn on_readmitted(&mut self, now: Instant, by: NodeId, term: Term) {
+        let stranger = by == self.config.me.node || !self.config.voters.contains(&by);
+        if stranger || term > TERM_MAX || self.hard.past == Past::Recovered {
+            return;
+        }
+        if self.hard.past == Past::Whole {
+            self.step_down(Reason::HigherTerm(term));
+            self.forget_leader(now);
+            self.persist(HardState { past: Past::Lost, ..self.hard });
+        }
+        self.reports.insert(by, term);
+        if self.reports.len() + 1 < self.config.voters.len() {
+            return;
+        }
+        let highest = self.reports.values().copied().max().unwrap_or_default();
+        self.reports.clear();
+        let voted_for = self.hard.voted_for.filter(|_| highest <= self.hard.term);
+        let term = highest.max(self.hard.term);
+        self.persist(HardState { term, voted_for, past: Past::Recovered, ..self.hard });
+        self.forget_leader(now);
+    }
+
+    fn has_forgotten(&self) -> bool {
+        self.hard.past == Past::Lost
+    }
+
+    // ── small things ────────────────────────────────────────────────────────────────────────────────────────
+
+    fn wants_to_lead(&self) -> bool {
+        self.campaigning && self.healthy && !self.config.witness && !self.has_forgotten()
+    }
+
+    fn may_stand(&self, now: Instant) -> bool {
+        self.wants_to_lead() && now >= self.yields_until
+    }
+
+    /// Another that leads, and is heard.
+    fn follows(&self) -> Option<Leader> {
+        match &self.elector {
+            Elector::Watching { leader, .. } => *leader,
+            Elector::Voting { .. } => None,
+        }
+    }
+
+    fn leader_or_self(&self) -> Option<Leader> {
+        match &self.candidate {
+            Candidate::Leader(lead) => Some(Leader { identity: self.config.me, term: lead.number.term }),
+            Candidate::Follower => self.follows(),
+        }
+    }
+
+    fn is_dead(&self, node: NodeId, incarnation: Incarnation) -> bool {
+        self.dead.get(&node).is_some_and(|dead| dead.contains(&incarnation))
+    }
+
+    fn tell_leader(&mut self) {
+        let leader = self.leader_or_self();
+        if leader != self.told_leader {
+            self.told_leader = leader;
+            self.tell(Event::LeaderChanged(leader));
+        }
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.outputs.push_back(Output::Event(event));
+    }
+
+    fn persist(&mut self, hard: HardState) {
+        self.hard = hard;
+        self.outputs.push_back(Output::Persist(hard));
+    }
+
+    fn send(&mut self, to: NodeId, body: Body) {
+        let message = Message { incarnation: self.config.me.incarnation, body };
+        self.outputs.push_back(Output::Send { to: Endpoint::Node(to), message });
+    }
+
+    fn send_all(&mut self, body: &Body) {
+        for voter in self.config.voters.clone() {
+            if voter != self.config.me.node {
+                self.send(voter, body.clone());
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The note of 2000, as written, in the world.
+
+use primacy_core::{Duration, Identity, Incarnation, NodeId};
+
+use super::{Algorithm, Life, Settings, duration, unknown_setting};
+use crate::invariants::one_leader_per_term::OneLeaderPerTerm;
+use crate::invariants::one_vote_per_term::OneVotePerTerm;
+use crate::invariants::tokens_grow::TokensGrow;
+use crate::invariants::{Invariant, Meaning};
+use crate::note::{Config, Message, Note as Machine, Seen};
+
+/// `note`.
+#[derive(Clone, Copy, Debug)]
+pub struct Note;
+
+/// Its timers.
+#[derive(Clone, Copy, Debug)]
+pub struct Timers {
+    heartbeat_interval: Duration,
+    gathering: Duration,
+}
+
+impl Default for Timers {
+    /// The note's examples.
+    fn default() -> Self {
+        Self { heartbeat_interval: Duration::from_secs(5), gathering: Duration::from_millis(250) }
+    }
+}
+
+impl Settings for Timers {
+    fn set(&mut self, key: &str, text: &str) -> Result<(), String> {
+        match key {
+            "heartbeat_interval" => self.heartbeat_interval = duration(text)?,
+            "gathering" => self.gathering = duration(text)?,
+            _ => return unknown_setting(key),
+        }
+        Ok(())
+    }
+}
+
+impl Algorithm for Note {
+    type Message = Message;
+    type Durable = ();
+    type Machine = Machine;
+    type Settings = Timers;
+
+    fn start(settings: &Timers, life: Life<'_, ()>) -> Machine {
+        let config = Config {
+            me: life.me,
+            voters: life.voters.clone(),
+            heartbeat_interval: settings.heartbeat_interval,
+            gathering: settings.gathering,
+        };
+        Machine::new(config, life.now)
+    }
+
+    fn kind(message: &Message) -> &'static str {
+        match message {
+            Message::Elect(_) => "Elect",
+            Message::Vote(_) => "Vote",
+            Message::Lead(_) => "Lead",
+        }
+    }
+
+    fn is_routine(message: &Message) -> bool {
+        match message {
+            Message::Lead((_, number)) => *number > 1,
+            Message::Elect(_) | Message::Vote(_) => false,
+        }
+    }
+
+    fn text(message: &Message) -> String {
+        let (Message::Elect(seen) | Message::Vote(seen) | Message::Lead(seen)) = message;
+        format!("{} {}", Self::kind(message), seen_text(*seen))
+    }
+
+    fn stands(machine: &Machine) -> bool {
+        machine.votes()
+    }
+
+    fn meaning(message: &Message, to: Option<NodeId>) -> Meaning {
+        match (message, to) {
+            // Whom it makes a leader leads in the next term. In which life, a vote does not say.
+            (Message::Vote((term, _)), Some(node)) => {
+                let incarnation = Incarnation { count: 0, nonce: 0 };
+                Meaning::Votes { term: term.next(), candidate: Identity { node, incarnation } }
+            }
+            (Message::Lead((term, _)), _) => Meaning::Leads { term: *term, by_own_vote: false },
+            (Message::Vote(_) | Message::Elect(_), _) => Meaning::Nothing,
+        }
+    }
+
+    fn invariants(_settings: &Timers) -> Vec<Box<dyn Invariant>> {
+        // What anybody would expect of it.
+        vec![
+            Box::new(OneLeaderPerTerm::default()),
+            Box::new(OneVotePerTerm::default()),
+            Box::new(TokensGrow::at_the_resource()),
+        ]
+    }
+}
+
+fn seen_text((term, number): Seen) -> String {
+    format!("({term}, {number})")
+}

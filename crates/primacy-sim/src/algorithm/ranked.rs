@@ -1,0 +1,241 @@
+//! The ranked election in the world.
+
+use primacy_core::election::quorum::{HardState, Past};
+use primacy_core::election::ranked::{Body, Claim, Config, Message, Ranked as Machine};
+use primacy_core::{Duration, FencingToken, Identity, NodeId, Term};
+
+use super::{Algorithm, Life, Settings, Surroundings, duration, unknown_setting, value};
+use crate::invariants::drained_before_released::DrainedBeforeReleased;
+use crate::invariants::leader_after_healing::LeaderAfterHealing;
+use crate::invariants::no_needless_change::NoNeedlessChange;
+use crate::invariants::one_leader_per_term::OneLeaderPerTerm;
+use crate::invariants::one_vote_per_term::OneVotePerTerm;
+use crate::invariants::tokens_grow::TokensGrow;
+use crate::invariants::{Invariant, Meaning};
+use crate::phases::ATTEMPTS;
+
+/// `ranked`.
+#[derive(Clone, Copy, Debug)]
+pub struct Ranked;
+
+/// What can be set for a node: its configuration without what its life adds.
+#[derive(Clone, Debug)]
+pub struct Timers {
+    /// How often the leader shows itself.
+    pub heartbeat_interval: Duration,
+    /// How many may be missed.
+    pub miss_count: u32,
+    /// For how many of them a new node listens.
+    pub initial_count: u32,
+    /// How long claims are gathered.
+    pub gathering: Duration,
+    /// Votes only.
+    pub witness: bool,
+}
+
+impl Default for Timers {
+    /// The defaults of the library.
+    fn default() -> Self {
+        Self {
+            heartbeat_interval: Duration::from_millis(250),
+            miss_count: 3,
+            initial_count: 5,
+            gathering: Duration::from_millis(50),
+            witness: false,
+        }
+    }
+}
+
+impl Settings for Timers {
+    fn set(&mut self, key: &str, text: &str) -> Result<(), String> {
+        match key {
+            "heartbeat_interval" => self.heartbeat_interval = duration(text)?,
+            "miss_count" => self.miss_count = value(text)?,
+            "initial_count" => self.initial_count = value(text)?,
+            "gathering" => self.gathering = duration(text)?,
+            "witness" => self.witness = value(text)?,
+            _ => return unknown_setting(key),
+        }
+        Ok(())
+    }
+
+    /// `note`: what the note of 2000 gives as its examples.
+    fn profile(&mut self, name: &str) -> Result<(), String> {
+        if name != "note" {
+            return Err(format!("there is no profile {name}; there is note"));
+        }
+        self.heartbeat_interval = Duration::from_secs(5);
+        self.miss_count = 3;
+        self.initial_count = 5;
+        self.gathering = Duration::from_millis(250);
+        Ok(())
+    }
+
+    fn standing(&self) -> (u32, bool) {
+        (0, self.witness)
+    }
+
+    fn patience(&self) -> Duration {
+        self.heartbeat_interval.times(u64::from(self.miss_count))
+    }
+}
+
+impl Algorithm for Ranked {
+    type Message = Message;
+    type Durable = HardState;
+    type Machine = Machine;
+    type Settings = Timers;
+
+    fn start(settings: &Timers, life: Life<'_, HardState>) -> Machine {
+        let config = Config {
+            me: life.me,
+            voters: life.voters.clone(),
+            heartbeat_interval: settings.heartbeat_interval,
+            miss_count: settings.miss_count,
+            initial_count: settings.initial_count,
+            gathering: settings.gathering,
+            witness: settings.witness,
+            seed: life.seed,
+        };
+        Machine::new(config, life.durable.unwrap_or_default(), life.now)
+    }
+
+    fn kind(message: &Message) -> &'static str {
+        match message.body {
+            Body::Elect { .. } => "Elect",
+            Body::Hears { .. } => "Hears",
+            Body::Vote { .. } => "Vote",
+            Body::Lead { .. } => "Lead",
+            Body::LeadReply { .. } => "LeadReply",
+            Body::Resigned { .. } => "Resigned",
+        }
+    }
+
+    fn is_routine(message: &Message) -> bool {
+        match message.body {
+            Body::Lead { number, .. } | Body::LeadReply { number, .. } => number.counter > 1,
+            Body::Elect { .. } | Body::Hears { .. } | Body::Vote { .. } | Body::Resigned { .. } => false,
+        }
+    }
+
+    fn text(message: &Message) -> String {
+        let kind = Self::kind(message);
+        match &message.body {
+            Body::Elect { ballot, claim } => format!("{kind} in ballot {ballot}{}", claim_text(claim)),
+            Body::Hears { leader, .. } => format!("{kind} {} in term {}", leader.identity.node, leader.term),
+            Body::Vote { ballot, .. } => format!("{kind} in ballot {ballot}"),
+            Body::Lead { number, state } if state.is_empty() => format!("{kind} {number}"),
+            Body::Lead { number, state } => format!("{kind} {number}: {}", String::from_utf8_lossy(state)),
+            Body::LeadReply { number, promised, .. } if *promised == number.term => format!("{kind} {number}"),
+            Body::LeadReply { number, promised, .. } => format!("{kind} {number}: no, ballot {promised}"),
+            Body::Resigned { term, successor: None } => format!("{kind} in term {term}"),
+            Body::Resigned { term, successor: Some(to) } => format!("{kind} in term {term}, for {to}"),
+        }
+    }
+
+    fn meaning(message: &Message, to: Option<NodeId>) -> Meaning {
+        match (&message.body, to) {
+            (&Body::Vote { to: incarnation, ballot }, Some(node)) => {
+                Meaning::Votes { term: ballot, candidate: Identity { node, incarnation } }
+            }
+            // It may have voted for another whose claim had not come to those who chose it.
+            (Body::Lead { number, .. }, _) => Meaning::Leads { term: number.term, by_own_vote: false },
+            (Body::Resigned { term, .. }, _) => Meaning::Releases { token: FencingToken(term.0) },
+            (Body::Vote { .. } | Body::Elect { .. } | Body::Hears { .. } | Body::LeadReply { .. }, _) => {
+                Meaning::Nothing
+            }
+        }
+    }
+
+    fn term_to_report(machine: &Machine) -> Option<Term> {
+        let status = machine.status();
+        status.recovering.is_none().then_some(status.hard.term)
+    }
+
+    fn stands(machine: &Machine) -> bool {
+        machine.status().role == "voting"
+    }
+
+    fn has_recovered(durable: &HardState) -> bool {
+        durable.past == Past::Recovered
+    }
+
+    fn met(message: &Message) -> Option<&'static str> {
+        match &message.body {
+            Body::Elect { claim: Claim { stands: false, .. }, .. } => Some("claim of one that does not stand"),
+            Body::Elect { claim: Claim { hears: Some(_), .. }, .. } => Some("claim in a later round"),
+            Body::Elect { .. } => Some("claim in a first round"),
+            Body::Hears { .. } => Some("elect answered: hears a leader"),
+            Body::Vote { .. } => Some("vote given"),
+            Body::LeadReply { number, promised, .. } if *promised > number.term => Some("lead refused"),
+            Body::Resigned { successor: Some(_), .. } => Some("resigned for a successor"),
+            Body::Resigned { successor: None, .. } => Some("resigned"),
+            Body::Lead { .. } | Body::LeadReply { .. } => None,
+        }
+    }
+
+    fn must_meet() -> &'static [&'static str] {
+        &[
+            "claim of one that does not stand",
+            "claim in a first round",
+            "claim in a later round",
+            "elect answered: hears a leader",
+            "vote given",
+            "lead refused",
+            "resigned for a successor",
+            "resigned",
+            "deposed: resigned",
+            "deposed: transferred",
+            "deposed: unhealthy",
+            "deposed: expired",
+            "deposed: higher term",
+            "death told",
+            "death told: of an earlier life",
+            "fault: connection closed",
+            "fault: crash before a write is kept",
+            "fault: crash after a write is kept",
+            "fault: disk full",
+            "partition: quorum loss",
+            "partition: elected in a quorum loss",
+            "partition: constrained election",
+            "partition: elected in a constrained election",
+            "partition: chained",
+            "partition: a leader is kept in a chain",
+            "lost disk: an empty one",
+            "lost disk: all others have told their terms",
+            "lost disk: the node votes again",
+            "packet: not connected",
+        ]
+    }
+
+    /// First whoever still leads is missed, those who yield have yielded, and those who have just started have listened.
+    /// Then rounds are lost by chance [`ATTEMPTS`] times: each gathers for a heartbeat at most, and waits for as long and up to
+    /// one more; an `Elect`, a `Vote` and a `Lead` go their ways, with two writes.
+    fn settles_within(nodes: &[&Timers], surroundings: &Surroundings) -> Duration {
+        let longest =
+            |of: fn(&Timers) -> Duration| nodes.iter().map(|node| of(node)).max().unwrap_or_default();
+        let Surroundings { lag, delay, disk_latency, reconnect, drain } = *surroundings;
+        let begins = longest(|node| node.patience().times(2).plus(node.heartbeat_interval.times(u64::from(node.initial_count))));
+        let round = longest(|node| node.heartbeat_interval.max(node.gathering).times(2).plus(node.heartbeat_interval));
+        let attempt = round.plus(delay.times(3)).plus(disk_latency.times(2));
+        lag.plus(reconnect).plus(drain).plus(begins).plus(attempt.times(ATTEMPTS))
+    }
+
+    fn invariants(_settings: &Timers) -> Vec<Box<dyn Invariant>> {
+        vec![
+            Box::new(OneLeaderPerTerm::default()),
+            Box::new(TokensGrow::at_the_resource()),
+            Box::new(OneVotePerTerm::default()),
+            Box::new(NoNeedlessChange::default()),
+            Box::new(LeaderAfterHealing::default()),
+            Box::new(DrainedBeforeReleased),
+        ]
+    }
+}
+
+fn claim_text(claim: &Claim) -> String {
+    let seen = claim.seen.map_or_else(String::new, |seen| format!(", has seen {seen}"));
+    let hears = claim.hears.map_or_else(String::new, |hears| format!(", hears {hears}"));
+    let stands = if claim.stands { "" } else { ", does not stand" };
+    format!("{seen}{hears}{stands}")
+}

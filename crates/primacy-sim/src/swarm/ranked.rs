@@ -1,0 +1,34 @@
+//! What is drawn for the ranked election.
+
+use primacy_core::rng::Rng;
+
+use super::{Beyond, Swarm, text};
+use crate::algorithm::ranked::Ranked;
+use crate::node::Seat;
+use crate::trace::Trace;
+
+/// Draws the nodes and their timers.
+pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Ranked> {
+    let mut swarm = Swarm::new(Rng::new(seed), beyond, trace);
+    let nodes = [3, 3, 3, 5, 5, 4, 2, 1][swarm.index(8)];
+    swarm.begin(seed, nodes);
+    swarm.words = &["Elect", "Hears", "Vote", "Lead", "LeadReply", "Resigned", "Died"];
+    let delay = swarm.world().conditions.delay;
+    let disk_latency = swarm.world().node(Seat(0)).disk.latency;
+    // Claims are gathered for a heartbeat at most, so that must be longer than their way there and back; and whoever has
+    // voted waits as long for the winner, which writes before it shows itself.
+    let least = delay.times(3).plus(disk_latency.times(2));
+    let heartbeat = swarm.millis(50, 250).max(swarm.lengthen(least));
+    for name in ["a", "b", "c", "d", "e"].into_iter().take(nodes) {
+        let misses = 2 + swarm.rng.up_to(3);
+        let initial = swarm.rng.up_to(5);
+        let gathering = swarm.up_to(heartbeat);
+        let witness = nodes > 2 && name != "a" && swarm.one_in(10);
+        swarm.tell(format!(
+            "set {name} heartbeat_interval={} miss_count={misses} initial_count={initial} gathering={} witness={witness}",
+            text(heartbeat),
+            text(gathering),
+        ));
+    }
+    swarm
+}
