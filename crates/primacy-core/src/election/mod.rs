@@ -3,6 +3,7 @@
 //! | file | elects | guarantee |
 //! |---|---|---|
 //! | [`appointed`] | the node that the configuration names | advisory: two configurations, two leaders |
+//! | [`bully`] | the highest name that is alive | advisory: a partition, two leaders |
 //! | [`quorum`] | by a majority of voters | a token; with `Safety::Lease` also one leader at a time |
 //! | [`ranked`] | by a majority of votes, each for the best claim | a token |
 //! | [`lease`] | over an expiring record in any compare-and-set store | a token, and one leader at a time |
@@ -10,6 +11,7 @@
 //! Beside them, [`errand`] writes into the record of a lease for somebody who does not stand.
 
 pub mod appointed;
+pub mod bully;
 pub mod errand;
 pub mod lease;
 pub mod quorum;
