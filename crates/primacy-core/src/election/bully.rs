@@ -55,7 +55,7 @@ pub struct Config {
 pub struct Message {
     /// The process life of the sender.
     pub incarnation: Incarnation,
-    /// The number of the election that it is about.
+    /// The highest number of an election that the sender has heard of.
     pub round: Term,
     /// What is said.
     pub body: Body,
@@ -69,9 +69,15 @@ pub enum Body {
     /// The answer: "I am, leave it to me".
     Alive,
     /// To all lower names: "I lead from now on".
-    Coordinator,
+    Coordinator {
+        /// The number of the election that it has won.
+        term: Term,
+    },
     /// To all: "I still lead".
-    Heartbeat,
+    Heartbeat {
+        /// The number of the election that it has won.
+        term: Term,
+    },
     /// To all: "I led and do not any more".
     Resigned,
 }
@@ -101,7 +107,8 @@ enum Role {
     Electing { until: Instant },
     /// Somebody above is, and will say that it leads.
     Waiting { until: Instant },
-    Leading { beat_at: Instant, resigning: Option<Reason> },
+    /// In the term that is the number of the election that it has won.
+    Leading { term: Term, beat_at: Instant, resigning: Option<Reason> },
 }
 
 impl Protocol for Bully {
@@ -129,7 +136,7 @@ impl Protocol for Bully {
             Role::Following { leader: None, .. } if !self.may_stand() => None,
             Role::Following { detector, .. } => Some(detector.deadline().max(self.yields_until)),
             Role::Electing { until } | Role::Waiting { until } => Some(*until),
-            Role::Leading { beat_at, resigning: None } => Some(*beat_at),
+            Role::Leading { beat_at, resigning: None, .. } => Some(*beat_at),
             Role::Leading { resigning: Some(_), .. } => None,
         }
     }
@@ -170,11 +177,11 @@ impl Bully {
         if stranger || message.round > ROUND_MAX {
             return;
         }
-        let leader = Leader { identity: Identity::new(from, message.incarnation), term: message.round };
+        let from = Identity::new(from, message.incarnation);
         let is_late = message.round < self.round;
         self.round = self.round.max(message.round);
         match (message.body, &mut self.role) {
-            (Body::Election, _) => self.on_election(now, from),
+            (Body::Election, _) => self.on_election(now, from.node),
             (Body::Alive, Role::Electing { .. }) if !is_late => {
                 let until = now.after(self.config.answer_timeout.times(2));
                 self.role = Role::Waiting { until };
@@ -183,9 +190,11 @@ impl Bully {
             // It waits already, or there is a leader by now.
             (Body::Alive, Role::Following { .. } | Role::Waiting { .. } | Role::Leading { .. }) => {}
             // Of an earlier election. Who leads since then shows itself to that leader, too.
-            (Body::Coordinator | Body::Heartbeat, _) if is_late => {}
-            (Body::Coordinator | Body::Heartbeat, _) => self.on_leader(now, leader),
-            (Body::Resigned, Role::Following { leader: Some(known), .. }) if *known == leader => {
+            (Body::Coordinator { .. } | Body::Heartbeat { .. }, _) if is_late => {}
+            (Body::Coordinator { term } | Body::Heartbeat { term }, _) => {
+                self.on_leader(now, Leader { identity: from, term });
+            }
+            (Body::Resigned, Role::Following { leader: Some(known), .. }) if known.identity == from => {
                 self.lose_leader(now, Occasion::Resigned);
             }
             (Body::Resigned, _) => {} // It was not heard to lead.
@@ -200,7 +209,7 @@ impl Bully {
             Role::Electing { until } if now >= *until => self.become_leader(now),
             // Whoever was alive above is not any more, or does not hear.
             Role::Waiting { until } if now >= *until => self.elect(now),
-            Role::Leading { beat_at, resigning: None } if now >= *beat_at => self.beat(now),
+            Role::Leading { beat_at, resigning: None, .. } if now >= *beat_at => self.beat(now),
             Role::Following { .. } | Role::Electing { .. } | Role::Waiting { .. } | Role::Leading { .. } => {} // Early.
         }
     }
@@ -272,15 +281,18 @@ impl Bully {
 
     fn become_leader(&mut self, now: Instant) {
         let (term, mandate, valid_until) = (self.round, Mandate::Advisory, Instant::NEVER);
-        self.role = Role::Leading { beat_at: now.after(self.config.heartbeat_interval), resigning: None };
+        let beat_at = now.after(self.config.heartbeat_interval);
+        self.role = Role::Leading { term, beat_at, resigning: None };
         self.tell(Event::Elected { term, mandate, valid_until });
         let me = self.config.me.node;
-        self.send_to(|node| node < me, Body::Coordinator);
+        self.send_to(|node| node < me, Body::Coordinator { term });
     }
 
     fn beat(&mut self, now: Instant) {
-        self.role = Role::Leading { beat_at: now.after(self.config.heartbeat_interval), resigning: None };
-        self.send_to(|_| true, Body::Heartbeat);
+        let Role::Leading { term, beat_at, .. } = &mut self.role else { return };
+        *beat_at = now.after(self.config.heartbeat_interval);
+        let term = *term;
+        self.send_to(|_| true, Body::Heartbeat { term });
     }
 
     // ── following ───────────────────────────────────────────────────────────────────────────────────────────
@@ -355,7 +367,7 @@ impl Bully {
     fn tell_leader(&mut self) {
         let leader = match &self.role {
             Role::Following { leader, .. } => *leader,
-            Role::Leading { .. } => Some(Leader { identity: self.config.me, term: self.round }),
+            Role::Leading { term, .. } => Some(Leader { identity: self.config.me, term: *term }),
             Role::Electing { .. } | Role::Waiting { .. } => None,
         };
         if leader != self.told_leader {
