@@ -343,9 +343,11 @@ impl Ranked {
         if self.has_forgotten() {
             return; // It has no vote, nor a claim.
         }
-        if self.follows().is_some_and(|leader| leader.identity.node == from.node) {
-            // It leads no more, or would not elect.
-            self.forget_leader(now);
+        if let Some(leader) = self.follows().filter(|leader| leader.identity.node == from.node) {
+            if ballot <= leader.term {
+                return; // It was said before it led, and comes late.
+            }
+            self.forget_leader(now); // It leads no more, or would not elect.
         }
         if let Some(leader) = self.leader_or_self() {
             return self.send(from.node, Body::Hears { to: from.incarnation, leader });
@@ -523,6 +525,7 @@ impl Ranked {
             // Somebody has voted since. The others choose the old leader again, in a ballot above that.
             let stays = lead.resigning.is_none();
             self.step_down(Reason::HigherTerm(promised));
+            self.forget_leader(now);
             if stays && self.may_stand(now) {
                 self.elect(now);
             }
