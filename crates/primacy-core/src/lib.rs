@@ -10,6 +10,7 @@ pub mod fence;
 pub mod finite;
 pub mod id;
 pub mod majority;
+pub mod neighbours;
 pub mod protocol;
 pub mod rng;
 pub mod term;

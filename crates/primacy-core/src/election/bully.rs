@@ -326,13 +326,14 @@ impl Bully {
 
     /// Leaves candidacy, or asks the application to drain.
     fn retire(&mut self, now: Instant, reason: Reason) {
+        let may_stand = self.may_stand();
         match &mut self.role {
             Role::Leading { resigning: resigning @ None, .. } => {
                 *resigning = Some(reason);
                 self.tell(Event::Resigning(reason));
             }
             Role::Leading { resigning: Some(_), .. } => {} // It does so already.
-            Role::Electing { .. } | Role::Waiting { .. } if !self.may_stand() => self.follow(now, None),
+            Role::Electing { .. } | Role::Waiting { .. } if !may_stand => self.follow(now, None),
             Role::Following { .. } | Role::Electing { .. } | Role::Waiting { .. } => {} // It does not lead.
         }
     }
