@@ -68,6 +68,11 @@ fn quorum_keeps_its_promises() {
 }
 
 #[test]
+fn ranked_keeps_its_promises() {
+    search(Election::Ranked);
+}
+
+#[test]
 fn lease_keeps_its_promises() {
     search(Election::Lease);
 }

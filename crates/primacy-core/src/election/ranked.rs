@@ -78,6 +78,9 @@ pub struct Ranked {
     hears: Option<u32>,
     /// Rounds since there was a leader.
     rounds: u32,
+    /// When the claims of the last round need not be waited for any more. There is no other round before, so that nobody
+    /// sends more than two messages in that time.
+    round_ends: Instant,
     /// Who says to hear a leader that this server does not, for people.
     hearsay: BTreeMap<NodeId, Leader>,
     /// What this server announces when it leads, and otherwise what the leader has announced.
@@ -204,6 +207,7 @@ impl Ranked {
             tally: BTreeMap::new(),
             hears: None,
             rounds: 0,
+            round_ends: now,
             hearsay: BTreeMap::new(),
             state: Arc::from([]),
             connected: BTreeSet::new(),
@@ -319,6 +323,10 @@ impl Ranked {
 
     /// Enters the vote on its own account: proposes a ballot, and tells its claim.
     fn elect(&mut self, now: Instant) {
+        if now < self.round_ends {
+            self.elector = Elector::Watching { leader: None, until: self.round_ends };
+            return;
+        }
         let ballot = self.heard_of.max(self.hard.term).next();
         self.enter(now, ballot);
     }
@@ -328,11 +336,9 @@ impl Ranked {
         assert!(ballot > self.hard.term, "no vote is left in a ballot that was voted in");
         let claim = Claim { seen: self.seen, hears: self.hears, stands: self.may_stand(now) };
         let me = self.config.me;
-        self.elector = Elector::Voting {
-            ballot,
-            slate: [(me.node, (me.incarnation, claim))].into(),
-            until: now.after(self.gathering()),
-        };
+        let until = now.after(self.gathering());
+        self.round_ends = until;
+        self.elector = Elector::Voting { ballot, slate: [(me.node, (me.incarnation, claim))].into(), until };
         self.hearsay.clear();
         self.send_all(&Body::Elect { ballot, claim });
         self.vote_if_all_have_claimed(now);
@@ -358,7 +364,7 @@ impl Ranked {
                 slate.insert(from.node, (from.incarnation, claim));
                 self.vote_if_all_have_claimed(now);
             }
-            Elector::Watching { until, .. } if ballot <= self.hard.term => {
+            Elector::Watching { until, .. } if ballot <= self.hard.term || now < self.round_ends => {
                 // Of a round that is over here, or of a server that is behind: soon there is one above it.
                 let soon = self.config.gathering.plus(self.rng.duration_up_to(self.config.heartbeat_interval));
                 *until = now.after(soon).min(*until);
@@ -384,7 +390,7 @@ impl Ranked {
     fn vote_if_all_have_claimed(&mut self, now: Instant) {
         if let Elector::Voting { slate, .. } = &self.elector
             && self.connected.iter().all(|node| slate.contains_key(node))
-            && slate.len() >= majority::needed(self.config.voters.len())
+            && self.choice(slate).is_some()
         {
             self.vote(now);
         }
@@ -643,6 +649,7 @@ impl Ranked {
         self.favourite = Some(Favourite::Old(leader));
         self.hears = None;
         self.rounds = 0;
+        self.round_ends = Instant::default();
         self.hearsay.clear();
         if leader == self.config.me {
             self.elector = Elector::Watching { leader: None, until: Instant::NEVER };

@@ -22,7 +22,8 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Ran
     for name in ["a", "b", "c", "d", "e"].into_iter().take(nodes) {
         let misses = 2 + swarm.rng.up_to(3);
         let initial = swarm.rng.up_to(5);
-        let gathering = swarm.up_to(heartbeat);
+        // Too short is no harm: it grows.
+        let gathering = swarm.millis(1, 100).min(heartbeat);
         let witness = nodes > 2 && name != "a" && swarm.one_in(10);
         swarm.tell(format!(
             "set {name} heartbeat_interval={} miss_count={misses} initial_count={initial} gathering={} witness={witness}",

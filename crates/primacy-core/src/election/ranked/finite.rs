@@ -23,6 +23,7 @@ impl Finite for Ranked {
             tally: _,
             hears: _,
             rounds: _,
+            round_ends,
             hearsay: _,
             state: _,
             connected: _,
@@ -34,6 +35,7 @@ impl Finite for Ranked {
             outputs: _,
         } = self;
         visit(Use::End, yields_until);
+        visit(Use::End, round_ends);
         match elector {
             Elector::Watching { leader: _, until } | Elector::Voting { ballot: _, slate: _, until } => {
                 visit(Use::End, until);
