@@ -6,6 +6,7 @@
 //! | [`bully`] | the highest name that is alive | advisory: a partition, two leaders |
 //! | [`quorum`] | by a majority of voters | a token; with `Safety::Lease` also one leader at a time |
 //! | [`ranked`] | by a majority of votes, each for the best claim | a token |
+//! | [`ring`] | the highest name on a ring | advisory: a partition, two leaders |
 //! | [`lease`] | over an expiring record in any compare-and-set store | a token, and one leader at a time |
 //!
 //! Beside them, [`errand`] writes into the record of a lease for somebody who does not stand.
@@ -16,3 +17,4 @@ pub mod errand;
 pub mod lease;
 pub mod quorum;
 pub mod ranked;
+pub mod ring;
