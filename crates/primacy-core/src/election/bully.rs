@@ -395,3 +395,71 @@ impl Bully {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// How many messages it takes among so many nodes of which the highest is dead, if the node of this place starts.
+    fn counted(count: usize, starts: usize) -> usize {
+        let names: Vec<NodeId> = (0..count).map(|place| NodeId::new(&std::format!("n{place:02}")).unwrap()).collect();
+        let mut now = Instant::default();
+        let mut nodes: BTreeMap<NodeId, Bully> = BTreeMap::new();
+        for &name in &names[..count - 1] {
+            let millis = Duration::from_millis;
+            let config = Config {
+                me: Identity::new(name, Incarnation { count: 1, nonce: 1 }),
+                nodes: names.iter().copied().collect(),
+                heartbeat_interval: millis(1_000),
+                miss_count: 3,
+                answer_timeout: millis(50),
+                sticky: true,
+            };
+            let mut node = Bully::new(config, now);
+            node.handle(now, Input::Command(Command::Campaign));
+            nodes.insert(name, node);
+        }
+        let mut under_way = VecDeque::new();
+        let first = nodes.get_mut(&names[starts]).unwrap();
+        first.initiate(now);
+        take(first, names[starts], &mut under_way);
+        let mut messages = 0;
+        // Until somebody leads, and all know it; before the first heartbeat.
+        while nodes.values().any(|node| !matches!(node.role(), "following" | "leading")) || !under_way.is_empty() {
+            if let Some((from, to, message)) = under_way.pop_front() {
+                messages += 1;
+                let Some(node) = nodes.get_mut(&to) else { continue };
+                node.handle(now, Input::Message { from: Endpoint::Node(from), message });
+                take(node, to, &mut under_way);
+            } else {
+                now = nodes.values().filter_map(Bully::deadline).min().unwrap();
+                for (&name, node) in &mut nodes {
+                    node.handle(now, Input::Timeout);
+                    take(node, name, &mut under_way);
+                }
+            }
+        }
+        assert_eq!(nodes[&names[count - 2]].role(), "leading");
+        messages
+    }
+
+    fn take(node: &mut Bully, name: NodeId, under_way: &mut VecDeque<(NodeId, NodeId, Message)>) {
+        while let Some(output) = node.poll() {
+            match output {
+                Output::Send { to: Endpoint::Node(to), message } => under_way.push_back((name, to, message)),
+                Output::Send { to: Endpoint::Store, .. } | Output::Persist(()) => panic!("it has no store, and no disk"),
+                Output::Event(_) => {}
+            }
+        }
+    }
+
+    #[test]
+    fn it_takes_as_many_messages_as_the_formula_says() {
+        for n in 2..=40 {
+            assert_eq!(counted(n, 0), if n == 2 { 1 } else { n * n - n - 1 }, "the lowest of {n} starts");
+            assert_eq!(counted(n, n - 2), n - 1, "the second highest of {n} starts");
+        }
+    }
+}

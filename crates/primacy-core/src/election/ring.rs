@@ -459,3 +459,92 @@ impl Ring {
         self.outputs.push_back(Output::Event(event));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// How many probes and how many announcements it takes if all of this ring start at once.
+    fn counted(ring: &[usize]) -> (u64, u64) {
+        let names: Arc<[NodeId]> =
+            ring.iter().map(|place| NodeId::new(&std::format!("n{place:02}")).unwrap()).collect();
+        let now = Instant::default();
+        let mut nodes: BTreeMap<NodeId, Ring> = names.iter().map(|&name| (name, machine(&names, name))).collect();
+        let mut under_way = VecDeque::new();
+        for (&name, node) in &mut nodes {
+            node.handle(now, Input::Command(Command::Campaign));
+            node.initiate(now);
+            take(node, name, &mut under_way);
+        }
+        let (mut probes, mut announcements) = (0, 0);
+        while let Some((from, to, message)) = under_way.pop_front() {
+            match message.body {
+                Body::Probe { .. } => probes += 1,
+                Body::Elected { .. } => announcements += 1,
+                Body::Resigned { .. } | Body::Received => {}
+            }
+            let node = nodes.get_mut(&to).unwrap();
+            node.handle(now, Input::Message { from: Endpoint::Node(from), message });
+            take(node, to, &mut under_way);
+        }
+        let leaders: Vec<&NodeId> = nodes.iter().filter(|(_, node)| node.role() == "leading").map(|(name, _)| name).collect();
+        assert_eq!(leaders, [names.iter().max().unwrap()]);
+        assert!(nodes.values().all(|node| node.unconfirmed.is_empty()));
+        (probes, announcements)
+    }
+
+    fn machine(ring: &Arc<[NodeId]>, name: NodeId) -> Ring {
+        let millis = Duration::from_millis;
+        let config = Config {
+            me: Identity::new(name, Incarnation { count: 1, nonce: 1 }),
+            ring: Arc::clone(ring),
+            heartbeat_interval: millis(100),
+            miss_count: 3,
+            hop_timeout: millis(50),
+            sticky: true,
+        };
+        Ring::new(config, Instant::default())
+    }
+
+    fn take(node: &mut Ring, name: NodeId, under_way: &mut VecDeque<(NodeId, NodeId, Message)>) {
+        while let Some(output) = node.poll() {
+            match output {
+                Output::Send { to: Endpoint::Node(to), message } => under_way.push_back((name, to, message)),
+                Output::Send { to: Endpoint::Store, .. } | Output::Persist(()) => panic!("it has no store, and no disk"),
+                Output::Event(_) => {}
+            }
+        }
+    }
+
+    /// Every order of these, as Heap's algorithm has them.
+    fn orders(of: &mut [usize], count: usize, visit: &mut impl FnMut(&[usize])) {
+        if count <= 1 {
+            return visit(of);
+        }
+        for place in 0..count {
+            orders(of, count - 1, visit);
+            of.swap(if count % 2 == 0 { place } else { 0 }, count - 1);
+        }
+    }
+
+    /// Chang and Roberts 1979: with all starting, 2n − 1 at best, n(n + 1)/2 at worst, and n·Hₙ on the average.
+    #[test]
+    fn every_ring_of_seven_or_fewer_takes_as_many_probes_as_the_formula_says() {
+        for n in 2..=7_usize {
+            let (mut sum, mut rings, mut best, mut worst) = (0, 0_u64, u64::MAX, 0);
+            orders(&mut (0..n).collect::<Vec<usize>>(), n, &mut |ring| {
+                let (probes, announcements) = counted(ring);
+                assert_eq!(announcements, n as u64);
+                (sum, rings) = (sum + probes, rings + 1);
+                (best, worst) = (best.min(probes), worst.max(probes));
+            });
+            let n = n as u64;
+            assert_eq!((best, worst), (2 * n - 1, n * (n + 1) / 2), "{n}");
+            // n! · n · Hₙ is a whole number.
+            let expected: u64 = (1..=n).map(|k| rings / k * n).sum();
+            assert_eq!(sum, expected, "{n}");
+        }
+    }
+}
