@@ -7,6 +7,7 @@
 //! | [`quorum`] | by a majority of voters | a token; with `Safety::Lease` also one leader at a time |
 //! | [`ranked`] | by a majority of votes, each for the best claim | a token |
 //! | [`ring`] | the highest name on a ring | advisory: a partition, two leaders |
+//! | [`ring_bidirectional`] | the same, with fewer messages on large rings | advisory |
 //! | [`lease`] | over an expiring record in any compare-and-set store | a token, and one leader at a time |
 //!
 //! Beside them, [`errand`] writes into the record of a lease for somebody who does not stand.
@@ -15,6 +16,8 @@ pub mod appointed;
 pub mod bully;
 pub mod errand;
 pub mod lease;
+pub mod on_a_ring;
 pub mod quorum;
 pub mod ranked;
 pub mod ring;
+pub mod ring_bidirectional;
