@@ -1,0 +1,146 @@
+//! The bully election in the world.
+
+use primacy_core::election::bully::{Body, Bully as Machine, Config, Message};
+use primacy_core::{Duration, NodeId};
+
+use super::{Algorithm, Life, Settings, Surroundings, duration, unknown_setting, value};
+use crate::invariants::leader_after_healing::LeaderAfterHealing;
+use crate::invariants::no_needless_change::NoNeedlessChange;
+use crate::invariants::{Invariant, Meaning};
+
+/// `bully`.
+#[derive(Clone, Copy, Debug)]
+pub struct Bully;
+
+/// What can be set for a node.
+#[derive(Clone, Debug)]
+pub struct Timers {
+    /// How often the leader shows itself.
+    pub heartbeat_interval: Duration,
+    /// How many may be missed.
+    pub miss_count: u32,
+    /// How long is waited for an answer.
+    pub answer_timeout: Duration,
+    /// Whether who comes back leaves the lead to whoever has it.
+    pub sticky: bool,
+}
+
+impl Default for Timers {
+    /// The defaults of the library.
+    fn default() -> Self {
+        Self {
+            heartbeat_interval: Duration::from_millis(250),
+            miss_count: 4,
+            answer_timeout: Duration::from_millis(100),
+            sticky: true,
+        }
+    }
+}
+
+impl Settings for Timers {
+    fn set(&mut self, key: &str, text: &str) -> Result<(), String> {
+        match key {
+            "heartbeat_interval" => self.heartbeat_interval = duration(text)?,
+            "miss_count" => self.miss_count = value(text)?,
+            "answer_timeout" => self.answer_timeout = duration(text)?,
+            "sticky" => self.sticky = value(text)?,
+            _ => return unknown_setting(key),
+        }
+        Ok(())
+    }
+
+    fn patience(&self) -> Duration {
+        self.heartbeat_interval.times(u64::from(self.miss_count))
+    }
+}
+
+impl Algorithm for Bully {
+    type Message = Message;
+    type Durable = ();
+    type Machine = Machine;
+    type Settings = Timers;
+
+    fn start(settings: &Timers, life: Life<'_, ()>) -> Machine {
+        let config = Config {
+            me: life.me,
+            nodes: life.voters.clone(),
+            heartbeat_interval: settings.heartbeat_interval,
+            miss_count: settings.miss_count,
+            answer_timeout: settings.answer_timeout,
+            sticky: settings.sticky,
+        };
+        Machine::new(config, life.now)
+    }
+
+    fn kind(message: &Message) -> &'static str {
+        match message.body {
+            Body::Election => "Election",
+            Body::Alive => "Alive",
+            Body::Coordinator { .. } => "Coordinator",
+            Body::Heartbeat { .. } => "Heartbeat",
+            Body::Resigned => "Resigned",
+        }
+    }
+
+    fn is_routine(message: &Message) -> bool {
+        match message.body {
+            Body::Heartbeat { .. } => true,
+            Body::Election | Body::Alive | Body::Coordinator { .. } | Body::Resigned => false,
+        }
+    }
+
+    fn text(message: &Message) -> String {
+        let kind = Self::kind(message);
+        match message.body {
+            Body::Coordinator { term } | Body::Heartbeat { term } => format!("{kind} in term {term}"),
+            Body::Election | Body::Alive | Body::Resigned => format!("{kind}, round {}", message.round),
+        }
+    }
+
+    fn stands(machine: &Machine) -> bool {
+        matches!(machine.role(), "electing" | "waiting")
+    }
+
+    fn meaning(_message: &Message, _to: Option<NodeId>) -> Meaning {
+        Meaning::Nothing // It promises nothing of what invariants ask for: two may lead in a term.
+    }
+
+    fn met(message: &Message) -> Option<&'static str> {
+        match message.body {
+            Body::Election => Some("election asked for"),
+            Body::Alive => Some("alive above"),
+            Body::Coordinator { .. } => Some("coordinator"),
+            Body::Resigned => Some("resigned"),
+            Body::Heartbeat { .. } => None,
+        }
+    }
+
+    fn must_meet() -> &'static [&'static str] {
+        &[
+            "election asked for",
+            "alive above",
+            "coordinator",
+            "resigned",
+            "deposed: resigned",
+            "deposed: unhealthy",
+            "deposed: higher term",
+            "death told",
+            "fault: connection closed",
+        ]
+    }
+
+    /// Whoever led is missed, who yields has yielded; then the highest name asks nobody, or is waited for by the others,
+    /// who ask again at most once for each name above them.
+    fn settles_within(nodes: &[&Timers], surroundings: &Surroundings) -> Duration {
+        let longest =
+            |of: fn(&Timers) -> Duration| nodes.iter().map(|node| of(node)).max().unwrap_or_default();
+        let Surroundings { lag, delay, reconnect, drain, .. } = *surroundings;
+        let attempt = longest(|node| node.answer_timeout).times(3).plus(delay.times(3));
+        let begins = longest(Timers::patience).times(2).plus(longest(|node| node.heartbeat_interval));
+        lag.plus(reconnect).plus(drain).plus(begins).plus(attempt.times(nodes.len() as u64))
+    }
+
+    fn invariants(_settings: &Timers) -> Vec<Box<dyn Invariant>> {
+        vec![Box::new(NoNeedlessChange::default()), Box::new(LeaderAfterHealing::default())]
+    }
+}

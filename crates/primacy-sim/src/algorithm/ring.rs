@@ -1,0 +1,206 @@
+//! The elections on a ring in the world.
+
+use core::marker::PhantomData;
+use std::sync::Arc;
+
+use primacy_core::election::on_a_ring::{Body, Config, Message, OnARing, Probing};
+use primacy_core::election::ring::{ChangRoberts, Probe as Onward};
+use primacy_core::election::ring_bidirectional::{HirschbergSinclair, Probe as BothWays};
+use primacy_core::neighbours::Direction;
+use primacy_core::{Duration, NodeId};
+
+use super::{Algorithm, Life, Settings, Surroundings, duration, unknown_setting, value};
+use crate::invariants::leader_after_healing::LeaderAfterHealing;
+use crate::invariants::no_needless_change::NoNeedlessChange;
+use crate::invariants::{Invariant, Meaning};
+
+/// `ring`.
+pub type Ring = OfProbing<ChangRoberts>;
+
+/// `ring_bidirectional`.
+pub type RingBidirectional = OfProbing<HirschbergSinclair>;
+
+/// One of them.
+#[derive(Clone, Copy, Debug)]
+pub struct OfProbing<P>(PhantomData<P>);
+
+/// What the world must know of a way to find the highest name.
+pub trait Told: Probing + core::fmt::Debug + 'static {
+    /// The kind of a probe.
+    fn kind(probe: &Self::Probe) -> &'static str;
+
+    /// What it says.
+    fn text(probe: &Self::Probe) -> String;
+}
+
+/// What can be set for a node.
+#[derive(Clone, Debug)]
+pub struct Timers {
+    /// The order of the ring; that of the names, if none is given.
+    pub order: Vec<NodeId>,
+    /// How often the leader shows itself.
+    pub heartbeat_interval: Duration,
+    /// How many may be missed.
+    pub miss_count: u32,
+    /// How long the next node may take to confirm.
+    pub hop_timeout: Duration,
+    /// Whether who comes back leaves the lead to whoever has it.
+    pub sticky: bool,
+}
+
+impl Default for Timers {
+    /// The defaults of the library.
+    fn default() -> Self {
+        Self {
+            order: Vec::new(),
+            heartbeat_interval: Duration::from_millis(250),
+            miss_count: 4,
+            hop_timeout: Duration::from_millis(50),
+            sticky: true,
+        }
+    }
+}
+
+impl Settings for Timers {
+    fn set(&mut self, key: &str, text: &str) -> Result<(), String> {
+        match key {
+            "order" => self.order = text.split(',').map(value).collect::<Result<_, _>>()?,
+            "heartbeat_interval" => self.heartbeat_interval = duration(text)?,
+            "miss_count" => self.miss_count = value(text)?,
+            "hop_timeout" => self.hop_timeout = duration(text)?,
+            "sticky" => self.sticky = value(text)?,
+            _ => return unknown_setting(key),
+        }
+        Ok(())
+    }
+
+    fn patience(&self) -> Duration {
+        self.heartbeat_interval.times(u64::from(self.miss_count))
+    }
+}
+
+impl<P: Told> Algorithm for OfProbing<P> {
+    type Message = Message<P::Probe>;
+    type Durable = ();
+    type Machine = OnARing<P>;
+    type Settings = Timers;
+
+    fn start(settings: &Timers, life: Life<'_, ()>) -> OnARing<P> {
+        let by_name: Arc<[NodeId]> = life.voters.iter().copied().collect();
+        let ring = if settings.order.is_empty() { by_name } else { settings.order.clone().into() };
+        let config = Config {
+            me: life.me,
+            ring,
+            heartbeat_interval: settings.heartbeat_interval,
+            miss_count: settings.miss_count,
+            hop_timeout: settings.hop_timeout,
+            sticky: settings.sticky,
+        };
+        OnARing::new(config, life.now)
+    }
+
+    fn kind(message: &Self::Message) -> &'static str {
+        match &message.body {
+            Body::Probe { probe, .. } => P::kind(probe),
+            Body::Elected { .. } => "Elected",
+            Body::Resigned { .. } => "Resigned",
+            Body::Received => "Received",
+        }
+    }
+
+    fn is_routine(message: &Self::Message) -> bool {
+        match &message.body {
+            Body::Elected { beat, .. } => *beat > 1,
+            Body::Received => true,
+            Body::Probe { .. } | Body::Resigned { .. } => false,
+        }
+    }
+
+    fn text(message: &Self::Message) -> String {
+        let kind = Self::kind(message);
+        match &message.body {
+            Body::Probe { probe, direction } => {
+                let way = if *direction == Direction::Onward { "onward" } else { "back" };
+                format!("{} {way}, round {}", P::text(probe), message.round)
+            }
+            Body::Elected { leader, .. } | Body::Resigned { leader, .. } => {
+                format!("{kind}: {} in term {}", leader.identity.node, leader.term)
+            }
+            Body::Received => kind.to_owned(),
+        }
+    }
+
+    fn stands(machine: &OnARing<P>) -> bool {
+        machine.role() == "electing"
+    }
+
+    fn meaning(_message: &Self::Message, _to: Option<NodeId>) -> Meaning {
+        Meaning::Nothing // It promises nothing of what invariants ask for: two may lead in a term.
+    }
+
+    fn met(message: &Self::Message) -> Option<&'static str> {
+        match &message.body {
+            Body::Probe { .. } => Some("probe"),
+            Body::Elected { beat: 1, .. } => Some("leader announced"),
+            Body::Resigned { .. } => Some("resigned"),
+            Body::Elected { .. } | Body::Received => None,
+        }
+    }
+
+    fn must_meet() -> &'static [&'static str] {
+        &[
+            "probe",
+            "leader announced",
+            "resigned",
+            "deposed: resigned",
+            "deposed: unhealthy",
+            "deposed: higher term",
+            "death told",
+            "fault: connection closed",
+        ]
+    }
+
+    /// Whoever led is missed, and who yields has yielded; then each may begin two rounds in vain, while those who were taken to
+    /// be gone are heard again: a message must have come from everybody to the one before it.
+    fn settles_within(nodes: &[&Timers], surroundings: &Surroundings) -> Duration {
+        let longest =
+            |of: fn(&Timers) -> Duration| nodes.iter().map(|node| of(node)).max().unwrap_or_default();
+        let Surroundings { lag, delay, reconnect, drain, .. } = *surroundings;
+        let count = nodes.len() as u64;
+        let turn = longest(|node| node.hop_timeout).plus(delay).times(count);
+        let begins = longest(Timers::patience).times(3).plus(longest(|node| node.heartbeat_interval).times(2));
+        lag.plus(reconnect).plus(drain).plus(begins).plus(turn.times(4 * count))
+    }
+
+    fn invariants(_settings: &Timers) -> Vec<Box<dyn Invariant>> {
+        vec![Box::new(NoNeedlessChange::default()), Box::new(LeaderAfterHealing::default())]
+    }
+}
+
+impl Told for ChangRoberts {
+    fn kind(_probe: &Onward) -> &'static str {
+        "Probe"
+    }
+
+    fn text(probe: &Onward) -> String {
+        format!("Probe {}", probe.candidate.node)
+    }
+}
+
+impl Told for HirschbergSinclair {
+    fn kind(probe: &BothWays) -> &'static str {
+        match probe {
+            BothWays::Out { .. } => "Probe",
+            BothWays::Back { .. } => "ProbeReply",
+        }
+    }
+
+    fn text(probe: &BothWays) -> String {
+        let kind = Self::kind(probe);
+        match probe {
+            BothWays::Out { candidate, phase, .. } | BothWays::Back { candidate, phase, .. } => {
+                format!("{kind} {}, phase {phase}", candidate.node)
+            }
+        }
+    }
+}
