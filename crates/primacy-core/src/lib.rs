@@ -10,6 +10,7 @@ pub mod fence;
 pub mod finite;
 pub mod id;
 pub mod majority;
+pub mod membership;
 pub mod neighbours;
 pub mod protocol;
 pub mod rng;
