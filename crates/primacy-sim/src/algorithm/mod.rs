@@ -1,11 +1,13 @@
 //! What the world must know of an election to run its machines: one small file for each.
 
 pub mod appointed;
+pub mod bully;
 pub mod lease;
 pub mod naive;
 pub mod note;
 pub mod quorum;
 pub mod ranked;
+pub mod ring;
 
 use core::fmt::Debug;
 use std::collections::BTreeSet;
