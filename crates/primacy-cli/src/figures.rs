@@ -129,7 +129,7 @@ async fn answer(
     }
     let lead = status.lead.filter(|lead| lead.ending.is_none() && clock::now() < lead.valid_until);
     Ok(match (lead, status.leader) {
-        (Some(lead), _) => plain(StatusCode::OK, format!("leads with token {}\n", lead.token)),
+        (Some(lead), _) => plain(StatusCode::OK, format!("leads with {}\n", lead.number())),
         (None, Some(leader)) => {
             let text = format!("does not lead; {} does, as far as this node knows\n", leader.identity.node);
             plain(StatusCode::SERVICE_UNAVAILABLE, text)

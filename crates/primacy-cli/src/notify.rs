@@ -40,7 +40,7 @@ async fn tell_status(elector: Elector) {
         let text = match leader {
             Some(leader) if leader.identity == elector.identity() => match elector.status().await {
                 Ok(status) => match status.lead {
-                    Some(lead) => format!("leads with token {}, term {}", lead.token, lead.term),
+                    Some(lead) => format!("leads with {}", lead.number()),
                     None => continue, // It is over already, and the next change says so.
                 },
                 Err(_) => return,

@@ -16,6 +16,39 @@ use crate::process_tree::Ended;
 const READING_TIME: std::time::Duration = std::time::Duration::from_millis(500);
 const LOOK_INTERVAL: std::time::Duration = std::time::Duration::from_micros(200);
 
+/// The number of a leadership, as it is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Lead {
+    /// What resources check; nothing in an advisory election.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token: Option<u64>,
+    /// The number of the leadership.
+    term: u64,
+}
+
+impl Lead {
+    pub(crate) fn new(term: u64, fenced: bool) -> Self {
+        Self { token: fenced.then_some(term), term }
+    }
+
+    pub(crate) const fn is_fenced(self) -> bool {
+        self.token.is_some()
+    }
+
+    pub(crate) const fn term(self) -> u64 {
+        self.term
+    }
+}
+
+impl std::fmt::Display for Lead {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.token {
+            Some(token) => write!(f, "token {token}, term {}", self.term),
+            None => write!(f, "advisory, without a token, term {}", self.term),
+        }
+    }
+}
+
 /// What happens.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -28,31 +61,64 @@ pub(crate) enum Event {
     Standing,
     /// This node leads.
     Elected {
-        token: u64,
-        term: u64,
-        valid_for_ms: f64,
+        #[serde(flatten)]
+        lead: Lead,
+        /// Nothing where it has no end of itself.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        valid_for_ms: Option<f64>,
         /// What made it stand, among peers.
         #[serde(skip_serializing_if = "Option::is_none")]
         evidence: Option<&'static str>,
     },
     /// The job runs.
-    Started { token: u64, pid: i32 },
+    Started {
+        #[serde(flatten)]
+        lead: Lead,
+        pid: i32,
+    },
     /// The job was not started.
-    NotStarted { token: u64, reason: String },
+    NotStarted {
+        #[serde(flatten)]
+        lead: Lead,
+        reason: String,
+    },
     /// The job was told to end.
-    Stopping { token: u64, reason: String },
+    Stopping {
+        #[serde(flatten)]
+        lead: Lead,
+        reason: String,
+    },
     /// The job did not end in time and is being killed.
-    Killing { token: u64 },
+    Killing {
+        #[serde(flatten)]
+        lead: Lead,
+    },
     /// The job's first process has ended.
-    Exited { token: u64, ended: Ended },
+    Exited {
+        #[serde(flatten)]
+        lead: Lead,
+        ended: Ended,
+    },
     /// A hook has ended.
-    HookEnded { token: u64, hook: &'static str, ended: Ended },
+    HookEnded {
+        #[serde(flatten)]
+        lead: Lead,
+        hook: &'static str,
+        ended: Ended,
+    },
     /// The guardian died, or did not answer and was killed; all its descendants are gone.
     GuardianLost,
     /// Everything that ran under this token is gone, and the lead may be given up.
-    Drained { token: u64 },
+    Drained {
+        #[serde(flatten)]
+        lead: Lead,
+    },
     /// The lead was given up, after the job was gone with all its descendants.
-    Released { token: u64, reason: String },
+    Released {
+        #[serde(flatten)]
+        lead: Lead,
+        reason: String,
+    },
     /// Nothing is run before this time has passed, because the job ended too soon, or the hook before it failed.
     Backoff { ms: u64 },
     /// Another leader, or none, as far as this node knows.
@@ -208,9 +274,10 @@ fn text(event: &Event, node: &str) -> Option<String> {
             format!("ended {processes} process(es) that an earlier run of this node had left behind")
         }
         Event::Standing => "standing for election".into(),
-        Event::Elected { token, term, valid_for_ms, .. } => {
-            format!("elected: token {token}, term {term}, valid for {valid_for_ms:.0} ms unless renewed")
+        Event::Elected { lead, valid_for_ms: Some(valid), .. } => {
+            format!("elected: {lead}, valid for {valid:.0} ms unless renewed")
         }
+        Event::Elected { lead, valid_for_ms: None, .. } => format!("elected: {lead}"),
         Event::Started { pid, .. } => format!("the command runs as process {pid}"),
         Event::NotStarted { reason, .. } => format!("the command was not started: {reason}"),
         Event::Stopping { reason, .. } => format!("stopping the command: {reason}"),
@@ -223,7 +290,7 @@ fn text(event: &Event, node: &str) -> Option<String> {
         Event::GuardianLost => {
             "the guardian is dead; what it guarded is being ended, and a new one starts after that".into()
         }
-        Event::Released { token, reason } => format!("leads no more (token {token}): {reason}"),
+        Event::Released { lead, reason } => format!("leads no more ({lead}): {reason}"),
         Event::Backoff { ms } => format!("that ended too soon; standing again in {ms} ms"),
         Event::Leader { leader: Some(leader), term } => {
             format!("{leader} leads, term {}", term.unwrap_or_default())

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 
 use primacy::core::{Duration, Instant};
-use primacy::{CampaignError, Change, Elector, Leadership, Observer, Occasion, clock, describe};
+use primacy::{CampaignError, Change, Elector, Leadership, Mandate, Observer, Occasion, clock, describe};
 use rustix::process::{getpid, set_child_subreaper};
 use tokio::sync::Mutex;
 use tokio::time::sleep;
@@ -21,7 +21,7 @@ use crate::guardian::job::Program;
 use crate::guardian::message::{Duty, Hook, NotStarted, Order, Report, Stopping};
 use crate::notify;
 use crate::process_tree::{Ended, end_descendants};
-use crate::report::{Event, Reporter};
+use crate::report::{Event, Lead, Reporter};
 use crate::signals::Signals;
 
 /// A job that ended within this time after its start has ended too soon to be started again at once; the same
@@ -77,7 +77,7 @@ pub(crate) struct Supervisor {
 
 /// How a stand for election ended.
 enum Stood {
-    Elected(Leadership),
+    Elected(Leadership<Mandate>),
     NotInTime,
     Asked(i32),
 }
@@ -121,7 +121,7 @@ enum JobEnd {
 
 /// What is known of the running leadership.
 struct Course {
-    token: u64,
+    lead: Lead,
     /// The end of the leadership as far as the guardian has said that it knows it.
     confirmed_until: Instant,
     started_at: Option<Instant>,
@@ -240,7 +240,7 @@ impl Supervisor {
         self.reporter.tell(&Event::Standing);
         let too_late = too_late(self.settings.wait, self.elector.clone());
         let elector = self.elector.clone();
-        let campaign = elector.campaign();
+        let campaign = elector.campaign_any();
         tokio::pin!(too_late, campaign);
         loop {
             tokio::select! {
@@ -258,24 +258,26 @@ impl Supervisor {
         }
     }
 
-    async fn lead(&mut self, leadership: Leadership) -> Result<Led, Failure> {
-        let token = leadership.token().0;
+    async fn lead(&mut self, leadership: Leadership<Mandate>) -> Result<Led, Failure> {
+        let lead = match leadership.mandate() {
+            Mandate::Fenced(token) => Lead::new(token.0, true),
+            Mandate::Advisory => Lead::new(leadership.term().0, false),
+        };
         let valid_until = leadership.valid_until();
         let led = Led { job: None, asked: None, reason: "it was lost at once".to_owned() };
         let Ok(guard) = leadership.guard() else {
             return Ok(led); // Before anything was started.
         };
-        let term = leadership.term().0;
-        self.guardian.tell(Order::Start { token, term, valid_until: valid_until.as_nanos() });
+        let (term, fenced) = (lead.term(), lead.is_fenced());
+        self.guardian.tell(Order::Start { term, fenced, valid_until: valid_until.as_nanos() });
         let evidence = leadership.occasion().map(evidence);
         self.reporter.tell(&Event::Elected {
-            token,
-            term,
-            valid_for_ms: milliseconds_to(valid_until),
+            lead,
+            valid_for_ms: (valid_until < Instant::NEVER).then(|| milliseconds_to(valid_until)),
             evidence,
         });
         let mut course = Course {
-            token,
+            lead,
             confirmed_until: valid_until,
             started_at: None,
             stopping_since: None,
@@ -287,12 +289,12 @@ impl Supervisor {
             self.reporter.tell(&Event::GuardianLost);
             self.end_what_is_left().await;
         }
-        self.reporter.tell(&Event::Drained { token });
+        self.reporter.tell(&Event::Drained { lead });
         // Everything is gone: only now may another lead.
         drop(guard);
         leadership.resign().await;
         self.has_led = true;
-        self.reporter.tell(&Event::Released { token, reason: course.led.reason.clone() });
+        self.reporter.tell(&Event::Released { lead, reason: course.led.reason.clone() });
         if followed == Followed::GuardianDied {
             self.replace_guardian().await?;
         }
@@ -300,7 +302,7 @@ impl Supervisor {
     }
 
     /// Follows a leadership until nothing of its job is left, or only what a dead guardian leaves.
-    async fn follow(&mut self, leadership: &Leadership, course: &mut Course) -> Followed {
+    async fn follow(&mut self, leadership: &Leadership<Mandate>, course: &mut Course) -> Followed {
         let (mut ended, mut settled) = (false, false);
         let mut known_until = course.confirmed_until;
         loop {
@@ -308,7 +310,7 @@ impl Supervisor {
             tokio::select! {
                 biased;
                 notice = self.guardian.next() => match notice {
-                    Notice::Report(Report::Gone { token }) if token == course.token => return Followed::Gone,
+                    Notice::Report(Report::Gone { term }) if term == course.lead.term() => return Followed::Gone,
                     Notice::Report(report) => {
                         if let Err(lost) = leadership.check() {
                             // Whatever its job does now, it is not by this that the leadership ends.
@@ -325,14 +327,14 @@ impl Supervisor {
                     Some(valid_until) => {
                         known_until = valid_until;
                         let valid_until = valid_until.as_nanos();
-                        self.guardian.tell(Order::Extend { token: course.token, valid_until });
+                        self.guardian.tell(Order::Extend { term: course.lead.term(), valid_until });
                     }
                     None => settled = true,
                 },
                 reason = leadership.ended(), if !ended => {
                     ended = true;
                     course.because(describe(reason));
-                    self.guardian.tell(Order::Stop { token: course.token });
+                    self.guardian.tell(Order::Stop { term: course.lead.term() });
                 }
                 signal = self.signals.next() => self.on_signal(signal, course),
                 () = self.timer.elapsed() => {
@@ -380,52 +382,51 @@ impl Supervisor {
     }
 
     fn on_signal(&mut self, signal: i32, course: &mut Course) {
-        let token = course.token;
+        let term = course.lead.term();
         if course.led.asked.is_some() {
             // Whoever asks a second time does not want to wait.
-            return self.guardian.tell(Order::Kill { token });
+            return self.guardian.tell(Order::Kill { term });
         }
         notify::stopping();
         course.led.asked = Some(signal);
         course.because(&format!("asked to end by signal {signal}"));
-        self.guardian.tell(Order::Stop { token });
+        self.guardian.tell(Order::Stop { term });
     }
 
     fn on_report(&self, report: Report, course: &mut Course) {
+        let lead = course.lead;
         let event = match report {
             Report::Ready | Report::Gone { .. } => return,
-            Report::Extended { token, valid_until } => {
-                if token == course.token {
+            Report::Extended { term, valid_until } => {
+                if term == lead.term() {
                     course.confirmed_until = Instant::from_nanos(valid_until);
                 }
                 return;
             }
-            Report::Started { token, pid } => {
+            Report::Started { pid, .. } => {
                 course.started_at = Some(clock::now());
-                Event::Started { token, pid }
+                Event::Started { lead, pid }
             }
-            Report::NotStarted { token, reason } => {
+            Report::NotStarted { reason, .. } => {
                 let reason = course.on_not_started(&reason, self.settings.job.as_ref());
-                Event::NotStarted { token, reason }
+                Event::NotStarted { lead, reason }
             }
-            Report::Stopping { token, reason } => {
+            Report::Stopping { reason, .. } => {
                 if reason == Stopping::Deadline {
                     course.because("it was not renewed in time");
                 }
-                Event::Stopping { token, reason: course.stopping_text(reason) }
+                Event::Stopping { lead, reason: course.stopping_text(reason) }
             }
             Report::Parting { .. } => {
                 course.parting_since = Some(clock::now());
                 return;
             }
-            Report::Killing { token } => Event::Killing { token },
-            Report::Exited { token, ended } => {
+            Report::Killing { .. } => Event::Killing { lead },
+            Report::Exited { ended, .. } => {
                 course.on_exited(ended);
-                Event::Exited { token, ended }
+                Event::Exited { lead, ended }
             }
-            Report::HookEnded { token, hook, ended } => {
-                Event::HookEnded { token, hook: hook.option(), ended }
-            }
+            Report::HookEnded { hook, ended, .. } => Event::HookEnded { lead, hook: hook.option(), ended },
         };
         self.reporter.tell(&event);
     }

@@ -1,18 +1,29 @@
-//! An election among peers: the quorum machine on a disk and a mesh of connections.
+//! An election among peers: its machine on a disk and a mesh of connections.
+//!
+//! What the driver must know of each election stands in `among_peers/elections.rs`.
+
+mod elections;
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
 use std::sync::Arc;
 
-use primacy_core::election::quorum::{self, Body, HardState, Past, Quorum};
-use primacy_core::{Endpoint, Identity, Input, NodeId, Occasion, Term};
-use tokio::sync::mpsc;
+use primacy_core::election::Algorithm;
+use primacy_core::election::bully::Bully;
+use primacy_core::election::quorum::{HardState, Past, Quorum};
+use primacy_core::election::ranked::Ranked;
+use primacy_core::election::ring::Ring;
+use primacy_core::election::ring_bidirectional::RingBidirectional;
+use primacy_core::{Endpoint, Identity, Input, NodeId, Term};
+use tokio::sync::{mpsc, oneshot};
+
+use self::elections::{AmongPeers, Beat, Setup};
 
 use crate::clock;
 use crate::config::{Config, ConfigError};
 use crate::disk::{self, StateFile};
-use crate::driver::{Asked, Halt, Settles, World};
+use crate::driver::{Asked, Desk, Halt, World, drive};
 use crate::error::ConnectError;
 use crate::handshake::{DiskId, Hello, PROTOCOL_VERSION, Role, Voters};
 use crate::measures::{HeartbeatTimes, Measures};
@@ -67,6 +78,7 @@ pub(crate) fn enter(config: &Config, peers: &Peers, state_dir: &Path) -> Result<
         safety: config.safety,
         priority: config.priority,
         witness: config.witness,
+        by: config.by,
     };
     let others = peers.iter().filter(|&(node, _)| node != config.node);
     let peers = others.map(|(node, address)| (node, address.to_owned())).collect();
@@ -105,37 +117,51 @@ impl Entry {
         &self.peers
     }
 
-    /// Starts to listen and to dial; the machine is ready to be driven. To be called inside a `LocalSet`.
-    pub(crate) async fn start(
+    /// Takes part until the end. To be called inside a `LocalSet`; why it ended is reported by the driver.
+    pub(crate) async fn live(
+        self,
+        config: &Config,
+        desk: Desk,
+        ready: oneshot::Sender<Result<(), ConnectError>>,
+    ) {
+        match config.by.algorithm {
+            Algorithm::Quorum => self.live_as::<Quorum>(config, desk, ready).await,
+            Algorithm::Ranked => self.live_as::<Ranked>(config, desk, ready).await,
+            Algorithm::Bully => self.live_as::<Bully>(config, desk, ready).await,
+            Algorithm::Ring => self.live_as::<Ring>(config, desk, ready).await,
+            Algorithm::RingBidirectional => self.live_as::<RingBidirectional>(config, desk, ready).await,
+        }
+    }
+
+    async fn live_as<P: AmongPeers>(
+        self,
+        config: &Config,
+        mut desk: Desk,
+        ready: oneshot::Sender<Result<(), ConnectError>>,
+    ) {
+        match self.start::<P>(config, Arc::clone(&desk.measures)).await {
+            Ok((mut machine, mut world)) => {
+                let _ = ready.send(Ok(()));
+                let _ = drive(&mut machine, &mut world, &mut desk).await;
+                // Whoever waits for the end may enter again at once, with the same address and the same state.
+                world.close().await;
+            }
+            Err(error) => {
+                let _ = ready.send(Err(error));
+            }
+        }
+    }
+
+    /// Starts to listen and to dial; the machine is ready to be driven.
+    async fn start<P: AmongPeers>(
         self,
         config: &Config,
         measures: Arc<Measures>,
-    ) -> Result<(Quorum, PeersWorld), ConnectError> {
+    ) -> Result<(P, PeersWorld), ConnectError> {
         let seed = u64::from_be_bytes(disk::entropy()?);
         let voters: BTreeSet<NodeId> = self.hello.voters.iter().collect();
-        let timers = &config.timers;
-        let machine = Quorum::new(
-            quorum::Config {
-                me: self.hello.identity,
-                voters,
-                safety: config.safety,
-                heartbeat_interval: timers.renewal.into(),
-                miss_count: timers.miss_count,
-                promise_duration: timers.lease.into(),
-                initial_wait: timers.initial_wait.into(),
-                random_wait_max: timers.random_wait_max.into(),
-                round_timeout: timers.answer_timeout.into(),
-                stagger: timers.stagger.into(),
-                drift_max: timers.drift_max,
-                priority: config.priority,
-                witness: config.witness,
-                pre_vote: true,
-                sticky: true,
-                seed,
-            },
-            self.stored.hard_state,
-            clock::now(),
-        );
+        let hard = self.stored.hard_state;
+        let machine = P::begin(Setup { me: self.hello.identity, voters, config, seed, hard }, clock::now());
         let (arrivals, inbox) = mpsc::channel(INBOX);
         let me = self.hello.clone();
         let mesh_config = MeshConfig {
@@ -168,10 +194,10 @@ impl Entry {
 }
 
 impl PeersWorld {
-    fn time(&self, from: NodeId, message: &quorum::Message) {
-        if let Body::HeartbeatReply { round, to, .. } = message.body
+    fn time(&self, from: NodeId, beat: Option<Beat>) {
+        if let Some(Beat::Answered { number, to }) = beat
             && to == self.me.identity.incarnation
-            && let Some(took) = self.heartbeats.replied(from, round.0, clock::now())
+            && let Some(took) = self.heartbeats.replied(from, number, clock::now())
         {
             self.measures.heartbeat_round_trips.observe(took);
         }
@@ -183,8 +209,9 @@ impl PeersWorld {
     }
 }
 
-impl World<Quorum> for PeersWorld {
-    fn persist(&mut self, hard: HardState) -> Result<(), Halt> {
+impl<P: AmongPeers> World<P> for PeersWorld {
+    fn persist(&mut self, durable: P::Durable) -> Result<(), Halt> {
+        let hard = P::hard(durable);
         let began = clock::now();
         self.state.persist(&hard).map_err(|error| Halt { why: error.to_string() })?;
         self.measures.state_writes.observe(clock::now().since(began));
@@ -192,24 +219,26 @@ impl World<Quorum> for PeersWorld {
         Ok(())
     }
 
-    fn send(&mut self, to: Endpoint, message: quorum::Message) {
+    fn send(&mut self, to: Endpoint, message: P::Message) {
         match to {
             Endpoint::Node(node) => {
-                if let Body::Heartbeat { round } = message.body {
-                    self.heartbeats.sent(node, round.0, clock::now());
+                if let Some(Beat::Asked { number }) = P::beat(&message) {
+                    self.heartbeats.sent(node, number, clock::now());
                 }
                 // What is lost is counted by the mesh, and sent again by the election.
-                let _ = self.mesh.send(node, &message);
+                let _ = self.mesh.send(node, P::say(message));
             }
             Endpoint::Store => {} // This election has none.
         }
     }
 
-    async fn arrival(&mut self) -> Result<Input<quorum::Message>, Halt> {
+    async fn arrival(&mut self) -> Result<Input<P::Message>, Halt> {
         loop {
             match self.inbox.recv().await {
                 Some(Arrival::Message { from, message }) => {
-                    self.time(from, &message);
+                    // One that holds another election was refused at the door; what it says all the same counts for nothing.
+                    let Some(message) = P::hear(message) else { continue };
+                    self.time(from, P::beat(&message));
                     return Ok(Input::Message { from: Endpoint::Node(from), message });
                 }
                 Some(Arrival::Evidence(evidence)) => return Ok(Input::Evidence(evidence)),
@@ -223,16 +252,19 @@ impl World<Quorum> for PeersWorld {
     }
 }
 
-impl Asked<Quorum> for PeersWorld {
-    fn view(&self, machine: &Quorum) -> View {
+impl<P: AmongPeers> Asked<P> for PeersWorld {
+    fn view(&self, machine: &P) -> View {
+        let peers = self.mesh.peers();
         View::Peers(Box::new(PeersView {
-            quorum: machine.status(),
+            by: self.me.by,
+            election: machine.view(),
+            connected: peers.iter().filter(|peer| peer.inbound.is_some()).map(|peer| peer.node).collect(),
             voters: self.me.voters.clone(),
             safety: self.me.safety,
             priority: self.me.priority,
             witness: self.me.witness,
             disk: self.me.disk,
-            peers: self.mesh.peers(),
+            peers,
             counters: self.mesh.counters(),
             certificate: self.mesh.certificate(),
             stranger_refused: self.mesh.stranger_refused(),
@@ -246,16 +278,6 @@ impl Asked<Quorum> for PeersWorld {
         self.mesh.readmit(node, disk);
         tracing::warn!(%node, %disk, "readmitted by the operator");
         Ok(disk)
-    }
-}
-
-impl Settles for Quorum {
-    fn is_settled(&self) -> bool {
-        true // What it has under way cannot make it the leader once it does not stand.
-    }
-
-    fn occasion(&self) -> Option<Occasion> {
-        Some(Self::occasion(self))
     }
 }
 

@@ -5,13 +5,18 @@
 //! mixed: unknown fields are skipped, and an unknown kind of message is told apart from a broken one.
 //! What comes out of [`decode`] is a valid value of the core's types; everything else is a [`DecodeError`].
 
+mod bully;
+mod quorum;
+mod ranked;
+mod ring;
 pub(crate) mod spec;
 
-use primacy_core::election::quorum::{Answer, Body, Leave, Message, Refusal as No, Round, Safety};
-use primacy_core::{Duration, Identity, Incarnation, NodeId, Term};
+use primacy_core::election::quorum::Safety;
+use primacy_core::election::{self, Algorithm};
+use primacy_core::{Identity, Incarnation, Leader, NodeId, Term};
 use prost::Message as _;
 
-use crate::handshake::{DiskId, Hello, RefusalKind, Role, TlsProblem, Voters};
+use crate::handshake::{By, Confirmation, DiskId, Hello, RefusalKind, Role, TlsProblem, Voters};
 
 /// The longest frame without its length. The longest that is sent is a `Hello` with a thousand voters.
 pub(crate) const FRAME_LENGTH_MAX: usize = 64 * 1024;
@@ -34,7 +39,7 @@ pub(crate) enum Frame {
     /// The answer to the welcome; from here on the connection counts.
     Ready,
     /// A word of the election.
-    Message(Message),
+    Message(Word),
     /// A guardian's testimony: this process life has ended, and all its work with it.
     Died(Identity),
     /// The receipt for it.
@@ -44,6 +49,45 @@ pub(crate) enum Frame {
     Readmitted(Term),
     /// The first word of a node that has lost its disk, and has not heard [`Frame::Readmitted`] from all others.
     Lost,
+}
+
+/// What the nodes of an election say to each other, whichever election it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// By a majority.
+    Quorum(election::quorum::Message),
+    /// By a majority of votes, each for the best claim.
+    Ranked(election::ranked::Message),
+    /// The highest name that is alive.
+    Bully(election::bully::Message),
+    /// The highest name on a ring.
+    Ring(election::on_a_ring::Message<election::ring::Probe>),
+    /// The same, both ways.
+    RingBidirectional(election::on_a_ring::Message<election::ring_bidirectional::Probe>),
+}
+
+impl Word {
+    /// The process life that says it of itself.
+    pub(crate) fn incarnation(&self) -> Incarnation {
+        match self {
+            Self::Quorum(message) => message.incarnation,
+            Self::Ranked(message) => message.incarnation,
+            Self::Bully(message) => message.incarnation,
+            Self::Ring(message) => message.incarnation,
+            Self::RingBidirectional(message) => message.incarnation,
+        }
+    }
+
+    /// The highest term that it names.
+    pub(crate) fn highest_term(&self) -> Term {
+        match self {
+            Self::Quorum(message) => quorum::highest_term(message),
+            Self::Ranked(message) => ranked::highest_term(message),
+            Self::Bully(message) => bully::highest_term(message),
+            Self::Ring(message) => ring::highest_term(message),
+            Self::RingBidirectional(message) => ring::highest_term(message),
+        }
+    }
 }
 
 /// A refusal as it crosses the network: what to count it as, and what to show.
@@ -107,7 +151,13 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(String, Frame), DecodeError> {
         wire::Frame::Welcome(hello) => Frame::Welcome(hello.parse(&election)?),
         wire::Frame::Refused(refused) => Frame::Refused(refused.into()),
         wire::Frame::Ready(wire::Nothing {}) => Frame::Ready,
-        wire::Frame::Message(message) => Frame::Message(message.try_into()?),
+        wire::Frame::Quorum(message) => Frame::Message(Word::Quorum(message.try_into()?)),
+        wire::Frame::Ranked(message) => Frame::Message(Word::Ranked(message.try_into()?)),
+        wire::Frame::Bully(message) => Frame::Message(Word::Bully(message.try_into()?)),
+        wire::Frame::Ring(message) => Frame::Message(Word::Ring(message.try_into()?)),
+        wire::Frame::RingBidirectional(message) => {
+            Frame::Message(Word::RingBidirectional(message.try_into()?))
+        }
         wire::Frame::Died(identity) => Frame::Died(identity.try_into()?),
         wire::Frame::DiedHeard(identity) => Frame::DiedHeard(identity.try_into()?),
         wire::Frame::Readmitted(term) => Frame::Readmitted(Term(term)),
@@ -147,13 +197,19 @@ impl Deframer {
     }
 }
 
-/// The messages as Protocol Buffers has them. A tag that was once used is never given another meaning.
+/// The messages as Protocol Buffers has them. A tag that was once used is never given another meaning. What the nodes of
+/// each election say stands in a file of its own.
 mod wire {
+    use super::bully::wire as bully;
+    use super::quorum::wire as quorum;
+    use super::ranked::wire as ranked;
+    use super::ring::wire as ring;
+
     #[derive(Clone, PartialEq, prost::Message)]
     pub(super) struct Envelope {
         #[prost(string, tag = "1")]
         pub(super) election: String,
-        #[prost(oneof = "Frame", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10")]
+        #[prost(oneof = "Frame", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14")]
         pub(super) frame: Option<Frame>,
     }
 
@@ -168,7 +224,7 @@ mod wire {
         #[prost(message, tag = "5")]
         Ready(Nothing),
         #[prost(message, tag = "6")]
-        Message(Message),
+        Quorum(quorum::Message),
         #[prost(message, tag = "7")]
         Died(Identity),
         #[prost(message, tag = "8")]
@@ -177,6 +233,14 @@ mod wire {
         Readmitted(u64),
         #[prost(message, tag = "10")]
         Lost(Nothing),
+        #[prost(message, tag = "11")]
+        Ranked(ranked::Message),
+        #[prost(message, tag = "12")]
+        Bully(bully::Message),
+        #[prost(message, tag = "13")]
+        Ring(ring::Message),
+        #[prost(message, tag = "14")]
+        RingBidirectional(ring::Message),
     }
 
     #[derive(Clone, Copy, PartialEq, prost::Message)]
@@ -222,6 +286,11 @@ mod wire {
         pub(super) priority: u32,
         #[prost(bool, tag = "10")]
         pub(super) witness: bool,
+        // The place in `ALGORITHMS`, and the one in `CONFIRMATIONS`.
+        #[prost(uint32, tag = "11")]
+        pub(super) algorithm: u32,
+        #[prost(uint32, tag = "12")]
+        pub(super) confirmation: u32,
     }
 
     #[derive(Clone, PartialEq, prost::Message)]
@@ -233,95 +302,11 @@ mod wire {
     }
 
     #[derive(Clone, PartialEq, prost::Message)]
-    pub(super) struct Message {
+    pub(super) struct Leader {
         #[prost(message, optional, tag = "1")]
-        pub(super) incarnation: Option<Incarnation>,
+        pub(super) identity: Option<Identity>,
         #[prost(uint64, tag = "2")]
         pub(super) term: u64,
-        #[prost(oneof = "Body", tags = "3, 4, 5, 6, 7, 8, 9")]
-        pub(super) body: Option<Body>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Oneof)]
-    pub(super) enum Body {
-        #[prost(message, tag = "3")]
-        PreVote(Question),
-        #[prost(message, tag = "4")]
-        PreVoteReply(Reply),
-        #[prost(message, tag = "5")]
-        Vote(Question),
-        #[prost(message, tag = "6")]
-        VoteReply(Reply),
-        #[prost(message, tag = "7")]
-        Heartbeat(Heartbeat),
-        #[prost(message, tag = "8")]
-        HeartbeatReply(HeartbeatReply),
-        #[prost(message, tag = "9")]
-        Resigned(Resigned),
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(super) struct Question {
-        #[prost(uint64, tag = "1")]
-        pub(super) round: u64,
-        #[prost(message, optional, tag = "2")]
-        pub(super) leave: Option<Leave>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(super) struct Leave {
-        #[prost(message, optional, tag = "1")]
-        pub(super) leader: Option<Identity>,
-        #[prost(uint64, tag = "2")]
-        pub(super) term: u64,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(super) struct Reply {
-        #[prost(uint64, tag = "1")]
-        pub(super) round: u64,
-        #[prost(message, optional, tag = "2")]
-        pub(super) to: Option<Incarnation>,
-        #[prost(oneof = "Answer", tags = "3, 4, 5, 6, 7, 8")]
-        pub(super) answer: Option<Answer>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Oneof)]
-    pub(super) enum Answer {
-        #[prost(message, tag = "3")]
-        Yes(Nothing),
-        #[prost(message, tag = "4")]
-        Term(Nothing),
-        #[prost(string, tag = "5")]
-        HearsLeader(String),
-        #[prost(uint64, tag = "6")]
-        PromisedNanos(u64),
-        #[prost(uint64, tag = "7")]
-        JustStartedNanos(u64),
-        #[prost(message, tag = "8")]
-        Forgotten(Nothing),
-    }
-
-    #[derive(Clone, Copy, PartialEq, prost::Message)]
-    pub(super) struct Heartbeat {
-        #[prost(uint64, tag = "1")]
-        pub(super) round: u64,
-    }
-
-    #[derive(Clone, Copy, PartialEq, prost::Message)]
-    pub(super) struct HeartbeatReply {
-        #[prost(uint64, tag = "1")]
-        pub(super) round: u64,
-        #[prost(message, optional, tag = "2")]
-        pub(super) to: Option<Incarnation>,
-        #[prost(uint64, tag = "3")]
-        pub(super) promise_nanos: u64,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(super) struct Resigned {
-        #[prost(string, optional, tag = "1")]
-        pub(super) successor: Option<String>,
     }
 }
 
@@ -332,7 +317,11 @@ impl From<&Frame> for wire::Frame {
             Frame::Welcome(hello) => Self::Welcome(hello.into()),
             Frame::Refused(refused) => Self::Refused(refused.into()),
             Frame::Ready => Self::Ready(wire::Nothing {}),
-            Frame::Message(message) => Self::Message(message.into()),
+            Frame::Message(Word::Quorum(message)) => Self::Quorum(message.into()),
+            Frame::Message(Word::Ranked(message)) => Self::Ranked(message.into()),
+            Frame::Message(Word::Bully(message)) => Self::Bully(message.into()),
+            Frame::Message(Word::Ring(message)) => Self::Ring(message.into()),
+            Frame::Message(Word::RingBidirectional(message)) => Self::RingBidirectional(message.into()),
             Frame::Died(identity) => Self::Died(identity.into()),
             Frame::DiedHeard(identity) => Self::DiedHeard(identity.into()),
             Frame::Readmitted(term) => Self::Readmitted(term.0),
@@ -357,6 +346,20 @@ impl TryFrom<wire::Identity> for Identity {
         let node = parse_node(&identity.node, "identity.node")?;
         let incarnation = identity.incarnation.ok_or(DecodeError::Missing("identity.incarnation"))?;
         Ok(Self { node, incarnation: incarnation.into() })
+    }
+}
+
+impl From<&Leader> for wire::Leader {
+    fn from(leader: &Leader) -> Self {
+        Self { identity: Some((&leader.identity).into()), term: leader.term.0 }
+    }
+}
+
+impl TryFrom<wire::Leader> for Leader {
+    type Error = DecodeError;
+    fn try_from(leader: wire::Leader) -> Result<Self, DecodeError> {
+        let identity = leader.identity.ok_or(DecodeError::Missing("leader.identity"))?.try_into()?;
+        Ok(Self { identity, term: Term(leader.term) })
     }
 }
 
@@ -396,8 +399,29 @@ impl From<&Hello> for wire::Hello {
             },
             priority: hello.priority,
             witness: hello.witness,
+            algorithm: number_of(&ALGORITHMS, &hello.by.algorithm),
+            confirmation: number_of(&CONFIRMATIONS, &hello.by.confirmation),
         }
     }
+}
+
+/// The elections in the order of their numbers on the wire. The first one is 0, for it was once the only one: nodes that do
+/// not know this field hold it.
+const ALGORITHMS: [Algorithm; 5] =
+    [Algorithm::Quorum, Algorithm::Ranked, Algorithm::Bully, Algorithm::Ring, Algorithm::RingBidirectional];
+/// Who confirms a nomination, in the order of the numbers on the wire.
+const CONFIRMATIONS: [Option<Confirmation>; 3] =
+    [None, Some(Confirmation::Quorum), Some(Confirmation::Store)];
+
+/// The place of a value among all.
+fn number_of<T: PartialEq>(all: &[T], value: &T) -> u32 {
+    (0..).zip(all).find(|(_, known)| *known == value).map_or(u32::MAX, |(number, _)| number)
+}
+
+/// What stands at this place.
+fn numbered<T: Copy>(all: &[T], number: u32, field: &'static str) -> Result<T, DecodeError> {
+    let place = usize::try_from(number).ok().and_then(|place| all.get(place));
+    place.copied().ok_or(DecodeError::Invalid(field))
 }
 
 impl wire::Hello {
@@ -427,12 +451,16 @@ impl wire::Hello {
             },
             priority: self.priority,
             witness: self.witness,
+            by: By {
+                algorithm: numbered(&ALGORITHMS, self.algorithm, "hello.algorithm")?,
+                confirmation: numbered(&CONFIRMATIONS, self.confirmation, "hello.confirmation")?,
+            },
         })
     }
 }
 
 /// The numbers of the refusals on the wire; zero is [`RefusalKind::Unknown`].
-const REFUSALS: [(RefusalKind, u32); 12] = [
+const REFUSALS: [(RefusalKind, u32); 13] = [
     (RefusalKind::ProtocolVersion, 1),
     (RefusalKind::Cluster, 2),
     (RefusalKind::Election, 3),
@@ -446,6 +474,7 @@ const REFUSALS: [(RefusalKind, u32); 12] = [
     (RefusalKind::Tls(TlsProblem::Cleartext), 10),
     (RefusalKind::Tls(TlsProblem::NotCleartext), 11),
     (RefusalKind::Tls(TlsProblem::OtherName), 12),
+    (RefusalKind::Algorithm, 13),
 ];
 
 impl From<&Refused> for wire::Refused {
@@ -459,132 +488,6 @@ impl From<wire::Refused> for Refused {
     fn from(refused: wire::Refused) -> Self {
         let kind = REFUSALS.iter().find(|(_, number)| *number == refused.kind);
         Self::new(kind.map_or(RefusalKind::Unknown, |(kind, _)| *kind), &refused.text)
-    }
-}
-
-impl From<&Message> for wire::Message {
-    fn from(message: &Message) -> Self {
-        let question = |round: Round, leave: Option<Leave>| wire::Question {
-            round: round.0,
-            leave: leave.map(Into::into),
-        };
-        let reply = |round: Round, to: Incarnation, answer: Answer| wire::Reply {
-            round: round.0,
-            to: Some(to.into()),
-            answer: Some(answer.into()),
-        };
-        let body = match message.body {
-            Body::PreVote { round, leave } => wire::Body::PreVote(question(round, leave)),
-            Body::PreVoteReply { round, to, answer } => wire::Body::PreVoteReply(reply(round, to, answer)),
-            Body::Vote { round, leave } => wire::Body::Vote(question(round, leave)),
-            Body::VoteReply { round, to, answer } => wire::Body::VoteReply(reply(round, to, answer)),
-            Body::Heartbeat { round } => wire::Body::Heartbeat(wire::Heartbeat { round: round.0 }),
-            Body::HeartbeatReply { round, to, promise } => wire::Body::HeartbeatReply(wire::HeartbeatReply {
-                round: round.0,
-                to: Some(to.into()),
-                promise_nanos: promise.as_nanos(),
-            }),
-            Body::Resigned { successor } => {
-                let successor = successor.map(|node| node.as_str().to_owned());
-                wire::Body::Resigned(wire::Resigned { successor })
-            }
-        };
-        Self { incarnation: Some(message.incarnation.into()), term: message.term.0, body: Some(body) }
-    }
-}
-
-impl TryFrom<wire::Message> for Message {
-    type Error = DecodeError;
-    fn try_from(message: wire::Message) -> Result<Self, DecodeError> {
-        let incarnation = message.incarnation.ok_or(DecodeError::Missing("message.incarnation"))?;
-        let body = match message.body.ok_or(DecodeError::Unknown("the message"))? {
-            wire::Body::PreVote(question) => {
-                let (round, leave) = question.parse()?;
-                Body::PreVote { round, leave }
-            }
-            wire::Body::PreVoteReply(reply) => {
-                let (round, to, answer) = reply.parse()?;
-                Body::PreVoteReply { round, to, answer }
-            }
-            wire::Body::Vote(question) => {
-                let (round, leave) = question.parse()?;
-                Body::Vote { round, leave }
-            }
-            wire::Body::VoteReply(reply) => {
-                let (round, to, answer) = reply.parse()?;
-                Body::VoteReply { round, to, answer }
-            }
-            wire::Body::Heartbeat(wire::Heartbeat { round }) => Body::Heartbeat { round: Round(round) },
-            wire::Body::HeartbeatReply(reply) => Body::HeartbeatReply {
-                round: Round(reply.round),
-                to: reply.to.ok_or(DecodeError::Missing("heartbeat_reply.to"))?.into(),
-                promise: Duration::from_nanos(reply.promise_nanos),
-            },
-            wire::Body::Resigned(wire::Resigned { successor }) => {
-                let successor = successor.map(|name| parse_node(&name, "resigned.successor")).transpose()?;
-                Body::Resigned { successor }
-            }
-        };
-        Ok(Self { incarnation: incarnation.into(), term: Term(message.term), body })
-    }
-}
-
-impl wire::Question {
-    fn parse(self) -> Result<(Round, Option<Leave>), DecodeError> {
-        Ok((Round(self.round), self.leave.map(TryInto::try_into).transpose()?))
-    }
-}
-
-impl wire::Reply {
-    fn parse(self) -> Result<(Round, Incarnation, Answer), DecodeError> {
-        let to = self.to.ok_or(DecodeError::Missing("reply.to"))?;
-        let answer = self.answer.ok_or(DecodeError::Unknown("the answer"))?;
-        Ok((Round(self.round), to.into(), answer.try_into()?))
-    }
-}
-
-impl From<Leave> for wire::Leave {
-    fn from(leave: Leave) -> Self {
-        Self { leader: Some((&leave.leader).into()), term: leave.term.0 }
-    }
-}
-
-impl TryFrom<wire::Leave> for Leave {
-    type Error = DecodeError;
-    fn try_from(leave: wire::Leave) -> Result<Self, DecodeError> {
-        let leader = leave.leader.ok_or(DecodeError::Missing("leave.leader"))?.try_into()?;
-        Ok(Self { leader, term: Term(leave.term) })
-    }
-}
-
-impl From<Answer> for wire::Answer {
-    fn from(answer: Answer) -> Self {
-        match answer {
-            Answer::Yes => Self::Yes(wire::Nothing {}),
-            Answer::No(No::Term) => Self::Term(wire::Nothing {}),
-            Answer::No(No::HearsLeader(leader)) => Self::HearsLeader(leader.as_str().to_owned()),
-            Answer::No(No::Promised { left }) => Self::PromisedNanos(left.as_nanos()),
-            Answer::No(No::JustStarted { left }) => Self::JustStartedNanos(left.as_nanos()),
-            Answer::No(No::Forgotten) => Self::Forgotten(wire::Nothing {}),
-        }
-    }
-}
-
-impl TryFrom<wire::Answer> for Answer {
-    type Error = DecodeError;
-    fn try_from(answer: wire::Answer) -> Result<Self, DecodeError> {
-        Ok(match answer {
-            wire::Answer::Yes(wire::Nothing {}) => Self::Yes,
-            wire::Answer::Term(wire::Nothing {}) => Self::No(No::Term),
-            wire::Answer::HearsLeader(leader) => {
-                Self::No(No::HearsLeader(parse_node(&leader, "answer.hears_leader")?))
-            }
-            wire::Answer::PromisedNanos(left) => Self::No(No::Promised { left: Duration::from_nanos(left) }),
-            wire::Answer::JustStartedNanos(left) => {
-                Self::No(No::JustStarted { left: Duration::from_nanos(left) })
-            }
-            wire::Answer::Forgotten(wire::Nothing {}) => Self::No(No::Forgotten),
-        })
     }
 }
 

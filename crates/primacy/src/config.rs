@@ -16,10 +16,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use primacy_core::election::Algorithm;
 use primacy_core::election::quorum::Safety;
 use primacy_core::id::NodeIdError;
 use primacy_core::{self as core, Drift, NodeId};
 
+use crate::handshake::By;
 use crate::transport::{Limits, Security, TlsFiles};
 
 /// The promise among peers, where none is configured.
@@ -135,6 +137,23 @@ pub enum ConfigError {
         node: NodeId,
         /// The peers' names.
         peers: String,
+    },
+    /// The election is advisory, and nobody has allowed that.
+    #[error(
+        "by {by} two nodes can lead at once, in a partition for example, and neither has a token that a resource could \
+         refuse; let a quorum or a store confirm it (--confirm), choose quorum, or allow it (--allow-advisory)"
+    )]
+    Advisory {
+        /// The election.
+        by: By,
+    },
+    /// Something is asked for that only an election by a quorum has.
+    #[error("{what}: an election by {by} has none; leave it out, or choose quorum")]
+    OnlyQuorum {
+        /// The election.
+        by: By,
+        /// What.
+        what: &'static str,
     },
     /// The cluster's name cannot be one.
     #[error("the cluster's name {name:?} cannot be used: use 1 to 63 letters, digits, '.', '_' and '-'")]
@@ -311,6 +330,7 @@ pub(crate) struct Config {
     pub(crate) election: String,
     pub(crate) node: NodeId,
     pub(crate) address: String,
+    pub(crate) by: By,
     pub(crate) safety: Safety,
     pub(crate) priority: u32,
     pub(crate) witness: bool,
@@ -365,6 +385,32 @@ pub fn check_election(name: &str) -> Result<(), ConfigError> {
 /// [`ConfigError::Cluster`]
 pub fn check_cluster(name: &str) -> Result<(), ConfigError> {
     check_election(name).map_err(|_| ConfigError::Cluster { name: name.to_owned() })
+}
+
+/// What such an election among peers promises.
+///
+/// # Errors
+/// [`ConfigError::Advisory`] if it promises nothing and that was not allowed, and [`ConfigError::OnlyQuorum`] if something
+/// is asked of it that only a quorum has.
+pub(crate) fn promised(
+    by: By,
+    safety: Option<Safety>,
+    priority: u32,
+    allow_advisory: bool,
+) -> Result<Safety, ConfigError> {
+    if !by.is_fenced() && !allow_advisory {
+        return Err(ConfigError::Advisory { by });
+    }
+    if by.algorithm == Algorithm::Quorum {
+        return Ok(safety.unwrap_or_default());
+    }
+    let only_quorum = |what| Err(ConfigError::OnlyQuorum { by, what });
+    match safety {
+        Some(Safety::Lease) => only_quorum("a lease (--safety lease)"),
+        Some(Safety::Fenced) if !by.is_fenced() => only_quorum("a token (--safety fenced)"),
+        Some(Safety::Fenced) | None if priority != 0 => only_quorum("priorities (--priority)"),
+        Some(Safety::Fenced) | None => Ok(Safety::Fenced),
+    }
 }
 
 /// How what nodes say to each other is to be protected.

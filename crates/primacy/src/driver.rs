@@ -24,11 +24,14 @@ use crate::progress::{Due, Promises};
 use crate::standing::Standing;
 use crate::status::View;
 
+/// Who waits to be elected.
+pub(crate) type Waiting = oneshot::Sender<Result<Leadership<Mandate>, CampaignError>>;
+
 /// What the application asks of the driver.
 #[derive(Debug)]
 pub(crate) enum Order {
     /// Stand, and answer when elected. If the receiver is dropped, nobody wants the answer any more.
-    Campaign(oneshot::Sender<Result<Leadership, CampaignError>>),
+    Campaign(Waiting),
     /// Give up this leadership, if it is still the current one.
     Resign { term: Term },
     /// Give up this leadership to this node.
@@ -95,7 +98,7 @@ pub(crate) struct Desk {
     pub(crate) halted: Arc<OnceLock<CampaignError>>,
     /// What the work of this leadership has promised.
     pub(crate) promises: Promises,
-    pub(crate) candidate: Option<oneshot::Sender<Result<Leadership, CampaignError>>>,
+    pub(crate) candidate: Option<Waiting>,
     pub(crate) cell: Option<Arc<Cell>>,
     /// A leadership that has ended, and whose release may still be under way.
     pub(crate) releasing: Option<(Arc<Cell>, Reason)>,
@@ -293,7 +296,7 @@ impl Desk {
         self.healthy && self.standing.may_lead()
     }
 
-    fn on_campaign(&mut self, answer: oneshot::Sender<Result<Leadership, CampaignError>>) -> Option<Command> {
+    fn on_campaign(&mut self, answer: Waiting) -> Option<Command> {
         let refusal = if self.closing.is_some() {
             Some(CampaignError::Closed)
         } else if self.cell.as_ref().is_some_and(|cell| !cell.is_ending()) {
@@ -341,19 +344,15 @@ impl Desk {
         self.trace(&event);
         self.trace_for_programs(now, &event);
         match event {
-            Event::Elected { term, mandate: Mandate::Fenced(token), valid_until } => {
-                tracing::info!(%term, %token, ?occasion, "elected");
+            Event::Elected { term, mandate, valid_until } => {
+                tracing::info!(%term, ?mandate, ?occasion, "elected");
                 let leader = Leader { identity: self.identity, term };
-                let cell = Arc::new(Cell::new(leader, token, valid_until, occasion));
+                let cell = Arc::new(Cell::new(leader, mandate, valid_until, occasion));
                 self.cell = Some(Arc::clone(&cell));
                 self.promises.clear();
                 self.measures.elected(Arc::clone(&cell));
                 let handed_out = self.hand_out(cell);
                 return (!handed_out).then_some(Command::Withdraw);
-            }
-            Event::Elected { mandate: Mandate::Advisory, .. } => {
-                // No election that this library offers is advisory; a leader without a token is not handed out.
-                return Some(Command::Withdraw);
             }
             Event::Renewed { valid_until } => {
                 if let Some(cell) = &self.cell {
@@ -363,14 +362,14 @@ impl Desk {
             Event::Resigning(reason) => {
                 if let Some(cell) = &self.cell {
                     let lead = cell.lead();
-                    tracing::info!(term = %lead.term, token = %lead.token, ?reason, "resigning");
+                    tracing::info!(term = %lead.term, ?reason, "resigning");
                     cell.begin_end(reason);
                 }
             }
             Event::Deposed(reason) => {
                 if let Some(cell) = self.cell.take() {
                     let lead = cell.lead();
-                    tracing::info!(term = %lead.term, token = %lead.token, ?reason, "deposed");
+                    tracing::info!(term = %lead.term, ?reason, "deposed");
                     self.measures.ended(&cell, reason);
                     cell.begin_end(reason);
                     self.releasing = Some((cell, reason));
@@ -422,6 +421,10 @@ impl Desk {
                 let (term, token, until_ns) = (term.0, token.0, valid_until.as_nanos());
                 tracing::info!(target: "primacy::machine", at_ns, %life, term, token, until_ns, "elected");
             }
+            Event::Elected { term: Term(term), mandate: Mandate::Advisory, valid_until } => {
+                let until_ns = valid_until.as_nanos();
+                tracing::info!(target: "primacy::machine", at_ns, %life, term, until_ns, "elected");
+            }
             Event::Renewed { valid_until } => {
                 let until_ns = valid_until.as_nanos();
                 tracing::debug!(target: "primacy::machine", at_ns, %life, until_ns, "renewed");
@@ -435,8 +438,8 @@ impl Desk {
             Event::Violation(violation) => {
                 tracing::info!(target: "primacy::machine", at_ns, %life, ?violation, "violation");
             }
-            // Not handed out; and what others do is told by them.
-            Event::Elected { mandate: Mandate::Advisory, .. } | Event::LeaderChanged(_) => {}
+            // What others do is told by them.
+            Event::LeaderChanged(_) => {}
         }
     }
 
@@ -467,7 +470,7 @@ impl Desk {
         true
     }
 
-    fn answer(&mut self, answer: Result<Leadership, CampaignError>) {
+    fn answer(&mut self, answer: Result<Leadership<Mandate>, CampaignError>) {
         if let Some(candidate) = self.candidate.take() {
             let _ = candidate.send(answer);
         }

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use primacy_core::election::Algorithm;
 use primacy_core::election::quorum::Safety;
-use primacy_core::{Drift, Identity, Incarnation, NodeId};
+use primacy_core::{Drift, Identity, Incarnation, Mandate, NodeId};
 use primacy_stores::Register;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
@@ -17,6 +18,7 @@ use crate::config::{self, Config, ConfigError, Timers, Venue};
 use crate::disk;
 use crate::driver::{Desk, Order, drive};
 use crate::error::{CampaignError, ConnectError};
+use crate::handshake::By;
 use crate::leadership::Leadership;
 use crate::measures::Measures;
 use crate::observer::{Observer, Publisher};
@@ -58,6 +60,7 @@ pub struct Elector {
 struct About {
     election: String,
     identity: Identity,
+    by: By,
     witness: bool,
     timers: Timers,
     witness_spec: Option<WitnessSpec>,
@@ -73,7 +76,9 @@ pub struct Builder {
     election: Option<String>,
     node: Option<NodeId>,
     address: String,
-    safety: Safety,
+    by: Algorithm,
+    allow_advisory: bool,
+    safety: Option<Safety>,
     priority: u32,
     witness: bool,
     state_dir: Option<PathBuf>,
@@ -101,6 +106,17 @@ impl Elector {
     /// # Errors
     /// [`CampaignError`]; waiting for another leader to go is no error.
     pub async fn campaign(&self) -> Result<Leadership, CampaignError> {
+        if !self.about.by.is_fenced() {
+            return Err(CampaignError::Advisory);
+        }
+        self.campaign_any().await?.fenced().map_err(|_| CampaignError::Advisory)
+    }
+
+    /// The same in any election, also in one that is advisory: see [`Leadership::mandate`].
+    ///
+    /// # Errors
+    /// As [`campaign`](Self::campaign), but for [`CampaignError::Advisory`].
+    pub async fn campaign_any(&self) -> Result<Leadership<Mandate>, CampaignError> {
         if self.about.witness {
             return Err(CampaignError::Witness);
         }
@@ -138,6 +154,12 @@ impl Elector {
     #[must_use]
     pub fn election(&self) -> &str {
         &self.about.election
+    }
+
+    /// How the leader is found; over a store, as by a quorum: with a token.
+    #[must_use]
+    pub fn by(&self) -> By {
+        self.about.by
     }
 
     /// This node, in this life.
@@ -242,9 +264,25 @@ impl Builder {
         self
     }
 
-    /// Among peers: what is promised. All nodes must agree.
+    /// Among peers: how the leader is found; by a quorum if nothing is said. All nodes must agree.
+    ///
+    /// One that is advisory must be [allowed](Self::allow_advisory).
+    pub const fn by(mut self, algorithm: Algorithm) -> Self {
+        self.by = algorithm;
+        self
+    }
+
+    /// Allows an election in which nothing keeps a second leader away, in a partition for example: its leaderships have no
+    /// token, and [`Elector::campaign_any`] hands them out.
+    pub const fn allow_advisory(mut self, allowed: bool) -> Self {
+        self.allow_advisory = allowed;
+        self
+    }
+
+    /// Among peers, by a quorum: what is promised; [`Safety::Lease`] if nothing is said. All nodes must agree. No other
+    /// election among peers has a lease.
     pub const fn safety(mut self, safety: Safety) -> Self {
-        self.safety = safety;
+        self.safety = Some(safety);
         self
     }
 
@@ -344,19 +382,8 @@ impl Builder {
         let standing = Standing::load(Some(&state_dir), &config.election, config.node)?;
         let identity = entry.hello.identity;
         let witness = Some(WitnessSpec::peers(&entry.hello, entry.peers().to_vec(), &config.security));
-        start(config, identity, standing, witness, move |config, mut desk, ready| async move {
-            match entry.start(&config, Arc::clone(&desk.measures)).await {
-                Ok((mut machine, mut world)) => {
-                    let _ = ready.send(Ok(()));
-                    // Why it ended is reported by the driver.
-                    let _ = drive(&mut machine, &mut world, &mut desk).await;
-                    // Whoever waits for the end may enter again at once, with the same address and the same state.
-                    world.close().await;
-                }
-                Err(error) => {
-                    let _ = ready.send(Err(error));
-                }
-            }
+        start(config, identity, standing, witness, move |config, desk, ready| async move {
+            entry.live(&config, desk, ready).await;
         })
         .await
     }
@@ -396,11 +423,16 @@ impl Builder {
         };
         timers.check()?;
         let address = self.address.clone();
-        let Self { safety, priority, witness, .. } = *self;
+        let Self { priority, witness, .. } = *self;
+        let by = By { algorithm: self.by, confirmation: None };
+        let safety = match venue {
+            Venue::Peers => config::promised(by, self.safety, priority, self.allow_advisory)?,
+            Venue::Store => Safety::Lease,
+        };
         let cluster = self.cluster.clone().unwrap_or_else(|| election.clone());
         let security = config::security(self.tls.as_ref(), self.insecure_cleartext)?;
         config::check_cluster(&cluster)?;
-        Ok(Config { election, node, address, safety, priority, witness, cluster, security, timers })
+        Ok(Config { election, node, address, by, safety, priority, witness, cluster, security, timers })
     }
 }
 
@@ -441,6 +473,7 @@ where
     let about = Arc::new(About {
         election: config.election.clone(),
         identity,
+        by: config.by,
         witness: config.witness,
         timers: config.timers.clone(),
         witness_spec,

@@ -40,6 +40,11 @@ pub enum CampaignError {
     /// This node leads already.
     #[error("this node leads already; the leadership that it holds must end before it can stand again")]
     AlreadyLeading,
+    /// Leaders of this election have no token.
+    #[error(
+        "this election is advisory: its leaders have no token; use campaign_any, or an election that is fenced"
+    )]
+    Advisory,
     /// This node votes only.
     #[error("this node is a witness: it votes and never stands")]
     Witness,

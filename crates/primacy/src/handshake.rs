@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use primacy_core::election::Algorithm;
 use primacy_core::election::quorum::Safety;
 use primacy_core::{Identity, Incarnation, NodeId};
 
@@ -39,6 +40,53 @@ pub struct Hello {
     pub priority: u32,
     /// Whether it votes only and never stands.
     pub witness: bool,
+    /// Which election it is.
+    pub by: By,
+}
+
+/// How a leader is found among peers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct By {
+    /// The election; of one that is confirmed, who nominates.
+    pub algorithm: Algorithm,
+    /// Who says whether the one that is nominated may lead.
+    pub confirmation: Option<Confirmation>,
+}
+
+/// Who confirms a nomination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Confirmation {
+    /// A majority of the peers.
+    Quorum,
+    /// A lease in a store.
+    Store,
+}
+
+impl By {
+    /// Whether its leaders have a token.
+    #[must_use]
+    pub const fn is_fenced(self) -> bool {
+        self.algorithm.is_fenced() || self.confirmation.is_some()
+    }
+}
+
+impl By {
+    /// Whether nobody leads without a majority of the peers.
+    #[must_use]
+    pub const fn needs_majority(self) -> bool {
+        self.algorithm.is_fenced() || matches!(self.confirmation, Some(Confirmation::Quorum))
+    }
+}
+
+impl fmt::Display for By {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.algorithm.fmt(f)?;
+        match self.confirmation {
+            Some(Confirmation::Quorum) => f.write_str(", confirmed by a quorum"),
+            Some(Confirmation::Store) => f.write_str(", confirmed by a store"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Who speaks over a connection.
@@ -132,6 +180,13 @@ pub enum Disagreement {
         /// Both sides'.
         voters: Voters,
     },
+    /// They hold different elections.
+    Algorithm {
+        /// The refuser's.
+        mine: By,
+        /// The refused one's.
+        theirs: By,
+    },
     /// They take the election to promise different things.
     Safety {
         /// The refuser's.
@@ -167,6 +222,8 @@ pub enum RefusalKind {
     Voters,
     /// See [`Disagreement::NotAVoter`].
     NotAVoter,
+    /// See [`Disagreement::Algorithm`].
+    Algorithm,
     /// See [`Disagreement::Safety`].
     Safety,
     /// See [`Disagreement::Disk`].
@@ -218,6 +275,7 @@ impl RefusalKind {
             Self::OtherNode => "other_node",
             Self::Voters => "voters",
             Self::NotAVoter => "not_a_voter",
+            Self::Algorithm => "algorithm",
             Self::Safety => "safety",
             Self::Disk => "disk",
             Self::Tls(problem) => problem.name(),
@@ -271,6 +329,8 @@ pub fn judge(
         Disagreement::Voters { mine: mine.voters.clone(), theirs: theirs.voters.clone() }
     } else if !mine.voters.contains(node) {
         Disagreement::NotAVoter { voters: mine.voters.clone() }
+    } else if mine.by != theirs.by {
+        Disagreement::Algorithm { mine: mine.by, theirs: theirs.by }
     } else if mine.safety != theirs.safety {
         Disagreement::Safety { mine: mine.safety, theirs: theirs.safety }
     } else {
@@ -390,6 +450,7 @@ impl Refusal {
             Disagreement::OtherNode { .. } => RefusalKind::OtherNode,
             Disagreement::Voters { .. } => RefusalKind::Voters,
             Disagreement::NotAVoter { .. } => RefusalKind::NotAVoter,
+            Disagreement::Algorithm { .. } => RefusalKind::Algorithm,
             Disagreement::Safety { .. } => RefusalKind::Safety,
             Disagreement::Disk { .. } => RefusalKind::Disk,
         }
@@ -428,6 +489,9 @@ impl fmt::Display for Refusal {
             ),
             Disagreement::NotAVoter { voters } => {
                 write!(f, "{of} is none of the voters {voters}; add it to all nodes' voters, or stop it")
+            }
+            Disagreement::Algorithm { mine, theirs } => {
+                write!(f, "{of} elects by {theirs}, {by} by {mine}; give all nodes the same")
             }
             Disagreement::Safety { mine, theirs } => {
                 let (mine, theirs) = (safety_name(*mine), safety_name(*theirs));
@@ -507,6 +571,7 @@ pub(crate) mod tests {
             safety: Safety::Lease,
             priority: 0,
             witness: false,
+            by: By::default(),
         }
     }
 
@@ -536,7 +601,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_refusal_names_both_sides_values() {
-        let cases: [(RefusalKind, (RefusalKind, String), &[&str]); 8] = [
+        let cases: [(RefusalKind, (RefusalKind, String), &[&str]); 9] = [
             (RefusalKind::ProtocolVersion, refused(|b| b.protocol_version = 2), &["version 1", "version 2"]),
             (RefusalKind::Cluster, refused(|b| b.cluster = "prod\n".into()), &[r#""test""#, r#""prod\n""#]),
             (RefusalKind::Election, refused(|b| b.election = "x".into()), &[r#""main""#, r#""x""#]),
@@ -547,6 +612,13 @@ pub(crate) mod tests {
                 &["{a, b, c}", "{a, b}"],
             ),
             (RefusalKind::NotAVoter, refused(|b| b.identity.node = node("z")), &["z", "{a, b, c}"]),
+            (
+                RefusalKind::Algorithm,
+                refused(|b| {
+                    b.by = By { algorithm: Algorithm::Ring, confirmation: Some(Confirmation::Store) }
+                }),
+                &["by quorum;", "by ring, confirmed by a store"],
+            ),
             (RefusalKind::Safety, refused(|b| b.safety = Safety::Fenced), &["= lease", "= fenced"]),
             (
                 RefusalKind::Disk,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use primacy_core::{FencingToken, Instant, Leader, LeaderSequence, NodeId, Occasion, Reason, Term};
+use primacy_core::{FencingToken, Instant, Leader, LeaderSequence, Mandate, NodeId, Occasion, Reason, Term};
 use tokio::sync::{Notify, mpsc, watch};
 
 use crate::clock;
@@ -24,8 +24,19 @@ use crate::status::Lead;
 /// What a leadership is *not*: it says nothing about how fresh what the leader reads is; check after the read. And a
 /// machine whose clocks stop defeats every lease; only a resource that checks the [token](Self::token) does not
 /// depend on time.
+///
+/// `M` is what the leader was given. With a [`FencingToken`], as [`Elector::campaign`](crate::Elector::campaign) has it, no
+/// other leadership of the election has the same; a [`Mandate`], as
+/// [`Elector::campaign_any`](crate::Elector::campaign_any) has it, may be advisory and without one.
 #[derive(Debug)]
-pub struct Leadership {
+pub struct Leadership<M = FencingToken> {
+    held: Held,
+    mandate: M,
+}
+
+/// The hold on a leadership; dropping it gives up the lead.
+#[derive(Debug)]
+struct Held {
     cell: Arc<Cell>,
     orders: mpsc::UnboundedSender<Order>,
 }
@@ -35,9 +46,14 @@ pub struct Leadership {
 /// Hold one for as long as something is under way that only a leader may do. When the leadership is to end, the
 /// release waits until every guard is dropped, or until [`Leadership::valid_until`] if that comes first.
 #[derive(Debug)]
-pub struct WorkGuard {
-    cell: Arc<Cell>,
+pub struct WorkGuard<M = FencingToken> {
+    counted: Counted,
+    mandate: M,
 }
+
+/// Work that is counted, until it is dropped.
+#[derive(Debug)]
+struct Counted(Arc<Cell>);
 
 /// This node does not lead any more, or is about to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -64,42 +80,64 @@ pub const fn describe(reason: Reason) -> &'static str {
     }
 }
 
-impl Leadership {
-    pub(crate) const fn new(cell: Arc<Cell>, orders: mpsc::UnboundedSender<Order>) -> Self {
-        Self { cell, orders }
+impl Leadership<Mandate> {
+    pub(crate) fn new(cell: Arc<Cell>, orders: mpsc::UnboundedSender<Order>) -> Self {
+        let mandate = cell.mandate;
+        Self { held: Held { cell, orders }, mandate }
     }
 
+    /// What the leader was given: a token, or, in an advisory election, nothing that a resource could check.
+    #[must_use]
+    pub const fn mandate(&self) -> Mandate {
+        self.mandate
+    }
+
+    /// The same leadership with its token; the leadership itself if it is advisory and has none.
+    ///
+    /// # Errors
+    /// This leadership, unchanged.
+    pub fn fenced(self) -> Result<Leadership, Self> {
+        match self.mandate {
+            Mandate::Fenced(token) => Ok(Leadership { held: self.held, mandate: token }),
+            Mandate::Advisory => Err(self),
+        }
+    }
+}
+
+impl Leadership {
     /// The number to present to every resource with everything that is done. It is higher than that of every earlier
     /// leadership of this election.
     #[must_use]
-    pub fn token(&self) -> FencingToken {
-        self.cell.token
+    pub const fn token(&self) -> FencingToken {
+        self.mandate
     }
+}
 
+impl<M: Copy> Leadership<M> {
     /// The number of this leadership.
     #[must_use]
     pub fn term(&self) -> Term {
-        self.cell.leader.term
+        self.held.cell.leader.term
     }
 
     /// Who leads: this process life, and the term.
     #[must_use]
     pub fn leader(&self) -> Leader {
-        self.cell.leader
+        self.held.cell.leader
     }
 
     /// What made this node stand, where the election knows: among peers. It is information: whatever it is, the others
     /// have voted.
     #[must_use]
     pub fn occasion(&self) -> Option<Occasion> {
-        self.cell.occasion
+        self.held.cell.occasion
     }
 
     /// Until when this node leads if nothing is heard any more, on the clock of [`clock::now`]. It moves with every
     /// renewal, and no further once the leadership is ending.
     #[must_use]
     pub fn valid_until(&self) -> Instant {
-        self.cell.state.borrow().valid_until
+        self.held.cell.state.borrow().valid_until
     }
 
     /// Whether this node may act as the leader now. Call it right before each act, and after each read that the act
@@ -111,26 +149,27 @@ impl Leadership {
     /// # Errors
     /// [`Lost`] from the moment the work shall stop, and in any case from [`valid_until`](Self::valid_until) on.
     pub fn check(&self) -> Result<(), Lost> {
-        self.cell.check()
+        self.held.cell.check()
     }
 
     /// Begins work that must end before the lead is released.
     ///
     /// # Errors
     /// [`Lost`] as [`check`](Self::check).
-    pub fn guard(&self) -> Result<WorkGuard, Lost> {
-        self.cell.guards.fetch_add(1, Ordering::SeqCst);
-        let guard = WorkGuard { cell: Arc::clone(&self.cell) };
+    pub fn guard(&self) -> Result<WorkGuard<M>, Lost> {
+        let cell = &self.held.cell;
+        cell.guards.fetch_add(1, Ordering::SeqCst);
+        let guard = WorkGuard { counted: Counted(Arc::clone(cell)), mandate: self.mandate };
         // Counted before it looks, while the driver forbids before it counts: one of them sees the other.
-        self.cell.check().map(|()| guard)
+        cell.check().map(|()| guard)
     }
 
     /// The next number for something that this leader sends: `(term, 1)`, `(term, 2)`, and so on. Whatever a later
     /// leader sends has a higher one.
     #[must_use]
     pub fn next_sequence(&self) -> LeaderSequence {
-        let counter = self.cell.sent.fetch_add(1, Ordering::Relaxed) + 1;
-        LeaderSequence { term: self.cell.leader.term, counter }
+        let counter = self.held.cell.sent.fetch_add(1, Ordering::Relaxed) + 1;
+        LeaderSequence { term: self.held.cell.leader.term, counter }
     }
 
     /// Resolves when the work must stop, and why: somebody wants this node to resign, the lease is about to end, or
@@ -138,7 +177,7 @@ impl Leadership {
     ///
     /// Cancel safe.
     pub async fn ended(&self) -> Reason {
-        self.cell.ended().await
+        self.held.cell.ended().await
     }
 
     /// Resolves when nothing is left of the leadership: it was released, or is lost. The same as the other systems'
@@ -146,14 +185,14 @@ impl Leadership {
     ///
     /// Cancel safe.
     pub async fn lost(&self) -> Reason {
-        self.cell.over().await
+        self.held.cell.over().await
     }
 
     /// Resolves when the end has moved past `known`, with the new end; with `None` when it will not move any more.
     ///
     /// Cancel safe.
     pub async fn renewed(&self, known: Instant) -> Option<Instant> {
-        let mut state = self.cell.state.subscribe();
+        let mut state = self.held.cell.state.subscribe();
         let settled = |state: &State| state.valid_until > known || state.stopping().is_some();
         let state = *state.wait_for(settled).await.ok()?;
         state.stopping().is_none().then_some(state.valid_until)
@@ -184,7 +223,7 @@ impl Leadership {
     pub fn progress(&self, interval: Duration) -> Progress {
         let progress = Progress::new(interval, clock::now());
         // Where the driver is gone, so is the leadership.
-        let _ = self.orders.send(Order::Promise { term: self.term(), due: progress.due() });
+        let _ = self.held.orders.send(Order::Promise { term: self.term(), due: progress.due() });
         progress
     }
 
@@ -192,7 +231,7 @@ impl Leadership {
     ///
     /// Dropping the future does not take it back.
     pub async fn resign(self) -> Reason {
-        let cell = Arc::clone(&self.cell);
+        let cell = Arc::clone(&self.held.cell);
         drop(self);
         cell.over().await
     }
@@ -202,9 +241,9 @@ impl Leadership {
     ///
     /// The lead is given up for good, also if `successor` cannot take it.
     pub async fn transfer(self, successor: NodeId) -> Reason {
-        let cell = Arc::clone(&self.cell);
+        let cell = Arc::clone(&self.held.cell);
         // Where the driver is gone, so is the leadership.
-        let _ = self.orders.send(Order::Transfer { term: cell.term(), to: successor });
+        let _ = self.held.orders.send(Order::Transfer { term: cell.term(), to: successor });
         drop(self);
         cell.over().await
     }
@@ -218,7 +257,7 @@ impl Leadership {
         let guard = self.guard()?;
         let outcome = tokio::select! {
             biased;
-            reason = self.cell.ended() => Err(Lost { term: self.term(), reason: Some(reason) }),
+            reason = self.held.cell.ended() => Err(Lost { term: self.term(), reason: Some(reason) }),
             output = work => Ok(output),
         };
         // The work is gone, finished or cancelled; only now may another begin.
@@ -227,7 +266,7 @@ impl Leadership {
     }
 }
 
-impl Drop for Leadership {
+impl Drop for Held {
     fn drop(&mut self) {
         self.cell.stop_accepting();
         // Where the driver is gone, so is the leadership.
@@ -238,23 +277,25 @@ impl Drop for Leadership {
 impl WorkGuard {
     /// The number to present to every resource.
     #[must_use]
-    pub fn token(&self) -> FencingToken {
-        self.cell.token
+    pub const fn token(&self) -> FencingToken {
+        self.mandate
     }
+}
 
+impl<M> WorkGuard<M> {
     /// As [`Leadership::check`].
     ///
     /// # Errors
     /// As there.
     pub fn check(&self) -> Result<(), Lost> {
-        self.cell.check()
+        self.counted.0.check()
     }
 }
 
-impl Drop for WorkGuard {
+impl Drop for Counted {
     fn drop(&mut self) {
-        if self.cell.guards.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.cell.undrained.notify_one();
+        if self.0.guards.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.0.undrained.notify_one();
         }
     }
 }
@@ -263,7 +304,7 @@ impl Drop for WorkGuard {
 #[derive(Debug)]
 pub(crate) struct Cell {
     leader: Leader,
-    token: FencingToken,
+    mandate: Mandate,
     occasion: Option<Occasion>,
     /// Until when acts are accepted, in nanoseconds of the boot clock; zero from the moment the work shall stop.
     accepts_until: AtomicU64,
@@ -290,13 +331,13 @@ impl State {
 impl Cell {
     pub(crate) fn new(
         leader: Leader,
-        token: FencingToken,
+        mandate: Mandate,
         valid_until: Instant,
         occasion: Option<Occasion>,
     ) -> Self {
         Self {
             leader,
-            token,
+            mandate,
             occasion,
             accepts_until: AtomicU64::new(valid_until.as_nanos()),
             guards: AtomicUsize::new(0),
@@ -314,7 +355,7 @@ impl Cell {
         let state = *self.state.borrow();
         Lead {
             term: self.leader.term,
-            token: self.token,
+            mandate: self.mandate,
             valid_until: state.valid_until,
             ending: state.stopping(),
         }
@@ -395,10 +436,11 @@ mod tests {
     use super::*;
     use primacy_core::{Duration, Identity, Incarnation, NodeId};
 
-    fn leadership(lasts: Duration) -> (Leadership, Arc<Cell>) {
+    fn leadership(lasts: Duration) -> (Leadership<Mandate>, Arc<Cell>) {
         let identity = Identity::new(NodeId::new("a").unwrap(), Incarnation { count: 1, nonce: 1 });
         let leader = Leader { identity, term: Term(5) };
-        let cell = Arc::new(Cell::new(leader, FencingToken(5), clock::now().after(lasts), None));
+        let cell =
+            Arc::new(Cell::new(leader, Mandate::Fenced(FencingToken(5)), clock::now().after(lasts), None));
         // Nobody takes the orders, as where the driver is gone.
         (Leadership::new(Arc::clone(&cell), mpsc::unbounded_channel().0), cell)
     }

@@ -35,10 +35,11 @@ pub use leadership::{Leadership, Lost, WorkGuard, describe};
 pub use observer::{Change, Observer};
 pub use operator::{AskError, Kept};
 pub use peers::Peers;
+pub use primacy_core::election::Algorithm;
 pub use primacy_core::election::quorum::Safety;
 pub use primacy_core::{
-    self as core, Drift, FencingToken, Identity, Incarnation, Instant, Leader, LeaderSequence, NodeId,
-    Occasion, Reason, Term, Violation,
+    self as core, Drift, FencingToken, Identity, Incarnation, Instant, Leader, LeaderSequence, Mandate,
+    NodeId, Occasion, Reason, Term, Violation,
 };
 pub use primacy_stores as stores;
 pub use progress::Progress;

@@ -22,7 +22,7 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-use primacy_core::{Duration, Instant};
+use primacy_core::{Duration, Instant, Mandate};
 pub use prometheus_client;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
@@ -164,7 +164,10 @@ impl Moment<'_> {
     }
 
     fn token(&self) -> u64 {
-        self.course.lead.as_ref().map_or(0, |lead| lead.lead().token.0)
+        match self.course.lead.as_ref().map(|lead| lead.lead().mandate) {
+            Some(Mandate::Fenced(token)) => token.0,
+            Some(Mandate::Advisory) | None => 0,
+        }
     }
 }
 

@@ -1,13 +1,16 @@
 //! How a node stands, for people and for programs.
 
+use std::collections::BTreeSet;
+
 use primacy_core::election::lease;
-use primacy_core::election::quorum::{self, Safety};
-use primacy_core::{FencingToken, Identity, Instant, Leader, NodeId, Reason, Term};
+use primacy_core::election::quorum::{self, HardState, Safety};
+use primacy_core::election::ranked;
+use primacy_core::{Identity, Instant, Leader, Mandate, NodeId, Reason, Term};
 
 use crate::clock;
 use crate::config::Timers;
 use crate::driver::Desk;
-use crate::handshake::{DiskId, Voters};
+use crate::handshake::{By, DiskId, Voters};
 use crate::operator::AskError;
 use crate::transport::{CertificateStatus, Counters, PeerRefusal, PeerStatus};
 
@@ -46,8 +49,8 @@ pub struct Status {
 pub struct Lead {
     /// The number of the leadership.
     pub term: Term,
-    /// What resources check.
-    pub token: FencingToken,
+    /// What it was given: the token that resources check, or, in an advisory election, none.
+    pub mandate: Mandate,
     /// The end, unless it is renewed.
     pub valid_until: Instant,
     /// Why it is being given up, if it is.
@@ -66,8 +69,12 @@ pub enum View {
 /// What a node knows of its peers.
 #[derive(Clone, Debug)]
 pub struct PeersView {
+    /// How the leader is found.
+    pub by: By,
     /// The election's own state.
-    pub quorum: quorum::Status,
+    pub election: ElectionView,
+    /// The other nodes that are connected.
+    pub connected: BTreeSet<NodeId>,
     /// Everyone whose vote counts.
     pub voters: Voters,
     /// What is promised.
@@ -88,6 +95,72 @@ pub struct PeersView {
     pub stranger_refused: Option<PeerRefusal>,
 }
 
+/// What an election among peers tells of itself.
+#[derive(Clone, Debug)]
+pub enum ElectionView {
+    /// By a majority.
+    Quorum(Box<quorum::Status>),
+    /// By a majority of votes, each for the best claim.
+    Ranked(Box<ranked::Status>),
+    /// Bully, or on a ring: advisory.
+    Advisory {
+        /// The node's role in it.
+        role: &'static str,
+    },
+}
+
+impl Lead {
+    /// Its number, for people: the token, and the term, which is the same number.
+    #[must_use]
+    pub fn number(&self) -> String {
+        match self.mandate {
+            Mandate::Fenced(token) => format!("token {token}, term {}", self.term),
+            Mandate::Advisory => format!("term {}, advisory, without a token", self.term),
+        }
+    }
+}
+
+impl ElectionView {
+    /// The node's role.
+    #[must_use]
+    pub fn role(&self) -> &'static str {
+        match self {
+            Self::Quorum(status) => status.role,
+            Self::Ranked(status) => status.role,
+            Self::Advisory { role } => role,
+        }
+    }
+
+    /// What is durable of it; `None` where nothing is.
+    #[must_use]
+    pub fn hard(&self) -> Option<HardState> {
+        match self {
+            Self::Quorum(status) => Some(status.hard),
+            Self::Ranked(status) => Some(status.hard),
+            Self::Advisory { .. } => None,
+        }
+    }
+
+    /// While the node has lost its disk: who has told it their term so far.
+    #[must_use]
+    pub fn recovering(&self) -> Option<&BTreeSet<NodeId>> {
+        match self {
+            Self::Quorum(status) => status.recovering.as_ref(),
+            Self::Ranked(status) => status.recovering.as_ref(),
+            Self::Advisory { .. } => None,
+        }
+    }
+
+    /// The state of a [quorum](Self::Quorum).
+    #[must_use]
+    pub fn quorum(&self) -> Option<&quorum::Status> {
+        match self {
+            Self::Quorum(status) => Some(status),
+            Self::Ranked(_) | Self::Advisory { .. } => None,
+        }
+    }
+}
+
 impl Status {
     /// Why nobody leads, as far as this node knows: a sentence for each thing that is missing, for people. Empty if
     /// somebody leads.
@@ -101,7 +174,7 @@ impl View {
     /// Whether this node has lost its disk and does not know yet what it may vote for.
     pub(crate) fn is_recovering(&self) -> bool {
         match self {
-            Self::Peers(view) => view.quorum.recovering.is_some(),
+            Self::Peers(view) => view.election.recovering().is_some(),
             Self::Store(_) => false,
         }
     }
@@ -115,7 +188,7 @@ impl View {
         if !view.voters.contains(to) {
             return Err(AskError::NotAVoter { to, voters: view.voters.to_string() });
         }
-        if view.quorum.witnesses.contains(&to) {
+        if view.election.quorum().is_some_and(|quorum| quorum.witnesses.contains(&to)) {
             return Err(AskError::ToWitness { to });
         }
         let reached = view.peers.iter().any(|peer| peer.node == to && peer.outbound.is_some());

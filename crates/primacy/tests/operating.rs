@@ -244,7 +244,7 @@ async fn a_disk_that_was_replaced_votes_never_again() {
 
 fn connected(status: &Status, name: &str) -> bool {
     match &status.view {
-        View::Peers(view) => view.quorum.connected.contains(&node(name)),
+        View::Peers(view) => view.connected.contains(&node(name)),
         View::Store(_) => panic!("these are peers"),
     }
 }
@@ -262,7 +262,7 @@ fn peers(status: &Status) -> &[primacy::transport::PeerStatus] {
 
 fn recovering(status: &Status) -> Option<&BTreeSet<NodeId>> {
     match &status.view {
-        View::Peers(view) => view.quorum.recovering.as_ref(),
+        View::Peers(view) => view.election.recovering(),
         View::Store(_) => panic!("these are peers"),
     }
 }

@@ -78,7 +78,7 @@ impl Outcome {
             }
             Self::Resigned { node, term } => format!("{node} has given up the lead of term {term}"),
             Self::Elected { leader } => {
-                format!("{} leads, term {}, token {}", leader.node, leader.term, leader.token)
+                format!("{} leads, {}", leader.node, leader.number())
             }
         })
     }

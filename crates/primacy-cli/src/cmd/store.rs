@@ -107,7 +107,9 @@ pub(super) fn watch(url: &str, election: &str, json: bool) -> Result<Exit, Failu
         let mut observer = elector.observe();
         while let Some(change) = observer.changed().await {
             let seen = match change {
-                Change::Leader(leader) => Seen::Leader { leader: leader.map(Leader::from) },
+                Change::Leader(leader) => {
+                    Seen::Leader { leader: leader.map(|leader| Leader::new(leader, true)) }
+                }
                 Change::Violation(violation) => Seen::Violation { violation: format!("{violation:?}") },
                 Change::Missed(changes) => Seen::Missed { changes: Some(changes) },
             };

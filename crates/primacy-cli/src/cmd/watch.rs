@@ -106,7 +106,7 @@ pub(super) fn show(json: bool, node: &str, seen: Seen) -> Result<(), Failure> {
     }
     tell(json, &Line { at_ms: now_ms(), node, seen: &seen }, || match &seen {
         Seen::Leader { leader: Some(leader) } => {
-            format!("{} leads, term {}, token {}", leader.node, leader.term, leader.token)
+            format!("{} leads, {}", leader.node, leader.number())
         }
         Seen::Leader { leader: None } => "nobody leads".to_owned(),
         Seen::Missed { changes: Some(changes) } => {

@@ -230,10 +230,12 @@ async fn watch_changes(
     elector: &Elector,
     writing: &mut tokio::net::unix::OwnedWriteHalf,
 ) -> std::io::Result<()> {
-    let mut observer = elector.observe();
+    let (mut observer, fenced) = (elector.observe(), elector.by().is_fenced());
     while let Some(change) = observer.changed().await {
         let answer = match change {
-            Change::Leader(leader) => Answer::Leader { leader: leader.map(Leader::from) },
+            Change::Leader(leader) => {
+                Answer::Leader { leader: leader.map(|leader| Leader::new(leader, fenced)) }
+            }
             Change::Violation(violation) => Answer::Violation { violation: format!("{violation:?}") },
             Change::Missed(changes) => Answer::Missed { changes },
         };

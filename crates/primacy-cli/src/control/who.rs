@@ -1,11 +1,11 @@
 //! How a node stands, as it is told over the control socket.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use primacy::core::{Identity, Instant};
+use primacy::core::{Identity, Instant, NodeId};
 use primacy::handshake::RefusalKind;
-use primacy::status::{PeersView, Status, View};
+use primacy::status::{ElectionView, PeersView, Status, View};
 use primacy::transport::{CertificateStatus, PeerRefusal, PeerStatus};
 use primacy::{Safety, describe};
 use serde::{Deserialize, Serialize};
@@ -19,8 +19,9 @@ pub(crate) struct Leader {
     pub(crate) incarnation: String,
     /// The number of its leadership.
     pub(crate) term: u64,
-    /// What resources check: in both elections the same number.
-    pub(crate) token: u64,
+    /// What resources check, the same number; nothing in an advisory election.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) token: Option<u64>,
 }
 
 /// How a node stood at one moment. All times are counted from then.
@@ -36,7 +37,8 @@ pub(crate) struct Who {
     pub(crate) leader: Option<Leader>,
     /// For how long it has known that, or that nobody leads.
     pub(crate) known_for_ms: u64,
-    /// For how long its own leadership is valid unless it is renewed; nobody can know that of another's.
+    /// For how long its own leadership is valid unless it is renewed, where it has an end; nobody can know that of
+    /// another's.
     pub(crate) valid_for_ms: Option<u64>,
     /// Why its own leadership is being given up.
     pub(crate) ending: Option<String>,
@@ -63,11 +65,16 @@ pub(crate) struct Who {
 /// What a node knows of its peers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Peers {
-    /// Its term.
+    /// How the leader is found.
+    pub(crate) by: String,
+    /// Its durable term; of a ranked election the highest ballot that it has voted in, and 0 where nothing is durable.
     pub(crate) term: u64,
+    /// Ranked: the ballot of the round that it is in.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) ballot: Option<u64>,
     /// Everyone whose vote counts.
     pub(crate) voters: Vec<String>,
-    /// What is promised: `lease` or `fenced`.
+    /// What is promised: `lease`, `fenced` or `advisory`.
     pub(crate) safety: String,
     /// Nodes of higher priority stand first.
     pub(crate) priority: u32,
@@ -170,19 +177,29 @@ pub(crate) struct Record {
     pub(crate) unchanged_for_ms: Option<u64>,
 }
 
-impl From<primacy::core::Leader> for Leader {
-    fn from(leader: primacy::core::Leader) -> Self {
+impl Leader {
+    pub(crate) fn new(leader: primacy::core::Leader, fenced: bool) -> Self {
         let Identity { node, incarnation } = leader.identity;
         let (node, incarnation) = (node.to_string(), incarnation.to_string());
-        Self { node, incarnation, term: leader.term.0, token: leader.term.0 }
+        let term = leader.term.0;
+        Self { node, incarnation, term, token: fenced.then_some(term) }
+    }
+
+    /// The number of its leadership, for people.
+    pub(crate) fn number(&self) -> String {
+        match self.token {
+            Some(token) => format!("term {}, token {token}", self.term),
+            None => format!("term {}, advisory: there is no token, and may be a second leader", self.term),
+        }
     }
 }
 
 impl From<&Status> for Who {
     fn from(status: &Status) -> Self {
         let at = status.at;
+        let fenced = !matches!(&status.view, View::Peers(view) if !view.by.is_fenced());
         let (role, peers, record) = match &status.view {
-            View::Peers(view) => (view.quorum.role, Some(Peers::new(view, at)), None),
+            View::Peers(view) => (view.election.role(), Some(Peers::new(view, at)), None),
             View::Store(view) => {
                 let record = view.record.as_ref().map(|record| {
                     let unchanged = view.unchanged_since.map(|since| at.since(since).as_millis());
@@ -195,9 +212,12 @@ impl From<&Status> for Who {
             election: status.election.clone(),
             node: status.identity.node.to_string(),
             incarnation: status.identity.incarnation.to_string(),
-            leader: status.leader.map(Leader::from),
+            leader: status.leader.map(|leader| Leader::new(leader, fenced)),
             known_for_ms: at.since(status.since).as_millis(),
-            valid_for_ms: status.lead.map(|lead| lead.valid_until.since(at).as_millis()),
+            valid_for_ms: status
+                .lead
+                .filter(|lead| lead.valid_until < Instant::NEVER)
+                .map(|lead| lead.valid_until.since(at).as_millis()),
             ending: status.lead.and_then(|lead| lead.ending).map(|reason| describe(reason).to_owned()),
             why_no_leader: status.why_no_leader(),
             role: role.to_owned(),
@@ -213,15 +233,23 @@ impl From<&Status> for Who {
 
 impl Peers {
     fn new(view: &PeersView, at: Instant) -> Self {
-        let PeersView { quorum, counters, .. } = view;
-        let promise = quorum.promise.filter(|&(_, until)| at < until);
+        let PeersView { election, counters, .. } = view;
+        let quorum = election.quorum();
+        let promise = quorum.and_then(|quorum| quorum.promise).filter(|&(_, until)| at < until);
+        let names = |nodes: &BTreeSet<NodeId>| nodes.iter().map(|node| node.to_string()).collect();
         let by_name = |counts: &BTreeMap<RefusalKind, u64>| {
             counts.iter().map(|(&kind, &count)| (kind.name().to_owned(), count)).collect()
         };
         Self {
-            term: quorum.hard.term.0,
+            by: view.by.to_string(),
+            term: election.hard().map_or(0, |hard| hard.term.0),
+            ballot: match election {
+                ElectionView::Ranked(ranked) => ranked.ballot.map(|ballot| ballot.0),
+                ElectionView::Quorum(_) | ElectionView::Advisory { .. } => None,
+            },
             voters: view.voters.iter().map(|voter| voter.to_string()).collect(),
             safety: match view.safety {
+                _ if !view.by.is_fenced() => "advisory",
                 Safety::Lease => "lease",
                 Safety::Fenced => "fenced",
             }
@@ -229,13 +257,10 @@ impl Peers {
             priority: view.priority,
             witness: view.witness,
             disk: view.disk.to_string(),
-            silent_for_ms: quorum.silent_until.since(at).as_millis(),
+            silent_for_ms: quorum.map_or(0, |quorum| quorum.silent_until.since(at).as_millis()),
             promised_to: promise.map(|(to, _)| to.node.to_string()),
             promised_for_ms: promise.map(|(_, until)| until.since(at).as_millis()),
-            recovering: quorum
-                .recovering
-                .as_ref()
-                .map(|heard| heard.iter().map(|node| node.to_string()).collect()),
+            recovering: election.recovering().map(names),
             certificate: view.certificate.as_ref().map(Certificate::from),
             others: view.peers.iter().map(|peer| Peer::new(peer, at)).collect(),
             refused: by_name(&counters.refused),

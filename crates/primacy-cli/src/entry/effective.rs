@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use clap::Args as _;
-use primacy::Timers;
 use primacy::config::{Venue, default_state_dir};
+use primacy::{Algorithm, Timers};
 use serde_json::{Map, Value, json};
 
 use super::file::Kind;
@@ -107,7 +107,12 @@ fn default(entry: &Entry, timers: &Timers, key: &str) -> Option<String> {
     let among_peers = entry.venue() == Venue::Peers;
     let health = entry.health.is_some();
     match key {
-        "safety" => among_peers.then(|| "lease".to_owned()),
+        "by" => among_peers.then(|| Algorithm::default().to_string()),
+        "allow-advisory" => among_peers.then(|| "false".to_owned()),
+        // No other election has one of its own choice.
+        "safety" => {
+            (among_peers && entry.by.unwrap_or_default() == Algorithm::Quorum).then(|| "lease".to_owned())
+        }
         "priority" => among_peers.then(|| "0".to_owned()),
         "witness" | "json" => Some("false".to_owned()),
         "cluster" => among_peers.then(|| entry.election.clone()).flatten(),

@@ -197,7 +197,7 @@ fn gather(keys: &[Key<'_>], matches: &ArgMatches) -> (Sources, Vec<String>) {
 
 /// What a job is told of its leadership is no setting of a `primacy` that the job runs.
 fn is_told_to_job(variable: &OsStr) -> bool {
-    variable == "PRIMACY_ELECTION" && env::var_os("PRIMACY_TOKEN").is_some_and(|token| !token.is_empty())
+    variable == "PRIMACY_ELECTION" && env::var_os("PRIMACY_TERM").is_some_and(|term| !term.is_empty())
 }
 
 fn of_environment(key: &Key<'_>) -> Result<Option<Given>, String> {

@@ -13,8 +13,9 @@ use std::time::Duration;
 
 use clap::Args;
 use primacy::config::Venue;
+use primacy::core::election::NoAlgorithm;
 use primacy::transport::TlsFiles;
-use primacy::{Builder, ConfigError, Drift, Elector, NodeId, Peers, Safety};
+use primacy::{Algorithm, Builder, ConfigError, Drift, Elector, NodeId, Peers, Safety};
 
 use crate::duration;
 use crate::exit::{Exit, Failure};
@@ -54,8 +55,18 @@ pub(crate) struct Entry {
     #[arg(long, value_name = "NAME", env = "PRIMACY_NODE", value_parser = str::parse::<NodeId>)]
     pub(crate) node: Option<NodeId>,
 
-    /// Among peers, what is promised: `lease`, never two leaders at a time; or `fenced`, faster where every resource
-    /// checks the token, which is then all that keeps two leaders apart [default: lease]
+    /// Among peers, how the leader is found: quorum, ranked, bully, ring or ring-bidirectional. The last three are
+    /// advisory: a partition makes two leaders [default: quorum]
+    #[arg(long, value_name = "ELECTION", env = "PRIMACY_BY", value_parser = parse_algorithm)]
+    pub(crate) by: Option<Algorithm>,
+
+    /// Run an advisory election, in which nothing keeps a second leader away; the work gets no token
+    #[arg(long, value_name = "BOOL", env = "PRIMACY_ALLOW_ADVISORY", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true")]
+    pub(crate) allow_advisory: Option<bool>,
+
+    /// Among peers, by a quorum, what is promised: `lease`, never two leaders at a time; or `fenced`, faster where every resource
+    /// checks the token, which is then all that keeps two leaders apart [default: lease]. By `ranked`, it is `fenced`
     #[arg(long, value_name = "KIND", env = "PRIMACY_SAFETY", value_parser = ["lease", "fenced"])]
     pub(crate) safety: Option<String>,
 
@@ -161,6 +172,8 @@ pub(crate) const VARIABLES: &[&str] = &[
     "PRIMACY_ON",
     "PRIMACY_PEERS",
     "PRIMACY_NODE",
+    "PRIMACY_BY",
+    "PRIMACY_ALLOW_ADVISORY",
     "PRIMACY_SAFETY",
     "PRIMACY_PRIORITY",
     "PRIMACY_WITNESS",
@@ -270,6 +283,8 @@ impl Entry {
         }
         if self.peers.is_none() {
             for (key, given) in [
+                ("by", self.by.is_some()),
+                ("allow-advisory", self.allows_advisory()),
                 ("safety", self.safety.is_some()),
                 ("priority", self.priority.is_some()),
                 ("witness", self.is_witness()),
@@ -364,17 +379,25 @@ impl Entry {
         })
     }
 
-    pub(crate) fn safety(&self) -> Safety {
-        if self.safety.as_deref() == Some("fenced") { Safety::Fenced } else { Safety::Lease }
+    fn allows_advisory(&self) -> bool {
+        self.allow_advisory.unwrap_or(false)
+    }
+
+    fn safety(&self) -> Option<Safety> {
+        self.safety.as_deref().map(|kind| if kind == "fenced" { Safety::Fenced } else { Safety::Lease })
     }
 
     pub(crate) fn builder(&self, election: &str) -> Builder {
         let mut builder = Elector::builder()
             .election(election)
-            .safety(self.safety())
+            .by(self.by.unwrap_or_default())
+            .allow_advisory(self.allows_advisory())
             .priority(self.priority.unwrap_or_default())
             .witness(self.is_witness())
             .insecure_cleartext(self.may_send_cleartext());
+        if let Some(safety) = self.safety() {
+            builder = builder.safety(safety);
+        }
         if let Some(cluster) = &self.cluster {
             builder = builder.cluster(cluster);
         }
@@ -414,6 +437,10 @@ const TIMERS: &[&str] = &["lease", "heartbeat", "drain", "kill-margin", "drift-m
 /// The settings that say with whom a node talks, and how that is protected.
 const SECURED: &[&str] = &["peers", "tls-certificate", "tls-key", "tls-ca"];
 
+fn parse_algorithm(name: &str) -> Result<Algorithm, String> {
+    name.parse().map_err(|error: NoAlgorithm| error.to_string())
+}
+
 /// `1%` or `500ppm`.
 fn parse_drift(text: &str) -> Result<Drift, String> {
     let wrong = || format!("write a rate as in 1%, 0.05% or 500ppm; not {text:?}");
@@ -428,7 +455,6 @@ fn parse_drift(text: &str) -> Result<Drift, String> {
     plain.then(|| digits.parse().ok()).flatten().map(Drift::from_ppm).ok_or_else(wrong)
 }
 
-/// An address to listen on; a port alone is one of the loopback interface.
 /// An address to listen on; a port alone means the loopback interface.
 pub(crate) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     let port = text.strip_prefix(':').unwrap_or(text);

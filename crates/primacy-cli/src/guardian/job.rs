@@ -40,6 +40,8 @@ pub(crate) fn start(program: &Program, env: &[(&str, String)], too_late: Instant
     }
     command
         .env_remove(crate::leftovers::GUARDIAN_MARK)
+        // The job of another primacy may have started this one, and an advisory leader has none to put in its place.
+        .env_remove(TOKEN)
         .envs(env.iter().map(|(name, value)| (name, value)))
         .process_group(0);
     before_exec(&mut command, move || {
@@ -57,6 +59,9 @@ pub(crate) fn start(program: &Program, env: &[(&str, String)], too_late: Instant
     // The guardian reaps all its children in one place; a `Child` that is dropped does not interfere.
     command.spawn().map(|child| Pid::from_child(&child))
 }
+
+/// The variable with the token, for whoever is to present it.
+pub(crate) const TOKEN: &str = "PRIMACY_TOKEN";
 
 /// Makes the child of `command` die with the thread that starts it.
 pub(crate) fn bind_to_parent(command: &mut Command, signal: Signal) {

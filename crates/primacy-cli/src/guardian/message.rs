@@ -36,29 +36,29 @@ pub(crate) struct Duty {
 pub(crate) enum Order {
     /// This node was elected: start the job.
     Start {
-        /// The token of the leadership, which also names it in all that follows.
-        token: u64,
-        /// Its term.
+        /// The number of the leadership, which also names it in all that follows.
         term: u64,
+        /// Whether that is a token, too.
+        fenced: bool,
         /// Its end, by which everything must be gone.
         valid_until: u64,
     },
     /// The leadership lasts longer.
     Extend {
         /// Which leadership.
-        token: u64,
+        term: u64,
         /// Its new end.
         valid_until: u64,
     },
     /// End the job in order: SIGTERM, and after the drain SIGKILL.
     Stop {
         /// Which leadership.
-        token: u64,
+        term: u64,
     },
     /// End the job now.
     Kill {
         /// Which leadership.
-        token: u64,
+        term: u64,
     },
     /// The supervisor is about to end in order; there is nothing left to guard, and no death to tell of.
     Leave,
@@ -73,47 +73,47 @@ pub(crate) enum Report {
     /// The job runs.
     Started {
         /// Of which leadership.
-        token: u64,
+        term: u64,
         /// The job's first process, which leads its group.
         pid: i32,
     },
     /// The job could not be started. `Gone` follows.
     NotStarted {
         /// Of which leadership.
-        token: u64,
+        term: u64,
         /// Why.
         reason: NotStarted,
     },
     /// The guardian has taken over a new end of the leadership.
     Extended {
         /// Of which leadership.
-        token: u64,
+        term: u64,
         /// The end that it acts by.
         valid_until: u64,
     },
     /// The job was told to end.
     Stopping {
         /// Of which leadership.
-        token: u64,
+        term: u64,
         /// Why.
         reason: Stopping,
     },
     /// The job did not end in time, and all that is left of it is being killed.
     Killing {
         /// Of which leadership.
-        token: u64,
+        term: u64,
     },
     /// The job's first process has ended.
     Exited {
         /// Of which leadership.
-        token: u64,
+        term: u64,
         /// How.
         ended: Ended,
     },
     /// A hook has ended.
     HookEnded {
         /// Of which leadership.
-        token: u64,
+        term: u64,
         /// Which hook.
         hook: Hook,
         /// How.
@@ -122,12 +122,12 @@ pub(crate) enum Report {
     /// The job is gone with all its descendants, and the hook that follows it has begun.
     Parting {
         /// Of which leadership.
-        token: u64,
+        term: u64,
     },
     /// The job is gone with all its descendants, and so is the hook that follows it.
     Gone {
         /// Of which leadership.
-        token: u64,
+        term: u64,
     },
 }
 

@@ -48,8 +48,8 @@ use crate::signals;
 /// One leadership, and the processes that work under it.
 #[derive(Debug)]
 struct Charge {
-    token: u64,
     term: u64,
+    fenced: bool,
     valid_until: Instant,
     stage: Stage,
     /// The first process of the job, or the hook, until it was reaped.
@@ -225,38 +225,38 @@ impl Guardian {
     fn take_orders(&mut self) {
         for order in self.wire.hear() {
             match order {
-                Order::Start { token, term, valid_until } if self.charge.is_none() => {
+                Order::Start { term, fenced, valid_until } if self.charge.is_none() => {
                     let valid_until = Instant::from_nanos(valid_until);
-                    self.charge = Some(Charge { token, term, valid_until, stage: Stage::Due, main: None });
+                    self.charge = Some(Charge { term, fenced, valid_until, stage: Stage::Due, main: None });
                 }
                 // The supervisor waits for `Gone` before it starts anew, so this is its error; it must not
                 // wait for an answer that does not come.
-                Order::Start { token, .. } => {
-                    self.wire.say(&Report::NotStarted { token, reason: NotStarted::TooLate });
-                    self.wire.say(&Report::Gone { token });
+                Order::Start { term, .. } => {
+                    self.wire.say(&Report::NotStarted { term, reason: NotStarted::TooLate });
+                    self.wire.say(&Report::Gone { term });
                 }
-                Order::Extend { token, valid_until } => self.extend(token, Instant::from_nanos(valid_until)),
-                Order::Stop { token } => self.stop(token),
-                Order::Kill { token } => self.kill(token),
+                Order::Extend { term, valid_until } => self.extend(term, Instant::from_nanos(valid_until)),
+                Order::Stop { term } => self.stop(term),
+                Order::Kill { term } => self.kill(term),
                 Order::Leave => self.leave_taken = true,
             }
         }
     }
 
-    fn charge_of(&mut self, token: u64) -> Option<&mut Charge> {
-        self.charge.as_mut().filter(|charge| charge.token == token)
+    fn charge_of(&mut self, term: u64) -> Option<&mut Charge> {
+        self.charge.as_mut().filter(|charge| charge.term == term)
     }
 
-    fn extend(&mut self, token: u64, valid_until: Instant) {
-        if let Some(charge) = self.charge_of(token) {
+    fn extend(&mut self, term: u64, valid_until: Instant) {
+        if let Some(charge) = self.charge_of(term) {
             charge.valid_until = charge.valid_until.max(valid_until);
             let valid_until = charge.valid_until.as_nanos();
-            self.wire.say(&Report::Extended { token, valid_until });
+            self.wire.say(&Report::Extended { term, valid_until });
         }
     }
 
-    fn stop(&mut self, token: u64) {
-        let Some(stage) = self.charge_of(token).map(|charge| charge.stage) else {
+    fn stop(&mut self, term: u64) {
+        let Some(stage) = self.charge_of(term).map(|charge| charge.stage) else {
             return; // It is gone, and the report of that is under way.
         };
         match stage {
@@ -266,8 +266,8 @@ impl Guardian {
         }
     }
 
-    fn kill(&mut self, token: u64) {
-        if self.charge_of(token).is_some() {
+    fn kill(&mut self, term: u64) {
+        if self.charge_of(term).is_some() {
             self.end_now();
         }
     }
@@ -307,24 +307,24 @@ impl Guardian {
     fn on_main_ended(&mut self, ended: Ended) {
         let Some(charge) = &mut self.charge else { return };
         charge.main = None;
-        let token = charge.token;
+        let term = charge.term;
         match charge.stage {
             Stage::Preparing => {
-                self.wire.say(&Report::HookEnded { token, hook: Hook::Elected, ended });
+                self.wire.say(&Report::HookEnded { term, hook: Hook::Elected, ended });
                 if ended == Ended::Code(0) {
                     self.start_job();
                 } else {
-                    self.wire.say(&Report::NotStarted { token, reason: NotStarted::Hook });
+                    self.wire.say(&Report::NotStarted { term, reason: NotStarted::Hook });
                     self.drain(Stopping::Leftovers);
                 }
             }
             Stage::Working => {
-                self.wire.say(&Report::Exited { token, ended });
+                self.wire.say(&Report::Exited { term, ended });
                 self.drain(Stopping::Leftovers);
             }
-            Stage::Draining { .. } => self.wire.say(&Report::Exited { token, ended }),
+            Stage::Draining { .. } => self.wire.say(&Report::Exited { term, ended }),
             Stage::Parting { .. } => {
-                self.wire.say(&Report::HookEnded { token, hook: Hook::Deposed, ended });
+                self.wire.say(&Report::HookEnded { term, hook: Hook::Deposed, ended });
             }
             Stage::Due => {} // Nothing runs.
         }
@@ -332,10 +332,10 @@ impl Guardian {
 
     fn start_if_due(&mut self) {
         let Some(charge) = self.charge.as_ref().filter(|charge| charge.stage == Stage::Due) else { return };
-        let token = charge.token;
+        let term = charge.term;
         let Some(script) = self.duty.on_elected.clone() else { return self.start_job() };
         if let Some(pid) = self.start(&Program::shell(&script), Stage::Preparing, &[]) {
-            tracing::debug!(token, pid = pid.as_raw_nonzero().get(), "hook started");
+            tracing::debug!(term, pid = pid.as_raw_nonzero().get(), "hook started");
         }
     }
 
@@ -349,7 +349,7 @@ impl Guardian {
         let Some(pid) = self.start(&job, Stage::Working, &[]) else { return };
         self.settled_at = Some(clock::now().after(memory::SETTLING_TIME));
         let Some(charge) = &self.charge else { return };
-        self.wire.say(&Report::Started { token: charge.token, pid: pid.as_raw_nonzero().get() });
+        self.wire.say(&Report::Started { term: charge.term, pid: pid.as_raw_nonzero().get() });
     }
 
     /// Starts the next process of the leadership, or ends the leadership's work if that cannot be.
@@ -364,10 +364,10 @@ impl Guardian {
         let mut env = vec![
             ("PRIMACY_ELECTION", self.duty.election.clone()),
             ("PRIMACY_ID", self.duty.node.clone()),
-            ("PRIMACY_TOKEN", charge.token.to_string()),
             ("PRIMACY_TERM", charge.term.to_string()),
             (crate::leftovers::MARK, self.duty.mark.clone()),
         ];
+        env.extend(charge.fenced.then(|| (job::TOKEN, charge.term.to_string())));
         env.extend_from_slice(more_env);
         let error = match job::start(program, &env, too_late) {
             Ok(pid) => {
@@ -377,13 +377,13 @@ impl Guardian {
             }
             Err(error) => error,
         };
-        let token = charge.token;
+        let term = charge.term;
         if stage == Stage::Working || stage == Stage::Preparing {
             let errno = error.raw_os_error().unwrap_or(0);
             let too_late = errno == rustix::io::Errno::TIME.raw_os_error();
             let reason =
                 if too_late { NotStarted::TooLate } else { NotStarted::System(errno, error.to_string()) };
-            self.wire.say(&Report::NotStarted { token, reason });
+            self.wire.say(&Report::NotStarted { term, reason });
             self.drain(Stopping::Leftovers);
         }
         None
@@ -395,12 +395,12 @@ impl Guardian {
         let before = charge.stage;
         let drained_by = clock::now().after(self.duty.drain());
         charge.stage = Stage::Draining { kill_at: drained_by.min(charge.kill_at(&self.duty)) };
-        let (token, main) = (charge.token, charge.main);
+        let (term, main) = (charge.term, charge.main);
         if children() == Children::None {
             // Nothing was left behind, or nothing was started at all.
             return if before == Stage::Due { self.let_go() } else { self.gone() };
         }
-        self.wire.say(&Report::Stopping { token, reason });
+        self.wire.say(&Report::Stopping { term, reason });
         // A stopped process does not see SIGTERM before it goes on.
         let signals = [Signal::TERM, Signal::CONT];
         if let Some(main) = main {
@@ -427,10 +427,10 @@ impl Guardian {
     /// Kills all that is left, and returns when it is gone.
     fn end_now(&mut self) {
         let Some(charge) = &mut self.charge else { return };
-        let (token, stage) = (charge.token, charge.stage);
+        let (term, stage) = (charge.term, charge.stage);
         let main = charge.main.take();
         if !self.supervisor_lost {
-            self.wire.say(&Report::Killing { token });
+            self.wire.say(&Report::Killing { term });
         }
         let mut ends = None;
         end_descendants(main, |pid, ended| {
@@ -440,9 +440,9 @@ impl Guardian {
         });
         if let Some(ended) = ends {
             let report = match stage {
-                Stage::Parting { .. } => Report::HookEnded { token, hook: Hook::Deposed, ended },
-                Stage::Preparing => Report::HookEnded { token, hook: Hook::Elected, ended },
-                Stage::Due | Stage::Working | Stage::Draining { .. } => Report::Exited { token, ended },
+                Stage::Parting { .. } => Report::HookEnded { term, hook: Hook::Deposed, ended },
+                Stage::Preparing => Report::HookEnded { term, hook: Hook::Elected, ended },
+                Stage::Due | Stage::Working | Stage::Draining { .. } => Report::Exited { term, ended },
             };
             self.wire.say(&report);
         }
@@ -457,7 +457,7 @@ impl Guardian {
             Stage::Preparing | Stage::Working | Stage::Draining { .. } => self.duty.on_deposed.clone(),
         };
         let Some(script) = script else { return self.let_go() };
-        let (now, lead_ends, token) = (clock::now(), charge.kill_at(&self.duty), charge.token);
+        let (now, lead_ends, term) = (clock::now(), charge.kill_at(&self.duty), charge.term);
         let (lead, kill_at) = match now.after(self.duty.drain()) {
             drained if now < lead_ends => ("held", drained.min(lead_ends)),
             // A hook that is told that the lead is lost may run on after it; it still has an end.
@@ -465,7 +465,7 @@ impl Guardian {
         };
         let env = [("PRIMACY_LEAD", lead.to_owned())];
         if self.start(&Program::shell(&script), Stage::Parting { kill_at }, &env).is_some() {
-            self.wire.say(&Report::Parting { token });
+            self.wire.say(&Report::Parting { term });
         } else {
             self.let_go();
         }
@@ -473,7 +473,7 @@ impl Guardian {
 
     fn let_go(&mut self) {
         if let Some(charge) = self.charge.take() {
-            self.wire.say(&Report::Gone { token: charge.token });
+            self.wire.say(&Report::Gone { term: charge.term });
         }
     }
 

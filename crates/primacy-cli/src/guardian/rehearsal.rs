@@ -69,7 +69,7 @@ pub(super) fn rehearse(duty: &Duty) -> io::Result<()> {
 
 fn play(played: &mut Guardian, supervisor: &mut UnixStream) -> io::Result<()> {
     let valid_until = clock::now().after(Duration::from_nanos(played.duty.lease)).as_nanos();
-    let start = Order::Start { token: 0, term: 0, valid_until };
+    let start = Order::Start { term: 0, fenced: true, valid_until };
     writeln!(supervisor, "{}", serde_json::to_string(&start)?)?;
     played.take_orders();
     played.start_if_due();
@@ -77,7 +77,7 @@ fn play(played: &mut Guardian, supervisor: &mut UnixStream) -> io::Result<()> {
         return Err(io::Error::other("the job of the rehearsal could not be started"));
     }
     // This order is what the waiting ends by.
-    writeln!(supervisor, "{}", serde_json::to_string(&Order::Extend { token: 0, valid_until })?)?;
+    writeln!(supervisor, "{}", serde_json::to_string(&Order::Extend { term: 0, valid_until })?)?;
     played.wait()?;
     played.take_orders();
     played.reap();

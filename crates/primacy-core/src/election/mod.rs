@@ -12,6 +12,9 @@
 //!
 //! Beside them, [`errand`] writes into the record of a lease for somebody who does not stand.
 
+use core::fmt;
+use core::str::FromStr;
+
 pub mod appointed;
 pub mod bully;
 pub mod errand;
@@ -21,3 +24,75 @@ pub mod quorum;
 pub mod ranked;
 pub mod ring;
 pub mod ring_bidirectional;
+
+/// The elections among peers, by name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Algorithm {
+    /// See [`quorum`].
+    #[default]
+    Quorum,
+    /// See [`ranked`].
+    Ranked,
+    /// See [`bully`].
+    Bully,
+    /// See [`ring`].
+    Ring,
+    /// See [`ring_bidirectional`].
+    RingBidirectional,
+}
+
+/// This is the name of no election among peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoAlgorithm;
+
+impl Algorithm {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Quorum, Self::Ranked, Self::Bully, Self::Ring, Self::RingBidirectional];
+
+    /// Its name, such as `ring-bidirectional`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Quorum => "quorum",
+            Self::Ranked => "ranked",
+            Self::Bully => "bully",
+            Self::Ring => "ring",
+            Self::RingBidirectional => "ring-bidirectional",
+        }
+    }
+
+    /// Whether its leaders have a token, of themselves: no other leadership of the election ever has the same term.
+    #[must_use]
+    pub const fn is_fenced(self) -> bool {
+        match self {
+            Self::Quorum | Self::Ranked => true,
+            Self::Bully | Self::Ring | Self::RingBidirectional => false,
+        }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Algorithm {
+    type Err = NoAlgorithm;
+
+    fn from_str(name: &str) -> Result<Self, NoAlgorithm> {
+        Self::ALL.into_iter().find(|algorithm| algorithm.name() == name).ok_or(NoAlgorithm)
+    }
+}
+
+impl fmt::Display for NoAlgorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no election among peers has this name; there are")?;
+        for (place, algorithm) in Algorithm::ALL.into_iter().enumerate() {
+            write!(f, "{}{algorithm}", if place == 0 { " " } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+impl core::error::Error for NoAlgorithm {}

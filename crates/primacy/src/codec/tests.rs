@@ -1,7 +1,10 @@
 //! Golden bytes, versions that differ, strangers' bytes, and frames in pieces.
 
 mod fuzz;
+mod others;
 
+use primacy_core::Duration;
+use primacy_core::election::quorum::{Answer, Body, Leave, Message, Refusal as No, Round};
 use primacy_core::rng::Rng;
 
 use super::*;
@@ -12,7 +15,7 @@ fn incarnation() -> Incarnation {
 }
 
 fn message(body: Body) -> Frame {
-    Frame::Message(Message { incarnation: incarnation(), term: Term(300), body })
+    Frame::Message(Word::Quorum(Message { incarnation: incarnation(), term: Term(300), body }))
 }
 
 /// Every frame there is, each with the bytes that it has on the wire, after its length.
@@ -46,6 +49,7 @@ fn golden() -> Vec<(Frame, &'static str)> {
         (reply(Answer::No(No::JustStarted { left })), VOTE_JUST_STARTED),
         (reply(Answer::No(No::Forgotten)), VOTE_FORGOTTEN),
     ]);
+    frames.extend(others::golden());
     frames
 }
 
@@ -113,8 +117,8 @@ fn kinds_of_a_later_version_are_told_apart_from_broken_ones() {
     // A frame with the tag 100.
     assert_eq!(decode(&[0xa2, 0x06, 0]), Err(DecodeError::Unknown("the frame")));
     let incarnation = Some(incarnation().into());
-    let unknown = wire::Message { incarnation, term: 1, body: None };
-    let envelope = wire::Envelope { election: String::new(), frame: Some(wire::Frame::Message(unknown)) };
+    let unknown = quorum::wire::Message { incarnation, term: 1, body: None };
+    let envelope = wire::Envelope { election: String::new(), frame: Some(wire::Frame::Quorum(unknown)) };
     assert_eq!(decode(&envelope.encode_to_vec()), Err(DecodeError::Unknown("the message")));
     assert!(matches!(decode(&[0xff]), Err(DecodeError::Malformed(_))));
 }

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use primacy_core::election::lease;
-use primacy_core::election::quorum::{Refusal, TERM_MAX};
+use primacy_core::election::quorum::{self, Refusal, TERM_MAX};
 use primacy_core::{Duration, NodeId, majority};
 
-use super::{PeersView, Status, View};
+use super::{ElectionView, PeersView, Status, View};
 
 /// A sentence for each thing that is missing.
 pub(super) fn no_leader(status: &Status) -> Vec<String> {
@@ -37,7 +37,7 @@ fn own_part(status: &Status) -> Vec<String> {
         why.push(format!("the health check of {me} fails, so it does not stand"));
     }
     if let Some(lead) = status.lead {
-        why.push(format!("{me} led with token {} and is ending its work", lead.token));
+        why.push(format!("{me} led in term {} and is ending its work", lead.term));
     } else if !status.campaigning && !matches!(&status.view, View::Peers(view) if view.witness) {
         why.push(format!("{me} does not want to lead"));
     }
@@ -45,32 +45,50 @@ fn own_part(status: &Status) -> Vec<String> {
 }
 
 fn among_peers(status: &Status, view: &PeersView) -> Vec<String> {
-    let (me, quorum) = (status.identity.node, &view.quorum);
+    let me = status.identity.node;
     let mut why = Vec::new();
-    if quorum.hard.term >= TERM_MAX {
+    if let Some(hard) = view.election.hard().filter(|hard| hard.term >= TERM_MAX) {
         why.push(format!(
             "the term is {}, and no node takes a higher one: somebody has lied about it; begin a new election under \
              another name, and its fences anew",
-            quorum.hard.term
+            hard.term
         ));
     }
     if view.witness {
         why.push(format!("{me} is a witness: it votes and does not stand"));
     }
-    if let Some(heard) = &quorum.recovering {
+    if let Some(heard) = view.election.recovering() {
         let heard = names(heard.iter().copied());
         why.push(format!(
             "{me} has lost its disk and was readmitted; it votes when all others have told it their term, and so far \
              that is {heard}: readmit it on the others as well"
         ));
     }
+    if view.by.needs_majority() {
+        why.extend(missing_votes(me, view));
+    }
+    match &view.election {
+        ElectionView::Quorum(quorum) => why.extend(in_a_quorum(status, quorum)),
+        ElectionView::Ranked(ranked) => {
+            why.extend(ranked.hearsay.iter().map(|(node, leader)| {
+                format!("{node} hears {} lead, and {me} does not", leader.identity.node)
+            }))
+        }
+        ElectionView::Advisory { .. } => {}
+    }
+    why
+}
+
+/// What a quorum's own rules keep this node from.
+fn in_a_quorum(status: &Status, quorum: &quorum::Status) -> Vec<String> {
+    let me = status.identity.node;
+    let mut why = Vec::new();
     if status.at < quorum.silent_until {
         let left = quorum.silent_until.since(status.at);
         why.push(format!(
             "{me} has just started and may have promised to support another; it is silent for {left} more"
         ));
     }
-    why.extend(missing_votes(me, view));
     for (by, refusal) in &quorum.refusals {
         why.push(format!("{by} would not vote for {me}: {}", refusal_text(*refusal)));
     }
@@ -90,7 +108,7 @@ fn among_peers(status: &Status, view: &PeersView) -> Vec<String> {
 /// Who is not there, and why, if that leaves no majority.
 fn missing_votes(me: NodeId, view: &PeersView) -> Vec<String> {
     let voters = view.voters.iter().count();
-    let there: BTreeSet<NodeId> = view.quorum.connected.iter().copied().chain([me]).collect();
+    let there: BTreeSet<NodeId> = view.connected.iter().copied().chain([me]).collect();
     let needed = majority::needed(voters);
     if there.len() >= needed {
         return Vec::new();

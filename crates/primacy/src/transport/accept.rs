@@ -3,8 +3,7 @@
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use primacy_core::election::quorum::{Body, Message};
-use primacy_core::{Duration, Evidence, Peer, Term};
+use primacy_core::{Duration, Evidence, Peer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, timeout_at};
 
@@ -264,9 +263,9 @@ async fn hear(shared: &Shared, connection: &mut Connection<Rc<Stream>>, theirs: 
 
 async fn on_frame(shared: &Shared, stream: &Stream, theirs: &Hello, frame: Frame) {
     match (theirs.role, frame) {
-        (Role::Node, Frame::Message(message)) if message.incarnation == theirs.identity.incarnation => {
+        (Role::Node, Frame::Message(message)) if message.incarnation() == theirs.identity.incarnation => {
             let from = theirs.identity.node;
-            if shared.is_within_reach(from, highest_term(&message)) {
+            if shared.is_within_reach(from, message.highest_term()) {
                 shared.count(|counters| counters.frames_received += 1);
                 shared.deliver(Arrival::Message { from, message }).await;
             }
@@ -296,17 +295,4 @@ async fn on_frame(shared: &Shared, stream: &Stream, theirs: &Hello, frame: Frame
             shared.count(|counters| counters.frames_malformed += 1)
         }
     }
-}
-
-/// The highest term that a message names.
-fn highest_term(message: &Message) -> Term {
-    let passed_on = match message.body {
-        Body::PreVote { leave, .. } | Body::Vote { leave, .. } => leave.map(|leave| leave.term),
-        Body::PreVoteReply { .. }
-        | Body::VoteReply { .. }
-        | Body::Heartbeat { .. }
-        | Body::HeartbeatReply { .. }
-        | Body::Resigned { .. } => None,
-    };
-    passed_on.unwrap_or_default().max(message.term)
 }

@@ -32,10 +32,10 @@ use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
-use primacy_core::election::quorum;
 use primacy_core::{Duration, Evidence, NodeId, Term};
 use tokio::sync::mpsc;
 
+pub use crate::codec::Word;
 use crate::codec::{self, Frame};
 use crate::handshake::{DiskId, Hello, PeerDisk};
 
@@ -112,7 +112,7 @@ pub enum Arrival {
         /// The node that the handshake of the connection named.
         from: NodeId,
         /// What it said.
-        message: quorum::Message,
+        message: Word,
     },
     /// Something was noticed about a node.
     Evidence(Evidence),
@@ -276,9 +276,9 @@ impl Mesh {
 
     /// Says this to a node, at once or not at all: what the kernel takes has left when this returns, so that
     /// the caller may go on with a slow write to its disk. It never waits.
-    pub fn send(&self, to: NodeId, message: &quorum::Message) -> Delivery {
+    pub fn send(&self, to: NodeId, message: Word) -> Delivery {
         let shared = &self.shared;
-        let frame = codec::encode(&shared.me.election, &Frame::Message(message.clone()));
+        let frame = codec::encode(&shared.me.election, &Frame::Message(message));
         let delivery = match (shared.links.get(&to), frame) {
             (Some(link), Ok(frame)) => link.send(&frame, shared.limits.buffer_max),
             // No such peer; or names that are too long, which `start` has excluded.

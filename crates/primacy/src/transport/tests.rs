@@ -76,7 +76,7 @@ impl Node {
     /// The next message, skipquestion what comes before it.
     async fn message(&mut self) -> (NodeId, Message) {
         loop {
-            if let Arrival::Message { from, message } = self.next().await {
+            if let Arrival::Message { from, message: Word::Quorum(message) } = self.next().await {
                 return (from, message);
             }
         }
@@ -177,9 +177,9 @@ fn two_nodes_talk_in_both_directions() {
         b.link_to("a").await;
         for round in 0..100 {
             let (question, answer) = (heartbeat(&hello("a", &[]), round), heartbeat(&hello("b", &[]), round));
-            assert_eq!(a.mesh.send(node("b"), &question), Delivery::Written);
+            assert_eq!(a.mesh.send(node("b"), Word::Quorum(question.clone())), Delivery::Written);
             assert_eq!(b.message().await, (node("a"), question));
-            assert_eq!(b.mesh.send(node("a"), &answer), Delivery::Written);
+            assert_eq!(b.mesh.send(node("a"), Word::Quorum(answer.clone())), Delivery::Written);
             assert_eq!(a.message().await, (node("b"), answer));
         }
         assert_eq!(b.mesh.counters().frames_received, 100);
@@ -198,7 +198,7 @@ fn what_is_sent_has_left_before_the_sender_goes_on() {
         let b = accept(place, hello("b", &["a", "b"])).await;
         a.link_to("b").await;
         let message = heartbeat(&hello("a", &[]), 1);
-        assert_eq!(a.mesh.send(node("b"), &message), Delivery::Written);
+        assert_eq!(a.mesh.send(node("b"), Word::Quorum(message.clone())), Delivery::Written);
         // This thread has not given up control since then: the bytes are in the receiver's kernel already.
         let mut bytes = [0; 256];
         b.0.stream.readable().await.unwrap();
@@ -222,13 +222,17 @@ fn a_peer_that_does_not_read_costs_a_bounded_buffer_and_breaks_no_frame() {
         let [place_a, place_b] = places();
         let a = start(place_a, config(hello("a", &["a", "b"]), &[("b", at(&place_b))])).await;
         let message = |round| heartbeat(&hello("a", &[]), round);
-        assert_eq!(a.mesh.send(node("b"), &message(0)), Delivery::Dropped, "there is no connection yet");
-        assert_eq!(a.mesh.send(node("nobody"), &message(0)), Delivery::Dropped);
+        assert_eq!(
+            a.mesh.send(node("b"), Word::Quorum(message(0))),
+            Delivery::Dropped,
+            "there is no connection yet"
+        );
+        assert_eq!(a.mesh.send(node("nobody"), Word::Quorum(message(0))), Delivery::Dropped);
         let mut b = accept(place_b, hello("b", &["a", "b"])).await;
         a.link_to("b").await;
         let (mut sent, mut buffered) = (0, 0);
         loop {
-            match a.mesh.send(node("b"), &message(sent)) {
+            match a.mesh.send(node("b"), Word::Quorum(message(sent))) {
                 Delivery::Written => assert_eq!(buffered, 0, "nothing overtakes what waits"),
                 Delivery::Buffered => buffered += 1,
                 Delivery::Dropped => break,
@@ -237,10 +241,10 @@ fn a_peer_that_does_not_read_costs_a_bounded_buffer_and_breaks_no_frame() {
         }
         assert!(buffered > 1000, "{buffered}");
         for round in 0..sent {
-            assert_eq!(b.hear().await, Frame::Message(message(round)));
+            assert_eq!(b.hear().await, Frame::Message(Word::Quorum(message(round))));
         }
-        assert_eq!(a.mesh.send(node("b"), &message(sent)), Delivery::Written);
-        assert_eq!(b.hear().await, Frame::Message(message(sent)));
+        assert_eq!(a.mesh.send(node("b"), Word::Quorum(message(sent))), Delivery::Written);
+        assert_eq!(b.hear().await, Frame::Message(Word::Quorum(message(sent))));
         assert_eq!(a.mesh.counters().frames_dropped, 3);
     });
 }
@@ -273,7 +277,7 @@ fn three_nodes_reach_each_other_and_one_that_restarts() {
         assert_eq!(b.connected("c").await.identity, again.identity);
         until(|| a.peer("c").outbound == Some(again.identity)).await;
         let message = heartbeat(&hello("a", &[]), 1);
-        a.mesh.send(node("c"), &message);
+        a.mesh.send(node("c"), Word::Quorum(message.clone()));
         assert_eq!(c.message().await, (node("a"), message));
     });
 }
@@ -425,7 +429,7 @@ fn strangers_are_dropped_and_counted_while_peers_talk() {
         let counters = a.until(|counters| counters.handshakes_timed_out == 2).await;
         assert_eq!((counters.frames_too_long, counters.handshakes_broken), (2, 2));
         let message = heartbeat(&hello("b", &[]), 1);
-        assert_eq!(b.mesh.send(node("a"), &message), Delivery::Written);
+        assert_eq!(b.mesh.send(node("a"), Word::Quorum(message.clone())), Delivery::Written);
         assert_eq!(a.message().await, (node("b"), message));
     });
 }
@@ -544,8 +548,8 @@ fn only_what_its_connection_vouches_for_counts() {
         let me = hello("b", &["a", "b"]);
         let mut b = Stranger::enter(&a, me.clone()).await;
         let other_life = Incarnation { count: 9, nonce: 9 };
-        b.say(Frame::Message(Message { incarnation: other_life, ..heartbeat(&me, 1) })).await;
-        let elsewhere = codec::encode("other", &Frame::Message(heartbeat(&me, 2))).unwrap();
+        b.say(Frame::Message(Word::Quorum(Message { incarnation: other_life, ..heartbeat(&me, 1) }))).await;
+        let elsewhere = codec::encode("other", &Frame::Message(Word::Quorum(heartbeat(&me, 2)))).unwrap();
         b.0.stream.write_all(&elsewhere).await.unwrap();
         b.say(Frame::Ready).await;
         // An unknown field only, and bytes that are no envelope; neither costs the connection.
@@ -554,9 +558,9 @@ fn only_what_its_connection_vouches_for_counts() {
         // A node cannot bear witness, and a guardian cannot speak for the node.
         b.say(Frame::Died(me.identity)).await;
         let mut guardian = Stranger::enter(&a, me.of_guardian()).await;
-        guardian.say(Frame::Message(heartbeat(&me, 3))).await;
+        guardian.say(Frame::Message(Word::Quorum(heartbeat(&me, 3)))).await;
         a.until(|counters| counters.frames_misattributed == 2).await;
-        b.say(Frame::Message(heartbeat(&me, 4))).await;
+        b.say(Frame::Message(Word::Quorum(heartbeat(&me, 4)))).await;
         assert_eq!(a.message().await, (node("b"), heartbeat(&me, 4)));
         let counters = a.mesh.counters();
         assert_eq!((counters.frames_of_other_elections, counters.deaths_refused), (1, 1));
@@ -578,12 +582,12 @@ fn a_term_that_no_election_leads_to_is_dropped_and_counted() {
             Message { body: Body::PreVote { round: Round(1), leave }, ..at(1) }
         };
         for message in [at(u64::MAX / 2), at(reach + 1), passing_on(reach + 1)] {
-            b.say(Frame::Message(message)).await;
+            b.say(Frame::Message(Word::Quorum(message))).await;
         }
         b.say(Frame::Readmitted(Term(reach + 1))).await;
         // A node that knows no term yet takes part in an old election.
         b.say(Frame::Readmitted(Term(reach))).await;
-        b.say(Frame::Message(at(reach))).await;
+        b.say(Frame::Message(Word::Quorum(at(reach)))).await;
         let told = a.evidence(|found| matches!(found, Evidence::Readmitted { .. })).await;
         assert_eq!(told, Evidence::Readmitted { by: node("b"), term: Term(reach) });
         assert_eq!(a.message().await, (node("b"), at(reach)));
@@ -592,7 +596,7 @@ fn a_term_that_no_election_leads_to_is_dropped_and_counted() {
         // What is too high grows with the node's own term, whether or not it can vouch for that.
         a.mesh.set_term(Some(Term(reach)));
         a.mesh.set_term(None);
-        b.say(Frame::Message(passing_on(2 * reach))).await;
+        b.say(Frame::Message(Word::Quorum(passing_on(2 * reach)))).await;
         assert_eq!(a.message().await, (node("b"), passing_on(2 * reach)));
     });
 }
@@ -638,11 +642,11 @@ fn a_process_that_dials_again_replaces_its_own_connection_and_nobody_elses() {
         other.identity.incarnation.count = 2;
         let third = Stranger::enter(&a, other).await;
         assert_eq!(a.connected("b").await.identity.incarnation.count, 2);
-        second.say(Frame::Message(heartbeat(&me, 1))).await;
+        second.say(Frame::Message(Word::Quorum(heartbeat(&me, 1)))).await;
         assert_eq!(a.message().await, (node("b"), heartbeat(&me, 1)));
         // Only the end of the last one is evidence.
         drop(third);
-        second.say(Frame::Message(heartbeat(&me, 2))).await;
+        second.say(Frame::Message(Word::Quorum(heartbeat(&me, 2)))).await;
         assert!(matches!(a.next().await, Arrival::Message { .. }));
         drop(second);
         assert_eq!(a.next().await, Arrival::Evidence(Evidence::Disconnected(node("b"))));
@@ -701,12 +705,12 @@ fn a_slow_driver_holds_up_its_peers_and_loses_nothing() {
         let b = hello("b", &["a", "b"]);
         let mut said = Stranger::enter(&a, b.clone()).await;
         for round in 0..500 {
-            said.say(Frame::Message(heartbeat(&b, round))).await;
+            said.say(Frame::Message(Word::Quorum(heartbeat(&b, round)))).await;
         }
         let next = Cell::new(0);
         while next.get() < 500 {
             if let Some(Arrival::Message { message, .. }) = inbox.recv().await {
-                assert_eq!(message, heartbeat(&b, next.get()));
+                assert_eq!(message, Word::Quorum(heartbeat(&b, next.get())));
                 next.set(next.get() + 1);
             }
         }

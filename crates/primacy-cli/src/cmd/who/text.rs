@@ -27,14 +27,14 @@ fn leader(who: &Who) -> String {
     let Some(leader) = &who.leader else {
         return format!("{}: nobody leads, as {} has known for {known_for}", who.election, who.node);
     };
-    let (term, token) = (leader.term, leader.token);
+    let number = leader.number();
     let validity = match (who.valid_for_ms, &who.ending) {
         (Some(_), Some(ending)) => format!(", and is being given up: {ending}"),
         (Some(left), None) => format!(", valid for {} unless renewed", milliseconds(left)),
         (None, _) => String::new(),
     };
     format!(
-        "{}: {} leads, term {term}, token {token}, as {} has known for {known_for}{validity}",
+        "{}: {} leads, {number}, as {} has known for {known_for}{validity}",
         who.election, leader.node, who.node
     )
 }
@@ -43,6 +43,7 @@ fn own_part(who: &Who) -> String {
     let mut part = format!("{}: {}", who.node, who.role);
     if let Some(peers) = &who.peers {
         part.push_str(&format!(", term {}", peers.term));
+        part.extend(peers.ballot.map(|ballot| format!(", in a round with ballot {ballot}")));
     }
     let is_witness = who.peers.as_ref().is_some_and(|peers| peers.witness);
     part.push_str(if is_witness {
@@ -60,8 +61,13 @@ fn own_part(who: &Who) -> String {
 }
 
 fn among_peers(who: &Who, peers: &Peers) -> Vec<String> {
-    let mut lines =
-        vec![format!("  voters {}; safety {}; disk {}", peers.voters.join(", "), peers.safety, peers.disk)];
+    let mut lines = vec![format!(
+        "  by {}; voters {}; safety {}; disk {}",
+        peers.by,
+        peers.voters.join(", "),
+        peers.safety,
+        peers.disk
+    )];
     if let (Some(to), Some(left)) = (&peers.promised_to, peers.promised_for_ms)
         && *to != who.node
     {

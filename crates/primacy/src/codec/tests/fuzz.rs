@@ -94,7 +94,10 @@ fn drawn_frame(draw: &mut Draw<'_>) {
         7 => Frame::Lost,
         _ => {
             let (incarnation, term) = (life(draw), Term(draw.number()));
-            Frame::Message(Message { incarnation, term, body: drawn_body(draw) })
+            match draw.byte() % 5 {
+                0 => Frame::Message(Word::Quorum(Message { incarnation, term, body: drawn_body(draw) })),
+                _ => Frame::Message(others::drawn(draw)),
+            }
         }
     };
     let bytes = said(&election, &frame).unwrap();
@@ -119,6 +122,7 @@ fn drawn_hello(election: &str, draw: &mut Draw<'_>) -> Hello {
         safety: draw.one_of(&[Safety::Lease, Safety::Fenced]),
         priority: u32::from(draw.short()),
         witness: draw.one_of(&[false, true]),
+        by: By { algorithm: draw.one_of(&ALGORITHMS), confirmation: draw.one_of(&CONFIRMATIONS) },
     }
 }
 
@@ -149,16 +153,16 @@ fn drawn_answer(draw: &mut Draw<'_>) -> Answer {
     }
 }
 
-fn identity(draw: &mut Draw<'_>) -> Identity {
+pub(super) fn identity(draw: &mut Draw<'_>) -> Identity {
     Identity::new(name(draw), life(draw))
 }
 
-fn life(draw: &mut Draw<'_>) -> Incarnation {
+pub(super) fn life(draw: &mut Draw<'_>) -> Incarnation {
     Incarnation { count: draw.number(), nonce: draw.number() }
 }
 
 /// Any name that a node may have.
-fn name(draw: &mut Draw<'_>) -> NodeId {
+pub(super) fn name(draw: &mut Draw<'_>) -> NodeId {
     const ALLOWED: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:";
     let letters = draw.bytes().iter().take(NodeId::LENGTH_MAX);
     let name: String = letters.map(|byte| char::from(ALLOWED[usize::from(*byte) % ALLOWED.len()])).collect();

@@ -53,8 +53,8 @@ impl Target {
     async fn undisturbed(&mut self) {
         self.round += 1;
         let message = heartbeat(&hello("b", &[]), self.round);
-        assert_eq!(self.b.mesh.send(node("a"), &message), Delivery::Written);
-        assert_eq!(self.a.next().await, Arrival::Message { from: node("b"), message });
+        assert_eq!(self.b.mesh.send(node("a"), Word::Quorum(message.clone())), Delivery::Written);
+        assert_eq!(self.a.next().await, Arrival::Message { from: node("b"), message: Word::Quorum(message) });
     }
 
     /// A peer that was not there before, at the worst time.

@@ -60,10 +60,12 @@ impl Pair {
         for (name, other) in [("a", "b"), ("b", "a")] {
             let (from, to) = if name == "a" { (&self.a, &mut self.b) } else { (&self.b, &mut self.a) };
             let message = heartbeat(&hello(name, &[]), round);
-            assert_eq!(from.mesh.send(node(other), &message), Delivery::Written);
+            assert_eq!(from.mesh.send(node(other), Word::Quorum(message.clone())), Delivery::Written);
             loop {
                 match to.next().await {
-                    Arrival::Message { message: heard, .. } => break assert_eq!(heard, message),
+                    Arrival::Message { message: heard, .. } => {
+                        break assert_eq!(heard, Word::Quorum(message));
+                    }
                     Arrival::Evidence(Evidence::Disconnected(gone)) => assert_eq!(gone, node("c")),
                     Arrival::Evidence(_) | Arrival::PeerDisk { .. } => {}
                 }
@@ -88,9 +90,9 @@ fn two_nodes_talk_under_tls_and_what_is_sent_has_left_at_once() {
         let Pair { authority, mut a, mut b, place_c } = Pair::start(Limits::default()).await;
         for round in 0..200 {
             let (question, answer) = (heartbeat(&hello("a", &[]), round), heartbeat(&hello("b", &[]), round));
-            assert_eq!(a.mesh.send(node("b"), &question), Delivery::Written);
+            assert_eq!(a.mesh.send(node("b"), Word::Quorum(question.clone())), Delivery::Written);
             assert_eq!(b.message().await, (node("a"), question));
-            assert_eq!(b.mesh.send(node("a"), &answer), Delivery::Written);
+            assert_eq!(b.mesh.send(node("a"), Word::Quorum(answer.clone())), Delivery::Written);
             assert_eq!(a.message().await, (node("b"), answer));
         }
         let certificate = a.mesh.certificate().unwrap();
@@ -113,7 +115,7 @@ fn two_nodes_talk_under_tls_and_what_is_sent_has_left_at_once() {
             }
         };
         a.link_to("c").await;
-        assert_eq!(a.mesh.send(node("c"), &heartbeat(&hello("a", &[]), 1)), Delivery::Written);
+        assert_eq!(a.mesh.send(node("c"), Word::Quorum(heartbeat(&hello("a", &[]), 1))), Delivery::Written);
         let mut bytes = [0; 256];
         raw.0.readable().await.unwrap();
         let count = raw.0.try_read(&mut bytes).unwrap();
@@ -141,7 +143,7 @@ fn a_peer_that_does_not_read_costs_a_bounded_buffer_under_tls_and_breaks_no_fram
         let message = |round| heartbeat(&hello("a", &[]), round);
         let (mut sent, mut buffered) = (0, 0);
         loop {
-            match a.mesh.send(node("b"), &message(sent)) {
+            match a.mesh.send(node("b"), Word::Quorum(message(sent))) {
                 Delivery::Written => assert_eq!(buffered, 0, "nothing overtakes what waits"),
                 Delivery::Buffered => buffered += 1,
                 Delivery::Dropped => break,
@@ -150,10 +152,10 @@ fn a_peer_that_does_not_read_costs_a_bounded_buffer_under_tls_and_breaks_no_fram
         }
         assert!(buffered > 1000, "{buffered}");
         for round in 0..sent {
-            assert_eq!(b.hear().await, Frame::Message(message(round)));
+            assert_eq!(b.hear().await, Frame::Message(Word::Quorum(message(round))));
         }
-        assert_eq!(a.mesh.send(node("b"), &message(sent)), Delivery::Written);
-        assert_eq!(b.hear().await, Frame::Message(message(sent)));
+        assert_eq!(a.mesh.send(node("b"), Word::Quorum(message(sent))), Delivery::Written);
+        assert_eq!(b.hear().await, Frame::Message(Word::Quorum(message(sent))));
     });
 }
 
