@@ -1,0 +1,277 @@
+//! The elections among peers, each in the terms of the driver.
+
+use std::collections::BTreeSet;
+
+use primacy_core::election::bully::{self, Bully};
+use primacy_core::election::on_a_ring::{self, OnARing, Probing};
+use primacy_core::election::quorum::{self, HardState, Quorum};
+use primacy_core::election::ranked::{self, Ranked};
+use primacy_core::election::{ring, ring_bidirectional};
+use primacy_core::{Identity, Incarnation, Instant, NodeId, Occasion, Protocol};
+
+use crate::codec::Word;
+use crate::config::Config;
+use crate::driver::Settles;
+use crate::status::ElectionView;
+
+/// An election among peers, as a node takes part in it.
+pub(super) trait AmongPeers: Protocol + Settles + Sized {
+    /// The machine of this node.
+    fn begin(setup: Setup<'_>, now: Instant) -> Self;
+    /// What it says, as all elections say it.
+    fn say(message: Self::Message) -> Word;
+    /// What is said to it; `None` if it belongs to another election.
+    fn hear(word: Word) -> Option<Self::Message>;
+    /// What is durable of it.
+    fn hard(durable: Self::Durable) -> HardState;
+    /// What it knows, for people.
+    fn view(&self) -> ElectionView;
+    /// Whether a message is a heartbeat or the answer to one, whose round trip can be timed.
+    fn beat(_: &Self::Message) -> Option<Beat> {
+        None
+    }
+}
+
+/// What a machine is made of.
+pub(super) struct Setup<'a> {
+    pub(super) me: Identity,
+    pub(super) voters: BTreeSet<NodeId>,
+    pub(super) config: &'a Config,
+    pub(super) seed: u64,
+    pub(super) hard: HardState,
+}
+
+/// One side of a heartbeat's round trip.
+pub(super) enum Beat {
+    Asked { number: u64 },
+    Answered { number: u64, to: Incarnation },
+}
+
+/// How many heartbeats long a server of a ranked election listens at its start: as the note has it.
+const INITIAL_COUNT: u32 = 5;
+
+impl AmongPeers for Quorum {
+    fn begin(Setup { me, voters, config, seed, hard }: Setup<'_>, now: Instant) -> Self {
+        let timers = &config.timers;
+        let config = quorum::Config {
+            me,
+            voters,
+            safety: config.safety,
+            heartbeat_interval: timers.renewal.into(),
+            miss_count: timers.miss_count,
+            promise_duration: timers.lease.into(),
+            initial_wait: timers.initial_wait.into(),
+            random_wait_max: timers.random_wait_max.into(),
+            round_timeout: timers.answer_timeout.into(),
+            stagger: timers.stagger.into(),
+            drift_max: timers.drift_max,
+            priority: config.priority,
+            witness: config.witness,
+            pre_vote: true,
+            sticky: true,
+            seed,
+        };
+        Self::new(config, hard, now)
+    }
+
+    fn say(message: quorum::Message) -> Word {
+        Word::Quorum(message)
+    }
+
+    fn hear(word: Word) -> Option<quorum::Message> {
+        if let Word::Quorum(message) = word { Some(message) } else { None }
+    }
+
+    fn hard(durable: HardState) -> HardState {
+        durable
+    }
+
+    fn view(&self) -> ElectionView {
+        ElectionView::Quorum(Box::new(self.status()))
+    }
+
+    fn beat(message: &quorum::Message) -> Option<Beat> {
+        match message.body {
+            quorum::Body::Heartbeat { round } => Some(Beat::Asked { number: round.0 }),
+            quorum::Body::HeartbeatReply { round, to, .. } => Some(Beat::Answered { number: round.0, to }),
+            quorum::Body::PreVote { .. }
+            | quorum::Body::PreVoteReply { .. }
+            | quorum::Body::Vote { .. }
+            | quorum::Body::VoteReply { .. }
+            | quorum::Body::Resigned { .. } => None,
+        }
+    }
+}
+
+impl Settles for Quorum {
+    fn is_settled(&self) -> bool {
+        true // What it has under way cannot make it the leader once it does not stand.
+    }
+
+    fn occasion(&self) -> Option<Occasion> {
+        Some(Self::occasion(self))
+    }
+}
+
+impl AmongPeers for Ranked {
+    fn begin(Setup { me, voters, config, seed, hard }: Setup<'_>, now: Instant) -> Self {
+        let timers = &config.timers;
+        let config = ranked::Config {
+            me,
+            voters,
+            heartbeat_interval: timers.renewal.into(),
+            miss_count: timers.miss_count,
+            initial_count: INITIAL_COUNT,
+            gathering: timers.stagger.into(),
+            witness: config.witness,
+            seed,
+        };
+        Self::new(config, hard, now)
+    }
+
+    fn say(message: ranked::Message) -> Word {
+        Word::Ranked(message)
+    }
+
+    fn hear(word: Word) -> Option<ranked::Message> {
+        if let Word::Ranked(message) = word { Some(message) } else { None }
+    }
+
+    fn hard(durable: HardState) -> HardState {
+        durable
+    }
+
+    fn view(&self) -> ElectionView {
+        ElectionView::Ranked(Box::new(self.status()))
+    }
+
+    fn beat(message: &ranked::Message) -> Option<Beat> {
+        match message.body {
+            ranked::Body::Lead { number, .. } => Some(Beat::Asked { number: number.counter }),
+            ranked::Body::LeadReply { number, to, .. } => Some(Beat::Answered { number: number.counter, to }),
+            ranked::Body::Elect { .. }
+            | ranked::Body::Hears { .. }
+            | ranked::Body::Vote { .. }
+            | ranked::Body::Resigned { .. } => None,
+        }
+    }
+}
+
+impl Settles for Ranked {
+    fn is_settled(&self) -> bool {
+        true // As in a quorum: votes for one that does not stand make no leader.
+    }
+
+    fn occasion(&self) -> Option<Occasion> {
+        Some(Self::occasion(self))
+    }
+}
+
+impl AmongPeers for Bully {
+    fn begin(Setup { me, voters, config, .. }: Setup<'_>, now: Instant) -> Self {
+        let timers = &config.timers;
+        let config = bully::Config {
+            me,
+            nodes: voters,
+            heartbeat_interval: timers.renewal.into(),
+            miss_count: timers.miss_count,
+            answer_timeout: timers.answer_timeout.into(),
+            sticky: true,
+        };
+        Self::new(config, now)
+    }
+
+    fn say(message: bully::Message) -> Word {
+        Word::Bully(message)
+    }
+
+    fn hear(word: Word) -> Option<bully::Message> {
+        if let Word::Bully(message) = word { Some(message) } else { None }
+    }
+
+    fn hard((): ()) -> HardState {
+        HardState::default()
+    }
+
+    fn view(&self) -> ElectionView {
+        ElectionView::Advisory { role: self.role() }
+    }
+}
+
+impl Settles for Bully {
+    fn is_settled(&self) -> bool {
+        true // Nobody leads who does not stand.
+    }
+
+    fn occasion(&self) -> Option<Occasion> {
+        Some(Self::occasion(self))
+    }
+}
+
+/// An election on a ring, whichever way its probes go.
+trait Around: Probing {
+    fn say(message: on_a_ring::Message<Self::Probe>) -> Word;
+    fn hear(word: Word) -> Option<on_a_ring::Message<Self::Probe>>;
+}
+
+impl Around for ring::ChangRoberts {
+    fn say(message: on_a_ring::Message<ring::Probe>) -> Word {
+        Word::Ring(message)
+    }
+
+    fn hear(word: Word) -> Option<on_a_ring::Message<ring::Probe>> {
+        if let Word::Ring(message) = word { Some(message) } else { None }
+    }
+}
+
+impl Around for ring_bidirectional::HirschbergSinclair {
+    fn say(message: on_a_ring::Message<ring_bidirectional::Probe>) -> Word {
+        Word::RingBidirectional(message)
+    }
+
+    fn hear(word: Word) -> Option<on_a_ring::Message<ring_bidirectional::Probe>> {
+        if let Word::RingBidirectional(message) = word { Some(message) } else { None }
+    }
+}
+
+impl<A: Around> AmongPeers for OnARing<A> {
+    fn begin(Setup { me, voters, config, .. }: Setup<'_>, now: Instant) -> Self {
+        let timers = &config.timers;
+        let config = on_a_ring::Config {
+            me,
+            // In the order of the names: each node knows it without being told.
+            ring: voters.into_iter().collect(),
+            heartbeat_interval: timers.renewal.into(),
+            miss_count: timers.miss_count,
+            hop_timeout: timers.answer_timeout.into(),
+            sticky: true,
+        };
+        Self::new(config, now)
+    }
+
+    fn say(message: on_a_ring::Message<A::Probe>) -> Word {
+        A::say(message)
+    }
+
+    fn hear(word: Word) -> Option<on_a_ring::Message<A::Probe>> {
+        A::hear(word)
+    }
+
+    fn hard((): ()) -> HardState {
+        HardState::default()
+    }
+
+    fn view(&self) -> ElectionView {
+        ElectionView::Advisory { role: self.role() }
+    }
+}
+
+impl<A: Probing> Settles for OnARing<A> {
+    fn is_settled(&self) -> bool {
+        true // Nobody leads who does not stand.
+    }
+
+    fn occasion(&self) -> Option<Occasion> {
+        Some(Self::occasion(self))
+    }
+}

@@ -1,0 +1,241 @@
+//! What the nodes of a [`quorum`](primacy_core::election::quorum) election say, as bytes.
+
+use primacy_core::election::quorum::{Answer, Body, Leave, Message, Refusal as No, Round};
+use primacy_core::{Duration, Incarnation, Term};
+
+use super::{DecodeError, parse_node, wire as shared};
+
+pub(in crate::codec) mod wire {
+    use super::shared::{Identity, Incarnation, Nothing};
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(in crate::codec) struct Message {
+        #[prost(message, optional, tag = "1")]
+        pub(in crate::codec) incarnation: Option<Incarnation>,
+        #[prost(uint64, tag = "2")]
+        pub(in crate::codec) term: u64,
+        #[prost(oneof = "Body", tags = "3, 4, 5, 6, 7, 8, 9")]
+        pub(in crate::codec) body: Option<Body>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Oneof)]
+    pub(in crate::codec) enum Body {
+        #[prost(message, tag = "3")]
+        PreVote(Question),
+        #[prost(message, tag = "4")]
+        PreVoteReply(Reply),
+        #[prost(message, tag = "5")]
+        Vote(Question),
+        #[prost(message, tag = "6")]
+        VoteReply(Reply),
+        #[prost(message, tag = "7")]
+        Heartbeat(Heartbeat),
+        #[prost(message, tag = "8")]
+        HeartbeatReply(HeartbeatReply),
+        #[prost(message, tag = "9")]
+        Resigned(Resigned),
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(in crate::codec) struct Question {
+        #[prost(uint64, tag = "1")]
+        pub(in crate::codec) round: u64,
+        #[prost(message, optional, tag = "2")]
+        pub(in crate::codec) leave: Option<Leave>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(in crate::codec) struct Leave {
+        #[prost(message, optional, tag = "1")]
+        pub(in crate::codec) leader: Option<Identity>,
+        #[prost(uint64, tag = "2")]
+        pub(in crate::codec) term: u64,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(in crate::codec) struct Reply {
+        #[prost(uint64, tag = "1")]
+        pub(in crate::codec) round: u64,
+        #[prost(message, optional, tag = "2")]
+        pub(in crate::codec) to: Option<Incarnation>,
+        #[prost(oneof = "Answer", tags = "3, 4, 5, 6, 7, 8")]
+        pub(in crate::codec) answer: Option<Answer>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Oneof)]
+    pub(in crate::codec) enum Answer {
+        #[prost(message, tag = "3")]
+        Yes(Nothing),
+        #[prost(message, tag = "4")]
+        Term(Nothing),
+        #[prost(string, tag = "5")]
+        HearsLeader(String),
+        #[prost(uint64, tag = "6")]
+        PromisedNanos(u64),
+        #[prost(uint64, tag = "7")]
+        JustStartedNanos(u64),
+        #[prost(message, tag = "8")]
+        Forgotten(Nothing),
+    }
+
+    #[derive(Clone, Copy, PartialEq, prost::Message)]
+    pub(in crate::codec) struct Heartbeat {
+        #[prost(uint64, tag = "1")]
+        pub(in crate::codec) round: u64,
+    }
+
+    #[derive(Clone, Copy, PartialEq, prost::Message)]
+    pub(in crate::codec) struct HeartbeatReply {
+        #[prost(uint64, tag = "1")]
+        pub(in crate::codec) round: u64,
+        #[prost(message, optional, tag = "2")]
+        pub(in crate::codec) to: Option<Incarnation>,
+        #[prost(uint64, tag = "3")]
+        pub(in crate::codec) promise_nanos: u64,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(in crate::codec) struct Resigned {
+        #[prost(string, optional, tag = "1")]
+        pub(in crate::codec) successor: Option<String>,
+    }
+}
+
+impl From<&Message> for wire::Message {
+    fn from(message: &Message) -> Self {
+        let question = |round: Round, leave: Option<Leave>| wire::Question {
+            round: round.0,
+            leave: leave.map(Into::into),
+        };
+        let reply = |round: Round, to: Incarnation, answer: Answer| wire::Reply {
+            round: round.0,
+            to: Some(to.into()),
+            answer: Some(answer.into()),
+        };
+        let body = match message.body {
+            Body::PreVote { round, leave } => wire::Body::PreVote(question(round, leave)),
+            Body::PreVoteReply { round, to, answer } => wire::Body::PreVoteReply(reply(round, to, answer)),
+            Body::Vote { round, leave } => wire::Body::Vote(question(round, leave)),
+            Body::VoteReply { round, to, answer } => wire::Body::VoteReply(reply(round, to, answer)),
+            Body::Heartbeat { round } => wire::Body::Heartbeat(wire::Heartbeat { round: round.0 }),
+            Body::HeartbeatReply { round, to, promise } => wire::Body::HeartbeatReply(wire::HeartbeatReply {
+                round: round.0,
+                to: Some(to.into()),
+                promise_nanos: promise.as_nanos(),
+            }),
+            Body::Resigned { successor } => {
+                let successor = successor.map(|node| node.as_str().to_owned());
+                wire::Body::Resigned(wire::Resigned { successor })
+            }
+        };
+        Self { incarnation: Some(message.incarnation.into()), term: message.term.0, body: Some(body) }
+    }
+}
+
+impl TryFrom<wire::Message> for Message {
+    type Error = DecodeError;
+    fn try_from(message: wire::Message) -> Result<Self, DecodeError> {
+        let incarnation = message.incarnation.ok_or(DecodeError::Missing("message.incarnation"))?;
+        let body = match message.body.ok_or(DecodeError::Unknown("the message"))? {
+            wire::Body::PreVote(question) => {
+                let (round, leave) = question.parse()?;
+                Body::PreVote { round, leave }
+            }
+            wire::Body::PreVoteReply(reply) => {
+                let (round, to, answer) = reply.parse()?;
+                Body::PreVoteReply { round, to, answer }
+            }
+            wire::Body::Vote(question) => {
+                let (round, leave) = question.parse()?;
+                Body::Vote { round, leave }
+            }
+            wire::Body::VoteReply(reply) => {
+                let (round, to, answer) = reply.parse()?;
+                Body::VoteReply { round, to, answer }
+            }
+            wire::Body::Heartbeat(wire::Heartbeat { round }) => Body::Heartbeat { round: Round(round) },
+            wire::Body::HeartbeatReply(reply) => Body::HeartbeatReply {
+                round: Round(reply.round),
+                to: reply.to.ok_or(DecodeError::Missing("heartbeat_reply.to"))?.into(),
+                promise: Duration::from_nanos(reply.promise_nanos),
+            },
+            wire::Body::Resigned(wire::Resigned { successor }) => {
+                let successor = successor.map(|name| parse_node(&name, "resigned.successor")).transpose()?;
+                Body::Resigned { successor }
+            }
+        };
+        Ok(Self { incarnation: incarnation.into(), term: Term(message.term), body })
+    }
+}
+
+/// The highest term that a message names.
+pub(super) fn highest_term(message: &Message) -> Term {
+    let passed_on = match message.body {
+        Body::PreVote { leave, .. } | Body::Vote { leave, .. } => leave.map(|leave| leave.term),
+        Body::PreVoteReply { .. }
+        | Body::VoteReply { .. }
+        | Body::Heartbeat { .. }
+        | Body::HeartbeatReply { .. }
+        | Body::Resigned { .. } => None,
+    };
+    passed_on.unwrap_or_default().max(message.term)
+}
+
+impl wire::Question {
+    fn parse(self) -> Result<(Round, Option<Leave>), DecodeError> {
+        Ok((Round(self.round), self.leave.map(TryInto::try_into).transpose()?))
+    }
+}
+
+impl wire::Reply {
+    fn parse(self) -> Result<(Round, Incarnation, Answer), DecodeError> {
+        let to = self.to.ok_or(DecodeError::Missing("reply.to"))?;
+        let answer = self.answer.ok_or(DecodeError::Unknown("the answer"))?;
+        Ok((Round(self.round), to.into(), answer.try_into()?))
+    }
+}
+
+impl From<Leave> for wire::Leave {
+    fn from(leave: Leave) -> Self {
+        Self { leader: Some((&leave.leader).into()), term: leave.term.0 }
+    }
+}
+
+impl TryFrom<wire::Leave> for Leave {
+    type Error = DecodeError;
+    fn try_from(leave: wire::Leave) -> Result<Self, DecodeError> {
+        let leader = leave.leader.ok_or(DecodeError::Missing("leave.leader"))?.try_into()?;
+        Ok(Self { leader, term: Term(leave.term) })
+    }
+}
+
+impl From<Answer> for wire::Answer {
+    fn from(answer: Answer) -> Self {
+        match answer {
+            Answer::Yes => Self::Yes(shared::Nothing {}),
+            Answer::No(No::Term) => Self::Term(shared::Nothing {}),
+            Answer::No(No::HearsLeader(leader)) => Self::HearsLeader(leader.as_str().to_owned()),
+            Answer::No(No::Promised { left }) => Self::PromisedNanos(left.as_nanos()),
+            Answer::No(No::JustStarted { left }) => Self::JustStartedNanos(left.as_nanos()),
+            Answer::No(No::Forgotten) => Self::Forgotten(shared::Nothing {}),
+        }
+    }
+}
+
+impl TryFrom<wire::Answer> for Answer {
+    type Error = DecodeError;
+    fn try_from(answer: wire::Answer) -> Result<Self, DecodeError> {
+        Ok(match answer {
+            wire::Answer::Yes(shared::Nothing {}) => Self::Yes,
+            wire::Answer::Term(shared::Nothing {}) => Self::No(No::Term),
+            wire::Answer::HearsLeader(leader) => {
+                Self::No(No::HearsLeader(parse_node(&leader, "answer.hears_leader")?))
+            }
+            wire::Answer::PromisedNanos(left) => Self::No(No::Promised { left: Duration::from_nanos(left) }),
+            wire::Answer::JustStartedNanos(left) => {
+                Self::No(No::JustStarted { left: Duration::from_nanos(left) })
+            }
+            wire::Answer::Forgotten(shared::Nothing {}) => Self::No(No::Forgotten),
+        })
+    }
+}

@@ -1,0 +1,177 @@
+//! What the nodes of an election [on a ring](primacy_core::election::on_a_ring) say, as bytes.
+
+use primacy_core::Term;
+use primacy_core::election::on_a_ring::{Body, Message};
+use primacy_core::election::{ring, ring_bidirectional};
+use primacy_core::neighbours::Direction;
+
+use super::{DecodeError, wire as shared};
+
+pub(super) mod wire {
+    use super::shared::{Identity, Incarnation, Leader, Nothing};
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(in crate::codec) struct Message {
+        #[prost(message, optional, tag = "1")]
+        pub(in crate::codec) incarnation: Option<Incarnation>,
+        #[prost(uint64, tag = "2")]
+        pub(in crate::codec) round: u64,
+        #[prost(uint64, tag = "3")]
+        pub(in crate::codec) number: u64,
+        #[prost(oneof = "Body", tags = "4, 5, 6, 7, 8, 9")]
+        pub(in crate::codec) body: Option<Body>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Oneof)]
+    pub(in crate::codec) enum Body {
+        /// In the election that goes one way.
+        #[prost(message, tag = "4")]
+        Probe(Probe),
+        /// In the election that goes both ways.
+        #[prost(message, tag = "5")]
+        Out(PhaseProbe),
+        #[prost(message, tag = "6")]
+        Back(PhaseProbe),
+        #[prost(message, tag = "7")]
+        Elected(Elected),
+        #[prost(message, tag = "8")]
+        Resigned(Elected),
+        #[prost(message, tag = "9")]
+        Received(Nothing),
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(in crate::codec) struct Probe {
+        #[prost(message, optional, tag = "1")]
+        pub(in crate::codec) candidate: Option<Identity>,
+        #[prost(uint32, tag = "2")]
+        pub(in crate::codec) hops: u32,
+        #[prost(bool, tag = "3")]
+        pub(in crate::codec) backward: bool,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(in crate::codec) struct PhaseProbe {
+        #[prost(message, optional, tag = "1")]
+        pub(in crate::codec) candidate: Option<Identity>,
+        #[prost(uint32, tag = "2")]
+        pub(in crate::codec) phase: u32,
+        #[prost(uint32, tag = "3")]
+        pub(in crate::codec) left: u32,
+        #[prost(bool, tag = "4")]
+        pub(in crate::codec) backward: bool,
+    }
+
+    /// Without a beat where a leader resigns.
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(in crate::codec) struct Elected {
+        #[prost(message, optional, tag = "1")]
+        pub(in crate::codec) leader: Option<Leader>,
+        #[prost(uint32, tag = "2")]
+        pub(in crate::codec) hops: u32,
+        #[prost(uint64, tag = "3")]
+        pub(in crate::codec) beat: u64,
+    }
+}
+
+/// What goes around, of the one kind or the other.
+trait Probe: Copy {
+    fn to_wire(self, backward: bool) -> wire::Body;
+    /// `None` if it is of the other kind.
+    fn from_wire(body: wire::Body) -> Result<Option<(bool, Self)>, DecodeError>;
+}
+
+impl Probe for ring::Probe {
+    fn to_wire(self, backward: bool) -> wire::Body {
+        let Self { candidate, hops } = self;
+        wire::Body::Probe(wire::Probe { candidate: Some((&candidate).into()), hops, backward })
+    }
+
+    fn from_wire(body: wire::Body) -> Result<Option<(bool, Self)>, DecodeError> {
+        let wire::Body::Probe(wire::Probe { candidate, hops, backward }) = body else { return Ok(None) };
+        let candidate = candidate.ok_or(DecodeError::Missing("probe.candidate"))?.try_into()?;
+        Ok(Some((backward, Self { candidate, hops })))
+    }
+}
+
+impl Probe for ring_bidirectional::Probe {
+    fn to_wire(self, backward: bool) -> wire::Body {
+        let (Self::Out { candidate, phase, left } | Self::Back { candidate, phase, left }) = self;
+        let probe = wire::PhaseProbe { candidate: Some((&candidate).into()), phase, left, backward };
+        match self {
+            Self::Out { .. } => wire::Body::Out(probe),
+            Self::Back { .. } => wire::Body::Back(probe),
+        }
+    }
+
+    fn from_wire(body: wire::Body) -> Result<Option<(bool, Self)>, DecodeError> {
+        let (is_out, probe) = match body {
+            wire::Body::Out(probe) => (true, probe),
+            wire::Body::Back(probe) => (false, probe),
+            wire::Body::Probe(_)
+            | wire::Body::Elected(_)
+            | wire::Body::Resigned(_)
+            | wire::Body::Received(_) => return Ok(None),
+        };
+        let wire::PhaseProbe { candidate, phase, left, backward } = probe;
+        let candidate = candidate.ok_or(DecodeError::Missing("probe.candidate"))?.try_into()?;
+        let probe = match is_out {
+            true => Self::Out { candidate, phase, left },
+            false => Self::Back { candidate, phase, left },
+        };
+        Ok(Some((backward, probe)))
+    }
+}
+
+impl<P: Probe> From<&Message<P>> for wire::Message {
+    fn from(message: &Message<P>) -> Self {
+        let body = match message.body {
+            Body::Probe { direction, probe } => probe.to_wire(direction == Direction::Back),
+            Body::Elected { leader, beat, hops } => {
+                wire::Body::Elected(wire::Elected { leader: Some((&leader).into()), hops, beat })
+            }
+            Body::Resigned { leader, hops } => {
+                wire::Body::Resigned(wire::Elected { leader: Some((&leader).into()), hops, beat: 0 })
+            }
+            Body::Received => wire::Body::Received(shared::Nothing {}),
+        };
+        Self {
+            incarnation: Some(message.incarnation.into()),
+            round: message.round.0,
+            number: message.number,
+            body: Some(body),
+        }
+    }
+}
+
+impl<P: Probe> TryFrom<wire::Message> for Message<P> {
+    type Error = DecodeError;
+    fn try_from(message: wire::Message) -> Result<Self, DecodeError> {
+        let incarnation = message.incarnation.ok_or(DecodeError::Missing("ring.incarnation"))?;
+        let body = match message.body.ok_or(DecodeError::Unknown("the message"))? {
+            wire::Body::Elected(wire::Elected { leader, hops, beat }) => {
+                let leader = leader.ok_or(DecodeError::Missing("elected.leader"))?.try_into()?;
+                Body::Elected { leader, beat, hops }
+            }
+            wire::Body::Resigned(wire::Elected { leader, hops, .. }) => {
+                let leader = leader.ok_or(DecodeError::Missing("resigned.leader"))?.try_into()?;
+                Body::Resigned { leader, hops }
+            }
+            wire::Body::Received(shared::Nothing {}) => Body::Received,
+            probe @ (wire::Body::Probe(_) | wire::Body::Out(_) | wire::Body::Back(_)) => {
+                let (backward, probe) = P::from_wire(probe)?.ok_or(DecodeError::Invalid("ring.probe"))?;
+                let direction = if backward { Direction::Back } else { Direction::Onward };
+                Body::Probe { direction, probe }
+            }
+        };
+        Ok(Self { incarnation: incarnation.into(), round: Term(message.round), number: message.number, body })
+    }
+}
+
+/// The highest term that a message names.
+pub(super) fn highest_term<P>(message: &Message<P>) -> Term {
+    match &message.body {
+        Body::Elected { leader, .. } | Body::Resigned { leader, .. } => leader.term.max(message.round),
+        Body::Probe { .. } | Body::Received => message.round,
+    }
+}

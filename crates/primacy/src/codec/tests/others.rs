@@ -1,0 +1,167 @@
+//! What the nodes of the other elections say: golden bytes, and any that can be.
+
+use primacy_core::LeaderSequence;
+use primacy_core::election::on_a_ring::{self, Body as Around};
+use primacy_core::election::ranked::{self, Claim, STATE_MAX};
+use primacy_core::election::{bully, ring, ring_bidirectional};
+use primacy_core::neighbours::Direction;
+use primacy_fuzz::Draw;
+
+use super::fuzz::{identity, life, name};
+use super::*;
+
+fn leader() -> Leader {
+    Leader { identity: Identity::new(node("b"), incarnation()), term: Term(4) }
+}
+
+/// One of each kind, each with the bytes that it has on the wire.
+pub(super) fn golden() -> Vec<(Frame, &'static str)> {
+    let (to, incarnation, number) =
+        (incarnation(), incarnation(), LeaderSequence { term: Term(4), counter: 9 });
+    let ranked = |body| Frame::Message(Word::Ranked(ranked::Message { incarnation, body }));
+    let claim = Claim { seen: Some(number), hears: Some(2), stands: true };
+    let bully = |body| Frame::Message(Word::Bully(bully::Message { incarnation, round: Term(5), body }));
+    let ring = |body| {
+        Frame::Message(Word::Ring(on_a_ring::Message { incarnation, round: Term(5), number: 6, body }))
+    };
+    let both_ways = |body| {
+        let message = on_a_ring::Message { incarnation, round: Term(5), number: 6, body };
+        Frame::Message(Word::RingBidirectional(message))
+    };
+    let (candidate, direction) = (leader().identity, Direction::Back);
+    let out = ring_bidirectional::Probe::Out { candidate, phase: 2, left: 3 };
+    let back = ring_bidirectional::Probe::Back { candidate, phase: 2, left: 3 };
+    vec![
+        (ranked(ranked::Body::Elect { ballot: Term(7), claim }), GOLDEN[0]),
+        (ranked(ranked::Body::Hears { to, leader: leader() }), GOLDEN[1]),
+        (ranked(ranked::Body::Vote { to, ballot: Term(7) }), GOLDEN[2]),
+        (ranked(ranked::Body::Lead { number, state: [1, 2, 3].into() }), GOLDEN[3]),
+        (ranked(ranked::Body::LeadReply { to, number, promised: Term(4) }), GOLDEN[4]),
+        (ranked(ranked::Body::Resigned { term: Term(4), successor: Some(node("c")) }), GOLDEN[5]),
+        (bully(bully::Body::Election), GOLDEN[6]),
+        (bully(bully::Body::Alive), GOLDEN[7]),
+        (bully(bully::Body::Coordinator { term: Term(5) }), GOLDEN[8]),
+        (bully(bully::Body::Heartbeat { term: Term(5) }), GOLDEN[9]),
+        (bully(bully::Body::Resigned), GOLDEN[10]),
+        (ring(Around::Probe { direction, probe: ring::Probe { candidate, hops: 2 } }), GOLDEN[11]),
+        (ring(Around::Elected { leader: leader(), beat: 8, hops: 1 }), GOLDEN[12]),
+        (ring(Around::Resigned { leader: leader(), hops: 1 }), GOLDEN[13]),
+        (ring(Around::Received), GOLDEN[14]),
+        (both_ways(Around::Probe { direction, probe: out }), GOLDEN[15]),
+        (both_ways(Around::Probe { direction: Direction::Onward, probe: back }), GOLDEN[16]),
+    ]
+}
+
+const GOLDEN: [&str; 17] = [
+    "0a046d61696e5a1b0a0b0807110807060504030201120c080712040804100918022001",
+    "0a046d61696e5a320a0b08071108070605040302011a230a0b080711080706050403020112140a100a0162120b08071108070605040302011004",
+    "0a046d61696e5a1e0a0b0807110807060504030201220f0a0b08071108070605040302011007",
+    "0a046d61696e5a1a0a0b08071108070605040302012a0b0a04080410091203010203",
+    "0a046d61696e5a240a0b080711080706050403020132150a0b08071108070605040302011204080410091804",
+    "0a046d61696e5a140a0b08071108070605040302013a050804120163",
+    "0a046d61696e62110a0b080711080706050403020110051a00",
+    "0a046d61696e62110a0b080711080706050403020110052200",
+    "0a046d61696e62110a0b080711080706050403020110052805",
+    "0a046d61696e62110a0b080711080706050403020110053005",
+    "0a046d61696e62110a0b080711080706050403020110053a00",
+    "0a046d61696e6a290a0b08071108070605040302011005180622160a100a0162120b080711080706050403020110021801",
+    "0a046d61696e6a2d0a0b0807110807060504030201100518063a1a0a140a100a0162120b0807110807060504030201100410011808",
+    "0a046d61696e6a2b0a0b08071108070605040302011005180642180a140a100a0162120b080711080706050403020110041001",
+    "0a046d61696e6a130a0b0807110807060504030201100518064a00",
+    "0a046d61696e722b0a0b0807110807060504030201100518062a180a100a0162120b0807110807060504030201100218032001",
+    "0a046d61696e72290a0b08071108070605040302011005180632160a100a0162120b080711080706050403020110021803",
+];
+
+/// Any word of these elections.
+pub(super) fn drawn(draw: &mut Draw<'_>) -> Word {
+    let incarnation = life(draw);
+    match draw.byte() % 4 {
+        0 => Word::Ranked(ranked::Message { incarnation, body: drawn_ranked(draw) }),
+        1 => Word::Bully(bully::Message { incarnation, round: Term(draw.number()), body: drawn_bully(draw) }),
+        2 => Word::Ring(around(incarnation, draw, |draw| ring::Probe {
+            candidate: identity(draw),
+            hops: u32::from(draw.short()),
+        })),
+        _ => Word::RingBidirectional(around(incarnation, draw, |draw| {
+            let (candidate, phase, left) = (identity(draw), u32::from(draw.short()), u32::from(draw.short()));
+            match draw.byte() % 2 {
+                0 => ring_bidirectional::Probe::Out { candidate, phase, left },
+                _ => ring_bidirectional::Probe::Back { candidate, phase, left },
+            }
+        })),
+    }
+}
+
+fn drawn_ranked(draw: &mut Draw<'_>) -> ranked::Body {
+    let (ballot, to) = (Term(draw.number()), life(draw));
+    let number = LeaderSequence { term: Term(draw.number()), counter: draw.number() };
+    let coin = draw.byte() % 2 == 1;
+    match draw.byte() % 6 {
+        0 => {
+            let claim = Claim {
+                seen: coin.then_some(number),
+                hears: coin.then(|| u32::from(draw.short())),
+                stands: draw.one_of(&[false, true]),
+            };
+            ranked::Body::Elect { ballot, claim }
+        }
+        1 => ranked::Body::Hears { to, leader: drawn_leader(draw) },
+        2 => ranked::Body::Vote { to, ballot },
+        3 => ranked::Body::Lead {
+            number,
+            state: vec![draw.byte(); usize::from(draw.short()) % (STATE_MAX + 1)].into(),
+        },
+        4 => ranked::Body::LeadReply { to, number, promised: ballot },
+        _ => ranked::Body::Resigned { term: ballot, successor: coin.then(|| name(draw)) },
+    }
+}
+
+fn drawn_bully(draw: &mut Draw<'_>) -> bully::Body {
+    let term = Term(draw.number());
+    match draw.byte() % 5 {
+        0 => bully::Body::Election,
+        1 => bully::Body::Alive,
+        2 => bully::Body::Coordinator { term },
+        3 => bully::Body::Heartbeat { term },
+        _ => bully::Body::Resigned,
+    }
+}
+
+fn around<P>(
+    incarnation: Incarnation,
+    draw: &mut Draw<'_>,
+    probe: impl Fn(&mut Draw<'_>) -> P,
+) -> on_a_ring::Message<P> {
+    let (round, number) = (Term(draw.number()), draw.number());
+    let body = match draw.byte() % 4 {
+        0 => {
+            let direction = draw.one_of(&[Direction::Onward, Direction::Back]);
+            Around::Probe { direction, probe: probe(draw) }
+        }
+        1 => {
+            Around::Elected { leader: drawn_leader(draw), beat: draw.number(), hops: u32::from(draw.short()) }
+        }
+        2 => Around::Resigned { leader: drawn_leader(draw), hops: u32::from(draw.short()) },
+        _ => Around::Received,
+    };
+    on_a_ring::Message { incarnation, round, number, body }
+}
+
+fn drawn_leader(draw: &mut Draw<'_>) -> Leader {
+    Leader { identity: identity(draw), term: Term(draw.number()) }
+}
+
+#[test]
+fn an_announced_state_that_is_too_long_and_probes_of_the_other_kind_are_refused() {
+    let mut frames = golden();
+    let Frame::Message(Word::Ranked(lead)) = &mut frames[3].0 else { unreachable!("it is a lead") };
+    let number = LeaderSequence { term: Term(4), counter: 9 };
+    lead.body = ranked::Body::Lead { number, state: vec![0; STATE_MAX + 1].into() };
+    assert_eq!(decode(&body(&frames[3].0)), Err(DecodeError::Invalid("lead.state")));
+    // The tags 13 and 14 of the envelope, with the kind "length and bytes".
+    let (ring, both_ways) = (0x6a, 0x72);
+    let mut probe = body(&frames[15].0);
+    let at = probe.iter().position(|&byte| byte == both_ways).unwrap();
+    probe[at] = ring;
+    assert_eq!(decode(&probe), Err(DecodeError::Invalid("ring.probe")));
+}
