@@ -64,6 +64,18 @@ pub enum Input<M> {
     Evidence(Evidence),
 }
 
+impl<M> Input<M> {
+    /// The same, with what a message says as `wrap` has it.
+    pub fn map<W>(self, wrap: impl FnOnce(M) -> W) -> Input<W> {
+        match self {
+            Self::Message { from, message } => Input::Message { from, message: wrap(message) },
+            Self::Timeout => Input::Timeout,
+            Self::Command(command) => Input::Command(command),
+            Self::Evidence(evidence) => Input::Evidence(evidence),
+        }
+    }
+}
+
 /// What the application or its operator may want.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Command {

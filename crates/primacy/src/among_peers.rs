@@ -11,11 +11,13 @@ use std::sync::Arc;
 
 use primacy_core::election::Algorithm;
 use primacy_core::election::bully::Bully;
+use primacy_core::election::confirmed::Confirmed;
 use primacy_core::election::quorum::{HardState, Past, Quorum};
 use primacy_core::election::ranked::Ranked;
 use primacy_core::election::ring::Ring;
 use primacy_core::election::ring_bidirectional::RingBidirectional;
-use primacy_core::{Endpoint, Identity, Input, NodeId, Term};
+use primacy_core::{Endpoint, Identity, Input, Instant, NodeId, Term};
+use primacy_stores::Register;
 use tokio::sync::{mpsc, oneshot};
 
 use self::elections::{AmongPeers, Beat, Setup};
@@ -28,8 +30,9 @@ use crate::error::ConnectError;
 use crate::handshake::{DiskId, Hello, PROTOCOL_VERSION, Role, Voters};
 use crate::measures::{HeartbeatTimes, Measures};
 use crate::operator::AskError;
+use crate::over_store::StoreWorld;
 use crate::peers::Peers;
-use crate::status::{PeersView, View};
+use crate::status::{ElectionView, PeersView, View};
 use crate::transport::{Arrival, Limits, Mesh, MeshConfig, Sides, TransportError, check_form};
 
 /// How many arrivals may wait for the driver; the connections wait after that.
@@ -44,6 +47,13 @@ pub(crate) struct PeersWorld {
     inbox: mpsc::Receiver<Arrival>,
     measures: Arc<Measures>,
     heartbeats: HeartbeatTimes,
+}
+
+/// The same, with the store that confirms the leader.
+#[derive(Debug)]
+struct PeersAndStore {
+    peers: PeersWorld,
+    store: StoreWorld,
 }
 
 /// What is known of this node before it takes part.
@@ -117,19 +127,51 @@ impl Entry {
         &self.peers
     }
 
-    /// Takes part until the end. To be called inside a `LocalSet`; why it ended is reported by the driver.
+    /// Takes part until the end, with the store that confirms the leader if one does. To be called inside a `LocalSet`; why
+    /// it ended is reported by the driver.
     pub(crate) async fn live(
         self,
         config: &Config,
+        register: Option<Arc<dyn Register>>,
         desk: Desk,
         ready: oneshot::Sender<Result<(), ConnectError>>,
     ) {
         match config.by.algorithm {
             Algorithm::Quorum => self.live_as::<Quorum>(config, desk, ready).await,
             Algorithm::Ranked => self.live_as::<Ranked>(config, desk, ready).await,
-            Algorithm::Bully => self.live_as::<Bully>(config, desk, ready).await,
-            Algorithm::Ring => self.live_as::<Ring>(config, desk, ready).await,
-            Algorithm::RingBidirectional => self.live_as::<RingBidirectional>(config, desk, ready).await,
+            Algorithm::Bully => self.live_confirmed::<Bully>(config, register, desk, ready).await,
+            Algorithm::Ring => self.live_confirmed::<Ring>(config, register, desk, ready).await,
+            Algorithm::RingBidirectional => {
+                self.live_confirmed::<RingBidirectional>(config, register, desk, ready).await;
+            }
+        }
+    }
+
+    /// In an advisory election, as itself or as what nominates.
+    async fn live_confirmed<N: AmongPeers<Durable = ()>>(
+        self,
+        config: &Config,
+        register: Option<Arc<dyn Register>>,
+        mut desk: Desk,
+        ready: oneshot::Sender<Result<(), ConnectError>>,
+    ) {
+        let Some(register) = register else {
+            return match config.by.confirmation {
+                Some(_) => self.live_as::<Confirmed<N, Quorum>>(config, desk, ready).await,
+                None => self.live_as::<N>(config, desk, ready).await,
+            };
+        };
+        let measures = Arc::clone(&desk.measures);
+        match self.start(config, Arc::clone(&measures), elections::confirmed_by_store::<N>).await {
+            Ok((mut machine, peers)) => {
+                let mut world = PeersAndStore { peers, store: StoreWorld::measured(register, measures) };
+                let _ = ready.send(Ok(()));
+                let _ = drive(&mut machine, &mut world, &mut desk).await;
+                world.peers.close().await;
+            }
+            Err(error) => {
+                let _ = ready.send(Err(error));
+            }
         }
     }
 
@@ -139,7 +181,7 @@ impl Entry {
         mut desk: Desk,
         ready: oneshot::Sender<Result<(), ConnectError>>,
     ) {
-        match self.start::<P>(config, Arc::clone(&desk.measures)).await {
+        match self.start(config, Arc::clone(&desk.measures), P::begin).await {
             Ok((mut machine, mut world)) => {
                 let _ = ready.send(Ok(()));
                 let _ = drive(&mut machine, &mut world, &mut desk).await;
@@ -153,15 +195,17 @@ impl Entry {
     }
 
     /// Starts to listen and to dial; the machine is ready to be driven.
-    async fn start<P: AmongPeers>(
+    async fn start<P>(
         self,
         config: &Config,
         measures: Arc<Measures>,
+        begin: impl FnOnce(Setup<'_>, Instant) -> P,
     ) -> Result<(P, PeersWorld), ConnectError> {
         let seed = u64::from_be_bytes(disk::entropy()?);
         let voters: BTreeSet<NodeId> = self.hello.voters.iter().collect();
         let hard = self.stored.hard_state;
-        let machine = P::begin(Setup { me: self.hello.identity, voters, config, seed, hard }, clock::now());
+        let (me, timers) = (self.hello.identity, &config.nomination_timers);
+        let machine = begin(Setup { me, voters, config, timers, seed, hard }, clock::now());
         let (arrivals, inbox) = mpsc::channel(INBOX);
         let me = self.hello.clone();
         let mesh_config = MeshConfig {
@@ -254,10 +298,26 @@ impl<P: AmongPeers> World<P> for PeersWorld {
 
 impl<P: AmongPeers> Asked<P> for PeersWorld {
     fn view(&self, machine: &P) -> View {
+        self.view_with(machine.view())
+    }
+
+    fn readmit(&mut self, node: NodeId) -> Result<DiskId, AskError> {
+        let by = self.me.identity.node;
+        let disk = self.mesh.disk_to_readmit(node).ok_or(AskError::NotRefused { node, by })?;
+        self.state.readmit(node, disk)?;
+        self.mesh.readmit(node, disk);
+        tracing::warn!(%node, %disk, "readmitted by the operator");
+        Ok(disk)
+    }
+}
+
+impl PeersWorld {
+    /// What is known of the peers, and of the election this.
+    fn view_with(&self, election: ElectionView) -> View {
         let peers = self.mesh.peers();
         View::Peers(Box::new(PeersView {
             by: self.me.by,
-            election: machine.view(),
+            election,
             connected: peers.iter().filter(|peer| peer.inbound.is_some()).map(|peer| peer.node).collect(),
             voters: self.me.voters.clone(),
             safety: self.me.safety,
@@ -269,15 +329,6 @@ impl<P: AmongPeers> Asked<P> for PeersWorld {
             certificate: self.mesh.certificate(),
             stranger_refused: self.mesh.stranger_refused(),
         }))
-    }
-
-    fn readmit(&mut self, node: NodeId) -> Result<DiskId, AskError> {
-        let by = self.me.identity.node;
-        let disk = self.mesh.disk_to_readmit(node).ok_or(AskError::NotRefused { node, by })?;
-        self.state.readmit(node, disk)?;
-        self.mesh.readmit(node, disk);
-        tracing::warn!(%node, %disk, "readmitted by the operator");
-        Ok(disk)
     }
 }
 

@@ -21,7 +21,7 @@ use primacy_core::election::quorum::Safety;
 use primacy_core::id::NodeIdError;
 use primacy_core::{self as core, Drift, NodeId};
 
-use crate::handshake::By;
+use crate::handshake::{By, Confirmation};
 use crate::transport::{Limits, Security, TlsFiles};
 
 /// The promise among peers, where none is configured.
@@ -146,6 +146,14 @@ pub enum ConfigError {
     Advisory {
         /// The election.
         by: By,
+    },
+    /// The election is fenced by itself.
+    #[error(
+        "leaders that are elected by {by} have a token already; leave out --confirm, or let another election nominate"
+    )]
+    NeedsNoConfirmation {
+        /// The election.
+        by: Algorithm,
     },
     /// Something is asked for that only an election by a quorum has.
     #[error("{what}: an election by {by} has none; leave it out, or choose quorum")]
@@ -337,6 +345,8 @@ pub(crate) struct Config {
     pub(crate) cluster: String,
     pub(crate) security: Security,
     pub(crate) timers: Timers,
+    /// Those of the election that nominates, where a store confirms; otherwise the same.
+    pub(crate) nomination_timers: Timers,
 }
 
 /// The name of a node where none is given: the host's name and the process id.
@@ -398,18 +408,30 @@ pub(crate) fn promised(
     priority: u32,
     allow_advisory: bool,
 ) -> Result<Safety, ConfigError> {
+    if by.algorithm.is_fenced() && by.confirmation.is_some() {
+        return Err(ConfigError::NeedsNoConfirmation { by: by.algorithm });
+    }
     if !by.is_fenced() && !allow_advisory {
         return Err(ConfigError::Advisory { by });
     }
-    if by.algorithm == Algorithm::Quorum {
+    let quorum = by.algorithm == Algorithm::Quorum || by.confirmation == Some(Confirmation::Quorum);
+    if quorum {
         return Ok(safety.unwrap_or_default());
     }
     let only_quorum = |what| Err(ConfigError::OnlyQuorum { by, what });
+    if priority != 0 {
+        return only_quorum("priorities (--priority)");
+    }
+    let promise = match by.confirmation {
+        Some(_) => Safety::Lease,
+        None => Safety::Fenced,
+    };
     match safety {
-        Some(Safety::Lease) => only_quorum("a lease (--safety lease)"),
-        Some(Safety::Fenced) if !by.is_fenced() => only_quorum("a token (--safety fenced)"),
-        Some(Safety::Fenced) | None if priority != 0 => only_quorum("priorities (--priority)"),
-        Some(Safety::Fenced) | None => Ok(Safety::Fenced),
+        Some(Safety::Lease) if promise != Safety::Lease => only_quorum("a lease of its own (--safety lease)"),
+        Some(Safety::Fenced) if !by.algorithm.is_fenced() => {
+            only_quorum("a choice of safety (--safety fenced)")
+        }
+        Some(_) | None => Ok(promise),
     }
 }
 

@@ -18,7 +18,7 @@ use crate::config::{self, Config, ConfigError, Timers, Venue};
 use crate::disk;
 use crate::driver::{Desk, Order, drive};
 use crate::error::{CampaignError, ConnectError};
-use crate::handshake::By;
+use crate::handshake::{By, Confirmation};
 use crate::leadership::Leadership;
 use crate::measures::Measures;
 use crate::observer::{Observer, Publisher};
@@ -69,6 +69,25 @@ struct About {
     halted: Arc<OnceLock<CampaignError>>,
 }
 
+/// Who confirms the leader that an election among peers names.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Confirm {
+    /// A majority of the peers.
+    Quorum,
+    /// A lease in the store at this URL.
+    Store(String),
+}
+
+/// A URL may have a password.
+impl fmt::Debug for Confirm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Quorum => "Quorum",
+            Self::Store(_) => "Store",
+        })
+    }
+}
+
 /// Gathers how a node takes part; made by [`Elector::builder`].
 #[derive(Clone, Debug, Default)]
 #[must_use]
@@ -77,6 +96,7 @@ pub struct Builder {
     node: Option<NodeId>,
     address: String,
     by: Algorithm,
+    confirm: Option<Confirm>,
     allow_advisory: bool,
     safety: Option<Safety>,
     priority: u32,
@@ -272,6 +292,13 @@ impl Builder {
         self
     }
 
+    /// Among peers: lets a quorum or a store say whether the one that the election names may lead. Its leaders have a token
+    /// then, and a lease. All nodes must agree.
+    pub fn confirm(mut self, by: Confirm) -> Self {
+        self.confirm = Some(by);
+        self
+    }
+
     /// Allows an election in which nothing keeps a second leader away, in a partition for example: its leaderships have no
     /// token, and [`Elector::campaign_any`] hands them out.
     pub const fn allow_advisory(mut self, allowed: bool) -> Self {
@@ -381,9 +408,20 @@ impl Builder {
         let entry = among_peers::enter(&config, &peers, &state_dir)?;
         let standing = Standing::load(Some(&state_dir), &config.election, config.node)?;
         let identity = entry.hello.identity;
-        let witness = Some(WitnessSpec::peers(&entry.hello, entry.peers().to_vec(), &config.security));
-        start(config, identity, standing, witness, move |config, desk, ready| async move {
-            entry.live(&config, desk, ready).await;
+        let mut witness = WitnessSpec::peers(&entry.hello, entry.peers().to_vec(), &config.security);
+        let register = match &self.confirm {
+            Some(Confirm::Store(url)) => {
+                let register = primacy_stores::open(url, &config.election).await?;
+                // What cannot be read now would never confirm anybody; better to say so.
+                register.read().await?;
+                witness =
+                    witness.and_in(StoreSpec::new(url, &config.election, identity, config.timers.lease));
+                Some(register)
+            }
+            Some(Confirm::Quorum) | None => None,
+        };
+        start(config, identity, standing, Some(witness), move |config, desk, ready| async move {
+            entry.live(&config, register, desk, ready).await;
         })
         .await
     }
@@ -412,7 +450,11 @@ impl Builder {
         let election = self.election.clone().unwrap_or_default();
         config::check_election(&election)?;
         let node = self.node.map_or_else(config::default_node, Ok)?;
-        let derived = Timers::new(venue, self.lease);
+        let venue_of_lease = match &self.confirm {
+            Some(Confirm::Store(_)) => Venue::Store,
+            Some(Confirm::Quorum) | None => venue,
+        };
+        let derived = Timers::new(venue_of_lease, self.lease);
         let timers = Timers {
             renewal: self.renewal.unwrap_or(derived.renewal),
             drain: self.drain.unwrap_or(derived.drain),
@@ -422,9 +464,18 @@ impl Builder {
             ..derived
         };
         timers.check()?;
+        let nomination_timers = match venue == venue_of_lease {
+            true => timers.clone(),
+            // Whoever should lead is known as soon as in any other election among peers.
+            false => Timers::new(venue, Some(timers.lease.min(config::PROMISE))),
+        };
         let address = self.address.clone();
         let Self { priority, witness, .. } = *self;
-        let by = By { algorithm: self.by, confirmation: None };
+        let confirmation = self.confirm.as_ref().map(|confirm| match confirm {
+            Confirm::Quorum => Confirmation::Quorum,
+            Confirm::Store(_) => Confirmation::Store,
+        });
+        let by = By { algorithm: self.by, confirmation };
         let safety = match venue {
             Venue::Peers => config::promised(by, self.safety, priority, self.allow_advisory)?,
             Venue::Store => Safety::Lease,
@@ -432,7 +483,19 @@ impl Builder {
         let cluster = self.cluster.clone().unwrap_or_else(|| election.clone());
         let security = config::security(self.tls.as_ref(), self.insecure_cleartext)?;
         config::check_cluster(&cluster)?;
-        Ok(Config { election, node, address, by, safety, priority, witness, cluster, security, timers })
+        Ok(Config {
+            election,
+            node,
+            address,
+            by,
+            safety,
+            priority,
+            witness,
+            cluster,
+            security,
+            timers,
+            nomination_timers,
+        })
     }
 }
 

@@ -107,6 +107,22 @@ pub enum ElectionView {
         /// The node's role in it.
         role: &'static str,
     },
+    /// One election says who should lead, another one who may.
+    Confirmed {
+        /// Who should.
+        nominee: Option<NodeId>,
+        /// Who may.
+        by: Box<ConfirmationView>,
+    },
+}
+
+/// What the election that confirms a nominee tells of itself.
+#[derive(Clone, Debug)]
+pub enum ConfirmationView {
+    /// A majority of the peers.
+    Quorum(quorum::Status),
+    /// A lease in a store.
+    Store(lease::Status),
 }
 
 impl Lead {
@@ -128,6 +144,10 @@ impl ElectionView {
             Self::Quorum(status) => status.role,
             Self::Ranked(status) => status.role,
             Self::Advisory { role } => role,
+            Self::Confirmed { by, .. } => match &**by {
+                ConfirmationView::Quorum(status) => status.role,
+                ConfirmationView::Store(status) => status.role,
+            },
         }
     }
 
@@ -135,9 +155,10 @@ impl ElectionView {
     #[must_use]
     pub fn hard(&self) -> Option<HardState> {
         match self {
-            Self::Quorum(status) => Some(status.hard),
             Self::Ranked(status) => Some(status.hard),
-            Self::Advisory { .. } => None,
+            Self::Quorum(_) | Self::Advisory { .. } | Self::Confirmed { .. } => {
+                self.quorum().map(|status| status.hard)
+            }
         }
     }
 
@@ -145,17 +166,22 @@ impl ElectionView {
     #[must_use]
     pub fn recovering(&self) -> Option<&BTreeSet<NodeId>> {
         match self {
-            Self::Quorum(status) => status.recovering.as_ref(),
             Self::Ranked(status) => status.recovering.as_ref(),
-            Self::Advisory { .. } => None,
+            Self::Quorum(_) | Self::Advisory { .. } | Self::Confirmed { .. } => {
+                self.quorum()?.recovering.as_ref()
+            }
         }
     }
 
-    /// The state of a [quorum](Self::Quorum).
+    /// The state of a quorum, that elects or confirms.
     #[must_use]
     pub fn quorum(&self) -> Option<&quorum::Status> {
         match self {
             Self::Quorum(status) => Some(status),
+            Self::Confirmed { by, .. } => match &**by {
+                ConfirmationView::Quorum(status) => Some(status),
+                ConfirmationView::Store(_) => None,
+            },
             Self::Ranked(_) | Self::Advisory { .. } => None,
         }
     }

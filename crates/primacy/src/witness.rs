@@ -28,7 +28,8 @@ pub struct Witness {
 
 #[derive(Debug)]
 enum Part {
-    Peers(PeersWitness),
+    /// And in the record of the store that confirms the leader, if one does.
+    Peers(PeersWitness, Option<StoreWitness>),
     Store(StoreWitness),
 }
 
@@ -78,8 +79,9 @@ impl Witness {
     /// [`WitnessError`]
     pub fn new(spec: &WitnessSpec, limits: Limits) -> Result<Self, WitnessError> {
         let part = match spec {
-            WitnessSpec::Peers { hello, peers, security } => {
-                Part::Peers(PeersWitness::new(hello, peers, security, limits)?)
+            WitnessSpec::Peers { hello, peers, security, store } => {
+                let store = store.as_ref().map(StoreWitness::new).transpose()?;
+                Part::Peers(PeersWitness::new(hello, peers, security, limits)?, store)
             }
             WitnessSpec::Store(spec) => Part::Store(StoreWitness::new(spec)?),
         };
@@ -90,7 +92,7 @@ impl Witness {
     #[must_use]
     pub fn identity(&self) -> Identity {
         match &self.part {
-            Part::Peers(peers) => peers.identity(),
+            Part::Peers(peers, _) => peers.identity(),
             Part::Store(store) => store.identity(),
         }
     }
@@ -99,7 +101,7 @@ impl Witness {
     #[must_use]
     pub fn connected(&self) -> Vec<NodeId> {
         match &self.part {
-            Part::Peers(peers) => peers.connected(),
+            Part::Peers(peers, _) => peers.connected(),
             Part::Store(_) => Vec::new(), // It is opened when there is a death to tell.
         }
     }
@@ -109,7 +111,14 @@ impl Witness {
     /// guardian may exit. It may be called again.
     pub fn testify(&mut self, bound: Duration) -> Testimony {
         match &mut self.part {
-            Part::Peers(peers) => peers.testify(bound),
+            Part::Peers(peers, None) => peers.testify(bound),
+            // Both at once: neither need wait for the other, which may not answer.
+            Part::Peers(peers, Some(store)) => std::thread::scope(|scope| {
+                let cleared = scope.spawn(|| store.testify(bound));
+                let Testimony { heard, unheard, .. } = peers.testify(bound);
+                let Testimony { released, trouble, .. } = cleared.join().unwrap_or_default();
+                Testimony { heard, unheard, released, trouble }
+            }),
             Part::Store(store) => store.testify(bound),
         }
     }

@@ -58,7 +58,7 @@ pub(crate) fn init(args: &Init) -> Result<Exit, Failure> {
             "--lease is zero: name the lease that the nodes are started with",
         ));
     }
-    let url = between_processes(resolve_url(&args.on, &Sources::default())?)?;
+    let url = between_processes(resolve_url("on", &args.on, &Sources::default())?)?;
     let outcome = block_on(async { Ok(primacy::init(&url, &args.election, args.lease).await?) })?;
     let election = args.election.as_str();
     let told = match &outcome {

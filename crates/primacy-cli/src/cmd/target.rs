@@ -43,7 +43,10 @@ impl Target {
     /// The URL of the store, if that is what is asked.
     pub(super) fn url(&self) -> Result<Option<String>, Failure> {
         check_election(&self.election).map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
-        self.on.as_deref().map(|url| between_processes(resolve_url(url, &Sources::default())?)).transpose()
+        self.on
+            .as_deref()
+            .map(|url| between_processes(resolve_url("on", url, &Sources::default())?))
+            .transpose()
     }
 
     /// For verbs that only a node can answer.

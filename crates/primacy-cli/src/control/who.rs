@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use primacy::core::election::lease;
 use primacy::core::{Identity, Instant, NodeId};
 use primacy::handshake::RefusalKind;
-use primacy::status::{ElectionView, PeersView, Status, View};
+use primacy::status::{ConfirmationView, ElectionView, PeersView, Status, View};
 use primacy::transport::{CertificateStatus, PeerRefusal, PeerStatus};
 use primacy::{Safety, describe};
 use serde::{Deserialize, Serialize};
@@ -74,6 +75,9 @@ pub(crate) struct Peers {
     pub(crate) ballot: Option<u64>,
     /// Everyone whose vote counts.
     pub(crate) voters: Vec<String>,
+    /// Where one election nominates and another confirms: who is nominated.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) nominee: Option<String>,
     /// What is promised: `lease`, `fenced` or `advisory`.
     pub(crate) safety: String,
     /// Nodes of higher priority stand first.
@@ -199,14 +203,17 @@ impl From<&Status> for Who {
         let at = status.at;
         let fenced = !matches!(&status.view, View::Peers(view) if !view.by.is_fenced());
         let (role, peers, record) = match &status.view {
-            View::Peers(view) => (view.election.role(), Some(Peers::new(view, at)), None),
-            View::Store(view) => {
-                let record = view.record.as_ref().map(|record| {
-                    let unchanged = view.unchanged_since.map(|since| at.since(since).as_millis());
-                    Record::new(record, unchanged)
-                });
-                (view.role, None, record)
+            View::Peers(view) => {
+                let record = match &view.election {
+                    ElectionView::Confirmed { by, .. } => match &**by {
+                        ConfirmationView::Store(status) => Record::of(status, at),
+                        ConfirmationView::Quorum(_) => None,
+                    },
+                    ElectionView::Quorum(_) | ElectionView::Ranked(_) | ElectionView::Advisory { .. } => None,
+                };
+                (view.election.role(), Some(Peers::new(view, at)), record)
             }
+            View::Store(status) => (status.role, None, Record::of(status, at)),
         };
         Self {
             election: status.election.clone(),
@@ -245,7 +252,13 @@ impl Peers {
             term: election.hard().map_or(0, |hard| hard.term.0),
             ballot: match election {
                 ElectionView::Ranked(ranked) => ranked.ballot.map(|ballot| ballot.0),
-                ElectionView::Quorum(_) | ElectionView::Advisory { .. } => None,
+                ElectionView::Quorum(_) | ElectionView::Advisory { .. } | ElectionView::Confirmed { .. } => {
+                    None
+                }
+            },
+            nominee: match election {
+                ElectionView::Confirmed { nominee, .. } => nominee.map(|nominee| nominee.to_string()),
+                ElectionView::Quorum(_) | ElectionView::Ranked(_) | ElectionView::Advisory { .. } => None,
             },
             voters: view.voters.iter().map(|voter| voter.to_string()).collect(),
             safety: match view.safety {
@@ -314,9 +327,15 @@ impl PeerRefused {
 }
 
 impl Record {
+    /// As a candidate has seen it.
+    fn of(status: &lease::Status, at: Instant) -> Option<Self> {
+        let unchanged = status.unchanged_since.map(|since| at.since(since).as_millis());
+        status.record.as_ref().map(|record| Self::new(record, unchanged))
+    }
+
     /// Of a record that has not changed for this long, where that is known.
     pub(crate) fn new(
-        record: &primacy::core::election::lease::Record,
+        record: &lease::Record,
         unchanged_for_ms: Option<u64>,
     ) -> Self {
         let holder = record.holder.as_ref();

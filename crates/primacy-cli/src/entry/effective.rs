@@ -44,7 +44,7 @@ impl Effective {
             let given = sources.of(key.name);
             let given = given.filter(|given| key.name != "json" || given.source != Source::CommandLine);
             let (value, source) = match given {
-                Some(given) if key.name == "on" => {
+                Some(given) if matches!(key.name, "on" | "confirm") => {
                     (Some(without_secret(&given.text, &given.source)), given.source.to_string())
                 }
                 Some(given) => (Some(given.text.clone()), given.source.to_string()),
@@ -106,13 +106,13 @@ fn without_secret(url: &str, source: &Source) -> String {
 fn default(entry: &Entry, timers: &Timers, key: &str) -> Option<String> {
     let among_peers = entry.venue() == Venue::Peers;
     let health = entry.health.is_some();
+    let has_safety =
+        entry.by.unwrap_or_default() == Algorithm::Quorum || entry.confirm.as_deref() == Some("quorum");
     match key {
         "by" => among_peers.then(|| Algorithm::default().to_string()),
         "allow-advisory" => among_peers.then(|| "false".to_owned()),
         // No other election has one of its own choice.
-        "safety" => {
-            (among_peers && entry.by.unwrap_or_default() == Algorithm::Quorum).then(|| "lease".to_owned())
-        }
+        "safety" => (among_peers && has_safety).then(|| "lease".to_owned()),
         "priority" => among_peers.then(|| "0".to_owned()),
         "witness" | "json" => Some("false".to_owned()),
         "cluster" => among_peers.then(|| entry.election.clone()).flatten(),

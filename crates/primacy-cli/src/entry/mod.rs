@@ -15,7 +15,7 @@ use clap::Args;
 use primacy::config::Venue;
 use primacy::core::election::NoAlgorithm;
 use primacy::transport::TlsFiles;
-use primacy::{Algorithm, Builder, ConfigError, Drift, Elector, NodeId, Peers, Safety};
+use primacy::{Algorithm, Builder, ConfigError, Confirm, Drift, Elector, NodeId, Peers, Safety};
 
 use crate::duration;
 use crate::exit::{Exit, Failure};
@@ -59,6 +59,11 @@ pub(crate) struct Entry {
     /// advisory: a partition makes two leaders [default: quorum]
     #[arg(long, value_name = "ELECTION", env = "PRIMACY_BY", value_parser = parse_algorithm)]
     pub(crate) by: Option<Algorithm>,
+
+    /// Among peers, who says whether the one that an advisory election names may lead: `quorum`, or the URL of a store (env:NAME
+    /// as in --on). Its leaders have a token then, and a lease
+    #[arg(long, value_name = "BY", env = "PRIMACY_CONFIRM")]
+    pub(crate) confirm: Option<String>,
 
     /// Run an advisory election, in which nothing keeps a second leader away; the work gets no token
     #[arg(long, value_name = "BOOL", env = "PRIMACY_ALLOW_ADVISORY", num_args = 0..=1, require_equals = true,
@@ -173,6 +178,7 @@ pub(crate) const VARIABLES: &[&str] = &[
     "PRIMACY_PEERS",
     "PRIMACY_NODE",
     "PRIMACY_BY",
+    "PRIMACY_CONFIRM",
     "PRIMACY_ALLOW_ADVISORY",
     "PRIMACY_SAFETY",
     "PRIMACY_PRIORITY",
@@ -264,6 +270,13 @@ impl Entry {
                 .map_err(|error| Failure::new(Exit::Config, error.to_string()))?,
         };
         let place = Place::find(self, &election, sources)?;
+        let builder = match self.confirm() {
+            Some(Confirm::Store(url)) => {
+                let url = place::between_processes(place::resolve_url("confirm", &url, sources)?)?;
+                builder.confirm(Confirm::Store(url))
+            }
+            Some(Confirm::Quorum) | None => builder,
+        };
         Ok(Entrance { election, node, place, builder: builder.node(node) })
     }
 
@@ -284,6 +297,7 @@ impl Entry {
         if self.peers.is_none() {
             for (key, given) in [
                 ("by", self.by.is_some()),
+                ("confirm", self.confirm.is_some()),
                 ("allow-advisory", self.allows_advisory()),
                 ("safety", self.safety.is_some()),
                 ("priority", self.priority.is_some()),
@@ -379,6 +393,14 @@ impl Entry {
         })
     }
 
+    /// Who confirms; the URL of a store as it was given.
+    fn confirm(&self) -> Option<Confirm> {
+        self.confirm.as_ref().map(|by| match by.as_str() {
+            "quorum" => Confirm::Quorum,
+            url => Confirm::Store(url.to_owned()),
+        })
+    }
+
     fn allows_advisory(&self) -> bool {
         self.allow_advisory.unwrap_or(false)
     }
@@ -395,6 +417,9 @@ impl Entry {
             .priority(self.priority.unwrap_or_default())
             .witness(self.is_witness())
             .insecure_cleartext(self.may_send_cleartext());
+        if let Some(confirm) = self.confirm() {
+            builder = builder.confirm(confirm);
+        }
         if let Some(safety) = self.safety() {
             builder = builder.safety(safety);
         }

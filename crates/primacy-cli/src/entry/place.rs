@@ -59,7 +59,7 @@ impl Place {
         };
         match (&entry.on, &entry.peers) {
             (Some(url), _) => {
-                let url = between_processes(resolve_url(url, sources)?)?;
+                let url = between_processes(resolve_url("on", url, sources)?)?;
                 Ok(Self::Store { url, dir: state_dir().ok(), asked_for: entry.state_dir.is_some() })
             }
             (None, Some(peers)) => Ok(Self::Peers(peers.clone(), state_dir()?)),
@@ -144,26 +144,30 @@ impl Place {
     }
 }
 
-/// The URL itself, wherever it comes from.
-pub(crate) fn resolve_url(url: &str, sources: &Sources) -> Result<String, Failure> {
+/// The URL itself that this setting gives, wherever it comes from.
+pub(crate) fn resolve_url(key: &str, url: &str, sources: &Sources) -> Result<String, Failure> {
     let usage = |message: String| Failure::new(Exit::Usage, message);
     if let Some(name) = url.strip_prefix("env:") {
         return match env::var(name) {
             Ok(url) => Ok(url),
-            Err(error) => Err(usage(format!("--on env:{name}: {error}; set {name} to the URL of the store"))),
+            Err(error) => {
+                Err(usage(format!("--{key} env:{name}: {error}; set {name} to the URL of the store")))
+            }
         };
     }
-    let (what, readers) = match sources.of("on").map(|given| &given.source) {
+    let (what, readers) = match sources.of(key).map(|given| &given.source) {
         Some(Source::Environment { .. }) => return Ok(url.to_owned()),
-        Some(source @ Source::File { .. }) => (format!("`on` ({source})"), "files get copied and committed"),
+        Some(source @ Source::File { .. }) => {
+            (format!("`{key}` ({source})"), "files get copied and committed")
+        }
         Some(Source::CommandLine) | None => {
-            ("--on".to_owned(), "every user of this machine can read command lines")
+            (format!("--{key}"), "every user of this machine can read command lines")
         }
     };
     if has_password(url) {
         return Err(usage(format!(
             "the URL of {what} has a password, and {readers}: put the URL into the environment, as ELECTION_URL for \
-             example, and write --on env:ELECTION_URL"
+             example, and write --{key} env:ELECTION_URL"
         )));
     }
     Ok(url.to_owned())

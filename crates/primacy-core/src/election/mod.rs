@@ -17,6 +17,7 @@ use core::str::FromStr;
 
 pub mod appointed;
 pub mod bully;
+pub mod confirmed;
 pub mod errand;
 pub mod lease;
 pub mod on_a_ring;

@@ -3,16 +3,22 @@
 use std::collections::BTreeSet;
 
 use primacy_core::election::bully::{self, Bully};
+use primacy_core::election::confirmed::{self, Confirmed};
+use primacy_core::election::lease::{self, Lease};
 use primacy_core::election::on_a_ring::{self, OnARing, Probing};
 use primacy_core::election::quorum::{self, HardState, Quorum};
 use primacy_core::election::ranked::{self, Ranked};
 use primacy_core::election::{ring, ring_bidirectional};
-use primacy_core::{Identity, Incarnation, Instant, NodeId, Occasion, Protocol};
+use primacy_core::{Endpoint, Identity, Incarnation, Input, Instant, NodeId, Occasion, Protocol};
 
+use super::PeersAndStore;
 use crate::codec::Word;
-use crate::config::Config;
-use crate::driver::Settles;
-use crate::status::ElectionView;
+use crate::config::{Config, Timers};
+use crate::driver::{Asked, Halt, Settles, World};
+use crate::handshake::DiskId;
+use crate::operator::AskError;
+use crate::over_store;
+use crate::status::{ConfirmationView, ElectionView, View};
 
 /// An election among peers, as a node takes part in it.
 pub(super) trait AmongPeers: Protocol + Settles + Sized {
@@ -33,10 +39,12 @@ pub(super) trait AmongPeers: Protocol + Settles + Sized {
 }
 
 /// What a machine is made of.
+#[derive(Clone)]
 pub(super) struct Setup<'a> {
     pub(super) me: Identity,
     pub(super) voters: BTreeSet<NodeId>,
     pub(super) config: &'a Config,
+    pub(super) timers: &'a Timers,
     pub(super) seed: u64,
     pub(super) hard: HardState,
 }
@@ -51,8 +59,7 @@ pub(super) enum Beat {
 const INITIAL_COUNT: u32 = 5;
 
 impl AmongPeers for Quorum {
-    fn begin(Setup { me, voters, config, seed, hard }: Setup<'_>, now: Instant) -> Self {
-        let timers = &config.timers;
+    fn begin(Setup { me, voters, config, timers, seed, hard }: Setup<'_>, now: Instant) -> Self {
         let config = quorum::Config {
             me,
             voters,
@@ -114,8 +121,7 @@ impl Settles for Quorum {
 }
 
 impl AmongPeers for Ranked {
-    fn begin(Setup { me, voters, config, seed, hard }: Setup<'_>, now: Instant) -> Self {
-        let timers = &config.timers;
+    fn begin(Setup { me, voters, config, timers, seed, hard }: Setup<'_>, now: Instant) -> Self {
         let config = ranked::Config {
             me,
             voters,
@@ -168,8 +174,7 @@ impl Settles for Ranked {
 }
 
 impl AmongPeers for Bully {
-    fn begin(Setup { me, voters, config, .. }: Setup<'_>, now: Instant) -> Self {
-        let timers = &config.timers;
+    fn begin(Setup { me, voters, timers, .. }: Setup<'_>, now: Instant) -> Self {
         let config = bully::Config {
             me,
             nodes: voters,
@@ -235,8 +240,7 @@ impl Around for ring_bidirectional::HirschbergSinclair {
 }
 
 impl<A: Around> AmongPeers for OnARing<A> {
-    fn begin(Setup { me, voters, config, .. }: Setup<'_>, now: Instant) -> Self {
-        let timers = &config.timers;
+    fn begin(Setup { me, voters, timers, .. }: Setup<'_>, now: Instant) -> Self {
         let config = on_a_ring::Config {
             me,
             // In the order of the names: each node knows it without being told.
@@ -273,5 +277,126 @@ impl<A: Probing> Settles for OnARing<A> {
 
     fn occasion(&self) -> Option<Occasion> {
         Some(Self::occasion(self))
+    }
+}
+
+/// The nomination decides at once, and a leader hands over when it has not changed for so many of its heartbeats.
+const DAMPING_COUNT: u32 = 8;
+
+/// The machine of a nomination that is confirmed.
+fn confirmed<N, C>(setup: Setup<'_>, confirmation: C, now: Instant) -> Confirmed<N, C>
+where
+    N: AmongPeers<Durable = ()>,
+    C: Protocol,
+{
+    let config = confirmed::Config {
+        me: setup.me.node,
+        damping: (setup.timers.renewal * DAMPING_COUNT).into(),
+        patience: (setup.config.timers.lease * 2).into(),
+    };
+    Confirmed::new(config, N::begin(setup, now), confirmation)
+}
+
+impl<N: AmongPeers<Durable = ()>> AmongPeers for Confirmed<N, Quorum> {
+    fn begin(setup: Setup<'_>, now: Instant) -> Self {
+        let quorum = Quorum::begin(Setup { timers: &setup.config.timers, ..setup.clone() }, now);
+        confirmed(setup, quorum, now)
+    }
+
+    fn say(message: Self::Message) -> Word {
+        match message {
+            confirmed::Message::Nomination(message) => N::say(message),
+            confirmed::Message::Confirmation(message) => Quorum::say(message),
+        }
+    }
+
+    fn hear(word: Word) -> Option<Self::Message> {
+        match word {
+            Word::Quorum(message) => Some(confirmed::Message::Confirmation(message)),
+            word => N::hear(word).map(confirmed::Message::Nomination),
+        }
+    }
+
+    fn hard(durable: HardState) -> HardState {
+        durable
+    }
+
+    fn view(&self) -> ElectionView {
+        ElectionView::Confirmed {
+            nominee: self.nominee(),
+            by: Box::new(ConfirmationView::Quorum(self.confirmation().status())),
+        }
+    }
+
+    fn beat(message: &Self::Message) -> Option<Beat> {
+        match message {
+            confirmed::Message::Nomination(message) => N::beat(message),
+            confirmed::Message::Confirmation(message) => Quorum::beat(message),
+        }
+    }
+}
+
+impl<N: Protocol<Durable = ()>> Settles for Confirmed<N, Quorum> {
+    fn is_settled(&self) -> bool {
+        self.confirmation().is_settled()
+    }
+
+    fn occasion(&self) -> Option<Occasion> {
+        Some(self.confirmation().occasion())
+    }
+}
+
+/// The machine of a nomination that a store confirms.
+pub(super) fn confirmed_by_store<N: AmongPeers<Durable = ()>>(
+    setup: Setup<'_>,
+    now: Instant,
+) -> Confirmed<N, Lease> {
+    let lease = over_store::machine(setup.config, setup.me, setup.seed);
+    confirmed(setup, lease, now)
+}
+
+/// A nomination that a store confirms. Its part among peers is the nomination's.
+impl<N: AmongPeers<Durable = ()>> World<Confirmed<N, Lease>> for PeersAndStore {
+    fn persist(&mut self, (): ()) -> Result<(), Halt> {
+        Ok(()) // What must not be forgotten is in the store.
+    }
+
+    fn send(&mut self, to: Endpoint, message: confirmed::Message<N::Message, lease::Message>) {
+        match message {
+            confirmed::Message::Nomination(message) => World::<N>::send(&mut self.peers, to, message),
+            confirmed::Message::Confirmation(message) => World::<Lease>::send(&mut self.store, to, message),
+        }
+    }
+
+    async fn arrival(&mut self) -> Result<Input<confirmed::Message<N::Message, lease::Message>>, Halt> {
+        tokio::select! {
+            nomination = World::<N>::arrival(&mut self.peers) => {
+                Ok(nomination?.map(confirmed::Message::Nomination))
+            }
+            confirmation = World::<Lease>::arrival(&mut self.store) => {
+                Ok(confirmation?.map(confirmed::Message::Confirmation))
+            }
+        }
+    }
+}
+
+impl<N: AmongPeers<Durable = ()>> Asked<Confirmed<N, Lease>> for PeersAndStore {
+    fn view(&self, machine: &Confirmed<N, Lease>) -> View {
+        let by = Box::new(ConfirmationView::Store(machine.confirmation().status()));
+        self.peers.view_with(ElectionView::Confirmed { nominee: machine.nominee(), by })
+    }
+
+    fn readmit(&mut self, node: NodeId) -> Result<DiskId, AskError> {
+        Asked::<N>::readmit(&mut self.peers, node)
+    }
+}
+
+impl<N: Protocol<Durable = ()>> Settles for Confirmed<N, Lease> {
+    fn is_settled(&self) -> bool {
+        self.confirmation().is_settled()
+    }
+
+    fn occasion(&self) -> Option<Occasion> {
+        None // The record shows who held it, and not how that ended.
     }
 }

@@ -29,6 +29,8 @@ pub enum WitnessSpec {
         peers: Vec<(String, String)>,
         /// How what is said is protected.
         security: SecuritySpec,
+        /// The record to clear as well, where a store confirms the leader.
+        store: Option<StoreSpec>,
     },
     /// In the record of a store.
     Store(StoreSpec),
@@ -80,7 +82,18 @@ impl WitnessSpec {
     pub fn peers(me: &Hello, peers: Vec<(NodeId, String)>, security: &Security) -> Self {
         let hello = HelloText::new(&me.of_guardian());
         let peers = peers.into_iter().map(|(node, at)| (node.to_string(), at)).collect();
-        Self::Peers { hello, peers, security: SecuritySpec::new(security) }
+        Self::Peers { hello, peers, security: SecuritySpec::new(security), store: None }
+    }
+
+    /// The same, and the record in the store that confirms the leader.
+    #[must_use]
+    pub(crate) fn and_in(self, record: StoreSpec) -> Self {
+        match self {
+            Self::Peers { hello, peers, security, .. } => {
+                Self::Peers { hello, peers, security, store: Some(record) }
+            }
+            Self::Store(_) => Self::Store(record),
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use primacy_core::election::lease;
 use primacy_core::election::quorum::{self, Refusal, TERM_MAX};
 use primacy_core::{Duration, NodeId, majority};
 
-use super::{ElectionView, PeersView, Status, View};
+use super::{ConfirmationView, ElectionView, PeersView, Status, View};
 
 /// A sentence for each thing that is missing.
 pub(super) fn no_leader(status: &Status) -> Vec<String> {
@@ -67,14 +67,23 @@ fn among_peers(status: &Status, view: &PeersView) -> Vec<String> {
     if view.by.needs_majority() {
         why.extend(missing_votes(me, view));
     }
+    why.extend(view.election.quorum().into_iter().flat_map(|quorum| in_a_quorum(status, quorum)));
     match &view.election {
-        ElectionView::Quorum(quorum) => why.extend(in_a_quorum(status, quorum)),
         ElectionView::Ranked(ranked) => {
             why.extend(ranked.hearsay.iter().map(|(node, leader)| {
                 format!("{node} hears {} lead, and {me} does not", leader.identity.node)
             }))
         }
-        ElectionView::Advisory { .. } => {}
+        ElectionView::Confirmed { nominee, by } => {
+            match nominee {
+                None => why.push("nobody is nominated".to_owned()),
+                Some(nominee) => why.push(format!("{nominee} is nominated, and not confirmed yet")),
+            }
+            if let ConfirmationView::Store(record) = &**by {
+                why.extend(over_store(status, record));
+            }
+        }
+        ElectionView::Quorum(_) | ElectionView::Advisory { .. } => {}
     }
     why
 }

@@ -68,6 +68,7 @@ fn among_peers(who: &Who, peers: &Peers) -> Vec<String> {
         peers.safety,
         peers.disk
     )];
+    lines.extend(peers.nominee.as_ref().map(|nominee| format!("  {nominee} is nominated")));
     if let (Some(to), Some(left)) = (&peers.promised_to, peers.promised_for_ms)
         && *to != who.node
     {

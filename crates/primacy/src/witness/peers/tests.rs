@@ -82,7 +82,7 @@ fn witness_with(me: &Hello, peers: &[(&str, SocketAddr)], security: &Security) -
     let spec = WitnessSpec::peers(me, peers, security);
     // It crosses a process boundary on its way.
     let spec = serde_json::from_str(&serde_json::to_string(&spec).unwrap()).unwrap();
-    let WitnessSpec::Peers { hello, peers, security } = spec else { panic!("it names peers") };
+    let WitnessSpec::Peers { hello, peers, security, .. } = spec else { panic!("it names peers") };
     PeersWitness::new(&hello, &peers, &security, Limits::default()).unwrap()
 }
 

@@ -1,0 +1,295 @@
+//! Nominate, then confirm: one election says who should lead, another one says who may.
+//!
+//! The nomination may be any election among peers, an advisory one too; the confirmation is a [`quorum`](super::quorum), or a
+//! [`lease`](super::lease) over a store. The leader, its token and its end are the confirmation's.
+//!
+//! Assumes   what the confirmation assumes, for safety; what the nomination assumes, for the right one to lead.
+//! Promises  what the confirmation promises, whatever the nomination does: it can only say who stands.
+//! Costs     the messages of both. A change of leader: one after the other.
+//!
+//! How it goes: a node stands in the confirmation for as long as it is nominated. If the nomination moves to another node and
+//! stays there, the leader hands over in order: it drains, and only then may the other one lead. A nomination that flaps moves
+//! nothing. A nominee that is not confirmed in time gives the nomination up, since another might be.
+
+use alloc::collections::VecDeque;
+use core::fmt;
+use core::hash::{Hash, Hasher};
+
+use crate::id::NodeId;
+use crate::protocol::{Command, Endpoint, Event, Input, Output, Protocol};
+use crate::time::{Duration, Instant};
+
+/// How patient a node is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// This node.
+    pub me: NodeId,
+    /// How long the nomination must have stood with one other node until the leader hands over to it.
+    pub damping: Duration,
+    /// How long a nominee waits for its confirmation, where nobody leads, until it lets another be nominated.
+    pub patience: Duration,
+}
+
+/// What is said in the one election, or in the other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Message<N, C> {
+    /// Who should lead.
+    Nomination(N),
+    /// Who may.
+    Confirmation(C),
+}
+
+/// The machine of one node.
+#[derive(Clone, Debug)]
+pub struct Confirmed<N: Protocol, C: Protocol> {
+    nomination: N,
+    confirmation: C,
+    own: Own,
+    outputs: Outputs<N, C>,
+}
+
+/// What it remembers beside them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Own {
+    config: Config,
+    /// The application wants this node to lead.
+    campaigning: bool,
+    /// Whom the nomination names.
+    nominee: Option<NodeId>,
+    /// The confirmation was told to stand.
+    standing: bool,
+    /// Who leads, as the confirmation says.
+    leader: Option<NodeId>,
+    lead: Lead,
+    /// To whom this leader hands over, and when.
+    hand_over: Option<(NodeId, Instant)>,
+    /// When this nominee gives the nomination up.
+    patient_until: Option<Instant>,
+}
+
+/// What is still to be done. Between two inputs it is empty, so it is no part of a machine's state.
+#[derive(Clone)]
+struct Outputs<N: Protocol, C: Protocol>(VecDeque<Effect<N, C>>);
+
+impl<N: Protocol, C: Protocol> fmt::Debug for Outputs<N, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} to be done", self.0.len())
+    }
+}
+
+impl<N: Protocol + PartialEq, C: Protocol + PartialEq> PartialEq for Confirmed<N, C> {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.own, &self.nomination, &self.confirmation)
+            == (&other.own, &other.nomination, &other.confirmation)
+    }
+}
+
+impl<N: Protocol + Eq, C: Protocol + Eq> Eq for Confirmed<N, C> {}
+
+impl<N: Protocol + Hash, C: Protocol + Hash> Hash for Confirmed<N, C> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.own, &self.nomination, &self.confirmation).hash(state);
+    }
+}
+
+type Effect<N, C> =
+    Output<Message<<N as Protocol>::Message, <C as Protocol>::Message>, <C as Protocol>::Durable>;
+
+/// This node's own leadership.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Lead {
+    None,
+    Held,
+    /// It is being given up, and its work drains.
+    Ending,
+}
+
+impl<N: Protocol<Durable = ()>, C: Protocol> Protocol for Confirmed<N, C> {
+    type Message = Message<N::Message, C::Message>;
+    type Durable = C::Durable;
+
+    fn handle(&mut self, now: Instant, input: Input<Self::Message>) {
+        debug_assert!(self.outputs.0.is_empty(), "all outputs must be drained before the next input");
+        match input {
+            Input::Message { from, message: Message::Nomination(message) } => {
+                self.nominate(now, Input::Message { from, message });
+            }
+            Input::Message { from, message: Message::Confirmation(message) } => {
+                self.confirm(now, Input::Message { from, message });
+            }
+            Input::Timeout => {
+                self.nominate(now, Input::Timeout);
+                self.confirm(now, Input::Timeout);
+            }
+            Input::Evidence(evidence) => {
+                self.nominate(now, Input::Evidence(evidence));
+                self.confirm(now, Input::Evidence(evidence));
+            }
+            Input::Command(command) => self.on_command(now, command),
+        }
+        self.follow_nomination(now);
+    }
+
+    fn poll(&mut self) -> Option<Effect<N, C>> {
+        self.outputs.0.pop_front()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let own = self.own.hand_over.map(|(_, at)| at);
+        let machines = [self.nomination.deadline(), self.confirmation.deadline()];
+        machines.into_iter().chain([own, self.own.patient_until]).flatten().min()
+    }
+}
+
+impl<N: Protocol<Durable = ()>, C: Protocol> Confirmed<N, C> {
+    /// The machine of `config.me`. It does not stand until it is told to.
+    #[must_use]
+    pub const fn new(config: Config, nomination: N, confirmation: C) -> Self {
+        let own = Own {
+            config,
+            campaigning: false,
+            nominee: None,
+            standing: false,
+            leader: None,
+            lead: Lead::None,
+            hand_over: None,
+            patient_until: None,
+        };
+        Self { nomination, confirmation, own, outputs: Outputs(VecDeque::new()) }
+    }
+
+    /// Who should lead, as far as this node knows.
+    #[must_use]
+    pub const fn nominee(&self) -> Option<NodeId> {
+        self.own.nominee
+    }
+
+    /// The election that says who should lead.
+    #[must_use]
+    pub const fn nomination(&self) -> &N {
+        &self.nomination
+    }
+
+    /// The election that says who may.
+    #[must_use]
+    pub const fn confirmation(&self) -> &C {
+        &self.confirmation
+    }
+
+    fn on_command(&mut self, now: Instant, command: Command) {
+        match command {
+            Command::Campaign => {
+                self.own.campaigning = true;
+                self.nominate(now, Input::Command(command));
+            }
+            Command::Withdraw => {
+                self.own.campaigning = false;
+                self.own.standing = false;
+                self.nominate(now, Input::Command(command));
+                self.confirm(now, Input::Command(command));
+            }
+            // The one that it goes to must be the nominee, too, or it would hand it on at once.
+            Command::Resign | Command::Transfer(_) | Command::Healthy(_) => {
+                self.nominate(now, Input::Command(command));
+                self.confirm(now, Input::Command(command));
+            }
+            Command::Drained => self.confirm(now, Input::Command(command)),
+        }
+    }
+
+    /// Hands an input to the nomination, and takes what comes of it.
+    fn nominate(&mut self, now: Instant, input: Input<N::Message>) {
+        let mut input = Some(input);
+        while let Some(next) = input.take() {
+            self.nomination.handle(now, next);
+            while let Some(output) = self.nomination.poll() {
+                match output {
+                    Output::Persist(()) => {}
+                    Output::Send { to: Endpoint::Store, .. } => {} // It is held among peers.
+                    Output::Send { to, message } => {
+                        self.outputs.0.push_back(Output::Send { to, message: Message::Nomination(message) });
+                    }
+                    Output::Event(Event::LeaderChanged(leader)) => {
+                        self.own.nominee = leader.map(|leader| leader.identity.node);
+                    }
+                    // Nobody works for a nominee, so there is nothing to drain.
+                    Output::Event(Event::Resigning(_)) => input = Some(Input::Command(Command::Drained)),
+                    Output::Event(
+                        Event::Elected { .. }
+                        | Event::Renewed { .. }
+                        | Event::Deposed(_)
+                        | Event::Violation(_),
+                    ) => {}
+                }
+            }
+        }
+    }
+
+    /// Hands an input to the confirmation, and passes on what comes of it.
+    fn confirm(&mut self, now: Instant, input: Input<C::Message>) {
+        self.confirmation.handle(now, input);
+        while let Some(output) = self.confirmation.poll() {
+            let output = match output {
+                Output::Persist(durable) => Output::Persist(durable),
+                Output::Send { to, message } => {
+                    Output::Send { to, message: Message::Confirmation(message) }
+                }
+                Output::Event(event) => {
+                    self.on_event(event);
+                    Output::Event(event)
+                }
+            };
+            self.outputs.0.push_back(output);
+        }
+    }
+
+    fn on_event(&mut self, event: Event) {
+        match event {
+            Event::Elected { .. } => self.own.lead = Lead::Held,
+            Event::Resigning(_) => self.own.lead = Lead::Ending,
+            Event::Deposed(_) => self.own.lead = Lead::None,
+            Event::LeaderChanged(leader) => self.own.leader = leader.map(|leader| leader.identity.node),
+            Event::Renewed { .. } | Event::Violation(_) => {}
+        }
+    }
+
+    /// Stands, withdraws or hands over, as the nomination has it.
+    fn follow_nomination(&mut self, now: Instant) {
+        let nominated = self.own.campaigning && self.own.nominee == Some(self.own.config.me);
+        if nominated && !self.own.standing {
+            self.own.standing = true;
+            self.confirm(now, Input::Command(Command::Campaign));
+        }
+        if !nominated && self.own.standing && self.own.lead == Lead::None {
+            self.own.standing = false;
+            self.confirm(now, Input::Command(Command::Withdraw));
+        }
+        self.own.hand_over = match self.own.nominee.filter(|&nominee| nominee != self.own.config.me) {
+            Some(nominee) if self.own.lead == Lead::Held => match self.own.hand_over {
+                Some((to, at)) if to == nominee => Some((to, at)),
+                Some(_) | None => Some((nominee, now.after(self.own.config.damping))),
+            },
+            Some(_) | None => None,
+        };
+        if let Some((to, at)) = self.own.hand_over
+            && now >= at
+        {
+            self.own.hand_over = None;
+            self.confirm(now, Input::Command(Command::Transfer(to)));
+        }
+        self.wait_for_confirmation(now, nominated);
+    }
+
+    fn wait_for_confirmation(&mut self, now: Instant, nominated: bool) {
+        let waits = nominated && self.own.lead == Lead::None && self.own.leader.is_none();
+        self.own.patient_until = match self.own.patient_until {
+            Some(until) if waits && now >= until => {
+                self.nominate(now, Input::Command(Command::Resign));
+                None
+            }
+            Some(until) if waits => Some(until),
+            None if waits => Some(now.after(self.own.config.patience)),
+            Some(_) | None => None,
+        };
+    }
+}
