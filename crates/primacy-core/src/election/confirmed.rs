@@ -144,7 +144,7 @@ impl<N: Protocol<Durable = ()>, C: Protocol> Protocol for Confirmed<N, C> {
 impl<N: Protocol<Durable = ()>, C: Protocol> Confirmed<N, C> {
     /// The machine of `config.me`. It does not stand until it is told to.
     #[must_use]
-    pub const fn new(config: Config, nomination: N, confirmation: C) -> Self {
+    pub fn new(config: Config, nomination: N, confirmation: C) -> Self {
         let own = Own {
             config,
             campaigning: false,
@@ -155,7 +155,11 @@ impl<N: Protocol<Durable = ()>, C: Protocol> Confirmed<N, C> {
             hand_over: None,
             patient_until: None,
         };
-        Self { nomination, confirmation, own, outputs: Outputs(VecDeque::new()) }
+        let mut machine = Self { nomination, confirmation, own, outputs: Outputs(VecDeque::new()) };
+        // What they have to say before anything has come.
+        machine.take_nomination();
+        machine.take_confirmation();
+        machine
     }
 
     /// Who should lead, as far as this node knows.
@@ -199,35 +203,42 @@ impl<N: Protocol<Durable = ()>, C: Protocol> Confirmed<N, C> {
 
     /// Hands an input to the nomination, and takes what comes of it.
     fn nominate(&mut self, now: Instant, input: Input<N::Message>) {
-        let mut input = Some(input);
-        while let Some(next) = input.take() {
-            self.nomination.handle(now, next);
-            while let Some(output) = self.nomination.poll() {
-                match output {
-                    Output::Persist(()) => {}
-                    Output::Send { to: Endpoint::Store, .. } => {} // It is held among peers.
-                    Output::Send { to, message } => {
-                        self.outputs.0.push_back(Output::Send { to, message: Message::Nomination(message) });
-                    }
-                    Output::Event(Event::LeaderChanged(leader)) => {
-                        self.own.nominee = leader.map(|leader| leader.identity.node);
-                    }
-                    // Nobody works for a nominee, so there is nothing to drain.
-                    Output::Event(Event::Resigning(_)) => input = Some(Input::Command(Command::Drained)),
-                    Output::Event(
-                        Event::Elected { .. }
-                        | Event::Renewed { .. }
-                        | Event::Deposed(_)
-                        | Event::Violation(_),
-                    ) => {}
+        self.nomination.handle(now, input);
+        if self.take_nomination() {
+            self.nomination.handle(now, Input::Command(Command::Drained));
+            self.take_nomination();
+        }
+    }
+
+    /// Whether the nominee resigns. Nobody works for a nominee, so there is nothing to drain.
+    fn take_nomination(&mut self) -> bool {
+        let mut resigns = false;
+        while let Some(output) = self.nomination.poll() {
+            match output {
+                Output::Persist(()) => {}
+                Output::Send { to: Endpoint::Store, .. } => {} // It is held among peers.
+                Output::Send { to, message } => {
+                    self.outputs.0.push_back(Output::Send { to, message: Message::Nomination(message) });
                 }
+                Output::Event(Event::LeaderChanged(leader)) => {
+                    self.own.nominee = leader.map(|leader| leader.identity.node);
+                }
+                Output::Event(Event::Resigning(_)) => resigns = true,
+                Output::Event(
+                    Event::Elected { .. } | Event::Renewed { .. } | Event::Deposed(_) | Event::Violation(_),
+                ) => {}
             }
         }
+        resigns
     }
 
     /// Hands an input to the confirmation, and passes on what comes of it.
     fn confirm(&mut self, now: Instant, input: Input<C::Message>) {
         self.confirmation.handle(now, input);
+        self.take_confirmation();
+    }
+
+    fn take_confirmation(&mut self) {
         while let Some(output) = self.confirmation.poll() {
             let output = match output {
                 Output::Persist(durable) => Output::Persist(durable),
