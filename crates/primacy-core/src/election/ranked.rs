@@ -366,7 +366,8 @@ impl Ranked {
             }
             Elector::Watching { until, .. } if ballot <= self.hard.term || now < self.round_ends => {
                 // Of a round that is over here, or of a server that is behind: soon there is one above it.
-                let soon = self.config.gathering.plus(self.rng.duration_up_to(self.config.heartbeat_interval));
+                let soon =
+                    self.config.gathering.plus(self.rng.duration_up_to(self.config.heartbeat_interval));
                 *until = now.after(soon).min(*until);
             }
             Elector::Watching { .. } => {
