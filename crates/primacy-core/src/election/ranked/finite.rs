@@ -18,12 +18,14 @@ impl Finite for Ranked {
             yields_until,
             heard_of: _,
             led: _,
+            resigned: _,
             seen: _,
             favourite: _,
             tally: _,
             hears: _,
             rounds: _,
             round_ends,
+            votes_from,
             hearsay: _,
             state: _,
             connected: _,
@@ -36,6 +38,7 @@ impl Finite for Ranked {
         } = self;
         visit(Use::End, yields_until);
         visit(Use::End, round_ends);
+        visit(Use::End, votes_from);
         match elector {
             Elector::Watching { leader: _, until } | Elector::Voting { ballot: _, slate: _, until } => {
                 visit(Use::End, until);
