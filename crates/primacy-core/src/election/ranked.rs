@@ -29,7 +29,7 @@ mod finite;
 mod message;
 mod status;
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -68,6 +68,8 @@ pub struct Ranked {
     healthy: bool,
     /// One that has just resigned lets others go first.
     yields_until: Instant,
+    /// Until then the work of a leadership from which this server was deposed may still be draining.
+    works_until: Instant,
     /// The highest ballot that anybody has spoken of. It binds nobody.
     heard_of: Term,
     /// The highest term that is known to have had a leader.
@@ -84,6 +86,9 @@ pub struct Ranked {
     hears: Option<u32>,
     /// Rounds since there was a leader.
     rounds: u32,
+    /// Somebody who stands elects in a ballot that is decided here, or too soon after the last round: this server begins a
+    /// round before long, even if it does not stand, for it may be the only one that knows a ballot above.
+    asked: bool,
     /// When the claims of the last round need not be waited for any more. There is no other round before, and no other vote
     /// before `votes_from`, so that nobody sends more than two messages in the time in which claims are gathered.
     round_ends: Instant,
@@ -92,7 +97,7 @@ pub struct Ranked {
     hearsay: BTreeMap<NodeId, Leader>,
     /// What this server announces when it leads, and otherwise what the leader has announced.
     state: Arc<[u8]>,
-    connected: BTreeSet<NodeId>,
+    connected: BTreeMap<NodeId, Incarnation>,
     dead: BTreeMap<NodeId, VecDeque<Incarnation>>,
     /// While this server knows that it has lost its disk: which ballots the others have reported to this life.
     reports: BTreeMap<NodeId, Term>,
@@ -180,6 +185,7 @@ impl Protocol for Ranked {
             (Candidate::Leader(lead), _) => lead.valid_until.min(lead.beat_at),
             (Candidate::Follower, Elector::Voting { until, .. }) => *until,
             (Candidate::Follower, Elector::Watching { leader: Some(_), until }) => *until,
+            (Candidate::Follower, Elector::Watching { leader: None, until }) if self.asked => *until,
             (Candidate::Follower, Elector::Watching { leader: None, until }) if self.wants_to_lead() => {
                 (*until).max(self.yields_until)
             }
@@ -207,6 +213,7 @@ impl Ranked {
             campaigning: false,
             healthy: true,
             yields_until: now,
+            works_until: now,
             heard_of: hard.term,
             led: Term(0),
             resigned: Term(0),
@@ -215,11 +222,12 @@ impl Ranked {
             tally: BTreeMap::new(),
             hears: None,
             rounds: 0,
+            asked: false,
             round_ends: now,
             votes_from: now,
             hearsay: BTreeMap::new(),
             state: Arc::from([]),
-            connected: BTreeSet::new(),
+            connected: BTreeMap::new(),
             dead: BTreeMap::new(),
             reports: BTreeMap::new(),
             occasion: Occasion::Silence,
@@ -248,8 +256,9 @@ impl Ranked {
     }
 
     fn on_message(&mut self, now: Instant, from: NodeId, message: Message) {
-        let stranger = from == self.config.me.node || !self.config.voters.contains(&from);
-        if stranger || self.is_dead(from, message.incarnation) {
+        // What is not said over a connection was said to an earlier life, which may have had another disk.
+        let is_heard = self.connected.get(&from) == Some(&message.incarnation);
+        if !is_heard || from == self.config.me.node || self.is_dead(from, message.incarnation) {
             return;
         }
         let from = Identity::new(from, message.incarnation);
@@ -278,7 +287,7 @@ impl Ranked {
             (Candidate::Follower, Elector::Voting { until, .. }) if now >= *until => self.vote(now),
             (Candidate::Follower, Elector::Watching { leader, until }) if now >= *until => {
                 *leader = None;
-                if self.may_stand(now) {
+                if self.asked || self.may_stand(now) {
                     self.elect(now);
                 }
             }
@@ -315,7 +324,7 @@ impl Ranked {
     fn on_evidence(&mut self, now: Instant, evidence: Evidence) {
         match evidence {
             Evidence::Connected(peer) if self.config.voters.contains(&peer.identity.node) => {
-                self.connected.insert(peer.identity.node);
+                self.connected.insert(peer.identity.node, peer.identity.incarnation);
                 // A server that was away learns of its leader at once and not at the next heartbeat.
                 if let Candidate::Leader(Lead { resigning: None, number, .. }) = self.candidate {
                     self.send(peer.identity.node, Body::Lead { number, state: Arc::clone(&self.state) });
@@ -354,6 +363,7 @@ impl Ranked {
         let until = now.after(self.gathering());
         self.round_ends = until;
         self.elector = Elector::Voting { ballot, slate: [(me.node, (me.incarnation, claim))].into(), until };
+        self.asked = false;
         self.hearsay.clear();
         self.send_all(&Body::Elect { ballot, claim });
         self.vote_if_all_have_claimed(now);
@@ -385,6 +395,7 @@ impl Ranked {
             }
             Elector::Watching { until, .. } if is_behind || now < self.round_ends => {
                 // Of a round that is over here, or of a server that is behind: soon there is one above it.
+                self.asked |= claim.stands;
                 let soon =
                     self.config.gathering.plus(self.rng.duration_up_to(self.config.heartbeat_interval));
                 *until = now.after(soon).min(*until);
@@ -410,7 +421,7 @@ impl Ranked {
     fn vote_if_all_have_claimed(&mut self, now: Instant) {
         if let Elector::Voting { slate, .. } = &self.elector
             && now >= self.votes_from
-            && self.connected.iter().all(|node| slate.contains_key(node))
+            && self.connected.keys().all(|node| slate.contains_key(node))
             && self.choice(slate).is_some()
         {
             self.vote(now);
@@ -612,22 +623,27 @@ impl Ranked {
 
     /// The work has ended. The others need not wait until they miss this leader.
     fn give_up(&mut self, now: Instant, reason: Reason) {
-        let term = self.led;
+        let (term, earlier) = (self.led, self.works_until);
         self.resigned = term;
         self.step_down(reason);
+        self.works_until = earlier; // The work of this leadership has ended.
+        self.yields_until = now.after(self.config.patience());
+        if now < earlier {
+            return self.forget_leader(now); // That of one before may not have. The others miss this server by themselves.
+        }
         let successor = match reason {
             Reason::Transferred(to) => Some(to),
             Reason::Resigned | Reason::Unhealthy | Reason::Expired | Reason::HigherTerm(_) => None,
             Reason::Overwritten | Reason::Violation | Reason::Halted => None,
         };
         self.favourite = successor.map(Favourite::Successor);
-        self.yields_until = now.after(self.config.patience());
         self.send_all(&Body::Resigned { term, successor });
         self.forget_leader(now);
     }
 
     fn step_down(&mut self, reason: Reason) {
-        if matches!(self.candidate, Candidate::Leader(_)) {
+        if let Candidate::Leader(lead) = &self.candidate {
+            self.works_until = lead.valid_until;
             self.candidate = Candidate::Follower;
             self.occasion = Occasion::Silence;
             self.tell(Event::Deposed(reason));
@@ -666,7 +682,7 @@ impl Ranked {
                 dead.pop_front();
             }
         }
-        self.connected.remove(&identity.node);
+        self.connected.retain(|&node, incarnation| Identity::new(node, *incarnation) != identity);
         if let Elector::Voting { slate, .. } = &mut self.elector {
             slate.retain(|&node, (incarnation, _)| Identity::new(node, *incarnation) != identity);
             self.hearsay.retain(|_, leader| leader.identity != identity);
@@ -698,6 +714,7 @@ impl Ranked {
         self.favourite = Some(Favourite::Old(leader));
         self.hears = None;
         self.rounds = 0;
+        self.asked = false;
         self.hearsay.clear();
         if leader == self.config.me {
             self.elector = Elector::Watching { leader: None, until: Instant::NEVER };

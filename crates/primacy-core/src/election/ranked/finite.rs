@@ -16,6 +16,7 @@ impl Finite for Ranked {
             campaigning: _,
             healthy: _,
             yields_until,
+            works_until,
             heard_of: _,
             led: _,
             resigned: _,
@@ -24,6 +25,7 @@ impl Finite for Ranked {
             tally: _,
             hears: _,
             rounds: _,
+            asked: _,
             round_ends,
             votes_from,
             hearsay: _,
@@ -37,6 +39,7 @@ impl Finite for Ranked {
             outputs: _,
         } = self;
         visit(Use::End, yields_until);
+        visit(Use::End, works_until);
         visit(Use::End, round_ends);
         visit(Use::End, votes_from);
         match elector {

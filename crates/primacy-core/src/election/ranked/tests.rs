@@ -32,9 +32,17 @@ fn machine(name: &str, voters: &[&str], hard: HardState) -> Ranked {
         seed: 1,
     };
     let mut machine = Ranked::new(config, hard, at(0));
+    for &other in voters.iter().filter(|&&other| other != name) {
+        connect(&mut machine, at(0), other);
+    }
     machine.handle(at(0), Input::Command(Command::Campaign));
     drain(&mut machine);
     machine
+}
+
+fn connect(machine: &mut Ranked, now: Instant, to: &str) {
+    let peer = Peer { identity: identity(to), priority: 0, witness: false, round_trip: Duration::ZERO };
+    machine.handle(now, Input::Evidence(Evidence::Connected(peer)));
 }
 
 fn drain(machine: &mut Ranked) -> Vec<Output<Message, HardState>> {
@@ -133,7 +141,7 @@ fn claims_are_gathered_twice_as_long_after_each_round_that_elects_nobody() {
     assert_eq!(b.status().hard, HardState::default(), "proposing promises nothing");
 }
 
-/// Whom `d` of five votes for, if these claims come to it in ballot 5. It has followed `e` up to (2, 7).
+/// Whom `d` of five votes for, if these claims come to it, and one does not. It has followed `e` up to (2, 7).
 fn chosen(claims: &[(&str, Body)]) -> Option<NodeId> {
     let mut d = machine("d", &["a", "b", "c", "d", "e"], HardState::default());
     hear(&mut d, at(10), "e", lead(2, 7, &[]));
@@ -142,71 +150,57 @@ fn chosen(claims: &[(&str, Body)]) -> Option<NodeId> {
     for (from, claim) in claims {
         hear(&mut d, begins, from, claim.clone());
     }
-    // Nobody is connected, so it votes as soon as it can, or at the end.
-    let ends = begins.after(millis(50));
-    voted(&timeout(&mut d, ends))
-        .or(d.status().hard.voted_for.map(|who| (Term(0), who.node)))
-        .map(|(_, node)| node)
-}
-
-/// All others are connected, so that every claim is waited for.
-fn chosen_of_all(claims: &[(&str, Body)]) -> Option<NodeId> {
-    let mut d = machine("d", &["a", "b", "c", "d", "e"], HardState::default());
-    for name in ["a", "b", "c", "e"] {
-        let peer = Peer { identity: identity(name), priority: 0, witness: false, round_trip: Duration::ZERO };
-        d.handle(at(5), Input::Evidence(Evidence::Connected(peer)));
-    }
-    hear(&mut d, at(10), "e", lead(2, 7, &[]));
-    let begins = d.deadline().expect("it follows");
-    timeout(&mut d, begins);
-    for (from, claim) in claims {
-        hear(&mut d, begins, from, claim.clone());
-    }
-    timeout(&mut d, begins.after(millis(50)));
-    d.status().hard.voted_for.map(|who| who.node)
+    assert_eq!(d.status().role, "voting", "it waits for the one that does not come");
+    let (_, choice) = voted(&timeout(&mut d, begins.after(millis(50))))?;
+    Some(choice)
 }
 
 #[test]
 fn the_best_claim_is_chosen() {
     let [a, b, c, d, e] = ["a", "b", "c", "d", "e"].map(node);
     // The old leader, although another has a smaller name.
-    assert_eq!(
-        chosen_of_all(&[("a", elect(3, Some((2, 7)), None)), ("e", elect(3, Some((2, 7)), None))]),
-        Some(e)
-    );
+    assert_eq!(chosen(&[("a", elect(3, Some((2, 7)), None)), ("e", elect(3, Some((2, 7)), None))]), Some(e));
     // Else the latest message, which is its own here.
-    assert_eq!(chosen_of_all(&[("a", elect(3, Some((2, 6)), None)), ("b", elect(3, None, None))]), Some(d));
+    assert_eq!(chosen(&[("a", elect(3, Some((2, 6)), None)), ("b", elect(3, None, None))]), Some(d));
     // Of equal ones the smallest name.
-    assert_eq!(
-        chosen_of_all(&[("c", elect(3, Some((2, 7)), None)), ("b", elect(3, Some((2, 7)), None))]),
-        Some(b)
-    );
+    assert_eq!(chosen(&[("c", elect(3, Some((2, 7)), None)), ("b", elect(3, Some((2, 7)), None))]), Some(b));
     // Whoever has seen a later leader knows that `e` is not the last.
-    assert_eq!(
-        chosen_of_all(&[("c", elect(4, Some((3, 1)), None)), ("e", elect(3, Some((2, 7)), None))]),
-        Some(c)
-    );
+    assert_eq!(chosen(&[("c", elect(4, Some((3, 1)), None)), ("e", elect(3, Some((2, 7)), None))]), Some(c));
     // A claim that hears too few cannot win, and one that hears enough may, where this server itself hears too few.
-    assert_eq!(
-        chosen_of_all(&[("a", elect(3, Some((2, 9)), Some(2))), ("b", elect(3, None, Some(3)))]),
-        Some(d)
-    );
-    assert_eq!(chosen_of_all(&[("a", elect(3, Some((2, 9)), Some(5)))]), Some(a));
+    assert_eq!(chosen(&[("a", elect(3, Some((2, 9)), Some(2))), ("b", elect(3, None, Some(3)))]), Some(d));
+    assert_eq!(chosen(&[("a", elect(3, Some((2, 9)), Some(5)))]), Some(a));
     // Two of five are no majority of claims.
-    assert_eq!(chosen_of_all(&[("a", elect(3, Some((2, 9)), None))]), None);
+    assert_eq!(chosen(&[("a", elect(3, Some((2, 9)), None))]), None);
     // A claim for a ballot in which all is decided may have been under way for long.
-    assert_eq!(chosen_of_all(&[("a", elect(2, Some((2, 9)), None)), ("b", elect(2, None, None))]), None);
+    assert_eq!(chosen(&[("a", elect(2, Some((2, 9)), None)), ("b", elect(2, None, None))]), None);
 }
 
 #[test]
-fn one_who_is_not_connected_is_not_waited_for() {
-    let claims =
-        [("b", elect(3, None, None)), ("c", elect(3, None, None)), ("a", elect(3, Some((9, 9)), None))];
-    assert_eq!(
-        chosen(&claims),
-        Some(node("d")),
-        "three of five have claimed, and it votes before the fourth"
-    );
+fn one_who_is_not_connected_is_not_heard_nor_waited_for() {
+    let mut c = machine("c", &["a", "b", "c"], HardState::default());
+    c.handle(at(1), Input::Evidence(Evidence::Disconnected(node("a"))));
+    assert_eq!(hear(&mut c, at(1), "a", elect(1, None, None)), []);
+    let claims = hear(&mut c, at(2), "b", elect(1, None, None));
+    assert_eq!(voted(&claims), Some((Term(1), node("b"))), "all who are connected have claimed");
+}
+
+#[test]
+fn one_that_does_not_stand_tells_who_is_behind_of_its_ballot() {
+    let mut b = machine("b", &["a", "b", "c"], HardState { term: Term(7), ..HardState::default() });
+    b.handle(at(0), Input::Command(Command::Withdraw));
+    timeout(&mut b, at(1_250));
+    assert_eq!(b.deadline(), None, "it asks for no leader by itself");
+    assert_eq!(hear(&mut b, at(1_300), "a", elect(1, None, None)), []);
+    let soon = b.deadline().expect("but it was asked");
+    let outputs = timeout(&mut b, soon);
+    let tells = |output: &Output<Message, HardState>| {
+        let message = Message {
+            incarnation: identity("b").incarnation,
+            body: Body::Elect { ballot: Term(8), claim: Claim { seen: None, hears: None, stands: false } },
+        };
+        *output == Output::Send { to: Endpoint::Node(node("a")), message }
+    };
+    assert!(outputs.iter().any(tells), "{outputs:?}");
 }
 
 /// Draws what comes to a server, and asks whether it ever sends more than the note allows.
