@@ -452,7 +452,7 @@ impl Ranked {
     }
 
     /// The old leader, if it is still alive; otherwise who has seen the latest message, and of these the one with the
-    /// smallest name. Whoever has seen a later leader than this server knows better who was the last. A claim that can win no majority is passed over: who makes it has heard less than one in its last
+    /// smallest name. A claim that can win no majority is passed over: who makes it has heard less than one in its last
     /// round, or this server hears less than one itself and does not know better.
     fn choice(&self, slate: &BTreeMap<NodeId, (Incarnation, Claim)>) -> Option<Identity> {
         let needed = majority::needed(self.config.voters.len());
@@ -464,9 +464,13 @@ impl Ranked {
             .iter()
             .filter(|&(&node, (_, claim))| claim.stands && can_win(node, claim))
             .map(|(&node, &(incarnation, claim))| (Identity::new(node, incarnation), claim));
+        // Who was the last, this server may know alone, and votes by such knowledge might pass each other in every round. So it
+        // counts for one vote since there was a leader, and not against a claim that has seen a later one.
+        let first_vote = self.hard.term <= self.led;
         let knows_the_last =
             slate.values().all(|(_, claim)| claim.seen.is_none_or(|seen| seen.term <= self.led));
-        let is_favourite = |identity: Identity| match self.favourite.filter(|_| knows_the_last) {
+        let is_favourite = |identity: Identity| match self.favourite.filter(|_| first_vote && knows_the_last)
+        {
             Some(Favourite::Old(leader)) => identity == leader,
             Some(Favourite::Successor(node)) => identity.node == node,
             None => false,
