@@ -72,8 +72,14 @@ enum Elector {
 #[derive(Clone, Debug)]
 enum Candidate {
     /// With the tally board: the latest vote of each server.
-    Follower { tally: BTreeMap<NodeId, Seen> },
-    Leader { sent: Seen, beat_at: Instant, resigning: bool },
+    Follower {
+        tally: BTreeMap<NodeId, Seen>,
+    },
+    Leader {
+        sent: Seen,
+        beat_at: Instant,
+        resigning: bool,
+    },
 }
 
 impl Protocol for Note {
@@ -190,7 +196,8 @@ impl Note {
         if choice == self.config.me.node {
             self.on_vote(now, choice, claim);
         } else {
-            self.outputs.push_back(Output::Send { to: Endpoint::Node(choice), message: Message::Vote(claim) });
+            self.outputs
+                .push_back(Output::Send { to: Endpoint::Node(choice), message: Message::Vote(claim) });
         }
     }
 

@@ -33,6 +33,12 @@ const MACHINES: &[&str] = &["crates/primacy-core/", "crates/primacy-sim/"];
 const OURS: &[&str] = &["crates/primacy-core/", "crates/primacy-sim/", "crates/primacy/src/"];
 const METADATA: &[&str] = &["crates/primacy-core/src/metadata/"];
 const NOWHERE: &[&str] = &[];
+/// The one election that has ballots, and those who run it.
+const RANKED: &[&str] = &[
+    "crates/primacy-core/src/election/ranked",
+    "crates/primacy-sim/src/algorithm/ranked",
+    "crates/primacy-sim/src/model/ranked",
+];
 
 const fn word(
     name: &'static str,
@@ -64,12 +70,7 @@ const BANNED: &[Banned] = &[
         &["crates/primacy/src/transport/tls"],
     ),
     word("generation", "term, or incarnation for the life of a process", OURS, NOWHERE),
-    word(
-        "ballot",
-        "term: only `ranked` has ballots",
-        MACHINES,
-        &["crates/primacy-core/src/election/ranked.rs"],
-    ),
+    word("ballot", "term: only `ranked` has ballots", MACHINES, RANKED),
     word("revision", "version: a store's own word stays in its adapter", MACHINES, NOWHERE),
     word("etag", "version: a store's own word stays in its adapter", MACHINES, NOWHERE),
     word("msg", "message, in full", EVERYWHERE, NOWHERE),
@@ -203,7 +204,13 @@ mod self_tests {
             assert_eq!(found(machine, good), 0, "{good}");
         }
         assert_eq!(found("crates/primacy-stores/src/etcd.rs", "let revision = 1; let epoch = 2;"), 0);
-        assert_eq!(found("crates/primacy-core/src/election/ranked.rs", "let ballot = 1;"), 0);
+        for ranked in [
+            "core/src/election/ranked.rs",
+            "core/src/election/ranked/message.rs",
+            "sim/src/model/ranked/mod.rs",
+        ] {
+            assert_eq!(found(&format!("crates/primacy-{ranked}"), "let ballot = 1;"), 0);
+        }
         assert_eq!(found("crates/primacy/src/utils.rs", ""), 1);
         assert_eq!(found("crates/primacy/tests/common/mod.rs", ""), 1);
     }

@@ -29,7 +29,7 @@ mod finite;
 mod message;
 mod status;
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -51,6 +51,10 @@ use crate::time::{Duration, Instant};
 /// How many dead process lives of a server are remembered. The connections of those further back are long gone.
 const DEAD_MAX: usize = 8;
 
+/// How many messages of a leader in a heartbeat interval are kept to tell when the answered one was sent. An answer to
+/// another counts as one to the last kept one before it, so a leader that announces much keeps no more.
+const SENT_PER_HEARTBEAT: u64 = 8;
+
 /// The machine of one server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ranked {
@@ -64,13 +68,17 @@ pub struct Ranked {
     healthy: bool,
     /// One that has just resigned lets others go first.
     yields_until: Instant,
+    /// Until then the work of a leadership from which this server was deposed may still be draining.
+    works_until: Instant,
     /// The highest ballot that anybody has spoken of. It binds nobody.
     heard_of: Term,
-    /// The highest term in which this server has led, or has followed a leader.
+    /// The highest term that is known to have had a leader.
     led: Term,
+    /// The highest term whose leader has said that it leads no more.
+    resigned: Term,
     /// The last `Lead` that was taken.
     seen: Option<LeaderSequence>,
-    /// The old leader, or the successor that it has named: it is chosen if it lives.
+    /// The leader of `led`, or the successor that it has named: it is chosen if it lives.
     favourite: Option<Favourite>,
     /// The tally board: the ballot of each server's latest vote for this one.
     tally: BTreeMap<NodeId, Term>,
@@ -78,14 +86,18 @@ pub struct Ranked {
     hears: Option<u32>,
     /// Rounds since there was a leader.
     rounds: u32,
-    /// When the claims of the last round need not be waited for any more. There is no other round before, so that nobody
-    /// sends more than two messages in that time.
+    /// Somebody who stands elects in a ballot that is decided here, or too soon after the last round: this server begins a
+    /// round before long, even if it does not stand, for it may be the only one that knows a ballot above.
+    asked: bool,
+    /// When the claims of the last round need not be waited for any more. There is no other round before, and no other vote
+    /// before `votes_from`, so that nobody sends more than two messages in the time in which claims are gathered.
     round_ends: Instant,
+    votes_from: Instant,
     /// Who says to hear a leader that this server does not, for people.
     hearsay: BTreeMap<NodeId, Leader>,
     /// What this server announces when it leads, and otherwise what the leader has announced.
     state: Arc<[u8]>,
-    connected: BTreeSet<NodeId>,
+    connected: BTreeMap<NodeId, Incarnation>,
     dead: BTreeMap<NodeId, VecDeque<Incarnation>>,
     /// While this server knows that it has lost its disk: which ballots the others have reported to this life.
     reports: BTreeMap<NodeId, Term>,
@@ -173,6 +185,7 @@ impl Protocol for Ranked {
             (Candidate::Leader(lead), _) => lead.valid_until.min(lead.beat_at),
             (Candidate::Follower, Elector::Voting { until, .. }) => *until,
             (Candidate::Follower, Elector::Watching { leader: Some(_), until }) => *until,
+            (Candidate::Follower, Elector::Watching { leader: None, until }) if self.asked => *until,
             (Candidate::Follower, Elector::Watching { leader: None, until }) if self.wants_to_lead() => {
                 (*until).max(self.yields_until)
             }
@@ -200,17 +213,21 @@ impl Ranked {
             campaigning: false,
             healthy: true,
             yields_until: now,
+            works_until: now,
             heard_of: hard.term,
             led: Term(0),
+            resigned: Term(0),
             seen: None,
             favourite: None,
             tally: BTreeMap::new(),
             hears: None,
             rounds: 0,
+            asked: false,
             round_ends: now,
+            votes_from: now,
             hearsay: BTreeMap::new(),
             state: Arc::from([]),
-            connected: BTreeSet::new(),
+            connected: BTreeMap::new(),
             dead: BTreeMap::new(),
             reports: BTreeMap::new(),
             occasion: Occasion::Silence,
@@ -220,29 +237,36 @@ impl Ranked {
         }
     }
 
-    /// What this server tells all others as long as it leads. A leader tells them at once.
+    /// What this server tells all others with each `Lead` from now on; it tells them at once, and returns whether it does. One
+    /// that does not lead, or is about to resign, announces nothing: what the leader says is not its to replace. A new leader
+    /// goes on telling the last that it has heard. The outputs must be drained afterwards, as after every input.
     ///
     /// # Panics
     /// If it is longer than [`STATE_MAX`].
-    pub fn announce(&mut self, now: Instant, state: Arc<[u8]>) {
+    pub fn announce(&mut self, now: Instant, state: Arc<[u8]>) -> bool {
         assert!(state.len() <= STATE_MAX, "a state has at most {STATE_MAX} bytes");
         self.expire(now);
-        self.state = state;
-        if matches!(&self.candidate, Candidate::Leader(lead) if lead.resigning.is_none()) {
+        let leads = matches!(&self.candidate, Candidate::Leader(lead) if lead.resigning.is_none());
+        if leads {
+            self.state = state;
             self.beat(now);
         }
         self.tell_leader();
+        leads
     }
 
     fn on_message(&mut self, now: Instant, from: NodeId, message: Message) {
-        let stranger = from == self.config.me.node || !self.config.voters.contains(&from);
-        if stranger || self.is_dead(from, message.incarnation) {
+        // What is not said over a connection was said to an earlier life, which may have had another disk.
+        let is_heard = self.connected.get(&from) == Some(&message.incarnation);
+        if !is_heard || from == self.config.me.node || self.is_dead(from, message.incarnation) {
             return;
         }
         let from = Identity::new(from, message.incarnation);
         match message.body {
             Body::Elect { ballot, .. } | Body::Vote { ballot, .. } if ballot > TERM_MAX => {}
             Body::Lead { number, .. } if number.term > TERM_MAX => {}
+            Body::Lead { state, .. } if state.len() > STATE_MAX => {}
+            Body::Resigned { term, .. } if term > TERM_MAX => {}
             Body::LeadReply { promised, .. } if promised > TERM_MAX => {}
             // What is said to an earlier life of this process is not said to this one.
             Body::Hears { to, .. } | Body::Vote { to, .. } | Body::LeadReply { to, .. }
@@ -263,7 +287,7 @@ impl Ranked {
             (Candidate::Follower, Elector::Voting { until, .. }) if now >= *until => self.vote(now),
             (Candidate::Follower, Elector::Watching { leader, until }) if now >= *until => {
                 *leader = None;
-                if self.may_stand(now) {
+                if self.asked || self.may_stand(now) {
                     self.elect(now);
                 }
             }
@@ -276,19 +300,19 @@ impl Ranked {
             Command::Campaign => self.campaigning = true,
             Command::Withdraw => {
                 self.campaigning = false;
-                self.resign(now, Reason::Resigned);
+                self.resign(Reason::Resigned);
             }
             Command::Healthy(true) => self.healthy = true,
             Command::Healthy(false) => {
                 self.healthy = false;
-                self.resign(now, Reason::Unhealthy);
+                self.resign(Reason::Unhealthy);
             }
-            Command::Resign => self.resign(now, Reason::Resigned),
+            Command::Resign => self.resign(Reason::Resigned),
             Command::Transfer(to) if to != self.config.me.node && self.config.voters.contains(&to) => {
-                self.resign(now, Reason::Transferred(to));
+                self.resign(Reason::Transferred(to));
             }
             // To itself, or to a stranger: the lead is given up all the same.
-            Command::Transfer(_) => self.resign(now, Reason::Resigned),
+            Command::Transfer(_) => self.resign(Reason::Resigned),
             Command::Drained => {
                 if let Candidate::Leader(Lead { resigning: Some(reason), .. }) = self.candidate {
                     self.give_up(now, reason);
@@ -300,7 +324,7 @@ impl Ranked {
     fn on_evidence(&mut self, now: Instant, evidence: Evidence) {
         match evidence {
             Evidence::Connected(peer) if self.config.voters.contains(&peer.identity.node) => {
-                self.connected.insert(peer.identity.node);
+                self.connected.insert(peer.identity.node, peer.identity.incarnation);
                 // A server that was away learns of its leader at once and not at the next heartbeat.
                 if let Candidate::Leader(Lead { resigning: None, number, .. }) = self.candidate {
                     self.send(peer.identity.node, Body::Lead { number, state: Arc::clone(&self.state) });
@@ -309,6 +333,7 @@ impl Ranked {
             Evidence::Connected(_) => {} // It has no vote.
             Evidence::Disconnected(node) => {
                 self.connected.remove(&node);
+                self.vote_if_all_have_claimed(now);
                 // It may live, and the others hear it; then their answers end this round, and nothing changes.
                 if self.follows().is_some_and(|leader| leader.identity.node == node) {
                     self.lose_leader(now, Occasion::Disconnected);
@@ -327,18 +352,18 @@ impl Ranked {
             self.elector = Elector::Watching { leader: None, until: self.round_ends };
             return;
         }
-        let ballot = self.heard_of.max(self.hard.term).next();
-        self.enter(now, ballot);
+        self.enter(now, self.heard_of.max(self.decided()).next());
     }
 
     /// Proposing or adopting a ballot promises nothing: only a vote does.
     fn enter(&mut self, now: Instant, ballot: Term) {
-        assert!(ballot > self.hard.term, "no vote is left in a ballot that was voted in");
+        assert!(ballot > self.decided(), "no vote is left in a ballot that was voted in");
         let claim = Claim { seen: self.seen, hears: self.hears, stands: self.may_stand(now) };
         let me = self.config.me;
         let until = now.after(self.gathering());
         self.round_ends = until;
         self.elector = Elector::Voting { ballot, slate: [(me.node, (me.incarnation, claim))].into(), until };
+        self.asked = false;
         self.hearsay.clear();
         self.send_all(&Body::Elect { ballot, claim });
         self.vote_if_all_have_claimed(now);
@@ -358,15 +383,21 @@ impl Ranked {
         if let Some(leader) = self.leader_or_self() {
             return self.send(from.node, Body::Hears { to: from.incarnation, leader });
         }
+        let is_behind = ballot <= self.decided();
         match &mut self.elector {
+            // It counts for no majority, for it may have been under way for long. Who is behind learns of this ballot by the
+            // claim that it gets from here.
+            Elector::Voting { .. } if is_behind => {}
             Elector::Voting { ballot: highest, slate, .. } => {
                 *highest = ballot.max(*highest);
                 slate.insert(from.node, (from.incarnation, claim));
                 self.vote_if_all_have_claimed(now);
             }
-            Elector::Watching { until, .. } if ballot <= self.hard.term || now < self.round_ends => {
+            Elector::Watching { until, .. } if is_behind || now < self.round_ends => {
                 // Of a round that is over here, or of a server that is behind: soon there is one above it.
-                let soon = self.config.gathering.plus(self.rng.duration_up_to(self.config.heartbeat_interval));
+                self.asked |= claim.stands;
+                let soon =
+                    self.config.gathering.plus(self.rng.duration_up_to(self.config.heartbeat_interval));
                 *until = now.after(soon).min(*until);
             }
             Elector::Watching { .. } => {
@@ -389,7 +420,8 @@ impl Ranked {
     /// Nobody else's claim can come: the gathering need not last any longer.
     fn vote_if_all_have_claimed(&mut self, now: Instant) {
         if let Elector::Voting { slate, .. } = &self.elector
-            && self.connected.iter().all(|node| slate.contains_key(node))
+            && now >= self.votes_from
+            && self.connected.keys().all(|node| slate.contains_key(node))
             && self.choice(slate).is_some()
         {
             self.vote(now);
@@ -410,6 +442,7 @@ impl Ranked {
         self.rounds = self.rounds.saturating_add(1);
         self.elector = Elector::Watching { leader: None, until: now.after(wait) };
         let Some(choice) = choice else { return };
+        self.votes_from = now.after(self.config.gathering);
         self.persist(HardState { term: ballot, voted_for: Some(choice), ..self.hard });
         if choice == self.config.me {
             self.on_vote(now, choice.node, ballot);
@@ -431,7 +464,13 @@ impl Ranked {
             .iter()
             .filter(|&(&node, (_, claim))| claim.stands && can_win(node, claim))
             .map(|(&node, &(incarnation, claim))| (Identity::new(node, incarnation), claim));
-        let is_favourite = |identity: Identity| match self.favourite {
+        // Who was the last, this server may know alone, and votes by such knowledge might pass each other in every round. So it
+        // counts for one vote since there was a leader, and not against a claim that has seen a later one.
+        let first_vote = self.hard.term <= self.led;
+        let knows_the_last =
+            slate.values().all(|(_, claim)| claim.seen.is_none_or(|seen| seen.term <= self.led));
+        let is_favourite = |identity: Identity| match self.favourite.filter(|_| first_vote && knows_the_last)
+        {
             Some(Favourite::Old(leader)) => identity == leader,
             Some(Favourite::Successor(node)) => identity.node == node,
             None => false,
@@ -493,7 +532,10 @@ impl Ranked {
         while lead.sent.front().is_some_and(|&(_, at)| now >= at.after(patience)) {
             lead.sent.pop_front();
         }
-        lead.sent.push_back((lead.number, now));
+        let apart = self.config.heartbeat_interval.divided_by(SENT_PER_HEARTBEAT);
+        if lead.sent.back().is_none_or(|&(_, at)| now >= at.after(apart)) {
+            lead.sent.push_back((lead.number, now));
+        }
         lead.support.insert(self.config.me.node, now);
         let number = lead.number;
         self.seen = Some(number);
@@ -505,16 +547,13 @@ impl Ranked {
         if self.has_forgotten() {
             return; // It may have voted in a later ballot.
         }
-        let (term, promised) = (number.term, self.hard.term.max(self.led));
-        let rival = self.leader_or_self().filter(|known| known.term == term && known.identity != from);
-        if let Some(known) = rival {
-            self.tell(Event::Violation(Violation::TwoLeaders { term, known: known.identity, other: from }));
-            self.step_down(Reason::Violation);
-            return self.forget_leader(now);
+        let (term, promised) = (number.term, self.decided());
+        if self.is_rival(now, from, term) {
+            return;
         }
         self.send(from.node, Body::LeadReply { to: from.incarnation, number, promised: promised.max(term) });
-        if term < promised || Some(number) <= self.seen {
-            return; // The answer tells that leader that it is none; or this came twice, or late.
+        if term < promised || term <= self.resigned || Some(number) <= self.seen {
+            return; // The answer tells that leader that it is none; or it has gone; or this came twice, or late.
         }
         self.step_down(Reason::HigherTerm(term));
         self.settle(from, term);
@@ -522,6 +561,17 @@ impl Ranked {
         self.state = state;
         let until = now.after(self.config.patience());
         self.elector = Elector::Watching { leader: Some(Leader { identity: from, term }), until };
+    }
+
+    /// Whether it says to lead in the term of another leader, which must never be. Then it is told, and neither is followed.
+    fn is_rival(&mut self, now: Instant, from: Identity, term: Term) -> bool {
+        let rival = self.leader_or_self().filter(|known| known.term == term && known.identity != from);
+        if let Some(known) = rival {
+            self.tell(Event::Violation(Violation::TwoLeaders { term, known: known.identity, other: from }));
+            self.step_down(Reason::Violation);
+            self.forget_leader(now);
+        }
+        rival.is_some()
     }
 
     fn on_lead_reply(&mut self, now: Instant, from: NodeId, number: LeaderSequence, promised: Term) {
@@ -537,7 +587,8 @@ impl Ranked {
             }
             return;
         }
-        let Some(&(_, sent_at)) = lead.sent.iter().find(|&&(sent, _)| sent == number) else { return };
+        let kept = lead.sent.iter().rev().find(|&&(sent, _)| sent <= number && number <= lead.number);
+        let Some(&(_, sent_at)) = kept else { return }; // Of an earlier leadership, or answered too late.
         let answered = lead.support.entry(from).or_insert(sent_at);
         *answered = sent_at.max(*answered);
         self.prolong();
@@ -567,7 +618,7 @@ impl Ranked {
     }
 
     /// Asks the application to drain. The end is not moved from here on, so it bounds the drain.
-    fn resign(&mut self, _now: Instant, reason: Reason) {
+    fn resign(&mut self, reason: Reason) {
         if let Candidate::Leader(lead @ Lead { resigning: None, .. }) = &mut self.candidate {
             lead.resigning = Some(reason);
             self.tell(Event::Resigning(reason));
@@ -576,21 +627,27 @@ impl Ranked {
 
     /// The work has ended. The others need not wait until they miss this leader.
     fn give_up(&mut self, now: Instant, reason: Reason) {
-        let term = self.led;
+        let (term, earlier) = (self.led, self.works_until);
+        self.resigned = term;
         self.step_down(reason);
+        self.works_until = earlier; // The work of this leadership has ended.
+        self.yields_until = now.after(self.config.patience());
+        if now < earlier {
+            return self.forget_leader(now); // That of one before may not have. The others miss this server by themselves.
+        }
         let successor = match reason {
             Reason::Transferred(to) => Some(to),
             Reason::Resigned | Reason::Unhealthy | Reason::Expired | Reason::HigherTerm(_) => None,
             Reason::Overwritten | Reason::Violation | Reason::Halted => None,
         };
         self.favourite = successor.map(Favourite::Successor);
-        self.yields_until = now.after(self.config.patience());
         self.send_all(&Body::Resigned { term, successor });
         self.forget_leader(now);
     }
 
     fn step_down(&mut self, reason: Reason) {
-        if matches!(self.candidate, Candidate::Leader(_)) {
+        if let Candidate::Leader(lead) = &self.candidate {
+            self.works_until = lead.valid_until;
             self.candidate = Candidate::Follower;
             self.occasion = Occasion::Silence;
             self.tell(Event::Deposed(reason));
@@ -598,12 +655,23 @@ impl Ranked {
     }
 
     fn on_resigned(&mut self, now: Instant, from: Identity, term: Term, successor: Option<NodeId>) {
-        if self.follows() != Some(Leader { identity: from, term }) {
-            return; // Another leads, or this server had lost it already.
+        if term < self.led || self.has_forgotten() || self.is_rival(now, from, term) {
+            return; // Another has led since.
         }
+        self.led = term;
+        self.heard_of = self.heard_of.max(term);
+        self.resigned = term;
         self.favourite = successor.map(Favourite::Successor);
-        let to_this = successor == Some(self.config.me.node);
-        self.lose_leader(now, if to_this { Occasion::Transferred } else { Occasion::Resigned });
+        // A leader of a lower term is none any more either, and a round in such a ballot elects nobody.
+        let is_over = match &self.elector {
+            Elector::Voting { ballot, .. } => *ballot <= term,
+            Elector::Watching { .. } => self.leader_or_self().is_some(),
+        };
+        self.step_down(Reason::HigherTerm(term));
+        if is_over {
+            let to_this = successor == Some(self.config.me.node);
+            self.lose_leader(now, if to_this { Occasion::Transferred } else { Occasion::Resigned });
+        }
     }
 
     /// Its guardian vouches that this process life is gone, and all its work: whatever it led, it leads no more.
@@ -618,9 +686,10 @@ impl Ranked {
                 dead.pop_front();
             }
         }
-        self.connected.remove(&identity.node);
+        self.connected.retain(|&node, incarnation| Identity::new(node, *incarnation) != identity);
         if let Elector::Voting { slate, .. } = &mut self.elector {
             slate.retain(|&node, (incarnation, _)| Identity::new(node, *incarnation) != identity);
+            self.hearsay.retain(|_, leader| leader.identity != identity);
             self.vote_if_all_have_claimed(now);
         }
         if self.follows().is_some_and(|leader| leader.identity == identity) {
@@ -649,7 +718,7 @@ impl Ranked {
         self.favourite = Some(Favourite::Old(leader));
         self.hears = None;
         self.rounds = 0;
-        self.round_ends = Instant::default();
+        self.asked = false;
         self.hearsay.clear();
         if leader == self.config.me {
             self.elector = Elector::Watching { leader: None, until: Instant::NEVER };
@@ -682,6 +751,11 @@ impl Ranked {
         let term = highest.max(self.hard.term);
         self.persist(HardState { term, voted_for, past: Past::Recovered, ..self.hard });
         self.forget_leader(now);
+    }
+
+    /// The highest ballot in which nothing can be won with this server's vote: it has voted in it, or somebody has won it.
+    fn decided(&self) -> Term {
+        self.hard.term.max(self.led)
     }
 
     fn has_forgotten(&self) -> bool {
@@ -747,3 +821,6 @@ impl Ranked {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

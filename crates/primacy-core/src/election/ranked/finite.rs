@@ -16,14 +16,18 @@ impl Finite for Ranked {
             campaigning: _,
             healthy: _,
             yields_until,
+            works_until,
             heard_of: _,
             led: _,
+            resigned: _,
             seen: _,
             favourite: _,
             tally: _,
             hears: _,
             rounds: _,
+            asked: _,
             round_ends,
+            votes_from,
             hearsay: _,
             state: _,
             connected: _,
@@ -35,13 +39,17 @@ impl Finite for Ranked {
             outputs: _,
         } = self;
         visit(Use::End, yields_until);
+        visit(Use::End, works_until);
         visit(Use::End, round_ends);
+        visit(Use::End, votes_from);
         match elector {
             Elector::Watching { leader: _, until } | Elector::Voting { ballot: _, slate: _, until } => {
                 visit(Use::End, until);
             }
         }
-        if let Candidate::Leader(Lead { number: _, beat_at, sent, support, valid_until, resigning: _ }) = candidate {
+        if let Candidate::Leader(Lead { number: _, beat_at, sent, support, valid_until, resigning: _ }) =
+            candidate
+        {
             visit(Use::End, beat_at);
             visit(Use::End, valid_until);
             for (_, at) in sent {

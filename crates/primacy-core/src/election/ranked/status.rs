@@ -78,7 +78,7 @@ impl Ranked {
             hearsay: self.hearsay.clone(),
             campaigning: self.campaigning,
             healthy: self.healthy,
-            connected: self.connected.clone(),
+            connected: self.connected.keys().copied().collect(),
             recovering: self.has_forgotten().then(|| self.reports.keys().copied().collect()),
         }
     }
