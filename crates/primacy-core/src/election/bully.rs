@@ -355,12 +355,17 @@ impl Bully {
         if yields {
             return; // It hears of the other one itself.
         }
+        let takes_over =
+            leader.identity.node < self.config.me.node && !self.config.sticky && self.may_stand(now);
+        if takes_over && matches!(self.role, Role::Electing { .. } | Role::Waiting { .. }) {
+            return; // It does so already.
+        }
         if matches!(self.role, Role::Leading { .. }) {
             self.tell(Event::Deposed(Reason::HigherTerm(leader.term)));
         }
         self.occasion = Occasion::Silence;
         self.follow(now, Some(leader));
-        if leader.identity.node < self.config.me.node && !self.config.sticky && self.may_stand(now) {
+        if takes_over {
             self.elect(now);
         }
     }

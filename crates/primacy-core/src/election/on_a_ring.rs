@@ -446,14 +446,18 @@ impl<P: Probing> OnARing<P> {
         if yields {
             return; // It hears of the other one itself; or this came twice.
         }
+        self.pass_on(now, hops, |hops| Body::Elected { leader, beat, hops });
+        self.knock();
+        let takes_over = leader.identity.node < me && !self.config.sticky && self.may_stand(now);
+        if takes_over && matches!(self.role, Role::Electing { .. }) {
+            return; // Its name is on the way.
+        }
         if matches!(self.role, Role::Leading { .. }) {
             self.tell(Event::Deposed(Reason::HigherTerm(leader.term)));
         }
         self.occasion = Occasion::Silence;
         self.follow(now, Some(leader), beat);
-        self.pass_on(now, hops, |hops| Body::Elected { leader, beat, hops });
-        self.knock();
-        if leader.identity.node < me && !self.config.sticky && self.may_stand(now) {
+        if takes_over {
             self.elect(now);
         }
     }
