@@ -1,8 +1,8 @@
 //! What the elections on a ring share: everything but how they find the highest name.
 //!
 //! A node passes messages to the next one on the ring that is there (see [`neighbours`](crate::neighbours)). Each hop is
-//! confirmed; what is not is sent once more, and then to the next but one. Whoever was skipped is knocked at with every
-//! heartbeat, for it may be back. Whoever finds that it has the highest name says so once around the ring, and again with each
+//! confirmed; what is not is sent once more, and then to the next but one. Whoever is skipped is knocked at whenever something
+//! goes past it, for it may be back. Whoever finds that it has the highest name says so once around the ring, and again with each
 //! heartbeat. How the highest name is found is a [`Probing`]: [`ring`](super::ring) or
 //! [`ring_bidirectional`](super::ring_bidirectional).
 //!
@@ -152,6 +152,8 @@ pub struct OnARing<P: Probing> {
     /// What is remembered of it.
     probing: P,
     hops: Hops<Body<P::Probe>>,
+    /// When those who are skipped may next be asked whether they are back.
+    knocks_at: Instant,
     /// The application wants this node to lead.
     campaigning: bool,
     healthy: bool,
@@ -231,6 +233,7 @@ impl<P: Probing> OnARing<P> {
             round: Term(0),
             probing: P::default(),
             hops: Hops::new(),
+            knocks_at: now,
             campaigning: false,
             healthy: true,
             yields_until: now,
@@ -381,7 +384,6 @@ impl<P: Probing> OnARing<P> {
             let probes = self.probing.begin(self.config.me);
             self.send_probes(now, probes);
         }
-        self.knock();
     }
 
     fn on_probe(&mut self, now: Instant, direction: Direction, probe: P::Probe) {
@@ -427,7 +429,6 @@ impl<P: Probing> OnARing<P> {
         *beat_at = now.after(self.config.heartbeat_interval);
         let (leader, beat) = (Leader { identity: self.config.me, term: *term }, *beat);
         self.send(now, Direction::Onward, Body::Elected { leader, beat, hops: 0 });
-        self.knock();
     }
 
     fn on_elected(&mut self, now: Instant, leader: Leader, beat: u64, hops: u32) {
@@ -447,7 +448,6 @@ impl<P: Probing> OnARing<P> {
             return; // It hears of the other one itself; or this came twice.
         }
         self.pass_on(now, hops, |hops| Body::Elected { leader, beat, hops });
-        self.knock();
         let takes_over = leader.identity.node < me && !self.config.sticky && self.may_stand(now);
         if takes_over && matches!(self.role, Role::Electing { .. }) {
             return; // Its name is on the way.
@@ -503,9 +503,14 @@ impl<P: Probing> OnARing<P> {
 
     /// To the next node that is there. If nobody is, this node has the highest name of all.
     fn send(&mut self, now: Instant, direction: Direction, body: Body<P::Probe>) {
+        self.send_of_round(now, direction, self.round, body);
+    }
+
+    fn send_of_round(&mut self, now: Instant, direction: Direction, round: Term, body: Body<P::Probe>) {
+        self.knock(now);
         if let Some(to) = self.neighbours.next(direction) {
-            let number = self.hops.sent(now, to, direction, self.round, body);
-            self.transmit(to, number, self.round, body);
+            let number = self.hops.sent(now, to, direction, round, body);
+            self.transmit(to, number, round, body);
         } else if matches!(self.role, Role::Electing { .. }) {
             self.become_leader(now);
         }
@@ -533,18 +538,16 @@ impl<P: Probing> OnARing<P> {
             self.hops.sent_again(now, hop);
             return self.transmit(to, number, round, body);
         }
-        if let Some(to) = self.neighbours.next(direction) {
-            // As of the round that it was first sent in.
-            let number = self.hops.sent(now, to, direction, round, body);
-            self.transmit(to, number, round, body);
-        } else {
-            self.send(now, direction, body); // Nobody is left.
-        }
+        self.send_of_round(now, direction, round, body); // The round that it was first sent in.
     }
 
-    /// Whoever is skipped may be back.
-    fn knock(&mut self) {
+    /// Whoever is skipped may be back. It is asked when something goes past it, and not more often than it could answer.
+    fn knock(&mut self, now: Instant) {
         let skipped: BTreeSet<NodeId> = self.neighbours.skipped().collect();
+        if skipped.is_empty() || now < self.knocks_at {
+            return;
+        }
+        self.knocks_at = now.after(self.config.hop_timeout);
         for to in skipped {
             let number = self.hops.next_number();
             self.transmit(to, number, self.round, Body::Knock);

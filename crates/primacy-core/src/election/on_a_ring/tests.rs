@@ -187,14 +187,17 @@ fn what_is_not_confirmed_is_sent_again_and_then_past_the_silent_one() {
     assert_eq!(said(&first), [(name(1), probe(0, 0))]);
     assert_eq!(bench.timeout(at(3_050)).0, first, "the same, under the same number");
     let (sent, _) = bench.timeout(at(3_100));
-    assert_eq!(said(&sent), [(name(2), probe(0, 0))]);
-    bench.hear_number(at(3_110), 2, 1, sent[0].1.number, Body::Received);
+    assert_eq!(said(&sent), [(name(1), Body::Knock), (name(2), probe(0, 0))]);
+    bench.hear_number(at(3_110), 2, 1, sent[1].1.number, Body::Received);
     let (sent, _) = bench.hear(at(3_120), 2, 1, probe(0, 1));
-    assert_eq!(said(&sent), [(name(2), elected(0, 1, 1, 0)), (name(1), Body::Knock)]);
+    assert_eq!(said(&sent), [(name(2), elected(0, 1, 1, 0))], "it has just been knocked at");
     bench.hear_number(at(3_121), 2, 1, sent[0].1.number, Body::Received);
+    let (sent, _) = bench.timeout(at(4_120));
+    assert_eq!(said(&sent), [(name(1), Body::Knock), (name(2), elected(0, 1, 2, 0))]);
+    bench.hear_number(at(4_121), 2, 1, sent[1].1.number, Body::Received);
     // The silent one is back.
-    bench.hear_number(at(3_130), 1, 1, sent[1].1.number, Body::Received);
-    assert_eq!(said(&bench.timeout(at(4_120)).0)[0], (name(1), elected(0, 1, 2, 0)));
+    bench.hear_number(at(4_122), 1, 1, sent[0].1.number, Body::Received);
+    assert_eq!(said(&bench.timeout(at(5_120)).0), [(name(1), elected(0, 1, 3, 0))]);
 }
 
 #[test]
