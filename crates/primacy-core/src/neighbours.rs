@@ -7,6 +7,7 @@
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use crate::id::NodeId;
 use crate::protocol::Evidence;
@@ -46,8 +47,14 @@ impl Neighbours {
     #[must_use]
     pub fn new(ring: Arc<[NodeId]>, me: NodeId) -> Option<Self> {
         let position = ring.iter().position(|&node| node == me)?;
-        let names: BTreeSet<&NodeId> = ring.iter().collect();
-        (names.len() == ring.len()).then(|| Self { position, gone: BTreeSet::new(), ring: Arc::clone(&ring) })
+        is_ring(&ring).then(|| Self { position, gone: BTreeSet::new(), ring })
+    }
+
+    /// The ring, as each of its nodes sees it, in its order; `None` if somebody is on it twice.
+    #[must_use]
+    pub fn all(ring: &Arc<[NodeId]>) -> Option<Vec<Self>> {
+        let at = |position| Self { position, gone: BTreeSet::new(), ring: Arc::clone(ring) };
+        is_ring(ring).then(|| (0..ring.len()).map(at).collect())
     }
 
     /// How many are on the ring, whether they are there or not.
@@ -56,21 +63,42 @@ impl Neighbours {
         self.ring.len()
     }
 
-    /// Whether it is on the ring.
+    /// Whether it is on the ring. The nearest are looked at first, for most messages are theirs.
     #[must_use]
     pub fn knows(&self, node: NodeId) -> bool {
-        self.ring.contains(&node)
+        let count = self.ring.len();
+        (0..=count / 2).any(|step| {
+            let (onward, back) = ((self.position + step) % count, (self.position + count - step) % count);
+            self.ring[onward] == node || self.ring[back] == node
+        })
     }
 
     /// The next one in this direction that is not gone; `None` if all others are.
     #[must_use]
     pub fn next(&self, direction: Direction) -> Option<NodeId> {
+        self.others(direction).find(|node| !self.gone.contains(node))
+    }
+
+    /// Those that are passed over on the way to the next one, in either direction; some of them twice.
+    pub fn skipped(&self) -> impl Iterator<Item = NodeId> {
+        let passed_over = |direction| self.others(direction).take_while(|node| self.gone.contains(node));
+        passed_over(Direction::Onward).chain(passed_over(Direction::Back))
+    }
+
+    /// Whether it is taken to be gone.
+    #[must_use]
+    pub fn is_gone(&self, node: NodeId) -> bool {
+        self.gone.contains(&node)
+    }
+
+    /// All others, the nearest in this direction first.
+    fn others(&self, direction: Direction) -> impl Iterator<Item = NodeId> {
         let count = self.ring.len();
-        let steps = (1..count).map(|step| match direction {
+        let place = move |step| match direction {
             Direction::Onward => (self.position + step) % count,
             Direction::Back => (self.position + count - step) % count,
-        });
-        steps.map(|place| self.ring[place]).find(|node| !self.gone.contains(node))
+        };
+        (1..count).map(move |step| self.ring[place(step)])
     }
 
     /// It has not answered in time.
@@ -92,6 +120,12 @@ impl Neighbours {
             Evidence::Readmitted { .. } => {} // There is no vote that a disk could lose.
         }
     }
+}
+
+/// Whether nobody is there twice.
+fn is_ring(nodes: &[NodeId]) -> bool {
+    let names: BTreeSet<&NodeId> = nodes.iter().collect();
+    names.len() == nodes.len()
 }
 
 #[cfg(test)]
@@ -116,7 +150,18 @@ mod tests {
         a.suspect(node("c"));
         assert_eq!(a.next(Direction::Onward), None);
         assert_eq!(Neighbours::new(Arc::clone(&ring), node("e")), None);
-        assert_eq!(Neighbours::new(["a", "b", "a"].map(node).into(), node("a")), None, "one of them is there twice");
+        a.heard(node("d"));
+        assert_eq!(a.skipped().collect::<Vec<NodeId>>(), [node("c"), node("b")], "d is there");
+        assert!(a.knows(node("c")) && a.is_gone(node("c")) && !a.knows(node("e")));
+        assert_eq!(
+            Neighbours::all(&ring).unwrap()[1],
+            Neighbours::new(Arc::clone(&ring), node("a")).unwrap()
+        );
+        assert_eq!(
+            Neighbours::new(["a", "b", "a"].map(node).into(), node("a")),
+            None,
+            "one of them is there twice"
+        );
         assert_eq!(Neighbours::new([node("a")].into(), node("a")).unwrap().next(Direction::Back), None);
     }
 }

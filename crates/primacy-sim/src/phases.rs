@@ -147,12 +147,17 @@ impl<A: Algorithm> World<A> {
         self.observe(Observation::Phase(phase));
     }
 
-    /// Whether one node believes to lead and all others name it; nobody asks the one that is left out.
+    /// Whether one node believes to lead, the one that must if the election says which, and all others name it; nobody asks
+    /// the one that is left out.
     #[must_use]
     pub fn agreed(&self, without: Option<Seat>) -> bool {
         let mut leaders = self.leaders();
         let (Some(leader), None) = (leaders.next(), leaders.next()) else { return false };
         let name = self.node(leader).name;
+        let nodes: Vec<_> = self.seats().map(|seat| self.node(seat)).map(|it| (it.name, &it.settings)).collect();
+        if without.is_none() && A::rightful(&nodes).is_some_and(|rightful| rightful != name) {
+            return false;
+        }
         let mut asked = self.seats().filter(|&seat| Some(seat) != without);
         asked.all(|seat| self.node(seat).leader.is_some_and(|named| named.identity.node == name))
     }

@@ -73,6 +73,21 @@ fn ranked_keeps_its_promises() {
 }
 
 #[test]
+fn bully_keeps_its_promises() {
+    search(Election::Bully);
+}
+
+#[test]
+fn ring_keeps_its_promises() {
+    search(Election::Ring);
+}
+
+#[test]
+fn ring_bidirectional_keeps_its_promises() {
+    search(Election::RingBidirectional);
+}
+
+#[test]
 fn lease_keeps_its_promises() {
     search(Election::Lease);
 }

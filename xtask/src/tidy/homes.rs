@@ -9,6 +9,7 @@ const STORES: &str = "crates/primacy-stores/src/";
 const NO_PAGE: &[(&str, &str)] = &[
     ("appointed", "the template; what it promises is nothing, and its file says so"),
     ("errand", "what others may write into the record of a lease; it is on that page"),
+    ("on_a_ring", "what the two rings share; it is on their pages"),
 ];
 
 /// Files of the stores crate that are no stores.

@@ -12,12 +12,15 @@
 //!       ▲                                                │ Alive                                             │
 //!       │                                                ▼                                                   │
 //!       └──────────────── Coordinator ──────────────── Waiting ── nobody comes: elects again                 │
-//!       └──────────────── Coordinator of a higher name, or of a later round ─────────────────────────────────┘
+//!       └──────────────── Coordinator of a later election, or of the same one and a higher name ─────────────┘
 //! ```
 //!
-//! What the textbooks leave out: elections are numbered, so that what comes late is known as such; the leader goes on to show
-//! itself, which is how its end is noticed; and a higher name that comes back either takes over, as they have it, or, where the
-//! election is `sticky`, waits until there is need.
+//! What the textbooks leave out. Elections are numbered, and every message carries the highest number that its sender has
+//! heard of: what carries a lower one than its receiver knows is late. A leader that hears of an election that it has not yet
+//! spoken in shows itself at once. Where two lead, the one of the later election stays, or of two in the same the higher name. A
+//! higher name that comes back takes over, as the textbooks have it; or, where the election is `sticky`, it listens first, asks
+//! the leader that it has lost as well as the names above it, and waits until there is need. A closed connection proves nothing,
+//! so only silence and a vouched death begin an election.
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -31,7 +34,7 @@ use crate::term::Term;
 use crate::time::{Duration, Instant};
 
 /// A number of an election above this one is no honest node's.
-const ROUND_MAX: Term = Term(u64::MAX / 2);
+pub const ROUND_MAX: Term = Term(u64::MAX / 2);
 
 /// Who takes part, and how patient they are.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -44,18 +47,20 @@ pub struct Config {
     pub heartbeat_interval: Duration,
     /// How many heartbeats in a row must be missed until the leader is taken to be dead.
     pub miss_count: u32,
-    /// How long is waited for somebody above to say that it is alive, and then for a leader: a bound on the round trip.
+    /// How long is waited for somebody above to say that it is alive, and twice as long then for a leader. To be longer than
+    /// any round trip: whoever answers later is passed over, and may lead beside the one that did not wait.
     pub answer_timeout: Duration,
-    /// Whether a node that comes back leaves the lead to whoever has it.
+    /// Whether a node that comes back leaves the lead to whoever has it. To be the same on all nodes.
     pub sticky: bool,
 }
 
-/// What nodes say to each other.
+/// What nodes say to each other. Its size is fixed but for the sender's name, which its connection knows: an incarnation, a
+/// number, one of six words, and with three of them another number, which is not above the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Message {
     /// The process life of the sender.
     pub incarnation: Incarnation,
-    /// The highest number of an election that the sender has heard of.
+    /// The highest number of an election that the sender has heard of; at most [`ROUND_MAX`].
     pub round: Term,
     /// What is said.
     pub body: Body,
@@ -70,16 +75,21 @@ pub enum Body {
     Alive,
     /// To all lower names: "I lead from now on".
     Coordinator {
-        /// The number of the election that it has won.
+        /// The number of the election that it has won; at most [`Message::round`].
         term: Term,
     },
     /// To all: "I still lead".
     Heartbeat {
-        /// The number of the election that it has won.
+        /// The number of the election that it has won; at most [`Message::round`].
         term: Term,
     },
+    /// The answer to a leader that has not heard of the latest election: "there was this one meanwhile".
+    Late,
     /// To all: "I led and do not any more".
-    Resigned,
+    Resigned {
+        /// The number of the election that it had won; at most [`Message::round`].
+        term: Term,
+    },
 }
 
 /// The machine of one node.
@@ -94,6 +104,8 @@ pub struct Bully {
     healthy: bool,
     /// One that has just resigned stays silent until then.
     yields_until: Instant,
+    /// The leader that it has lost to silence, which is asked once more.
+    lost: Option<NodeId>,
     occasion: Occasion,
     told_leader: Option<Leader>,
     outputs: VecDeque<Output<Message, ()>>,
@@ -107,8 +119,8 @@ enum Role {
     Electing { until: Instant },
     /// Somebody above is, and will say that it leads.
     Waiting { until: Instant },
-    /// In the term that is the number of the election that it has won.
-    Leading { term: Term, beat_at: Instant, resigning: Option<Reason> },
+    /// In the term that is the number of the election that it has won. It has shown itself since it heard of election `told`.
+    Leading { term: Term, told: Term, beat_at: Instant, resigning: Option<Reason> },
 }
 
 impl Protocol for Bully {
@@ -124,6 +136,7 @@ impl Protocol for Bully {
             Input::Command(command) => self.on_command(now, command),
             Input::Evidence(evidence) => self.on_evidence(now, evidence),
         }
+        self.show_itself(now);
         self.tell_leader();
     }
 
@@ -133,11 +146,10 @@ impl Protocol for Bully {
 
     fn deadline(&self) -> Option<Instant> {
         match &self.role {
-            Role::Following { leader: None, .. } if !self.may_stand() => None,
+            Role::Following { leader: None, .. } if !self.wants_to_lead() => None,
             Role::Following { detector, .. } => Some(detector.deadline().max(self.yields_until)),
             Role::Electing { until } | Role::Waiting { until } => Some(*until),
-            Role::Leading { beat_at, resigning: None, .. } => Some(*beat_at),
-            Role::Leading { resigning: Some(_), .. } => None,
+            Role::Leading { beat_at, .. } => Some(*beat_at),
         }
     }
 }
@@ -158,6 +170,7 @@ impl Bully {
             campaigning: false,
             healthy: true,
             yields_until: now,
+            lost: None,
             occasion: Occasion::Silence,
             told_leader: None,
             outputs: VecDeque::new(),
@@ -166,7 +179,7 @@ impl Bully {
 
     /// Begins an election now, whether there is a leader or not: what a textbook means by "a process initiates".
     pub fn initiate(&mut self, now: Instant) {
-        if self.may_stand() {
+        if self.may_stand(now) {
             self.elect(now);
         }
         self.tell_leader();
@@ -174,14 +187,20 @@ impl Bully {
 
     fn on_message(&mut self, now: Instant, from: NodeId, message: Message) {
         let stranger = from == self.config.me.node || !self.config.nodes.contains(&from);
-        if stranger || message.round > ROUND_MAX {
+        let impossible = match message.body {
+            Body::Coordinator { term } | Body::Heartbeat { term } | Body::Resigned { term } => {
+                term > message.round
+            }
+            Body::Election | Body::Alive | Body::Late => false,
+        };
+        if stranger || impossible || message.round > ROUND_MAX {
             return;
         }
         let from = Identity::new(from, message.incarnation);
         let is_late = message.round < self.round;
         self.round = self.round.max(message.round);
         match (message.body, &mut self.role) {
-            (Body::Election, _) => self.on_election(now, from.node),
+            (Body::Election, _) => self.on_election(now, from.node, is_late),
             (Body::Alive, Role::Electing { .. }) if !is_late => {
                 let until = now.after(self.config.answer_timeout.times(2));
                 self.role = Role::Waiting { until };
@@ -189,15 +208,20 @@ impl Bully {
             (Body::Alive, Role::Electing { .. }) => {} // Of an earlier election.
             // It waits already, or there is a leader by now.
             (Body::Alive, Role::Following { .. } | Role::Waiting { .. } | Role::Leading { .. }) => {}
-            // Of an earlier election. Who leads since then shows itself to that leader, too.
-            (Body::Coordinator { .. } | Body::Heartbeat { .. }, _) if is_late => {}
+            // Whoever leads nonetheless shows itself once more, as soon as it has heard of that.
+            (Body::Coordinator { .. } | Body::Heartbeat { .. }, _) if is_late => {
+                self.send(from.node, Body::Late)
+            }
             (Body::Coordinator { term } | Body::Heartbeat { term }, _) => {
                 self.on_leader(now, Leader { identity: from, term });
             }
-            (Body::Resigned, Role::Following { leader: Some(known), .. }) if known.identity == from => {
+            (Body::Late, _) => {} // Its number is all that it says.
+            (Body::Resigned { term }, Role::Following { leader: Some(known), .. })
+                if *known == (Leader { identity: from, term }) =>
+            {
                 self.lose_leader(now, Occasion::Resigned);
             }
-            (Body::Resigned, _) => {} // It was not heard to lead.
+            (Body::Resigned { .. }, _) => {} // It was not heard to lead, or does so again.
         }
     }
 
@@ -209,7 +233,8 @@ impl Bully {
             Role::Electing { until } if now >= *until => self.become_leader(now),
             // Whoever was alive above is not any more, or does not hear.
             Role::Waiting { until } if now >= *until => self.elect(now),
-            Role::Leading { beat_at, resigning: None, .. } if now >= *beat_at => self.beat(now),
+            // Also while its work drains: nobody else shall lead before that has ended.
+            Role::Leading { beat_at, .. } if now >= *beat_at => self.beat(now),
             Role::Following { .. } | Role::Electing { .. } | Role::Waiting { .. } | Role::Leading { .. } => {} // Early.
         }
     }
@@ -229,10 +254,10 @@ impl Bully {
             // The names decide who is next, and nothing else does.
             Command::Resign | Command::Transfer(_) => self.retire(now, Reason::Resigned),
             Command::Drained => {
-                if let Role::Leading { resigning: Some(reason), .. } = self.role {
+                if let Role::Leading { term, resigning: Some(reason), .. } = self.role {
                     self.yields_until = now.after(self.patience());
                     self.tell(Event::Deposed(reason));
-                    self.send_to(|_| true, Body::Resigned);
+                    self.send_to(|_| true, Body::Resigned { term });
                     self.follow(now, None);
                 }
             }
@@ -240,80 +265,125 @@ impl Bully {
     }
 
     fn on_evidence(&mut self, now: Instant, evidence: Evidence) {
-        let Role::Following { leader: Some(leader), .. } = &self.role else { return };
         match evidence {
-            Evidence::Died(identity) if leader.identity == identity => self.lose_leader(now, Occasion::Died),
-            Evidence::Disconnected(node) if leader.identity.node == node => {
-                self.lose_leader(now, Occasion::Disconnected);
+            Evidence::Died(identity) => {
+                let known = match &self.role {
+                    Role::Following { leader, .. } => *leader,
+                    Role::Electing { .. } | Role::Waiting { .. } | Role::Leading { .. } => None,
+                };
+                if known.is_some_and(|leader| leader.identity == identity) {
+                    self.lose_leader(now, Occasion::Died);
+                }
             }
-            Evidence::Died(_) | Evidence::Disconnected(_) => {} // Not the leader.
+            Evidence::Disconnected(_) => {} // Its process may live, and then it is heard again.
             Evidence::Connected(_) | Evidence::Readmitted { .. } => {} // There is no vote that a disk could lose.
         }
     }
 
     // ── electing ────────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Asks all higher names. The highest of all need ask nobody.
+    /// Asks all higher names, and a leader that it has lost. Whoever has nobody to ask need not wait.
     fn elect(&mut self, now: Instant) {
         self.round = self.round.next();
-        let me = self.config.me.node;
-        if self.config.nodes.last() == Some(&me) {
+        let (me, lost) = (self.config.me.node, self.lost);
+        if self.config.nodes.last() == Some(&me) && lost.is_none() {
             return self.become_leader(now);
         }
         self.role = Role::Electing { until: now.after(self.config.answer_timeout) };
-        self.send_to(|node| node > me, Body::Election);
+        self.send_to(|node| node > me || Some(node) == lost, Body::Election);
     }
 
-    /// Somebody lower, or somebody who does not stand, asks whether this node is alive.
-    fn on_election(&mut self, now: Instant, from: NodeId) {
-        if from > self.config.me.node || !self.may_stand() || now < self.yields_until {
+    /// Somebody lower asks whether this node is alive; or somebody higher, whether it still leads.
+    fn on_election(&mut self, now: Instant, from: NodeId, is_late: bool) {
+        if let Role::Leading { term, resigning, .. } = self.role {
+            if from < self.config.me.node && resigning.is_none() {
+                self.send(from, Body::Alive);
+            }
+            return self.send(from, Body::Heartbeat { term }); // It asks because it has not heard.
+        }
+        if from > self.config.me.node || !self.may_stand(now) {
             return; // It leaves the lead to others.
         }
         self.send(from, Body::Alive);
         match &self.role {
-            Role::Following { .. } => self.elect(now),
-            Role::Electing { .. } | Role::Waiting { .. } => {} // One election at a time.
-            // It asks because it has not heard.
-            Role::Leading { resigning: None, .. } => self.beat(now),
-            Role::Leading { resigning: Some(_), .. } => {}
+            // It will hear a leader, if there is one, before it has lost patience.
+            Role::Following { leader: None, detector } if self.config.sticky && !detector.suspects(now) => {}
+            Role::Following { .. } if is_late => {} // It has been asked before.
+            Role::Following { leader, .. } => {
+                self.lost = leader.map(|leader| leader.identity.node).filter(|_| self.config.sticky);
+                self.elect(now);
+            }
+            // One election at a time.
+            Role::Electing { .. } | Role::Waiting { .. } | Role::Leading { .. } => {}
         }
     }
 
     fn become_leader(&mut self, now: Instant) {
         let (term, mandate, valid_until) = (self.round, Mandate::Advisory, Instant::NEVER);
         let beat_at = now.after(self.config.heartbeat_interval);
-        self.role = Role::Leading { term, beat_at, resigning: None };
+        self.role = Role::Leading { term, told: term, beat_at, resigning: None };
         self.tell(Event::Elected { term, mandate, valid_until });
         let me = self.config.me.node;
         self.send_to(|node| node < me, Body::Coordinator { term });
     }
 
     fn beat(&mut self, now: Instant) {
-        let Role::Leading { term, beat_at, .. } = &mut self.role else { return };
+        let Role::Leading { term, told, beat_at, .. } = &mut self.role else { return };
         *beat_at = now.after(self.config.heartbeat_interval);
+        *told = self.round;
         let term = *term;
         self.send_to(|_| true, Body::Heartbeat { term });
     }
 
+    /// Whoever has begun an election that this leader has not yet spoken in, has not heard it.
+    fn show_itself(&mut self, now: Instant) {
+        if matches!(self.role, Role::Leading { told, .. } if told < self.round) {
+            self.beat(now);
+        }
+    }
+
     // ── following ───────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Another says that it leads, in the latest election that is known of.
+    /// Another says that it leads, and has heard of the latest election.
     fn on_leader(&mut self, now: Instant, leader: Leader) {
+        let rank = |leader: Leader| (leader.term, leader.identity.node);
+        let yields = match &self.role {
+            Role::Leading { term, .. } => rank(leader) < (*term, self.config.me.node),
+            Role::Following { leader: Some(known), .. } => rank(leader) < rank(*known),
+            Role::Following { leader: None, .. } | Role::Electing { .. } | Role::Waiting { .. } => false,
+        };
+        if yields {
+            return; // It hears of the other one itself.
+        }
+        let takes_over =
+            leader.identity.node < self.config.me.node && !self.config.sticky && self.may_stand(now);
+        if takes_over && matches!(self.role, Role::Electing { .. } | Role::Waiting { .. }) {
+            return; // It does so already.
+        }
         if matches!(self.role, Role::Leading { .. }) {
             self.tell(Event::Deposed(Reason::HigherTerm(leader.term)));
         }
         self.occasion = Occasion::Silence;
         self.follow(now, Some(leader));
-        let bullies = leader.identity.node < self.config.me.node && !self.config.sticky;
-        if bullies && self.may_stand() && now >= self.yields_until {
+        if takes_over {
             self.elect(now);
         }
     }
 
     fn lose_leader(&mut self, now: Instant, occasion: Occasion) {
         self.occasion = occasion;
+        self.lost = match &self.role {
+            Role::Following { leader: Some(leader), .. }
+                if self.config.sticky && occasion == Occasion::Silence =>
+            {
+                Some(leader.identity.node)
+            }
+            Role::Following { .. } | Role::Electing { .. } | Role::Waiting { .. } | Role::Leading { .. } => {
+                None
+            }
+        };
         self.follow(now, None);
-        if self.may_stand() && now >= self.yields_until {
+        if self.may_stand(now) {
             self.elect(now);
         }
     }
@@ -326,19 +396,29 @@ impl Bully {
 
     /// Leaves candidacy, or asks the application to drain.
     fn retire(&mut self, now: Instant, reason: Reason) {
-        let may_stand = self.may_stand();
+        let wants_to_lead = self.wants_to_lead();
         match &mut self.role {
             Role::Leading { resigning: resigning @ None, .. } => {
                 *resigning = Some(reason);
                 self.tell(Event::Resigning(reason));
             }
             Role::Leading { resigning: Some(_), .. } => {} // It does so already.
-            Role::Electing { .. } | Role::Waiting { .. } if !may_stand => self.follow(now, None),
+            Role::Electing { .. } | Role::Waiting { .. } if !wants_to_lead => self.follow(now, None),
             Role::Following { .. } | Role::Electing { .. } | Role::Waiting { .. } => {} // It does not lead.
         }
     }
 
     // ── small things ────────────────────────────────────────────────────────────────────────────────────────
+
+    /// Who leads, as far as this node knows.
+    #[must_use]
+    pub fn leader(&self) -> Option<Leader> {
+        match &self.role {
+            Role::Following { leader, .. } => *leader,
+            Role::Leading { term, .. } => Some(Leader { identity: self.config.me, term: *term }),
+            Role::Electing { .. } | Role::Waiting { .. } => None,
+        }
+    }
 
     /// What made this node stand, if it stands or leads.
     #[must_use]
@@ -357,8 +437,12 @@ impl Bully {
         }
     }
 
-    const fn may_stand(&self) -> bool {
+    const fn wants_to_lead(&self) -> bool {
         self.campaigning && self.healthy
+    }
+
+    fn may_stand(&self, now: Instant) -> bool {
+        self.wants_to_lead() && now >= self.yields_until
     }
 
     fn patience(&self) -> Duration {
@@ -366,11 +450,7 @@ impl Bully {
     }
 
     fn tell_leader(&mut self) {
-        let leader = match &self.role {
-            Role::Following { leader, .. } => *leader,
-            Role::Leading { term, .. } => Some(Leader { identity: self.config.me, term: *term }),
-            Role::Electing { .. } | Role::Waiting { .. } => None,
-        };
+        let leader = self.leader();
         if leader != self.told_leader {
             self.told_leader = leader;
             self.tell(Event::LeaderChanged(leader));
@@ -397,69 +477,4 @@ impl Bully {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use super::*;
-
-    /// How many messages it takes among so many nodes of which the highest is dead, if the node of this place starts.
-    fn counted(count: usize, starts: usize) -> usize {
-        let names: Vec<NodeId> = (0..count).map(|place| NodeId::new(&std::format!("n{place:02}")).unwrap()).collect();
-        let mut now = Instant::default();
-        let mut nodes: BTreeMap<NodeId, Bully> = BTreeMap::new();
-        for &name in &names[..count - 1] {
-            let millis = Duration::from_millis;
-            let config = Config {
-                me: Identity::new(name, Incarnation { count: 1, nonce: 1 }),
-                nodes: names.iter().copied().collect(),
-                heartbeat_interval: millis(1_000),
-                miss_count: 3,
-                answer_timeout: millis(50),
-                sticky: true,
-            };
-            let mut node = Bully::new(config, now);
-            node.handle(now, Input::Command(Command::Campaign));
-            nodes.insert(name, node);
-        }
-        let mut under_way = VecDeque::new();
-        let first = nodes.get_mut(&names[starts]).unwrap();
-        first.initiate(now);
-        take(first, names[starts], &mut under_way);
-        let mut messages = 0;
-        // Until somebody leads, and all know it; before the first heartbeat.
-        while nodes.values().any(|node| !matches!(node.role(), "following" | "leading")) || !under_way.is_empty() {
-            if let Some((from, to, message)) = under_way.pop_front() {
-                messages += 1;
-                let Some(node) = nodes.get_mut(&to) else { continue };
-                node.handle(now, Input::Message { from: Endpoint::Node(from), message });
-                take(node, to, &mut under_way);
-            } else {
-                now = nodes.values().filter_map(Bully::deadline).min().unwrap();
-                for (&name, node) in &mut nodes {
-                    node.handle(now, Input::Timeout);
-                    take(node, name, &mut under_way);
-                }
-            }
-        }
-        assert_eq!(nodes[&names[count - 2]].role(), "leading");
-        messages
-    }
-
-    fn take(node: &mut Bully, name: NodeId, under_way: &mut VecDeque<(NodeId, NodeId, Message)>) {
-        while let Some(output) = node.poll() {
-            match output {
-                Output::Send { to: Endpoint::Node(to), message } => under_way.push_back((name, to, message)),
-                Output::Send { to: Endpoint::Store, .. } | Output::Persist(()) => panic!("it has no store, and no disk"),
-                Output::Event(_) => {}
-            }
-        }
-    }
-
-    #[test]
-    fn it_takes_as_many_messages_as_the_formula_says() {
-        for n in 2..=40 {
-            assert_eq!(counted(n, 0), if n == 2 { 1 } else { n * n - n - 1 }, "the lowest of {n} starts");
-            assert_eq!(counted(n, n - 2), n - 1, "the second highest of {n} starts");
-        }
-    }
-}
+mod tests;

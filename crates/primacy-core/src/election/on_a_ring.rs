@@ -1,15 +1,24 @@
 //! What the elections on a ring share: everything but how they find the highest name.
 //!
-//! A node passes messages to the next one on the ring that is there (see [`neighbours`](crate::neighbours)), and each hop is
-//! confirmed, or the next but one is tried. Whoever finds that it has the highest name says so once around the ring, and again
-//! with each heartbeat. Rounds are numbered, so that what comes late is known as such; one that comes to nothing is begun again.
-//! How the highest name is found is a [`Probing`]: [`ring`](super::ring) or
+//! A node passes messages to the next one on the ring that is there (see [`neighbours`](crate::neighbours)). Each hop is
+//! confirmed; what is not is sent once more, and then to the next but one. Whoever is skipped is knocked at whenever something
+//! goes past it, for it may be back. Whoever finds that it has the highest name says so once around the ring, and again with each
+//! heartbeat. How the highest name is found is a [`Probing`]: [`ring`](super::ring) or
 //! [`ring_bidirectional`](super::ring_bidirectional).
+//!
+//! Rounds are numbered, and every message carries the highest number that its sender has heard of: what carries a lower one than
+//! its receiver knows is late, and whoever it speaks of is told the number. Then a candidate sends its name in that round, too,
+//! and a leader shows itself in it. A round that comes to nothing is begun again. Where two lead, the one of the later round
+//! stays, or of two in the same the higher name. A higher name that comes back takes over, as the textbooks have it; or, where
+//! the election is `sticky`, it waits until there is need: a leader swallows what would replace it, and shows itself.
 
-use alloc::collections::VecDeque;
+mod hops;
+
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use self::hops::{Hop, Hops};
 use crate::detector::MissedHeartbeats;
 use crate::id::{Identity, Incarnation, NodeId};
 use crate::neighbours::{Direction, Neighbours};
@@ -20,7 +29,10 @@ use crate::term::Term;
 use crate::time::{Duration, Instant};
 
 /// A number of a round above this one is no honest node's.
-const ROUND_MAX: Term = Term(u64::MAX / 2);
+pub const ROUND_MAX: Term = Term(u64::MAX / 2);
+
+/// How often the same is sent to a node until it is skipped.
+const TRIES_MAX: u32 = 2;
 
 /// Who takes part, and how patient they are.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -33,9 +45,10 @@ pub struct Config {
     pub heartbeat_interval: Duration,
     /// How many heartbeats in a row must be missed until the leader is taken to be dead.
     pub miss_count: u32,
-    /// How long the next node may take to confirm that it has received something.
+    /// How long the next node may take to confirm that it has received something. To be longer than any round trip: whoever
+    /// answers later is skipped, and may lead beside the others.
     pub hop_timeout: Duration,
-    /// Whether a node that comes back leaves the lead to whoever has it.
+    /// Whether a node that comes back leaves the lead to whoever has it. To be the same on all nodes.
     pub sticky: bool,
 }
 
@@ -44,8 +57,17 @@ pub trait Probing: Clone + Default {
     /// What goes around.
     type Probe: Copy + core::fmt::Debug + Eq + core::hash::Hash;
 
+    /// How many times the way around the ring a round may take, if the highest name begins last.
+    const TURNS: u64;
+
     /// This node sends its own name.
     fn begin(&mut self, me: Identity) -> Vec<(Direction, Self::Probe)>;
+
+    /// Whether nothing is to be gained by sending this node's name: it has left the node in this round, or it cannot win.
+    fn takes_part(&self) -> bool;
+
+    /// Whose name is in it.
+    fn candidate(probe: &Self::Probe) -> Identity;
 
     /// A probe has come, on its way in this direction.
     fn take(&mut self, at: Place, direction: Direction, probe: Self::Probe) -> Found<Self::Probe>;
@@ -56,7 +78,7 @@ pub trait Probing: Clone + Default {
 pub struct Place {
     /// The node.
     pub me: Identity,
-    /// Whether it wants to lead. One that does not passes on what it would have answered.
+    /// Whether it may win. One that may not passes on what it would have answered.
     pub stands: bool,
     /// How many nodes are on the ring, whether they are there or not.
     pub count: usize,
@@ -71,14 +93,15 @@ pub enum Found<P> {
     Highest,
 }
 
-/// What nodes say to each other.
+/// What nodes say to each other. Its size is bounded: it has no list, and no text but the names of one node or two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Message<P> {
     /// The process life of the sender.
     pub incarnation: Incarnation,
-    /// The highest number of a round that the sender has heard of.
+    /// The highest number of a round that the sender has heard of; at most [`ROUND_MAX`].
     pub round: Term,
-    /// The sender's number of this message, which [`Body::Received`] repeats.
+    /// The sender's number of this message, counted from 1 in each of its lives. [`Body::Received`] repeats that of the message
+    /// that it confirms; [`Body::Late`] has none, 0.
     pub number: u64,
     /// What is said.
     pub body: Body<P>,
@@ -96,22 +119,26 @@ pub enum Body<P> {
     },
     /// Onward: "this one leads", once when it has won, and then with every heartbeat.
     Elected {
-        /// Who, and in which term: the round that it has won.
+        /// Who, and in which term: the round that it has won; at most [`Message::round`].
         leader: Leader,
         /// How often it has said so.
         beat: u64,
-        /// How many have passed it on.
+        /// How many have passed it on; below the number of nodes.
         hops: u32,
     },
     /// Onward: "this one leads no more".
     Resigned {
-        /// Who.
+        /// Who, and in which term; at most [`Message::round`].
         leader: Leader,
-        /// How many have passed it on.
+        /// How many have passed it on; below the number of nodes.
         hops: u32,
     },
+    /// To one that was skipped: "are you there?"
+    Knock,
     /// To the one before: "I have what you have sent under this number".
     Received,
+    /// To a candidate or a leader that has not heard of the latest round: "there was this one meanwhile".
+    Late,
 }
 
 /// The machine of one node.
@@ -124,10 +151,9 @@ pub struct OnARing<P: Probing> {
     round: Term,
     /// What is remembered of it.
     probing: P,
-    /// The number of the last message that it has sent onward.
-    number: u64,
-    /// What the next node has not confirmed yet, and when it was sent; the oldest first.
-    unconfirmed: VecDeque<Unconfirmed<P::Probe>>,
+    hops: Hops<Body<P::Probe>>,
+    /// When those who are skipped may next be asked whether they are back.
+    knocks_at: Instant,
     /// The application wants this node to lead.
     campaigning: bool,
     healthy: bool,
@@ -139,22 +165,13 @@ pub struct OnARing<P: Probing> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Unconfirmed<P> {
-    to: NodeId,
-    number: u64,
-    direction: Direction,
-    body: Body<P>,
-    sent_at: Instant,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Role {
     /// Hears a leader, or waits for one.
     Following { leader: Option<Leader>, beat: u64, detector: MissedHeartbeats },
-    /// Has sent its own name; begins again when nothing comes of it.
-    Electing { until: Instant },
-    /// In the term that is the round that it has won.
-    Leading { term: Term, beat: u64, beat_at: Instant, resigning: Option<Reason> },
+    /// Has sent its own name in this round; begins another when nothing comes of it.
+    Electing { round: Term, until: Instant },
+    /// In the term that is the round that it has won. It has shown itself since it heard of round `told`.
+    Leading { term: Term, told: Term, beat: u64, beat_at: Instant, resigning: Option<Reason> },
 }
 
 impl<P: Probing> Protocol for OnARing<P> {
@@ -170,6 +187,7 @@ impl<P: Probing> Protocol for OnARing<P> {
             Input::Command(command) => self.on_command(now, command),
             Input::Evidence(evidence) => self.on_evidence(now, evidence),
         }
+        self.keep_up(now);
         self.tell_leader();
     }
 
@@ -181,12 +199,10 @@ impl<P: Probing> Protocol for OnARing<P> {
         let role = match &self.role {
             Role::Following { leader: None, .. } if !self.wants_to_lead() => None,
             Role::Following { detector, .. } => Some(detector.deadline().max(self.yields_until)),
-            Role::Electing { until } => Some(*until),
-            Role::Leading { beat_at, resigning: None, .. } => Some(*beat_at),
-            Role::Leading { resigning: Some(_), .. } => None,
+            Role::Electing { until, .. } => Some(*until),
+            Role::Leading { beat_at, .. } => Some(*beat_at),
         };
-        let hop = self.unconfirmed.front().map(|hop| hop.sent_at.after(self.config.hop_timeout));
-        [role, hop].into_iter().flatten().min()
+        [role, self.hops.deadline(self.config.hop_timeout)].into_iter().flatten().min()
     }
 }
 
@@ -198,7 +214,17 @@ impl<P: Probing> OnARing<P> {
     #[must_use]
     pub fn new(config: Config, now: Instant) -> Self {
         let neighbours = Neighbours::new(Arc::clone(&config.ring), config.me.node);
-        let neighbours = neighbours.expect("each name is on the ring once, and this node's among them");
+        Self::among(
+            config,
+            neighbours.expect("each name is on the ring once, and this node's among them"),
+            now,
+        )
+    }
+
+    /// The same, of a ring that was looked through before: for simulations, whose rings have thousands of nodes, of
+    /// [`Neighbours::all`].
+    #[must_use]
+    pub fn among(config: Config, neighbours: Neighbours, now: Instant) -> Self {
         let detector = MissedHeartbeats::new(config.heartbeat_interval, config.miss_count, now);
         Self {
             config,
@@ -206,8 +232,8 @@ impl<P: Probing> OnARing<P> {
             role: Role::Following { leader: None, beat: 0, detector },
             round: Term(0),
             probing: P::default(),
-            number: 0,
-            unconfirmed: VecDeque::new(),
+            hops: Hops::new(),
+            knocks_at: now,
             campaigning: false,
             healthy: true,
             yields_until: now,
@@ -227,43 +253,75 @@ impl<P: Probing> OnARing<P> {
     }
 
     fn on_message(&mut self, now: Instant, from: NodeId, message: Message<P::Probe>) {
-        let stranger = from == self.config.me.node || !self.neighbours.knows(from);
-        if stranger || message.round > ROUND_MAX {
+        let Message { incarnation, round, number, body } = message;
+        if from == self.config.me.node || !self.neighbours.knows(from) || !self.is_possible(round, &body) {
             return;
         }
         self.neighbours.heard(from);
-        let Message { round, number, body, .. } = message;
-        if body == Body::Received {
-            return self.unconfirmed.retain(|hop| (hop.to, hop.number) != (from, number));
-        }
-        let received = Message { number, ..self.message(Body::Received) };
-        self.outputs.push_back(Output::Send { to: Endpoint::Node(from), message: received });
         let is_late = round < self.round;
         if round > self.round {
             self.round = round;
             self.probing = P::default();
         }
         match body {
-            Body::Probe { .. } | Body::Elected { .. } if is_late => {} // Of a round that came to nothing.
+            Body::Received => return self.hops.confirmed(from, number),
+            Body::Late => return, // Its round is all that it says.
+            Body::Probe { .. } | Body::Elected { .. } | Body::Resigned { .. } | Body::Knock => {}
+        }
+        self.transmit(from, number, self.round, Body::Received);
+        if !self.hops.take(Identity::new(from, incarnation), number) {
+            return; // It came twice.
+        }
+        match body {
+            Body::Probe { probe, .. } if is_late => self.tell_late(P::candidate(&probe)),
+            Body::Elected { leader, .. } if is_late => self.tell_late(leader.identity),
             Body::Probe { direction, probe } => self.on_probe(now, direction, probe),
             Body::Elected { leader, beat, hops } => self.on_elected(now, leader, beat, hops),
             Body::Resigned { leader, hops } => self.on_resigned(now, leader, hops),
-            Body::Received => {} // Taken above.
+            Body::Knock | Body::Received | Body::Late => {} // Taken above.
+        }
+    }
+
+    /// Whether an honest node can say this.
+    fn is_possible(&self, round: Term, body: &Body<P::Probe>) -> bool {
+        let said = match body {
+            Body::Elected { leader, .. } | Body::Resigned { leader, .. } => {
+                leader.term <= round && self.neighbours.knows(leader.identity.node)
+            }
+            Body::Probe { .. } | Body::Knock | Body::Received | Body::Late => true,
+        };
+        said && round <= ROUND_MAX
+    }
+
+    /// Whoever stands or leads has not heard of the latest round.
+    fn tell_late(&mut self, whom: Identity) {
+        if whom.node != self.config.me.node && self.neighbours.knows(whom.node) {
+            self.transmit(whom.node, 0, self.round, Body::Late);
+        }
+    }
+
+    /// Whoever stands sends its name in the latest round, and whoever leads shows itself in it.
+    fn keep_up(&mut self, now: Instant) {
+        match self.role {
+            Role::Electing { round, .. } if round < self.round => self.stand(now),
+            Role::Leading { told, .. } if told < self.round => self.announce(now),
+            Role::Following { .. } | Role::Electing { .. } | Role::Leading { .. } => {}
         }
     }
 
     fn on_timeout(&mut self, now: Instant) {
-        while let Some(hop) = self.unconfirmed.pop_front_if(|hop| now >= hop.sent_at.after(self.config.hop_timeout)) {
-            // It is skipped from now on, until it is heard again.
-            self.neighbours.suspect(hop.to);
-            self.send(now, hop.direction, hop.body);
+        for _ in 0..self.hops.waiting() {
+            if let Some(hop) = self.hops.overdue(now, self.config.hop_timeout) {
+                self.on_overdue(now, hop);
+            }
         }
         match &self.role {
             Role::Following { detector, .. } if detector.suspects(now) && now >= self.yields_until => {
                 self.lose_leader(now, Occasion::Silence);
             }
-            Role::Electing { until } if now >= *until => self.elect(now),
-            Role::Leading { beat_at, resigning: None, .. } if now >= *beat_at => self.announce(now),
+            Role::Electing { until, .. } if now >= *until => self.elect(now),
+            // Also while its work drains: nobody else shall lead before that has ended.
+            Role::Leading { beat_at, .. } if now >= *beat_at => self.announce(now),
             Role::Following { .. } | Role::Electing { .. } | Role::Leading { .. } => {} // Early.
         }
     }
@@ -296,36 +354,52 @@ impl<P: Probing> OnARing<P> {
 
     fn on_evidence(&mut self, now: Instant, evidence: Evidence) {
         self.neighbours.learn(evidence);
-        let Role::Following { leader: Some(leader), .. } = &self.role else { return };
-        match evidence {
-            Evidence::Died(identity) if leader.identity == identity => self.lose_leader(now, Occasion::Died),
-            Evidence::Disconnected(node) if leader.identity.node == node => {
-                self.lose_leader(now, Occasion::Disconnected);
+        match (evidence, &self.role) {
+            (Evidence::Died(identity), Role::Following { leader: Some(leader), .. })
+                if leader.identity == identity =>
+            {
+                self.lose_leader(now, Occasion::Died);
             }
-            Evidence::Died(_) | Evidence::Disconnected(_) => {} // Not the leader.
-            Evidence::Connected(_) | Evidence::Readmitted { .. } => {} // There is no vote that a disk could lose.
+            (Evidence::Died(_), _) => {} // Not the leader.
+            // It is skipped until it is heard again; but it may live, and lead.
+            (Evidence::Disconnected(_), _) => {}
+            (Evidence::Connected(_) | Evidence::Readmitted { .. }, _) => {} // There is no vote that a disk could lose.
         }
     }
 
     // ── electing ────────────────────────────────────────────────────────────────────────────────────────────
 
+    /// Begins another round.
     fn elect(&mut self, now: Instant) {
         self.round = self.round.next();
-        self.role = Role::Electing { until: now.after(self.turn().times(2)) };
         self.probing = P::default();
-        let probes = self.probing.begin(self.config.me);
-        self.send_probes(now, probes);
+        self.stand(now);
+    }
+
+    /// Sends its own name in the latest round, unless that is decided already.
+    fn stand(&mut self, now: Instant) {
+        let turn = self.config.hop_timeout.times(self.neighbours.count() as u64);
+        self.role = Role::Electing { round: self.round, until: now.after(turn.times(P::TURNS)) };
+        if !self.probing.takes_part() {
+            let probes = self.probing.begin(self.config.me);
+            self.send_probes(now, probes);
+        }
     }
 
     fn on_probe(&mut self, now: Instant, direction: Direction, probe: P::Probe) {
-        if let Role::Leading { resigning, .. } = &self.role {
-            // Whoever asks has not heard of it.
-            if resigning.is_none() {
-                self.announce(now);
+        let (candidate, me) = (P::candidate(&probe), self.config.me);
+        let leads = match &mut self.role {
+            Role::Leading { .. } => true,
+            Role::Following { leader: None, detector, .. } => {
+                detector.heard(now); // There will be a leader soon.
+                false
             }
-            return;
+            Role::Following { leader: Some(_), .. } | Role::Electing { .. } => false,
+        };
+        if leads && (self.config.sticky || candidate.node <= me.node) {
+            return; // It hears of this leader, which shows itself in each new round.
         }
-        let at = Place { me: self.config.me, stands: self.may_stand(now), count: self.neighbours.count() };
+        let at = Place { me, stands: !leads && self.may_stand(now), count: self.neighbours.count() };
         match self.probing.take(at, direction, probe) {
             Found::Highest => self.become_leader(now),
             Found::Send(probes) => self.send_probes(now, probes),
@@ -340,7 +414,7 @@ impl<P: Probing> OnARing<P> {
 
     fn become_leader(&mut self, now: Instant) {
         let (term, mandate, valid_until) = (self.round, Mandate::Advisory, Instant::NEVER);
-        self.role = Role::Leading { term, beat: 0, beat_at: now, resigning: None };
+        self.role = Role::Leading { term, told: term, beat: 0, beat_at: now, resigning: None };
         self.tell(Event::Elected { term, mandate, valid_until });
         self.announce(now);
     }
@@ -349,36 +423,49 @@ impl<P: Probing> OnARing<P> {
 
     /// Says once around the ring that this node leads.
     fn announce(&mut self, now: Instant) {
-        let Role::Leading { term, beat, beat_at, .. } = &mut self.role else { return };
+        let Role::Leading { term, told, beat, beat_at, .. } = &mut self.role else { return };
         *beat += 1;
+        *told = self.round;
         *beat_at = now.after(self.config.heartbeat_interval);
         let (leader, beat) = (Leader { identity: self.config.me, term: *term }, *beat);
         self.send(now, Direction::Onward, Body::Elected { leader, beat, hops: 0 });
     }
 
     fn on_elected(&mut self, now: Instant, leader: Leader, beat: u64, hops: u32) {
-        if leader.identity == self.config.me {
-            return; // It has come round.
+        let me = self.config.me.node;
+        if leader.identity.node == me {
+            return; // It has come round, or is of an earlier life.
         }
-        if let Role::Following { leader: Some(known), beat: heard, .. } = &self.role
-            && *known == leader
-            && beat <= *heard
-        {
-            return; // It came twice.
+        let rank = |leader: Leader| (leader.term, leader.identity.node);
+        let yields = match &self.role {
+            Role::Leading { term, .. } => rank(leader) < (*term, me),
+            Role::Following { leader: Some(known), beat: heard, .. } => {
+                rank(leader) < rank(*known) || (*known == leader && beat <= *heard)
+            }
+            Role::Following { leader: None, .. } | Role::Electing { .. } => false,
+        };
+        if yields {
+            return; // It hears of the other one itself; or this came twice.
+        }
+        self.pass_on(now, hops, |hops| Body::Elected { leader, beat, hops });
+        let takes_over = leader.identity.node < me && !self.config.sticky && self.may_stand(now);
+        if takes_over && matches!(self.role, Role::Electing { .. }) {
+            return; // Its name is on the way.
         }
         if matches!(self.role, Role::Leading { .. }) {
             self.tell(Event::Deposed(Reason::HigherTerm(leader.term)));
         }
         self.occasion = Occasion::Silence;
         self.follow(now, Some(leader), beat);
-        self.pass_on(now, hops, |hops| Body::Elected { leader, beat, hops });
-        let bullies = leader.identity.node < self.config.me.node && !self.config.sticky;
-        if bullies && self.may_stand(now) {
+        if takes_over {
             self.elect(now);
         }
     }
 
     fn on_resigned(&mut self, now: Instant, leader: Leader, hops: u32) {
+        if leader.identity.node == self.config.me.node {
+            return; // It has come round, or is of an earlier life.
+        }
         self.pass_on(now, hops, |hops| Body::Resigned { leader, hops });
         if matches!(&self.role, Role::Following { leader: Some(known), .. } if *known == leader) {
             self.lose_leader(now, Occasion::Resigned);
@@ -416,11 +503,14 @@ impl<P: Probing> OnARing<P> {
 
     /// To the next node that is there. If nobody is, this node has the highest name of all.
     fn send(&mut self, now: Instant, direction: Direction, body: Body<P::Probe>) {
+        self.send_of_round(now, direction, self.round, body);
+    }
+
+    fn send_of_round(&mut self, now: Instant, direction: Direction, round: Term, body: Body<P::Probe>) {
+        self.knock(now);
         if let Some(to) = self.neighbours.next(direction) {
-            self.number += 1;
-            self.unconfirmed.push_back(Unconfirmed { to, number: self.number, direction, body, sent_at: now });
-            let message = self.message(body);
-            self.outputs.push_back(Output::Send { to: Endpoint::Node(to), message });
+            let number = self.hops.sent(now, to, direction, round, body);
+            self.transmit(to, number, round, body);
         } else if matches!(self.role, Role::Electing { .. }) {
             self.become_leader(now);
         }
@@ -428,21 +518,58 @@ impl<P: Probing> OnARing<P> {
 
     /// What has met as many nodes as there are goes no further: the one that it was to come back to is not there.
     fn pass_on(&mut self, now: Instant, hops: u32, body: impl FnOnce(u32) -> Body<P::Probe>) {
-        if (hops as usize) + 1 < self.neighbours.count() {
-            self.send(now, Direction::Onward, body(hops + 1));
+        let hops = hops.saturating_add(1);
+        if (hops as usize) < self.neighbours.count() {
+            self.send(now, Direction::Onward, body(hops));
         }
     }
 
-    fn message(&self, body: Body<P::Probe>) -> Message<P::Probe> {
-        Message { incarnation: self.config.me.incarnation, round: self.round, number: self.number, body }
+    /// A hop was not confirmed in time.
+    fn on_overdue(&mut self, now: Instant, hop: Hop<Body<P::Probe>>) {
+        let Hop { to, number, direction, round, body, tries, .. } = hop;
+        let skips = tries >= TRIES_MAX || self.neighbours.is_gone(to);
+        if skips {
+            self.neighbours.suspect(to);
+        }
+        if matches!(body, Body::Probe { .. }) && round < self.round {
+            return; // That round has come to nothing.
+        }
+        if !skips {
+            self.hops.sent_again(now, hop);
+            return self.transmit(to, number, round, body);
+        }
+        self.send_of_round(now, direction, round, body); // The round that it was first sent in.
     }
 
-    /// How long a message takes once around, if every hop takes as long as it may.
-    fn turn(&self) -> Duration {
-        self.config.hop_timeout.times(self.neighbours.count() as u64)
+    /// Whoever is skipped may be back. It is asked when something goes past it, and not more often than it could answer.
+    fn knock(&mut self, now: Instant) {
+        let skipped: BTreeSet<NodeId> = self.neighbours.skipped().collect();
+        if skipped.is_empty() || now < self.knocks_at {
+            return;
+        }
+        self.knocks_at = now.after(self.config.hop_timeout);
+        for to in skipped {
+            let number = self.hops.next_number();
+            self.transmit(to, number, self.round, Body::Knock);
+        }
+    }
+
+    fn transmit(&mut self, to: NodeId, number: u64, round: Term, body: Body<P::Probe>) {
+        let message = Message { incarnation: self.config.me.incarnation, round, number, body };
+        self.outputs.push_back(Output::Send { to: Endpoint::Node(to), message });
     }
 
     // ── small things ────────────────────────────────────────────────────────────────────────────────────────
+
+    /// Who leads, as far as this node knows.
+    #[must_use]
+    pub fn leader(&self) -> Option<Leader> {
+        match &self.role {
+            Role::Following { leader, .. } => *leader,
+            Role::Leading { term, .. } => Some(Leader { identity: self.config.me, term: *term }),
+            Role::Electing { .. } => None,
+        }
+    }
 
     /// What made this node stand, if it stands or leads.
     #[must_use]
@@ -473,11 +600,7 @@ impl<P: Probing> OnARing<P> {
     }
 
     fn tell_leader(&mut self) {
-        let leader = match &self.role {
-            Role::Following { leader, .. } => *leader,
-            Role::Leading { term, .. } => Some(Leader { identity: self.config.me, term: *term }),
-            Role::Electing { .. } => None,
-        };
+        let leader = self.leader();
         if leader != self.told_leader {
             self.told_leader = leader;
             self.tell(Event::LeaderChanged(leader));
@@ -488,3 +611,6 @@ impl<P: Probing> OnARing<P> {
         self.outputs.push_back(Output::Event(event));
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -25,17 +25,28 @@ pub struct ChangRoberts {
     takes_part: bool,
 }
 
-/// The highest name so far.
+/// The highest name so far. Its size is bounded: an identity and a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Probe {
     /// Whose name it is.
     pub candidate: Identity,
-    /// How many have passed it on.
+    /// How many have passed it on; below the number of nodes.
     pub hops: u32,
 }
 
 impl Probing for ChangRoberts {
     type Probe = Probe;
+
+    /// Once until the highest name has heard of it, and once for that name.
+    const TURNS: u64 = 2;
+
+    fn takes_part(&self) -> bool {
+        self.takes_part
+    }
+
+    fn candidate(probe: &Probe) -> Identity {
+        probe.candidate
+    }
 
     fn begin(&mut self, me: Identity) -> Vec<(Direction, Probe)> {
         self.takes_part = true;
@@ -44,112 +55,22 @@ impl Probing for ChangRoberts {
 
     fn take(&mut self, at: Place, direction: Direction, probe: Probe) -> Found<Probe> {
         let Probe { candidate, hops } = probe;
-        if candidate == at.me && at.stands {
-            Found::Highest
-        } else if candidate.node > at.me.node || (!at.stands && candidate.node != at.me.node) {
+        if candidate.node == at.me.node {
+            // What a node sent in an earlier life, or before it was told not to stand, elects nobody.
+            if candidate == at.me && at.stands { Found::Highest } else { Found::Send(Vec::new()) }
+        } else if candidate.node > at.me.node || !at.stands {
             self.takes_part = true;
             // What has met as many nodes as there are goes no further: its own node is not there any more.
-            let goes_on = (hops as usize) + 1 < at.count;
-            Found::Send(goes_on.then_some((direction, Probe { candidate, hops: hops + 1 })).into_iter().collect())
-        } else if candidate.node < at.me.node && !self.takes_part {
-            Found::Send(self.begin(at.me)) // In place of the lower one.
+            let hops = hops.saturating_add(1);
+            let goes_on = (hops as usize) < at.count;
+            Found::Send(goes_on.then_some((direction, Probe { candidate, hops })).into_iter().collect())
+        } else if self.takes_part {
+            Found::Send(Vec::new()) // Its own name is on the way, or a higher one.
         } else {
-            Found::Send(Vec::new()) // A lower name, or that of an earlier life.
+            Found::Send(self.begin(at.me)) // In place of the lower one.
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use alloc::collections::VecDeque;
-    use alloc::sync::Arc;
-
-    use super::super::on_a_ring::{Body, Config, Message};
-    use super::*;
-    use crate::id::{Incarnation, NodeId};
-    use crate::protocol::{Command, Endpoint, Input, Output, Protocol as _};
-    use crate::time::{Duration, Instant};
-
-    /// How many probes and how many announcements it takes if all of this ring start at once.
-    fn counted(ring: &[usize]) -> (u64, u64) {
-        let names: Arc<[NodeId]> =
-            ring.iter().map(|place| NodeId::new(&std::format!("n{place:02}")).unwrap()).collect();
-        let now = Instant::default();
-        let mut nodes: BTreeMap<NodeId, Ring> = names.iter().map(|&name| (name, machine(&names, name))).collect();
-        let mut under_way = VecDeque::new();
-        for (&name, node) in &mut nodes {
-            node.handle(now, Input::Command(Command::Campaign));
-            node.initiate(now);
-            take(node, name, &mut under_way);
-        }
-        let (mut probes, mut announcements) = (0, 0);
-        while let Some((from, to, message)) = under_way.pop_front() {
-            match message.body {
-                Body::Probe { .. } => probes += 1,
-                Body::Elected { .. } => announcements += 1,
-                Body::Resigned { .. } | Body::Received => {}
-            }
-            let node = nodes.get_mut(&to).unwrap();
-            node.handle(now, Input::Message { from: Endpoint::Node(from), message });
-            take(node, to, &mut under_way);
-        }
-        let leaders: Vec<&NodeId> = nodes.iter().filter(|(_, node)| node.role() == "leading").map(|(name, _)| name).collect();
-        assert_eq!(leaders, [names.iter().max().unwrap()]);
-        (probes, announcements)
-    }
-
-    fn machine(ring: &Arc<[NodeId]>, name: NodeId) -> Ring {
-        let millis = Duration::from_millis;
-        let config = Config {
-            me: Identity::new(name, Incarnation { count: 1, nonce: 1 }),
-            ring: Arc::clone(ring),
-            heartbeat_interval: millis(100),
-            miss_count: 3,
-            hop_timeout: millis(50),
-            sticky: true,
-        };
-        Ring::new(config, Instant::default())
-    }
-
-    fn take(node: &mut Ring, name: NodeId, under_way: &mut VecDeque<(NodeId, NodeId, Message<Probe>)>) {
-        while let Some(output) = node.poll() {
-            match output {
-                Output::Send { to: Endpoint::Node(to), message } => under_way.push_back((name, to, message)),
-                Output::Send { to: Endpoint::Store, .. } | Output::Persist(()) => panic!("it has no store, and no disk"),
-                Output::Event(_) => {}
-            }
-        }
-    }
-
-    /// Every order of these, as Heap's algorithm has them.
-    fn orders(of: &mut [usize], count: usize, visit: &mut impl FnMut(&[usize])) {
-        if count <= 1 {
-            return visit(of);
-        }
-        for place in 0..count {
-            orders(of, count - 1, visit);
-            of.swap(if count % 2 == 0 { place } else { 0 }, count - 1);
-        }
-    }
-
-    /// Chang and Roberts 1979: with all starting, 2n − 1 at best, n(n + 1)/2 at worst, and n·Hₙ on the average.
-    #[test]
-    fn every_ring_of_seven_or_fewer_takes_as_many_probes_as_the_formula_says() {
-        for n in 2..=7_usize {
-            let (mut sum, mut rings, mut best, mut worst) = (0, 0_u64, u64::MAX, 0);
-            orders(&mut (0..n).collect::<Vec<usize>>(), n, &mut |ring| {
-                let (probes, announcements) = counted(ring);
-                assert_eq!(announcements, n as u64);
-                (sum, rings) = (sum + probes, rings + 1);
-                (best, worst) = (best.min(probes), worst.max(probes));
-            });
-            let n = n as u64;
-            assert_eq!((best, worst), (2 * n - 1, n * (n + 1) / 2), "{n}");
-            // n! · n · Hₙ is a whole number.
-            let expected: u64 = (1..=n).map(|k| rings / k * n).sum();
-            assert_eq!(sum, expected, "{n}");
-        }
-    }
-}
+mod tests;

@@ -28,62 +28,100 @@ pub struct HirschbergSinclair {
     answered: BTreeSet<Direction>,
 }
 
-/// What goes around.
+/// What goes around. Its size is bounded: an identity and two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Probe {
     /// "Is anybody here with a higher name?"
     Out {
         /// Whose name it is.
         candidate: Identity,
-        /// In which phase.
+        /// In which phase; at most [`PHASE_MAX`].
         phase: u32,
-        /// How many nodes it is still to reach.
+        /// How many nodes it is still to reach; at most 2 to the power of the phase.
         left: u32,
     },
     /// "Nobody on this side, as far as you have asked."
     Back {
         /// Who has asked.
         candidate: Identity,
-        /// In which phase.
+        /// In which phase; at most [`PHASE_MAX`].
         phase: u32,
-        /// How many nodes it may still pass: as many as the question did.
+        /// How many nodes it may still reach: as many as the question did.
         left: u32,
     },
 }
 
 /// A phase beyond this one would ask more nodes than there can be.
-const PHASE_MAX: u32 = 31;
+pub const PHASE_MAX: u32 = 31;
 
 impl Probing for HirschbergSinclair {
     type Probe = Probe;
+
+    /// Once until the highest name has heard of it; there and back 1 + 2 + 4 + … nodes, which is below four turns; and once
+    /// around.
+    const TURNS: u64 = 6;
 
     fn begin(&mut self, me: Identity) -> Vec<(Direction, Probe)> {
         self.ask(me, 0)
     }
 
+    fn takes_part(&self) -> bool {
+        self.phase.is_some()
+    }
+
+    fn candidate(probe: &Probe) -> Identity {
+        match *probe {
+            Probe::Out { candidate, .. } | Probe::Back { candidate, .. } => candidate,
+        }
+    }
+
     fn take(&mut self, at: Place, direction: Direction, probe: Probe) -> Found<Probe> {
         match probe {
-            Probe::Out { candidate, .. } if candidate == at.me && at.stands => Found::Highest,
+            // What a node sent in an earlier life, or before it was told not to stand, elects nobody.
+            Probe::Out { candidate, .. } | Probe::Back { candidate, .. }
+                if candidate.node == at.me.node && !(candidate == at.me && at.stands) =>
+            {
+                Found::Send(Vec::new())
+            }
+            Probe::Out { candidate, .. } if candidate == at.me => Found::Highest,
             Probe::Out { candidate, phase, left } if candidate.node > at.me.node || !at.stands => {
-                Found::Send(if left > 1 {
-                    vec![(direction, Probe::Out { candidate, phase, left: left - 1 })]
-                } else {
-                    vec![(direction.opposite(), Probe::Back { candidate, phase, left: 1 << phase.min(PHASE_MAX) })]
-                })
+                Found::Send(vec![pass(direction, candidate, phase, left, at.count)])
             }
-            Probe::Out { candidate, .. } if candidate.node < at.me.node && self.phase.is_none() => {
-                Found::Send(self.begin(at.me)) // In place of the lower one.
-            }
-            Probe::Out { .. } => Found::Send(Vec::new()), // A lower name, or that of an earlier life.
+            // Its own name is on the way.
+            Probe::Out { .. } if self.phase.is_some() => Found::Send(Vec::new()),
+            Probe::Out { .. } => Found::Send(self.begin(at.me)), // In place of the lower one.
             Probe::Back { candidate, phase, .. } if candidate == at.me => {
                 Found::Send(self.on_answer(at.me, direction, phase))
             }
-            // Its candidate is not there any more.
-            Probe::Back { left: 0, .. } => Found::Send(Vec::new()),
+            Probe::Back { left: 0 | 1, .. } => Found::Send(Vec::new()), // Its candidate is not there any more.
             Probe::Back { candidate, phase, left } => {
-                Found::Send(vec![(direction, Probe::Back { candidate, phase, left: left - 1 })])
+                let left = left.min(reach(phase)) - 1;
+                Found::Send(vec![(direction, Probe::Back { candidate, phase, left })])
             }
         }
+    }
+}
+
+/// How many nodes a candidate asks on each side.
+const fn reach(phase: u32) -> u32 {
+    1 << if phase < PHASE_MAX { phase } else { PHASE_MAX }
+}
+
+/// A question goes on, or is answered by the last node that it reaches.
+fn pass(
+    direction: Direction,
+    candidate: Identity,
+    phase: u32,
+    left: u32,
+    count: usize,
+) -> (Direction, Probe) {
+    // No honest question goes twice round.
+    let left =
+        left.min(reach(phase)).min(u32::try_from(count).map_or(u32::MAX, |count| count.saturating_mul(2)));
+    if left > 1 {
+        (direction, Probe::Out { candidate, phase, left: left - 1 })
+    } else {
+        (direction.opposite(), Probe::Back { candidate, phase, left: reach(phase) })
     }
 }
 
@@ -91,7 +129,7 @@ impl HirschbergSinclair {
     fn ask(&mut self, me: Identity, phase: u32) -> Vec<(Direction, Probe)> {
         self.phase = Some(phase);
         self.answered.clear();
-        let probe = Probe::Out { candidate: me, phase, left: 1 << phase };
+        let probe = Probe::Out { candidate: me, phase, left: reach(phase) };
         vec![(Direction::Onward, probe), (Direction::Back, probe)]
     }
 
@@ -103,3 +141,6 @@ impl HirschbergSinclair {
         if self.answered.len() == 2 { self.ask(me, phase + 1) } else { Vec::new() }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,9 +1,10 @@
 //! The bully election in the world.
 
 use primacy_core::election::bully::{Body, Bully as Machine, Config, Message};
-use primacy_core::{Duration, NodeId};
+use primacy_core::{Duration, FencingToken, NodeId};
 
 use super::{Algorithm, Life, Settings, Surroundings, duration, unknown_setting, value};
+use crate::invariants::drained_before_released::DrainedBeforeReleased;
 use crate::invariants::leader_after_healing::LeaderAfterHealing;
 use crate::invariants::no_needless_change::NoNeedlessChange;
 use crate::invariants::{Invariant, Meaning};
@@ -78,22 +79,25 @@ impl Algorithm for Bully {
             Body::Alive => "Alive",
             Body::Coordinator { .. } => "Coordinator",
             Body::Heartbeat { .. } => "Heartbeat",
-            Body::Resigned => "Resigned",
+            Body::Late => "Late",
+            Body::Resigned { .. } => "Resigned",
         }
     }
 
     fn is_routine(message: &Message) -> bool {
         match message.body {
             Body::Heartbeat { .. } => true,
-            Body::Election | Body::Alive | Body::Coordinator { .. } | Body::Resigned => false,
+            Body::Election | Body::Alive | Body::Coordinator { .. } | Body::Late | Body::Resigned { .. } => false,
         }
     }
 
     fn text(message: &Message) -> String {
         let kind = Self::kind(message);
         match message.body {
-            Body::Coordinator { term } | Body::Heartbeat { term } => format!("{kind} in term {term}"),
-            Body::Election | Body::Alive | Body::Resigned => format!("{kind}, round {}", message.round),
+            Body::Coordinator { term } | Body::Heartbeat { term } | Body::Resigned { term } => {
+                format!("{kind} in term {term}")
+            }
+            Body::Election | Body::Alive | Body::Late => format!("{kind}, round {}", message.round),
         }
     }
 
@@ -101,8 +105,20 @@ impl Algorithm for Bully {
         matches!(machine.role(), "electing" | "waiting")
     }
 
-    fn meaning(_message: &Message, _to: Option<NodeId>) -> Meaning {
-        Meaning::Nothing // It promises nothing of what invariants ask for: two may lead in a term.
+    fn meaning(message: &Message, _to: Option<NodeId>) -> Meaning {
+        match message.body {
+            Body::Resigned { term } => Meaning::Releases { token: FencingToken(term.0) },
+            // Two may lead in one term, so that nothing is asked of who says so.
+            Body::Election | Body::Alive | Body::Coordinator { .. } | Body::Heartbeat { .. } | Body::Late => {
+                Meaning::Nothing
+            }
+        }
+    }
+
+    const ADVISORY: bool = true;
+
+    fn rightful(nodes: &[(NodeId, &Timers)]) -> Option<NodeId> {
+        highest_if(nodes, |timers| !timers.sticky)
     }
 
     fn met(message: &Message) -> Option<&'static str> {
@@ -110,7 +126,8 @@ impl Algorithm for Bully {
             Body::Election => Some("election asked for"),
             Body::Alive => Some("alive above"),
             Body::Coordinator { .. } => Some("coordinator"),
-            Body::Resigned => Some("resigned"),
+            Body::Late => Some("told that it is late"),
+            Body::Resigned { .. } => Some("resigned"),
             Body::Heartbeat { .. } => None,
         }
     }
@@ -120,6 +137,7 @@ impl Algorithm for Bully {
             "election asked for",
             "alive above",
             "coordinator",
+            "told that it is late",
             "resigned",
             "deposed: resigned",
             "deposed: unhealthy",
@@ -140,7 +158,18 @@ impl Algorithm for Bully {
         lag.plus(reconnect).plus(drain).plus(begins).plus(attempt.times(nodes.len() as u64))
     }
 
+    /// Not I1, I2, I3 and I4: an advisory election has two leaders in a partition, has no tokens, and nobody votes.
     fn invariants(_settings: &Timers) -> Vec<Box<dyn Invariant>> {
-        vec![Box::new(NoNeedlessChange::default()), Box::new(LeaderAfterHealing::default())]
+        vec![
+            Box::new(NoNeedlessChange::default()),
+            Box::new(LeaderAfterHealing::default()),
+            Box::new(DrainedBeforeReleased),
+        ]
     }
+}
+
+/// The highest name, if all nodes are of this kind.
+pub(super) fn highest_if<T>(nodes: &[(NodeId, &T)], of_kind: impl Fn(&T) -> bool) -> Option<NodeId> {
+    let all = nodes.iter().all(|(_, settings)| of_kind(settings));
+    nodes.iter().map(|&(name, _)| name).max().filter(|_| all)
 }

@@ -97,6 +97,17 @@ pub trait Algorithm: Debug + Sized + 'static {
         Duration::ZERO
     }
 
+    /// Whether this election gives advisory mandates: two may lead when the nodes cannot all hear each other, and one that is cut
+    /// off may elect itself. Then nothing is asked of who leads until all is healed, and a node that is cut off does not count
+    /// among the small things that must not cost the leader its lead.
+    const ADVISORY: bool = false;
+
+    /// Who must lead once nothing is wrong and all stand, if this election says so.
+    fn rightful(nodes: &[(NodeId, &Self::Settings)]) -> Option<NodeId> {
+        let _ = nodes;
+        None
+    }
+
     /// Whether a node stands for election at present: it asks for the lead, and does not lead.
     fn stands(machine: &Self::Machine) -> bool {
         let _ = machine;

@@ -7,9 +7,11 @@ use primacy_core::election::on_a_ring::{Body, Config, Message, OnARing, Probing}
 use primacy_core::election::ring::{ChangRoberts, Probe as Onward};
 use primacy_core::election::ring_bidirectional::{HirschbergSinclair, Probe as BothWays};
 use primacy_core::neighbours::Direction;
-use primacy_core::{Duration, NodeId};
+use primacy_core::{Duration, FencingToken, NodeId};
 
+use super::bully::highest_if;
 use super::{Algorithm, Life, Settings, Surroundings, duration, unknown_setting, value};
+use crate::invariants::drained_before_released::DrainedBeforeReleased;
 use crate::invariants::leader_after_healing::LeaderAfterHealing;
 use crate::invariants::no_needless_change::NoNeedlessChange;
 use crate::invariants::{Invariant, Meaning};
@@ -64,7 +66,7 @@ impl Default for Timers {
 impl Settings for Timers {
     fn set(&mut self, key: &str, text: &str) -> Result<(), String> {
         match key {
-            "order" => self.order = text.split(',').map(value).collect::<Result<_, _>>()?,
+            "order" => self.order = order(text)?,
             "heartbeat_interval" => self.heartbeat_interval = duration(text)?,
             "miss_count" => self.miss_count = value(text)?,
             "hop_timeout" => self.hop_timeout = duration(text)?,
@@ -77,6 +79,12 @@ impl Settings for Timers {
     fn patience(&self) -> Duration {
         self.heartbeat_interval.times(u64::from(self.miss_count))
     }
+}
+
+fn order(text: &str) -> Result<Vec<NodeId>, String> {
+    let order: Vec<NodeId> = text.split(',').map(value).collect::<Result<_, _>>()?;
+    let twice = order.iter().enumerate().find(|(place, node)| order[..*place].contains(node));
+    twice.map_or_else(|| Ok(order.clone()), |(_, node)| Err(format!("{node} is on the ring twice")))
 }
 
 impl<P: Told> Algorithm for OfProbing<P> {
@@ -104,15 +112,17 @@ impl<P: Told> Algorithm for OfProbing<P> {
             Body::Probe { probe, .. } => P::kind(probe),
             Body::Elected { .. } => "Elected",
             Body::Resigned { .. } => "Resigned",
+            Body::Knock => "Knock",
             Body::Received => "Received",
+            Body::Late => "Late",
         }
     }
 
     fn is_routine(message: &Self::Message) -> bool {
         match &message.body {
             Body::Elected { beat, .. } => *beat > 1,
-            Body::Received => true,
-            Body::Probe { .. } | Body::Resigned { .. } => false,
+            Body::Received | Body::Knock => true,
+            Body::Probe { .. } | Body::Resigned { .. } | Body::Late => false,
         }
     }
 
@@ -126,7 +136,8 @@ impl<P: Told> Algorithm for OfProbing<P> {
             Body::Elected { leader, .. } | Body::Resigned { leader, .. } => {
                 format!("{kind}: {} in term {}", leader.identity.node, leader.term)
             }
-            Body::Received => kind.to_owned(),
+            Body::Late => format!("{kind}, round {}", message.round),
+            Body::Knock | Body::Received => kind.to_owned(),
         }
     }
 
@@ -134,8 +145,24 @@ impl<P: Told> Algorithm for OfProbing<P> {
         machine.role() == "electing"
     }
 
-    fn meaning(_message: &Self::Message, _to: Option<NodeId>) -> Meaning {
-        Meaning::Nothing // It promises nothing of what invariants ask for: two may lead in a term.
+    fn meaning(message: &Self::Message, _to: Option<NodeId>) -> Meaning {
+        match &message.body {
+            // Others pass it on.
+            Body::Resigned { leader, hops: 0 } => Meaning::Releases { token: FencingToken(leader.term.0) },
+            // Two may lead in one term, so that nothing is asked of who says so.
+            Body::Probe { .. }
+            | Body::Elected { .. }
+            | Body::Resigned { .. }
+            | Body::Knock
+            | Body::Received
+            | Body::Late => Meaning::Nothing,
+        }
+    }
+
+    const ADVISORY: bool = true;
+
+    fn rightful(nodes: &[(NodeId, &Timers)]) -> Option<NodeId> {
+        highest_if(nodes, |timers| !timers.sticky)
     }
 
     fn met(message: &Self::Message) -> Option<&'static str> {
@@ -143,6 +170,8 @@ impl<P: Told> Algorithm for OfProbing<P> {
             Body::Probe { .. } => Some("probe"),
             Body::Elected { beat: 1, .. } => Some("leader announced"),
             Body::Resigned { .. } => Some("resigned"),
+            Body::Late => Some("told that it is late"),
+            Body::Knock => Some("knocked at one that was skipped"),
             Body::Elected { .. } | Body::Received => None,
         }
     }
@@ -151,6 +180,8 @@ impl<P: Told> Algorithm for OfProbing<P> {
         &[
             "probe",
             "leader announced",
+            "told that it is late",
+            "knocked at one that was skipped",
             "resigned",
             "deposed: resigned",
             "deposed: unhealthy",
@@ -160,8 +191,8 @@ impl<P: Told> Algorithm for OfProbing<P> {
         ]
     }
 
-    /// Whoever led is missed, and who yields has yielded; then each may begin two rounds in vain, while those who were taken to
-    /// be gone are heard again: a message must have come from everybody to the one before it.
+    /// Whoever led is missed, and who yields has yielded; whoever was skipped is knocked at and answers; then each may begin a
+    /// round in vain.
     fn settles_within(nodes: &[&Timers], surroundings: &Surroundings) -> Duration {
         let longest =
             |of: fn(&Timers) -> Duration| nodes.iter().map(|node| of(node)).max().unwrap_or_default();
@@ -169,11 +200,16 @@ impl<P: Told> Algorithm for OfProbing<P> {
         let count = nodes.len() as u64;
         let turn = longest(|node| node.hop_timeout).plus(delay).times(count);
         let begins = longest(Timers::patience).times(3).plus(longest(|node| node.heartbeat_interval).times(2));
-        lag.plus(reconnect).plus(drain).plus(begins).plus(turn.times(4 * count))
+        lag.plus(reconnect).plus(drain).plus(begins).plus(turn.times(P::TURNS * count))
     }
 
+    /// Not I1, I2, I3 and I4: an advisory election has two leaders in a partition, has no tokens, and nobody votes.
     fn invariants(_settings: &Timers) -> Vec<Box<dyn Invariant>> {
-        vec![Box::new(NoNeedlessChange::default()), Box::new(LeaderAfterHealing::default())]
+        vec![
+            Box::new(NoNeedlessChange::default()),
+            Box::new(LeaderAfterHealing::default()),
+            Box::new(DrainedBeforeReleased),
+        ]
     }
 }
 

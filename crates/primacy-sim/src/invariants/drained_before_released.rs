@@ -20,7 +20,8 @@ impl Invariant for DrainedBeforeReleased {
         let running = beliefs.in_force(now).find(|belief| match belief.mandate {
             // Who lets go of a leadership, lets go of what guarded the earlier ones of the same life.
             Mandate::Fenced(held) => held == token || (belief.who == who && held <= token),
-            Mandate::Advisory => belief.who == who,
+            // Nothing guards the earlier ones here.
+            Mandate::Advisory => belief.who == who && belief.term.0 == token.0,
         });
         running.map_or(Ok(()), |belief| {
             Err(format!(

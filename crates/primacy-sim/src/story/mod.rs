@@ -108,6 +108,11 @@ pub fn open(election: &str) -> Result<Box<dyn Recorded>, String> {
         "quorum" => Ok(Box::new(Story::<crate::algorithm::quorum::Quorum>::new(trace()))),
         "note" => Ok(Box::new(Story::<crate::algorithm::note::Note>::new(trace()))),
         "ranked" => Ok(Box::new(Story::<crate::algorithm::ranked::Ranked>::new(trace()))),
+        "bully" => Ok(Box::new(Story::<crate::algorithm::bully::Bully>::new(trace()))),
+        "ring" => Ok(Box::new(Story::<crate::algorithm::ring::Ring>::new(trace()))),
+        "ring_bidirectional" => {
+            Ok(Box::new(Story::<crate::algorithm::ring::RingBidirectional>::new(trace())))
+        }
         "lease" => Ok(Box::new(Story::<crate::algorithm::lease::Lease>::new(trace()))),
         _ => Err(format!("there is no election {election}")),
     }

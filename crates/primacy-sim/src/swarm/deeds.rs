@@ -87,11 +87,12 @@ pub(super) const MUST_MEET: &[&str] = &[
     "aimed: late",
     "ploy: duel",
     "ploy: oust",
-    "ploy: wound",
-    "stale write refused",
     "write accepted",
     "calm",
 ];
+
+/// What must be met beside that where a majority or a store elects, and gives tokens.
+pub(super) const MUST_MEET_UNLESS_ADVISORY: &[&str] = &["ploy: wound", "stale write refused"];
 
 impl Kind {
     /// The kind of fault by which a world goes beyond what is assumed, where it is one.
@@ -488,6 +489,7 @@ impl<A: Algorithm> Swarm<A> {
         for _ in 0..4 {
             let pause = self.up_to(self.patience.times(2));
             let (what, back) = match self.rng.up_to(4) {
+                0 if A::ADVISORY => (format!("close {name} {other}"), String::new()),
                 0 => (format!("isolate {name}"), "heal".to_owned()),
                 1 => (format!("crash {name}"), format!("restart {name}")),
                 2 => (format!("crash host {name}"), format!("restart {name}")),

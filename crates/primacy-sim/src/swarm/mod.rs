@@ -8,11 +8,13 @@
 //! leader, known to all, within the time that the election states; then calm, in which small things happen to one of the
 //! others, and the leader must stay.
 
+mod bully;
 mod deeds;
 mod lease;
 mod ploys;
 mod quorum;
 mod ranked;
+mod ring;
 
 use core::fmt;
 
@@ -43,6 +45,12 @@ pub enum Election {
     Quorum,
     /// Among peers, by a majority of votes for the best claim.
     Ranked,
+    /// Among peers, by the highest name, asked for among all.
+    Bully,
+    /// Among peers, by the highest name, asked for around a ring.
+    Ring,
+    /// The same, in both directions.
+    RingBidirectional,
     /// Over an expiring record in a store.
     Lease,
 }
@@ -98,7 +106,8 @@ pub struct Run {
 
 impl Election {
     /// All of them.
-    pub const ALL: &[Self] = &[Self::Quorum, Self::Ranked, Self::Lease];
+    pub const ALL: &[Self] =
+        &[Self::Quorum, Self::Ranked, Self::Bully, Self::Ring, Self::RingBidirectional, Self::Lease];
 
     /// Its name, which is that of the folder of its scripts.
     #[must_use]
@@ -106,6 +115,9 @@ impl Election {
         match self {
             Self::Quorum => "quorum",
             Self::Ranked => "ranked",
+            Self::Bully => "bully",
+            Self::Ring => "ring",
+            Self::RingBidirectional => "ring_bidirectional",
             Self::Lease => "lease",
         }
     }
@@ -128,6 +140,11 @@ impl Election {
         match self {
             Self::Quorum => quorum::draw(seed, beyond, trace).run(),
             Self::Ranked => ranked::draw(seed, beyond, trace).run(),
+            Self::Bully => bully::draw(seed, beyond, trace).run(),
+            Self::Ring => ring::draw::<algorithm::ring::Ring>(seed, beyond, trace).run(),
+            Self::RingBidirectional => {
+                ring::draw::<algorithm::ring::RingBidirectional>(seed, beyond, trace).run()
+            }
             Self::Lease => lease::draw(seed, beyond, trace).run(),
         }
     }
@@ -138,18 +155,28 @@ impl Election {
         match self {
             Self::Quorum => run_again::<algorithm::quorum::Quorum>(story, trace),
             Self::Ranked => run_again::<algorithm::ranked::Ranked>(story, trace),
+            Self::Bully => run_again::<algorithm::bully::Bully>(story, trace),
+            Self::Ring => run_again::<algorithm::ring::Ring>(story, trace),
+            Self::RingBidirectional => run_again::<algorithm::ring::RingBidirectional>(story, trace),
             Self::Lease => run_again::<algorithm::lease::Lease>(story, trace),
         }
     }
 
     /// What a search of [`ENOUGH_SEEDS`] or more must have met.
     pub fn must_meet(self) -> impl Iterator<Item = &'static str> {
-        let own = match self {
-            Self::Quorum => algorithm::quorum::Quorum::must_meet(),
-            Self::Ranked => algorithm::ranked::Ranked::must_meet(),
-            Self::Lease => algorithm::lease::Lease::must_meet(),
+        fn of<A: Algorithm>() -> (bool, &'static [&'static str]) {
+            (A::ADVISORY, A::must_meet())
+        }
+        let (is_advisory, own) = match self {
+            Self::Quorum => of::<algorithm::quorum::Quorum>(),
+            Self::Ranked => of::<algorithm::ranked::Ranked>(),
+            Self::Bully => of::<algorithm::bully::Bully>(),
+            Self::Ring => of::<algorithm::ring::Ring>(),
+            Self::RingBidirectional => of::<algorithm::ring::RingBidirectional>(),
+            Self::Lease => of::<algorithm::lease::Lease>(),
         };
-        deeds::MUST_MEET.iter().chain(own).copied()
+        let by_tokens = deeds::MUST_MEET_UNLESS_ADVISORY.iter().filter(move |_| !is_advisory);
+        deeds::MUST_MEET.iter().chain(by_tokens).chain(own).copied()
     }
 }
 
@@ -391,7 +418,10 @@ impl<A: Algorithm> Swarm<A> {
         }
         if self.is_good() && self.world().seats().count() > 2 {
             self.calm();
-            self.wound();
+            // Where a mandate is advisory, one that does not hear leads itself.
+            if !A::ADVISORY {
+                self.wound();
+            }
         }
         self.end()
     }
