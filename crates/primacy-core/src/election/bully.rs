@@ -102,7 +102,7 @@ pub struct Bully {
     /// The application wants this node to lead.
     campaigning: bool,
     healthy: bool,
-    /// One that has just resigned stays silent until then.
+    /// It does not stand before then: it has just resigned, or has only just been told to stand.
     yields_until: Instant,
     /// The leader that it has lost to silence, which is asked once more.
     lost: Option<NodeId>,
@@ -227,9 +227,16 @@ impl Bully {
 
     fn on_timeout(&mut self, now: Instant) {
         match &self.role {
-            Role::Following { detector, .. } if detector.suspects(now) && now >= self.yields_until => {
-                self.lose_leader(now, Occasion::Silence);
+            Role::Following { leader, detector, .. } if detector.suspects(now) && now >= self.yields_until => {
+                let (leader, due) = (*leader, detector.deadline().max(self.yields_until));
+                // Whoever has overslept may only have missed what was said: it listens once more.
+                if now >= due.after(self.config.answer_timeout) {
+                    self.follow(now, leader);
+                } else {
+                    self.lose_leader(now, Occasion::Silence);
+                }
             }
+            Role::Electing { until } if now >= until.after(self.config.answer_timeout) => self.elect(now), // Overslept.
             Role::Electing { until } if now >= *until => self.become_leader(now),
             // Whoever was alive above is not any more, or does not hear.
             Role::Waiting { until } if now >= *until => self.elect(now),
@@ -241,8 +248,14 @@ impl Bully {
 
     fn on_command(&mut self, now: Instant, command: Command) {
         match command {
-            Command::Campaign => self.campaigning = true,
-            Command::Healthy(true) => self.healthy = true,
+            Command::Campaign => {
+                self.campaigning = true;
+                self.yields_until = self.yields_until.max(now);
+            }
+            Command::Healthy(true) => {
+                self.healthy = true;
+                self.yields_until = self.yields_until.max(now);
+            }
             Command::Withdraw => {
                 self.campaigning = false;
                 self.retire(now, Reason::Resigned);

@@ -157,7 +157,7 @@ pub struct OnARing<P: Probing> {
     /// The application wants this node to lead.
     campaigning: bool,
     healthy: bool,
-    /// One that has just resigned stays silent until then.
+    /// It does not stand before then: it has just resigned, or has only just been told to stand.
     yields_until: Instant,
     occasion: Occasion,
     told_leader: Option<Leader>,
@@ -316,8 +316,14 @@ impl<P: Probing> OnARing<P> {
             }
         }
         match &self.role {
-            Role::Following { detector, .. } if detector.suspects(now) && now >= self.yields_until => {
-                self.lose_leader(now, Occasion::Silence);
+            Role::Following { leader, beat, detector } if detector.suspects(now) && now >= self.yields_until => {
+                let (leader, beat, due) = (*leader, *beat, detector.deadline().max(self.yields_until));
+                // Whoever has overslept may only have missed what was said: it listens once more.
+                if now >= due.after(self.config.hop_timeout) {
+                    self.follow(now, leader, beat);
+                } else {
+                    self.lose_leader(now, Occasion::Silence);
+                }
             }
             Role::Electing { until, .. } if now >= *until => self.elect(now),
             // Also while its work drains: nobody else shall lead before that has ended.
@@ -328,8 +334,14 @@ impl<P: Probing> OnARing<P> {
 
     fn on_command(&mut self, now: Instant, command: Command) {
         match command {
-            Command::Campaign => self.campaigning = true,
-            Command::Healthy(true) => self.healthy = true,
+            Command::Campaign => {
+                self.campaigning = true;
+                self.yields_until = self.yields_until.max(now);
+            }
+            Command::Healthy(true) => {
+                self.healthy = true;
+                self.yields_until = self.yields_until.max(now);
+            }
             Command::Withdraw => {
                 self.campaigning = false;
                 self.retire(now, Reason::Resigned);

@@ -237,3 +237,26 @@ fn what_no_honest_node_says_changes_nothing() {
     hear(&mut node, at(0), names[1], 2, heartbeat(3));
     assert_eq!(node, before);
 }
+
+#[test]
+fn whoever_has_overslept_listens_once_more() {
+    let names = names(1);
+    let mut node = machine(&names, names[0], true);
+    node.handle(at(3_050), Input::Timeout);
+    assert_eq!(drain(&mut node).1, []);
+    assert_eq!(node.deadline(), Some(at(6_050)));
+    node.handle(at(6_099), Input::Timeout);
+    assert!(matches!(drain(&mut node).1[0], Event::Elected { .. }));
+}
+
+#[test]
+fn a_node_that_is_told_to_stand_late_has_listened_already() {
+    let names = names(1);
+    let mut node = machine(&names, names[0], true);
+    node.handle(at(1), Input::Command(Command::Withdraw));
+    assert_eq!(node.deadline(), None);
+    node.handle(at(9_000), Input::Command(Command::Campaign));
+    assert_eq!(node.deadline(), Some(at(9_000)));
+    node.handle(at(9_000), Input::Timeout);
+    assert!(matches!(drain(&mut node).1[0], Event::Elected { .. }));
+}

@@ -318,3 +318,11 @@ fn a_probe_whose_candidate_is_gone_ends() {
     assert_eq!(bench.hear(at(0), 2, 1, probe(2, 2)).0, []);
     assert_eq!(ChangRoberts::TURNS, 2);
 }
+
+#[test]
+fn whoever_has_overslept_listens_once_more() {
+    let mut bench = Bench::new(&[0], 0, true);
+    assert_eq!(bench.timeout(at(3_050)), (vec![], vec![]));
+    assert_eq!(bench.node.deadline(), Some(at(6_050)));
+    assert!(matches!(bench.timeout(at(6_099)).1[0], Event::Elected { .. }));
+}
