@@ -313,7 +313,9 @@ impl<N: AmongPeers<Durable = ()>> AmongPeers for Confirmed<N, Quorum> {
     fn hear(word: Word) -> Option<Self::Message> {
         match word {
             Word::Quorum(message) => Some(confirmed::Message::Confirmation(message)),
-            word => N::hear(word).map(confirmed::Message::Nomination),
+            word @ (Word::Ranked(_) | Word::Bully(_) | Word::Ring(_) | Word::RingBidirectional(_)) => {
+                N::hear(word).map(confirmed::Message::Nomination)
+            }
         }
     }
 

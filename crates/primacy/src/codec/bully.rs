@@ -14,7 +14,7 @@ pub(super) mod wire {
         pub(in crate::codec) incarnation: Option<Incarnation>,
         #[prost(uint64, tag = "2")]
         pub(in crate::codec) round: u64,
-        #[prost(oneof = "Body", tags = "3, 4, 5, 6, 7")]
+        #[prost(oneof = "Body", tags = "3, 4, 5, 6, 7, 8")]
         pub(in crate::codec) body: Option<Body>,
     }
 
@@ -30,8 +30,11 @@ pub(super) mod wire {
         /// The term.
         #[prost(uint64, tag = "6")]
         Heartbeat(u64),
-        #[prost(message, tag = "7")]
-        Resigned(Nothing),
+        /// The term.
+        #[prost(uint64, tag = "7")]
+        Resigned(u64),
+        #[prost(message, tag = "8")]
+        Late(Nothing),
     }
 }
 
@@ -42,7 +45,8 @@ impl From<&Message> for wire::Message {
             Body::Alive => wire::Body::Alive(shared::Nothing {}),
             Body::Coordinator { term } => wire::Body::Coordinator(term.0),
             Body::Heartbeat { term } => wire::Body::Heartbeat(term.0),
-            Body::Resigned => wire::Body::Resigned(shared::Nothing {}),
+            Body::Resigned { term } => wire::Body::Resigned(term.0),
+            Body::Late => wire::Body::Late(shared::Nothing {}),
         };
         Self { incarnation: Some(message.incarnation.into()), round: message.round.0, body: Some(body) }
     }
@@ -57,7 +61,8 @@ impl TryFrom<wire::Message> for Message {
             wire::Body::Alive(shared::Nothing {}) => Body::Alive,
             wire::Body::Coordinator(term) => Body::Coordinator { term: Term(term) },
             wire::Body::Heartbeat(term) => Body::Heartbeat { term: Term(term) },
-            wire::Body::Resigned(shared::Nothing {}) => Body::Resigned,
+            wire::Body::Resigned(term) => Body::Resigned { term: Term(term) },
+            wire::Body::Late(shared::Nothing {}) => Body::Late,
         };
         Ok(Self { incarnation: incarnation.into(), round: Term(message.round), body })
     }
@@ -66,7 +71,9 @@ impl TryFrom<wire::Message> for Message {
 /// The highest term that a message names.
 pub(super) fn highest_term(message: &Message) -> Term {
     match message.body {
-        Body::Coordinator { term } | Body::Heartbeat { term } => term.max(message.round),
-        Body::Election | Body::Alive | Body::Resigned => message.round,
+        Body::Coordinator { term } | Body::Heartbeat { term } | Body::Resigned { term } => {
+            term.max(message.round)
+        }
+        Body::Election | Body::Alive | Body::Late => message.round,
     }
 }

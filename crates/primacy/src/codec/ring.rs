@@ -18,7 +18,7 @@ pub(super) mod wire {
         pub(in crate::codec) round: u64,
         #[prost(uint64, tag = "3")]
         pub(in crate::codec) number: u64,
-        #[prost(oneof = "Body", tags = "4, 5, 6, 7, 8, 9")]
+        #[prost(oneof = "Body", tags = "4, 5, 6, 7, 8, 9, 10, 11")]
         pub(in crate::codec) body: Option<Body>,
     }
 
@@ -38,6 +38,10 @@ pub(super) mod wire {
         Resigned(Elected),
         #[prost(message, tag = "9")]
         Received(Nothing),
+        #[prost(message, tag = "10")]
+        Knock(Nothing),
+        #[prost(message, tag = "11")]
+        Late(Nothing),
     }
 
     #[derive(Clone, PartialEq, prost::Message)]
@@ -111,7 +115,9 @@ impl Probe for ring_bidirectional::Probe {
             wire::Body::Probe(_)
             | wire::Body::Elected(_)
             | wire::Body::Resigned(_)
-            | wire::Body::Received(_) => return Ok(None),
+            | wire::Body::Received(_)
+            | wire::Body::Knock(_)
+            | wire::Body::Late(_) => return Ok(None),
         };
         let wire::PhaseProbe { candidate, phase, left, backward } = probe;
         let candidate = candidate.ok_or(DecodeError::Missing("probe.candidate"))?.try_into()?;
@@ -134,6 +140,8 @@ impl<P: Probe> From<&Message<P>> for wire::Message {
                 wire::Body::Resigned(wire::Elected { leader: Some((&leader).into()), hops, beat: 0 })
             }
             Body::Received => wire::Body::Received(shared::Nothing {}),
+            Body::Knock => wire::Body::Knock(shared::Nothing {}),
+            Body::Late => wire::Body::Late(shared::Nothing {}),
         };
         Self {
             incarnation: Some(message.incarnation.into()),
@@ -158,6 +166,8 @@ impl<P: Probe> TryFrom<wire::Message> for Message<P> {
                 Body::Resigned { leader, hops }
             }
             wire::Body::Received(shared::Nothing {}) => Body::Received,
+            wire::Body::Knock(shared::Nothing {}) => Body::Knock,
+            wire::Body::Late(shared::Nothing {}) => Body::Late,
             probe @ (wire::Body::Probe(_) | wire::Body::Out(_) | wire::Body::Back(_)) => {
                 let (backward, probe) = P::from_wire(probe)?.ok_or(DecodeError::Invalid("ring.probe"))?;
                 let direction = if backward { Direction::Back } else { Direction::Onward };
@@ -172,6 +182,6 @@ impl<P: Probe> TryFrom<wire::Message> for Message<P> {
 pub(super) fn highest_term<P>(message: &Message<P>) -> Term {
     match &message.body {
         Body::Elected { leader, .. } | Body::Resigned { leader, .. } => leader.term.max(message.round),
-        Body::Probe { .. } | Body::Received => message.round,
+        Body::Probe { .. } | Body::Received | Body::Knock | Body::Late => message.round,
     }
 }

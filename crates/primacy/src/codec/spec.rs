@@ -192,7 +192,9 @@ mod tests {
         let text = serde_json::to_string(&spec).unwrap();
         assert!(text.starts_with(r#"{"peers":{"hello":"0a046d61696e12"#), "{text}");
         assert_eq!(serde_json::from_str::<WitnessSpec>(&text).unwrap(), spec);
-        let WitnessSpec::Peers { hello, peers, security } = spec else { panic!("it names peers") };
+        let WitnessSpec::Peers { hello, peers, security, store: None } = spec else {
+            panic!("it names peers")
+        };
         assert_eq!(hello.parse().unwrap(), me.of_guardian());
         assert_eq!(peers, [("b".to_owned(), "localhost:7".to_owned())]);
         assert_eq!(security.parse().unwrap(), Security::Loopback);

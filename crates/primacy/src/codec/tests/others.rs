@@ -42,17 +42,20 @@ pub(super) fn golden() -> Vec<(Frame, &'static str)> {
         (bully(bully::Body::Alive), GOLDEN[7]),
         (bully(bully::Body::Coordinator { term: Term(5) }), GOLDEN[8]),
         (bully(bully::Body::Heartbeat { term: Term(5) }), GOLDEN[9]),
-        (bully(bully::Body::Resigned), GOLDEN[10]),
+        (bully(bully::Body::Resigned { term: Term(5) }), GOLDEN[10]),
+        (bully(bully::Body::Late), GOLDEN[17]),
         (ring(Around::Probe { direction, probe: ring::Probe { candidate, hops: 2 } }), GOLDEN[11]),
         (ring(Around::Elected { leader: leader(), beat: 8, hops: 1 }), GOLDEN[12]),
         (ring(Around::Resigned { leader: leader(), hops: 1 }), GOLDEN[13]),
         (ring(Around::Received), GOLDEN[14]),
+        (ring(Around::Knock), GOLDEN[18]),
+        (ring(Around::Late), GOLDEN[19]),
         (both_ways(Around::Probe { direction, probe: out }), GOLDEN[15]),
         (both_ways(Around::Probe { direction: Direction::Onward, probe: back }), GOLDEN[16]),
     ]
 }
 
-const GOLDEN: [&str; 17] = [
+const GOLDEN: [&str; 20] = [
     "0a046d61696e5a1b0a0b0807110807060504030201120c080712040804100918022001",
     "0a046d61696e5a320a0b08071108070605040302011a230a0b080711080706050403020112140a100a0162120b08071108070605040302011004",
     "0a046d61696e5a1e0a0b0807110807060504030201220f0a0b08071108070605040302011007",
@@ -63,13 +66,16 @@ const GOLDEN: [&str; 17] = [
     "0a046d61696e62110a0b080711080706050403020110052200",
     "0a046d61696e62110a0b080711080706050403020110052805",
     "0a046d61696e62110a0b080711080706050403020110053005",
-    "0a046d61696e62110a0b080711080706050403020110053a00",
+    "0a046d61696e62110a0b080711080706050403020110053805",
     "0a046d61696e6a290a0b08071108070605040302011005180622160a100a0162120b080711080706050403020110021801",
     "0a046d61696e6a2d0a0b0807110807060504030201100518063a1a0a140a100a0162120b0807110807060504030201100410011808",
     "0a046d61696e6a2b0a0b08071108070605040302011005180642180a140a100a0162120b080711080706050403020110041001",
     "0a046d61696e6a130a0b0807110807060504030201100518064a00",
     "0a046d61696e722b0a0b0807110807060504030201100518062a180a100a0162120b0807110807060504030201100218032001",
     "0a046d61696e72290a0b08071108070605040302011005180632160a100a0162120b080711080706050403020110021803",
+    "0a046d61696e62110a0b080711080706050403020110054200",
+    "0a046d61696e6a130a0b0807110807060504030201100518065200",
+    "0a046d61696e6a130a0b0807110807060504030201100518065a00",
 ];
 
 /// Any word of these elections.
@@ -118,12 +124,13 @@ fn drawn_ranked(draw: &mut Draw<'_>) -> ranked::Body {
 
 fn drawn_bully(draw: &mut Draw<'_>) -> bully::Body {
     let term = Term(draw.number());
-    match draw.byte() % 5 {
+    match draw.byte() % 6 {
         0 => bully::Body::Election,
         1 => bully::Body::Alive,
         2 => bully::Body::Coordinator { term },
         3 => bully::Body::Heartbeat { term },
-        _ => bully::Body::Resigned,
+        4 => bully::Body::Late,
+        _ => bully::Body::Resigned { term },
     }
 }
 
@@ -133,7 +140,7 @@ fn around<P>(
     probe: impl Fn(&mut Draw<'_>) -> P,
 ) -> on_a_ring::Message<P> {
     let (round, number) = (Term(draw.number()), draw.number());
-    let body = match draw.byte() % 4 {
+    let body = match draw.byte() % 6 {
         0 => {
             let direction = draw.one_of(&[Direction::Onward, Direction::Back]);
             Around::Probe { direction, probe: probe(draw) }
@@ -142,6 +149,8 @@ fn around<P>(
             Around::Elected { leader: drawn_leader(draw), beat: draw.number(), hops: u32::from(draw.short()) }
         }
         2 => Around::Resigned { leader: drawn_leader(draw), hops: u32::from(draw.short()) },
+        3 => Around::Knock,
+        4 => Around::Late,
         _ => Around::Received,
     };
     on_a_ring::Message { incarnation, round, number, body }
