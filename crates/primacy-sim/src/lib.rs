@@ -17,6 +17,7 @@ pub mod naive;
 pub mod network;
 pub mod node;
 pub mod note;
+pub mod whim;
 pub mod partition;
 pub mod phases;
 pub mod queue;

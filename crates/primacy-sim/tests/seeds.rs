@@ -88,6 +88,21 @@ fn ring_bidirectional_keeps_its_promises() {
 }
 
 #[test]
+fn what_a_quorum_confirms_keeps_its_promises() {
+    search(Election::Confirmed);
+}
+
+#[test]
+fn what_a_lease_confirms_keeps_its_promises() {
+    search(Election::ConfirmedLease);
+}
+
+#[test]
+fn whatever_is_nominated_the_confirmation_keeps_its_promises() {
+    search(Election::ConfirmedWhim);
+}
+
+#[test]
 fn lease_keeps_its_promises() {
     search(Election::Lease);
 }

@@ -9,7 +9,8 @@
 //!
 //! How it goes: a node stands in the confirmation for as long as it is nominated. If the nomination moves to another node and
 //! stays there, the leader hands over in order: it drains, and only then may the other one lead. A nomination that flaps moves
-//! nothing. A nominee that is not confirmed in time gives the nomination up, since another might be.
+//! nothing. If nobody leads for long, because the nominee cannot be confirmed or nobody is nominated, everybody stands; so a
+//! nomination that fails costs time, and not the lead for good. To a nominee that was waited for in vain the lead is not handed.
 
 use alloc::collections::VecDeque;
 use core::fmt;
@@ -26,7 +27,7 @@ pub struct Config {
     pub me: NodeId,
     /// How long the nomination must have stood with one other node until the leader hands over to it.
     pub damping: Duration,
-    /// How long a nominee waits for its confirmation, where nobody leads, until it lets another be nominated.
+    /// How long nobody may have led until everybody stands, nominated or not.
     pub patience: Duration,
 }
 
@@ -63,8 +64,20 @@ struct Own {
     lead: Lead,
     /// To whom this leader hands over, and when.
     hand_over: Option<(NodeId, Instant)>,
-    /// When this nominee gives the nomination up.
-    patient_until: Option<Instant>,
+    patience: Patience,
+    /// A nominee that has led nobody out of a time without a leader: the lead is not handed to it as long as it is nominated.
+    unconfirmed: Option<NodeId>,
+}
+
+/// How long it is waited for the nominee.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Patience {
+    /// Somebody leads.
+    NotNeeded,
+    /// Nobody does.
+    Until(Instant),
+    /// Nobody has for too long: everybody stands.
+    Lost,
 }
 
 /// What is still to be done. Between two inputs it is empty, so it is no part of a machine's state.
@@ -137,7 +150,11 @@ impl<N: Protocol<Durable = ()>, C: Protocol> Protocol for Confirmed<N, C> {
     fn deadline(&self) -> Option<Instant> {
         let own = self.own.hand_over.map(|(_, at)| at);
         let machines = [self.nomination.deadline(), self.confirmation.deadline()];
-        machines.into_iter().chain([own, self.own.patient_until]).flatten().min()
+        let patience = match self.own.patience {
+            Patience::Until(until) => Some(until),
+            Patience::NotNeeded | Patience::Lost => None,
+        };
+        machines.into_iter().chain([own, patience]).flatten().min()
     }
 }
 
@@ -153,7 +170,8 @@ impl<N: Protocol<Durable = ()>, C: Protocol> Confirmed<N, C> {
             leader: None,
             lead: Lead::None,
             hand_over: None,
-            patient_until: None,
+            patience: Patience::NotNeeded,
+            unconfirmed: None,
         };
         let mut machine = Self { nomination, confirmation, own, outputs: Outputs(VecDeque::new()) };
         // What they have to say before anything has come.
@@ -266,41 +284,50 @@ impl<N: Protocol<Durable = ()>, C: Protocol> Confirmed<N, C> {
 
     /// Stands, withdraws or hands over, as the nomination has it.
     fn follow_nomination(&mut self, now: Instant) {
-        let nominated = self.own.campaigning && self.own.nominee == Some(self.own.config.me);
-        if nominated && !self.own.standing {
+        self.lose_patience(now);
+        let stands = self.own.campaigning
+            && (self.own.nominee == Some(self.own.config.me) || self.own.patience == Patience::Lost);
+        if stands && !self.own.standing {
             self.own.standing = true;
             self.confirm(now, Input::Command(Command::Campaign));
         }
-        if !nominated && self.own.standing && self.own.lead == Lead::None {
+        if !stands && self.own.standing && self.own.lead == Lead::None {
             self.own.standing = false;
             self.confirm(now, Input::Command(Command::Withdraw));
         }
-        self.own.hand_over = match self.own.nominee.filter(|&nominee| nominee != self.own.config.me) {
-            Some(nominee) if self.own.lead == Lead::Held => match self.own.hand_over {
-                Some((to, at)) if to == nominee => Some((to, at)),
-                Some(_) | None => Some((nominee, now.after(self.own.config.damping))),
-            },
-            Some(_) | None => None,
-        };
-        if let Some((to, at)) = self.own.hand_over
-            && now >= at
-        {
-            self.own.hand_over = None;
-            self.confirm(now, Input::Command(Command::Transfer(to)));
-        }
-        self.wait_for_confirmation(now, nominated);
+        self.hand_over(now);
     }
 
-    fn wait_for_confirmation(&mut self, now: Instant, nominated: bool) {
-        let waits = nominated && self.own.lead == Lead::None && self.own.leader.is_none();
-        self.own.patient_until = match self.own.patient_until {
-            Some(until) if waits && now >= until => {
-                self.nominate(now, Input::Command(Command::Resign));
-                None
+    /// If nobody leads for long, nobody need be nominated to stand.
+    fn lose_patience(&mut self, now: Instant) {
+        let Own { config, nominee, leader, patience, unconfirmed, .. } = &mut self.own;
+        if *unconfirmed != *nominee || *unconfirmed == *leader {
+            *unconfirmed = None;
+        }
+        *patience = match *patience {
+            _ if leader.is_some() => Patience::NotNeeded,
+            Patience::NotNeeded => Patience::Until(now.after(config.patience)),
+            Patience::Until(until) if now >= until => {
+                *unconfirmed = *nominee;
+                Patience::Lost
             }
-            Some(until) if waits => Some(until),
-            None if waits => Some(now.after(self.own.config.patience)),
-            Some(_) | None => None,
+            unchanged @ (Patience::Until(_) | Patience::Lost) => unchanged,
         };
+    }
+
+    fn hand_over(&mut self, now: Instant) {
+        let Own { config, nominee, lead, unconfirmed, hand_over, .. } = &mut self.own;
+        let to = nominee.filter(|&to| to != config.me && *unconfirmed != Some(to) && *lead == Lead::Held);
+        *hand_over = match (to, *hand_over) {
+            (Some(to), Some((known, at))) if to == known => Some((to, at)),
+            (Some(to), _) => Some((to, now.after(config.damping))),
+            (None, _) => None,
+        };
+        if let Some((to, at)) = *hand_over
+            && now >= at
+        {
+            *hand_over = None;
+            self.confirm(now, Input::Command(Command::Transfer(to)));
+        }
     }
 }

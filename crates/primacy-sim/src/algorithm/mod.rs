@@ -2,12 +2,14 @@
 
 pub mod appointed;
 pub mod bully;
+pub mod confirmed;
 pub mod lease;
 pub mod naive;
 pub mod note;
 pub mod quorum;
 pub mod ranked;
 pub mod ring;
+pub mod whim;
 
 use core::fmt::Debug;
 use std::collections::BTreeSet;
@@ -101,6 +103,9 @@ pub trait Algorithm: Debug + Sized + 'static {
     /// off may elect itself. Then nothing is asked of who leads until all is healed, and a node that is cut off does not count
     /// among the small things that must not cost the leader its lead.
     const ADVISORY: bool = false;
+
+    /// Whether all name one leader once nothing is wrong, and keep it.
+    const SETTLES: bool = true;
 
     /// Who must lead once nothing is wrong and all stand, if this election says so.
     fn rightful(nodes: &[(NodeId, &Self::Settings)]) -> Option<NodeId> {

@@ -113,6 +113,18 @@ pub fn open(election: &str) -> Result<Box<dyn Recorded>, String> {
         "ring_bidirectional" => {
             Ok(Box::new(Story::<crate::algorithm::ring::RingBidirectional>::new(trace())))
         }
+        "confirmed" => Ok(Box::new(Story::<
+            crate::algorithm::confirmed::Confirmed<
+                crate::algorithm::bully::Bully,
+                crate::algorithm::quorum::Quorum,
+            >,
+        >::new(trace()))),
+        "confirmed_lease" => Ok(Box::new(Story::<
+            crate::algorithm::confirmed::Confirmed<
+                crate::algorithm::bully::Bully,
+                crate::algorithm::lease::Lease,
+            >,
+        >::new(trace()))),
         "lease" => Ok(Box::new(Story::<crate::algorithm::lease::Lease>::new(trace()))),
         _ => Err(format!("there is no election {election}")),
     }

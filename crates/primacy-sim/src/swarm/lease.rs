@@ -3,6 +3,7 @@
 use primacy_core::rng::Rng;
 
 use super::{Beyond, Swarm, in_micros, text};
+use crate::algorithm::Algorithm;
 use crate::algorithm::lease::Lease;
 use crate::trace::Trace;
 
@@ -12,11 +13,17 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Lea
     let nodes = 2 + swarm.index(3);
     swarm.begin(seed, nodes);
     swarm.words = &["Read", "ReadReply", "Write", "WriteReply", "Died"];
+    timers(&mut swarm, nodes);
+    swarm
+}
+
+/// Draws the leases of a store that elects or confirms, and what it holds and tells.
+pub(super) fn timers<A: Algorithm>(swarm: &mut Swarm<A>, nodes: usize) {
     let round_trip = swarm.world().conditions.delay.times(2);
     let round_trip = swarm.lengthen(round_trip);
     let (duration, one_for_all) = (swarm.millis(500, 2_000), swarm.one_in(2));
     swarm.tell(format!("set drift_max={}ppm", swarm.drift));
-    for name in ["a", "b", "c", "d"].into_iter().take(nodes) {
+    for name in ["a", "b", "c", "d", "e"].into_iter().take(nodes) {
         let duration = if one_for_all { duration } else { swarm.millis(500, 2_000) };
         let request_timeout = round_trip.plus(swarm.millis(20, 200));
         let poll_interval = swarm.millis(20, 150);
@@ -36,5 +43,4 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Lea
         swarm.tell("store tells changes".to_owned());
     }
     swarm.deletes = one_for_all;
-    swarm
 }

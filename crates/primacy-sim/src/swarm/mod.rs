@@ -9,6 +9,7 @@
 //! others, and the leader must stay.
 
 mod bully;
+mod confirmed;
 mod deeds;
 mod lease;
 mod ploys;
@@ -53,7 +54,17 @@ pub enum Election {
     RingBidirectional,
     /// Over an expiring record in a store.
     Lease,
+    /// Bully nominates, a quorum confirms.
+    Confirmed,
+    /// Bully nominates, a lease in a store confirms.
+    ConfirmedLease,
+    /// Each node nominates whomever it likes, and a quorum confirms.
+    ConfirmedWhim,
 }
+
+type ByQuorum = algorithm::confirmed::Confirmed<algorithm::bully::Bully, algorithm::quorum::Quorum>;
+type ByLease = algorithm::confirmed::Confirmed<algorithm::bully::Bully, algorithm::lease::Lease>;
+type OfWhims = algorithm::confirmed::Confirmed<algorithm::whim::Whim, algorithm::quorum::Quorum>;
 
 /// What an election assumes and a world does not keep to, to see which invariant speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -106,8 +117,17 @@ pub struct Run {
 
 impl Election {
     /// All of them.
-    pub const ALL: &[Self] =
-        &[Self::Quorum, Self::Ranked, Self::Bully, Self::Ring, Self::RingBidirectional, Self::Lease];
+    pub const ALL: &[Self] = &[
+        Self::Quorum,
+        Self::Ranked,
+        Self::Bully,
+        Self::Ring,
+        Self::RingBidirectional,
+        Self::Lease,
+        Self::Confirmed,
+        Self::ConfirmedLease,
+        Self::ConfirmedWhim,
+    ];
 
     /// Its name, which is that of the folder of its scripts.
     #[must_use]
@@ -119,6 +139,9 @@ impl Election {
             Self::Ring => "ring",
             Self::RingBidirectional => "ring_bidirectional",
             Self::Lease => "lease",
+            Self::Confirmed => "confirmed",
+            Self::ConfirmedLease => "confirmed_lease",
+            Self::ConfirmedWhim => "confirmed_whim",
         }
     }
 
@@ -146,6 +169,9 @@ impl Election {
                 ring::draw::<algorithm::ring::RingBidirectional>(seed, beyond, trace).run()
             }
             Self::Lease => lease::draw(seed, beyond, trace).run(),
+            Self::Confirmed => confirmed::by_quorum(seed, beyond, trace).run(),
+            Self::ConfirmedLease => confirmed::by_lease(seed, beyond, trace).run(),
+            Self::ConfirmedWhim => confirmed::of_whims(seed, beyond, trace).run(),
         }
     }
 
@@ -159,6 +185,9 @@ impl Election {
             Self::Ring => run_again::<algorithm::ring::Ring>(story, trace),
             Self::RingBidirectional => run_again::<algorithm::ring::RingBidirectional>(story, trace),
             Self::Lease => run_again::<algorithm::lease::Lease>(story, trace),
+            Self::Confirmed => run_again::<ByQuorum>(story, trace),
+            Self::ConfirmedLease => run_again::<ByLease>(story, trace),
+            Self::ConfirmedWhim => run_again::<OfWhims>(story, trace),
         }
     }
 
@@ -174,6 +203,9 @@ impl Election {
             Self::Ring => of::<algorithm::ring::Ring>(),
             Self::RingBidirectional => of::<algorithm::ring::RingBidirectional>(),
             Self::Lease => of::<algorithm::lease::Lease>(),
+            Self::Confirmed => of::<ByQuorum>(),
+            Self::ConfirmedLease => of::<ByLease>(),
+            Self::ConfirmedWhim => of::<OfWhims>(),
         };
         let by_tokens = deeds::MUST_MEET_UNLESS_ADVISORY.iter().filter(move |_| !is_advisory);
         deeds::MUST_MEET.iter().chain(by_tokens).chain(own).copied()
@@ -414,9 +446,11 @@ impl<A: Algorithm> Swarm<A> {
         }
         if self.is_good() {
             self.tell("heal all".to_owned());
+        }
+        if self.is_good() && A::SETTLES {
             self.tell("settle".to_owned());
         }
-        if self.is_good() && self.world().seats().count() > 2 {
+        if self.is_good() && A::SETTLES && self.world().seats().count() > 2 {
             self.calm();
             // Where a mandate is advisory, one that does not hear leads itself.
             if !A::ADVISORY {

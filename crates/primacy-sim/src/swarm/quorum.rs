@@ -4,6 +4,7 @@ use primacy_core::Duration;
 use primacy_core::rng::Rng;
 
 use super::{Beyond, Swarm, in_micros, text};
+use crate::algorithm::Algorithm;
 use crate::algorithm::quorum::Quorum;
 use crate::node::Seat;
 use crate::trace::Trace;
@@ -15,6 +16,12 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Quo
     swarm.begin(seed, nodes);
     swarm.words =
         &["PreVote", "PreVoteReply", "Vote", "VoteReply", "Heartbeat", "HeartbeatReply", "Resigned", "Died"];
+    timers(&mut swarm, nodes, beyond);
+    swarm
+}
+
+/// Draws the timers of a quorum, which elects or confirms.
+pub(super) fn timers<A: Algorithm>(swarm: &mut Swarm<A>, nodes: usize, beyond: Option<Beyond>) {
     let delay = swarm.world().conditions.delay;
     let disk_latency = swarm.world().node(Seat(0)).disk.latency;
     let heartbeat = swarm.millis(50, 250).max(delay.times(3));
@@ -53,10 +60,9 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Quo
             text(round),
         ));
     }
-    swarm
 }
 
-impl Swarm<Quorum> {
+impl<A: Algorithm> Swarm<A> {
     fn promise(&mut self, heartbeat: Duration, least: Duration) -> Duration {
         let beats = 2 + self.rng.up_to(4);
         self.lengthen(heartbeat.times(beats).plus(least))

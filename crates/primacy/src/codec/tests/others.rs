@@ -169,7 +169,7 @@ fn an_announced_state_that_is_too_long_and_probes_of_the_other_kind_are_refused(
     assert_eq!(decode(&body(&frames[3].0)), Err(DecodeError::Invalid("lead.state")));
     // The tags 13 and 14 of the envelope, with the kind "length and bytes".
     let (ring, both_ways) = (0x6a, 0x72);
-    let mut probe = body(&frames[15].0);
+    let mut probe = body(&frames[18].0);
     let at = probe.iter().position(|&byte| byte == both_ways).unwrap();
     probe[at] = ring;
     assert_eq!(decode(&probe), Err(DecodeError::Invalid("ring.probe")));

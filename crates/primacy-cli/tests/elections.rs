@@ -1,0 +1,177 @@
+//! Every election among peers on real processes: the leader is killed, and another takes over; who may have a token has one.
+
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
+
+mod support;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use support::{Node, Place, peers, stderr, stdout, strings, wait_until};
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+struct Nodes {
+    place: Place,
+    nodes: Vec<Node>,
+    dead: Option<usize>,
+}
+
+impl Nodes {
+    fn start(test: &str, by: &str, more: &[String]) -> Self {
+        let place = Place::new(test);
+        let peers = peers(&NAMES);
+        let start = |name: &&str| {
+            let mut args = strings(&["run", "--json", "--restart", "--election", "others", "--node", name]);
+            args.extend(strings(&["--peers", &peers, "--state-dir", &place.text(name), "--by", by]));
+            args.extend_from_slice(more);
+            // What it was told of its leadership, as its name in the list of processes is of no use.
+            let job = r#"echo "$PRIMACY_TERM ${PRIMACY_TOKEN-none}" >> "$0"; exec sleep 1000"#;
+            args.extend(strings(&["--", "sh", "-c", job, &place.text("told")]));
+            Node::start(&place, name, &args)
+        };
+        let nodes = NAMES.iter().map(start).collect();
+        Self { place, nodes, dead: None }
+    }
+
+    /// Waits until all name one leader, who leads for the `nth` time counted over all nodes; which it is.
+    fn leader(&self, nth: usize) -> usize {
+        wait_until("a leader that works", || self.works().len() >= nth);
+        let mut leader = None;
+        wait_until("all others' learning of it", || {
+            let known: Vec<Option<String>> = (0..NAMES.len())
+                .filter(|&at| self.dead != Some(at))
+                .map(|at| self.who(at)["leader"]["node"].as_str().map(ToOwned::to_owned))
+                .collect();
+            leader = known.first().cloned().flatten();
+            leader.is_some() && known.iter().all(|known| *known == leader)
+        });
+        NAMES.iter().position(|name| Some(*name) == leader.as_deref()).unwrap()
+    }
+
+    /// What each job was told when it began: its term, and its token.
+    fn works(&self) -> Vec<(u64, Option<u64>)> {
+        let text = std::fs::read_to_string(self.place.path("told")).unwrap_or_default();
+        let line = |line: &str| {
+            let (term, token) = line.split_once(' ').unwrap();
+            (term.parse().unwrap(), token.parse().ok())
+        };
+        text.lines().map(line).collect()
+    }
+
+    fn who(&self, at: usize) -> Value {
+        let output = self.place.output(&[
+            "who",
+            "--json",
+            "--election",
+            "others",
+            "--node",
+            NAMES[at],
+            "--state-dir",
+            &self.place.text(NAMES[at]),
+        ]);
+        serde_json::from_str(&stdout(&output)).unwrap_or_default()
+    }
+
+    /// Kills the leader's supervisor; another leads, in a later term. Which it is.
+    fn take_over(&mut self) -> usize {
+        let first = self.leader(1);
+        self.nodes[first].signal(Signal::KILL);
+        self.nodes[first].wait();
+        self.dead = Some(first);
+        let second = self.leader(2);
+        assert_ne!(first, second);
+        let works = self.works();
+        assert!(works[1].0 > works[0].0, "{works:?}");
+        second
+    }
+}
+
+#[test]
+fn a_ranked_leader_has_a_token_and_is_replaced() {
+    let mut nodes = Nodes::start("ranked", "ranked", &[]);
+    let second = nodes.take_over();
+    assert!(nodes.works().iter().all(|&(term, token)| token == Some(term)), "{:?}", nodes.works());
+    let who = nodes.who(second);
+    assert_eq!(who["peers"]["by"], "ranked");
+    assert_eq!(who["peers"]["safety"], "fenced");
+    assert!(who["leader"]["token"].is_number(), "{who}");
+}
+
+#[test]
+fn advisory_leaders_are_replaced_and_have_no_token() {
+    for by in ["bully", "ring", "ring-bidirectional"] {
+        let mut nodes = Nodes::start(&format!("advisory-{by}"), by, &strings(&["--allow-advisory"]));
+        let second = nodes.take_over();
+        assert!(nodes.works().iter().all(|&(_, token)| token.is_none()), "{:?}", nodes.works());
+        let who = nodes.who(second);
+        assert_eq!(who["peers"]["safety"], "advisory");
+        assert!(who["leader"].is_object() && who["leader"]["token"].is_null(), "{who}");
+        let elected = nodes.nodes[second].told.wait_for_event("elected");
+        assert!(elected["token"].is_null() && elected["term"].is_number(), "{elected}");
+    }
+}
+
+#[test]
+fn a_nominee_that_a_quorum_confirms_has_a_token() {
+    let mut nodes = Nodes::start("by-quorum", "bully", &strings(&["--confirm", "quorum"]));
+    nodes.take_over();
+    assert!(nodes.works().iter().all(|&(term, token)| token == Some(term)), "{:?}", nodes.works());
+}
+
+#[test]
+fn a_nominee_that_a_store_confirms_has_the_stores_token_and_is_replaced_before_its_lease_ends() {
+    let place = Place::new("by-store-db");
+    let url = format!("sqlite:{}", place.text("lease.db"));
+    let lease = std::time::Duration::from_secs(60);
+    let more = strings(&["--confirm", &url, "--lease", "60s"]);
+    let mut nodes = Nodes::start("by-store", "ring", &more);
+    let began = std::time::Instant::now();
+    let second = nodes.take_over();
+    assert!(began.elapsed() < lease, "its guardian has cleared the record");
+    assert!(nodes.works().iter().all(|&(term, token)| token == Some(term)), "{:?}", nodes.works());
+    let who = nodes.who(second);
+    assert_eq!(who["peers"]["nominee"], NAMES[second]);
+    assert_eq!(who["record"]["holder"], NAMES[second]);
+}
+
+#[test]
+fn what_does_not_go_together_is_refused_with_what_would() {
+    let place = Place::new("refused");
+    let refused = |more: &[&str], expected: &[&str]| {
+        let mut args = strings(&["run", "--election", "e", "--node", "a", "--state-dir", &place.text("state")]);
+        args.extend(strings(more));
+        args.extend(strings(&["--", "true"]));
+        let output = place.output(&args);
+        assert_eq!(output.status.code(), Some(78), "{more:?}: {}", stderr(&output));
+        for part in expected {
+            assert!(stderr(&output).contains(part), "{part} is not in: {}", stderr(&output));
+        }
+    };
+    let among = ["--peers", "a=127.0.0.1:1,b=127.0.0.1:2,c=127.0.0.1:3"];
+    let with = |more: &[&'static str]| [&among[..], more].concat();
+    refused(&with(&["--by", "bully"]), &["two nodes can lead at once", "--confirm", "--allow-advisory"]);
+    refused(&with(&["--by", "ranked", "--confirm", "quorum"]), &["have a token already"]);
+    refused(&with(&["--by", "ranked", "--safety", "lease"]), &["--safety lease", "choose quorum"]);
+    refused(&with(&["--by", "ring", "--allow-advisory", "--priority", "3"]), &["--priority"]);
+    let output = place.output(&[&["run", "--by", "raft"], &among[..]].concat());
+    assert_eq!(output.status.code(), Some(64), "{}", stderr(&output));
+    assert!(stderr(&output).contains("there are quorum, ranked, bully"), "{}", stderr(&output));
+}
+
+#[test]
+fn nodes_of_different_elections_refuse_each_other() {
+    let place = Place::new("differ");
+    let peers = peers(&NAMES);
+    let node = |name: &str, by: &str| {
+        let mut args = strings(&["run", "--json", "--election", "e", "--node", name, "--peers", &peers]);
+        args.extend(strings(&["--state-dir", &place.text(name), "--by", by, "--safety", "fenced", "--", "true"]));
+        Node::start(&place, name, &args)
+    };
+    let _nodes = [node("a", "quorum"), node("b", "ranked")];
+    wait_until("the refusal", || {
+        let output =
+            place.output(&["who", "--election", "e", "--node", "a", "--state-dir", &place.text("a")]);
+        stdout(&output).contains("elects by ranked, a by quorum; give all nodes the same")
+            || stdout(&output).contains("elects by quorum, b by ranked; give all nodes the same")
+    });
+}

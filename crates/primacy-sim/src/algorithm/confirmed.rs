@@ -1,0 +1,182 @@
+//! A nomination and its confirmation in the world.
+
+use std::marker::PhantomData;
+
+use primacy_core::election::confirmed::{Config, Confirmed as Machine, Message};
+use primacy_core::election::lease as store;
+use primacy_core::{Duration, Identity, Instant, NodeId, Term};
+
+use super::{Algorithm, Life, Settings, Surroundings, duration};
+use crate::invariants::{Invariant, Meaning};
+
+/// `confirmed`: one election nominates, another one confirms.
+#[derive(Clone, Copy, Debug)]
+pub struct Confirmed<N, C>(PhantomData<(N, C)>);
+
+/// What can be set for a node: that of the confirmation by its own names, and that of the nomination as `nominate.NAME`.
+#[derive(Clone, Debug)]
+pub struct Timers<N, C> {
+    /// Of the election that nominates.
+    pub nomination: N,
+    /// Of the one that confirms.
+    pub confirmation: C,
+    /// How long the nomination must stand elsewhere until the leader hands over.
+    pub damping: Duration,
+    /// How long a nominee waits for its confirmation.
+    pub patience: Duration,
+}
+
+impl<N: Default, C: Default> Default for Timers<N, C> {
+    /// The defaults of the library.
+    fn default() -> Self {
+        Self {
+            nomination: N::default(),
+            confirmation: C::default(),
+            damping: Duration::from_secs(2),
+            patience: Duration::from_secs(2),
+        }
+    }
+}
+
+impl<N: Settings, C: Settings> Settings for Timers<N, C> {
+    fn set(&mut self, key: &str, text: &str) -> Result<(), String> {
+        match (key, key.strip_prefix("nominate.")) {
+            ("damping", _) => self.damping = duration(text)?,
+            ("patience", _) => self.patience = duration(text)?,
+            (_, Some(key)) => self.nomination.set(key, text)?,
+            (_, None) => self.confirmation.set(key, text)?,
+        }
+        Ok(())
+    }
+
+    fn standing(&self) -> (u32, bool) {
+        self.confirmation.standing()
+    }
+
+    fn lease_duration(&self) -> Duration {
+        self.confirmation.lease_duration()
+    }
+
+    fn patience(&self) -> Duration {
+        self.nomination.patience().plus(self.confirmation.patience())
+    }
+
+    fn terms_of_use(&self) -> String {
+        self.confirmation.terms_of_use()
+    }
+}
+
+impl<N, C> Algorithm for Confirmed<N, C>
+where
+    N: Algorithm<Durable = ()>,
+    C: Algorithm,
+    N::Machine: Clone,
+    C::Machine: Clone,
+{
+    type Message = Message<N::Message, C::Message>;
+    type Durable = C::Durable;
+    type Machine = Machine<N::Machine, C::Machine>;
+    type Settings = Timers<N::Settings, C::Settings>;
+
+    const SETTLES: bool = N::SETTLES && C::SETTLES;
+
+    fn start(settings: &Self::Settings, life: Life<'_, C::Durable>) -> Self::Machine {
+        let Life { me, voters, seed, now, .. } = life;
+        let nomination = N::start(&settings.nomination, Life { me, voters, durable: None, seed, now });
+        let confirmation = C::start(&settings.confirmation, life);
+        Machine::new(config(settings, me), nomination, confirmation)
+    }
+
+    fn undertaker(
+        settings: &Self::Settings,
+        dead: Identity,
+        seed: u64,
+        now: Instant,
+    ) -> Option<Self::Machine> {
+        let errand = C::undertaker(&settings.confirmation, dead, seed, now)?;
+        // It neither stands nor votes, and is there because a machine has two parts.
+        let voters = [dead.node].into();
+        let life = Life { me: dead, voters: &voters, durable: None, seed, now };
+        Some(Machine::new(config(settings, dead), N::start(&settings.nomination, life), errand))
+    }
+
+    fn kind(message: &Self::Message) -> &'static str {
+        match message {
+            Message::Nomination(message) => N::kind(message),
+            Message::Confirmation(message) => C::kind(message),
+        }
+    }
+
+    fn is_routine(message: &Self::Message) -> bool {
+        match message {
+            Message::Nomination(message) => N::is_routine(message),
+            Message::Confirmation(message) => C::is_routine(message),
+        }
+    }
+
+    fn text(message: &Self::Message) -> String {
+        match message {
+            Message::Nomination(message) => format!("{} (nomination)", N::text(message)),
+            Message::Confirmation(message) => C::text(message),
+        }
+    }
+
+    fn meaning(message: &Self::Message, to: Option<NodeId>) -> Meaning {
+        match message {
+            // It can only say who stands, so nothing that it says counts.
+            Message::Nomination(_) => Meaning::Nothing,
+            Message::Confirmation(message) => C::meaning(message, to),
+        }
+    }
+
+    fn request(message: &Self::Message) -> Option<&store::Message> {
+        match message {
+            Message::Nomination(_) => None,
+            Message::Confirmation(message) => C::request(message),
+        }
+    }
+
+    fn reply(message: store::Message) -> Option<Self::Message> {
+        C::reply(message).map(Message::Confirmation)
+    }
+
+    fn term_to_report(machine: &Self::Machine) -> Option<Term> {
+        C::term_to_report(machine.confirmation())
+    }
+
+    fn has_recovered(durable: &C::Durable) -> bool {
+        C::has_recovered(durable)
+    }
+
+    fn met(message: &Self::Message) -> Option<&'static str> {
+        match message {
+            Message::Nomination(message) => N::met(message),
+            Message::Confirmation(message) => C::met(message),
+        }
+    }
+
+    fn stands(machine: &Self::Machine) -> bool {
+        C::stands(machine.confirmation())
+    }
+
+    /// First one is nominated, or is waited for in vain, and then one is confirmed; and whoever led until then hands over, when
+    /// another has been nominated for long enough.
+    fn settles_within(nodes: &[&Self::Settings], surroundings: &Surroundings) -> Duration {
+        let nominations: Vec<&N::Settings> = nodes.iter().map(|node| &node.nomination).collect();
+        let confirmations: Vec<&C::Settings> = nodes.iter().map(|node| &node.confirmation).collect();
+        let waits = nodes.iter().map(|node| node.damping.plus(node.patience)).max().unwrap_or_default();
+        let once = N::settles_within(&nominations, surroundings).plus(waits);
+        once.times(2).plus(C::settles_within(&confirmations, surroundings).times(2))
+    }
+
+    /// All that the confirmation promises, but for a quiet lead in a calm: a nomination that moved before it still moves the
+    /// lead after it.
+    fn invariants(settings: &Self::Settings) -> Vec<Box<dyn Invariant>> {
+        let all = C::invariants(&settings.confirmation);
+        all.into_iter().filter(|invariant| invariant.name() != "I5").collect()
+    }
+}
+
+fn config<N, C>(settings: &Timers<N, C>, me: Identity) -> Config {
+    Config { me: me.node, damping: settings.damping, patience: settings.patience }
+}

@@ -1,0 +1,67 @@
+//! A nomination by whim, in the world; see [`whim`](crate::whim).
+
+use primacy_core::{Duration, NodeId};
+
+use super::{Algorithm, Life, Settings, duration, unknown_setting};
+use crate::invariants::{Invariant, Meaning};
+use crate::whim::{Silence, Whim as Machine};
+
+/// `whim`, which elects nobody.
+#[derive(Clone, Copy, Debug)]
+pub struct Whim;
+
+/// What can be set for a node.
+#[derive(Clone, Debug)]
+pub struct Timers {
+    /// How long it names the same node, at the longest.
+    pub lasts: Duration,
+}
+
+impl Default for Timers {
+    fn default() -> Self {
+        Self { lasts: Duration::from_secs(1) }
+    }
+}
+
+impl Settings for Timers {
+    fn set(&mut self, key: &str, text: &str) -> Result<(), String> {
+        match key {
+            "lasts" => self.lasts = duration(text)?,
+            _ => return unknown_setting(key),
+        }
+        Ok(())
+    }
+}
+
+impl Algorithm for Whim {
+    type Message = Silence;
+    type Durable = ();
+    type Machine = Machine;
+    type Settings = Timers;
+
+    fn start(settings: &Timers, life: Life<'_, ()>) -> Machine {
+        Machine::new(life.voters.iter().copied().collect(), settings.lasts, life.seed, life.now)
+    }
+
+    fn kind(message: &Silence) -> &'static str {
+        match *message {}
+    }
+
+    fn is_routine(message: &Silence) -> bool {
+        match *message {}
+    }
+
+    fn text(message: &Silence) -> String {
+        match *message {}
+    }
+
+    fn meaning(message: &Silence, _: Option<NodeId>) -> Meaning {
+        match *message {}
+    }
+
+    const SETTLES: bool = false;
+
+    fn invariants(_: &Timers) -> Vec<Box<dyn Invariant>> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,64 @@
+//! What is drawn for a nomination and its confirmation.
+
+use primacy_core::rng::Rng;
+
+use super::{Beyond, Swarm, bully, lease, quorum, text};
+use crate::algorithm::Algorithm;
+use crate::algorithm::bully::Bully;
+use crate::algorithm::confirmed::Confirmed;
+use crate::algorithm::lease::Lease;
+use crate::algorithm::quorum::Quorum;
+use crate::algorithm::whim::Whim;
+use crate::trace::Trace;
+
+/// Bully nominates, a quorum confirms.
+pub(super) fn by_quorum(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Confirmed<Bully, Quorum>> {
+    let (mut swarm, nodes) = begin(seed, beyond, trace);
+    swarm.words = &[
+        "PreVote",
+        "PreVoteReply",
+        "Vote",
+        "VoteReply",
+        "Heartbeat",
+        "HeartbeatReply",
+        "Resigned",
+        "Election",
+        "Alive",
+        "Coordinator",
+        "Died",
+    ];
+    bully::timers(&mut swarm, nodes, "nominate.");
+    quorum::timers(&mut swarm, nodes, beyond);
+    swarm
+}
+
+/// Bully nominates, a lease in a store confirms.
+pub(super) fn by_lease(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Confirmed<Bully, Lease>> {
+    let (mut swarm, nodes) = begin(seed, beyond, trace);
+    swarm.words =
+        &["Read", "ReadReply", "Write", "WriteReply", "Heartbeat", "Election", "Alive", "Coordinator", "Died"];
+    bully::timers(&mut swarm, nodes, "nominate.");
+    lease::timers(&mut swarm, nodes);
+    swarm
+}
+
+/// Each node nominates whomever it likes, and another one a moment later; a quorum confirms.
+pub(super) fn of_whims(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Confirmed<Whim, Quorum>> {
+    let (mut swarm, nodes) = begin(seed, beyond, trace);
+    swarm.words =
+        &["PreVote", "PreVoteReply", "Vote", "VoteReply", "Heartbeat", "HeartbeatReply", "Resigned", "Died"];
+    let longest = swarm.millis(5, 2_000);
+    swarm.tell(format!("set nominate.lasts={}", text(longest)));
+    quorum::timers(&mut swarm, nodes, beyond);
+    swarm
+}
+
+fn begin<A: Algorithm>(seed: u64, beyond: Option<Beyond>, trace: Trace) -> (Swarm<A>, usize) {
+    let mut swarm = Swarm::new(Rng::new(seed), beyond, trace);
+    let nodes = [3, 3, 3, 5, 5, 4, 2, 1][swarm.index(8)];
+    swarm.begin(seed, nodes);
+    // A nomination that flaps faster than this moves nothing; one that flaps slower moves the lead, in order.
+    let (damping, patience) = (swarm.millis(50, 3_000), swarm.millis(1_000, 5_000));
+    swarm.tell(format!("set damping={} patience={}", text(damping), text(patience)));
+    (swarm, nodes)
+}

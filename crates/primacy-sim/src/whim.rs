@@ -1,0 +1,61 @@
+//! A nomination by whim: what a confirmation must stand.
+//!
+//! Each node names whomever it likes, or nobody, and another one after a while, without a word to the others. What is confirmed
+//! must be as safe with it as with any other nomination, since a nomination can only say who stands.
+
+use std::collections::VecDeque;
+
+use primacy_core::rng::Rng;
+use primacy_core::{Duration, Event, Identity, Incarnation, Input, Instant, Leader, NodeId, Output, Protocol, Term};
+
+/// The machine of one node.
+#[derive(Clone, Debug)]
+pub struct Whim {
+    voters: Vec<NodeId>,
+    /// How long it names the same node, at the longest.
+    lasts: Duration,
+    changes_at: Instant,
+    rng: Rng,
+    outputs: VecDeque<Output<Silence, ()>>,
+}
+
+/// Nothing is said.
+#[derive(Clone, Debug)]
+pub enum Silence {}
+
+impl Whim {
+    /// The machine of a node that knows these.
+    #[must_use]
+    pub fn new(voters: Vec<NodeId>, lasts: Duration, seed: u64, now: Instant) -> Self {
+        Self { voters, lasts, changes_at: now, rng: Rng::new(seed), outputs: VecDeque::new() }
+    }
+
+    /// Whom it likes now. Which of their lives, and in which term, is of no matter to a nomination.
+    fn nominee(&mut self) -> Option<Leader> {
+        let incarnation = Incarnation { count: 0, nonce: 0 };
+        let place = usize::try_from(self.rng.up_to(self.voters.len() as u64)).unwrap_or(usize::MAX);
+        let node = *self.voters.get(place)?;
+        Some(Leader { identity: Identity::new(node, incarnation), term: Term(0) })
+    }
+}
+
+impl Protocol for Whim {
+    type Message = Silence;
+    type Durable = ();
+
+    fn handle(&mut self, now: Instant, _: Input<Silence>) {
+        if now >= self.changes_at {
+            self.changes_at = now.after(self.rng.duration_up_to(self.lasts).plus(Duration::from_millis(1)));
+            let nominee = self.nominee();
+            self.outputs.push_back(Output::Event(Event::LeaderChanged(nominee)));
+        }
+    }
+
+    fn poll(&mut self) -> Option<Output<Silence, ()>> {
+        self.outputs.pop_front()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        Some(self.changes_at)
+    }
+}
