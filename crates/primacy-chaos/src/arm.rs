@@ -5,14 +5,22 @@ use std::time::Duration;
 
 use crate::fault::Kind;
 
-/// The table: every election and every store that is tried is one line of it.
+/// The table: every election and every store that is tried is one line of it. Those that are not of the usual run are to be
+/// named: a machine that runs all of them at once measures itself. An advisory election promises nothing that could be judged,
+/// so each of them runs as what nominates.
 #[rustfmt::skip]
 pub(crate) const ARMS: &[Arm] = &[
-    Arm { name: "peers-3", nodes: 3, held: Held::AmongPeers },
-    Arm { name: "peers-5", nodes: 5, held: Held::AmongPeers },
-    Arm { name: "sqlite",  nodes: 3, held: Held::OverStore("sqlite:{store}/election.db") },
-    Arm { name: "file",    nodes: 3, held: Held::OverStore("file:{store}/election") },
+    Arm { name: "peers-3",           nodes: 3, usual: true,  held: Held::AmongPeers(Way::Quorum) },
+    Arm { name: "peers-5",           nodes: 5, usual: true,  held: Held::AmongPeers(Way::Quorum) },
+    Arm { name: "sqlite",            nodes: 3, usual: true,  held: Held::OverStore("sqlite:{store}/election.db") },
+    Arm { name: "file",              nodes: 3, usual: true,  held: Held::OverStore("file:{store}/election") },
+    Arm { name: "ranked",            nodes: 5, usual: false, held: Held::AmongPeers(Way::Ranked) },
+    Arm { name: "bully",             nodes: 5, usual: false, held: Held::AmongPeers(Way::ByQuorum("bully")) },
+    Arm { name: "ring",              nodes: 5, usual: false, held: Held::AmongPeers(Way::ByStore("ring", SQLITE)) },
+    Arm { name: "ring-bidirectional", nodes: 5, usual: false, held: Held::AmongPeers(Way::ByQuorum("ring-bidirectional")) },
 ];
+
+const SQLITE: &str = "sqlite:{store}/election.db";
 
 /// The lease of every arm: short, so that an hour has many leaders; and as long as `primacy run` takes among peers.
 pub(crate) const LEASE: Duration = Duration::from_secs(1);
@@ -33,6 +41,8 @@ pub(crate) struct Arm {
     pub(crate) name: &'static str,
     /// How many nodes compete.
     pub(crate) nodes: usize,
+    /// Whether it is part of a run that names no arm.
+    pub(crate) usual: bool,
     /// Where the election is held.
     pub(crate) held: Held,
 }
@@ -41,9 +51,22 @@ pub(crate) struct Arm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Held {
     /// Among the nodes, each in a network namespace of its own.
-    AmongPeers,
+    AmongPeers(Way),
     /// In a store of this URL, where `{store}` stands for a directory.
     OverStore(&'static str),
+}
+
+/// How a leader is found among peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// By a majority.
+    Quorum,
+    /// By a majority of votes, each for the best claim.
+    Ranked,
+    /// This election nominates, a quorum confirms.
+    ByQuorum(&'static str),
+    /// This election nominates, a lease in the store of this URL confirms.
+    ByStore(&'static str, &'static str),
 }
 
 impl Arm {
@@ -59,7 +82,7 @@ impl Arm {
 
     /// Whether the nodes talk to each other, so that links can be cut.
     pub(crate) fn has_network(&self) -> bool {
-        self.held == Held::AmongPeers
+        matches!(self.held, Held::AmongPeers(_))
     }
 
     /// Whether this fault means anything here.
@@ -81,10 +104,21 @@ impl Arm {
     pub(crate) fn options(&self, state: &Path, store: &Path) -> Vec<String> {
         let mut options: Vec<String> = vec!["--state-dir".into(), state.display().to_string()];
         match self.held {
-            Held::AmongPeers => {
+            Held::AmongPeers(way) => {
                 let peer = |(index, name): (usize, String)| format!("{name}={}:{PORT}", Self::address(index));
                 let peers: Vec<String> = self.node_names().into_iter().enumerate().map(peer).collect();
-                options.extend(["--peers".into(), peers.join(","), "--safety".into(), "lease".into()]);
+                options.extend(["--peers".into(), peers.join(",")]);
+                options.extend(match way {
+                    Way::Quorum => vec!["--safety".into(), "lease".into()],
+                    Way::Ranked => vec!["--by".into(), "ranked".into()],
+                    Way::ByQuorum(by) => {
+                        ["--by", by, "--confirm", "quorum"].into_iter().map(String::from).collect()
+                    }
+                    Way::ByStore(by, url) => {
+                        let url = url.replace("{store}", &store.display().to_string());
+                        vec!["--by".into(), by.into(), "--confirm".into(), url]
+                    }
+                });
                 // Nothing leaves the namespaces, which are this run's own.
                 options.push("--insecure-cleartext".into());
             }

@@ -107,7 +107,10 @@ fn start(
 ) -> Result<Vec<Running>, Trouble> {
     let not_run = cannot(dir);
     let until = Instant::now() + Duration::from_secs_f64(options.minutes * 60.0);
-    let arms = if options.arm.is_empty() { ARMS.to_vec() } else { options.arm.clone() };
+    let arms = match options.arm.is_empty() {
+        true => ARMS.iter().copied().filter(|arm| arm.usual).collect(),
+        false => options.arm.clone(),
+    };
     let mut running = Vec::new();
     for arm in arms {
         let dir = dir.join(arm.name);

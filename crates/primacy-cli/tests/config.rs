@@ -140,11 +140,11 @@ fn what_a_job_is_told_is_no_setting_of_a_primacy_that_it_runs() {
     assert!(!said.contains("PRIMACY_LEASE="), "{said}");
     // Without a name of its own it is refused, other than taking part in the election that it works for.
     let mut nested = place.command(&["config", "check"]);
-    let output = nested.env("PRIMACY_ELECTION", "outer").env("PRIMACY_TOKEN", "7").output().unwrap();
+    let output = nested.env("PRIMACY_ELECTION", "outer").env("PRIMACY_TERM", "7").output().unwrap();
     assert_eq!(output.status.code(), Some(78), "{}", stderr(&output));
     // Set to nothing, neither is set.
     let mut plain = place.command(&["config", "check"]);
-    let output = plain.env("PRIMACY_ELECTION", "outer").env("PRIMACY_TOKEN", "").output().unwrap();
+    let output = plain.env("PRIMACY_ELECTION", "outer").env("PRIMACY_TERM", "").output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
 }
 

@@ -159,10 +159,12 @@ pub(crate) fn judge(dir: &Path) -> Result<Verdict, Trouble> {
 fn verdict(record: &Record) -> Verdict {
     let excuses = Excuses::of(record);
     let mut tally = count(record);
-    let Promised { judged, not_judged } = Promised::by(&record.arm);
+    let promised = Promised::by(&record.arm);
+    let one_at_a_time = promised.one_at_a_time();
+    let Promised { judged, not_judged } = promised;
     let names = judged.iter().map(|invariant| invariant.name()).collect();
     let mut findings = history::judge(record, judged);
-    findings.extend(work::judge(record, &excuses, &mut tally));
+    findings.extend(work::judge(record, &excuses, one_at_a_time, &mut tally));
     findings.sort_by_key(|finding| finding.boot_ns);
     let (from, until) = record.span();
     let took_ns = until.saturating_sub(from);

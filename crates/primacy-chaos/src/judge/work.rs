@@ -18,12 +18,18 @@ struct Leadership {
     until: u64,
 }
 
-/// Judges the work.
-pub(crate) fn judge(record: &Record, excuses: &Excuses, tally: &mut Tally) -> Vec<Finding> {
+/// Judges the work, where the election promises that there is one leader at a time or where its tokens alone keep two apart.
+pub(crate) fn judge(
+    record: &Record,
+    excuses: &Excuses,
+    one_at_a_time: bool,
+    tally: &mut Tally,
+) -> Vec<Finding> {
     let leaderships = leaderships(record);
     tally.leaderships = told(record).len();
     let mut findings = acts_past_the_lease(record, &leaderships, excuses, tally);
-    findings.extend(lock(record, &leaderships, excuses, tally));
+    let waits = lock(record, &leaderships, excuses, tally);
+    findings.extend(waits.into_iter().filter(|_| one_at_a_time));
     findings.extend(refusals(record, &leaderships, tally));
     findings.extend(ends(record));
     findings.extend(guardians(record));
