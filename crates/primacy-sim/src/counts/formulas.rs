@@ -71,6 +71,13 @@ pub fn both_ways_alone(nodes: u64) -> f64 {
     4.0 * f64::from(1_u32 << phases(nodes)) - 4.0 + 2.0 * nodes as f64
 }
 
+/// If all start, and each name but the highest has the next higher one beside it: each of those asks its neighbours and hears
+/// from the lower one, and the highest takes as many as if it were alone.
+#[must_use]
+pub fn both_ways_ascending(nodes: u64) -> f64 {
+    both_ways_alone(nodes) + 3.0 * nodes as f64 - 4.0
+}
+
 const fn phases(nodes: u64) -> u32 {
     nodes.next_power_of_two().ilog2()
 }

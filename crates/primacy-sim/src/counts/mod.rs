@@ -181,10 +181,25 @@ impl Counts {
             (Self::Ring, Initiators::One) => {
                 vec![plan("the highest starts", "n", |n| n as f64, random, highest)]
             }
-            (Self::RingBidirectional, Initiators::All) => vec![Plan {
-                is_bound: true,
-                ..plan("a random order", "at most 8n(1 + ⌈log₂ n⌉)", formulas::both_ways_most, random, all)
-            }],
+            (Self::RingBidirectional, Initiators::All) => vec![
+                Plan {
+                    is_bound: true,
+                    ..plan(
+                        "a random order",
+                        "at most 8n(1 + ⌈log₂ n⌉)",
+                        formulas::both_ways_most,
+                        random,
+                        all,
+                    )
+                },
+                plan(
+                    "ascending order",
+                    "4·2^⌈log₂ n⌉ + 5n − 8",
+                    formulas::both_ways_ascending,
+                    ascending,
+                    all,
+                ),
+            ],
             (Self::RingBidirectional, Initiators::One) => vec![plan(
                 "the highest starts",
                 "4·2^⌈log₂ n⌉ + 2n − 4",

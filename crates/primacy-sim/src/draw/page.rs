@@ -28,8 +28,9 @@ impl Page {
         self.add(format_args!(r#"<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" class="{class}"/>"#));
     }
 
-    pub(super) fn polyline(&mut self, points: &[(i64, i64)], class: &str) {
-        let points: Vec<String> = points.iter().map(|(x, y)| format!("{x},{y}")).collect();
+    /// A line through these points. They are not rounded to whole places, or it would not look straight.
+    pub(super) fn polyline(&mut self, points: &[(f64, f64)], class: &str) {
+        let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
         let points = points.join(" ");
         self.add(format_args!(r#"<polyline points="{points}" class="{class}"/>"#));
     }

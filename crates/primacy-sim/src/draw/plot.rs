@@ -50,12 +50,19 @@ impl Scale {
         Self { right_decades: plot.right_end.max(10.0).log10(), up_decades: highest.log10().ceil() }
     }
 
+    /// Where a point is, exactly.
+    fn place(&self, (right, up): (f64, f64)) -> (f64, f64) {
+        let share = |value: f64, decades: f64| value.max(1.0).log10() / decades;
+        let x = LEFT as f64 + (RIGHT - LEFT) as f64 * share(right, self.right_decades);
+        (x, BOTTOM as f64 - (BOTTOM - TOP) as f64 * share(up, self.up_decades))
+    }
+
     fn x(&self, value: f64) -> i64 {
-        LEFT + ((RIGHT - LEFT) as f64 * value.max(1.0).log10() / self.right_decades).round() as i64
+        self.place((value, 1.0)).0.round() as i64
     }
 
     fn y(&self, value: f64) -> i64 {
-        BOTTOM - ((BOTTOM - TOP) as f64 * value.max(1.0).log10() / self.up_decades).round() as i64
+        self.place((1.0, value)).1.round() as i64
     }
 }
 
@@ -71,7 +78,7 @@ pub fn svg(plot: &Plot) -> String {
     axes(&mut page, plot, &scale);
     for (number, curve) in plot.curves.iter().enumerate() {
         page.open_group(&curve.label.join(": "));
-        let points: Vec<(i64, i64)> = curve.line.iter().map(|&(x, y)| (scale.x(x), scale.y(y))).collect();
+        let points: Vec<(f64, f64)> = curve.line.iter().map(|&point| scale.place(point)).collect();
         page.polyline(&points, &format!("curve curve-{number}"));
         for &(x, y) in &curve.dots {
             page.circle((scale.x(x), scale.y(y)), 4, &format!("counted counted-{number}"));
@@ -172,7 +179,8 @@ mod tests {
         let picture = svg(&plot);
         let (middle, half) = (i64::midpoint(LEFT, RIGHT), i64::midpoint(TOP, BOTTOM));
         assert!(
-            picture.contains(&format!(r#"points="{LEFT},{BOTTOM} {middle},{half} {RIGHT},{TOP}""#)),
+            picture
+                .contains(&format!(r#"points="{LEFT}.0,{BOTTOM}.0 {middle}.0,{half}.0 {RIGHT}.0,{TOP}.0""#)),
             "{picture}"
         );
         assert!(picture.contains(&format!(r#"cx="{RIGHT}" cy="{half}""#)), "{picture}");
