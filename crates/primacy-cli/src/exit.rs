@@ -86,10 +86,10 @@ Exit codes:
 /// What `primacy sim --help` says about exit codes.
 pub(crate) const SIM_HELP: &str = "\
 Exit codes:
-  0       all that is promised was kept in every world
-  1       so many worlds must have met more than they did: what was never met is said
+  0       all that is promised was kept in every world; it took as many messages as it had to
+  1       so many worlds must have met more than they did: what was never met is said; or the drawing cannot be written
   64      the command line is wrong
-  70      an invariant was broken; the seed and its replay are said
+  70      an invariant was broken; the seed and its replay are said; or it took another number of messages
   71      the system refused a thread
   129 130 143   ended by SIGHUP, SIGINT or SIGTERM, after the sums so far were told";
 

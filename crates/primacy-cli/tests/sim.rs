@@ -37,7 +37,9 @@ fn the_sums_are_the_same_on_any_number_of_threads() {
     };
     let alone = sums("1");
     assert_eq!(alone, sums("3"));
-    for (index, election) in ["quorum", "lease"].into_iter().enumerate() {
+    let elections = ["quorum", "ranked", "bully", "ring", "ring_bidirectional", "lease"];
+    assert_eq!(alone.as_array().unwrap().len(), elections.len());
+    for (index, election) in elections.into_iter().enumerate() {
         let sum = &alone[index];
         assert_eq!((sum["election"].as_str(), sum["seeds"].as_u64()), (Some(election), Some(4)));
         assert_eq!(sum["bad"], 0);
@@ -57,8 +59,9 @@ fn hours_are_those_of_all_worlds_together() {
     let (code, output) = primacy(&place, &["sim", "--hours", "0.1", "--json"]);
     assert_eq!(code, Some(0), "{}", stderr(&output));
     let sums = &objects(&output)[0];
-    let seconds = |index: usize| sums["elections"][index]["simulated_seconds"].as_f64().unwrap();
-    assert!(seconds(0) + seconds(1) >= 360.0, "{sums}");
+    let elections = sums["elections"].as_array().unwrap();
+    let seconds: f64 = elections.iter().map(|sum| sum["simulated_seconds"].as_f64().unwrap()).sum();
+    assert!(seconds >= 360.0, "{sums}");
 }
 
 #[test]
@@ -92,6 +95,46 @@ fn a_failure_names_its_replay_which_breaks_the_same_and_is_made_shorter() {
     let shorter = [&command[..], &["--shorter", "--story"]].concat();
     let (code, output) = primacy(&place, &shorter);
     assert_eq!((code, stdout(&output).as_str()), (Some(70), sums["script"].as_str().unwrap()));
+}
+
+#[test]
+fn messages_are_counted_told_and_drawn_beside_their_formulas() {
+    let place = Place::new("sim-counts");
+    for (election, initiators, cases, last) in [
+        ("bully", "all", 1, 100 * 100 - 100 - 1),
+        ("bully", "one", 2, 99),
+        ("ring", "all", 3, 2 * 100 - 1),
+        ("ring", "one", 1, 100),
+        ("ring_bidirectional", "one", 1, 4 * 128 + 200 - 4),
+    ] {
+        let drawn = place.path("drawn.svg").to_str().unwrap().to_owned();
+        let args = ["sim", "--election", election, "--nodes", "100", "--initiators", initiators];
+        let (code, output) = primacy(&place, &[&args[..], &["--plot", &drawn, "--json"]].concat());
+        assert_eq!(code, Some(0), "{}", stderr(&output));
+        let told = &objects(&output)[0];
+        assert_eq!(told["cases"].as_array().unwrap().len(), cases, "{told}");
+        let case = &told["cases"][cases - 1];
+        let points = case["points"].as_array().unwrap();
+        let nodes: Vec<u64> = points.iter().map(|point| point["nodes"].as_u64().unwrap()).collect();
+        assert_eq!(nodes, [2, 4, 8, 16, 32, 64, 100]);
+        assert_eq!(points[6]["messages"].as_u64(), Some(last), "{case}");
+        assert_eq!((points[6]["exact"].as_u64(), case["met"].as_bool()), (Some(last), Some(true)));
+        let picture = fs::read_to_string(&drawn).unwrap();
+        assert_eq!(picture.matches("<polyline ").count(), cases);
+        assert_eq!(
+            picture.matches(r#"class="counted counted-"#).count(),
+            cases * 7 + 1,
+            "and one in the key"
+        );
+
+        let (code, output) = primacy(&place, &args);
+        assert_eq!(code, Some(0));
+        assert!(stdout(&output).contains(&format!("      100 {last:>12} {last:>12}")), "{}", stdout(&output));
+    }
+    let args = ["sim", "--election", "ring-bidirectional", "--nodes", "100", "--plot", "-"];
+    let (code, output) = primacy(&place, &args);
+    assert_eq!(code, Some(0));
+    assert!(stdout(&output).starts_with("<svg ") && stdout(&output).ends_with("</svg>\n"));
 }
 
 #[test]
@@ -151,8 +194,8 @@ fn what_cannot_be_replayed_says_why() {
     for (args, exit, why) in [
         (&["replay", &script][..], 1, "line 4: expect no leader: a leads"),
         (&["replay", "absent.txt"], 64, "absent.txt cannot be read"),
-        (&["replay", &script, "--election", "bully"], 64, "there is no election bully"),
-        (&["replay", "--election", "naive", "--seed", "1"], 64, "worlds are drawn for quorum, lease"),
+        (&["replay", &script, "--election", "coin"], 64, "there is no election coin"),
+        (&["replay", "--election", "naive", "--seed", "1"], 64, "worlds are drawn for quorum, ranked"),
         (&["replay", "--election", "quorum", "--seed", "1", "--shorter"], 64, "is good"),
         (&["replay", "--seed", "1"], 64, "--election"),
         (&["replay"], 64, "<FILE>"),
@@ -161,6 +204,22 @@ fn what_cannot_be_replayed_says_why() {
         (&["sim", "--hours", "0"], 64, "it must be above zero"),
         (&["sim", "--seeds", "0"], 64, "--seeds"),
         (&["sim", "--seed", "1", "--hours", "1"], 64, "cannot be used with"),
+        (&["sim", "--nodes", "8"], 64, "write one of them after --election"),
+        (&["sim", "--nodes", "8", "--election", "lease"], 64, "write one of them after --election"),
+        (&["sim", "--election", "ring", "--nodes", "1"], 64, "write a number of nodes from 2 to 100000"),
+        (&["sim", "--election", "ring", "--nodes", "100001"], 64, "write a number of nodes from 2 to 100000"),
+        (&["sim", "--election", "ring", "--nodes", "8", "--seeds", "3"], 64, "cannot be used with"),
+        (&["sim", "--election", "ring", "--nodes", "8", "--from", "3"], 64, "cannot be used with"),
+        (&["sim", "--election", "ring", "--nodes", "8", "--beyond", "drift"], 64, "cannot be used with"),
+        (&["sim", "--election", "ring", "--nodes", "8", "--jobs", "1"], 64, "cannot be used with"),
+        (&["sim", "--election", "ring", "--plot", "x.svg"], 64, "--nodes"),
+        (&["sim", "--election", "ring", "--initiators", "one"], 64, "--nodes"),
+        (&["sim", "--election", "ring", "--nodes", "8", "--plot", "-", "--json"], 64, "draw into a file"),
+        (
+            &["sim", "--election", "ring", "--nodes", "8", "--plot", "/proc/none/x.svg"],
+            1,
+            "cannot be written",
+        ),
     ] {
         let (code, output) = primacy(&place, args);
         assert_eq!(code, Some(exit), "{args:?}: {}", stderr(&output));

@@ -5,11 +5,11 @@
 //! soon as it hears from it. As long as two nodes disagree, a message may leave somebody out, or come round twice; numbers and
 //! timers of the election make up for that.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::id::NodeId;
+use crate::id::{Identity, Incarnation, NodeId};
 use crate::protocol::Evidence;
 
 /// A way around the ring.
@@ -29,6 +29,8 @@ pub struct Neighbours {
     /// Where this node is.
     position: usize,
     gone: BTreeSet<NodeId>,
+    /// In which life each of those was that were heard: that an earlier one has ended says nothing.
+    lives: BTreeMap<NodeId, Incarnation>,
 }
 
 impl Direction {
@@ -47,14 +49,17 @@ impl Neighbours {
     #[must_use]
     pub fn new(ring: Arc<[NodeId]>, me: NodeId) -> Option<Self> {
         let position = ring.iter().position(|&node| node == me)?;
-        is_ring(&ring).then(|| Self { position, gone: BTreeSet::new(), ring })
+        is_ring(&ring).then(|| Self::at(position, ring))
     }
 
     /// The ring, as each of its nodes sees it, in its order; `None` if somebody is on it twice.
     #[must_use]
     pub fn all(ring: &Arc<[NodeId]>) -> Option<Vec<Self>> {
-        let at = |position| Self { position, gone: BTreeSet::new(), ring: Arc::clone(ring) };
-        is_ring(ring).then(|| (0..ring.len()).map(at).collect())
+        is_ring(ring).then(|| (0..ring.len()).map(|position| Self::at(position, Arc::clone(ring))).collect())
+    }
+
+    const fn at(position: usize, ring: Arc<[NodeId]>) -> Self {
+        Self { ring, position, gone: BTreeSet::new(), lives: BTreeMap::new() }
     }
 
     /// How many are on the ring, whether they are there or not.
@@ -106,17 +111,22 @@ impl Neighbours {
         self.gone.insert(node);
     }
 
-    /// It was heard.
-    pub fn heard(&mut self, node: NodeId) {
-        self.gone.remove(&node);
+    /// It was heard, in this life.
+    pub fn heard(&mut self, identity: Identity) {
+        self.gone.remove(&identity.node);
+        self.lives.insert(identity.node, identity.incarnation);
     }
 
     /// What is known without a message.
     pub fn learn(&mut self, evidence: Evidence) {
         match evidence {
-            Evidence::Connected(peer) => self.heard(peer.identity.node),
+            Evidence::Connected(peer) => self.heard(peer.identity),
             Evidence::Disconnected(node) => self.suspect(node),
-            Evidence::Died(identity) => self.suspect(identity.node),
+            Evidence::Died(Identity { node, incarnation }) => {
+                if self.lives.get(&node).is_none_or(|&life| life == incarnation) {
+                    self.suspect(node);
+                }
+            }
             Evidence::Readmitted { .. } => {} // There is no vote that a disk could lose.
         }
     }
@@ -136,6 +146,20 @@ mod tests {
         NodeId::new(name).unwrap()
     }
 
+    fn life(name: &str, nonce: u64) -> Identity {
+        Identity::new(node(name), Incarnation { count: 1, nonce })
+    }
+
+    #[test]
+    fn the_end_of_an_earlier_life_says_nothing() {
+        let mut a = Neighbours::new(["a", "b"].map(node).into(), node("a")).unwrap();
+        a.heard(life("b", 2));
+        a.learn(Evidence::Died(life("b", 1)));
+        assert!(!a.is_gone(node("b")));
+        a.learn(Evidence::Died(life("b", 2)));
+        assert!(a.is_gone(node("b")));
+    }
+
     #[test]
     fn the_next_one_is_whoever_is_there() {
         let ring: Arc<[NodeId]> = ["c", "a", "d", "b"].map(node).into();
@@ -144,13 +168,13 @@ mod tests {
         a.suspect(node("d"));
         a.suspect(node("c"));
         assert_eq!((a.next(Direction::Onward), a.next(Direction::Back)), (Some(node("b")), Some(node("b"))));
-        a.heard(node("c"));
+        a.heard(life("c", 1));
         a.learn(Evidence::Disconnected(node("b")));
         assert_eq!((a.next(Direction::Onward), a.next(Direction::Back)), (Some(node("c")), Some(node("c"))));
         a.suspect(node("c"));
         assert_eq!(a.next(Direction::Onward), None);
         assert_eq!(Neighbours::new(Arc::clone(&ring), node("e")), None);
-        a.heard(node("d"));
+        a.heard(life("d", 1));
         assert_eq!(a.skipped().collect::<Vec<NodeId>>(), [node("c"), node("b")], "d is there");
         assert!(a.knows(node("c")) && a.is_gone(node("c")) && !a.knows(node("e")));
         assert_eq!(

@@ -8,6 +8,7 @@ pub mod algorithm;
 pub mod beliefs;
 pub mod clock;
 pub mod counters;
+pub mod counts;
 pub mod disk;
 pub mod draw;
 pub mod faults;

@@ -154,7 +154,8 @@ impl<A: Algorithm> World<A> {
         let mut leaders = self.leaders();
         let (Some(leader), None) = (leaders.next(), leaders.next()) else { return false };
         let name = self.node(leader).name;
-        let nodes: Vec<_> = self.seats().map(|seat| self.node(seat)).map(|it| (it.name, &it.settings)).collect();
+        let nodes: Vec<_> =
+            self.seats().map(|seat| self.node(seat)).map(|it| (it.name, &it.settings)).collect();
         if without.is_none() && A::rightful(&nodes).is_some_and(|rightful| rightful != name) {
             return false;
         }

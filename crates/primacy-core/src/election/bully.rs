@@ -227,7 +227,9 @@ impl Bully {
 
     fn on_timeout(&mut self, now: Instant) {
         match &self.role {
-            Role::Following { leader, detector, .. } if detector.suspects(now) && now >= self.yields_until => {
+            Role::Following { leader, detector, .. }
+                if detector.suspects(now) && now >= self.yields_until =>
+            {
                 let (leader, due) = (*leader, detector.deadline().max(self.yields_until));
                 // Whoever has overslept may only have missed what was said: it listens once more.
                 if now >= due.after(self.config.answer_timeout) {

@@ -151,6 +151,8 @@ pub struct OnARing<P: Probing> {
     round: Term,
     /// What is remembered of it.
     probing: P,
+    /// The last round that this node has won; 0 for none.
+    won: Term,
     hops: Hops<Body<P::Probe>>,
     /// When those who are skipped may next be asked whether they are back.
     knocks_at: Instant,
@@ -232,6 +234,7 @@ impl<P: Probing> OnARing<P> {
             role: Role::Following { leader: None, beat: 0, detector },
             round: Term(0),
             probing: P::default(),
+            won: Term(0),
             hops: Hops::new(),
             knocks_at: now,
             campaigning: false,
@@ -257,7 +260,7 @@ impl<P: Probing> OnARing<P> {
         if from == self.config.me.node || !self.neighbours.knows(from) || !self.is_possible(round, &body) {
             return;
         }
-        self.neighbours.heard(from);
+        self.neighbours.heard(Identity::new(from, incarnation));
         let is_late = round < self.round;
         if round > self.round {
             self.round = round;
@@ -316,7 +319,9 @@ impl<P: Probing> OnARing<P> {
             }
         }
         match &self.role {
-            Role::Following { leader, beat, detector } if detector.suspects(now) && now >= self.yields_until => {
+            Role::Following { leader, beat, detector }
+                if detector.suspects(now) && now >= self.yields_until =>
+            {
                 let (leader, beat, due) = (*leader, *beat, detector.deadline().max(self.yields_until));
                 // Whoever has overslept may only have missed what was said: it listens once more.
                 if now >= due.after(self.config.hop_timeout) {
@@ -413,6 +418,7 @@ impl<P: Probing> OnARing<P> {
         }
         let at = Place { me, stands: !leads && self.may_stand(now), count: self.neighbours.count() };
         match self.probing.take(at, direction, probe) {
+            Found::Highest if self.won == self.round => {} // It came by two ways.
             Found::Highest => self.become_leader(now),
             Found::Send(probes) => self.send_probes(now, probes),
         }
@@ -425,6 +431,7 @@ impl<P: Probing> OnARing<P> {
     }
 
     fn become_leader(&mut self, now: Instant) {
+        self.won = self.round;
         let (term, mandate, valid_until) = (self.round, Mandate::Advisory, Instant::NEVER);
         self.role = Role::Leading { term, told: term, beat: 0, beat_at: now, resigning: None };
         self.tell(Event::Elected { term, mandate, valid_until });

@@ -87,7 +87,9 @@ impl Algorithm for Bully {
     fn is_routine(message: &Message) -> bool {
         match message.body {
             Body::Heartbeat { .. } => true,
-            Body::Election | Body::Alive | Body::Coordinator { .. } | Body::Late | Body::Resigned { .. } => false,
+            Body::Election | Body::Alive | Body::Coordinator { .. } | Body::Late | Body::Resigned { .. } => {
+                false
+            }
         }
     }
 

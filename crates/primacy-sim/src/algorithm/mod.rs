@@ -100,7 +100,7 @@ pub trait Algorithm: Debug + Sized + 'static {
     }
 
     /// Whether this election gives advisory mandates: two may lead when the nodes cannot all hear each other, and one that is cut
-    /// off may elect itself. Then nothing is asked of who leads until all is healed, and a node that is cut off does not count
+    /// off, or stands still, may elect itself. Then nothing is asked of who leads until all is healed, and these two do not count
     /// among the small things that must not cost the leader its lead.
     const ADVISORY: bool = false;
 

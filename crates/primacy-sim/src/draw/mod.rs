@@ -9,6 +9,7 @@ mod legend;
 mod lives;
 mod marks;
 mod page;
+pub mod plot;
 mod rows;
 #[cfg(test)]
 mod tests;

@@ -28,6 +28,13 @@ impl Page {
         self.add(format_args!(r#"<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" class="{class}"/>"#));
     }
 
+    /// A line through these points. They are not rounded to whole places, or it would not look straight.
+    pub(super) fn polyline(&mut self, points: &[(f64, f64)], class: &str) {
+        let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        let points = points.join(" ");
+        self.add(format_args!(r#"<polyline points="{points}" class="{class}"/>"#));
+    }
+
     pub(super) fn rect(&mut self, x: i64, y: i64, width: i64, height: i64, class: &str) {
         if height > 0 {
             self.add(format_args!(
@@ -107,13 +114,18 @@ impl Page {
 
     /// The picture as a file.
     pub(super) fn end(self, title: &str) -> String {
+        self.end_in(title, "")
+    }
+
+    /// The picture as a file, with a style of its own beside that of every picture.
+    pub(super) fn end_in(self, title: &str, own: &str) -> String {
         let Self { width, height, body } = self;
         let title = escaped(title);
         format!(
             r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">
 <title>{title}</title>
 <style>
-{STYLE}</style>
+{STYLE}{own}</style>
 <defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="3" height="6" class="hatch"/></pattern></defs>
 <rect width="{width}" height="{height}" class="paper"/>
 {body}</svg>

@@ -489,7 +489,8 @@ impl<A: Algorithm> Swarm<A> {
         for _ in 0..4 {
             let pause = self.up_to(self.patience.times(2));
             let (what, back) = match self.rng.up_to(4) {
-                0 if A::ADVISORY => (format!("close {name} {other}"), String::new()),
+                // Whoever cannot hear, or wakes when it cannot, may lead by itself there.
+                0 | 3 if A::ADVISORY => (format!("close {name} {other}"), String::new()),
                 0 => (format!("isolate {name}"), "heal".to_owned()),
                 1 => (format!("crash {name}"), format!("restart {name}")),
                 2 => (format!("crash host {name}"), format!("restart {name}")),

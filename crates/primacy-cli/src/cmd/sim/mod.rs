@@ -1,5 +1,6 @@
 //! `primacy sim`: worlds drawn from seeds, in which everything goes wrong that may, on all cores.
 
+mod counts;
 mod progress;
 mod search;
 mod sums;
@@ -7,11 +8,13 @@ pub(crate) mod worlds;
 
 use std::num::NonZeroU64;
 use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
+use primacy_sim::counts::Counts;
 use primacy_sim::swarm::{Beyond, Election};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -31,6 +34,9 @@ const SEEDS: u64 = 1_000;
 ///
 /// A signal ends it with the sums so far. For a world in which an invariant breaks, the one command that replays it is
 /// said; see docs/guide/simulation.md.
+///
+/// With --nodes nothing goes wrong: the messages of one election of bully, ring or ring_bidirectional are counted, among
+/// 2, 4, 8 … nodes and so many, and held against the formulas of its authors.
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment, after_help = exit::SIM_HELP)]
 pub(crate) struct Sim {
@@ -39,35 +45,47 @@ pub(crate) struct Sim {
     election: Which,
 
     /// How many seeds, of each election [default: 1000]
-    #[arg(long, value_name = "N", conflicts_with_all = ["hours", "seed"])]
+    #[arg(long, value_name = "N", conflicts_with_all = ["hours", "seed", "nodes"])]
     seeds: Option<NonZeroU64>,
 
     /// Until so many hours have passed in all worlds together
-    #[arg(long, value_name = "H", value_parser = hours, conflicts_with = "seed")]
+    #[arg(long, value_name = "H", value_parser = hours, conflicts_with_all = ["seed", "nodes"])]
     hours: Option<f64>,
 
     /// The first seed
-    #[arg(long, value_name = "SEED", default_value_t = 0, conflicts_with = "seed")]
+    #[arg(long, value_name = "SEED", default_value_t = 0, conflicts_with_all = ["seed", "nodes"])]
     from: u64,
 
     /// Only this seed
-    #[arg(long, value_name = "SEED")]
+    #[arg(long, value_name = "SEED", conflicts_with = "nodes")]
     seed: Option<u64>,
 
     /// Draw worlds in which this assumption of an election does not hold, to see which invariant speaks: drift, jump,
     /// frozen-machine, rotten-disk, lying-store or restored-store
-    #[arg(long, value_name = "ASSUMPTION", value_parser = worlds::beyond)]
+    #[arg(long, value_name = "ASSUMPTION", value_parser = worlds::beyond, conflicts_with = "nodes")]
     beyond: Option<Beyond>,
 
     /// On how many threads [default: one for each core]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", conflicts_with = "nodes")]
     jobs: Option<NonZeroUsize>,
 
     /// End at the first world in which an invariant breaks; without --seeds and --hours, never before
-    #[arg(long)]
+    #[arg(long, conflicts_with = "nodes")]
     until_failure: bool,
 
-    /// Print failures and sums as objects, one a line
+    /// Count the messages of one election among up to so many nodes, from 2 to 100000: of bully, ring or ring_bidirectional
+    #[arg(long, value_name = "N", value_parser = counts::nodes)]
+    nodes: Option<usize>,
+
+    /// Who starts that election
+    #[arg(long, value_enum, default_value_t = counts::Who::All, requires = "nodes")]
+    initiators: counts::Who,
+
+    /// Draw what was counted, with the formulas, on logarithmic axes into this SVG file; - is standard output
+    #[arg(long, value_name = "FILE", requires = "nodes")]
+    plot: Option<PathBuf>,
+
+    /// Print failures and sums, or what was counted, as objects, one a line
     #[arg(long)]
     json: bool,
 }
@@ -77,6 +95,13 @@ pub(crate) struct Sim {
 enum Which {
     /// Among peers, by a majority
     Quorum,
+    /// The highest name that is alive, asked for among all; advisory
+    Bully,
+    /// The same, asked for around a ring; advisory
+    Ring,
+    /// The same, in both directions; advisory
+    #[value(name = "ring_bidirectional", alias = "ring-bidirectional")]
+    RingBidirectional,
     /// Over an expiring record in a store
     Lease,
     /// All of them, in turn
@@ -85,10 +110,16 @@ enum Which {
 
 /// Runs the verb.
 pub(crate) fn sim(args: &Sim) -> Result<Exit, Failure> {
+    if let Some(nodes) = args.nodes {
+        return count(args, nodes);
+    }
     let interrupted = listen()?;
     let search = Search {
         elections: match args.election {
             Which::Quorum => vec![Election::Quorum],
+            Which::Bully => vec![Election::Bully],
+            Which::Ring => vec![Election::Ring],
+            Which::RingBidirectional => vec![Election::RingBidirectional],
             Which::Lease => vec![Election::Lease],
             Which::All => Election::ALL.to_vec(),
         },
@@ -119,6 +150,24 @@ pub(crate) fn sim(args: &Sim) -> Result<Exit, Failure> {
         0 => Exit::Failed,
         signal => Exit::Signal(i32::try_from(signal).unwrap_or(SIGTERM)),
     })
+}
+
+fn count(args: &Sim, nodes: usize) -> Result<Exit, Failure> {
+    let usage = |message: &str| Err(Failure::new(Exit::Usage, message));
+    let election = match args.election {
+        Which::Bully => Counts::Bully,
+        Which::Ring => Counts::Ring,
+        Which::RingBidirectional => Counts::RingBidirectional,
+        Which::Quorum | Which::Lease | Which::All => {
+            return usage(
+                "--nodes counts the messages of bully, ring or ring_bidirectional; write one of them after --election",
+            );
+        }
+    };
+    if args.json && args.plot.as_deref() == Some(Path::new("-")) {
+        return usage("--plot - and --json both write to standard output; draw into a file");
+    }
+    counts::tell(election, args.initiators, nodes, args.plot.as_deref(), args.json)
 }
 
 fn bound(args: &Sim) -> Bound {

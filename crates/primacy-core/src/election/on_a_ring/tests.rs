@@ -278,6 +278,17 @@ fn a_higher_name_takes_over_unless_it_is_sticky() {
 }
 
 #[test]
+fn a_round_is_won_once() {
+    let mut bench = Bench::new(&[0, 1, 2], 1, true);
+    bench.timeout(at(3_000));
+    let (_, told) = bench.hear(at(3_001), 0, 1, probe(1, 2));
+    assert!(matches!(told[0], Event::Elected { term: Term(1), .. }));
+    let (_, told) = bench.hear(at(3_002), 0, 1, elected(2, 1, 1, 1));
+    assert_eq!(told[0], Event::Deposed(Reason::HigherTerm(Term(1))));
+    assert_eq!(bench.hear(at(3_003), 0, 1, probe(1, 1)), (vec![], vec![]), "it came by another way, too");
+}
+
+#[test]
 fn a_leader_that_drains_still_shows_itself_and_then_yields() {
     let mut bench = Bench::new(&[0, 1], 1, true);
     bench.timeout(at(3_000));

@@ -1,0 +1,130 @@
+//! What the authors of the elections have computed, and what the order of a ring says to the message.
+
+/// Bully, if the highest of so many is dead and the one of this place among the names starts: it and all above it ask those
+/// above them, are answered by all of these but the dead one, and the winner tells all below it.
+#[must_use]
+pub const fn bully(nodes: usize, starts: usize) -> u64 {
+    let asking = (nodes - 1 - starts) as u64;
+    asking * (asking + 1) / 2 + asking * (asking - 1) / 2 + nodes as u64 - 2
+}
+
+/// Garcia-Molina 1982, as the textbooks count it: the lowest starts, the highest is dead.
+#[must_use]
+pub fn bully_most(nodes: u64) -> f64 {
+    let n = nodes as f64;
+    n * n - n - 1.0
+}
+
+/// Chang and Roberts 1979, all start: the probe of each name goes as far as the next higher one, and that of the highest once
+/// around.
+#[must_use]
+pub fn ring(ring: &[usize]) -> u64 {
+    next_higher(ring, true).map(|way| way.unwrap_or(ring.len()) as u64).sum()
+}
+
+/// The mean of that over all rings.
+#[must_use]
+pub fn ring_mean(nodes: u64) -> f64 {
+    nodes as f64 * (1..=nodes).map(|k| 1.0 / k as f64).sum::<f64>()
+}
+
+/// Hirschberg and Sinclair 1980, all start. Who gets into a phase has asked all within the reach of the one before, and found
+/// no higher name. A question goes as far as the next higher name on its side, or as far as the phase reaches, and then comes
+/// back. The highest needs no answer in the phase whose questions come back to it from the other side.
+#[must_use]
+pub fn ring_bidirectional(ring: &[usize]) -> u64 {
+    let n = ring.len();
+    let sides = next_higher(ring, true).zip(next_higher(ring, false));
+    let of_one = |sides: [Option<usize>; 2]| {
+        let mut count = 0;
+        for phase in 0..usize::BITS {
+            let reach = 1_usize << phase;
+            count += sides.map(|higher| way(higher, reach, n)).iter().sum::<usize>();
+            if reach >= n || sides.iter().flatten().any(|&step| step <= reach) {
+                break;
+            }
+        }
+        count as u64
+    };
+    sides.map(|(onward, back)| of_one([onward, back])).sum()
+}
+
+/// How many messages a question takes, with its answer.
+const fn way(higher: Option<usize>, reach: usize, nodes: usize) -> usize {
+    match higher {
+        Some(step) if step <= reach => step,
+        None if reach >= nodes => nodes,
+        Some(_) | None => 2 * reach,
+    }
+}
+
+/// The bound of its authors.
+#[must_use]
+pub fn both_ways_most(nodes: u64) -> f64 {
+    8.0 * nodes as f64 * (1.0 + f64::from(phases(nodes)))
+}
+
+/// If the highest alone starts, all its questions are answered, there and back over 1, 2, 4 … nodes on both sides, but those
+/// of the last phase, which go once around.
+#[must_use]
+pub fn both_ways_alone(nodes: u64) -> f64 {
+    4.0 * f64::from(1_u32 << phases(nodes)) - 4.0 + 2.0 * nodes as f64
+}
+
+/// If all start, and each name but the highest has the next higher one beside it: each of those asks its neighbours and hears
+/// from the lower one, and the highest takes as many as if it were alone.
+#[must_use]
+pub fn both_ways_ascending(nodes: u64) -> f64 {
+    both_ways_alone(nodes) + 3.0 * nodes as f64 - 4.0
+}
+
+const fn phases(nodes: u64) -> u32 {
+    nodes.next_power_of_two().ilog2()
+}
+
+/// How far it is from each place to the next higher name; `None` from the highest. In one walk, for rings may be long.
+fn next_higher(ring: &[usize], onward: bool) -> impl Iterator<Item = Option<usize>> {
+    let n = ring.len();
+    let at = |place: usize| if onward { ring[place % n] } else { ring[n - 1 - place % n] };
+    let mut found = vec![None; n];
+    // Those who have not met a higher one yet; twice around, so that all have.
+    let mut waiting: Vec<usize> = Vec::new();
+    for place in 0..2 * n {
+        while let Some(&lower) = waiting.last().filter(|&&lower| at(lower) < at(place)) {
+            if lower < n {
+                found[lower] = Some(place - lower);
+            }
+            waiting.pop();
+        }
+        waiting.push(place);
+    }
+    if !onward {
+        found.reverse();
+    }
+    found.into_iter()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_higher_name_is_found_on_both_sides() {
+        let ring = [3, 0, 4, 1, 2];
+        let onward: Vec<_> = next_higher(&ring, true).collect();
+        assert_eq!(onward, [Some(2), Some(1), None, Some(1), Some(1)]);
+        let back: Vec<_> = next_higher(&ring, false).collect();
+        assert_eq!(back, [Some(3), Some(1), None, Some(1), Some(2)]);
+    }
+
+    #[test]
+    fn the_formulas_are_those_of_the_papers() {
+        assert_eq!([bully(5, 0), bully(5, 3)], [19, 4]);
+        assert_eq!(ring(&[0, 1, 2, 3]), 7);
+        assert_eq!(ring(&[3, 2, 1, 0]), 10);
+        assert!((ring_mean(4) - 25.0 / 3.0).abs() < 1e-9);
+        assert!((both_ways_most(5) - 160.0).abs() < 1e-9);
+        // Phase 0 costs 4, phase 1 costs 8, phase 2 goes around in both directions.
+        assert!((both_ways_alone(4) - 20.0).abs() < 1e-9);
+    }
+}

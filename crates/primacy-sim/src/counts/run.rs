@@ -1,0 +1,201 @@
+//! The loop that counts: real machines and one queue, in which everything takes equally long.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use primacy_core::election::bully::{Bully, Config as BullyConfig};
+use primacy_core::election::on_a_ring::{Config as RingConfig, OnARing, Probing};
+use primacy_core::election::ring::ChangRoberts;
+use primacy_core::election::ring_bidirectional::HirschbergSinclair;
+use primacy_core::neighbours::Neighbours;
+use primacy_core::{
+    Command, Duration, Endpoint, Identity, Incarnation, Input, Instant, Leader, NodeId, Output, Protocol,
+};
+
+use super::Begins;
+use crate::algorithm::Algorithm;
+use crate::algorithm::bully::Bully as OfBully;
+use crate::algorithm::ring::{OfProbing, Told};
+
+/// Longer than anything that is counted takes, so that no heartbeat is among it.
+const HEARTBEAT: Duration = Duration::from_secs(1_000_000);
+
+/// How long is waited for an answer, and for a hop. What is sent takes no time here.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How many messages it took.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counted {
+    /// Until one was elected; where they cannot be told apart, with those that say who it is.
+    pub(super) elect: u64,
+    /// To say who it is.
+    pub(super) announce: u64,
+}
+
+/// What counting needs of a machine.
+trait Initiates: Protocol {
+    fn begin(&mut self, now: Instant);
+    fn named(&self) -> Option<Leader>;
+}
+
+impl Initiates for Bully {
+    fn begin(&mut self, now: Instant) {
+        self.initiate(now);
+    }
+
+    fn named(&self) -> Option<Leader> {
+        self.leader()
+    }
+}
+
+impl<P: Probing> Initiates for OnARing<P> {
+    fn begin(&mut self, now: Instant) {
+        self.initiate(now);
+    }
+
+    fn named(&self) -> Option<Leader> {
+        self.leader()
+    }
+}
+
+/// The highest of so many is dead.
+pub(super) fn bully(nodes: usize, begins: Begins) -> Counted {
+    let names: Vec<NodeId> = (0..nodes).map(name).collect();
+    let machine = |&me: &NodeId| {
+        let config = BullyConfig {
+            me: identity(me),
+            nodes: names.iter().copied().collect(),
+            heartbeat_interval: HEARTBEAT,
+            miss_count: 1,
+            answer_timeout: PATIENCE,
+            sticky: false,
+        };
+        Bully::new(config, Instant::default())
+    };
+    let machines = names[..nodes - 1].iter().map(machine).collect();
+    Bench::<OfBully>::new(&names[..nodes - 1], machines).run(begins)
+}
+
+pub(super) fn ring(ring: &[usize], begins: Begins) -> Counted {
+    on_a_ring::<ChangRoberts>(ring, begins)
+}
+
+pub(super) fn ring_bidirectional(ring: &[usize], begins: Begins) -> Counted {
+    on_a_ring::<HirschbergSinclair>(ring, begins)
+}
+
+fn on_a_ring<P: Told>(ring: &[usize], begins: Begins) -> Counted {
+    let names: Arc<[NodeId]> = ring.iter().map(|&place| name(place)).collect();
+    let places = Neighbours::all(&names).expect("each name is there once");
+    let machine = |(&me, neighbours): (&NodeId, Neighbours)| {
+        let config = RingConfig {
+            me: identity(me),
+            ring: Arc::clone(&names),
+            heartbeat_interval: HEARTBEAT,
+            miss_count: 1,
+            hop_timeout: PATIENCE,
+            sticky: true,
+        };
+        OnARing::<P>::among(config, neighbours, Instant::default())
+    };
+    let machines = names.iter().zip(places).map(machine).collect();
+    Bench::<OfProbing<P>>::new(&names, machines).run(begins)
+}
+
+/// Names that are ordered as their numbers are.
+fn name(place: usize) -> NodeId {
+    NodeId::new(&format!("n{place:06}")).expect("letters and digits")
+}
+
+const fn identity(node: NodeId) -> Identity {
+    Identity::new(node, Incarnation { count: 1, nonce: 1 })
+}
+
+struct Bench<A: Algorithm> {
+    places: BTreeMap<NodeId, usize>,
+    names: Vec<NodeId>,
+    machines: Vec<A::Machine>,
+    under_way: VecDeque<(NodeId, NodeId, A::Message)>,
+    now: Instant,
+    counted: Counted,
+}
+
+impl<A: Algorithm> Bench<A>
+where
+    A::Machine: Initiates,
+{
+    fn new(names: &[NodeId], machines: Vec<A::Machine>) -> Self {
+        let places = names.iter().enumerate().map(|(place, &name)| (name, place)).collect();
+        let (under_way, now) = (VecDeque::new(), Instant::default());
+        Self { places, names: names.to_vec(), machines, under_way, now, counted: Counted::default() }
+    }
+
+    /// Until all name one leader, and nothing is under way any more.
+    fn run(mut self, begins: Begins) -> Counted {
+        for place in 0..self.machines.len() {
+            self.machines[place].handle(self.now, Input::Command(Command::Campaign));
+            self.take(place);
+        }
+        for place in 0..self.machines.len() {
+            let begins = match begins {
+                Begins::All => true,
+                Begins::Only(rank) => self.names[place] == name(rank),
+            };
+            if begins {
+                self.machines[place].begin(self.now);
+                self.take(place);
+            }
+        }
+        loop {
+            while let Some((from, to, message)) = self.under_way.pop_front() {
+                self.count(&message);
+                let Some(&place) = self.places.get(&to) else { continue }; // It is dead.
+                self.machines[place].handle(self.now, Input::Message { from: Endpoint::Node(from), message });
+                self.take(place);
+            }
+            if self.is_over() {
+                return self.counted;
+            }
+            self.wait();
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        let mut named = self.machines.iter().map(Initiates::named);
+        let first = named.next().flatten();
+        first.is_some() && named.all(|leader| leader == first)
+    }
+
+    /// Nothing is under way, so time passes until somebody has lost patience.
+    fn wait(&mut self) {
+        self.now = self.now.after(PATIENCE);
+        assert!(self.now < Instant::default().after(HEARTBEAT), "it does not come to its end");
+        for place in 0..self.machines.len() {
+            if self.machines[place].deadline().is_some_and(|deadline| deadline <= self.now) {
+                self.machines[place].handle(self.now, Input::Timeout);
+                self.take(place);
+            }
+        }
+    }
+
+    fn take(&mut self, place: usize) {
+        while let Some(output) = self.machines[place].poll() {
+            match output {
+                Output::Send { to: Endpoint::Node(to), message } => {
+                    self.under_way.push_back((self.names[place], to, message));
+                }
+                // These elections have no store, and keep nothing; what they tell their applications takes no message.
+                Output::Send { to: Endpoint::Store, .. } | Output::Persist(_) | Output::Event(_) => {}
+            }
+        }
+    }
+
+    /// Confirmations are not counted: there is one for each hop.
+    fn count(&mut self, message: &A::Message) {
+        match A::kind(message) {
+            "Received" => {}
+            "Elected" => self.counted.announce += 1,
+            _ => self.counted.elect += 1,
+        }
+    }
+}
