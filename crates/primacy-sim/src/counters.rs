@@ -17,6 +17,9 @@ use crate::network::{Fate, Host, Remark, STORE};
 use crate::partition::Shape;
 use crate::world::World;
 
+/// The answers of one who hears a leader to one who does not, in each election among peers.
+const KEEPS_THE_LEADER: [&str; 2] = ["pre-vote refused: hears a leader", "elect answered: hears a leader"];
+
 /// How often each thing was met.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -72,7 +75,7 @@ impl<A: Algorithm> World<A> {
             self.counters.count(word);
         }
         let shape = self.network.shape().filter(|_| from != STORE && to != STORE);
-        if shape == Some(Shape::Chained) && word == Some("pre-vote refused: hears a leader") {
+        if shape == Some(Shape::Chained) && word.is_some_and(|word| KEEPS_THE_LEADER.contains(&word)) {
             self.counters.count("partition: a leader is kept in a chain");
         }
         let Some(remark) = fate.remark else { return };

@@ -30,6 +30,11 @@ fn leases_among_peers_never_overlap_in_any_order_of_events() {
 }
 
 #[test]
+fn ranked_elects_one_leader_in_a_term_in_every_order_of_events() {
+    search(|row| row.name.starts_with("ranked"));
+}
+
+#[test]
 fn leases_over_a_store_never_overlap_in_any_order_of_events() {
     search(|row| row.name.starts_with("store"));
 }

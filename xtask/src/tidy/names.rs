@@ -37,7 +37,7 @@ const NOWHERE: &[&str] = &[];
 const RANKED: &[&str] = &[
     "crates/primacy-core/src/election/ranked",
     "crates/primacy-sim/src/algorithm/ranked",
-    "crates/primacy-sim/src/model/ranked",
+    "crates/primacy-sim/src/model/peers/ranked",
 ];
 
 const fn word(
@@ -207,7 +207,7 @@ mod self_tests {
         for ranked in [
             "core/src/election/ranked.rs",
             "core/src/election/ranked/message.rs",
-            "sim/src/model/ranked/mod.rs",
+            "sim/src/model/peers/ranked.rs",
         ] {
             assert_eq!(found(&format!("crates/primacy-{ranked}"), "let ballot = 1;"), 0);
         }

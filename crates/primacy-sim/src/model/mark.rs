@@ -32,6 +32,7 @@ marks! {
     12, TAKEN_OVER_AFTER_CRASH, "taken over by another after a crash";
     13, JOB_EXITED, "a leader's job ended by itself";
     14, LED_OVER_EARLIER_WORK, "led again while earlier work drained";
+    15, VOTES_SPLIT, "votes of a term were split";
 }
 
 impl fmt::Display for Marks {

@@ -5,12 +5,13 @@
 
 use core::fmt;
 
-use primacy_core::election::quorum::Safety;
+use primacy_core::election::quorum::{Quorum, Safety};
+use primacy_core::election::ranked::Ranked;
 
+use super::lease;
 use super::mark::Marks;
-use super::quorum::Timers;
+use super::peers::{self, Peers, Timers, ranked};
 use super::search::{Searched, search};
-use super::{lease, quorum};
 
 /// A space, by its name.
 #[derive(Clone, Copy, Debug)]
@@ -32,16 +33,19 @@ pub struct Row {
 /// The bounds of a space.
 #[derive(Clone, Copy, Debug)]
 pub enum Bounds {
-    /// Among peers.
-    Quorum(quorum::Space),
+    /// Among peers, by a majority.
+    Quorum(peers::Space),
+    /// Among peers, by a majority of votes for the best claim.
+    Ranked(ranked::Space),
     /// Over a store.
     Lease(lease::Space),
 }
 
 impl Bounds {
     /// Where nothing goes wrong but what is always searched: the bounds that the others are told against.
-    pub const CALM: [(&str, Self); 2] = [
-        ("among peers", Self::Quorum(quorum::Space::CALM)),
+    pub const CALM: [(&str, Self); 3] = [
+        ("among peers", Self::Quorum(peers::Space::CALM)),
+        ("ranked", Self::Ranked(ranked::Space::CALM)),
         ("over a store", Self::Lease(lease::Space::CALM)),
     ];
 
@@ -49,6 +53,7 @@ impl Bounds {
     fn each(&self) -> Vec<String> {
         let text = match self {
             Self::Quorum(space) => format!("{space:?}"),
+            Self::Ranked(space) => format!("{space:?}"),
             Self::Lease(space) => format!("{space:?}"),
         };
         // Of a bound within another, such as that of a timer, its own name is enough.
@@ -61,9 +66,10 @@ impl Bounds {
 impl fmt::Display for Bounds {
     /// All of them for what is calm; else those that differ from it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [(_, peers), (_, store)] = &Self::CALM;
+        let [(_, peers), (_, ranked), (_, store)] = &Self::CALM;
         let calm = match self {
             Self::Quorum(_) => peers.each(),
+            Self::Ranked(_) => ranked.each(),
             Self::Lease(_) => store.each(),
         };
         let own = self.each();
@@ -81,7 +87,8 @@ impl Row {
     #[must_use]
     pub fn search(&self, states_max: u64) -> Searched {
         match self.bounds {
-            Bounds::Quorum(space) => search(&mut quorum::Peers::new(space), states_max),
+            Bounds::Quorum(space) => search(&mut Peers::<Quorum>::new(space), states_max),
+            Bounds::Ranked(space) => search(&mut Peers::<Ranked>::new(space.among_peers()), states_max),
             Bounds::Lease(space) => search(&mut lease::Contenders::new(space), states_max),
         }
     }
@@ -109,40 +116,40 @@ impl Row {
     }
 }
 
-const FENCED: quorum::Space = quorum::Space {
+const FENCED: peers::Space = peers::Space {
     // Without deadlines everything may happen at any time; only the end of a belief waits for a tick.
     timers: Timers { heartbeat: 0, misses: 1, promise: 1, round: 0 },
     refusals: false,
-    ..quorum::Space::CALM
+    ..peers::Space::CALM
 };
 
 /// Candidates wait for answers, so that fewer of them are given up, and beliefs end with the one tick that passes.
-const TIMED: quorum::Space = quorum::Space {
+const TIMED: peers::Space = peers::Space {
     ticks: Some(1),
     timers: Timers { heartbeat: 1, misses: 1, promise: 1, round: 1 },
     ..FENCED
 };
 
 /// The first two ticks pass in silence, as after every start.
-const LEASED: quorum::Space = quorum::Space {
+const LEASED: peers::Space = peers::Space {
     safety: Safety::Lease,
     candidates: 2,
     rounds: 4,
     ticks: Some(4),
     timers: Timers { heartbeat: 1, misses: 1, promise: 2, round: 1 },
     refusals: false,
-    ..quorum::Space::CALM
+    ..peers::Space::CALM
 };
 
 /// Every lease ends with the next tick, and nothing else waits for one. So little time is needed, and more can happen in it.
-const SHORT: quorum::Space = quorum::Space {
+const SHORT: peers::Space = peers::Space {
     ticks: Some(2),
     timers: Timers { heartbeat: 6, misses: 1, promise: 1, round: 0 },
     ..LEASED
 };
 
 /// Clocks of which one runs up to twice as fast as another, and nodes that know it.
-const DRIFTING: quorum::Space = quorum::Space {
+const DRIFTING: peers::Space = peers::Space {
     rate_max: 2,
     drift_percent: 100,
     ticks: Some(6),
@@ -151,7 +158,10 @@ const DRIFTING: quorum::Space = quorum::Space {
 };
 
 /// With guardians, each of which witnesses the death of its node, and dies itself.
-const GUARDED: quorum::Space = quorum::Space { crashes: 1, guardians: true, guardian_deaths: 1, ..LEASED };
+const GUARDED: peers::Space = peers::Space { crashes: 1, guardians: true, guardian_deaths: 1, ..LEASED };
+
+/// A vote may be given at any time, and a leader believes for a tick.
+const RANKED: ranked::Space = ranked::Space::CALM;
 
 /// Two that contend for a record.
 const STORE: lease::Space = lease::Space { writes: 2, ..lease::Space::CALM };
@@ -159,8 +169,12 @@ const STORE: lease::Space = lease::Space { writes: 2, ..lease::Space::CALM };
 /// With guardians that witness a death, and die themselves.
 const WITNESSED: lease::Space = lease::Space { crashes: 1, guardians: true, ..STORE };
 
-const fn peers(name: &'static str, space: quorum::Space, sometimes: u64, states: u64) -> Row {
+const fn peers(name: &'static str, space: peers::Space, sometimes: u64, states: u64) -> Row {
     Row { name, small: true, bounds: Bounds::Quorum(space), sometimes, breaks: None, states }
+}
+
+const fn by_rank(name: &'static str, space: ranked::Space, sometimes: u64, states: u64) -> Row {
+    Row { name, small: true, bounds: Bounds::Ranked(space), sometimes, breaks: None, states }
 }
 
 const fn store(name: &'static str, space: lease::Space, sometimes: u64, states: u64) -> Row {
@@ -181,45 +195,61 @@ impl Row {
 
 const TAKEN_OVER: u64 = Marks::ELECTED | Marks::TAKEN_OVER;
 const AFTER_CRASH: u64 = TAKEN_OVER | Marks::CRASHED_BETWEEN | Marks::TAKEN_OVER_AFTER_CRASH;
+/// Two servers were voted for in a ballot, so that votes had to be counted.
+const SPLIT: u64 = Marks::ELECTED | Marks::VOTES_SPLIT;
+/// Another one was elected while the old leader believed.
+const RANKED_OVER: u64 = SPLIT | Marks::TAKEN_OVER | Marks::TWO_BELIEVE;
 
 /// All of them.
 #[rustfmt::skip] // One line each, and a number at its end.
 pub const SPACES: &[Row] = &[
     // Among peers, tokens only.
-    peers("votes", quorum::Space { terms: 3, rounds: 3, ..FENCED }, Marks::ELECTED | Marks::DEPOSED, 46_837),
-    peers("votes_refused", quorum::Space { candidates: 2, rounds: 3, refusals: true, ..FENCED }, Marks::ELECTED | Marks::REFUSED, 100_800),
-    peers("votes_restart", quorum::Space { candidates: 2, rounds: 4, crashes: 1, ticks: Some(0), ..TIMED }, AFTER_CRASH, 10_568),
-    peers("votes_pre_voted", quorum::Space { candidates: 2, rounds: 3, pre_vote: true, ..FENCED }, Marks::ELECTED, 6_211),
-    peers("votes_of_four", quorum::Space { voters: 4, candidates: 2, terms: 1, rounds: 4, ticks: Some(0), refusals: false, ..quorum::Space::CALM }, Marks::ELECTED, 222),
-    peers("votes_long", quorum::Space { terms: 3, rounds: 4, ..FENCED }, TAKEN_OVER | Marks::TWO_BELIEVE, 1_569_913).large(),
-    peers("votes_pre_voted_long", quorum::Space { candidates: 2, rounds: 6, pre_vote: true, ..TIMED }, TAKEN_OVER, 446_264).large(),
-    peers("votes_restart_long", quorum::Space { candidates: 2, rounds: 4, crashes: 1, ..TIMED }, AFTER_CRASH, 395_878).large(),
-    peers("votes_restart_three", quorum::Space { terms: 3, rounds: 4, crashes: 1, ..TIMED }, AFTER_CRASH, 1_709_568).large(),
-    peers("votes_restart_untimed", quorum::Space { candidates: 2, rounds: 4, crashes: 1, ..FENCED }, AFTER_CRASH | Marks::TWO_BELIEVE, 8_504_950).large(),
-    peers("votes_two_restarts", quorum::Space { candidates: 2, rounds: 4, crashes: 2, ..TIMED }, AFTER_CRASH, 6_742_975).large(),
+    peers("votes", peers::Space { terms: 3, rounds: 3, ..FENCED }, Marks::ELECTED | Marks::DEPOSED, 46_837),
+    peers("votes_refused", peers::Space { candidates: 2, rounds: 3, refusals: true, ..FENCED }, Marks::ELECTED | Marks::REFUSED, 100_800),
+    peers("votes_restart", peers::Space { candidates: 2, rounds: 4, crashes: 1, ticks: Some(0), ..TIMED }, AFTER_CRASH, 10_568),
+    peers("votes_pre_voted", peers::Space { candidates: 2, rounds: 3, pre_vote: true, ..FENCED }, Marks::ELECTED, 6_211),
+    peers("votes_of_four", peers::Space { voters: 4, candidates: 2, terms: 1, rounds: 4, ticks: Some(0), refusals: false, ..peers::Space::CALM }, Marks::ELECTED, 222),
+    peers("votes_long", peers::Space { terms: 3, rounds: 4, ..FENCED }, TAKEN_OVER | Marks::TWO_BELIEVE, 1_569_913).large(),
+    peers("votes_pre_voted_long", peers::Space { candidates: 2, rounds: 6, pre_vote: true, ..TIMED }, TAKEN_OVER, 446_264).large(),
+    peers("votes_restart_long", peers::Space { candidates: 2, rounds: 4, crashes: 1, ..TIMED }, AFTER_CRASH, 395_878).large(),
+    peers("votes_restart_three", peers::Space { terms: 3, rounds: 4, crashes: 1, ..TIMED }, AFTER_CRASH, 1_709_568).large(),
+    peers("votes_restart_untimed", peers::Space { candidates: 2, rounds: 4, crashes: 1, ..FENCED }, AFTER_CRASH | Marks::TWO_BELIEVE, 8_504_950).large(),
+    peers("votes_two_restarts", peers::Space { candidates: 2, rounds: 4, crashes: 2, ..TIMED }, AFTER_CRASH, 6_742_975).large(),
     // Among peers, leases.
     peers("lease", LEASED, TAKEN_OVER | Marks::RENEWED | Marks::EXPIRED, 119_416),
-    peers("lease_rounds", quorum::Space { rounds: 5, ..LEASED }, TAKEN_OVER | Marks::RENEWED, 361_852),
-    peers("lease_pre_voted", quorum::Space { rounds: 6, pre_vote: true, ticks: Some(3), ..LEASED }, TAKEN_OVER, 244_384),
-    peers("lease_restart", quorum::Space { crashes: 1, timers: Timers { round: 1, ..SHORT.timers }, ..SHORT }, AFTER_CRASH, 231_055),
-    peers("lease_close", quorum::Space { closes: 1, ticks: Some(2), ..LEASED }, Marks::ELECTED, 46_336),
-    peers("lease_resign", quorum::Space { resignations: 1, transfers: true, job_exits: 1, ticks: Some(2), ..LEASED }, TAKEN_OVER | Marks::RESIGNED | Marks::JOB_EXITED, 59_366),
-    peers("lease_resign_again", quorum::Space { rounds: 5, terms: 3, resignations: 1, ticks: Some(1), ..SHORT }, TAKEN_OVER | Marks::RESIGNED | Marks::LED_OVER_EARLIER_WORK, 176_030),
-    peers("lease_leave", quorum::Space { rounds: 6, terms: 3, resignations: 1, ..SHORT }, TAKEN_OVER | Marks::RESIGNED | Marks::LED_OVER_EARLIER_WORK, 13_240_216).large(),
-    peers("lease_death", quorum::Space { ticks: Some(2), ..GUARDED }, AFTER_CRASH, 232_507),
-    peers("lease_exit", quorum::Space { ticks: Some(2), guardian_deaths: 0, job_exits: 1, ..GUARDED }, AFTER_CRASH | Marks::JOB_EXITED, 131_854),
-    peers("lease_drift_beyond", quorum::Space { drift_percent: 0, ticks: None, ..DRIFTING }, Marks::ELECTED, 484_217).breaks("I3"),
-    peers("lease_long", quorum::Space { rounds: 5, ticks: None, ..LEASED }, TAKEN_OVER | Marks::RENEWED | Marks::EXPIRED, 16_864_585).large(),
-    peers("lease_three", quorum::Space { candidates: 3, ..LEASED }, TAKEN_OVER, 259_888).large(),
-    peers("lease_pre_voted_long", quorum::Space { rounds: 6, pre_vote: true, ..LEASED }, TAKEN_OVER | Marks::EXPIRED, 6_256_351).large(),
-    peers("lease_pre_voted_restart", quorum::Space { rounds: 6, pre_vote: true, crashes: 1, ticks: Some(3), ..LEASED }, AFTER_CRASH, 2_700_541).large(),
-    peers("lease_restart_long", quorum::Space { crashes: 1, ..LEASED }, AFTER_CRASH, 2_170_201).large(),
-    peers("lease_close_long", quorum::Space { closes: 1, ticks: Some(3), ..LEASED }, TAKEN_OVER, 2_098_848).large(),
-    peers("lease_resign_long", quorum::Space { resignations: 1, transfers: true, job_exits: 1, ..LEASED }, TAKEN_OVER | Marks::RESIGNED | Marks::JOB_EXITED, 4_709_080).large(),
-    peers("lease_death_long", quorum::Space { ticks: Some(3), ..GUARDED }, AFTER_CRASH, 4_952_106).large(),
-    peers("lease_death_exit", quorum::Space { ticks: Some(2), job_exits: 1, ..GUARDED }, AFTER_CRASH | Marks::JOB_EXITED, 1_575_183).large(),
-    peers("lease_exit_long", quorum::Space { ticks: Some(3), guardian_deaths: 0, job_exits: 1, ..GUARDED }, AFTER_CRASH | Marks::JOB_EXITED, 2_494_838).large(),
-    peers("lease_drift", quorum::Space { ticks: Some(4), ..DRIFTING }, TAKEN_OVER, 1_371_472).large(),
+    peers("lease_rounds", peers::Space { rounds: 5, ..LEASED }, TAKEN_OVER | Marks::RENEWED, 361_852),
+    peers("lease_pre_voted", peers::Space { rounds: 6, pre_vote: true, ticks: Some(3), ..LEASED }, TAKEN_OVER, 244_384),
+    peers("lease_restart", peers::Space { crashes: 1, timers: Timers { round: 1, ..SHORT.timers }, ..SHORT }, AFTER_CRASH, 231_055),
+    peers("lease_close", peers::Space { closes: 1, ticks: Some(2), ..LEASED }, Marks::ELECTED, 46_336),
+    peers("lease_resign", peers::Space { resignations: 1, transfers: true, job_exits: 1, ticks: Some(2), ..LEASED }, TAKEN_OVER | Marks::RESIGNED | Marks::JOB_EXITED, 59_366),
+    peers("lease_resign_again", peers::Space { rounds: 5, terms: 3, resignations: 1, ticks: Some(1), ..SHORT }, TAKEN_OVER | Marks::RESIGNED | Marks::LED_OVER_EARLIER_WORK, 176_030),
+    peers("lease_leave", peers::Space { rounds: 6, terms: 3, resignations: 1, ..SHORT }, TAKEN_OVER | Marks::RESIGNED | Marks::LED_OVER_EARLIER_WORK, 13_240_216).large(),
+    peers("lease_death", peers::Space { ticks: Some(2), ..GUARDED }, AFTER_CRASH, 232_507),
+    peers("lease_exit", peers::Space { ticks: Some(2), guardian_deaths: 0, job_exits: 1, ..GUARDED }, AFTER_CRASH | Marks::JOB_EXITED, 131_854),
+    peers("lease_drift_beyond", peers::Space { drift_percent: 0, ticks: None, ..DRIFTING }, Marks::ELECTED, 484_217).breaks("I3"),
+    peers("lease_long", peers::Space { rounds: 5, ticks: None, ..LEASED }, TAKEN_OVER | Marks::RENEWED | Marks::EXPIRED, 16_864_585).large(),
+    peers("lease_three", peers::Space { candidates: 3, ..LEASED }, TAKEN_OVER, 259_888).large(),
+    peers("lease_pre_voted_long", peers::Space { rounds: 6, pre_vote: true, ..LEASED }, TAKEN_OVER | Marks::EXPIRED, 6_256_351).large(),
+    peers("lease_pre_voted_restart", peers::Space { rounds: 6, pre_vote: true, crashes: 1, ticks: Some(3), ..LEASED }, AFTER_CRASH, 2_700_541).large(),
+    peers("lease_restart_long", peers::Space { crashes: 1, ..LEASED }, AFTER_CRASH, 2_170_201).large(),
+    peers("lease_close_long", peers::Space { closes: 1, ticks: Some(3), ..LEASED }, TAKEN_OVER, 2_098_848).large(),
+    peers("lease_resign_long", peers::Space { resignations: 1, transfers: true, job_exits: 1, ..LEASED }, TAKEN_OVER | Marks::RESIGNED | Marks::JOB_EXITED, 4_709_080).large(),
+    peers("lease_death_long", peers::Space { ticks: Some(3), ..GUARDED }, AFTER_CRASH, 4_952_106).large(),
+    peers("lease_death_exit", peers::Space { ticks: Some(2), job_exits: 1, ..GUARDED }, AFTER_CRASH | Marks::JOB_EXITED, 1_575_183).large(),
+    peers("lease_exit_long", peers::Space { ticks: Some(3), guardian_deaths: 0, job_exits: 1, ..GUARDED }, AFTER_CRASH | Marks::JOB_EXITED, 2_494_838).large(),
+    peers("lease_drift", peers::Space { ticks: Some(4), ..DRIFTING }, TAKEN_OVER, 1_371_472).large(),
+    // Among peers, by rank.
+    by_rank("ranked", ranked::Space { rounds: 5, ..RANKED }, SPLIT | Marks::REFUSED, 258_473),
+    by_rank("ranked_of_four", ranked::Space { voters: 4, candidates: 2, ballots: 1, rounds: 4, ..RANKED }, SPLIT, 105_291),
+    by_rank("ranked_expired", ranked::Space { candidates: 2, rounds: 4, ticks: Some(1), ..RANKED }, SPLIT | Marks::EXPIRED, 57_940),
+    by_rank("ranked_restart", ranked::Space { ballots: 3, rounds: 4, crashes: 1, ..RANKED }, SPLIT | Marks::CRASHED_BETWEEN, 220_076),
+    by_rank("ranked_resign", ranked::Space { rounds: 4, resignations: 1, transfers: true, ..RANKED }, SPLIT | Marks::RESIGNED, 62_606),
+    by_rank("ranked_long", ranked::Space { rounds: 6, ..RANKED }, RANKED_OVER | Marks::REFUSED | Marks::DEPOSED, 1_440_027).large(),
+    by_rank("ranked_expired_long", ranked::Space { candidates: 2, rounds: 6, ticks: Some(1), ..RANKED }, RANKED_OVER | Marks::EXPIRED, 3_778_158).large(),
+    by_rank("ranked_resign_long", ranked::Space { candidates: 2, rounds: 6, resignations: 1, ..RANKED }, RANKED_OVER | Marks::RESIGNED, 4_070_639).large(),
+    by_rank("ranked_restart_long", ranked::Space { ballots: 3, rounds: 5, crashes: 1, ..RANKED }, SPLIT | AFTER_CRASH | Marks::REFUSED, 2_997_250).large(),
+    by_rank("ranked_two_restarts", ranked::Space { ballots: 3, rounds: 4, crashes: 2, ..RANKED }, SPLIT | AFTER_CRASH, 915_819).large(),
+    by_rank("ranked_two_restarts_long", ranked::Space { ballots: 3, rounds: 5, crashes: 2, ..RANKED }, SPLIT | AFTER_CRASH | Marks::REFUSED, 14_128_590).large(),
     // Over a store.
     store("store", lease::Space { writes: 3, ..STORE }, TAKEN_OVER | Marks::RENEWED, 253_248),
     store("store_unknown", lease::Space { unknowns: 2, ..STORE }, TAKEN_OVER, 133_471),

@@ -2,8 +2,12 @@
 
 use super::{Candidate, Elector, Lead, Ranked};
 use crate::finite::{Finite, Use};
+use crate::protocol::Occasion;
 use crate::rng::Rng;
 use crate::time::Instant;
+
+/// A generator whose first number is 0, so that every wait is short.
+const DRAWS_NOTHING: u64 = 0_u64.wrapping_sub(0x9E37_79B9_7F4A_7C15);
 
 impl Finite for Ranked {
     fn visit_instants(&mut self, visit: &mut dyn FnMut(Use, &mut Instant)) {
@@ -63,6 +67,16 @@ impl Finite for Ranked {
 
     fn simplify(&mut self) {
         self.hearsay.clear(); // It lengthens a wait, and a search lets every wait be short or long.
-        self.rng = Rng::new(0); // It draws waits, and nothing else.
+        self.occasion = Occasion::Silence; // For people.
+        self.rng = Rng::new(DRAWS_NOTHING);
+        // How often it doubles the gathering, which ends where it changes nothing any more.
+        while self.rounds > 0 {
+            let now = self.gathering();
+            self.rounds -= 1;
+            if self.gathering() != now {
+                self.rounds += 1;
+                break;
+            }
+        }
     }
 }

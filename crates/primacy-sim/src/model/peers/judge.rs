@@ -3,10 +3,10 @@
 //! The rules are those of `invariants/`, in a form that can be hashed: who led in which term, who was voted for by whom
 //! in which term, and which tokens were given, in one number.
 
-use primacy_core::election::quorum::{Answer, Body, Message, Safety};
-use primacy_core::{Identity, NodeId, Term};
+use primacy_core::election::quorum::Safety;
+use primacy_core::{Identity, Term};
 
-use super::node::{Doings, Fact, Node, SEATS_MAX, seat};
+use super::node::{Fact, SEATS_MAX, seat};
 
 /// The highest term of which the history has room.
 pub(super) const TERMS_MAX: u8 = 3;
@@ -44,6 +44,16 @@ impl History {
             .any(|led| led != 0 && (led - 1) / u64::from(STARTS_MAX) != u64::from(seat(who.node)))
     }
 
+    /// Whether two nodes are voted for in a term.
+    pub(super) fn is_split(self, term: Term) -> bool {
+        let votes = (0..u32::from(SEATS_MAX)).map(|seat| {
+            let row = seat * u32::from(TERMS_MAX) + below(term.0);
+            (self.0 >> (VOTES + 4 * row)) & 15
+        });
+        let votes: std::collections::BTreeSet<u64> = votes.filter(|&vote| vote != 0).collect();
+        votes.len() > 1
+    }
+
     /// Takes a fact in; the invariant that it breaks.
     pub(super) fn take(&mut self, who: Identity, fact: Fact, safety: Safety) -> Option<&'static str> {
         match fact {
@@ -51,12 +61,11 @@ impl History {
                 let row = u32::from(seat(who.node)) * u32::from(TERMS_MAX) + below(term.0);
                 self.is_second(VOTES + 4 * row, number(candidate)).then_some("I4")
             }
-            Fact::Leads { term } => {
+            Fact::Leads { term, by_own_vote } => {
                 if self.is_second(LEADERS + 4 * below(term.0), number(who)) {
                     return Some("I1");
                 }
-                // Whoever leads has voted for itself.
-                self.take(who, Fact::Votes { term, candidate: who }, safety)
+                by_own_vote.then(|| self.take(who, Fact::Votes { term, candidate: who }, safety)).flatten()
             }
             Fact::Elected { term, .. } => {
                 if self.is_second(LEADERS + 4 * below(term.0), number(who)) {
@@ -80,26 +89,4 @@ impl History {
 fn below(term: u64) -> u32 {
     assert!((1..=u64::from(TERMS_MAX)).contains(&term), "terms are bounded");
     u32::try_from(term - 1).expect("a small number")
-}
-
-/// What a message says to the judge.
-pub(super) fn note_sent(node: &Node, to: NodeId, message: &Message, doings: &mut Doings) {
-    let term = message.term;
-    match message.body {
-        Body::VoteReply { answer: Answer::Yes, to: incarnation, .. } => {
-            doings.facts.push(Fact::Votes { term, candidate: Identity::new(to, incarnation) });
-        }
-        Body::Heartbeat { .. } => doings.facts.push(Fact::Leads { term }),
-        Body::Resigned { .. } => {
-            doings.facts.push(Fact::Resigned);
-            if node.works.run() {
-                doings.broken = doings.broken.or(Some("I8"));
-            }
-        }
-        Body::VoteReply { answer: Answer::No(_), .. } => doings.facts.push(Fact::Refuses),
-        Body::PreVote { .. }
-        | Body::PreVoteReply { .. }
-        | Body::Vote { .. }
-        | Body::HeartbeatReply { .. } => {}
-    }
 }

@@ -1,12 +1,16 @@
-//! Elections among peers: three or four real [`Quorum`](primacy_core::election::quorum::Quorum) machines.
+//! Elections among peers: three or four real machines of one election, [`Quorum`](primacy_core::election::quorum::Quorum) or
+//! [`Ranked`](primacy_core::election::ranked::Ranked).
 //!
 //! A state is the nodes, what is under way between them, what the judge remembers, and how much of each fault is left.
 //! Nodes and messages are numbers, so that a state is a handful of them: the real machine is asked once for each of its
 //! states and each input, and its answer is kept.
 
 mod judge;
+mod machine;
 mod moves;
 mod node;
+mod quorum;
+pub mod ranked;
 mod space;
 mod text;
 mod wire;
@@ -14,6 +18,7 @@ mod wire;
 use primacy_core::election::quorum::Safety;
 
 use self::judge::History;
+use self::machine::Machine;
 use self::moves::{Moves, Sign, Way};
 use self::node::{Act, Fact, Node, SEATS_MAX, identity};
 pub use self::space::{Space, Timers};
@@ -60,12 +65,12 @@ const TICK: u32 = 1 << 31;
 
 /// The search of one space.
 #[derive(Debug)]
-pub struct Peers {
-    moves: Moves,
+pub struct Peers<M: Machine> {
+    moves: Moves<M>,
     planned: Vec<Move>,
 }
 
-impl Peers {
+impl<M: Machine> Peers<M> {
     /// The model with these bounds.
     ///
     /// # Panics
@@ -163,6 +168,9 @@ impl Peers {
                 marks.set_if(Marks::LED_OVER_EARLIER_WORK, over_earlier_work);
             }
             broken = broken.or(next.history.take(who, fact, self.moves.space.safety));
+            if let Fact::Votes { term, .. } = fact {
+                marks.set_if(Marks::VOTES_SPLIT, next.history.is_split(term));
+            }
         }
         let working = (0..self.moves.space.voters).filter(|&seat| self.sign(&next, seat).works).count();
         if working > 1 {
@@ -179,8 +187,31 @@ impl Peers {
         }
         next.left.rounds = rounds.unwrap_or(0);
         next.sent = state.sent.with(&way.sent);
+        if self.sign(&next, planned.seat).starts != self.sign(state, planned.seat).starts {
+            self.connect(&mut next, planned.seat);
+        }
         let number = way.number(planned.act, planned.seat);
         found.steps.push(Step { number, state: next, reached: marks.0, broken });
+    }
+
+    /// A life has begun, and is connected with all who have a process, where machines hear nobody else. Nothing is lost by
+    /// that it is at once: until then it would hear nobody, and nobody it.
+    fn connect(&mut self, state: &mut State, seat: u8) {
+        if !M::HEARS_THE_CONNECTED {
+            return;
+        }
+        for other in (0..self.moves.space.voters).filter(|&other| other != seat) {
+            for (seat, to) in [(seat, other), (other, seat)] {
+                let peer = self.sign(state, to);
+                if !peer.up || !self.sign(state, seat).up {
+                    continue;
+                }
+                let node = state.nodes[usize::from(seat)];
+                let way = self.moves.ways(node, Act::Connected(to, peer.starts))[0].clone();
+                state.nodes[usize::from(seat)] = way.node;
+                state.sent = state.sent.with(&way.sent);
+            }
+        }
     }
 
     /// Time passes for all at once.
@@ -249,7 +280,7 @@ fn marks(way: &Way) -> Marks {
     marks
 }
 
-impl Model for Peers {
+impl<M: Machine> Model for Peers<M> {
     type State = State;
 
     fn starts(&mut self) -> Vec<State> {
@@ -273,8 +304,11 @@ impl Model for Peers {
             guardian_deaths: space.guardian_deaths,
             job_exits: space.job_exits,
         };
-        let sent = Wire::default();
-        vec![State { nodes, sent, history: History::default(), left }]
+        let mut state = State { nodes, sent: Wire::default(), history: History::default(), left };
+        for seat in 0..space.voters {
+            self.connect(&mut state, seat);
+        }
+        vec![state]
     }
 
     fn fingerprint(&self, state: &State) -> u64 {
@@ -321,10 +355,10 @@ impl Model for Peers {
     }
 }
 
-impl Peers {
+impl<M: Machine> Peers<M> {
     fn told(&self, state: &State, planned: Move, crash_after: Option<usize>) -> Vec<String> {
         let item = if let Act::Hear(item) = planned.act { Some(self.moves.items.value(item)) } else { None };
-        let mut lines = vec![text::act(planned.seat, planned.act, item.map(AsRef::as_ref))];
+        let mut lines = vec![text::act::<M>(planned.seat, planned.act, item.map(AsRef::as_ref))];
         let node = self.moves.nodes.value(state.nodes[usize::from(planned.seat)]);
         lines.extend(self.moves.act(node, planned.act, crash_after).1.told);
         lines.extend(crash_after.map(|_| "crashes, and starts again".to_owned()));

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use primacy_core::election::quorum::{Answer, Body, HardState, Message, Quorum};
-use primacy_core::{NodeId, Output, Protocol as _};
+use primacy_core::election::quorum::HardState;
+use primacy_core::{NodeId, Output};
 
+use super::machine::Machine;
 use super::node::{Act, Doings, Fact, Node, SEATS_MAX, name, seat};
 use super::space::Space;
 use super::wire::Wire;
@@ -16,14 +17,14 @@ use crate::model::work::Guardian;
 
 /// Something that is under way to a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Item {
+pub(super) enum Item<T> {
     /// What one node says to another.
-    Said { from: u8, to: u8, message: Message },
+    Said { from: u8, to: u8, message: T },
     /// What a guardian tells: that life of that node is gone.
     Died { of: u8, starts: u8, to: u8 },
 }
 
-impl Item {
+impl<T> Item<T> {
     pub(super) fn to(&self) -> u8 {
         match self {
             Self::Said { to, .. } | Self::Died { to, .. } => *to,
@@ -77,10 +78,10 @@ pub(super) struct Sign {
 
 /// Nodes and messages by their numbers, and what becomes of them.
 #[derive(Debug)]
-pub(super) struct Moves {
+pub(super) struct Moves<M: Machine> {
     pub(super) space: Space,
-    pub(super) nodes: Interned<Node>,
-    pub(super) items: Interned<Item>,
+    pub(super) nodes: Interned<Node<M>>,
+    pub(super) items: Interned<Item<M::Message>>,
     pub(super) signs: Vec<Sign>,
     /// The messages to each node.
     pub(super) to: [Wire; SEATS_MAX as usize],
@@ -89,7 +90,7 @@ pub(super) struct Moves {
     known: HashMap<u64, Rc<[Way]>, BuildFold>,
 }
 
-impl Moves {
+impl<M: Machine> Moves<M> {
     pub(super) fn new(space: Space) -> Self {
         Self {
             space,
@@ -119,7 +120,7 @@ impl Moves {
         ways
     }
 
-    pub(super) fn number(&mut self, node: Node) -> u32 {
+    pub(super) fn number(&mut self, node: Node<M>) -> u32 {
         let sign = sign(&node);
         let (number, new) = self.nodes.number(node);
         if new {
@@ -129,7 +130,7 @@ impl Moves {
         number
     }
 
-    pub(super) fn item(&mut self, item: Item) -> u16 {
+    pub(super) fn item(&mut self, item: Item<M::Message>) -> u16 {
         let to = item.to();
         let (number, new) = self.items.number(item);
         let number = u16::try_from(number).expect("fewer than 65,536 different messages");
@@ -140,11 +141,16 @@ impl Moves {
     }
 
     /// What comes of an act that goes as it should, with the node, and for people.
-    pub(super) fn act(&self, before: &Node, act: Act, crash_after: Option<usize>) -> (Node, Doings) {
+    pub(super) fn act(
+        &self,
+        before: &Node<M>,
+        act: Act,
+        crash_after: Option<usize>,
+    ) -> (Node<M>, Doings<M::Message>) {
         let mut node = before.clone();
         let mut doings = Doings::default();
         let heard = self.heard(act);
-        match Node::input(self.meant(act), heard, &self.space) {
+        match Node::<M>::input(self.meant(act), heard, &self.space) {
             Some(input) => {
                 if act == Act::Drained {
                     node.works.drained();
@@ -152,7 +158,7 @@ impl Moves {
                 let outputs = outputs(&mut node, input);
                 let crashes = crash_after.is_some();
                 for output in outputs.into_iter().take(crash_after.unwrap_or(usize::MAX)) {
-                    doings.told.push(super::text::effect(&output));
+                    doings.told.push(super::text::effect::<M>(&output));
                     node.perform(output, &mut doings);
                 }
                 if crashes {
@@ -179,7 +185,7 @@ impl Moves {
 
     /// Without a guardian a process that ends is started again at once: one that stays away is no other than one that is
     /// late with everything.
-    fn crash(&self, node: &mut Node, doings: &mut Doings) {
+    fn crash(&self, node: &mut Node<M>, doings: &mut Doings<M::Message>) {
         node.crash();
         if !self.space.guardians {
             node.start(&self.space, doings);
@@ -199,7 +205,7 @@ impl Moves {
         }
     }
 
-    fn heard(&self, act: Act) -> Option<(NodeId, Message)> {
+    fn heard(&self, act: Act) -> Option<(NodeId, M::Message)> {
         let Act::Hear(item) = act else { return None };
         match &**self.items.value(item) {
             Item::Said { from, message, .. } => Some((name(*from), message.clone())),
@@ -211,11 +217,11 @@ impl Moves {
         let before = Rc::clone(self.nodes.value(number));
         let mut crashes = vec![None];
         if self.space.crashes > 0
-            && let Some(input) = Node::input(self.meant(act), self.heard(act), &self.space)
+            && let Some(input) = Node::<M>::input(self.meant(act), self.heard(act), &self.space)
         {
-            let outputs = outputs(&mut Node::clone(&before), input);
+            let outputs = outputs(&mut Node::<M>::clone(&before), input);
             // Between two effects; what the application is told is seen by nobody else.
-            let matters = |output: &Output<Message, HardState>| !matches!(output, Output::Event(_));
+            let matters = |output: &Output<M::Message, HardState>| !matches!(output, Output::Event(_));
             crashes.extend((1..outputs.len()).filter(|&next| matters(&outputs[next])).map(Some));
         }
         let mut ways = Vec::new();
@@ -226,16 +232,22 @@ impl Moves {
         ways.into()
     }
 
-    fn way(&mut self, act: Act, node: Node, mut doings: Doings, crash_after: Option<usize>) -> Way {
+    fn way(
+        &mut self,
+        act: Act,
+        node: Node<M>,
+        mut doings: Doings<M::Message>,
+        crash_after: Option<usize>,
+    ) -> Way {
         let (from, starts, within) = (node.seat, node.starts, self.is_within(&node));
-        let rounds = rounds(&doings);
+        let rounds = rounds::<M>(&doings);
         if !within {
             // Nobody goes on from there, and of a term that nobody else has reached there is nothing to judge.
             doings.sent.clear();
             doings.facts.retain(|fact| fact.term().is_none_or(|term| term.0 <= u64::from(self.space.terms)));
         }
         let mut sent = Wire::default();
-        let heard = |message: &Message| self.space.refusals || !is_refusal(message);
+        let heard = |message: &M::Message| self.space.refusals || !M::is_refusal(message);
         for (to, message) in doings.sent.into_iter().filter(|(_, message)| heard(message)).collect::<Vec<_>>()
         {
             sent.add(self.item(Item::Said { from, to: seat(to), message }));
@@ -249,8 +261,8 @@ impl Moves {
         Way { node, sent, rounds, facts: doings.facts, broken: doings.broken, crash_after, within }
     }
 
-    fn is_within(&self, node: &Node) -> bool {
-        let term = node.machine.as_ref().map_or(node.disk.term, |machine| machine.status().hard.term);
+    fn is_within(&self, node: &Node<M>) -> bool {
+        let term = node.machine.as_ref().map_or(node.disk.term, |machine| machine.view().term);
         term.0 <= u64::from(self.space.terms)
     }
 }
@@ -270,44 +282,34 @@ impl Way {
     }
 }
 
-fn is_refusal(message: &Message) -> bool {
-    match message.body {
-        Body::PreVoteReply { answer, .. } | Body::VoteReply { answer, .. } => matches!(answer, Answer::No(_)),
-        Body::PreVote { .. } | Body::Vote { .. } | Body::Heartbeat { .. } => false,
-        Body::HeartbeatReply { .. } | Body::Resigned { .. } => false,
-    }
-}
-
 /// How many rounds of questions are begun.
-fn rounds(doings: &Doings) -> u8 {
-    let begun = doings.sent.iter().filter_map(|(_, message)| match message.body {
-        Body::PreVote { round, .. } | Body::Vote { round, .. } | Body::Heartbeat { round } => Some(round),
-        Body::PreVoteReply { .. } | Body::VoteReply { .. } | Body::HeartbeatReply { .. } => None,
-        Body::Resigned { .. } => None,
-    });
+fn rounds<M: Machine>(doings: &Doings<M::Message>) -> u8 {
+    let begun = doings.sent.iter().filter_map(|(_, message)| M::begins(message));
     let begun: std::collections::BTreeSet<_> = begun.collect();
     u8::try_from(begun.len()).expect("a handful")
 }
 
-fn outputs(node: &mut Node, input: primacy_core::Input<Message>) -> Vec<Output<Message, HardState>> {
+fn outputs<M: Machine>(
+    node: &mut Node<M>,
+    input: primacy_core::Input<M::Message>,
+) -> Vec<Output<M::Message, HardState>> {
     let Some(machine) = &mut node.machine else { return Vec::new() };
     machine.handle(NOW, input);
     std::iter::from_fn(|| machine.poll()).collect()
 }
 
-fn sign(node: &Node) -> Sign {
+fn sign<M: Machine>(node: &Node<M>) -> Sign {
     let machine = node.machine.as_ref();
-    let status = machine.map(Quorum::status);
+    let view = machine.map(M::view);
     Sign {
         up: machine.is_some(),
-        due: machine.and_then(Quorum::deadline).is_some_and(|at| at <= NOW),
+        due: machine.and_then(M::deadline).is_some_and(|at| at <= NOW),
         works: node.works.run(),
         drains: node.works.drain(),
         may_exit: node.works.may_exit(),
         has_exited: node.works.have_exited(),
-        leads: status.as_ref().is_some_and(|status| status.role == "leader"),
-        connected: status
-            .map_or(0, |status| status.connected.iter().fold(0, |bits, &node| bits | 1 << seat(node))),
+        leads: view.as_ref().is_some_and(|view| view.leads),
+        connected: view.map_or(0, |view| view.connected.iter().fold(0, |bits, &node| bits | 1 << seat(node))),
         starts: node.starts,
         guardian: node.works.guardian,
         told: node.told,

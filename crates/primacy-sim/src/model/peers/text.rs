@@ -1,21 +1,21 @@
 //! What happens, for people.
 
-use primacy_core::election::quorum::{HardState, Message};
+use primacy_core::election::quorum::HardState;
 use primacy_core::{Endpoint, Output, text};
 
+use super::machine::Machine;
 use super::moves::Item;
 use super::node::{Act, name};
-use crate::algorithm::{Algorithm as _, quorum::Quorum};
 use crate::model::now::NOW;
 
 /// An effect.
-pub(super) fn effect(output: &Output<Message, HardState>) -> String {
+pub(super) fn effect<M: Machine>(output: &Output<M::Message, HardState>) -> String {
     match output {
         Output::Persist(hard) => {
             let voted = hard.voted_for.map_or_else(|| "nobody".to_owned(), |who| who.to_string());
             format!("writes term {}, vote for {voted}", hard.term)
         }
-        Output::Send { to: Endpoint::Node(to), message } => format!("to {to}: {}", Quorum::text(message)),
+        Output::Send { to: Endpoint::Node(to), message } => format!("to {to}: {}", M::text(message)),
         Output::Send { to: Endpoint::Store, .. } => "to the store".to_owned(),
         Output::Event(event) => {
             text::event(event, |until| format!("for {} ticks", until.since(NOW).as_nanos()))
@@ -24,11 +24,11 @@ pub(super) fn effect(output: &Output<Message, HardState>) -> String {
 }
 
 /// What is done.
-pub(super) fn act(seat: u8, act: Act, item: Option<&Item>) -> String {
+pub(super) fn act<M: Machine>(seat: u8, act: Act, item: Option<&Item<M::Message>>) -> String {
     let who = name(seat);
     match (act, item) {
         (Act::Hear(_), Some(Item::Said { from, message, .. })) => {
-            format!("{who} hears {}: {}", name(*from), Quorum::text(message))
+            format!("{who} hears {}: {}", name(*from), M::text(message))
         }
         (Act::Hear(_), Some(Item::Died { of, starts, .. })) => {
             format!("{who} is told that life {starts} of {} is gone", name(*of))

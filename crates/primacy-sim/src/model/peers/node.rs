@@ -1,12 +1,13 @@
 //! One node: its process, its disk, its work and its guardian, with all that happens within it.
 
-use primacy_core::election::quorum::{Config, HardState, Message, Quorum};
-use primacy_core::finite::{Finite as _, Use};
+use primacy_core::election::quorum::HardState;
+use primacy_core::finite::Use;
 use primacy_core::{
-    Command, Drift, Duration, Endpoint, Event, Evidence, Identity, Incarnation, Input, NodeId, Output, Peer,
-    Protocol as _, Reason, Term,
+    Command, Duration, Endpoint, Event, Evidence, Identity, Incarnation, Input, NodeId, Output, Peer, Reason,
+    Term,
 };
 
+use super::machine::Machine;
 use super::space::Space;
 use crate::model::now::{NOW, ticks};
 use crate::model::work::Works;
@@ -16,12 +17,12 @@ pub(super) const SEATS_MAX: u8 = 4;
 
 /// One node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Node {
+pub(super) struct Node<M> {
     pub(super) seat: u8,
     /// How often it has started.
     pub(super) starts: u8,
     /// Its process.
-    pub(super) machine: Option<Quorum>,
+    pub(super) machine: Option<M>,
     pub(super) disk: HardState,
     pub(super) works: Works,
     /// The guardian has told of the death of the last process.
@@ -58,9 +59,9 @@ pub(super) enum Act {
 }
 
 /// What came of it, as others can see it.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Doings {
-    pub(super) sent: Vec<(NodeId, Message)>,
+#[derive(Clone, Debug)]
+pub(super) struct Doings<T> {
+    pub(super) sent: Vec<(NodeId, T)>,
     pub(super) facts: Vec<Fact>,
     /// What an effect itself has broken.
     pub(super) broken: Option<&'static str>,
@@ -68,15 +69,23 @@ pub(super) struct Doings {
     pub(super) told: Vec<String>,
 }
 
+impl<T> Default for Doings<T> {
+    fn default() -> Self {
+        Self { sent: Vec::new(), facts: Vec::new(), broken: None, told: Vec::new() }
+    }
+}
+
 /// What the judge remembers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fact {
+pub enum Fact {
     Votes {
         term: Term,
         candidate: Identity,
     },
     Leads {
         term: Term,
+        /// Whoever leads has voted for itself.
+        by_own_vote: bool,
     },
     Elected {
         term: Term,
@@ -94,7 +103,7 @@ impl Fact {
     /// The term that it is about, where the judge keeps it.
     pub(super) const fn term(self) -> Option<Term> {
         match self {
-            Self::Votes { term, .. } | Self::Leads { term } | Self::Elected { term, .. } => Some(term),
+            Self::Votes { term, .. } | Self::Leads { term, .. } | Self::Elected { term, .. } => Some(term),
             Self::JobExited | Self::Renewed | Self::Deposed(_) | Self::Resigned | Self::Refuses => None,
         }
     }
@@ -113,7 +122,7 @@ pub(super) fn seat(node: NodeId) -> u8 {
     (0..SEATS_MAX).find(|&seat| name(seat) == node).expect("one of the nodes")
 }
 
-impl Node {
+impl<M: Machine> Node<M> {
     /// A node that has never started.
     pub(super) fn new(seat: u8, space: &Space) -> Self {
         let works = Works::new(space.guardians);
@@ -124,33 +133,12 @@ impl Node {
         identity(self.seat, self.starts)
     }
 
-    fn config(&self, space: &Space) -> Config {
-        Config {
-            me: self.me(),
-            voters: (0..space.voters).map(name).collect(),
-            safety: space.safety,
-            heartbeat_interval: ticks(space.timers.heartbeat),
-            miss_count: u32::from(space.timers.misses),
-            promise_duration: ticks(space.timers.promise),
-            initial_wait: Duration::ZERO,
-            random_wait_max: Duration::ZERO,
-            round_timeout: ticks(space.timers.round),
-            stagger: Duration::ZERO,
-            drift_max: Drift::from_ppm(space.drift_percent * 10_000),
-            priority: 0,
-            witness: self.seat >= space.candidates,
-            pre_vote: space.pre_vote,
-            sticky: true,
-            seed: 0,
-        }
-    }
-
     /// What a machine is handed for an act, if it is one that a machine sees.
     pub(super) fn input(
         act: Act,
-        message: Option<(NodeId, Message)>,
+        message: Option<(NodeId, M::Message)>,
         space: &Space,
-    ) -> Option<Input<Message>> {
+    ) -> Option<Input<M::Message>> {
         Some(match act {
             Act::Hear(_) => {
                 let (from, message) = message?;
@@ -213,29 +201,32 @@ impl Node {
     }
 
     /// A process starts; it first ends what an earlier one has left.
-    pub(super) fn start(&mut self, space: &Space, doings: &mut Doings) {
+    pub(super) fn start(&mut self, space: &Space, doings: &mut Doings<M::Message>) {
         self.works.start();
         self.told = false;
         self.starts += 1;
-        let machine = Quorum::new(self.config(space), self.disk, NOW);
-        self.machine = Some(machine);
-        while let Some(output) = self.machine.as_mut().and_then(Quorum::poll) {
+        self.machine = Some(M::begin(self.me(), space, self.disk));
+        while let Some(output) = self.machine.as_mut().and_then(M::poll) {
             self.perform(output, doings);
         }
         if let Some(machine) = &mut self.machine {
             machine.handle(NOW, Input::Command(Command::Campaign));
         }
-        while let Some(output) = self.machine.as_mut().and_then(Quorum::poll) {
+        while let Some(output) = self.machine.as_mut().and_then(M::poll) {
             self.perform(output, doings);
         }
     }
 
     /// One effect.
-    pub(super) fn perform(&mut self, output: Output<Message, HardState>, doings: &mut Doings) {
+    pub(super) fn perform(&mut self, output: Output<M::Message, HardState>, doings: &mut Doings<M::Message>) {
         match output {
             Output::Persist(hard) => self.disk = hard,
             Output::Send { to: Endpoint::Node(to), message } => {
-                super::judge::note_sent(self, to, &message, doings);
+                let fact = M::fact(&message, to);
+                if fact == Some(Fact::Resigned) && self.works.run() {
+                    doings.broken = doings.broken.or(Some("I8"));
+                }
+                doings.facts.extend(fact);
                 doings.sent.push((to, message));
             }
             Output::Send { to: Endpoint::Store, .. } => {} // This election knows no store.
@@ -244,7 +235,7 @@ impl Node {
     }
 
     /// What the application is told, and what its work does then.
-    fn hear_event(&mut self, event: &Event, doings: &mut Doings) {
+    fn hear_event(&mut self, event: &Event, doings: &mut Doings<M::Message>) {
         doings.facts.extend(match *event {
             Event::Elected { term, .. } => Some(Fact::Elected { term, over_earlier_work: self.works.run() }),
             Event::Renewed { .. } => Some(Fact::Renewed),

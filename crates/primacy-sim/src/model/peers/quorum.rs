@@ -1,0 +1,83 @@
+//! [`Quorum`] among peers.
+
+use primacy_core::election::quorum::{Answer, Body, Config, HardState, Message, Quorum};
+use primacy_core::{Drift, Duration, Identity, NodeId};
+
+use super::machine::{Machine, View};
+use super::node::{Fact, name, seat};
+use super::space::Space;
+use crate::algorithm::{self, Algorithm as _};
+use crate::model::now::{NOW, ticks};
+
+impl Machine for Quorum {
+    const HEARS_THE_CONNECTED: bool = false;
+
+    fn begin(me: Identity, space: &Space, disk: HardState) -> Self {
+        let config = Config {
+            me,
+            voters: (0..space.voters).map(name).collect(),
+            safety: space.safety,
+            heartbeat_interval: ticks(space.timers.heartbeat),
+            miss_count: u32::from(space.timers.misses),
+            promise_duration: ticks(space.timers.promise),
+            initial_wait: Duration::ZERO,
+            random_wait_max: Duration::ZERO,
+            round_timeout: ticks(space.timers.round),
+            stagger: Duration::ZERO,
+            drift_max: Drift::from_ppm(space.drift_percent * 10_000),
+            priority: 0,
+            witness: seat(me.node) >= space.candidates,
+            pre_vote: space.pre_vote,
+            sticky: true,
+            seed: 0,
+        };
+        Self::new(config, disk, NOW)
+    }
+
+    fn view(&self) -> View {
+        let status = self.status();
+        View {
+            leads: status.role == "leader",
+            connected: status.connected.into_iter().collect(),
+            term: status.hard.term,
+        }
+    }
+
+    fn fact(message: &Message, to: NodeId) -> Option<Fact> {
+        let term = message.term;
+        match message.body {
+            Body::VoteReply { answer: Answer::Yes, to: incarnation, .. } => {
+                Some(Fact::Votes { term, candidate: Identity::new(to, incarnation) })
+            }
+            Body::Heartbeat { .. } => Some(Fact::Leads { term, by_own_vote: true }),
+            Body::Resigned { .. } => Some(Fact::Resigned),
+            Body::VoteReply { answer: Answer::No(_), .. } => Some(Fact::Refuses),
+            Body::PreVote { .. } | Body::PreVoteReply { .. } => None,
+            Body::Vote { .. } | Body::HeartbeatReply { .. } => None,
+        }
+    }
+
+    fn begins(message: &Message) -> Option<u64> {
+        match message.body {
+            Body::PreVote { round, .. } | Body::Vote { round, .. } | Body::Heartbeat { round } => {
+                Some(round.0)
+            }
+            Body::PreVoteReply { .. } | Body::VoteReply { .. } | Body::HeartbeatReply { .. } => None,
+            Body::Resigned { .. } => None,
+        }
+    }
+
+    fn is_refusal(message: &Message) -> bool {
+        match message.body {
+            Body::PreVoteReply { answer, .. } | Body::VoteReply { answer, .. } => {
+                matches!(answer, Answer::No(_))
+            }
+            Body::PreVote { .. } | Body::Vote { .. } | Body::Heartbeat { .. } => false,
+            Body::HeartbeatReply { .. } | Body::Resigned { .. } => false,
+        }
+    }
+
+    fn text(message: &Message) -> String {
+        algorithm::quorum::Quorum::text(message)
+    }
+}

@@ -1,0 +1,139 @@
+//! [`Ranked`] among peers. Its ballots are the terms of the space that it is searched in.
+
+use primacy_core::election::quorum::{HardState, Safety};
+use primacy_core::election::ranked::{Body, Config, Message, Ranked};
+use primacy_core::{Identity, NodeId};
+
+use super::machine::{Machine, View};
+use super::node::{Fact, name, seat};
+use super::space::{self, Timers};
+use crate::algorithm::{self, Algorithm as _};
+use crate::model::now::{NOW, ticks};
+
+/// What is searched: how much of everything there may be. Times are in ticks.
+#[derive(Clone, Copy, Debug)]
+pub struct Space {
+    /// How many servers vote, three or four.
+    pub voters: u8,
+    /// How many of them stand; the others only vote.
+    pub candidates: u8,
+    /// The highest ballot.
+    pub ballots: u8,
+    /// How many messages to all, `Elect` and `Lead`, all servers together may send.
+    pub rounds: u8,
+    /// How many ticks may pass; `None` for any number.
+    pub ticks: Option<u8>,
+    /// How often a process crashes, anywhere between two effects, and starts again with its disk.
+    pub crashes: u8,
+    /// How often an operator has a leader resign or transfer.
+    pub resignations: u8,
+    /// Whether these are transfers too.
+    pub transfers: bool,
+    /// How often a leader shows itself.
+    pub heartbeat: u8,
+    /// How many of its messages may be missed.
+    pub misses: u8,
+    /// How long claims are gathered. With nothing, a server may vote at any time, and enter the next round at any time.
+    pub gathering: u8,
+}
+
+impl Space {
+    /// Nothing goes wrong but that messages are late or lost and processes are paused.
+    pub const CALM: Self = Self {
+        voters: 3,
+        candidates: 3,
+        ballots: 2,
+        rounds: 3,
+        ticks: Some(0),
+        crashes: 0,
+        resignations: 0,
+        transfers: false,
+        heartbeat: 1,
+        misses: 1,
+        gathering: 0,
+    };
+
+    /// The same, as it is said of all elections among peers.
+    pub(in crate::model) const fn among_peers(self) -> space::Space {
+        space::Space {
+            safety: Safety::Fenced,
+            voters: self.voters,
+            candidates: self.candidates,
+            terms: self.ballots,
+            rounds: self.rounds,
+            ticks: self.ticks,
+            crashes: self.crashes,
+            resignations: self.resignations,
+            transfers: self.transfers,
+            timers: Timers {
+                heartbeat: self.heartbeat,
+                misses: self.misses,
+                promise: self.heartbeat * self.misses,
+                round: self.gathering,
+            },
+            refusals: false,
+            ..space::Space::CALM
+        }
+    }
+}
+
+impl Machine for Ranked {
+    const HEARS_THE_CONNECTED: bool = true;
+
+    fn begin(me: Identity, space: &space::Space, disk: HardState) -> Self {
+        let config = Config {
+            me,
+            voters: (0..space.voters).map(name).collect(),
+            heartbeat_interval: ticks(space.timers.heartbeat),
+            miss_count: u32::from(space.timers.misses),
+            initial_count: 0,
+            gathering: ticks(space.timers.round),
+            witness: seat(me.node) >= space.candidates,
+            seed: 0,
+        };
+        Self::new(config, disk, NOW)
+    }
+
+    fn view(&self) -> View {
+        let status = self.status();
+        let leads = status.role == "leader";
+        // A leader may have voted in an earlier ballot only, or a server be in a round above its last vote.
+        let led = status.leader.filter(|_| leads).map(|leader| leader.term);
+        let term = status.hard.term.max(status.ballot.unwrap_or_default()).max(led.unwrap_or_default());
+        View { leads, connected: status.connected, term }
+    }
+
+    fn fact(message: &Message, to: NodeId) -> Option<Fact> {
+        match message.body {
+            Body::Vote { to: incarnation, ballot } => {
+                Some(Fact::Votes { term: ballot, candidate: Identity::new(to, incarnation) })
+            }
+            // It may have voted for another whose claim had not come to those who chose it.
+            Body::Lead { number, .. } => Some(Fact::Leads { term: number.term, by_own_vote: false }),
+            Body::Resigned { .. } => Some(Fact::Resigned),
+            Body::LeadReply { number, promised, .. } if promised > number.term => Some(Fact::Refuses),
+            Body::LeadReply { .. } | Body::Elect { .. } | Body::Hears { .. } => None,
+        }
+    }
+
+    fn begins(message: &Message) -> Option<u64> {
+        match message.body {
+            Body::Elect { .. } => Some(0),
+            Body::Lead { number, .. } => Some(number.counter),
+            Body::Hears { .. } | Body::Vote { .. } | Body::LeadReply { .. } | Body::Resigned { .. } => None,
+        }
+    }
+
+    fn is_refusal(message: &Message) -> bool {
+        match message.body {
+            // Whoever is told so waits longer, and nothing else.
+            Body::Hears { .. } => true,
+            Body::Elect { .. } | Body::Vote { .. } | Body::Lead { .. } => false,
+            Body::LeadReply { .. } | Body::Resigned { .. } => false,
+        }
+    }
+
+    fn text(message: &Message) -> String {
+        algorithm::ranked::Ranked::text(message)
+    }
+}
