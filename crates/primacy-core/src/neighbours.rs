@@ -116,7 +116,11 @@ mod tests {
         a.suspect(node("c"));
         assert_eq!(a.next(Direction::Onward), None);
         assert_eq!(Neighbours::new(Arc::clone(&ring), node("e")), None);
-        assert_eq!(Neighbours::new(["a", "b", "a"].map(node).into(), node("a")), None, "one of them is there twice");
+        assert_eq!(
+            Neighbours::new(["a", "b", "a"].map(node).into(), node("a")),
+            None,
+            "one of them is there twice"
+        );
         assert_eq!(Neighbours::new([node("a")].into(), node("a")).unwrap().next(Direction::Back), None);
     }
 }

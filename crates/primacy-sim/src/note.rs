@@ -72,8 +72,14 @@ enum Elector {
 #[derive(Clone, Debug)]
 enum Candidate {
     /// With the tally board: the latest vote of each server.
-    Follower { tally: BTreeMap<NodeId, Seen> },
-    Leader { sent: Seen, beat_at: Instant, resigning: bool },
+    Follower {
+        tally: BTreeMap<NodeId, Seen>,
+    },
+    Leader {
+        sent: Seen,
+        beat_at: Instant,
+        resigning: bool,
+    },
 }
 
 impl Protocol for Note {
@@ -167,6 +173,7 @@ impl Note {
                 | Command::Resign
                 | Command::Drained
                 | Command::Transfer(_)
+                | Command::Down(_)
                 | Command::Healthy(_),
             ) => {} // It knows nothing of these.
         }
@@ -190,7 +197,8 @@ impl Note {
         if choice == self.config.me.node {
             self.on_vote(now, choice, claim);
         } else {
-            self.outputs.push_back(Output::Send { to: Endpoint::Node(choice), message: Message::Vote(claim) });
+            self.outputs
+                .push_back(Output::Send { to: Endpoint::Node(choice), message: Message::Vote(claim) });
         }
     }
 

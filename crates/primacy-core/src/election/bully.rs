@@ -228,6 +228,7 @@ impl Bully {
             }
             // The names decide who is next, and nothing else does.
             Command::Resign | Command::Transfer(_) => self.retire(now, Reason::Resigned),
+            Command::Down(_) => {} // Its members are in the configuration.
             Command::Drained => {
                 if let Role::Leading { resigning: Some(reason), .. } = self.role {
                     self.yields_until = now.after(self.patience());
@@ -404,7 +405,8 @@ mod tests {
 
     /// How many messages it takes among so many nodes of which the highest is dead, if the node of this place starts.
     fn counted(count: usize, starts: usize) -> usize {
-        let names: Vec<NodeId> = (0..count).map(|place| NodeId::new(&std::format!("n{place:02}")).unwrap()).collect();
+        let names: Vec<NodeId> =
+            (0..count).map(|place| NodeId::new(&std::format!("n{place:02}")).unwrap()).collect();
         let mut now = Instant::default();
         let mut nodes: BTreeMap<NodeId, Bully> = BTreeMap::new();
         for &name in &names[..count - 1] {
@@ -427,7 +429,9 @@ mod tests {
         take(first, names[starts], &mut under_way);
         let mut messages = 0;
         // Until somebody leads, and all know it; before the first heartbeat.
-        while nodes.values().any(|node| !matches!(node.role(), "following" | "leading")) || !under_way.is_empty() {
+        while nodes.values().any(|node| !matches!(node.role(), "following" | "leading"))
+            || !under_way.is_empty()
+        {
             if let Some((from, to, message)) = under_way.pop_front() {
                 messages += 1;
                 let Some(node) = nodes.get_mut(&to) else { continue };
@@ -449,7 +453,9 @@ mod tests {
         while let Some(output) = node.poll() {
             match output {
                 Output::Send { to: Endpoint::Node(to), message } => under_way.push_back((name, to, message)),
-                Output::Send { to: Endpoint::Store, .. } | Output::Persist(()) => panic!("it has no store, and no disk"),
+                Output::Send { to: Endpoint::Store, .. } | Output::Persist(()) => {
+                    panic!("it has no store, and no disk")
+                }
                 Output::Event(_) => {}
             }
         }

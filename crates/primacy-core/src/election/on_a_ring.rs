@@ -253,7 +253,9 @@ impl<P: Probing> OnARing<P> {
     }
 
     fn on_timeout(&mut self, now: Instant) {
-        while let Some(hop) = self.unconfirmed.pop_front_if(|hop| now >= hop.sent_at.after(self.config.hop_timeout)) {
+        while let Some(hop) =
+            self.unconfirmed.pop_front_if(|hop| now >= hop.sent_at.after(self.config.hop_timeout))
+        {
             // It is skipped from now on, until it is heard again.
             self.neighbours.suspect(hop.to);
             self.send(now, hop.direction, hop.body);
@@ -282,6 +284,7 @@ impl<P: Probing> OnARing<P> {
             }
             // The names decide who is next, and nothing else does.
             Command::Resign | Command::Transfer(_) => self.retire(now, Reason::Resigned),
+            Command::Down(_) => {} // Its members are in the configuration.
             Command::Drained => {
                 if let Role::Leading { term, resigning: Some(reason), .. } = self.role {
                     self.yields_until = now.after(self.patience());
@@ -418,7 +421,13 @@ impl<P: Probing> OnARing<P> {
     fn send(&mut self, now: Instant, direction: Direction, body: Body<P::Probe>) {
         if let Some(to) = self.neighbours.next(direction) {
             self.number += 1;
-            self.unconfirmed.push_back(Unconfirmed { to, number: self.number, direction, body, sent_at: now });
+            self.unconfirmed.push_back(Unconfirmed {
+                to,
+                number: self.number,
+                direction,
+                body,
+                sent_at: now,
+            });
             let message = self.message(body);
             self.outputs.push_back(Output::Send { to: Endpoint::Node(to), message });
         } else if matches!(self.role, Role::Electing { .. }) {

@@ -289,6 +289,7 @@ impl Ranked {
             }
             // To itself, or to a stranger: the lead is given up all the same.
             Command::Transfer(_) => self.resign(now, Reason::Resigned),
+            Command::Down(_) => {} // Its members are in the configuration.
             Command::Drained => {
                 if let Candidate::Leader(Lead { resigning: Some(reason), .. }) = self.candidate {
                     self.give_up(now, reason);
@@ -366,7 +367,8 @@ impl Ranked {
             }
             Elector::Watching { until, .. } if ballot <= self.hard.term || now < self.round_ends => {
                 // Of a round that is over here, or of a server that is behind: soon there is one above it.
-                let soon = self.config.gathering.plus(self.rng.duration_up_to(self.config.heartbeat_interval));
+                let soon =
+                    self.config.gathering.plus(self.rng.duration_up_to(self.config.heartbeat_interval));
                 *until = now.after(soon).min(*until);
             }
             Elector::Watching { .. } => {

@@ -50,7 +50,9 @@ impl Probing for ChangRoberts {
             self.takes_part = true;
             // What has met as many nodes as there are goes no further: its own node is not there any more.
             let goes_on = (hops as usize) + 1 < at.count;
-            Found::Send(goes_on.then_some((direction, Probe { candidate, hops: hops + 1 })).into_iter().collect())
+            Found::Send(
+                goes_on.then_some((direction, Probe { candidate, hops: hops + 1 })).into_iter().collect(),
+            )
         } else if candidate.node < at.me.node && !self.takes_part {
             Found::Send(self.begin(at.me)) // In place of the lower one.
         } else {
@@ -77,7 +79,8 @@ mod tests {
         let names: Arc<[NodeId]> =
             ring.iter().map(|place| NodeId::new(&std::format!("n{place:02}")).unwrap()).collect();
         let now = Instant::default();
-        let mut nodes: BTreeMap<NodeId, Ring> = names.iter().map(|&name| (name, machine(&names, name))).collect();
+        let mut nodes: BTreeMap<NodeId, Ring> =
+            names.iter().map(|&name| (name, machine(&names, name))).collect();
         let mut under_way = VecDeque::new();
         for (&name, node) in &mut nodes {
             node.handle(now, Input::Command(Command::Campaign));
@@ -95,7 +98,8 @@ mod tests {
             node.handle(now, Input::Message { from: Endpoint::Node(from), message });
             take(node, to, &mut under_way);
         }
-        let leaders: Vec<&NodeId> = nodes.iter().filter(|(_, node)| node.role() == "leading").map(|(name, _)| name).collect();
+        let leaders: Vec<&NodeId> =
+            nodes.iter().filter(|(_, node)| node.role() == "leading").map(|(name, _)| name).collect();
         assert_eq!(leaders, [names.iter().max().unwrap()]);
         (probes, announcements)
     }
@@ -117,7 +121,9 @@ mod tests {
         while let Some(output) = node.poll() {
             match output {
                 Output::Send { to: Endpoint::Node(to), message } => under_way.push_back((name, to, message)),
-                Output::Send { to: Endpoint::Store, .. } | Output::Persist(()) => panic!("it has no store, and no disk"),
+                Output::Send { to: Endpoint::Store, .. } | Output::Persist(()) => {
+                    panic!("it has no store, and no disk")
+                }
                 Output::Event(_) => {}
             }
         }

@@ -68,7 +68,10 @@ impl Probing for HirschbergSinclair {
                 Found::Send(if left > 1 {
                     vec![(direction, Probe::Out { candidate, phase, left: left - 1 })]
                 } else {
-                    vec![(direction.opposite(), Probe::Back { candidate, phase, left: 1 << phase.min(PHASE_MAX) })]
+                    vec![(
+                        direction.opposite(),
+                        Probe::Back { candidate, phase, left: 1 << phase.min(PHASE_MAX) },
+                    )]
                 })
             }
             Probe::Out { candidate, .. } if candidate.node < at.me.node && self.phase.is_none() => {

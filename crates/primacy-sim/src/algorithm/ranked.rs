@@ -126,7 +126,9 @@ impl Algorithm for Ranked {
             Body::Vote { ballot, .. } => format!("{kind} in ballot {ballot}"),
             Body::Lead { number, state } if state.is_empty() => format!("{kind} {number}"),
             Body::Lead { number, state } => format!("{kind} {number}: {}", String::from_utf8_lossy(state)),
-            Body::LeadReply { number, promised, .. } if *promised == number.term => format!("{kind} {number}"),
+            Body::LeadReply { number, promised, .. } if *promised == number.term => {
+                format!("{kind} {number}")
+            }
             Body::LeadReply { number, promised, .. } => format!("{kind} {number}: no, ballot {promised}"),
             Body::Resigned { term, successor: None } => format!("{kind} in term {term}"),
             Body::Resigned { term, successor: Some(to) } => format!("{kind} in term {term}, for {to}"),
@@ -162,7 +164,9 @@ impl Algorithm for Ranked {
 
     fn met(message: &Message) -> Option<&'static str> {
         match &message.body {
-            Body::Elect { claim: Claim { stands: false, .. }, .. } => Some("claim of one that does not stand"),
+            Body::Elect { claim: Claim { stands: false, .. }, .. } => {
+                Some("claim of one that does not stand")
+            }
             Body::Elect { claim: Claim { hears: Some(_), .. }, .. } => Some("claim in a later round"),
             Body::Elect { .. } => Some("claim in a first round"),
             Body::Hears { .. } => Some("elect answered: hears a leader"),
@@ -215,8 +219,12 @@ impl Algorithm for Ranked {
         let longest =
             |of: fn(&Timers) -> Duration| nodes.iter().map(|node| of(node)).max().unwrap_or_default();
         let Surroundings { lag, delay, disk_latency, reconnect, drain } = *surroundings;
-        let begins = longest(|node| node.patience().times(2).plus(node.heartbeat_interval.times(u64::from(node.initial_count))));
-        let round = longest(|node| node.heartbeat_interval.max(node.gathering).times(2).plus(node.heartbeat_interval));
+        let begins = longest(|node| {
+            node.patience().times(2).plus(node.heartbeat_interval.times(u64::from(node.initial_count)))
+        });
+        let round = longest(|node| {
+            node.heartbeat_interval.max(node.gathering).times(2).plus(node.heartbeat_interval)
+        });
         let attempt = round.plus(delay.times(3)).plus(disk_latency.times(2));
         lag.plus(reconnect).plus(drain).plus(begins).plus(attempt.times(ATTEMPTS))
     }

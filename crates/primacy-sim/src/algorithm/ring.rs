@@ -168,7 +168,8 @@ impl<P: Told> Algorithm for OfProbing<P> {
         let Surroundings { lag, delay, reconnect, drain, .. } = *surroundings;
         let count = nodes.len() as u64;
         let turn = longest(|node| node.hop_timeout).plus(delay).times(count);
-        let begins = longest(Timers::patience).times(3).plus(longest(|node| node.heartbeat_interval).times(2));
+        let begins =
+            longest(Timers::patience).times(3).plus(longest(|node| node.heartbeat_interval).times(2));
         lag.plus(reconnect).plus(drain).plus(begins).plus(turn.times(4 * count))
     }
 

@@ -41,7 +41,9 @@ impl Finite for Ranked {
                 visit(Use::End, until);
             }
         }
-        if let Candidate::Leader(Lead { number: _, beat_at, sent, support, valid_until, resigning: _ }) = candidate {
+        if let Candidate::Leader(Lead { number: _, beat_at, sent, support, valid_until, resigning: _ }) =
+            candidate
+        {
             visit(Use::End, beat_at);
             visit(Use::End, valid_until);
             for (_, at) in sent {
