@@ -2,7 +2,7 @@
 //!
 //! It is the membership of Joshi's "Emergent Leader", with what that leaves open decided: an age is never given twice, a view
 //! of another coordinator is never mistaken for a later one of the same, and what becomes of two parts that have lost each other
-//! is a [`Policy`], and not an accident. Nothing here sends or waits; `seniority` does.
+//! is a [`Policy`], and not an accident. Nothing here sends or waits; [`seniority`](crate::election::seniority) does.
 
 mod attributes;
 #[cfg(test)]

@@ -73,6 +73,11 @@ fn ranked_keeps_its_promises() {
 }
 
 #[test]
+fn seniority_keeps_its_promises() {
+    search(Election::Seniority);
+}
+
+#[test]
 fn lease_keeps_its_promises() {
     search(Election::Lease);
 }

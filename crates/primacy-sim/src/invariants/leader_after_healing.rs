@@ -30,7 +30,8 @@ impl Invariant for LeaderAfterHealing {
             | Observation::Accepted { .. }
             | Observation::ClockChanged
             | Observation::Ended { .. }
-            | Observation::DiskLost { .. } => {}
+            | Observation::DiskLost { .. }
+            | Observation::Viewed { .. } => {}
         }
         Ok(())
     }

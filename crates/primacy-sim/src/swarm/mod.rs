@@ -13,6 +13,7 @@ mod lease;
 mod ploys;
 mod quorum;
 mod ranked;
+mod seniority;
 
 use core::fmt;
 
@@ -36,6 +37,9 @@ use crate::world::World;
 /// fails for nothing.
 pub const ENOUGH_SEEDS: u64 = 1_000;
 
+/// How many nodes a world has at most.
+pub const NODES_MAX: usize = 5;
+
 /// The elections of which worlds are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Election {
@@ -43,6 +47,8 @@ pub enum Election {
     Quorum,
     /// Among peers, by a majority of votes for the best claim.
     Ranked,
+    /// The oldest member of a cluster.
+    Seniority,
     /// Over an expiring record in a store.
     Lease,
 }
@@ -98,7 +104,7 @@ pub struct Run {
 
 impl Election {
     /// All of them.
-    pub const ALL: &[Self] = &[Self::Quorum, Self::Ranked, Self::Lease];
+    pub const ALL: &[Self] = &[Self::Quorum, Self::Ranked, Self::Seniority, Self::Lease];
 
     /// Its name, which is that of the folder of its scripts.
     #[must_use]
@@ -106,6 +112,7 @@ impl Election {
         match self {
             Self::Quorum => "quorum",
             Self::Ranked => "ranked",
+            Self::Seniority => "seniority",
             Self::Lease => "lease",
         }
     }
@@ -128,6 +135,7 @@ impl Election {
         match self {
             Self::Quorum => quorum::draw(seed, beyond, trace).run(),
             Self::Ranked => ranked::draw(seed, beyond, trace).run(),
+            Self::Seniority => seniority::draw(seed, beyond, trace).run(),
             Self::Lease => lease::draw(seed, beyond, trace).run(),
         }
     }
@@ -138,6 +146,7 @@ impl Election {
         match self {
             Self::Quorum => run_again::<algorithm::quorum::Quorum>(story, trace),
             Self::Ranked => run_again::<algorithm::ranked::Ranked>(story, trace),
+            Self::Seniority => run_again::<algorithm::seniority::Seniority>(story, trace),
             Self::Lease => run_again::<algorithm::lease::Lease>(story, trace),
         }
     }
@@ -147,9 +156,12 @@ impl Election {
         let own = match self {
             Self::Quorum => algorithm::quorum::Quorum::must_meet(),
             Self::Ranked => algorithm::ranked::Ranked::must_meet(),
+            Self::Seniority => algorithm::seniority::Seniority::must_meet(),
             Self::Lease => algorithm::lease::Lease::must_meet(),
         };
-        deeds::MUST_MEET.iter().chain(own).copied()
+        // Without tokens nothing is stale.
+        let is_asked = move |what: &&&str| self != Self::Seniority || **what != "stale write refused";
+        deeds::MUST_MEET.iter().filter(is_asked).chain(own).copied()
     }
 }
 
