@@ -61,15 +61,24 @@ pub struct ViewVersion {
     /// The coordinator's term.
     pub term: Term,
     /// Who coordinates. Of two in one term, the one with the smaller name comes first.
-    pub coordinator: NodeId,
+    pub coordinator: Identity,
     /// How many views this coordinator has made in this term.
     pub number: u64,
+}
+
+/// A cluster, by how it came about: another founding is another cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Cluster {
+    /// The process life that has founded it.
+    pub founder: Identity,
+    /// Which of its joinings that was.
+    pub joining: u64,
 }
 
 /// The members as a coordinator has decided.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct View {
-    cluster: Identity,
+    cluster: Cluster,
     version: ViewVersion,
     /// The oldest first. Never empty.
     members: Vec<Member>,
@@ -81,8 +90,8 @@ pub struct View {
 /// What of a view tells it from others, and which of two parts is the larger: what is said most of the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sight {
-    /// The process life that has founded the cluster.
-    pub cluster: Identity,
+    /// The cluster.
+    pub cluster: Cluster,
     /// The number of the view.
     pub version: ViewVersion,
     /// How many members it has.
@@ -92,8 +101,8 @@ pub struct Sight {
 /// All of a view, to be made one by whoever has read it from bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ViewParts {
-    /// The process life that has founded the cluster.
-    pub cluster: Identity,
+    /// The cluster.
+    pub cluster: Cluster,
     /// The number of the view.
     pub version: ViewVersion,
     /// The members, the oldest first.
@@ -177,9 +186,10 @@ impl View {
         attributes: Arc<Attributes>,
         decision: FencingToken,
     ) -> Self {
-        let version = ViewVersion { term: Term(1), coordinator: first.node, number: 1 };
+        let version = ViewVersion { term: Term(1), coordinator: first, number: 1 };
         let members = alloc::vec![Member { age: Age(1), identity: first, joining, attributes }];
-        Self { cluster: first, version, members, removed: BTreeSet::new(), next_age: Age(2), decision }
+        let cluster = Cluster { founder: first, joining };
+        Self { cluster, version, members, removed: BTreeSet::new(), next_age: Age(2), decision }
     }
 
     /// The view that these make up.
@@ -192,8 +202,8 @@ impl View {
             .first()
             .filter(|_| members.len() <= MEMBERS_MAX)
             .ok_or(ViewError::Members(members.len()))?;
-        if oldest.identity.node != version.coordinator {
-            return Err(ViewError::Coordinator(version.coordinator));
+        if oldest.identity != version.coordinator {
+            return Err(ViewError::Coordinator(version.coordinator.node));
         }
         if removed.len() > REMOVED_MAX {
             return Err(ViewError::Removed(removed.len()));
@@ -220,9 +230,9 @@ impl View {
         ViewParts { cluster, version, members, removed, next_age, decision }
     }
 
-    /// The process life that has founded the cluster, which is its name: another founding is another cluster.
+    /// The cluster that it is of.
     #[must_use]
-    pub const fn cluster(&self) -> Identity {
+    pub const fn cluster(&self) -> Cluster {
         self.cluster
     }
 
@@ -320,7 +330,7 @@ impl View {
 
     /// The same members in a view of another coordinator, in a term above this one and above what else was heard of.
     #[must_use]
-    pub fn taken_over_by(&self, coordinator: NodeId, heard_of: Term) -> Self {
+    pub fn taken_over_by(&self, coordinator: Identity, heard_of: Term) -> Self {
         let term = self.version.term.max(heard_of).next();
         Self { version: ViewVersion { term, coordinator, number: 1 }, ..self.clone() }
     }

@@ -126,9 +126,9 @@ impl<A: Algorithm> World<A> {
         loop {
             let now = self.now();
             let agreed = self.agreed(without);
-            let settled = agreed && self.views_agree(without);
+            let settled = agreed && (without.is_some() || self.views_agree());
             since = if settled { Some(since.unwrap_or(now)) } else { None };
-            self.observe(Observation::Looked { agreed });
+            self.observe(Observation::Looked { agreed, all: without.is_none() });
             match since {
                 Some(since) if now.since(since) >= calm || now >= until => {
                     return Some(Settled { after: since.since(begin), within });
@@ -149,8 +149,8 @@ impl<A: Algorithm> World<A> {
     }
 
     /// Whether all have the same view of who belongs to the cluster, and all belong to it; where an election has views.
-    fn views_agree(&self, without: Option<Seat>) -> bool {
-        let asked = self.seats().filter(|&seat| Some(seat) != without).filter_map(|seat| self.process(seat));
+    fn views_agree(&self) -> bool {
+        let asked = self.seats().filter_map(|seat| self.process(seat));
         let views: Vec<_> =
             asked.map(|process| A::view(&process.machine).map(|(_, view)| (process.me, view))).collect();
         let count = views.len();

@@ -60,6 +60,8 @@ pub struct Seniority {
     place: Place,
     /// Which of its joinings this is, or will be; from 1.
     joining: u64,
+    /// The highest term that this process life has claimed the lead in. It never claims twice in one, so that its views are told apart.
+    claimed: Term,
     /// The last number of a request to the store.
     request: u64,
     /// The application wants this node to belong to the cluster.
@@ -182,11 +184,12 @@ impl Seniority {
     #[must_use]
     pub fn new(config: Config, now: Instant) -> Self {
         assert_eq!(config.check(), Ok(()), "a configuration that cannot work");
-        let place = Place::Outside(Outside::new(None, BTreeSet::new(), now, config.answer_wait));
+        let place = Place::Outside(Outside::new(None, BTreeSet::new(), now));
         Self {
             config,
             place,
             joining: 1,
+            claimed: Term(0),
             request: 0,
             campaigning: false,
             healthy: true,
@@ -307,7 +310,7 @@ impl Seniority {
             self.tell_members(&Body::Leave { joining: self.joining });
         }
         let candidates = into.into_iter().collect();
-        self.place = Place::Outside(Outside::new(Some(view), candidates, now, self.config.answer_wait));
+        self.place = Place::Outside(Outside::new(Some(view), candidates, now));
     }
 
     /// Leaves; a coordinator lets its work drain before.
@@ -421,38 +424,44 @@ impl Seniority {
             self.send(from.node, Body::ViewReply(sight));
         } else if sight.is_later_than(&known) {
             self.on_left_out(now, view);
-        } else if known.is_later_than(&sight) && from.node == sight.version.coordinator {
+        } else if known.is_later_than(&sight) && from == sight.version.coordinator {
             // It coordinates in vain.
             let view = Arc::clone(&member.view);
             self.send(from.node, Body::View(view));
         }
     }
 
-    /// There is a later view, and this node is not in it.
+    /// There is a later view, and this node is not in it. Whoever is in both has gone over to that part; what is left of this one goes
+    /// on or stops as after any split, and nobody goes on alone.
     fn on_left_out(&mut self, now: Instant, view: &View) {
         let Place::Member(member) = &self.place else { return };
-        if member.lead.is_some() {
-            // Whoever is in both has gone over to the later one.
-            let over: Vec<Identity> = member
-                .view
-                .members()
-                .iter()
-                .filter(|other| view.members().contains(other))
-                .map(|other| other.identity)
-                .collect();
-            over.into_iter().for_each(|identity| self.dismiss(now, identity, |_| true));
-        } else if view.named(member.view.oldest().identity.node).is_some() {
-            // Its coordinator has gone over, or has made this view.
-            self.leave(now, Some(view.version().coordinator), false);
+        let has_gone_over = |other: &&MemberOf| view.members().contains(other);
+        let over: BTreeMap<NodeId, Identity> = member
+            .view
+            .members()
+            .iter()
+            .filter(has_gone_over)
+            .map(|other| (other.identity.node, other.identity))
+            .collect();
+        let coordinator = member.view.oldest().identity.node;
+        if member.lead.is_none() && !over.contains_key(&coordinator) {
+            return; // Its coordinator is to find out; or it is lost, and then that comes to pass.
         }
-        // Otherwise its coordinator is to find out; or it is lost, and then that comes to pass.
+        let fate = member.view.fate(self.config.policy, &over.keys().copied().collect());
+        let is_alone = over.len() + 1 >= member.view.members().len();
+        if fate == Fate::GoesOn && !is_alone {
+            over.into_values().for_each(|identity| self.dismiss(now, identity, |_| true));
+        } else {
+            self.step_down(Reason::HigherTerm(view.version().term));
+            self.leave(now, Some(view.version().coordinator.node), true);
+        }
     }
 
     fn on_heartbeat(&mut self, now: Instant, from: Identity, sight: Sight, suspects: BTreeSet<NodeId>) {
         let again = now.after(self.config.heartbeat_interval);
         let joining = self.joining;
         let Place::Member(member) = &mut self.place else {
-            if joining > 1 && from.node == sight.version.coordinator {
+            if joining > 1 && from == sight.version.coordinator {
                 self.send(from.node, Body::Leave { joining }); // It was lost.
             }
             return;
@@ -486,8 +495,11 @@ impl Seniority {
     fn beat(&mut self, now: Instant) {
         let Place::Member(member) = &mut self.place else { return };
         member.beat_at = now.after(self.config.heartbeat_interval);
-        let body = Body::Heartbeat { sight: member.view.sight(), suspects: member.watch.suspects().clone() };
-        for node in member.watch.recipients() {
+        // Others may not have heard that somebody has gone, and wait for this member to say that it suspects it.
+        let suspects: BTreeSet<NodeId> = member.watch.suspects().union(&member.gone).copied().collect();
+        let recipients = member.watch.recipients(!suspects.is_empty());
+        let body = Body::Heartbeat { sight: member.view.sight(), suspects };
+        for node in recipients {
             self.send(node, body.clone());
         }
     }
@@ -564,16 +576,20 @@ impl Seniority {
 
     /// Makes a view without those that are gone, and without these; whoever did not lead does so from now on.
     fn go_on(&mut self, now: Instant, lost: &BTreeSet<NodeId>) {
-        let me = self.config.me.node;
+        let (me, claimed) = (self.config.me, self.claimed);
         let Place::Member(member) = &mut self.place else { return };
         let without: BTreeSet<NodeId> = member.gone.union(lost).copied().collect();
         let leads = member.lead.is_some();
-        let base =
-            if leads { (*member.view).clone() } else { member.view.taken_over_by(me, member.heard_of) };
+        let base = if leads {
+            (*member.view).clone()
+        } else {
+            member.view.taken_over_by(me, member.heard_of.max(claimed))
+        };
         let view = base.without(&without).expect("this member is left");
         let term = view.version().term;
         if !leads {
             member.lead = Some(Lead::begin(now));
+            self.claimed = term;
             self.tell(Event::Elected { term, mandate: Mandate::Advisory, valid_until: Instant::NEVER });
         }
         self.publish(now, view, &without);

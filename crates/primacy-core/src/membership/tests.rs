@@ -120,8 +120,8 @@ fn the_crash_of_the_oldest_does_not_stop_the_others() {
 fn of_two_halves_one_joins_the_other_and_never_both() {
     let view = cluster(&FIVE[..4]);
     let old = view.without(&names(["cyrene", "delphi"])).unwrap();
-    let cyrene = NodeId::new("cyrene").unwrap();
-    let new = view.taken_over_by(cyrene, Term(1)).without(&names(["athens", "byzantium"])).unwrap();
+    let new =
+        view.taken_over_by(life("cyrene", 1), Term(1)).without(&names(["athens", "byzantium"])).unwrap();
     assert!(old.sight().joins(&new.sight()) && !new.sight().joins(&old.sight()));
     let small = Sight { members: 1, ..old.sight() };
     assert!(
@@ -129,7 +129,7 @@ fn of_two_halves_one_joins_the_other_and_never_both() {
             && new.sight().joins(&Sight { members: 3, ..small })
     );
     // After that the term is above both.
-    let together = new.taken_over_by(cyrene, old.version().term);
+    let together = new.taken_over_by(life("cyrene", 1), old.version().term);
     assert!(together.version() > new.version() && together.version() > old.version());
     assert_eq!(old.without(&names(["athens", "byzantium"])), None);
 }

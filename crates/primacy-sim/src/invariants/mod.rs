@@ -47,6 +47,8 @@ pub enum Observation<'a> {
     Looked {
         /// Whether it is so.
         agreed: bool,
+        /// Whether all are asked.
+        all: bool,
     },
     /// A machine has another view of who belongs to its cluster, or none any more.
     Viewed {

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use primacy_core::membership::{Age, Sight, View, ViewVersion};
-use primacy_core::{Identity, NodeId, Term};
+use primacy_core::membership::{Age, Cluster, Sight, View, ViewVersion};
+use primacy_core::{Identity, Term};
 
 use super::{Invariant, Observation, Phase};
 use crate::beliefs::Beliefs;
@@ -14,9 +14,9 @@ use crate::clock::Moment;
 #[derive(Debug, Default)]
 pub struct ViewsAgree {
     /// What was seen of each cluster: the view of each number.
-    made: BTreeMap<(Identity, ViewVersion), View>,
+    made: BTreeMap<(Cluster, ViewVersion), View>,
     /// To whom each coordinator has given each age, and with which joining.
-    given: BTreeMap<(Identity, Term, NodeId, Age), (Identity, u64)>,
+    given: BTreeMap<(Cluster, Term, Identity, Age), (Identity, u64)>,
     /// What each process has now, and in which of its joinings.
     has: BTreeMap<Identity, (u64, Option<View>)>,
     until: Option<Moment>,
@@ -42,7 +42,7 @@ impl Invariant for ViewsAgree {
                 self.until = None;
                 Ok(())
             }
-            Observation::Looked { .. } if self.until.is_some_and(|until| now >= until) => {
+            Observation::Looked { all: true, .. } if self.until.is_some_and(|until| now >= until) => {
                 self.until = None;
                 self.agree()
             }
@@ -61,8 +61,8 @@ impl ViewsAgree {
         let before = self.has.insert(who, (joining, view.cloned()));
         let Some(view) = view else { return Ok(()) };
         let Sight { cluster, version, .. } = view.sight();
-        if view.oldest().identity.node != version.coordinator {
-            return Err(format!("{} coordinates, and is not the oldest", version.coordinator));
+        if view.oldest().identity != version.coordinator {
+            return Err(format!("{} coordinates, and is not the oldest", version.coordinator.node));
         }
         if view.member(who).is_none_or(|member| member.joining != joining) {
             return Err(format!("{} has a view that it does not belong to", who.node));
@@ -77,7 +77,7 @@ impl ViewsAgree {
         if made != view {
             return Err(format!(
                 "{} has made two views with one number, {}.{}",
-                version.coordinator, version.term, version.number
+                version.coordinator.node, version.term, version.number
             ));
         }
         for member in view.members() {
@@ -85,7 +85,7 @@ impl ViewsAgree {
             let given =
                 self.given.entry((cluster, version.term, version.coordinator, member.age)).or_insert(is);
             if *given != is {
-                return Err(format!("{} has given the age {} twice", version.coordinator, member.age.0));
+                return Err(format!("{} has given the age {} twice", version.coordinator.node, member.age.0));
             }
         }
         Ok(())

@@ -255,6 +255,8 @@ struct Swarm<A: Algorithm> {
     wipes: bool,
     /// Now and then whoever leads is cut off, and nothing else happens until another may lead.
     duels: bool,
+    /// In the end one node is made deaf or mute, and the others must have a leader.
+    wounds: bool,
     /// Whoever led cannot be heard any more since the last thing that was done.
     cut_off: bool,
     wiped: Option<Seat>,
@@ -283,6 +285,7 @@ impl<A: Algorithm> Swarm<A> {
             words: &[],
             wipes: false,
             duels: false,
+            wounds: true,
             cut_off: false,
             wiped: None,
             deletes: false,
@@ -403,7 +406,9 @@ impl<A: Algorithm> Swarm<A> {
         }
         if self.is_good() && self.world().seats().count() > 2 {
             self.calm();
-            self.wound();
+            if self.wounds {
+                self.wound();
+            }
         }
         self.end()
     }

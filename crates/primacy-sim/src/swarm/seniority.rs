@@ -35,6 +35,8 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Sen
         1
     })];
     swarm.tell(format!("set policy={policy} seeds={seeds}"));
+    // Where two parts may go on, a node that is deaf or mute is one of them.
+    swarm.wounds = !matches!(policy, "available" | "static-quorum:2");
     if policy == "lease" && swarm.one_in(2) {
         swarm.tell("store init".to_owned());
     }

@@ -57,6 +57,13 @@ pub enum ConfigError {
     NoNeighbours,
     /// A duration is none.
     Zero(&'static str),
+    /// It would ask to join again before it can have been answered.
+    Hasty {
+        /// How often it asks.
+        interval: Duration,
+        /// How long answers are waited for.
+        wait: Duration,
+    },
     /// Silence would be suspicious before a heartbeat can come.
     Impatient {
         /// After how much silence a node is suspected.
@@ -91,6 +98,10 @@ impl Config {
         if let Some((name, _)) = durations.iter().find(|(_, duration)| duration.is_zero()) {
             return Err(ConfigError::Zero(name));
         }
+        let (interval, wait) = (self.join_interval, self.answer_wait);
+        if interval < wait {
+            return Err(ConfigError::Hasty { interval, wait });
+        }
         let (patience, interval) = (self.patience(), self.heartbeat_interval);
         if patience <= interval { Err(ConfigError::Impatient { patience, interval }) } else { Ok(()) }
     }
@@ -118,6 +129,11 @@ impl fmt::Display for ConfigError {
                 f.write_str("heartbeats to 0 neighbours show nobody: state at least 1, or leave it out")
             }
             Self::Zero(name) => write!(f, "the {name} is zero: state how long it is"),
+            Self::Hasty { interval, wait } => write!(
+                f,
+                "answers are waited for {wait}, and it would ask to join again every {interval}: state a longer interval, or a \
+                 shorter wait"
+            ),
             Self::Impatient { patience, interval } => write!(
                 f,
                 "silence is suspicious after {patience}, and heartbeats come every {interval} only: state a longer time, or a \

@@ -218,7 +218,7 @@ impl Seniority {
 
     pub(super) fn on_probe_reply(&mut self, now: Instant, from: NodeId, sight: Sight) {
         let Place::Member(member) = &self.place else { return };
-        let (mine, coordinator) = (member.view.sight(), sight.version.coordinator);
+        let (mine, coordinator) = (member.view.sight(), sight.version.coordinator.node);
         let is_another = sight != mine && coordinator != self.config.me.node;
         if member.lead.is_some() && is_another && !self.would_join(now, sight) && from != coordinator {
             // It is for that one to find out.
@@ -231,7 +231,7 @@ impl Seniority {
         let (me, until) = (self.config.me.node, now.after(self.config.answer_wait));
         let Place::Member(member) = &mut self.place else { return false };
         let mine = member.view.sight();
-        let of = other.version.coordinator;
+        let of = other.version.coordinator.node;
         let Some(lead) = &mut member.lead else { return false };
         if of == me || !mine.joins(&other) {
             return false;

@@ -11,6 +11,7 @@ impl Finite for Seniority {
             config: _,
             place,
             joining: _,
+            claimed: _,
             request: _,
             campaigning: _,
             healthy: _,

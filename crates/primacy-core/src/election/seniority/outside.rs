@@ -9,7 +9,7 @@ use crate::fence::FencingToken;
 use crate::id::NodeId;
 use crate::membership::View;
 use crate::protocol::{Event, Mandate};
-use crate::time::{Duration, Instant};
+use crate::time::Instant;
 
 /// How many others are asked beside the seeds at most: those that have been named by seeds, or have made themselves known.
 const CANDIDATES_MAX: usize = 8;
@@ -29,7 +29,7 @@ pub(super) struct Outside {
     asked: BTreeSet<NodeId>,
     /// Who has answered since that it does not belong to a cluster either.
     outside: BTreeSet<NodeId>,
-    /// Until when the first seed waits for answers before it founds a cluster.
+    /// When the answers to what it has asked last need not be waited for any more.
     pub(super) founds_at: Instant,
     has_waited: bool,
     /// Those that an operator says are not to be waited for.
@@ -38,12 +38,7 @@ pub(super) struct Outside {
 
 impl Outside {
     /// A node that asks from now on.
-    pub(super) const fn new(
-        last: Option<Arc<View>>,
-        candidates: BTreeSet<NodeId>,
-        now: Instant,
-        waits: Duration,
-    ) -> Self {
+    pub(super) const fn new(last: Option<Arc<View>>, candidates: BTreeSet<NodeId>, now: Instant) -> Self {
         Self {
             last,
             candidates,
@@ -52,14 +47,14 @@ impl Outside {
             asks_at: now,
             asked: BTreeSet::new(),
             outside: BTreeSet::new(),
-            founds_at: now.after(waits),
+            founds_at: Instant::NEVER,
             has_waited: false,
             downed: BTreeSet::new(),
         }
     }
 
     pub(super) fn deadline(&self) -> Instant {
-        if self.has_waited { self.asks_at } else { self.asks_at.min(self.founds_at) }
+        if self.has_waited || self.attempts < 2 { self.asks_at } else { self.asks_at.min(self.founds_at) }
     }
 
     /// An operator vouches that this one will not answer.
@@ -81,18 +76,18 @@ impl Outside {
 impl Seniority {
     /// It was told to, and asks from now on.
     pub(super) fn begin_to_stand(&mut self, now: Instant) {
-        let waits = self.config.answer_wait;
         if let Place::Outside(outside) = &mut self.place {
-            *outside = Outside::new(outside.last.take(), BTreeSet::new(), now, waits);
+            *outside = Outside::new(outside.last.take(), BTreeSet::new(), now);
         }
     }
 
     /// Asks, when it is time to; and founds a cluster, if that is left to it.
     pub(super) fn ask_to_join(&mut self, now: Instant) {
-        let again = now.after(self.config.join_interval);
+        let (again, waits) = (now.after(self.config.join_interval), self.config.answer_wait);
         let Place::Outside(outside) = &mut self.place else { return };
         if now >= outside.asks_at {
             outside.asks_at = again;
+            outside.founds_at = now.after(waits);
             outside.attempts = outside.attempts.saturating_add(1);
             outside.asked.clear();
             outside.outside.clear();
@@ -102,7 +97,7 @@ impl Seniority {
             }
         }
         let Place::Outside(outside) = &mut self.place else { return };
-        outside.has_waited |= now >= outside.founds_at;
+        outside.has_waited |= now >= outside.founds_at && outside.attempts > 1;
         if self.may_found() {
             self.found(now);
         }
@@ -135,8 +130,8 @@ impl Seniority {
         self.config.seeds.iter().copied().chain(before).collect()
     }
 
-    /// Only the first seed does, when the others say that they do not belong to a cluster. Those that do not answer are waited for only
-    /// so long; but one that has belonged to a cluster in this life waits for all with whom it did, for they may go on without it.
+    /// Only the first seed does, when the others say that they do not belong to a cluster. Those that do not answer twice are not
+    /// waited for; but one that has belonged to a cluster in this life waits for all with whom it did, for they may go on without it.
     fn may_found(&self) -> bool {
         let Place::Outside(outside) = &self.place else { return false };
         let me = self.config.me.node;

@@ -34,8 +34,8 @@ pub(super) struct Watch {
     pub(super) since: Instant,
     /// No detector speaks before.
     pub(super) check_at: Instant,
-    /// All are to be told once more, for a suspicion was withdrawn.
-    withdrawn: bool,
+    /// The last heartbeat named suspects.
+    suspected: bool,
 }
 
 impl Watch {
@@ -59,7 +59,7 @@ impl Watch {
             lost: BTreeSet::new(),
             since: now,
             check_at: Instant::NEVER,
-            withdrawn: false,
+            suspected: false,
         }
     }
 
@@ -98,7 +98,6 @@ impl Watch {
             self.check_at = self.check_at.min(detector.deadline());
         }
         let withdraws = self.suspects.remove(&from);
-        self.withdrawn |= withdraws;
         suspects.retain(|node| *node != from && self.ring.contains(node));
         let says_nothing_new = suspects.is_empty() && !self.told.contains_key(&from);
         if withdraws || !says_nothing_new {
@@ -123,9 +122,9 @@ impl Watch {
         self.assess(now);
     }
 
-    /// To whom this member shows itself.
-    pub(super) fn recipients(&mut self) -> Vec<NodeId> {
-        if !self.suspects.is_empty() || core::mem::take(&mut self.withdrawn) {
+    /// To whom this member shows itself: to all, while it suspects anybody, and once more after that.
+    pub(super) fn recipients(&mut self, suspects: bool) -> Vec<NodeId> {
+        if core::mem::replace(&mut self.suspected, suspects) || suspects {
             return self.others(1).collect();
         }
         let said: BTreeSet<NodeId> = self.told.values().flat_map(|(suspects, _)| suspects).copied().collect();
