@@ -96,6 +96,8 @@ pub struct Sight {
     pub version: ViewVersion,
     /// How many members it has.
     pub members: u32,
+    /// What the store has decided last, where one decides; otherwise 0.
+    pub decision: FencingToken,
 }
 
 /// All of a view, to be made one by whoever has read it from bytes.
@@ -246,7 +248,7 @@ impl View {
     #[must_use]
     pub fn sight(&self) -> Sight {
         let members = u32::try_from(self.members.len()).expect("at most MEMBERS_MAX");
-        Sight { cluster: self.cluster, version: self.version, members }
+        Sight { cluster: self.cluster, version: self.version, members, decision: self.decision }
     }
 
     /// The members, the oldest first.
@@ -385,11 +387,12 @@ impl View {
 }
 
 impl Sight {
-    /// Whether the part that looks so joins that other one, when two parts meet again: the smaller one does; of two that
-    /// are as large, the one with the earlier version. So one of the two does, and never both.
+    /// Whether the part that looks so joins that other one, when two parts meet again: the one does that a store has decided against,
+    /// where one decides; otherwise the smaller one; of two that are as large, the one with the earlier version. So one of the
+    /// two does, and never both.
     #[must_use]
     pub fn joins(&self, other: &Self) -> bool {
-        (self.members, self.version) < (other.members, other.version)
+        (self.decision, self.members, self.version) < (other.decision, other.members, other.version)
     }
 
     /// Whether it is a later view of the same cluster than that other one.
@@ -401,7 +404,9 @@ impl Sight {
     /// Whether an honest coordinator can have made a view that looks so.
     #[must_use]
     pub fn is_possible(&self) -> bool {
-        self.version.term.0 <= NUMBER_MAX && self.version.number <= NUMBER_MAX
+        self.version.term.0 <= NUMBER_MAX
+            && self.version.number <= NUMBER_MAX
+            && self.decision.0 <= NUMBER_MAX
     }
 }
 

@@ -50,6 +50,9 @@ use crate::protocol::{Command, Endpoint, Event, Evidence, Input, Leader, Mandate
 use crate::term::Term;
 use crate::time::Instant;
 
+/// For so many times the wait for an answer a part that has lost others asks the store, before it stops.
+const QUESTIONS_MAX: u64 = 4;
+
 /// A joining above this one is no honest node's.
 const JOINING_MAX: u64 = u64::MAX / 2;
 
@@ -598,10 +601,13 @@ impl Seniority {
     // ── the store ───────────────────────────────────────────────────────────────────────────────────────────
 
     fn ask_store(&mut self, now: Instant) {
-        let (request, until) = (self.request + 1, now.after(self.config.answer_wait));
+        let wait = self.config.answer_wait;
+        let (request, me) = (self.request + 1, self.config.me);
         let Place::Member(member) = &mut self.place else { return };
         let (rests_on, about) = (member.view.decision(), member.watch.lost().clone());
-        let (decision, question) = Decision::begin(self.config.me, rests_on, about, request, until);
+        // Where nothing is to be decided, there is time.
+        let stops_at = if about.is_empty() { Instant::NEVER } else { now.after(wait.times(QUESTIONS_MAX)) };
+        let (decision, question) = Decision::begin(me, rests_on, about, request, (now.after(wait), stops_at));
         member.decision = Some(decision);
         self.ask(question);
     }
@@ -610,7 +616,13 @@ impl Seniority {
     fn ask_store_again(&mut self, now: Instant) {
         let until = now.after(self.config.answer_wait);
         let Place::Member(member) = &mut self.place else { return };
-        if let Some(decision) = member.decision.as_mut().filter(|decision| now >= decision.until) {
+        let Some(decision) = member.decision.as_mut().filter(|decision| now >= decision.until) else {
+            return;
+        };
+        if now >= decision.stops_at {
+            self.step_down(Reason::Expired);
+            self.leave(now, None, true);
+        } else {
             let question = decision.again(until);
             self.ask(question);
         }

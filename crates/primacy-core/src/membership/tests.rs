@@ -128,6 +128,9 @@ fn of_two_halves_one_joins_the_other_and_never_both() {
         !old.sight().joins(&Sight { members: 1, ..new.sight() })
             && new.sight().joins(&Sight { members: 3, ..small })
     );
+    // What a store has decided weighs more.
+    let chosen = Sight { members: 1, decision: FencingToken(1), ..old.sight() };
+    assert!(new.sight().joins(&chosen) && !chosen.joins(&new.sight()));
     // After that the term is above both.
     let together = new.taken_over_by(life("cyrene", 1), old.version().term);
     assert!(together.version() > new.version() && together.version() > old.version());

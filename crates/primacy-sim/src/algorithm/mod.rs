@@ -1,6 +1,7 @@
 //! What the world must know of an election to run its machines: one small file for each.
 
 pub mod appointed;
+pub mod article;
 pub mod bully;
 pub mod lease;
 pub mod naive;

@@ -336,9 +336,10 @@ impl Algorithm for Seniority {
             Box::new(LeaderAfterHealing::default()),
             Box::new(DrainedBeforeReleased),
         ];
-        // A seed that is alone founds a cluster when it starts again.
-        let may_found_a_second = settings.seeds.len() == 1;
-        if !settings.policy.allows_two(NODES_MAX) && !may_found_a_second {
+        // A seed that is alone founds a cluster when it starts again. And what a store has decided for a part that died whole stops the
+        // others at their next loss.
+        let is_steady = settings.seeds.len() != 1 && settings.policy != Policy::Lease;
+        if !settings.policy.allows_two(NODES_MAX) && is_steady {
             invariants.push(Box::new(NoNeedlessChange::default()));
         }
         invariants

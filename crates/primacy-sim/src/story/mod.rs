@@ -106,6 +106,7 @@ pub fn open(election: &str) -> Result<Box<dyn Recorded>, String> {
     let trace = || Trace::keeping(&[Level::Event, Level::Message]);
     match election {
         "appointed" => Ok(Box::new(Story::<crate::algorithm::appointed::Appointed>::new(trace()))),
+        "article" => Ok(Box::new(Story::<crate::algorithm::article::Article>::new(trace()))),
         "naive" => Ok(Box::new(Story::<crate::algorithm::naive::Naive>::new(trace()))),
         "quorum" => Ok(Box::new(Story::<crate::algorithm::quorum::Quorum>::new(trace()))),
         "note" => Ok(Box::new(Story::<crate::algorithm::note::Note>::new(trace()))),

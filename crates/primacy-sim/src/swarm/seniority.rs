@@ -35,8 +35,8 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Sen
         1
     })];
     swarm.tell(format!("set policy={policy} seeds={seeds}"));
-    // Where two parts may go on, a node that is deaf or mute is one of them.
-    swarm.wounds = !matches!(policy, "available" | "static-quorum:2");
+    // Where two parts may go on, a node that is deaf or mute is one of them; and so is a seed that is alone and has restarted.
+    swarm.wounds = !matches!(policy, "available" | "static-quorum:2") && seeds != "a";
     if policy == "lease" && swarm.one_in(2) {
         swarm.tell("store init".to_owned());
     }
@@ -60,6 +60,7 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Sen
     if nodes > 2 && swarm.one_in(4) {
         let neighbours = 1 + swarm.rng.up_to(1);
         swarm.tell(format!("set neighbours={neighbours}"));
+        swarm.wounds = false; // A deaf one takes those few to be silent that it watches.
     }
     swarm
 }

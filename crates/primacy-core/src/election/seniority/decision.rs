@@ -26,6 +26,8 @@ pub(super) struct Decision {
     written: Option<FencingToken>,
     /// When to ask again.
     pub(super) until: Instant,
+    /// When a part that has lost others stops, for the store does not say that it may go on.
+    pub(super) stops_at: Instant,
 }
 
 /// What the store's answer means.
@@ -48,10 +50,10 @@ impl Decision {
         rests_on: FencingToken,
         about: BTreeSet<NodeId>,
         request: u64,
-        until: Instant,
+        (until, stops_at): (Instant, Instant),
     ) -> (Self, Message) {
         let request = RequestId(request);
-        (Self { me, rests_on, about, request, written: None, until }, Message::Read { request })
+        (Self { me, rests_on, about, request, written: None, until, stops_at }, Message::Read { request })
     }
 
     /// Whom the question is about.

@@ -45,6 +45,7 @@ impl Member {
         }
         if let Some(decision) = decision {
             visit(Use::End, &mut decision.until);
+            visit(Use::End, &mut decision.stops_at);
         }
         let Some(Lead { gathering, joiners: _, probe_at, merge, resigning: _ }) = lead else { return };
         visit(Use::End, probe_at);
