@@ -56,7 +56,7 @@ pub enum Message {
     /// To the seed.
     JoinRequest,
     /// The answer.
-    JoinResponse(Membership),
+    Joined(Membership),
     /// To the members.
     UpdateMembership(Membership),
     /// To the members, with the version of the membership.
@@ -204,14 +204,14 @@ impl Article {
 
     fn on_message(&mut self, now: Instant, from: NodeId, message: Message) {
         match (message, &self.membership) {
-            (Message::JoinResponse(membership) | Message::UpdateMembership(membership), _) => {
+            (Message::Joined(membership) | Message::UpdateMembership(membership), _) => {
                 self.update(now, membership);
                 self.wake_at = self.wake_at.min(now.after(self.config.interval));
             }
             (Message::JoinRequest, Some(membership)) => {
                 let next = membership.with(from);
                 self.tell_members(&Message::UpdateMembership(next.clone()));
-                self.send(from, Message::JoinResponse(next.clone()));
+                self.send(from, Message::Joined(next.clone()));
                 self.update(now, next);
             }
             (Message::Heartbeat(version), Some(membership)) => {

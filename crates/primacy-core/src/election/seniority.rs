@@ -156,7 +156,7 @@ impl Protocol for Seniority {
             Input::Command(command) => self.on_command(now, command),
             Input::Evidence(evidence) => self.on_evidence(now, evidence),
         }
-        self.do_what_is_due(now);
+        self.act(now);
         self.tell_leader();
     }
 
@@ -427,7 +427,10 @@ impl Seniority {
             self.send(from.node, Body::ViewReply(sight));
         } else if sight.is_later_than(&known) {
             self.on_left_out(now, view);
-        } else if known.is_later_than(&sight) && from == sight.version.coordinator {
+        } else if known.is_later_than(&sight)
+            && from == sight.version.coordinator
+            && from != known.version.coordinator
+        {
             // It coordinates in vain.
             let view = Arc::clone(&member.view);
             self.send(from.node, Body::View(view));
@@ -528,7 +531,7 @@ impl Seniority {
         let left = if gone.is_empty() { None } else { member.view.without(gone) };
         let left = left.as_ref().unwrap_or(&member.view);
         let is_next = leads || left.is_next(self.config.me, lost);
-        let at_once = leads || left.is_next(self.config.me, &BTreeSet::new());
+        let at_once = leads || (lost.is_empty() && left.is_next(self.config.me, lost));
         if !gone.is_empty() && at_once {
             return Some((Instant::default(), Act::Dismiss));
         }
@@ -548,13 +551,23 @@ impl Seniority {
         }
     }
 
-    fn do_what_is_due(&mut self, now: Instant) {
+    fn act(&mut self, now: Instant) {
         let stands = self.stands();
         match &mut self.place {
             Place::Outside(_) if !stands => return,
             Place::Outside(_) => return self.ask_to_join(now),
             Place::Member(member) => member.watch.check(now),
         }
+        self.act_on_losses(now);
+        self.ask_store_again(now);
+        self.coordinate(now);
+        if matches!(&self.place, Place::Member(member) if now >= member.beat_at) {
+            self.beat(now);
+        }
+    }
+
+    /// Does what is due about those that are gone or lost.
+    pub(super) fn act_on_losses(&mut self, now: Instant) {
         while let Place::Member(member) = &self.place {
             let Some((_, act)) = self.plan(member).filter(|&(at, _)| now >= at) else { break };
             match act {
@@ -569,11 +582,6 @@ impl Seniority {
                     self.leave(now, None, true);
                 }
             }
-        }
-        self.ask_store_again(now);
-        self.coordinate(now);
-        if matches!(&self.place, Place::Member(member) if now >= member.beat_at) {
-            self.beat(now);
         }
     }
 

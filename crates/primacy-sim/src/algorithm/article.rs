@@ -63,7 +63,7 @@ impl Algorithm for Article {
     fn kind(message: &Message) -> &'static str {
         match message {
             Message::JoinRequest => "JoinRequest",
-            Message::JoinResponse(_) => "JoinResponse",
+            Message::Joined(_) => "Joined",
             Message::UpdateMembership(_) => "UpdateMembership",
             Message::Heartbeat(_) => "Heartbeat",
             Message::SplitBrainJoin(_) => "SplitBrainJoin",
@@ -74,7 +74,7 @@ impl Algorithm for Article {
     fn is_routine(message: &Message) -> bool {
         match message {
             Message::Heartbeat(_) => true,
-            Message::JoinRequest | Message::JoinResponse(_) | Message::UpdateMembership(_) => false,
+            Message::JoinRequest | Message::Joined(_) | Message::UpdateMembership(_) => false,
             Message::SplitBrainJoin(_) | Message::Merge(_) => false,
         }
     }
@@ -83,7 +83,7 @@ impl Algorithm for Article {
         let kind = Self::kind(message);
         match message {
             Message::JoinRequest => kind.to_owned(),
-            Message::JoinResponse(membership) | Message::UpdateMembership(membership) => {
+            Message::Joined(membership) | Message::UpdateMembership(membership) => {
                 format!("{kind} {}", text(membership))
             }
             Message::Heartbeat(version) => format!("{kind} in version {version}"),

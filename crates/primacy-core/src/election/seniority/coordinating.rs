@@ -52,20 +52,25 @@ impl Seniority {
     pub(super) fn on_join(&mut self, now: Instant, joiner: Joiner) {
         let (node, joining) = (joiner.identity.node, joiner.joining);
         let Place::Member(member) = &mut self.place else { return self.answer_outside(&joiner) };
-        let coordinator = member.view.oldest().identity.node;
-        let known = member.view.named(node);
-        let is_same = known.is_some_and(|known| known.identity == joiner.identity);
-        if known.is_some_and(|known| is_same && known.joining > joining) {
-            return; // It has joined again since.
+        let known = member.view.named(node).cloned();
+        if let Some(known) = known {
+            let (new, old) = (joiner.identity.incarnation.count, known.identity.incarnation.count);
+            let is_same = known.identity == joiner.identity;
+            if is_same && known.joining > joining {
+                return; // It has joined again since.
+            }
+            // It has left, and that was lost; or its process has started again, and a node has one life at a time.
+            if (is_same && known.joining < joining) || (!is_same && new > old) {
+                self.dismiss(now, known.identity, |_| true);
+                self.act_on_losses(now);
+            }
         }
-        if is_same && known.is_some_and(|known| known.joining < joining) {
-            // It has left, and that was lost.
-            self.dismiss(now, joiner.identity, |known| known.joining < joining);
-        }
-        let Place::Member(member) = &mut self.place else { return };
+        let Place::Member(member) = &mut self.place else { return self.answer_outside(&joiner) };
+        let left = member.view.members().iter().map(|member| member.identity.node);
+        let coordinator = left.into_iter().find(|other| !member.gone.contains(other));
         match &mut member.lead {
-            None if coordinator == node => {} // Whoever is next will take it in.
             None => {
+                let Some(coordinator) = coordinator.filter(|&other| other != node) else { return };
                 let answer = JoinAnswer::Ask(coordinator);
                 self.send(node, Body::JoinReply { joining, answer });
             }

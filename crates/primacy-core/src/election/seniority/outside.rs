@@ -182,6 +182,10 @@ impl Seniority {
         let stands = self.stands();
         let Place::Outside(outside) = &mut self.place else { return };
         if stands {
+            // It may have had none when it was asked.
+            if outside.outside.remove(&from) {
+                outside.asked.remove(&from);
+            }
             outside.names(from);
             self.ask_one(from);
         }
