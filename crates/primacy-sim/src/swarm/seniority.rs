@@ -35,8 +35,9 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Sen
         1
     })];
     swarm.tell(format!("set policy={policy} seeds={seeds}"));
-    // Where two parts may go on, a node that is deaf or mute is one of them; and so is a seed that is alone and has restarted.
-    swarm.wounds = !matches!(policy, "available" | "static-quorum:2") && seeds != "a";
+    // Where two parts may go on, a node that is deaf or mute is one of them; and so is a seed that is alone and has restarted. What a store
+    // has decided for one that gave up before it heard of it, stops the others at a loss.
+    swarm.wounds = matches!(policy, "keep-majority" | "keep-oldest") && seeds != "a";
     if policy == "lease" && swarm.one_in(2) {
         swarm.tell("store init".to_owned());
     }
