@@ -3,7 +3,96 @@
 //! A detector is never right for certain, which is why no election here rests its safety on one. It decides
 //! when to ask for another leader; votes, promises and records decide whether there may be one.
 
+mod phi_accrual;
+
+pub use self::phi_accrual::PhiAccrual;
 use crate::time::{Duration, Instant};
+
+/// How silence is judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Detection {
+    /// By a number of heartbeats in a row that did not come.
+    Missed {
+        /// How many.
+        count: u32,
+    },
+    /// By a time that is stated, whatever the heartbeats' interval: Hazelcast's default.
+    Deadline {
+        /// How long.
+        timeout: Duration,
+    },
+    /// By how unlikely the silence is after the intervals that were seen before: Akka's.
+    PhiAccrual {
+        /// The likelihood, in tenths: with 80, one such silence in 10⁸ is expected of a node that lives.
+        threshold_tenths: u32,
+        /// How much longer than an interval a pause of the node may be.
+        acceptable_pause: Duration,
+        /// The least spread that is assumed of intervals.
+        deviation_min: Duration,
+    },
+}
+
+/// A detector of one node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Detector {
+    /// See [`Detection::Missed`], and [`Detection::Deadline`], which differ in what is configured only.
+    Timeout(MissedHeartbeats),
+    /// See [`Detection::PhiAccrual`].
+    PhiAccrual(PhiAccrual),
+}
+
+impl Detection {
+    /// A detector of a node that is heard every `interval`, which takes it to have been heard `at` this time.
+    #[must_use]
+    pub fn begin(self, interval: Duration, at: Instant) -> Detector {
+        match self {
+            Self::Missed { count } => Detector::Timeout(MissedHeartbeats::new(interval, count, at)),
+            Self::Deadline { timeout } => Detector::Timeout(MissedHeartbeats::new(timeout, 1, at)),
+            Self::PhiAccrual { threshold_tenths, acceptable_pause, deviation_min } => {
+                let first = PhiAccrual::new(interval, threshold_tenths, acceptable_pause, deviation_min, at);
+                Detector::PhiAccrual(first)
+            }
+        }
+    }
+
+    /// How long a node that was heard once, and is expected every `interval`, may be silent.
+    #[must_use]
+    pub fn patience(self, interval: Duration) -> Duration {
+        self.begin(interval, Instant::default()).deadline().since(Instant::default())
+    }
+}
+
+impl Detector {
+    /// A heartbeat came.
+    pub fn heard(&mut self, now: Instant) {
+        match self {
+            Self::Timeout(detector) => detector.heard(now),
+            Self::PhiAccrual(detector) => detector.heard(now),
+        }
+    }
+
+    /// When the node will be suspected if nothing comes until then.
+    #[must_use]
+    pub fn deadline(&self) -> Instant {
+        match self {
+            Self::Timeout(detector) => detector.deadline(),
+            Self::PhiAccrual(detector) => detector.deadline(),
+        }
+    }
+
+    /// Whether the node is suspected.
+    #[must_use]
+    pub fn suspects(&self, now: Instant) -> bool {
+        now >= self.deadline()
+    }
+
+    pub(crate) fn heard_at_mut(&mut self) -> &mut Instant {
+        match self {
+            Self::Timeout(detector) => detector.heard_at_mut(),
+            Self::PhiAccrual(detector) => detector.heard_at_mut(),
+        }
+    }
+}
 
 /// Suspects a node after a number of heartbeats in a row did not come.
 ///
@@ -59,5 +148,16 @@ mod tests {
         assert_eq!(detector.deadline(), at(550));
         detector.heard(at(100)); // A clock that is read out of order takes nothing back.
         assert_eq!(detector.deadline(), at(550));
+    }
+
+    #[test]
+    fn a_deadline_does_not_depend_on_the_interval() {
+        let timeout = Duration::from_secs(2);
+        let detection = Detection::Deadline { timeout };
+        assert_eq!(detection.patience(Duration::from_millis(100)), timeout);
+        assert_eq!(
+            Detection::Missed { count: 4 }.patience(Duration::from_millis(250)),
+            Duration::from_secs(1)
+        );
     }
 }

@@ -2,55 +2,150 @@
 //!
 //! It is the membership of Joshi's "Emergent Leader", with what that leaves open decided: an age is never given twice, a view
 //! of another coordinator is never mistaken for a later one of the same, and what becomes of two parts that have lost each other
-//! is a [`Policy`], and not an accident. Nothing here sends or waits; [`seniority`](crate::election) does.
+//! is a [`Policy`], and not an accident. Nothing here sends or waits; [`seniority`](crate::election::seniority) does.
+
+mod attributes;
+#[cfg(test)]
+mod tests;
 
 use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
+use core::fmt;
 
+pub use self::attributes::{Attributes, AttributesError};
+use crate::fence::FencingToken;
 use crate::id::{Identity, NodeId};
 use crate::majority;
 use crate::term::Term;
 
-/// How long ago a member joined, compared with others: a smaller number is older. Given once in a cluster.
+/// How many members a cluster has at most. Whoever asks to join a full one is refused.
+pub const MEMBERS_MAX: usize = 1_024;
+
+/// How many of those who were removed a view remembers at most.
+pub const REMOVED_MAX: usize = 1_024;
+
+/// A term, a number of a view or an age above this one is no honest coordinator's, and leaves no room for those after it.
+const NUMBER_MAX: u64 = u64::MAX / 2;
+
+/// How long ago a member joined, compared with others: a smaller number is older. Given once by a coordinator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Age(pub u64);
 
+impl Age {
+    /// The youngest that can be given.
+    pub const MAX: Self = Self(NUMBER_MAX);
+}
+
 /// One process life that belongs to the cluster. Who comes back after a crash is another one, and the youngest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Member {
     /// How old.
     pub age: Age,
     /// Who.
     pub identity: Identity,
+    /// Which of the joinings of this process life, counted from 1: one that has left and joins again is a new member.
+    pub joining: u64,
+    /// What it tells of itself.
+    pub attributes: Arc<Attributes>,
 }
 
 /// The number of a view.
 ///
-/// Each coordinator has an epoch of its own, above all that it has heard of, and numbers its views from 1. Two parts of a cluster
-/// that have lost each other may come to the same epoch; then the name of the coordinator tells them apart, so that any two
+/// Each coordinator has a term of its own, above all that it has heard of, and numbers its views from 1. Two parts of a cluster
+/// that have lost each other may come to the same term; then the name of the coordinator tells them apart, so that any two
 /// views are ordered in the same way by everybody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ViewVersion {
-    /// The coordinator's epoch.
-    pub epoch: Term,
-    /// Who coordinates. Of two in one epoch, the one with the smaller name comes first.
-    pub coordinator: NodeId,
-    /// How many views this coordinator has made in this epoch.
+    /// The coordinator's term.
+    pub term: Term,
+    /// Who coordinates. Of two in one term, the one with the smaller name comes first.
+    pub coordinator: Identity,
+    /// How many views this coordinator has made in this term.
     pub number: u64,
+}
+
+/// A cluster, by how it came about: another founding is another cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Cluster {
+    /// The process life that has founded it.
+    pub founder: Identity,
+    /// Which of its joinings that was.
+    pub joining: u64,
 }
 
 /// The members as a coordinator has decided.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct View {
-    /// Its number.
-    pub version: ViewVersion,
-    /// Those who belong to it, the oldest first. Never empty.
+    cluster: Cluster,
+    version: ViewVersion,
+    /// The oldest first. Never empty.
     members: Vec<Member>,
-    /// Those who were removed and have not come back: a coordinator goes on asking for them.
     removed: BTreeSet<NodeId>,
-    /// The age of whoever joins next.
     next_age: Age,
+    decision: FencingToken,
+}
+
+/// What of a view tells it from others, and which of two parts is the larger: what is said most of the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Sight {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// The number of the view.
+    pub version: ViewVersion,
+    /// How many members it has.
+    pub members: u32,
+    /// What the store has decided last, where one decides; otherwise 0.
+    pub decision: FencingToken,
+}
+
+/// All of a view, to be made one by whoever has read it from bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ViewParts {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// The number of the view.
+    pub version: ViewVersion,
+    /// The members, the oldest first.
+    pub members: Vec<Member>,
+    /// Those who were removed and have not come back.
+    pub removed: BTreeSet<NodeId>,
+    /// The age of whoever joins next.
+    pub next_age: Age,
+    /// What the store has decided last, where one decides; otherwise 0.
+    pub decision: FencingToken,
+}
+
+/// Why these are no view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ViewError {
+    /// It has no members, or more than [`MEMBERS_MAX`].
+    Members(usize),
+    /// More than [`REMOVED_MAX`] were removed.
+    Removed(usize),
+    /// A name is there twice, or ages do not grow up to the next one.
+    Order(NodeId),
+    /// The coordinator is not the oldest.
+    Coordinator(NodeId),
+    /// A number is larger than any honest coordinator's.
+    Number(u64),
+}
+
+/// Who asks to join cannot be given an age.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AgesRunOut {
+    /// The youngest age that may be given, and has been.
+    pub last: Age,
+}
+
+/// A request is refused, because the part of the cluster that could serve it is too small.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TooFewMembers {
+    /// How many members there are; 0 if this node is none itself.
+    pub members: usize,
+    /// How many there must be.
+    pub minimum: usize,
 }
 
 /// What becomes of the parts of a cluster that have lost each other.
@@ -61,9 +156,10 @@ pub enum Policy {
     KeepMajority,
     /// A part of at least this many goes on. With more than twice as many members less one, two parts may.
     StaticQuorum(usize),
-    /// The part with the oldest member goes on, however small it is.
+    /// The part with the oldest member goes on, however small it is; but where that one is alone, and has lost at least two,
+    /// the others do, for otherwise its crash would stop them all.
     KeepOldest,
-    /// The part that is given a lease in a store goes on. Asked for by the larger part first.
+    /// The part that is first with the store goes on. The larger part asks at once, the smaller one a while later.
     Lease,
     /// Every part goes on. There are two leaders until they meet again.
     Available,
@@ -76,9 +172,9 @@ pub enum Fate {
     GoesOn,
     /// It stops.
     Stops,
-    /// It goes on if it is given the lease; the smaller part waits before it asks.
-    AsksForLease {
-        /// Whether it is the smaller one.
+    /// It goes on if the store says so.
+    AsksStore {
+        /// Whether it is the smaller one, and waits before it asks.
         waits: bool,
     },
 }
@@ -86,10 +182,73 @@ pub enum Fate {
 impl View {
     /// The first view of a cluster, with its first member alone.
     #[must_use]
-    pub fn founded_by(first: Identity) -> Self {
-        let version = ViewVersion { epoch: Term(1), coordinator: first.node, number: 1 };
-        let members = alloc::vec![Member { age: Age(1), identity: first }];
-        Self { version, members, removed: BTreeSet::new(), next_age: Age(2) }
+    pub fn founded_by(
+        first: Identity,
+        joining: u64,
+        attributes: Arc<Attributes>,
+        decision: FencingToken,
+    ) -> Self {
+        let version = ViewVersion { term: Term(1), coordinator: first, number: 1 };
+        let members = alloc::vec![Member { age: Age(1), identity: first, joining, attributes }];
+        let cluster = Cluster { founder: first, joining };
+        Self { cluster, version, members, removed: BTreeSet::new(), next_age: Age(2), decision }
+    }
+
+    /// The view that these make up.
+    ///
+    /// # Errors
+    /// Why they make up none.
+    pub fn new(parts: ViewParts) -> Result<Self, ViewError> {
+        let ViewParts { cluster, version, members, removed, next_age, decision } = parts;
+        let oldest = members
+            .first()
+            .filter(|_| members.len() <= MEMBERS_MAX)
+            .ok_or(ViewError::Members(members.len()))?;
+        if oldest.identity != version.coordinator {
+            return Err(ViewError::Coordinator(version.coordinator.node));
+        }
+        if removed.len() > REMOVED_MAX {
+            return Err(ViewError::Removed(removed.len()));
+        }
+        let numbers = [version.term.0, version.number, next_age.0.saturating_sub(1), decision.0];
+        if let Some(&number) = numbers.iter().find(|&&number| number > NUMBER_MAX) {
+            return Err(ViewError::Number(number));
+        }
+        let mut names = BTreeSet::new();
+        let mut after = Age(0);
+        for member in &members {
+            if !names.insert(member.identity.node) || member.age <= after || member.age >= next_age {
+                return Err(ViewError::Order(member.identity.node));
+            }
+            after = member.age;
+        }
+        Ok(Self { cluster, version, members, removed, next_age, decision })
+    }
+
+    /// All of it, to be written as bytes.
+    #[must_use]
+    pub fn parts(&self) -> ViewParts {
+        let Self { cluster, version, members, removed, next_age, decision } = self.clone();
+        ViewParts { cluster, version, members, removed, next_age, decision }
+    }
+
+    /// The cluster that it is of.
+    #[must_use]
+    pub const fn cluster(&self) -> Cluster {
+        self.cluster
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn version(&self) -> ViewVersion {
+        self.version
+    }
+
+    /// What tells it from others.
+    #[must_use]
+    pub fn sight(&self) -> Sight {
+        let members = u32::try_from(self.members.len()).expect("at most MEMBERS_MAX");
+        Sight { cluster: self.cluster, version: self.version, members, decision: self.decision }
     }
 
     /// The members, the oldest first.
@@ -98,42 +257,65 @@ impl View {
         &self.members
     }
 
-    /// Those who were removed and have not come back.
+    /// Those who were removed and have not come back: a coordinator goes on asking for them.
     #[must_use]
     pub const fn removed(&self) -> &BTreeSet<NodeId> {
         &self.removed
     }
 
-    /// The oldest member.
+    /// What the store has decided last, where one decides.
+    #[must_use]
+    pub const fn decision(&self) -> FencingToken {
+        self.decision
+    }
+
+    /// The age of whoever joins next.
+    #[must_use]
+    pub const fn next_age(&self) -> Age {
+        self.next_age
+    }
+
+    /// The oldest member, who coordinates.
     ///
     /// # Panics
     /// Never: a view has members.
     #[must_use]
-    pub fn oldest(&self) -> Member {
-        *self.members.first().expect("a view has members")
+    pub fn oldest(&self) -> &Member {
+        self.members.first().expect("a view has members")
     }
 
     /// This process life as a member.
     #[must_use]
-    pub fn member(&self, identity: Identity) -> Option<Member> {
-        self.members.iter().copied().find(|member| member.identity == identity)
+    pub fn member(&self, identity: Identity) -> Option<&Member> {
+        self.members.iter().find(|member| member.identity == identity)
     }
 
     /// The member of this name, whichever life of it belongs to the cluster.
     #[must_use]
-    pub fn named(&self, node: NodeId) -> Option<Member> {
-        self.members.iter().copied().find(|member| member.identity.node == node)
+    pub fn named(&self, node: NodeId) -> Option<&Member> {
+        self.members.iter().find(|member| member.identity.node == node)
     }
 
-    /// The next view, with one more member: the youngest. An earlier life of it is removed by that.
-    #[must_use]
-    pub fn with(&self, identity: Identity) -> Self {
+    /// The next view, with one more member: the youngest. Whoever had its name is no member any more.
+    ///
+    /// # Errors
+    /// If ages above `last` would have to be given.
+    pub fn with(
+        &self,
+        identity: Identity,
+        joining: u64,
+        attributes: Arc<Attributes>,
+        last: Age,
+    ) -> Result<Self, AgesRunOut> {
+        if self.next_age > last.min(Age::MAX) {
+            return Err(AgesRunOut { last });
+        }
         let mut next = self.next();
         next.members.retain(|member| member.identity.node != identity.node);
         next.removed.remove(&identity.node);
-        next.members.push(Member { age: next.next_age, identity });
+        next.members.push(Member { age: next.next_age, identity, joining, attributes });
         next.next_age = Age(next.next_age.0 + 1);
-        next
+        Ok(next)
     }
 
     /// The next view, without these; `None` if nobody would be left.
@@ -142,14 +324,23 @@ impl View {
         let mut next = self.next();
         next.members.retain(|member| !gone.contains(&member.identity.node));
         next.removed.extend(gone.iter().filter(|&&node| self.named(node).is_some()));
+        while next.removed.len() > REMOVED_MAX {
+            next.removed.pop_first();
+        }
         (!next.members.is_empty()).then_some(next)
     }
 
-    /// The same members in a view of another coordinator, in an epoch above this one and above what else was heard of.
+    /// The same members in a view of another coordinator, in a term above this one and above what else was heard of.
     #[must_use]
-    pub fn taken_over_by(&self, coordinator: NodeId, heard_of: Term) -> Self {
-        let epoch = self.version.epoch.max(heard_of).next();
-        Self { version: ViewVersion { epoch, coordinator, number: 1 }, ..self.clone() }
+    pub fn taken_over_by(&self, coordinator: Identity, heard_of: Term) -> Self {
+        let term = self.version.term.max(heard_of).next();
+        Self { version: ViewVersion { term, coordinator, number: 1 }, ..self.clone() }
+    }
+
+    /// The same, after this decision of the store.
+    #[must_use]
+    pub fn decided(self, decision: FencingToken) -> Self {
+        Self { decision, ..self }
     }
 
     fn next(&self) -> Self {
@@ -157,42 +348,65 @@ impl View {
         Self { version, ..self.clone() }
     }
 
-    /// Whether this member is to claim the lead: all that are older than it are suspected. So one alone does when the
-    /// coordinator dies, whoever else dies with it.
+    /// Whether this member is to lead: none that are older than it are left. So one alone is when the coordinator dies,
+    /// whoever else dies with it.
     #[must_use]
-    pub fn is_next(&self, me: Identity, suspected: &BTreeSet<NodeId>) -> bool {
+    pub fn is_next(&self, me: Identity, lost: &BTreeSet<NodeId>) -> bool {
         let older = |me: &Member| {
-            self.members.iter().take_while(|member| member.age < me.age).all(|member| suspected.contains(&member.identity.node))
+            let mut older = self.members.iter().take_while(|member| member.age < me.age);
+            older.all(|member| lost.contains(&member.identity.node))
         };
-        self.member(me).as_ref().is_some_and(older)
+        self.member(me).is_some_and(older)
     }
 
     /// What the part shall do of which these members are not.
     #[must_use]
     pub fn fate(&self, policy: Policy, lost: &BTreeSet<NodeId>) -> Fate {
-        let (gone, here): (Vec<Member>, Vec<Member>) =
+        let (gone, here): (Vec<&Member>, Vec<&Member>) =
             self.members.iter().partition(|member| lost.contains(&member.identity.node));
-        let by_name = |members: &[Member]| members.iter().map(|member| member.identity.node).min();
+        if gone.is_empty() {
+            return Fate::GoesOn;
+        }
+        let by_name = |members: &[&Member]| members.iter().map(|member| member.identity.node).min();
         let is_larger = match here.len().cmp(&gone.len()) {
             Ordering::Greater => true,
             Ordering::Less => false,
             Ordering::Equal => by_name(&here) < by_name(&gone),
         };
+        let has_oldest = here.first().is_some_and(|member| member.age == self.oldest().age);
         let goes_on = match policy {
             Policy::KeepMajority => is_larger,
             Policy::StaticQuorum(size) => here.len() >= size,
-            Policy::KeepOldest => here.contains(&self.oldest()),
-            Policy::Lease => return Fate::AsksForLease { waits: !is_larger },
+            Policy::KeepOldest if has_oldest => here.len() > 1 || gone.len() == 1,
+            Policy::KeepOldest => gone.len() == 1 && here.len() > 1,
+            Policy::Lease => return Fate::AsksStore { waits: !is_larger },
             Policy::Available => true,
         };
         if goes_on { Fate::GoesOn } else { Fate::Stops }
     }
+}
 
-    /// Whether the part with this view joins that of the other one, when two parts meet again: the smaller one does; of two that
-    /// are as large, the one with the earlier version. So one of the two does, and never both.
+impl Sight {
+    /// Whether the part that looks so joins that other one, when two parts meet again: the one does that a store has decided against,
+    /// where one decides; otherwise the smaller one; of two that are as large, the one with the earlier version. So one of the
+    /// two does, and never both.
     #[must_use]
-    pub fn joins(&self, other_members: usize, other: ViewVersion) -> bool {
-        (self.members.len(), self.version) < (other_members, other)
+    pub fn joins(&self, other: &Self) -> bool {
+        (self.decision, self.members, self.version) < (other.decision, other.members, other.version)
+    }
+
+    /// Whether it is a later view of the same cluster than that other one.
+    #[must_use]
+    pub fn is_later_than(&self, other: &Self) -> bool {
+        self.cluster == other.cluster && self.version > other.version
+    }
+
+    /// Whether an honest coordinator can have made a view that looks so.
+    #[must_use]
+    pub fn is_possible(&self) -> bool {
+        self.version.term.0 <= NUMBER_MAX
+            && self.version.number <= NUMBER_MAX
+            && self.decision.0 <= NUMBER_MAX
     }
 }
 
@@ -209,93 +423,48 @@ impl Policy {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::id::Incarnation;
-
-    fn life(name: &str, count: u64) -> Identity {
-        Identity::new(NodeId::new(name).unwrap(), Incarnation { count, nonce: 0 })
-    }
-
-    fn names<const COUNT: usize>(names: [&str; COUNT]) -> BTreeSet<NodeId> {
-        names.map(|name| NodeId::new(name).unwrap()).into()
-    }
-
-    fn cluster<const COUNT: usize>(names: [&str; COUNT]) -> View {
-        let first = View::founded_by(life(names[0], 1));
-        names[1..].iter().fold(first, |view, name| view.with(life(name, 1)))
-    }
-
-    const FIVE: [&str; 5] = ["athens", "byzantium", "cyrene", "delphi", "euphesus"];
-
-    #[test]
-    fn ages_are_given_once() {
-        let view = cluster(["athens", "byzantium", "cyrene"]);
-        let ages: Vec<u64> = view.members().iter().map(|member| member.age.0).collect();
-        assert_eq!((ages, view.version.number), (alloc::vec![1, 2, 3], 3));
-        // The youngest leaves, and another comes: it is younger than that one was.
-        let view = view.without(&names(["cyrene"])).unwrap().with(life("delphi", 1));
-        assert_eq!(view.named(NodeId::new("delphi").unwrap()).unwrap().age, Age(4));
-        assert_eq!(*view.removed(), names(["cyrene"]));
-        let view = view.with(life("cyrene", 2));
-        assert_eq!((view.member(life("cyrene", 1)), view.removed().len()), (None, 0));
-        assert_eq!(view.member(life("cyrene", 2)).unwrap().age, Age(5));
-        // Back before anybody has missed it.
-        let view = view.with(life("athens", 2));
-        assert_eq!((view.oldest().identity, view.members().len()), (life("byzantium", 1), 4));
-    }
-
-    #[test]
-    fn one_alone_claims_the_lead_whoever_has_died() {
-        let view = cluster(FIVE);
-        let claims = |suspected: &BTreeSet<NodeId>| -> Vec<&str> {
-            let here = FIVE.iter().filter(|name| !suspected.contains(&NodeId::new(name).unwrap()));
-            here.filter(|name| view.is_next(life(name, 1), suspected)).copied().collect()
-        };
-        assert_eq!(claims(&names(["athens"])), ["byzantium"]);
-        // By the article's rule nobody would.
-        assert_eq!(claims(&names(["athens", "euphesus"])), ["byzantium"]);
-        assert_eq!(claims(&names(["athens", "byzantium", "cyrene"])), ["delphi"]);
-        assert_eq!(claims(&names(["cyrene"])), ["athens"]);
-        assert!(!view.is_next(life("byzantium", 2), &names(["athens"])), "another life is no member");
-    }
-
-    #[test]
-    fn of_two_parts_one_goes_on_unless_the_policy_lets_both() {
-        for count in 2..=5 {
-            let view = FIVE[1..count].iter().fold(View::founded_by(life(FIVE[0], 1)), |view, name| view.with(life(name, 1)));
-            for parts in 1..(1_u32 << count) - 1 {
-                let part = |side: bool| -> BTreeSet<NodeId> {
-                    let inside = (0..count).filter(|&place| ((parts >> place) & 1 == 1) == side);
-                    inside.map(|place| NodeId::new(FIVE[place]).unwrap()).collect()
-                };
-                let fates = |policy| (view.fate(policy, &part(true)), view.fate(policy, &part(false)));
-                for policy in [Policy::KeepMajority, Policy::KeepOldest] {
-                    let one = matches!(fates(policy), (Fate::GoesOn, Fate::Stops) | (Fate::Stops, Fate::GoesOn));
-                    assert!(one && !policy.allows_two(count), "{policy:?} {parts:b} of {count}");
-                }
-                let (one, other) = fates(Policy::Lease);
-                assert_ne!(one, other, "one of them asks first");
-                assert_eq!(fates(Policy::Available), (Fate::GoesOn, Fate::GoesOn));
-                let both = fates(Policy::StaticQuorum(2)) == (Fate::GoesOn, Fate::GoesOn);
-                assert!(!both || Policy::StaticQuorum(2).allows_two(count));
-                assert_ne!(fates(Policy::StaticQuorum(3)), (Fate::GoesOn, Fate::GoesOn), "of five or fewer");
+impl fmt::Display for ViewError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Members(0) => f.write_str("a view has members; this one has none"),
+            Self::Members(count) => {
+                write!(f, "a view has at most {MEMBERS_MAX} members; this one has {count}")
             }
+            Self::Removed(count) => {
+                write!(
+                    f,
+                    "a view remembers at most {REMOVED_MAX} who were removed; this one remembers {count}"
+                )
+            }
+            Self::Order(node) => write!(f, "{node} is in the view twice, or its age is out of order"),
+            Self::Coordinator(node) => write!(f, "{node} has made the view, and is not its oldest member"),
+            Self::Number(number) => write!(f, "{number} is larger than any number of a view, or any age"),
         }
     }
+}
 
-    #[test]
-    fn of_two_halves_one_joins_the_other_and_never_both() {
-        let view = cluster(["athens", "byzantium", "cyrene", "delphi"]);
-        let old = view.without(&names(["cyrene", "delphi"])).unwrap();
-        let cyrene = NodeId::new("cyrene").unwrap();
-        let new = view.taken_over_by(cyrene, Term(1)).without(&names(["athens", "byzantium"])).unwrap();
-        assert!(old.joins(2, new.version) && !new.joins(2, old.version));
-        assert!(!old.joins(1, new.version) && new.joins(3, old.version), "the smaller one, else");
-        // After that the epoch is above both.
-        let together = new.taken_over_by(cyrene, old.version.epoch);
-        assert!(together.version > new.version && together.version > old.version);
-        assert_eq!(old.without(&names(["athens", "byzantium"])), None);
+impl core::error::Error for ViewError {}
+
+impl fmt::Display for AgesRunOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let last = self.last.0;
+        write!(
+            f,
+            "all ages up to {last} have been given; nobody can join until the cluster is stopped and founded anew"
+        )
     }
 }
+
+impl core::error::Error for AgesRunOut {}
+
+impl fmt::Display for TooFewMembers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { members, minimum } = self;
+        write!(
+            f,
+            "the cluster has {members} members here, and needs {minimum} to serve this; ask again when more have joined"
+        )
+    }
+}
+
+impl core::error::Error for TooFewMembers {}

@@ -90,6 +90,9 @@ pub enum Command {
     /// The work of this leadership has ended, after [`Event::Resigning`]: the lead may be released. Of the work of an earlier
     /// one, from which this node was deposed, it says nothing.
     Drained,
+    /// An operator vouches that this node is not to be waited for: it is removed from the cluster at once. For `seniority`; other
+    /// elections have their members from their configuration.
+    Down(NodeId),
     /// What the health check says: a node that is not healthy does not stand, and gives up the lead.
     Healthy(bool),
 }

@@ -5,6 +5,7 @@
 //! commands of the scripts under `scripts/`.
 
 pub mod algorithm;
+pub mod article;
 pub mod beliefs;
 pub mod clock;
 pub mod counters;

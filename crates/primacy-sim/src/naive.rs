@@ -174,6 +174,7 @@ impl Naive {
                 | Command::Resign
                 | Command::Drained
                 | Command::Transfer(_)
+                | Command::Down(_)
                 | Command::Healthy(_),
             ) => {} // It knows nothing of these.
         }

@@ -1,7 +1,9 @@
 //! A node: the part of it that survives a crash, and the process that does not.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 
+use primacy_core::membership::View;
 use primacy_core::{Identity, Input, Leader, Mandate, NodeId};
 
 use crate::algorithm::Algorithm;
@@ -57,6 +59,8 @@ pub struct Process<A: Algorithm> {
     pub writing: Option<A::Durable>,
     /// It was stopped, and takes nothing.
     pub paused: bool,
+    /// The view that it had when that was last looked at.
+    pub view: Option<Arc<View>>,
     /// When it is to be woken for its deadline.
     pub wake_at: Option<Moment>,
 }

@@ -173,6 +173,7 @@ impl Note {
                 | Command::Resign
                 | Command::Drained
                 | Command::Transfer(_)
+                | Command::Down(_)
                 | Command::Healthy(_),
             ) => {} // It knows nothing of these.
         }

@@ -126,8 +126,9 @@ impl<A: Algorithm> World<A> {
         loop {
             let now = self.now();
             let agreed = self.agreed(without);
-            since = if agreed { Some(since.unwrap_or(now)) } else { None };
-            self.observe(Observation::Looked { agreed });
+            let settled = agreed && (without.is_some() || self.views_agree());
+            since = if settled { Some(since.unwrap_or(now)) } else { None };
+            self.observe(Observation::Looked { agreed, all: without.is_none() });
             match since {
                 Some(since) if now.since(since) >= calm || now >= until => {
                     return Some(Settled { after: since.since(begin), within });
@@ -145,6 +146,20 @@ impl<A: Algorithm> World<A> {
         }
         let phase = if calm { Phase::Calm } else { Phase::Faults };
         self.observe(Observation::Phase(phase));
+    }
+
+    /// Whether all have the same view of who belongs to the cluster, and all belong to it; where an election has views.
+    fn views_agree(&self) -> bool {
+        let asked = self.seats().filter_map(|seat| self.process(seat));
+        let views: Vec<_> =
+            asked.map(|process| A::view(&process.machine).map(|(_, view)| (process.me, view))).collect();
+        let count = views.len();
+        let first = views.iter().flatten().find_map(|(_, view)| *view);
+        views.into_iter().flatten().all(|(me, view)| {
+            view.is_some_and(|view| {
+                first == Some(view) && view.members().len() == count && view.member(me).is_some()
+            })
+        })
     }
 
     /// Whether one node believes to lead, the one that must if the election says which, and all others name it; nobody asks

@@ -1,6 +1,7 @@
 //! The world: true time, one queue, and nodes whose machines are run exactly as a driver would run them.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use primacy_core::rng::Rng;
 use primacy_core::{
@@ -8,6 +9,7 @@ use primacy_core::{
     Protocol, text,
 };
 
+use crate::algorithm::seniority::view_text;
 use crate::algorithm::{Algorithm, Life, Settings as _};
 use crate::beliefs::Beliefs;
 use crate::clock::{Clock, Moment};
@@ -309,7 +311,8 @@ impl<A: Algorithm> World<A> {
         self.lives += 1;
         let inbox = VecDeque::new();
         let life = self.lives;
-        let process = Process { me, life, machine, inbox, writing: None, paused: false, wake_at: None };
+        let process =
+            Process { me, life, machine, inbox, writing: None, paused: false, view: None, wake_at: None };
         self.seats[seat.0] = Some(process);
         self.settle(seat);
     }
@@ -382,7 +385,27 @@ impl<A: Algorithm> World<A> {
                 None => return self.sleep(seat),
             }
             self.handled += 1;
+            self.look_at_view(seat);
         }
+    }
+
+    /// Shows the judge, and the reader, who belongs to a cluster, when that has changed for a process.
+    fn look_at_view(&mut self, seat: Seat) {
+        let Some(process) = &mut self.seats[seat.0] else { return };
+        let Some((joining, view)) = A::view(&process.machine) else { return };
+        let is_known = match (view, &process.view) {
+            (Some(new), Some(old)) => Arc::ptr_eq(new, old),
+            (new, old) => new.is_none() && old.is_none(),
+        };
+        if is_known {
+            return;
+        }
+        let (who, view) = (process.me, view.cloned());
+        process.view.clone_from(&view);
+        self.trace_node(seat, Level::Event, || {
+            view.as_deref().map_or_else(|| "· belongs to no cluster".to_owned(), view_text)
+        });
+        self.observe(Observation::Viewed { who, joining, view: view.as_deref() });
     }
 
     fn sleep(&mut self, seat: Seat) {

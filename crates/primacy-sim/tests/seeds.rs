@@ -103,6 +103,11 @@ fn whatever_is_nominated_the_confirmation_keeps_its_promises() {
 }
 
 #[test]
+fn seniority_keeps_its_promises() {
+    search(Election::Seniority);
+}
+
+#[test]
 fn lease_keeps_its_promises() {
     search(Election::Lease);
 }

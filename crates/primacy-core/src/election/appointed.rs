@@ -63,7 +63,8 @@ impl Appointed {
             (Role::Follower, Command::Resign | Command::Withdraw | Command::Drained) => {} // It does not lead.
             (Role::Resigning, Command::Resign | Command::Withdraw) => {} // It does so already.
             (Role::Follower | Role::Resigning, Command::Healthy(_)) => {} // The appointment does not depend on it.
-            (Role::Follower | Role::Leader | Role::Resigning, Command::Transfer(_)) => {} // Only the configuration can.
+            // Only the configuration can.
+            (Role::Follower | Role::Leader | Role::Resigning, Command::Transfer(_) | Command::Down(_)) => {}
         }
     }
 }

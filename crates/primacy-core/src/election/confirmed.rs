@@ -216,6 +216,7 @@ impl<N: Protocol<Durable = ()>, C: Protocol> Confirmed<N, C> {
                 self.confirm(now, Input::Command(command));
             }
             Command::Drained => self.confirm(now, Input::Command(command)),
+            Command::Down(_) => self.nominate(now, Input::Command(command)),
         }
     }
 

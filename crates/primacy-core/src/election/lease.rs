@@ -491,6 +491,7 @@ impl Lease {
             Command::Resign => self.resign(now, Reason::Resigned),
             // The record cannot choose who takes it next.
             Command::Transfer(_) => self.resign(now, Reason::Resigned),
+            Command::Down(_) => {} // It has no members.
             Command::Drained => {
                 if let Role::Holding(Hold { resigning: Some(reason), .. }) = self.role {
                     self.give_up(now, reason);

@@ -8,6 +8,7 @@
 //! | [`ranked`] | by a majority of votes, each for the best claim | a token |
 //! | [`ring`] | the highest name on a ring | advisory: a partition, two leaders |
 //! | [`ring_bidirectional`] | the same, with fewer messages on large rings | advisory |
+//! | [`seniority`] | the oldest member of a cluster | advisory: a partition may have two, as its policy says |
 //! | [`lease`] | over an expiring record in any compare-and-set store | a token, and one leader at a time |
 //!
 //! Beside them, [`errand`] writes into the record of a lease for somebody who does not stand.
@@ -26,6 +27,7 @@ pub mod quorum;
 pub mod ranked;
 pub mod ring;
 pub mod ring_bidirectional;
+pub mod seniority;
 
 /// The elections among peers, by name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -357,6 +357,7 @@ impl<P: Probing> OnARing<P> {
             }
             // The names decide who is next, and nothing else does.
             Command::Resign | Command::Transfer(_) => self.retire(now, Reason::Resigned),
+            Command::Down(_) => {} // There is no membership.
             Command::Drained => {
                 if let Role::Leading { term, resigning: Some(reason), .. } = self.role {
                     self.yields_until = now.after(self.patience());

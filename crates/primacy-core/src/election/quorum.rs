@@ -305,6 +305,7 @@ impl Quorum {
             }
             // To itself, or to a stranger: the lead is given up all the same, to whoever stands first.
             Command::Transfer(_) => self.resign(now, Reason::Resigned),
+            Command::Down(_) => {} // Its members are in the configuration.
             Command::Drained => {
                 if let Role::Leader(Lead { resigning: Some(reason), .. }) = self.role {
                     self.give_up(now, reason);

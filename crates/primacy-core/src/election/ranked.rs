@@ -313,6 +313,7 @@ impl Ranked {
             }
             // To itself, or to a stranger: the lead is given up all the same.
             Command::Transfer(_) => self.resign(Reason::Resigned),
+            Command::Down(_) => {} // There is no membership.
             Command::Drained => {
                 if let Candidate::Leader(Lead { resigning: Some(reason), .. }) = self.candidate {
                     self.give_up(now, reason);

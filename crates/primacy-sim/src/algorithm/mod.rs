@@ -1,6 +1,7 @@
 //! What the world must know of an election to run its machines: one small file for each.
 
 pub mod appointed;
+pub mod article;
 pub mod bully;
 pub mod confirmed;
 pub mod lease;
@@ -10,11 +11,14 @@ pub mod quorum;
 pub mod ranked;
 pub mod ring;
 pub mod whim;
+pub mod seniority;
 
 use core::fmt::Debug;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use primacy_core::election::lease as store;
+use primacy_core::membership::View;
 use primacy_core::{Drift, Duration, Identity, Instant, NodeId, Protocol, Term};
 
 use crate::invariants::{Invariant, Meaning};
@@ -91,6 +95,18 @@ pub trait Algorithm: Debug + Sized + 'static {
     /// What a search of many seeds must have met, beside what the world itself asks for.
     fn must_meet() -> &'static [&'static str] {
         &[]
+    }
+
+    /// Who belongs to the cluster, as a machine knows it, and which of its joinings it is in; for elections that have views.
+    fn view(machine: &Self::Machine) -> Option<(u64, Option<&Arc<View>>)> {
+        let _ = machine;
+        None
+    }
+
+    /// Whether a request that needs a cluster of some size is served, and otherwise why not; for elections that have views.
+    fn serves(machine: &Self::Machine) -> Option<Result<(), String>> {
+        let _ = machine;
+        None
     }
 
     /// How long it may take from the end of all faults until all name one leader.

@@ -19,7 +19,7 @@ impl Invariant for LeaderAfterHealing {
         match *seen {
             Observation::Phase(Phase::Healed { until }) => self.healed = Some((now, until)),
             Observation::Phase(Phase::Faults | Phase::Calm) => self.healed = None,
-            Observation::Looked { agreed } => {
+            Observation::Looked { agreed, .. } => {
                 if let Some((at, until)) = self.healed.filter(|&(_, until)| now >= until && !agreed) {
                     self.healed = None;
                     return Err(format!("{} after the healing not all name one leader", until.since(at)));
@@ -30,7 +30,8 @@ impl Invariant for LeaderAfterHealing {
             | Observation::Accepted { .. }
             | Observation::ClockChanged
             | Observation::Ended { .. }
-            | Observation::DiskLost { .. } => {}
+            | Observation::DiskLost { .. }
+            | Observation::Viewed { .. } => {}
         }
         Ok(())
     }

@@ -9,7 +9,9 @@ pub mod one_leader_at_a_time;
 pub mod one_leader_per_term;
 pub mod one_vote_per_term;
 pub mod tokens_grow;
+pub mod views_agree;
 
+use primacy_core::membership::View;
 use primacy_core::{Event, FencingToken, Identity, NodeId, Term};
 
 use crate::beliefs::Beliefs;
@@ -45,6 +47,17 @@ pub enum Observation<'a> {
     Looked {
         /// Whether it is so.
         agreed: bool,
+        /// Whether all are asked.
+        all: bool,
+    },
+    /// A machine has another view of who belongs to its cluster, or none any more.
+    Viewed {
+        /// Whose machine.
+        who: Identity,
+        /// Which of its joinings it is in.
+        joining: u64,
+        /// The view.
+        view: Option<&'a View>,
     },
     /// A process has crashed.
     Ended {

@@ -33,7 +33,8 @@ impl Invariant for NoNeedlessChange {
             | Observation::ClockChanged
             | Observation::Ended { .. }
             | Observation::Looked { .. }
-            | Observation::DiskLost { .. } => return Ok(()),
+            | Observation::DiskLost { .. }
+            | Observation::Viewed { .. } => return Ok(()),
         };
         if self.calm {
             Err(format!("{} {does}, and nothing has befallen the leader", who.node))

@@ -33,7 +33,8 @@ impl Invariant for OneLeaderAtATime {
             | Observation::Ended { .. }
             | Observation::Phase(_)
             | Observation::Looked { .. }
-            | Observation::DiskLost { .. } => return Ok(()),
+            | Observation::DiskLost { .. }
+            | Observation::Viewed { .. } => return Ok(()),
         }
         let mut in_force = beliefs.in_force(now);
         let Some(one) = in_force.next() else { return Ok(()) };

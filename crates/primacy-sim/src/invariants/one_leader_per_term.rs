@@ -32,7 +32,8 @@ impl Invariant for OneLeaderPerTerm {
             | Observation::Ended { .. }
             | Observation::Phase(_)
             | Observation::Looked { .. }
-            | Observation::DiskLost { .. } => return Ok(()),
+            | Observation::DiskLost { .. }
+            | Observation::Viewed { .. } => return Ok(()),
         };
         if self.latest.replace((who, term)) == Some((who, term)) {
             return Ok(());

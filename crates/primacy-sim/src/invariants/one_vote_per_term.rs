@@ -68,6 +68,7 @@ impl Invariant for OneVotePerTerm {
             | Observation::Accepted { .. }
             | Observation::Phase(_)
             | Observation::Looked { .. }
+            | Observation::Viewed { .. }
             | Observation::ClockChanged => return Ok(()),
         };
         let mut votes = self.votes.remove(&(voter.node, term)).unwrap_or_default();

@@ -58,7 +58,8 @@ impl Invariant for TokensGrow {
             | Observation::Ended { .. }
             | Observation::Phase(_)
             | Observation::Looked { .. }
-            | Observation::DiskLost { .. } => Ok(()),
+            | Observation::DiskLost { .. }
+            | Observation::Viewed { .. } => Ok(()),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Story;
 use crate::algorithm::lease::record_text;
+use crate::algorithm::seniority::members_text;
 use crate::algorithm::{Algorithm, value};
 use crate::node::Seat;
 use crate::trace::Level;
@@ -22,6 +23,25 @@ impl<A: Algorithm> Story<A> {
                 let (at, version) = (world.now(), world.store.version());
                 let text = world.store.record().map_or_else(|| "absent".to_owned(), record_text);
                 self.say(format!("{at:>8}  record: {text}, version {version}"));
+            }
+            ["members", node] => {
+                let seat = self.seat(node)?;
+                let world = self.world()?;
+                let at = world.now();
+                let view = world.process(seat).and_then(|process| process.view.clone());
+                let lines =
+                    view.map_or_else(|| vec!["belongs to no cluster".to_owned()], |view| members_text(&view));
+                lines.into_iter().for_each(|line| self.say(format!("{at:>8}  {node}: {line}")));
+            }
+            ["request", node] => {
+                let seat = self.seat(node)?;
+                let world = self.world()?;
+                let at = world.now();
+                let process = world.process(seat).ok_or("it does not run")?;
+                let served = A::serves(&process.machine).ok_or("this election has no such requests")?;
+                let text =
+                    served.map_or_else(|why| format!("is refused: {why}"), |()| "is served".to_owned());
+                self.say(format!("{at:>8}  a request at {node} {text}"));
             }
             _ => return Ok(false),
         }

@@ -56,6 +56,7 @@
 //! | what is wanted of machines and their surroundings | |
 //! |---|---|
 //! | `campaign a`, `withdraw a`, `resign a`, `transfer a b`, `health a bad`, `health a good` | |
+//! | `down a b`, `request a` | an operator says at `a` that `b` is not to be waited for; a request that needs a cluster of some size |
 //! | `busy a`, `idle a`, `drained a` | its work does not end by itself, or does again; and now it has ended |
 //! | `write a`, `write a late 3s` | its work writes to the resource, with the token that it was given last |
 //! | `store init`, `store init 41`, `store delete`, `store rewind 2`, `store tells changes` | |
@@ -65,6 +66,7 @@
 //! |---|---|
 //! | `show heartbeats`, `hide messages`, `show disk` | which lines are wanted |
 //! | `who`, `record` | what each node believes, what the store holds |
+//! | `members a` | who belongs to the cluster, as `a` knows it, with all that they tell of themselves |
 //! | `expect leader a`, `expect leader a term 5`, `expect no leader`, `expect elections 1` | what must be so now |
 //! | `expect I3` | this file shows how that invariant is broken: it fails if it is not |
 //! | `expect panic`, `expect alarm` | a machine panics, or sees itself what must never be: the same |
@@ -104,6 +106,7 @@ pub fn open(election: &str) -> Result<Box<dyn Recorded>, String> {
     let trace = || Trace::keeping(&[Level::Event, Level::Message]);
     match election {
         "appointed" => Ok(Box::new(Story::<crate::algorithm::appointed::Appointed>::new(trace()))),
+        "article" => Ok(Box::new(Story::<crate::algorithm::article::Article>::new(trace()))),
         "naive" => Ok(Box::new(Story::<crate::algorithm::naive::Naive>::new(trace()))),
         "quorum" => Ok(Box::new(Story::<crate::algorithm::quorum::Quorum>::new(trace()))),
         "note" => Ok(Box::new(Story::<crate::algorithm::note::Note>::new(trace()))),
@@ -125,6 +128,7 @@ pub fn open(election: &str) -> Result<Box<dyn Recorded>, String> {
                 crate::algorithm::lease::Lease,
             >,
         >::new(trace()))),
+        "seniority" => Ok(Box::new(Story::<crate::algorithm::seniority::Seniority>::new(trace()))),
         "lease" => Ok(Box::new(Story::<crate::algorithm::lease::Lease>::new(trace()))),
         _ => Err(format!("there is no election {election}")),
     }

@@ -39,6 +39,11 @@ impl<A: Algorithm> Story<A> {
                 let seat = self.seat(node)?;
                 self.wish(seat, Command::Healthy(false))?;
             }
+            ["down", at, node] => {
+                let (seat, node) = (self.seat(at)?, self.seat(node)?);
+                let node = self.world()?.node(node).name;
+                self.wish(seat, Command::Down(node))?;
+            }
             ["busy", node] => {
                 let seat = self.seat(node)?;
                 self.world()?.node_mut(seat).busy = true;

@@ -16,6 +16,7 @@ mod ploys;
 mod quorum;
 mod ranked;
 mod ring;
+mod seniority;
 
 use core::fmt;
 
@@ -39,6 +40,9 @@ use crate::world::World;
 /// fails for nothing.
 pub const ENOUGH_SEEDS: u64 = 1_000;
 
+/// How many nodes a world has at most.
+pub const NODES_MAX: usize = 5;
+
 /// The elections of which worlds are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Election {
@@ -52,6 +56,8 @@ pub enum Election {
     Ring,
     /// The same, in both directions.
     RingBidirectional,
+    /// The oldest member of a cluster.
+    Seniority,
     /// Over an expiring record in a store.
     Lease,
     /// Bully nominates, a quorum confirms.
@@ -123,6 +129,7 @@ impl Election {
         Self::Bully,
         Self::Ring,
         Self::RingBidirectional,
+        Self::Seniority,
         Self::Lease,
         Self::Confirmed,
         Self::ConfirmedLease,
@@ -138,6 +145,7 @@ impl Election {
             Self::Bully => "bully",
             Self::Ring => "ring",
             Self::RingBidirectional => "ring_bidirectional",
+            Self::Seniority => "seniority",
             Self::Lease => "lease",
             Self::Confirmed => "confirmed",
             Self::ConfirmedLease => "confirmed_lease",
@@ -168,6 +176,7 @@ impl Election {
             Self::RingBidirectional => {
                 ring::draw::<algorithm::ring::RingBidirectional>(seed, beyond, trace).run()
             }
+            Self::Seniority => seniority::draw(seed, beyond, trace).run(),
             Self::Lease => lease::draw(seed, beyond, trace).run(),
             Self::Confirmed => confirmed::by_quorum(seed, beyond, trace).run(),
             Self::ConfirmedLease => confirmed::by_lease(seed, beyond, trace).run(),
@@ -184,6 +193,7 @@ impl Election {
             Self::Bully => run_again::<algorithm::bully::Bully>(story, trace),
             Self::Ring => run_again::<algorithm::ring::Ring>(story, trace),
             Self::RingBidirectional => run_again::<algorithm::ring::RingBidirectional>(story, trace),
+            Self::Seniority => run_again::<algorithm::seniority::Seniority>(story, trace),
             Self::Lease => run_again::<algorithm::lease::Lease>(story, trace),
             Self::Confirmed => run_again::<ByQuorum>(story, trace),
             Self::ConfirmedLease => run_again::<ByLease>(story, trace),
@@ -202,6 +212,7 @@ impl Election {
             Self::Bully => of::<algorithm::bully::Bully>(),
             Self::Ring => of::<algorithm::ring::Ring>(),
             Self::RingBidirectional => of::<algorithm::ring::RingBidirectional>(),
+            Self::Seniority => of::<algorithm::seniority::Seniority>(),
             Self::Lease => of::<algorithm::lease::Lease>(),
             Self::Confirmed => of::<ByQuorum>(),
             Self::ConfirmedLease => of::<ByLease>(),
@@ -302,6 +313,8 @@ struct Swarm<A: Algorithm> {
     wipes: bool,
     /// Now and then whoever leads is cut off, and nothing else happens until another may lead.
     duels: bool,
+    /// In the end one node is made deaf or mute, and the others must have a leader.
+    wounds: bool,
     /// Whoever led cannot be heard any more since the last thing that was done.
     cut_off: bool,
     wiped: Option<Seat>,
@@ -330,6 +343,7 @@ impl<A: Algorithm> Swarm<A> {
             words: &[],
             wipes: false,
             duels: false,
+            wounds: true,
             cut_off: false,
             wiped: None,
             deletes: false,
@@ -453,7 +467,7 @@ impl<A: Algorithm> Swarm<A> {
         if self.is_good() && A::SETTLES && self.world().seats().count() > 2 {
             self.calm();
             // Where a mandate is advisory, one that does not hear leads itself.
-            if !A::ADVISORY {
+            if self.wounds && !A::ADVISORY {
                 self.wound();
             }
         }

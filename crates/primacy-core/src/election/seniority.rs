@@ -1,0 +1,719 @@
+//! Seniority (Joshi's "Emergent Leader"): the oldest member of the cluster coordinates it, and that is all that leads.
+//! Assumes   bounded message delay most of the time; nodes know some seeds, and a name for everybody; crashes, and partitions, of
+//!           which the [`Policy`](crate::membership::Policy) says what becomes.
+//! Promises  the members agree on a view, with one coordinator, soon after the network is whole; ages and numbers of views never go
+//!           back. *Not* one leader at a time: a part learns late that it is one. No fencing token.
+//! Costs     a heartbeat to every member from each, or from each to k; a change of members: 2n messages. A coordinator that dies is
+//!           replaced after `stable_after` and what its silence takes.   Prefer `quorum`; or let one confirm it.
+//!
+//! How it goes:
+//!
+//! ```text
+//!             Join to the seeds, and a View came back          all older ones have left, or are lost
+//!   Outside ──────────────────────────────────────────► Member ─────────────────────────────────────► Coordinator
+//!      ▲  └─ the first seed, and nobody has a cluster ────────────────────────────────────────────────────┤
+//!      ├─────────── left, left out, or of a part that shall stop ────────┘                                │
+//!      └─────────── joins the larger part, resigned, or of a part that shall stop ───────────────────────────┘
+//! ```
+//!
+//! Why there is one coordinator in the end: of any two views of one cluster one is later for everybody, and whoever is in it takes
+//! it. Who is left out of it joins anew, and is the youngest. Two parts that rest on views without each other ask for those they have
+//! lost until they meet; then the smaller one joins the larger one, by an order in which no two are equal, and only after the larger
+//! one has said that it stays.
+//!
+//! To stand is to belong: a node that does not stand for election, or is not healthy, is no member.
+
+mod config;
+mod coordinating;
+mod decision;
+mod finite;
+mod message;
+mod outside;
+mod status;
+mod watch;
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+pub use self::config::{Config, ConfigError, SEEDS_MAX};
+use self::decision::Decision;
+pub use self::message::{Body, JoinAnswer, Message, Refusal};
+use self::outside::Outside;
+pub use self::status::Status;
+use self::watch::Watch;
+use crate::fence::FencingToken;
+use crate::id::{Identity, NodeId};
+use crate::membership::{Attributes, Fate, Member as MemberOf, Policy, Sight, View};
+use crate::protocol::{Command, Endpoint, Event, Evidence, Input, Leader, Mandate, Output, Protocol, Reason};
+use crate::term::Term;
+use crate::time::Instant;
+
+/// For so many times the wait for an answer a part that has lost others asks the store, before it stops.
+const QUESTIONS_MAX: u64 = 4;
+
+/// A joining above this one is no honest node's.
+const JOINING_MAX: u64 = u64::MAX / 2;
+
+/// The machine of one node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Seniority {
+    config: Config,
+    place: Place,
+    /// Which of its joinings this is, or will be; from 1.
+    joining: u64,
+    /// The highest term that this process life has claimed the lead in. It never claims twice in one, so that its views are told apart.
+    claimed: Term,
+    /// The last number of a request to the store.
+    request: u64,
+    /// The application wants this node to belong to the cluster.
+    campaigning: bool,
+    healthy: bool,
+    told_leader: Option<Leader>,
+    outputs: VecDeque<Output<Message, ()>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Place {
+    Outside(Outside),
+    Member(Box<Member>),
+}
+
+/// What a member knows.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Member {
+    view: Arc<View>,
+    /// While it coordinates.
+    lead: Option<Lead>,
+    watch: Watch,
+    /// Those of the view that are not members any more, for certain: they have said so, or their guardian or an operator has.
+    gone: BTreeSet<NodeId>,
+    /// The highest term of this cluster that was heard of.
+    heard_of: Term,
+    beat_at: Instant,
+    /// It has asked for a later view, and does not ask again before.
+    asked_until: Instant,
+    decision: Option<Decision>,
+}
+
+/// What a coordinator has under way.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Lead {
+    gathering: Option<Gathering>,
+    /// Those who have asked to join since, by name.
+    joiners: BTreeMap<NodeId, Joiner>,
+    probe_at: Instant,
+    merge: Merge,
+    /// Set while the work is being drained.
+    resigning: Option<Reason>,
+}
+
+/// Answers to a view are gathered, and then those are welcomed who are new in it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Gathering {
+    waits_for: BTreeSet<NodeId>,
+    until: Instant,
+    welcomes: BTreeSet<NodeId>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Joiner {
+    identity: Identity,
+    joining: u64,
+    attributes: Arc<Attributes>,
+}
+
+/// A coordinator either asks to join another part, or has promised one that it stays. So two never join each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Merge {
+    None,
+    Asks { of: NodeId, until: Instant },
+    Stays { until: Instant },
+}
+
+/// What a member does about those that are lost or gone, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Act {
+    /// It makes a view without those that are gone.
+    Dismiss,
+    /// It makes a view without those that are lost, too.
+    GoOn,
+    AskStore,
+    Stop,
+}
+
+impl Protocol for Seniority {
+    type Message = Message;
+    type Durable = ();
+
+    fn handle(&mut self, now: Instant, input: Input<Message>) {
+        debug_assert!(self.outputs.is_empty(), "all outputs must be drained before the next input");
+        match input {
+            Input::Message { from: Endpoint::Node(from), message } => self.on_message(now, from, message),
+            Input::Message { from: Endpoint::Store, message } => self.on_store(now, message.body),
+            Input::Timeout => {} // What is due is done below.
+            Input::Command(command) => self.on_command(now, command),
+            Input::Evidence(evidence) => self.on_evidence(now, evidence),
+        }
+        self.act(now);
+        self.tell_leader();
+    }
+
+    fn poll(&mut self) -> Option<Output<Message, ()>> {
+        self.outputs.pop_front()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let next = match &self.place {
+            Place::Outside(_) if !self.stands() => Instant::NEVER,
+            Place::Outside(outside) => outside.deadline(),
+            Place::Member(member) => {
+                let act = self.plan(member).map_or(Instant::NEVER, |(at, _)| at);
+                let lead = member.lead.as_ref().map_or(Instant::NEVER, Lead::deadline);
+                let decision = member.decision.as_ref().map_or(Instant::NEVER, |decision| decision.until);
+                member.beat_at.min(member.watch.check_at).min(act).min(lead).min(decision)
+            }
+        };
+        Some(next).filter(|&at| at < Instant::NEVER)
+    }
+}
+
+impl Seniority {
+    /// The machine of `config.me`. It belongs to no cluster, and does not ask to until it is told to stand.
+    ///
+    /// # Panics
+    /// If [`Config::check`] finds fault with its configuration.
+    #[must_use]
+    pub fn new(config: Config, now: Instant) -> Self {
+        assert_eq!(config.check(), Ok(()), "a configuration that cannot work");
+        let place = Place::Outside(Outside::new(None, BTreeSet::new(), now));
+        Self {
+            config,
+            place,
+            joining: 1,
+            claimed: Term(0),
+            request: 0,
+            campaigning: false,
+            healthy: true,
+            told_leader: None,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    fn on_message(&mut self, now: Instant, from: NodeId, message: Message) {
+        if from == self.config.me.node {
+            return;
+        }
+        let from = Identity::new(from, message.incarnation);
+        match message.body {
+            Body::Join { joining, .. } | Body::Leave { joining } if joining > JOINING_MAX => {}
+            Body::Heartbeat { sight, .. }
+            | Body::Ask(sight)
+            | Body::Probe(sight)
+            | Body::ProbeReply(sight)
+                if !sight.is_possible() => {}
+            Body::Join { joining, attributes } => {
+                self.on_join(now, Joiner { identity: from, joining, attributes })
+            }
+            Body::JoinReply { joining, answer } if joining == self.joining => {
+                self.on_join_reply(now, from.node, answer)
+            }
+            Body::JoinReply { .. } => {} // To an earlier joining.
+            Body::View(view) => self.on_view(now, from, &view),
+            Body::ViewReply(sight) => self.on_view_reply(now, from.node, sight),
+            Body::Heartbeat { sight, suspects } => self.on_heartbeat(now, from, sight, suspects),
+            Body::Ask(sight) => self.on_ask(from.node, sight),
+            Body::Leave { joining } => self.on_leave(now, from, joining),
+            Body::Down(node) => self.on_down(now, from, node),
+            Body::Probe(sight) => self.on_probe(now, from.node, sight),
+            Body::ProbeReply(sight) => self.on_probe_reply(now, from.node, sight),
+            Body::MergeAsk(sight) => self.on_merge_ask(now, from.node, sight),
+            Body::MergeReply(sight) => self.on_merge_reply(now, from.node, sight),
+            Body::Merge { into, sight } => self.on_merge(now, from, into, sight),
+            Body::Store(_) => {} // The store is no node.
+        }
+    }
+
+    fn on_command(&mut self, now: Instant, command: Command) {
+        match command {
+            Command::Campaign if !self.campaigning => {
+                self.campaigning = true;
+                self.begin_to_stand(now);
+            }
+            Command::Campaign => {}
+            Command::Healthy(true) if !self.healthy => {
+                self.healthy = true;
+                self.begin_to_stand(now);
+            }
+            Command::Healthy(true) => {}
+            Command::Withdraw => {
+                self.campaigning = false;
+                self.retire(now, Reason::Resigned);
+            }
+            Command::Healthy(false) => {
+                self.healthy = false;
+                self.retire(now, Reason::Unhealthy);
+            }
+            // The ages decide who is next, and nothing else does.
+            Command::Resign | Command::Transfer(_) if self.leads() => self.retire(now, Reason::Resigned),
+            Command::Resign | Command::Transfer(_) => {} // It does not lead.
+            Command::Down(node) => self.down(now, node),
+            Command::Drained => self.on_drained(now),
+        }
+    }
+
+    fn on_evidence(&mut self, now: Instant, evidence: Evidence) {
+        match evidence {
+            Evidence::Died(identity) => self.dismiss(now, identity, |_| true),
+            Evidence::Connected(peer) => self.on_connected(peer.identity.node),
+            // A close proves nothing: silence decides. And there is no vote that a disk could lose.
+            Evidence::Disconnected(_) | Evidence::Readmitted { .. } => {}
+        }
+    }
+
+    // ── belonging ───────────────────────────────────────────────────────────────────────────────────────────
+
+    /// Takes a place in this view, which has this node in it.
+    fn enter(&mut self, now: Instant, view: Arc<View>) {
+        let Config { heartbeat_interval, detection, neighbours, answer_wait, .. } = self.config;
+        let mut watch = Watch::new(self.config.me.node, heartbeat_interval, detection, neighbours, now);
+        watch.follow(&view, &BTreeSet::new(), answer_wait, now);
+        let (heard_of, gone) = (view.version().term, BTreeSet::new());
+        let member = Member {
+            view,
+            lead: None,
+            watch,
+            gone,
+            heard_of,
+            beat_at: now,
+            asked_until: now,
+            decision: None,
+        };
+        self.place = Place::Member(Box::new(member));
+    }
+
+    /// The view is another one now.
+    fn take(&mut self, now: Instant, view: Arc<View>) {
+        let longer = self.config.answer_wait;
+        let Place::Member(member) = &mut self.place else { return };
+        member.gone.retain(|&node| view.named(node) == member.view.named(node) && view.named(node).is_some());
+        member.heard_of = member.heard_of.max(view.version().term);
+        member.view = view;
+        member.decision = None;
+        member.watch.follow(&member.view, &member.gone, longer, now);
+    }
+
+    /// Belongs to the cluster no more, and asks `into` to join again, or the seeds. The others are told, unless they do the same.
+    fn leave(&mut self, now: Instant, into: Option<NodeId>, tells: bool) {
+        self.joining += 1;
+        let Place::Member(member) = &self.place else { return };
+        let view = Arc::clone(&member.view);
+        if tells {
+            self.tell_members(&Body::Leave { joining: self.joining });
+        }
+        let candidates = into.into_iter().collect();
+        self.place = Place::Outside(Outside::new(Some(view), candidates, now));
+    }
+
+    /// Leaves; a coordinator lets its work drain before.
+    fn retire(&mut self, now: Instant, reason: Reason) {
+        let Place::Member(member) = &mut self.place else { return };
+        match &mut member.lead {
+            Some(Lead { resigning: resigning @ None, .. }) => {
+                *resigning = Some(reason);
+                self.tell(Event::Resigning(reason));
+            }
+            Some(Lead { resigning: Some(_), .. }) => {} // It does so already.
+            None => self.leave(now, None, true),
+        }
+    }
+
+    fn on_drained(&mut self, now: Instant) {
+        let Some(reason) = self.resigning() else { return };
+        self.tell(Event::Deposed(reason));
+        match reason {
+            Reason::Transferred(into) => {
+                let Place::Member(member) = &self.place else { return };
+                let sight = member.view.sight();
+                self.tell_members(&Body::Merge { into, sight });
+                self.leave(now, Some(into), false);
+            }
+            Reason::Resigned
+            | Reason::Unhealthy
+            | Reason::Expired
+            | Reason::HigherTerm(_)
+            | Reason::Overwritten
+            | Reason::Violation
+            | Reason::Halted => self.leave(now, None, true),
+        }
+    }
+
+    /// Leads no more, and at once.
+    fn step_down(&mut self, reason: Reason) {
+        if let Place::Member(member) = &mut self.place
+            && member.lead.take().is_some()
+        {
+            self.tell(Event::Deposed(reason));
+        }
+    }
+
+    /// A member is one no more, if it is in this life, and `which` says so of it.
+    fn dismiss(&mut self, now: Instant, identity: Identity, which: impl Fn(&MemberOf) -> bool) {
+        let longer = self.config.answer_wait;
+        let Place::Member(member) = &mut self.place else { return };
+        if identity != self.config.me
+            && member.view.member(identity).is_some_and(which)
+            && member.gone.insert(identity.node)
+        {
+            member.watch.follow(&member.view, &member.gone, longer, now);
+        }
+    }
+
+    fn on_leave(&mut self, now: Instant, from: Identity, joining: u64) {
+        self.dismiss(now, from, |member| member.joining < joining);
+    }
+
+    /// An operator vouches that a node is not to be waited for; members pass it on.
+    fn down(&mut self, now: Instant, node: NodeId) {
+        match &mut self.place {
+            Place::Outside(outside) => outside.down(node),
+            Place::Member(_) if node == self.config.me.node => self.retire(now, Reason::Resigned),
+            Place::Member(member) => {
+                let named = member.view.named(node).map(|member| member.identity);
+                self.tell_members(&Body::Down(node));
+                if let Some(identity) = named {
+                    self.dismiss(now, identity, |_| true);
+                }
+            }
+        }
+    }
+
+    fn on_down(&mut self, now: Instant, from: Identity, node: NodeId) {
+        let Place::Member(member) = &self.place else { return };
+        let named = member.view.named(node).map(|member| member.identity);
+        if member.view.member(from).is_none() {
+            return; // Not its operator's to say.
+        }
+        match named {
+            Some(identity) if identity == self.config.me => self.retire(now, Reason::Resigned),
+            Some(identity) => self.dismiss(now, identity, |_| true),
+            None => {} // It is none already.
+        }
+    }
+
+    // ── views and heartbeats ────────────────────────────────────────────────────────────────────────────────
+
+    fn on_view(&mut self, now: Instant, from: Identity, view: &Arc<View>) {
+        let mine = view.member(self.config.me).map(|member| member.joining);
+        let takes_me = mine == Some(self.joining) && self.stands();
+        if mine.is_some() && !takes_me {
+            // What was asked for before this node left, and comes to pass only now.
+            self.send(from.node, Body::Leave { joining: self.joining });
+        }
+        let Place::Member(member) = &self.place else {
+            if takes_me {
+                self.enter(now, Arc::clone(view));
+                self.send(from.node, Body::ViewReply(view.sight()));
+            }
+            return;
+        };
+        let (sight, known) = (view.sight(), member.view.sight());
+        if sight == known {
+            self.send(from.node, Body::ViewReply(sight));
+        } else if sight.is_later_than(&known) && takes_me {
+            self.step_down(Reason::HigherTerm(sight.version.term));
+            self.take(now, Arc::clone(view));
+            self.send(from.node, Body::ViewReply(sight));
+        } else if sight.is_later_than(&known) {
+            self.on_left_out(now, view);
+        } else if known.is_later_than(&sight)
+            && from == sight.version.coordinator
+            && from != known.version.coordinator
+        {
+            // It coordinates in vain.
+            let view = Arc::clone(&member.view);
+            self.send(from.node, Body::View(view));
+        }
+    }
+
+    /// There is a later view, and this node is not in it. Whoever is in both has gone over to that part; what is left of this one goes
+    /// on or stops as after any split, and nobody goes on alone.
+    fn on_left_out(&mut self, now: Instant, view: &View) {
+        let Place::Member(member) = &self.place else { return };
+        let has_gone_over = |other: &&MemberOf| view.members().contains(other);
+        let over: BTreeMap<NodeId, Identity> = member
+            .view
+            .members()
+            .iter()
+            .filter(has_gone_over)
+            .map(|other| (other.identity.node, other.identity))
+            .collect();
+        let coordinator = member.view.oldest().identity.node;
+        if member.lead.is_none() && !over.contains_key(&coordinator) {
+            return; // Its coordinator is to find out; or it is lost, and then that comes to pass.
+        }
+        let fate = member.view.fate(self.config.policy, &over.keys().copied().collect());
+        let is_alone = over.len() + 1 >= member.view.members().len();
+        if fate == Fate::GoesOn && !is_alone {
+            over.into_values().for_each(|identity| self.dismiss(now, identity, |_| true));
+        } else {
+            self.step_down(Reason::HigherTerm(view.version().term));
+            self.leave(now, Some(view.version().coordinator.node), true);
+        }
+    }
+
+    fn on_heartbeat(&mut self, now: Instant, from: Identity, sight: Sight, suspects: BTreeSet<NodeId>) {
+        let again = now.after(self.config.heartbeat_interval);
+        let joining = self.joining;
+        let Place::Member(member) = &mut self.place else {
+            if joining > 1 && from == sight.version.coordinator {
+                self.send(from.node, Body::Leave { joining }); // It was lost.
+            }
+            return;
+        };
+        let known = member.view.sight();
+        if sight.cluster != known.cluster {
+            return;
+        }
+        member.heard_of = member.heard_of.max(sight.version.term);
+        if member.view.member(from).is_some() && !member.gone.contains(&from.node) {
+            member.watch.heard(from.node, suspects, now);
+        }
+        if sight.is_later_than(&known) && now >= member.asked_until {
+            member.asked_until = again;
+            self.send(from.node, Body::Ask(known));
+        } else if known.is_later_than(&sight)
+            && member.lead.as_ref().is_some_and(|lead| !lead.waits_for(from.node))
+        {
+            let view = Arc::clone(&member.view);
+            self.send(from.node, Body::View(view));
+        }
+    }
+
+    fn on_ask(&mut self, from: NodeId, sight: Sight) {
+        if let Some(view) = self.view().filter(|view| view.sight().is_later_than(&sight)) {
+            let view = Arc::clone(view);
+            self.send(from, Body::View(view));
+        }
+    }
+
+    fn beat(&mut self, now: Instant) {
+        let Place::Member(member) = &mut self.place else { return };
+        member.beat_at = now.after(self.config.heartbeat_interval);
+        // Others may not have heard that somebody has gone, and wait for this member to say that it suspects it.
+        let suspects: BTreeSet<NodeId> = member.watch.suspects().union(&member.gone).copied().collect();
+        let recipients = member.watch.recipients(!suspects.is_empty());
+        let body = Body::Heartbeat { sight: member.view.sight(), suspects };
+        for node in recipients {
+            self.send(node, body.clone());
+        }
+    }
+
+    // ── what becomes of those that are lost ─────────────────────────────────────────────────────────────────
+
+    /// What is to be done about those that are gone or lost, and when.
+    fn plan(&self, member: &Member) -> Option<(Instant, Act)> {
+        let (lost, gone) = (member.watch.lost(), &member.gone);
+        let leads = match &member.lead {
+            Some(lead) if lead.resigning.is_some() => return None, // It will leave.
+            Some(_) => true,
+            None => false,
+        };
+        let has_asked = member.decision.is_some();
+        let rests_on_none = self.config.policy == Policy::Lease && member.view.decision() == FencingToken(0);
+        if leads && rests_on_none && !has_asked {
+            return Some((Instant::default(), Act::AskStore)); // What later decisions are told from.
+        }
+        if lost.is_empty() && gone.is_empty() {
+            return None;
+        }
+        let left = if gone.is_empty() { None } else { member.view.without(gone) };
+        let left = left.as_ref().unwrap_or(&member.view);
+        let is_next = leads || left.is_next(self.config.me, lost);
+        let at_once = leads || (lost.is_empty() && left.is_next(self.config.me, lost));
+        if !gone.is_empty() && at_once {
+            return Some((Instant::default(), Act::Dismiss));
+        }
+        if lost.is_empty() {
+            return None;
+        }
+        let stable = member.watch.since.after(self.config.stable_after);
+        let acts = if leads { stable } else { stable.after(self.config.margin()) };
+        match left.fate(self.config.policy, lost) {
+            Fate::Stops => Some((stable, Act::Stop)),
+            Fate::GoesOn if is_next => Some((acts, Act::GoOn)),
+            Fate::AsksStore { .. } if is_next && rests_on_none => (!leads).then_some((stable, Act::Stop)),
+            Fate::AsksStore { waits } if is_next && !has_asked => {
+                Some((if waits { acts.after(self.config.store_wait) } else { acts }, Act::AskStore))
+            }
+            Fate::GoesOn | Fate::AsksStore { .. } => None, // Another one acts.
+        }
+    }
+
+    fn act(&mut self, now: Instant) {
+        let stands = self.stands();
+        match &mut self.place {
+            Place::Outside(_) if !stands => return,
+            Place::Outside(_) => return self.ask_to_join(now),
+            Place::Member(member) => member.watch.check(now),
+        }
+        self.act_on_losses(now);
+        self.ask_store_again(now);
+        self.coordinate(now);
+        if matches!(&self.place, Place::Member(member) if now >= member.beat_at) {
+            self.beat(now);
+        }
+    }
+
+    /// Does what is due about those that are gone or lost.
+    pub(super) fn act_on_losses(&mut self, now: Instant) {
+        while let Place::Member(member) = &self.place {
+            let Some((_, act)) = self.plan(member).filter(|&(at, _)| now >= at) else { break };
+            match act {
+                Act::Dismiss => self.go_on(now, &BTreeSet::new()),
+                Act::GoOn => {
+                    let lost = member.watch.lost().clone();
+                    self.go_on(now, &lost);
+                }
+                Act::AskStore => self.ask_store(now),
+                Act::Stop => {
+                    self.step_down(Reason::Expired);
+                    self.leave(now, None, true);
+                }
+            }
+        }
+    }
+
+    /// Makes a view without those that are gone, and without these; whoever did not lead does so from now on.
+    fn go_on(&mut self, now: Instant, lost: &BTreeSet<NodeId>) {
+        let (me, claimed) = (self.config.me, self.claimed);
+        let Place::Member(member) = &mut self.place else { return };
+        let without: BTreeSet<NodeId> = member.gone.union(lost).copied().collect();
+        let leads = member.lead.is_some();
+        let base = if leads {
+            (*member.view).clone()
+        } else {
+            member.view.taken_over_by(me, member.heard_of.max(claimed))
+        };
+        let view = base.without(&without).expect("this member is left");
+        let term = view.version().term;
+        if !leads {
+            member.lead = Some(Lead::begin(now));
+            self.claimed = term;
+            self.tell(Event::Elected { term, mandate: Mandate::Advisory, valid_until: Instant::NEVER });
+        }
+        self.publish(now, view, &without);
+    }
+
+    // ── the store ───────────────────────────────────────────────────────────────────────────────────────────
+
+    fn ask_store(&mut self, now: Instant) {
+        let wait = self.config.answer_wait;
+        let (request, me) = (self.request + 1, self.config.me);
+        let Place::Member(member) = &mut self.place else { return };
+        let (rests_on, about) = (member.view.decision(), member.watch.lost().clone());
+        // Where nothing is to be decided, there is time.
+        let stops_at = if about.is_empty() { Instant::NEVER } else { now.after(wait.times(QUESTIONS_MAX)) };
+        let (decision, question) = Decision::begin(me, rests_on, about, request, (now.after(wait), stops_at));
+        member.decision = Some(decision);
+        self.ask(question);
+    }
+
+    /// No answer came.
+    fn ask_store_again(&mut self, now: Instant) {
+        let until = now.after(self.config.answer_wait);
+        let Place::Member(member) = &mut self.place else { return };
+        let Some(decision) = member.decision.as_mut().filter(|decision| now >= decision.until) else {
+            return;
+        };
+        if now >= decision.stops_at {
+            self.step_down(Reason::Expired);
+            self.leave(now, None, true);
+        } else {
+            let question = decision.again(until);
+            self.ask(question);
+        }
+    }
+
+    fn on_store(&mut self, now: Instant, body: Body) {
+        let Body::Store(answer) = body else { return };
+        let until = now.after(self.config.answer_wait);
+        let Place::Member(member) = &mut self.place else { return };
+        let Some(decision) = &mut member.decision else { return };
+        match decision.on_answer(answer, until) {
+            decision::Answer::Won(token) => {
+                // Also if some of them were heard again meanwhile: what the store has said stands.
+                let about = decision.about().clone();
+                member.decision = None;
+                member.view = Arc::new((*member.view).clone().decided(token));
+                self.go_on(now, &about);
+            }
+            decision::Answer::Lost => {
+                self.step_down(Reason::Expired);
+                self.leave(now, None, true);
+            }
+            decision::Answer::Ask(question) => self.ask(*question),
+            decision::Answer::Nothing => {}
+        }
+    }
+
+    fn ask(&mut self, question: crate::election::lease::Message) {
+        let message = Message { incarnation: self.config.me.incarnation, body: Body::Store(question) };
+        if let Place::Member(member) = &self.place {
+            self.request = member.decision.as_ref().map_or(self.request, Decision::request);
+        }
+        self.outputs.push_back(Output::Send { to: Endpoint::Store, message });
+    }
+
+    // ── small things ────────────────────────────────────────────────────────────────────────────────────────
+
+    const fn stands(&self) -> bool {
+        self.campaigning && self.healthy
+    }
+
+    fn leads(&self) -> bool {
+        matches!(&self.place, Place::Member(member) if member.lead.is_some())
+    }
+
+    /// Why it gives up the lead, while its work drains.
+    fn resigning(&self) -> Option<Reason> {
+        let Place::Member(member) = &self.place else { return None };
+        member.lead.as_ref()?.resigning
+    }
+
+    fn leader(&self) -> Option<Leader> {
+        let view = self.view()?;
+        Some(Leader { identity: view.oldest().identity, term: view.version().term })
+    }
+
+    fn tell_leader(&mut self) {
+        let leader = self.leader();
+        if leader != self.told_leader {
+            self.told_leader = leader;
+            self.tell(Event::LeaderChanged(leader));
+        }
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.outputs.push_back(Output::Event(event));
+    }
+
+    fn send(&mut self, to: NodeId, body: Body) {
+        let message = Message { incarnation: self.config.me.incarnation, body };
+        self.outputs.push_back(Output::Send { to: Endpoint::Node(to), message });
+    }
+
+    fn tell_members(&mut self, body: &Body) {
+        let Place::Member(member) = &self.place else { return };
+        let me = self.config.me.node;
+        let others: Vec<NodeId> = member
+            .view
+            .members()
+            .iter()
+            .map(|other| other.identity.node)
+            .filter(|&node| node != me)
+            .collect();
+        others.into_iter().for_each(|node| self.send(node, body.clone()));
+    }
+}

@@ -1,0 +1,146 @@
+//! What a member of a cluster is told, and how its numbers must relate.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::detector::Detection;
+use crate::id::{Identity, NodeId};
+use crate::membership::{Age, Attributes, Policy};
+use crate::time::Duration;
+
+/// How many seeds are named at most.
+pub const SEEDS_MAX: usize = 16;
+
+/// Who takes part, and how patient it is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// This node, in this life.
+    pub me: Identity,
+    /// Whom to ask to join, the same on all nodes. The first one founds the cluster if none of the others belongs to one.
+    pub seeds: Vec<NodeId>,
+    /// What this node tells of itself.
+    pub attributes: Arc<Attributes>,
+    /// How often a member shows itself.
+    pub heartbeat_interval: Duration,
+    /// To how many members next to it on the ring of ages it does so; `None` for all.
+    pub neighbours: Option<u32>,
+    /// How silence is judged.
+    pub detection: Detection,
+    /// For how long the same members must have been suspected before they are removed, or the lead is claimed.
+    pub stable_after: Duration,
+    /// What becomes of parts that have lost each other.
+    pub policy: Policy,
+    /// How long the smaller part leaves the store to the larger one, under [`Policy::Lease`].
+    pub store_wait: Duration,
+    /// How many members there must be for requests to be served.
+    pub minimum: usize,
+    /// How often a node that does not belong to a cluster asks to join.
+    pub join_interval: Duration,
+    /// How long answers are waited for: of members to a new view, of a store, of another part to a wish to merge; and of seeds, before
+    /// the first one founds a cluster.
+    pub answer_wait: Duration,
+    /// How often a coordinator looks for those that are not there.
+    pub probe_interval: Duration,
+    /// The youngest age that may be given.
+    pub last_age: Age,
+}
+
+/// Why a configuration cannot work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConfigError {
+    /// There are no seeds, or more than [`SEEDS_MAX`].
+    Seeds(usize),
+    /// This one is named twice.
+    SeedTwice(NodeId),
+    /// Members would show themselves to nobody.
+    NoNeighbours,
+    /// A duration is none.
+    Zero(&'static str),
+    /// It would ask to join again before it can have been answered.
+    Hasty {
+        /// How often it asks.
+        interval: Duration,
+        /// How long answers are waited for.
+        wait: Duration,
+    },
+    /// Silence would be suspicious before a heartbeat can come.
+    Impatient {
+        /// After how much silence a node is suspected.
+        patience: Duration,
+        /// How often it shows itself.
+        interval: Duration,
+    },
+}
+
+impl Config {
+    /// Whether it can work.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if self.seeds.is_empty() || self.seeds.len() > SEEDS_MAX {
+            return Err(ConfigError::Seeds(self.seeds.len()));
+        }
+        let mut earlier = self.seeds.iter().enumerate();
+        if let Some((_, &seed)) = earlier.find(|&(place, seed)| self.seeds[..place].contains(seed)) {
+            return Err(ConfigError::SeedTwice(seed));
+        }
+        if self.neighbours == Some(0) {
+            return Err(ConfigError::NoNeighbours);
+        }
+        let durations = [
+            ("heartbeat interval", self.heartbeat_interval),
+            ("join interval", self.join_interval),
+            ("probe interval", self.probe_interval),
+            ("wait for answers", self.answer_wait),
+        ];
+        if let Some((name, _)) = durations.iter().find(|(_, duration)| duration.is_zero()) {
+            return Err(ConfigError::Zero(name));
+        }
+        let (interval, wait) = (self.join_interval, self.answer_wait);
+        if interval < wait {
+            return Err(ConfigError::Hasty { interval, wait });
+        }
+        let (patience, interval) = (self.patience(), self.heartbeat_interval);
+        if patience <= interval { Err(ConfigError::Impatient { patience, interval }) } else { Ok(()) }
+    }
+
+    /// After how much silence a member is suspected, as long as nothing else is known of its heartbeats.
+    #[must_use]
+    pub fn patience(&self) -> Duration {
+        self.detection.patience(self.heartbeat_interval)
+    }
+
+    /// How much longer than a part that stops one waits that gets another coordinator: so that where both learn of the split at
+    /// the same time, give or take a heartbeat, the old one has stopped when the new one begins.
+    pub(super) const fn margin(&self) -> Duration {
+        self.heartbeat_interval.times(2)
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Seeds(0) => f.write_str("nobody could ever join: name at least one seed"),
+            Self::Seeds(count) => write!(f, "{count} seeds are too many: name at most {SEEDS_MAX}"),
+            Self::SeedTwice(seed) => write!(f, "the seed {seed} is named twice: name each once"),
+            Self::NoNeighbours => {
+                f.write_str("heartbeats to 0 neighbours show nobody: state at least 1, or leave it out")
+            }
+            Self::Zero(name) => write!(f, "the {name} is zero: state how long it is"),
+            Self::Hasty { interval, wait } => write!(
+                f,
+                "answers are waited for {wait}, and it would ask to join again every {interval}: state a longer interval, or a \
+                 shorter wait"
+            ),
+            Self::Impatient { patience, interval } => write!(
+                f,
+                "silence is suspicious after {patience}, and heartbeats come every {interval} only: state a longer time, or a \
+                 shorter interval"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for ConfigError {}

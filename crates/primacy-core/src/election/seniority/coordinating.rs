@@ -1,0 +1,289 @@
+//! What a coordinator does: takes members in, gathers answers to its views, and looks for those that are not there.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+
+use super::{Body, Gathering, JoinAnswer, Joiner, Lead, Merge, Place, Refusal, Seniority};
+use crate::id::{Identity, NodeId};
+use crate::membership::{MEMBERS_MAX, Sight, View};
+use crate::protocol::Reason;
+use crate::time::Instant;
+
+impl Lead {
+    /// One that begins.
+    pub(super) const fn begin(now: Instant) -> Self {
+        Self { gathering: None, joiners: BTreeMap::new(), probe_at: now, merge: Merge::None, resigning: None }
+    }
+
+    /// Whether an answer of this one to the current view is under way.
+    pub(super) fn waits_for(&self, node: NodeId) -> bool {
+        self.gathering.as_ref().is_some_and(|gathering| gathering.waits_for.contains(&node))
+    }
+
+    pub(super) fn deadline(&self) -> Instant {
+        let gathered = self.gathering.as_ref().map_or(Instant::NEVER, |gathering| gathering.until);
+        let merge = match self.merge {
+            Merge::None => Instant::NEVER,
+            Merge::Asks { until, .. } | Merge::Stays { until } => until,
+        };
+        gathered.min(merge).min(self.probe_at)
+    }
+}
+
+impl Seniority {
+    /// What is due.
+    pub(super) fn coordinate(&mut self, now: Instant) {
+        let probe_again = now.after(self.config.probe_interval);
+        let Place::Member(member) = &mut self.place else { return };
+        let Some(lead) = &mut member.lead else { return };
+        match lead.merge {
+            Merge::Asks { until, .. } | Merge::Stays { until } if now >= until => lead.merge = Merge::None,
+            Merge::None | Merge::Asks { .. } | Merge::Stays { .. } => {}
+        }
+        if now >= lead.probe_at {
+            lead.probe_at = probe_again;
+            self.probe();
+        }
+        self.welcome(now);
+    }
+
+    // ── joining ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    pub(super) fn on_join(&mut self, now: Instant, joiner: Joiner) {
+        let (node, joining) = (joiner.identity.node, joiner.joining);
+        let Place::Member(member) = &mut self.place else { return self.answer_outside(&joiner) };
+        let known = member.view.named(node).cloned();
+        if let Some(known) = known {
+            let (new, old) = (joiner.identity.incarnation.count, known.identity.incarnation.count);
+            let is_same = known.identity == joiner.identity;
+            if is_same && known.joining > joining {
+                return; // It has joined again since.
+            }
+            // It has left, and that was lost; or its process has started again, and a node has one life at a time.
+            if (is_same && known.joining < joining) || (!is_same && new > old) {
+                self.dismiss(now, known.identity, |_| true);
+                self.act_on_losses(now);
+            }
+        }
+        let Place::Member(member) = &mut self.place else { return self.answer_outside(&joiner) };
+        let left = member.view.members().iter().map(|member| member.identity.node);
+        let coordinator = left.into_iter().find(|other| !member.gone.contains(other));
+        match &mut member.lead {
+            None => {
+                let Some(coordinator) = coordinator.filter(|&other| other != node) else { return };
+                let answer = JoinAnswer::Ask(coordinator);
+                self.send(node, Body::JoinReply { joining, answer });
+            }
+            Some(lead) if lead.resigning.is_some() => {} // It asks again.
+            Some(_) => self.take_in(now, joiner),
+        }
+    }
+
+    fn take_in(&mut self, now: Instant, joiner: Joiner) {
+        let (node, joining) = (joiner.identity.node, joiner.joining);
+        let last_age = self.config.last_age;
+        let Place::Member(member) = &mut self.place else { return };
+        let Some(lead) = &mut member.lead else { return };
+        let known = member.view.named(node).filter(|_| !member.gone.contains(&node));
+        if let Some(known) =
+            known.filter(|known| known.identity == joiner.identity && known.joining == joining)
+        {
+            // It is a member, and does not know yet. Others are told first.
+            let is_welcomed =
+                lead.gathering.as_ref().is_some_and(|gathering| gathering.welcomes.contains(&node));
+            let view = Arc::clone(&member.view);
+            if !is_welcomed && known.identity != self.config.me {
+                self.send(node, Body::View(view));
+            }
+            return;
+        }
+        let other_lives = known.is_some_and(|known| {
+            let (new, old) = (joiner.identity.incarnation.count, known.identity.incarnation.count);
+            known.identity != joiner.identity && new <= old && !member.watch.suspects().contains(&node)
+        });
+        let count = member.view.members().len() + lead.joiners.len();
+        let refusal = if other_lives {
+            Some(Refusal::NameTaken)
+        } else if count >= MEMBERS_MAX && known.is_none() && !lead.joiners.contains_key(&node) {
+            Some(Refusal::Full)
+        } else {
+            let taken = member.view.with(joiner.identity, joining, Arc::clone(&joiner.attributes), last_age);
+            taken.err().map(Refusal::AgesRunOut)
+        };
+        if let Some(refusal) = refusal {
+            let answer = JoinAnswer::Refused(refusal);
+            return self.send(node, Body::JoinReply { joining, answer });
+        }
+        lead.joiners.insert(node, joiner);
+        self.welcome(now);
+    }
+
+    /// Takes in all who have asked, unless answers to the view before are still gathered.
+    pub(super) fn welcome(&mut self, now: Instant) {
+        self.end_gathering(now);
+        let last_age = self.config.last_age;
+        let Place::Member(member) = &mut self.place else { return };
+        let Some(lead) = &mut member.lead else { return };
+        if lead.gathering.is_some() || lead.joiners.is_empty() || lead.resigning.is_some() {
+            return;
+        }
+        let mut view = (*member.view).clone();
+        let number = view.version();
+        let mut welcomes = BTreeSet::new();
+        for (node, joiner) in core::mem::take(&mut lead.joiners) {
+            // Where the ages run out within this view, it asks again, and is told so then.
+            if let Ok(next) = view.with(joiner.identity, joiner.joining, joiner.attributes, last_age) {
+                view = next;
+                welcomes.insert(node);
+            }
+        }
+        if view.version() == number {
+            return;
+        }
+        let Place::Member(member) = &mut self.place else { return };
+        if let Some(lead) = &mut member.lead {
+            let until = now.after(self.config.answer_wait);
+            lead.gathering = Some(Gathering { waits_for: BTreeSet::new(), until, welcomes });
+        }
+        self.publish(now, view, &BTreeSet::new());
+    }
+
+    /// Sends a view to all of its members but those who are to be welcomed when the others have answered; and to those who are left
+    /// out of it.
+    pub(super) fn publish(&mut self, now: Instant, view: View, left_out: &BTreeSet<NodeId>) {
+        let (me, until) = (self.config.me.node, now.after(self.config.answer_wait));
+        let view = Arc::new(view);
+        self.take(now, Arc::clone(&view));
+        let Place::Member(member) = &mut self.place else { return };
+        let Some(lead) = &mut member.lead else { return };
+        let others: BTreeSet<NodeId> =
+            view.members().iter().map(|other| other.identity.node).filter(|&node| node != me).collect();
+        let mut gathering = lead.gathering.take().unwrap_or(Gathering {
+            waits_for: BTreeSet::new(),
+            until,
+            welcomes: BTreeSet::new(),
+        });
+        gathering.welcomes.retain(|node| others.contains(node));
+        gathering.waits_for = others.difference(&gathering.welcomes).copied().collect();
+        let told: BTreeSet<NodeId> =
+            gathering.waits_for.union(left_out).copied().filter(|&node| node != me).collect();
+        lead.gathering = Some(gathering);
+        for node in told {
+            self.send(node, Body::View(Arc::clone(&view)));
+        }
+        self.end_gathering(now);
+    }
+
+    pub(super) fn on_view_reply(&mut self, now: Instant, from: NodeId, sight: Sight) {
+        let Place::Member(member) = &mut self.place else { return };
+        let is_this = member.view.sight() == sight;
+        let gathering = member.lead.as_mut().and_then(|lead| lead.gathering.as_mut());
+        if let Some(gathering) = gathering.filter(|_| is_this) {
+            gathering.waits_for.remove(&from);
+            self.welcome(now);
+        }
+    }
+
+    /// All have answered, or have had the time to: the new ones are sent the view.
+    fn end_gathering(&mut self, now: Instant) {
+        let Place::Member(member) = &mut self.place else { return };
+        let Some(lead) = &mut member.lead else { return };
+        let is_over = |gathering: &Gathering| gathering.waits_for.is_empty() || now >= gathering.until;
+        if !lead.gathering.as_ref().is_some_and(is_over) {
+            return;
+        }
+        let welcomes = lead.gathering.take().map(|gathering| gathering.welcomes).unwrap_or_default();
+        let view = Arc::clone(&member.view);
+        for node in welcomes {
+            self.send(node, Body::View(Arc::clone(&view)));
+        }
+    }
+
+    // ── looking for those that are not there ────────────────────────────────────────────────────────────────
+
+    /// Asks those who were removed, and the seeds, whether they are there.
+    fn probe(&mut self) {
+        let Place::Member(member) = &self.place else { return };
+        let (sight, me) = (member.view.sight(), self.config.me.node);
+        let mut missing: BTreeSet<NodeId> =
+            self.config.seeds.iter().copied().chain(member.view.removed().iter().copied()).collect();
+        missing.retain(|&node| node != me && member.view.named(node).is_none());
+        for node in missing {
+            self.send(node, Body::Probe(sight));
+        }
+    }
+
+    pub(super) fn on_probe(&mut self, now: Instant, from: NodeId, sight: Sight) {
+        let Place::Member(member) = &self.place else { return self.on_invitation(from) };
+        let mine = member.view.sight();
+        if member.lead.is_none() || !self.would_join(now, sight) {
+            self.send(from, Body::ProbeReply(mine));
+        }
+    }
+
+    pub(super) fn on_probe_reply(&mut self, now: Instant, from: NodeId, sight: Sight) {
+        let Place::Member(member) = &self.place else { return };
+        let (mine, coordinator) = (member.view.sight(), sight.version.coordinator.node);
+        let is_another = sight != mine && coordinator != self.config.me.node;
+        if member.lead.is_some() && is_another && !self.would_join(now, sight) && from != coordinator {
+            // It is for that one to find out.
+            self.send(coordinator, Body::Probe(mine));
+        }
+    }
+
+    /// Whether this part is the one that joins that other one; then it asks to.
+    fn would_join(&mut self, now: Instant, other: Sight) -> bool {
+        let (me, until) = (self.config.me.node, now.after(self.config.answer_wait));
+        let Place::Member(member) = &mut self.place else { return false };
+        let mine = member.view.sight();
+        let of = other.version.coordinator.node;
+        let Some(lead) = &mut member.lead else { return false };
+        if of == me || !mine.joins(&other) {
+            return false;
+        }
+        if lead.merge == Merge::None && lead.resigning.is_none() {
+            lead.merge = Merge::Asks { of, until };
+            self.send(of, Body::MergeAsk(mine));
+        }
+        true
+    }
+
+    /// Another part wants to join this one.
+    pub(super) fn on_merge_ask(&mut self, now: Instant, from: NodeId, sight: Sight) {
+        // Twice as long as the other one waits, so that it lasts as long by its clock.
+        let until = now.after(self.config.answer_wait.times(2));
+        let Place::Member(member) = &mut self.place else { return };
+        let mine = member.view.sight();
+        let Some(lead) = &mut member.lead else { return };
+        let stays = match lead.merge {
+            Merge::None | Merge::Stays { .. } => lead.resigning.is_none() && sight.joins(&mine),
+            Merge::Asks { .. } => false, // One of the two is mistaken, and both will look again.
+        };
+        if stays {
+            lead.merge = Merge::Stays { until };
+            self.send(from, Body::MergeReply(mine));
+        }
+    }
+
+    pub(super) fn on_merge_reply(&mut self, now: Instant, from: NodeId, sight: Sight) {
+        let Place::Member(member) = &mut self.place else { return };
+        let joins = member.view.sight().joins(&sight);
+        let Some(lead) = &mut member.lead else { return };
+        match lead.merge {
+            Merge::Asks { of, until } if of == from && now < until && joins => {
+                lead.merge = Merge::None;
+                self.retire(now, Reason::Transferred(from));
+            }
+            Merge::None | Merge::Asks { .. } | Merge::Stays { .. } => {} // Late, or not any more.
+        }
+    }
+
+    /// Its coordinator has led this member to another cluster.
+    pub(super) fn on_merge(&mut self, now: Instant, from: Identity, into: NodeId, sight: Sight) {
+        let Place::Member(member) = &self.place else { return };
+        let is_of_mine = member.view.oldest().identity == from && member.view.cluster() == sight.cluster;
+        if is_of_mine && member.lead.is_none() {
+            self.leave(now, Some(into), false);
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Which part goes on, where a store decides: the first one that writes so into the record.
+//!
+//! The record's token counts the decisions, and every view carries the last one that it rests on. After a split both parts rest on the
+//! same one; the next one is written by compare-and-set, and so by one part alone. The other one reads a token that is not its
+//! own, and stops. No clock takes part, and the record never expires.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::string::String;
+
+use crate::election::lease::{Found, Holder, Message, Record, RequestId, SetError, Version};
+use crate::fence::FencingToken;
+use crate::id::{Identity, NodeId};
+use crate::time::{Duration, Instant};
+
+/// A question to the store that has not been answered yet.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Decision {
+    me: Identity,
+    /// The decision that this part rests on; 0 if none was made yet.
+    rests_on: FencingToken,
+    /// The members that were lost when it was asked.
+    about: BTreeSet<NodeId>,
+    request: RequestId,
+    /// What was written, while the answer is not known.
+    written: Option<FencingToken>,
+    /// When to ask again.
+    pub(super) until: Instant,
+    /// When a part that has lost others stops, for the store does not say that it may go on.
+    pub(super) stops_at: Instant,
+}
+
+/// What the store's answer means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// This part goes on, and rests on that decision.
+    Won(FencingToken),
+    /// Another part does.
+    Lost,
+    /// The store has not said; ask this.
+    Ask(Box<Message>),
+    /// It is waited for.
+    Nothing,
+}
+
+impl Decision {
+    /// Begins to ask, with a number above those of earlier questions; the question is for the store.
+    pub(super) const fn begin(
+        me: Identity,
+        rests_on: FencingToken,
+        about: BTreeSet<NodeId>,
+        request: u64,
+        (until, stops_at): (Instant, Instant),
+    ) -> (Self, Message) {
+        let request = RequestId(request);
+        (Self { me, rests_on, about, request, written: None, until, stops_at }, Message::Read { request })
+    }
+
+    /// Whom the question is about.
+    pub(super) const fn about(&self) -> &BTreeSet<NodeId> {
+        &self.about
+    }
+
+    /// The last number that was used.
+    pub(super) const fn request(&self) -> u64 {
+        self.request.0
+    }
+
+    /// Asks once more, for no answer came, or none that says anything.
+    pub(super) const fn again(&mut self, until: Instant) -> Message {
+        self.until = until;
+        self.request = RequestId(self.request.0 + 1);
+        Message::Read { request: self.request }
+    }
+
+    /// The store has said something.
+    pub(super) fn on_answer(&mut self, message: Message, until: Instant) -> Answer {
+        match message {
+            Message::ReadReply { request, found: Some(found) } if request == self.request => {
+                self.on_found(found, until)
+            }
+            Message::CompareAndSetReply { request, result } if request == self.request => {
+                match (result, self.written) {
+                    (Ok(_), Some(token)) => Answer::Won(token),
+                    // Somebody else was first; or it may have been written, and then the record says so.
+                    (Err(SetError::Conflict | SetError::Unknown), _) => {
+                        Answer::Ask(Box::new(self.again(until)))
+                    }
+                    (Err(SetError::Unavailable), _) | (Ok(_), None) => Answer::Nothing,
+                }
+            }
+            // Late, not available, or no answer at all; it is asked again in a while.
+            Message::ReadReply { .. } | Message::CompareAndSetReply { .. } | Message::Changed => {
+                Answer::Nothing
+            }
+            Message::Read { .. } | Message::CompareAndSet { .. } => Answer::Nothing,
+        }
+    }
+
+    fn on_found(&mut self, found: Found, until: Instant) -> Answer {
+        match found {
+            Found::Record { record, version } => {
+                let is_mine = record.holder.as_ref().is_some_and(|holder| holder.identity == self.me);
+                // Also what this process has written before it gave the question up: nobody else rests on that.
+                let is_next =
+                    self.rests_on != FencingToken(0) && record.token.0 == self.rests_on.0.saturating_add(1);
+                if is_mine && (is_next || self.written == Some(record.token)) {
+                    return Answer::Won(record.token);
+                }
+                if self.rests_on != FencingToken(0) && record.token != self.rests_on {
+                    return Answer::Lost;
+                }
+                match record.token.0.checked_add(1) {
+                    Some(next) => self.write(Some(version), FencingToken(next), until),
+                    None => Answer::Lost, // No honest election's.
+                }
+            }
+            Found::Absent { first_token } if self.rests_on == FencingToken(0) => {
+                self.write(None, first_token, until)
+            }
+            Found::Absent { .. } => Answer::Lost, // Whoever deletes the record ends what rests on it.
+        }
+    }
+
+    fn write(&mut self, expect: Option<Version>, token: FencingToken, until: Instant) -> Answer {
+        self.until = until;
+        self.request = RequestId(self.request.0 + 1);
+        self.written = Some(token);
+        let record = Record {
+            holder: Some(Holder { identity: self.me, address: String::new() }),
+            token,
+            duration: Duration::ZERO,
+            renewal: 0,
+            nonce: self.request.0,
+            resign_request: None,
+            young: false,
+            unknown: Box::default(),
+        };
+        Answer::Ask(Box::new(Message::CompareAndSet { request: self.request, expect, record }))
+    }
+}

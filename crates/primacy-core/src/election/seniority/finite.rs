@@ -1,0 +1,60 @@
+//! The states of a machine, made few for an exhaustive search.
+
+use super::{Gathering, Lead, Member, Merge, Place, Seniority};
+use crate::finite::{Finite, Use};
+use crate::time::Instant;
+
+impl Finite for Seniority {
+    fn visit_instants(&mut self, visit: &mut dyn FnMut(Use, &mut Instant)) {
+        // Every field is named, so that a new one must be thought of here.
+        let Self {
+            config: _,
+            place,
+            joining: _,
+            claimed: _,
+            request: _,
+            campaigning: _,
+            healthy: _,
+            told_leader: _,
+            outputs: _,
+        } = self;
+        match place {
+            Place::Outside(outside) => {
+                visit(Use::End, &mut outside.asks_at);
+                visit(Use::End, &mut outside.founds_at);
+            }
+            Place::Member(member) => member.visit_instants(visit),
+        }
+    }
+
+    fn simplify(&mut self) {}
+}
+
+impl Member {
+    fn visit_instants(&mut self, visit: &mut dyn FnMut(Use, &mut Instant)) {
+        let Self { view: _, lead, watch, gone: _, heard_of: _, beat_at, asked_until, decision } = self;
+        visit(Use::End, beat_at);
+        visit(Use::End, asked_until);
+        visit(Use::Start, &mut watch.since);
+        visit(Use::End, &mut watch.check_at);
+        for detector in watch.detectors.values_mut() {
+            visit(Use::Start, detector.heard_at_mut());
+        }
+        for (_, until) in watch.told.values_mut() {
+            visit(Use::End, until);
+        }
+        if let Some(decision) = decision {
+            visit(Use::End, &mut decision.until);
+            visit(Use::End, &mut decision.stops_at);
+        }
+        let Some(Lead { gathering, joiners: _, probe_at, merge, resigning: _ }) = lead else { return };
+        visit(Use::End, probe_at);
+        if let Some(Gathering { waits_for: _, until, welcomes: _ }) = gathering {
+            visit(Use::End, until);
+        }
+        match merge {
+            Merge::None => {}
+            Merge::Asks { of: _, until } | Merge::Stays { until } => visit(Use::End, until),
+        }
+    }
+}

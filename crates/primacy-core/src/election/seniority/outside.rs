@@ -1,0 +1,199 @@
+//! A node that does not belong to a cluster: it asks to join, or founds one.
+
+use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::{Body, JoinAnswer, Joiner, Lead, Place, Refusal, Seniority};
+use crate::fence::FencingToken;
+use crate::id::NodeId;
+use crate::membership::View;
+use crate::protocol::{Event, Mandate};
+use crate::time::Instant;
+
+/// How many others are asked beside the seeds at most: those that have been named by seeds, or have made themselves known.
+const CANDIDATES_MAX: usize = 8;
+
+/// What such a node knows.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Outside {
+    /// What it belonged to last, in this life.
+    last: Option<Arc<View>>,
+    /// Whom it asks beside the seeds.
+    candidates: BTreeSet<NodeId>,
+    pub(super) attempts: u32,
+    pub(super) refusal: Option<Refusal>,
+    /// When it asks again.
+    pub(super) asks_at: Instant,
+    /// Whom it has asked since it did so last. Nobody is asked twice.
+    asked: BTreeSet<NodeId>,
+    /// Who has answered since that it does not belong to a cluster either.
+    outside: BTreeSet<NodeId>,
+    /// When the answers to what it has asked last need not be waited for any more.
+    pub(super) founds_at: Instant,
+    has_waited: bool,
+    /// Those that an operator says are not to be waited for.
+    downed: BTreeSet<NodeId>,
+}
+
+impl Outside {
+    /// A node that asks from now on.
+    pub(super) const fn new(last: Option<Arc<View>>, candidates: BTreeSet<NodeId>, now: Instant) -> Self {
+        Self {
+            last,
+            candidates,
+            attempts: 0,
+            refusal: None,
+            asks_at: now,
+            asked: BTreeSet::new(),
+            outside: BTreeSet::new(),
+            founds_at: Instant::NEVER,
+            has_waited: false,
+            downed: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Instant {
+        if self.has_waited || self.attempts < 2 { self.asks_at } else { self.asks_at.min(self.founds_at) }
+    }
+
+    /// An operator vouches that this one will not answer.
+    pub(super) fn down(&mut self, node: NodeId) {
+        self.candidates.remove(&node);
+        if self.downed.len() < CANDIDATES_MAX {
+            self.downed.insert(node);
+        }
+    }
+
+    fn names(&mut self, node: NodeId) {
+        if self.candidates.len() >= CANDIDATES_MAX {
+            self.candidates.pop_first();
+        }
+        self.candidates.insert(node);
+    }
+}
+
+impl Seniority {
+    /// It was told to, and asks from now on.
+    pub(super) fn begin_to_stand(&mut self, now: Instant) {
+        if let Place::Outside(outside) = &mut self.place {
+            *outside = Outside::new(outside.last.take(), BTreeSet::new(), now);
+        }
+    }
+
+    /// Asks, when it is time to; and founds a cluster, if that is left to it.
+    pub(super) fn ask_to_join(&mut self, now: Instant) {
+        let (again, waits) = (now.after(self.config.join_interval), self.config.answer_wait);
+        let Place::Outside(outside) = &mut self.place else { return };
+        if now >= outside.asks_at {
+            outside.asks_at = again;
+            outside.founds_at = now.after(waits);
+            outside.attempts = outside.attempts.saturating_add(1);
+            outside.asked.clear();
+            outside.outside.clear();
+            let candidates = outside.candidates.clone();
+            for node in self.concerned().into_iter().chain(candidates) {
+                self.ask_one(node);
+            }
+        }
+        let Place::Outside(outside) = &mut self.place else { return };
+        outside.has_waited |= now >= outside.founds_at && outside.attempts > 1;
+        if self.may_found() {
+            self.found(now);
+        }
+    }
+
+    fn ask_one(&mut self, node: NodeId) {
+        let (joining, attributes) = (self.joining, Arc::clone(&self.config.attributes));
+        let me = self.config.me.node;
+        let Place::Outside(outside) = &mut self.place else { return };
+        if node != me && outside.asked.insert(node) {
+            self.send(node, Body::Join { joining, attributes });
+        }
+    }
+
+    /// What was said to one that was not connected has not come.
+    pub(super) fn on_connected(&mut self, node: NodeId) {
+        let stands = self.stands();
+        let Place::Outside(outside) = &mut self.place else { return };
+        if stands && outside.asked.remove(&node) {
+            self.ask_one(node);
+        }
+    }
+
+    /// The seeds; and, where this node would found a cluster, those with whom it belonged to one before.
+    fn concerned(&self) -> Vec<NodeId> {
+        let Place::Outside(outside) = &self.place else { return Vec::new() };
+        let founds = self.config.seeds.first() == Some(&self.config.me.node);
+        let before = outside.last.iter().filter(|_| founds).flat_map(|view| view.members());
+        let before = before.map(|member| member.identity.node).filter(|node| !outside.downed.contains(node));
+        self.config.seeds.iter().copied().chain(before).collect()
+    }
+
+    /// Only the first seed does, when the others say that they do not belong to a cluster. Those that do not answer twice are not
+    /// waited for; but one that has belonged to a cluster in this life waits for all with whom it did, for they may go on without it.
+    fn may_found(&self) -> bool {
+        let Place::Outside(outside) = &self.place else { return false };
+        let me = self.config.me.node;
+        let all_are_outside = || {
+            let mut others =
+                self.concerned().into_iter().filter(|&node| node != me && !outside.downed.contains(&node));
+            others.all(|node| outside.outside.contains(&node))
+        };
+        let is_left_to_it = match &outside.last {
+            None => outside.has_waited || all_are_outside(),
+            Some(_) => outside.has_waited && all_are_outside(),
+        };
+        self.config.seeds.first() == Some(&me) && outside.attempts > 0 && is_left_to_it
+    }
+
+    fn found(&mut self, now: Instant) {
+        let attributes = Arc::clone(&self.config.attributes);
+        let view = View::founded_by(self.config.me, self.joining, attributes, FencingToken(0));
+        let term = view.version().term;
+        self.enter(now, Arc::new(view));
+        if let Place::Member(member) = &mut self.place {
+            member.lead = Some(Lead::begin(now));
+        }
+        self.tell(Event::Elected { term, mandate: Mandate::Advisory, valid_until: Instant::NEVER });
+    }
+
+    pub(super) fn on_join_reply(&mut self, now: Instant, from: NodeId, answer: JoinAnswer) {
+        let stands = self.stands();
+        let Place::Outside(outside) = &mut self.place else { return };
+        match answer {
+            _ if !stands => {} // It does not want to any more.
+            JoinAnswer::NotJoined => {
+                outside.outside.insert(from);
+                if self.may_found() {
+                    self.found(now);
+                }
+            }
+            JoinAnswer::Ask(node) => {
+                outside.names(node);
+                self.ask_one(node);
+            }
+            JoinAnswer::Refused(refusal) => outside.refusal = Some(refusal),
+        }
+    }
+
+    /// A coordinator is looking for this node, which belongs to no cluster.
+    pub(super) fn on_invitation(&mut self, from: NodeId) {
+        let stands = self.stands();
+        let Place::Outside(outside) = &mut self.place else { return };
+        if stands {
+            // It may have had none when it was asked.
+            if outside.outside.remove(&from) {
+                outside.asked.remove(&from);
+            }
+            outside.names(from);
+            self.ask_one(from);
+        }
+    }
+
+    /// Somebody asks this node, which belongs to no cluster either.
+    pub(super) fn answer_outside(&mut self, joiner: &Joiner) {
+        let answer = JoinAnswer::NotJoined;
+        self.send(joiner.identity.node, Body::JoinReply { joining: joiner.joining, answer });
+    }
+}

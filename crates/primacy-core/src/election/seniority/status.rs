@@ -1,0 +1,92 @@
+//! What a node can tell of the cluster that it belongs to.
+
+use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
+
+use super::{Place, Refusal, Seniority};
+use crate::id::NodeId;
+use crate::membership::{TooFewMembers, View};
+use crate::protocol::{Leader, Occasion};
+
+/// What a node believes, for people and for judges.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Its role: `outside`, `member` or `coordinator`.
+    pub role: &'static str,
+    /// The view that it has, if it belongs to a cluster.
+    pub view: Option<Arc<View>>,
+    /// The coordinator.
+    pub leader: Option<Leader>,
+    /// The members that it suspects itself.
+    pub suspects: BTreeSet<NodeId>,
+    /// The members that are taken to be lost by all who would know, and will be removed, or stop this part.
+    pub lost: BTreeSet<NodeId>,
+    /// How often it has asked to join since it stands, or since it belonged to a cluster.
+    pub attempts: u32,
+    /// Why it was refused last.
+    pub refusal: Option<Refusal>,
+    /// Whether it wants to belong to the cluster.
+    pub campaigning: bool,
+    /// Whether it is fit to.
+    pub healthy: bool,
+}
+
+impl Seniority {
+    /// Whether the cluster is large enough here to serve a request. A part that has lost the others does not know at once, so there is
+    /// a time in which this is not said yet.
+    ///
+    /// # Errors
+    /// [`TooFewMembers`] if it is not.
+    pub fn admit(&self) -> Result<(), TooFewMembers> {
+        let (minimum, members) = (self.config.minimum, self.view().map_or(0, |view| view.members().len()));
+        if members == 0 || members < minimum { Err(TooFewMembers { members, minimum }) } else { Ok(()) }
+    }
+
+    /// The view that this node has, if it belongs to a cluster.
+    #[must_use]
+    pub fn view(&self) -> Option<&Arc<View>> {
+        match &self.place {
+            Place::Member(member) => Some(&member.view),
+            Place::Outside(_) => None,
+        }
+    }
+
+    /// Which of its joinings it is in, counted from 1.
+    #[must_use]
+    pub const fn joining(&self) -> u64 {
+        self.joining
+    }
+
+    /// What made this node stand: it takes over where the oldest is not there any more.
+    #[must_use]
+    pub const fn occasion(&self) -> Occasion {
+        Occasion::Silence
+    }
+
+    /// What this node believes.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let common = Status {
+            role: "outside",
+            view: self.view().cloned(),
+            leader: self.leader(),
+            suspects: BTreeSet::new(),
+            lost: BTreeSet::new(),
+            attempts: 0,
+            refusal: None,
+            campaigning: self.campaigning,
+            healthy: self.healthy,
+        };
+        match &self.place {
+            Place::Outside(outside) => {
+                Status { attempts: outside.attempts, refusal: outside.refusal, ..common }
+            }
+            Place::Member(member) => Status {
+                role: if member.lead.is_some() { "coordinator" } else { "member" },
+                suspects: member.watch.suspects().clone(),
+                lost: member.watch.lost().clone(),
+                ..common
+            },
+        }
+    }
+}

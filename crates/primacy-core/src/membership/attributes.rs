@@ -1,0 +1,113 @@
+//! What a member tells of itself, for observers: a small set, so that a view of a large cluster stays small.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use core::fmt;
+
+/// How many bytes the texts of a member's attributes have together at most.
+const BYTES_MAX: usize = 512;
+
+/// How many labels a member has at most.
+const LABELS_MAX: usize = 8;
+
+/// What a member tells of itself when it joins. It is the same for as long as it belongs to the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Attributes {
+    address: String,
+    zone: String,
+    version: String,
+    labels: BTreeMap<String, String>,
+}
+
+/// Why these are no attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttributesError {
+    /// The texts have too many bytes together; this many.
+    Bytes(usize),
+    /// There are too many labels; this many.
+    Labels(usize),
+}
+
+impl Attributes {
+    /// The attributes of a member: where it can be reached, where it stands, which version of its program runs, and what
+    /// else its operator says of it. Each may be empty.
+    ///
+    /// # Errors
+    /// [`AttributesError`] if there are more than 8 labels, or if all texts have more than 512 bytes together.
+    pub fn new(
+        address: String,
+        zone: String,
+        version: String,
+        labels: BTreeMap<String, String>,
+    ) -> Result<Self, AttributesError> {
+        let of_labels: usize = labels.iter().map(|(key, value)| key.len() + value.len()).sum();
+        let bytes = address.len() + zone.len() + version.len() + of_labels;
+        if bytes > BYTES_MAX {
+            return Err(AttributesError::Bytes(bytes));
+        }
+        if labels.len() > LABELS_MAX {
+            return Err(AttributesError::Labels(labels.len()));
+        }
+        Ok(Self { address, zone, version, labels })
+    }
+
+    /// Where it can be reached by clients.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Where it stands.
+    #[must_use]
+    pub fn zone(&self) -> &str {
+        &self.zone
+    }
+
+    /// Which version of its program runs.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// What else its operator says of it.
+    #[must_use]
+    pub const fn labels(&self) -> &BTreeMap<String, String> {
+        &self.labels
+    }
+}
+
+impl fmt::Display for AttributesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(bytes) => write!(
+                f,
+                "the address, zone, version and labels of a member have at most {BYTES_MAX} bytes together; these have {bytes}"
+            ),
+            Self::Labels(count) => {
+                write!(f, "a member has at most {LABELS_MAX} labels; this one has {count}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for AttributesError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+
+    #[test]
+    fn attributes_are_few_and_short() {
+        let text = |length: usize| "x".repeat(length);
+        let labels = |count: usize| {
+            (0..count).map(|number| (format!("k{number}"), text(1))).collect::<BTreeMap<_, _>>()
+        };
+        assert!(Attributes::new(text(200), text(200), text(88), labels(8)).is_ok());
+        assert_eq!(
+            Attributes::new(text(200), text(200), text(89), labels(8)),
+            Err(AttributesError::Bytes(513))
+        );
+        assert_eq!(Attributes::new(text(0), text(0), text(0), labels(9)), Err(AttributesError::Labels(9)));
+    }
+}

@@ -1,0 +1,125 @@
+//! The article's emergent leader, as written, in the world.
+
+use primacy_core::{Duration, NodeId};
+
+use super::{Algorithm, Life, Settings, duration, unknown_setting, value};
+use crate::article::{Article as Machine, Config, Membership, Message};
+use crate::invariants::leader_after_healing::LeaderAfterHealing;
+use crate::invariants::{Invariant, Meaning};
+
+/// `article`.
+#[derive(Clone, Copy, Debug)]
+pub struct Article;
+
+/// What can be set for it. The numbers are the article's.
+#[derive(Clone, Debug)]
+pub struct Timers {
+    interval: Duration,
+    timeout: Duration,
+    join_interval: Duration,
+    minimum: usize,
+}
+
+impl Default for Timers {
+    fn default() -> Self {
+        let second = Duration::from_secs(1);
+        Self { interval: second, timeout: second.times(2), join_interval: second.times(5), minimum: 3 }
+    }
+}
+
+impl Settings for Timers {
+    fn set(&mut self, key: &str, text: &str) -> Result<(), String> {
+        match key {
+            "interval" => self.interval = duration(text)?,
+            "minimum" => self.minimum = value(text)?,
+            _ => return unknown_setting(key),
+        }
+        Ok(())
+    }
+
+    fn patience(&self) -> Duration {
+        self.timeout.plus(self.interval)
+    }
+}
+
+impl Algorithm for Article {
+    type Message = Message;
+    type Durable = ();
+    type Machine = Machine;
+    type Settings = Timers;
+
+    fn start(settings: &Timers, life: Life<'_, ()>) -> Machine {
+        let config = Config {
+            me: life.me,
+            seed: *life.voters.first().expect("there are nodes"),
+            interval: settings.interval,
+            timeout: settings.timeout,
+            join_interval: settings.join_interval,
+            minimum: settings.minimum,
+        };
+        Machine::new(config, life.now)
+    }
+
+    fn kind(message: &Message) -> &'static str {
+        match message {
+            Message::JoinRequest => "JoinRequest",
+            Message::Joined(_) => "Joined",
+            Message::UpdateMembership(_) => "UpdateMembership",
+            Message::Heartbeat(_) => "Heartbeat",
+            Message::SplitBrainJoin(_) => "SplitBrainJoin",
+            Message::Merge(_) => "Merge",
+        }
+    }
+
+    fn is_routine(message: &Message) -> bool {
+        match message {
+            Message::Heartbeat(_) => true,
+            Message::JoinRequest | Message::Joined(_) | Message::UpdateMembership(_) => false,
+            Message::SplitBrainJoin(_) | Message::Merge(_) => false,
+        }
+    }
+
+    fn text(message: &Message) -> String {
+        let kind = Self::kind(message);
+        match message {
+            Message::JoinRequest => kind.to_owned(),
+            Message::Joined(membership) | Message::UpdateMembership(membership) => {
+                format!("{kind} {}", text(membership))
+            }
+            Message::Heartbeat(version) => format!("{kind} in version {version}"),
+            Message::SplitBrainJoin(count) => format!("{kind}: {count} live here"),
+            Message::Merge(into) => format!("{kind} into {into}"),
+        }
+    }
+
+    fn stands(machine: &Machine) -> bool {
+        machine.joins()
+    }
+
+    fn serves(machine: &Machine) -> Option<Result<(), String>> {
+        Some(machine.admit())
+    }
+
+    fn meaning(_message: &Message, _to: Option<NodeId>) -> Meaning {
+        Meaning::Nothing
+    }
+
+    fn settles_within(nodes: &[&Timers], _surroundings: &super::Surroundings) -> Duration {
+        // What anybody would expect of it: to fail, to join and to be heard of, each for as many as there are.
+        let longest =
+            nodes.iter().map(|node| node.patience().plus(node.join_interval)).max().unwrap_or_default();
+        longest.times(nodes.len() as u64)
+    }
+
+    fn invariants(_settings: &Timers) -> Vec<Box<dyn Invariant>> {
+        vec![Box::new(LeaderAfterHealing::default())]
+    }
+}
+
+fn text(membership: &Membership) -> String {
+    let mut live: Vec<(u64, &str)> =
+        membership.live.iter().map(|(node, &age)| (age, node.as_str())).collect();
+    live.sort_unstable();
+    let names: Vec<String> = live.into_iter().map(|(age, node)| format!("{node} {age}")).collect();
+    format!("{}: {}", membership.version, names.join(", "))
+}

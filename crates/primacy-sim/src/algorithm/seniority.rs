@@ -1,0 +1,386 @@
+//! The election by seniority in the world.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use primacy_core::detector::Detection;
+use primacy_core::election::lease;
+use primacy_core::election::seniority::{Body, Config, JoinAnswer, Message, Seniority as Machine};
+use primacy_core::membership::{Age, Attributes, Member, Policy, Sight, View, ViewVersion};
+use primacy_core::{Duration, NodeId};
+
+use super::lease::Lease;
+use super::{Algorithm, Life, Settings, Surroundings, duration, unknown_setting, value};
+use crate::invariants::drained_before_released::DrainedBeforeReleased;
+use crate::invariants::leader_after_healing::LeaderAfterHealing;
+use crate::invariants::no_needless_change::NoNeedlessChange;
+use crate::invariants::views_agree::ViewsAgree;
+use crate::invariants::{Invariant, Meaning};
+use crate::swarm::NODES_MAX;
+
+/// `seniority`.
+#[derive(Clone, Copy, Debug)]
+pub struct Seniority;
+
+/// What can be set for a node.
+#[derive(Clone, Debug)]
+pub struct Timers {
+    /// Whom to ask to join; the first two of all nodes, if nobody is named.
+    pub seeds: Vec<NodeId>,
+    /// How often a member shows itself.
+    pub heartbeat_interval: Duration,
+    /// To how many; to all, if not given.
+    pub neighbours: Option<u32>,
+    /// How silence is judged.
+    pub detection: Detection,
+    /// For how long the same ones must be lost.
+    pub stable_after: Duration,
+    /// What becomes of parts.
+    pub policy: Policy,
+    /// How long the smaller part leaves the store to the larger one.
+    pub store_wait: Duration,
+    /// How many members there must be for requests.
+    pub minimum: usize,
+    /// How often is asked to join.
+    pub join_interval: Duration,
+    /// How long answers are waited for.
+    pub answer_wait: Duration,
+    /// How often those are looked for that are not there.
+    pub probe_interval: Duration,
+    /// The youngest age.
+    pub last_age: Age,
+    /// Where the node stands.
+    pub zone: String,
+}
+
+impl Default for Timers {
+    /// The defaults of the library.
+    fn default() -> Self {
+        Self {
+            seeds: Vec::new(),
+            heartbeat_interval: Duration::from_millis(250),
+            neighbours: None,
+            detection: Detection::Missed { count: 4 },
+            stable_after: Duration::from_secs(2),
+            policy: Policy::KeepMajority,
+            store_wait: Duration::from_secs(2),
+            minimum: 1,
+            join_interval: Duration::from_secs(1),
+            answer_wait: Duration::from_millis(500),
+            probe_interval: Duration::from_secs(1),
+            last_age: Age::MAX,
+            zone: String::new(),
+        }
+    }
+}
+
+impl Settings for Timers {
+    fn set(&mut self, key: &str, text: &str) -> Result<(), String> {
+        match key {
+            "seeds" => {
+                let seeds: Result<Vec<NodeId>, _> = text.split(',').map(NodeId::new).collect();
+                self.seeds = seeds.map_err(|error| error.to_string())?;
+            }
+            "heartbeat_interval" => self.heartbeat_interval = duration(text)?,
+            "neighbours" => self.neighbours = Some(value(text)?),
+            "miss_count" => self.detection = Detection::Missed { count: value(text)? },
+            "timeout" => self.detection = Detection::Deadline { timeout: duration(text)? },
+            "phi" => {
+                self.detection = Detection::PhiAccrual {
+                    threshold_tenths: value::<u32>(text)?.saturating_mul(10),
+                    acceptable_pause: self.heartbeat_interval,
+                    deviation_min: self.heartbeat_interval.divided_by(10),
+                };
+            }
+            "stable_after" => self.stable_after = duration(text)?,
+            "policy" => self.policy = policy(text)?,
+            "store_wait" => self.store_wait = duration(text)?,
+            "minimum" => self.minimum = value(text)?,
+            "join_interval" => self.join_interval = duration(text)?,
+            "answer_wait" => self.answer_wait = duration(text)?,
+            "probe_interval" => self.probe_interval = duration(text)?,
+            "last_age" => self.last_age = Age(value(text)?),
+            "zone" => text.clone_into(&mut self.zone),
+            _ => return unknown_setting(key),
+        }
+        Ok(())
+    }
+
+    /// The article's numbers; heartbeats and checks each second, and a suspicion is acted on at the next check.
+    fn profile(&mut self, name: &str) -> Result<(), String> {
+        if name != "article" {
+            return Err(format!("there is no profile {name} here"));
+        }
+        let second = Duration::from_secs(1);
+        self.heartbeat_interval = second;
+        self.detection = Detection::Deadline { timeout: second.times(2) };
+        self.stable_after = second;
+        self.join_interval = second.times(5);
+        self.answer_wait = second.times(2);
+        self.probe_interval = second;
+        Ok(())
+    }
+
+    fn patience(&self) -> Duration {
+        self.detection.patience(self.heartbeat_interval).plus(self.stable_after)
+    }
+}
+
+fn policy(text: &str) -> Result<Policy, String> {
+    match text.split_once(':') {
+        Some(("static-quorum", size)) => Ok(Policy::StaticQuorum(value(size)?)),
+        None if text == "keep-majority" => Ok(Policy::KeepMajority),
+        None if text == "keep-oldest" => Ok(Policy::KeepOldest),
+        None if text == "lease" => Ok(Policy::Lease),
+        None if text == "available" => Ok(Policy::Available),
+        Some(_) | None => Err(format!("{text:?} is no policy")),
+    }
+}
+
+impl Algorithm for Seniority {
+    type Message = Message;
+    type Durable = ();
+    type Machine = Machine;
+    type Settings = Timers;
+
+    fn start(settings: &Timers, life: Life<'_, ()>) -> Machine {
+        let first_two = || life.voters.iter().copied().take(2).collect();
+        let zone = settings.zone.clone();
+        let attributes = Attributes::new(String::new(), zone, String::new(), BTreeMap::new());
+        let config = Config {
+            me: life.me,
+            seeds: if settings.seeds.is_empty() { first_two() } else { settings.seeds.clone() },
+            attributes: Arc::new(attributes.expect("a zone is short")),
+            heartbeat_interval: settings.heartbeat_interval,
+            neighbours: settings.neighbours,
+            detection: settings.detection,
+            stable_after: settings.stable_after,
+            policy: settings.policy,
+            store_wait: settings.store_wait,
+            minimum: settings.minimum,
+            join_interval: settings.join_interval,
+            answer_wait: settings.answer_wait,
+            probe_interval: settings.probe_interval,
+            last_age: settings.last_age,
+        };
+        Machine::new(config, life.now)
+    }
+
+    fn kind(message: &Message) -> &'static str {
+        match &message.body {
+            Body::Join { .. } => "Join",
+            Body::JoinReply { .. } => "JoinReply",
+            Body::View(_) => "View",
+            Body::ViewReply(_) => "ViewReply",
+            Body::Heartbeat { .. } => "Heartbeat",
+            Body::Ask(_) => "Ask",
+            Body::Leave { .. } => "Leave",
+            Body::Down(_) => "Down",
+            Body::Probe(_) => "Probe",
+            Body::ProbeReply(_) => "ProbeReply",
+            Body::MergeAsk(_) => "MergeAsk",
+            Body::MergeReply(_) => "MergeReply",
+            Body::Merge { .. } => "Merge",
+            Body::Store(message) => Lease::kind(message),
+        }
+    }
+
+    fn is_routine(message: &Message) -> bool {
+        match &message.body {
+            Body::Heartbeat { .. } | Body::Probe(_) => true,
+            Body::Join { .. }
+            | Body::JoinReply { .. }
+            | Body::View(_)
+            | Body::ViewReply(_)
+            | Body::Ask(_) => false,
+            Body::Leave { .. }
+            | Body::Down(_)
+            | Body::ProbeReply(_)
+            | Body::MergeAsk(_)
+            | Body::MergeReply(_) => false,
+            Body::Merge { .. } | Body::Store(_) => false,
+        }
+    }
+
+    fn text(message: &Message) -> String {
+        let kind = Self::kind(message);
+        match &message.body {
+            Body::Join { joining: 1, .. } => kind.to_owned(),
+            Body::Join { joining, .. } => format!("{kind}, for the {joining}. time"),
+            Body::JoinReply { answer, .. } => match answer {
+                JoinAnswer::NotJoined => format!("{kind}: has not joined either"),
+                JoinAnswer::Ask(node) => format!("{kind}: ask {node}"),
+                JoinAnswer::Refused(refusal) => format!("{kind}: no, {refusal}"),
+            },
+            Body::View(view) => format!("{kind} {}: {}", version_text(view.version()), names_text(view)),
+            Body::Heartbeat { sight, suspects } if suspects.is_empty() => {
+                format!("{kind} in {}", version_text(sight.version))
+            }
+            Body::Heartbeat { sight, suspects } => {
+                format!("{kind} in {}, suspects {}", version_text(sight.version), list(suspects))
+            }
+            Body::ViewReply(sight) | Body::Ask(sight) => format!("{kind} {}", version_text(sight.version)),
+            Body::Probe(sight)
+            | Body::ProbeReply(sight)
+            | Body::MergeAsk(sight)
+            | Body::MergeReply(sight) => {
+                format!("{kind} {}", sight_text(sight))
+            }
+            Body::Leave { .. } => kind.to_owned(),
+            Body::Down(node) => format!("{kind} {node}"),
+            Body::Merge { into, .. } => format!("{kind} into {into}"),
+            Body::Store(message) => Lease::text(message),
+        }
+    }
+
+    fn meaning(_message: &Message, _to: Option<NodeId>) -> Meaning {
+        Meaning::Nothing // It promises nothing of what invariants of terms ask for: two parts may have one term.
+    }
+
+    fn request(message: &Message) -> Option<&lease::Message> {
+        match &message.body {
+            Body::Store(request) => Some(request),
+            Body::Join { .. }
+            | Body::JoinReply { .. }
+            | Body::View(_)
+            | Body::ViewReply(_)
+            | Body::Heartbeat { .. } => None,
+            Body::Ask(_) | Body::Leave { .. } | Body::Down(_) | Body::Probe(_) | Body::ProbeReply(_) => None,
+            Body::MergeAsk(_) | Body::MergeReply(_) | Body::Merge { .. } => None,
+        }
+    }
+
+    fn reply(message: lease::Message) -> Option<Message> {
+        let incarnation = primacy_core::Incarnation { count: 0, nonce: 0 }; // The store has no life.
+        Some(Message { incarnation, body: Body::Store(message) })
+    }
+
+    fn view(machine: &Machine) -> Option<(u64, Option<&Arc<View>>)> {
+        Some((machine.joining(), machine.view()))
+    }
+
+    fn serves(machine: &Machine) -> Option<Result<(), String>> {
+        Some(machine.admit().map_err(|error| error.to_string()))
+    }
+
+    fn stands(machine: &Machine) -> bool {
+        machine.status().attempts > 0
+    }
+
+    fn met(message: &Message) -> Option<&'static str> {
+        match &message.body {
+            Body::Join { joining, .. } if *joining > 1 => Some("join once more"),
+            Body::Join { .. } => Some("join"),
+            Body::JoinReply { answer: JoinAnswer::NotJoined, .. } => {
+                Some("join answered: has not joined either")
+            }
+            Body::JoinReply { answer: JoinAnswer::Ask(_), .. } => Some("join answered: ask another"),
+            Body::JoinReply { answer: JoinAnswer::Refused(_), .. } => Some("join refused"),
+            Body::Ask(_) => Some("view asked for"),
+            Body::Leave { .. } => Some("leave"),
+            Body::ProbeReply(_) => Some("probe answered"),
+            Body::MergeAsk(_) => Some("merge asked for"),
+            Body::MergeReply(_) => Some("merge granted"),
+            Body::Merge { .. } => Some("merge"),
+            Body::Heartbeat { suspects, .. } if !suspects.is_empty() => Some("suspicion told"),
+            Body::Store(lease::Message::CompareAndSet { .. }) => Some("decision written"),
+            Body::Heartbeat { .. }
+            | Body::View(_)
+            | Body::ViewReply(_)
+            | Body::Down(_)
+            | Body::Probe(_)
+            | Body::Store(_) => None,
+        }
+    }
+
+    fn must_meet() -> &'static [&'static str] {
+        &[
+            "join",
+            "join once more",
+            "join answered: has not joined either",
+            "join answered: ask another",
+            "view asked for",
+            "leave",
+            "probe answered",
+            "merge asked for",
+            "merge granted",
+            "merge",
+            "suspicion told",
+            "decision written",
+            "deposed: resigned",
+            "deposed: transferred",
+            "deposed: unhealthy",
+            "deposed: expired",
+            "death told",
+            "fault: connection closed",
+        ]
+    }
+
+    /// Whoever is lost is found to be, and parts stop or go on; the first seed founds if nobody is left; those outside ask, and are
+    /// taken in one view after another; parts meet and merge, in as many rounds as there can be parts.
+    fn settles_within(nodes: &[&Timers], surroundings: &Surroundings) -> Duration {
+        let longest =
+            |of: fn(&Timers) -> Duration| nodes.iter().map(|node| of(node)).max().unwrap_or_default();
+        let Surroundings { lag, delay, reconnect, drain, .. } = *surroundings;
+        let finds =
+            longest(|node| node.patience().plus(node.heartbeat_interval.times(4)).plus(node.store_wait));
+        let joins = longest(|node| node.join_interval.plus(node.answer_wait.times(2)));
+        let meets = longest(|node| node.probe_interval.plus(node.answer_wait.times(3)));
+        let round = finds.plus(joins).plus(meets).plus(drain).plus(delay.times(8));
+        lag.plus(reconnect).plus(round.times(nodes.len().max(2) as u64))
+    }
+
+    fn invariants(settings: &Timers) -> Vec<Box<dyn Invariant>> {
+        let mut invariants: Vec<Box<dyn Invariant>> = vec![
+            Box::new(ViewsAgree::default()),
+            Box::new(LeaderAfterHealing::default()),
+            Box::new(DrainedBeforeReleased),
+        ];
+        // A seed that is alone founds a cluster when it starts again. And what a store has decided for a part that died whole stops the
+        // others at their next loss.
+        let is_steady = settings.seeds.len() != 1 && settings.policy != Policy::Lease;
+        if !settings.policy.allows_two(NODES_MAX) && is_steady {
+            invariants.push(Box::new(NoNeedlessChange::default()));
+        }
+        invariants
+    }
+}
+
+/// A view, as a line about a node.
+pub(crate) fn view_text(view: &View) -> String {
+    format!("· view {}: {}", version_text(view.version()), names_text(view))
+}
+
+/// The members of a view, a line each.
+pub(crate) fn members_text(view: &View) -> Vec<String> {
+    let first = format!("view {}, removed: {}", version_text(view.version()), list(view.removed()));
+    let member = |member: &Member| {
+        let zone = member.attributes.zone();
+        let zone = if zone.is_empty() { String::new() } else { format!(", zone {zone}") };
+        format!(
+            "{} age {}, life {}{zone}",
+            member.identity.node, member.age.0, member.identity.incarnation.count
+        )
+    };
+    [first].into_iter().chain(view.members().iter().map(member)).collect()
+}
+
+fn version_text(version: ViewVersion) -> String {
+    format!("{}/{}.{}", version.coordinator.node, version.term, version.number)
+}
+
+fn sight_text(sight: &Sight) -> String {
+    format!("{} of {}", version_text(sight.version), sight.members)
+}
+
+fn names_text(view: &View) -> String {
+    let names = view.members().iter().map(|member| format!("{} {}", member.identity.node, member.age.0));
+    names.collect::<Vec<_>>().join(", ")
+}
+
+fn list(nodes: &BTreeSet<NodeId>) -> String {
+    if nodes.is_empty() {
+        return "nobody".to_owned();
+    }
+    nodes.iter().map(|node| node.as_str()).collect::<Vec<_>>().join(" ")
+}

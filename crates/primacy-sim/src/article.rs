@@ -1,0 +1,307 @@
+//! The emergent leader of the article as it is written, to watch it fail. What became of it is
+//! [`seniority`](primacy_core::election::seniority).
+//!
+//! Assumes   nothing that it says; but that messages come, and that members fail one at a time and are never cut off, is what it
+//!           rests on.
+//! Promises  nothing. What is wrong with it, in the order of its text:
+//!           1. ages are one above the youngest that lives, so that of one that has failed is given again;
+//!           2. a view overwrites whatever view was there, for versions are only compared where a heartbeat comes;
+//!           3. a member claims the lead if *it is younger than nobody that has failed*: all survivors do when the coordinator dies, and
+//!              nobody does when the coordinator and the youngest die together; and the suspicion is used up by that;
+//!           4. who was removed is not told so;
+//!           5. of two parts of one size each asks the other to join, and both do.
+//! Costs     a heartbeat from each to all. Never use it.
+//!
+//! Where the copies of it are silent: a member joins anew under the same identity; a part that merges gives up its view before the other
+//! one has answered, as its `shutdown` does.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use primacy_core::{
+    Command, Duration, Endpoint, Event, Evidence, Identity, Input, Instant, Leader, Mandate, NodeId, Output,
+    Protocol, Reason, Term,
+};
+
+/// Who takes part; the numbers are the article's.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// This node.
+    pub me: Identity,
+    /// The seed.
+    pub seed: NodeId,
+    /// How often a member shows itself, and looks after the others.
+    pub interval: Duration,
+    /// After how much silence one has failed.
+    pub timeout: Duration,
+    /// How often is asked to join.
+    pub join_interval: Duration,
+    /// The least number of members for a request, of which the text says "minimum".
+    pub minimum: usize,
+}
+
+/// The members with their ages, and those that have failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Membership {
+    /// One more with each change, whoever makes it.
+    pub version: u64,
+    /// Those that live.
+    pub live: BTreeMap<NodeId, u64>,
+    /// Those that have failed.
+    pub failed: BTreeSet<NodeId>,
+}
+
+/// What nodes say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// To the seed.
+    JoinRequest,
+    /// The answer.
+    Joined(Membership),
+    /// To the members.
+    UpdateMembership(Membership),
+    /// To the members, with the version of the membership.
+    Heartbeat(u64),
+    /// To those that have failed: "I live", with the number of those that live here.
+    SplitBrainJoin(usize),
+    /// To the smaller part, and within it: "join this one".
+    Merge(NodeId),
+}
+
+/// The machine of one node.
+#[derive(Clone, Debug)]
+pub struct Article {
+    config: Config,
+    membership: Option<Membership>,
+    /// When each was heard last. Who is not in here is not monitored.
+    heard: BTreeMap<NodeId, Instant>,
+    joins: NodeId,
+    wake_at: Instant,
+    campaigning: bool,
+    leads: bool,
+    told_leader: Option<NodeId>,
+    outputs: VecDeque<Output<Message, ()>>,
+}
+
+impl Protocol for Article {
+    type Message = Message;
+    type Durable = ();
+
+    fn handle(&mut self, now: Instant, input: Input<Message>) {
+        match input {
+            Input::Message { from: Endpoint::Node(from), message } => self.on_message(now, from, message),
+            Input::Message { from: Endpoint::Store, .. } => {} // It knows no store.
+            Input::Timeout => {
+                if self.campaigning && now >= self.wake_at {
+                    self.look_after_the_others(now);
+                }
+            }
+            Input::Command(Command::Campaign) if !self.campaigning => {
+                self.campaigning = true;
+                self.join(now, self.config.seed);
+            }
+            // What was sent before the seed could be reached is sent now, as by any library of sockets.
+            Input::Evidence(Evidence::Connected(peer))
+                if self.membership.is_none() && peer.identity.node == self.joins =>
+            {
+                if self.campaigning {
+                    self.send(self.joins, Message::JoinRequest);
+                }
+            }
+            Input::Command(_) | Input::Evidence(_) => {} // It knows nothing of these, and believes messages only.
+        }
+        self.tell_leader();
+    }
+
+    fn poll(&mut self) -> Option<Output<Message, ()>> {
+        self.outputs.pop_front()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.campaigning.then_some(self.wake_at)
+    }
+}
+
+impl Membership {
+    fn oldest(&self) -> Option<NodeId> {
+        self.live.iter().min_by_key(|&(_, age)| age).map(|(&node, _)| node)
+    }
+
+    fn failed(&self, failed: &BTreeSet<NodeId>) -> Self {
+        let mut next = Self { version: self.version + 1, ..self.clone() };
+        next.live.retain(|node, _| !failed.contains(node));
+        next.failed.extend(failed);
+        next
+    }
+
+    fn with(&self, node: NodeId) -> Self {
+        let age = self.live.values().max().map_or(1, |youngest| youngest + 1);
+        let mut next = Self { version: self.version + 1, ..self.clone() };
+        next.failed.remove(&node);
+        next.live.insert(node, age);
+        next
+    }
+}
+
+impl Article {
+    /// The machine of `config.me`.
+    #[must_use]
+    pub fn new(config: Config, now: Instant) -> Self {
+        Self {
+            joins: config.seed,
+            config,
+            membership: None,
+            heard: BTreeMap::new(),
+            wake_at: now,
+            campaigning: false,
+            leads: false,
+            told_leader: None,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// Whether it asks to join.
+    #[must_use]
+    pub const fn joins(&self) -> bool {
+        self.membership.is_none()
+    }
+
+    /// Whether a request is served, as the article has it: with more members than the minimum.
+    ///
+    /// # Errors
+    /// That there are not enough.
+    pub fn admit(&self) -> Result<(), String> {
+        let live = self.membership.as_ref().map_or(0, |membership| membership.live.len());
+        let minimum = self.config.minimum;
+        if live > minimum {
+            Ok(())
+        } else {
+            Err(format!("Requires minimum {minimum} members to serve the request"))
+        }
+    }
+
+    fn join(&mut self, now: Instant, into: NodeId) {
+        self.membership = None;
+        self.heard.clear();
+        self.joins = into;
+        if into == self.config.me.node {
+            let live = BTreeMap::from([(into, 1)]);
+            self.update(now, Membership { version: 1, live, failed: BTreeSet::new() });
+            self.wake_at = now.after(self.config.interval);
+        } else {
+            self.send(into, Message::JoinRequest);
+            self.wake_at = now.after(self.config.join_interval);
+        }
+    }
+
+    fn update(&mut self, now: Instant, membership: Membership) {
+        let me = self.config.me.node;
+        self.heard.retain(|node, _| membership.live.contains_key(node));
+        for &node in membership.live.keys().filter(|&&node| node != me) {
+            self.heard.entry(node).or_insert(now);
+        }
+        self.membership = Some(membership);
+    }
+
+    fn on_message(&mut self, now: Instant, from: NodeId, message: Message) {
+        match (message, &self.membership) {
+            (Message::Joined(membership) | Message::UpdateMembership(membership), _) => {
+                self.update(now, membership);
+                self.wake_at = self.wake_at.min(now.after(self.config.interval));
+            }
+            (Message::JoinRequest, Some(membership)) => {
+                let next = membership.with(from);
+                self.tell_members(&Message::UpdateMembership(next.clone()));
+                self.send(from, Message::Joined(next.clone()));
+                self.update(now, next);
+            }
+            (Message::Heartbeat(version), Some(membership)) => {
+                let behind = version < membership.version && membership.live.contains_key(&from);
+                let update = Message::UpdateMembership(membership.clone());
+                if let Some(heard) = self.heard.get_mut(&from) {
+                    *heard = now;
+                }
+                if self.leads && behind {
+                    self.send(from, update);
+                }
+            }
+            (Message::SplitBrainJoin(count), Some(membership)) => {
+                if !membership.failed.contains(&from) || !self.leads {
+                    return;
+                }
+                if count < membership.live.len() {
+                    self.send(from, Message::Merge(self.config.me.node));
+                } else {
+                    self.merge_into(now, from);
+                }
+            }
+            (Message::Merge(into), Some(_)) if self.leads => self.merge_into(now, into),
+            (Message::Merge(into), Some(_)) => self.join(now, into),
+            // It has none to speak of.
+            (
+                Message::JoinRequest | Message::Heartbeat(_) | Message::SplitBrainJoin(_) | Message::Merge(_),
+                None,
+            ) => {}
+        }
+    }
+
+    fn merge_into(&mut self, now: Instant, into: NodeId) {
+        self.tell_members(&Message::Merge(into));
+        self.join(now, into);
+    }
+
+    fn look_after_the_others(&mut self, now: Instant) {
+        let Some(membership) = self.membership.clone() else { return self.join(now, self.joins) };
+        self.wake_at = now.after(self.config.interval);
+        let me = self.config.me.node;
+        self.tell_members(&Message::Heartbeat(membership.version));
+        let is_silent = |heard: &Instant| now >= heard.after(self.config.timeout);
+        let failed: BTreeSet<NodeId> =
+            self.heard.iter().filter(|(_, heard)| is_silent(heard)).map(|(&node, _)| node).collect();
+        // The check uses the suspicion up.
+        self.heard.retain(|node, _| !failed.contains(node));
+        let my_age = membership.live.get(&me).copied().unwrap_or_default();
+        let is_older_than_all =
+            failed.iter().all(|node| membership.live.get(node).is_some_and(|&age| age < my_age));
+        if !failed.is_empty() && (self.leads || is_older_than_all) {
+            let next = membership.failed(&failed);
+            self.update(now, next.clone());
+            self.tell_members(&Message::UpdateMembership(next));
+        }
+        if self.leads {
+            let count = self.membership.as_ref().map_or(0, |membership| membership.live.len());
+            membership.failed.iter().for_each(|&node| self.send(node, Message::SplitBrainJoin(count)));
+        }
+    }
+
+    /// Whoever is the oldest in its own membership leads; there is no event for that in the article.
+    fn tell_leader(&mut self) {
+        let oldest = self.membership.as_ref().and_then(Membership::oldest);
+        let leads = oldest == Some(self.config.me.node);
+        let term = Term(self.membership.as_ref().map_or(0, |membership| membership.version));
+        if leads && !self.leads {
+            let (mandate, valid_until) = (Mandate::Advisory, Instant::NEVER);
+            self.outputs.push_back(Output::Event(Event::Elected { term, mandate, valid_until }));
+        } else if self.leads && !leads {
+            self.outputs.push_back(Output::Event(Event::Deposed(Reason::Overwritten)));
+        }
+        self.leads = leads;
+        if oldest != self.told_leader {
+            self.told_leader = oldest;
+            // Which life of its process leads, nobody here knows.
+            let incarnation = self.config.me.incarnation;
+            let leader = oldest.map(|node| Leader { identity: Identity { node, incarnation }, term });
+            self.outputs.push_back(Output::Event(Event::LeaderChanged(leader)));
+        }
+    }
+
+    fn tell_members(&mut self, message: &Message) {
+        let Some(membership) = &self.membership else { return };
+        let others: Vec<NodeId> =
+            membership.live.keys().copied().filter(|&node| node != self.config.me.node).collect();
+        others.into_iter().for_each(|node| self.send(node, message.clone()));
+    }
+
+    fn send(&mut self, to: NodeId, message: Message) {
+        self.outputs.push_back(Output::Send { to: Endpoint::Node(to), message });
+    }
+}

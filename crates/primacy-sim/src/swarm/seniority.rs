@@ -1,0 +1,67 @@
+//! What is drawn for the election by seniority.
+
+use primacy_core::rng::Rng;
+
+use super::{Beyond, Swarm, text};
+use crate::algorithm::seniority::Seniority;
+use crate::trace::Trace;
+
+/// Draws the nodes and their timers.
+pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Seniority> {
+    let mut swarm = Swarm::new(Rng::new(seed), beyond, trace);
+    let nodes = [3, 3, 3, 5, 5, 4, 2, 1][swarm.index(8)];
+    swarm.begin(seed, nodes);
+    swarm.words = &[
+        "Join",
+        "JoinReply",
+        "View",
+        "ViewReply",
+        "Heartbeat",
+        "Leave",
+        "Probe",
+        "MergeAsk",
+        "Merge",
+        "Died",
+    ];
+    let delay = swarm.world().conditions.delay;
+    let heartbeat = swarm.millis(50, 250).max(delay.times(2));
+    let policy = ["keep-majority", "keep-majority", "static-quorum:2", "keep-oldest", "lease", "available"]
+        [swarm.index(6)];
+    let seeds = ["a", "a,b", "b,a", "a,b,c"][swarm.index(if nodes > 2 {
+        4
+    } else if nodes > 1 {
+        3
+    } else {
+        1
+    })];
+    swarm.tell(format!("set policy={policy} seeds={seeds}"));
+    // Where two parts may go on, a node that is deaf or mute is one of them; and so is a seed that is alone and has restarted. What a store
+    // has decided for one that gave up before it heard of it, stops the others at a loss.
+    swarm.wounds = matches!(policy, "keep-majority" | "keep-oldest") && seeds != "a";
+    if policy == "lease" && swarm.one_in(2) {
+        swarm.tell("store init".to_owned());
+    }
+    // What is asked of another one must have its time there and back.
+    let answer = delay.times(3).plus(swarm.millis(20, 500));
+    let stable = heartbeat.times(2).plus(swarm.millis(0, 1_000));
+    for name in ["a", "b", "c", "d", "e"].into_iter().take(nodes) {
+        let misses = 3 + swarm.rng.up_to(3);
+        let join = answer.plus(swarm.millis(50, 1_000));
+        let probe = answer.plus(swarm.millis(50, 500));
+        let detection = if swarm.one_in(4) { "phi=8".to_owned() } else { format!("miss_count={misses}") };
+        swarm.tell(format!(
+            "set {name} heartbeat_interval={} {detection} stable_after={} answer_wait={} join_interval={} probe_interval={}",
+            text(heartbeat),
+            text(stable),
+            text(answer),
+            text(join),
+            text(probe),
+        ));
+    }
+    if nodes > 2 && swarm.one_in(4) {
+        let neighbours = 1 + swarm.rng.up_to(1);
+        swarm.tell(format!("set neighbours={neighbours}"));
+        swarm.wounds = false; // A deaf one takes those few to be silent that it watches.
+    }
+    swarm
+}
