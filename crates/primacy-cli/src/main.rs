@@ -51,6 +51,7 @@ enum Verb {
     Stand(cmd::stand::Stand),
     Withdraw(cmd::stand::Withdraw),
     Readmit(cmd::readmit::Readmit),
+    Down(cmd::down::Down),
     Config(cmd::config::Config),
     Fence(cmd::fence::Fence),
     Bench(Box<cmd::bench::Bench>),
@@ -118,6 +119,7 @@ fn act(verb: &Verb, sources: &Sources) -> Result<Exit, Failure> {
         Verb::Stand(args) => cmd::stand::stand(args),
         Verb::Withdraw(args) => cmd::stand::withdraw(args),
         Verb::Readmit(args) => cmd::readmit::readmit(args),
+        Verb::Down(args) => cmd::down::down(args),
         #[cfg(feature = "sqlite")]
         Verb::Demo(args) => cmd::demo::demo(args),
         #[cfg(feature = "sqlite")]

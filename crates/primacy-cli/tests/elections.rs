@@ -138,7 +138,8 @@ fn a_nominee_that_a_store_confirms_has_the_stores_token_and_is_replaced_before_i
 fn what_does_not_go_together_is_refused_with_what_would() {
     let place = Place::new("refused");
     let refused = |more: &[&str], expected: &[&str]| {
-        let mut args = strings(&["run", "--election", "e", "--node", "a", "--state-dir", &place.text("state")]);
+        let mut args =
+            strings(&["run", "--election", "e", "--node", "a", "--state-dir", &place.text("state")]);
         args.extend(strings(more));
         args.extend(strings(&["--", "true"]));
         let output = place.output(&args);
@@ -164,7 +165,16 @@ fn nodes_of_different_elections_refuse_each_other() {
     let peers = peers(&NAMES);
     let node = |name: &str, by: &str| {
         let mut args = strings(&["run", "--json", "--election", "e", "--node", name, "--peers", &peers]);
-        args.extend(strings(&["--state-dir", &place.text(name), "--by", by, "--safety", "fenced", "--", "true"]));
+        args.extend(strings(&[
+            "--state-dir",
+            &place.text(name),
+            "--by",
+            by,
+            "--safety",
+            "fenced",
+            "--",
+            "true",
+        ]));
         Node::start(&place, name, &args)
     };
     let _nodes = [node("a", "quorum"), node("b", "ranked")];

@@ -145,7 +145,7 @@ mod tests {
         assert!(!otherwise.entries.is_empty(), "what came before is there to be seen");
         let differs = run(&format!("{STORY}---\nnothing\n"));
         assert!(matches!(differs.end, End::Otherwise(why) if why.contains("- nothing")));
-        assert!(script("bully", "", STORY, levels).is_err());
+        assert!(script("nobodys", "", STORY, levels).is_err());
     }
 
     #[test]

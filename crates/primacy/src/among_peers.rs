@@ -16,7 +16,8 @@ use primacy_core::election::quorum::{HardState, Past, Quorum};
 use primacy_core::election::ranked::Ranked;
 use primacy_core::election::ring::Ring;
 use primacy_core::election::ring_bidirectional::RingBidirectional;
-use primacy_core::{Endpoint, Identity, Input, Instant, NodeId, Term};
+use primacy_core::election::seniority::Seniority;
+use primacy_core::{Endpoint, Identity, Input, Instant, NodeId, Protocol, Term};
 use primacy_stores::Register;
 use tokio::sync::{mpsc, oneshot};
 
@@ -25,7 +26,7 @@ use self::elections::{AmongPeers, Beat, Setup};
 use crate::clock;
 use crate::config::{Config, ConfigError};
 use crate::disk::{self, StateFile};
-use crate::driver::{Asked, Desk, Halt, World, drive};
+use crate::driver::{Asked, Desk, Halt, Settles, World, drive};
 use crate::error::ConnectError;
 use crate::handshake::{DiskId, Hello, PROTOCOL_VERSION, Role, Voters};
 use crate::measures::{HeartbeatTimes, Measures};
@@ -144,6 +145,13 @@ impl Entry {
             Algorithm::RingBidirectional => {
                 self.live_confirmed::<RingBidirectional>(config, register, desk, ready).await;
             }
+            Algorithm::Seniority => match (config.by.confirmation, register) {
+                // The store decides about splits, and confirms nobody.
+                (None, Some(register)) => {
+                    self.live_with_store(config, register, desk, ready, Seniority::begin).await
+                }
+                (_, register) => self.live_confirmed::<Seniority>(config, register, desk, ready).await,
+            },
         }
     }
 
@@ -152,7 +160,7 @@ impl Entry {
         self,
         config: &Config,
         register: Option<Arc<dyn Register>>,
-        mut desk: Desk,
+        desk: Desk,
         ready: oneshot::Sender<Result<(), ConnectError>>,
     ) {
         let Some(register) = register else {
@@ -161,8 +169,23 @@ impl Entry {
                 None => self.live_as::<N>(config, desk, ready).await,
             };
         };
+        self.live_with_store(config, register, desk, ready, elections::confirmed_by_store::<N>).await;
+    }
+
+    /// In an election that asks the peers and a store.
+    async fn live_with_store<P>(
+        self,
+        config: &Config,
+        register: Arc<dyn Register>,
+        mut desk: Desk,
+        ready: oneshot::Sender<Result<(), ConnectError>>,
+        begin: impl FnOnce(Setup<'_>, Instant) -> P,
+    ) where
+        P: Protocol + Settles,
+        PeersAndStore: Asked<P>,
+    {
         let measures = Arc::clone(&desk.measures);
-        match self.start(config, Arc::clone(&measures), elections::confirmed_by_store::<N>).await {
+        match self.start(config, Arc::clone(&measures), begin).await {
             Ok((mut machine, peers)) => {
                 let mut world = PeersAndStore { peers, store: StoreWorld::measured(register, measures) };
                 let _ = ready.send(Ok(()));

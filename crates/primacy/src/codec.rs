@@ -9,6 +9,7 @@ mod bully;
 mod quorum;
 mod ranked;
 mod ring;
+mod seniority;
 pub(crate) mod spec;
 
 use primacy_core::election::quorum::Safety;
@@ -64,6 +65,8 @@ pub enum Word {
     Ring(election::on_a_ring::Message<election::ring::Probe>),
     /// The same, both ways.
     RingBidirectional(election::on_a_ring::Message<election::ring_bidirectional::Probe>),
+    /// The oldest member.
+    Seniority(election::seniority::Message),
 }
 
 impl Word {
@@ -75,6 +78,7 @@ impl Word {
             Self::Bully(message) => message.incarnation,
             Self::Ring(message) => message.incarnation,
             Self::RingBidirectional(message) => message.incarnation,
+            Self::Seniority(message) => message.incarnation,
         }
     }
 
@@ -86,6 +90,7 @@ impl Word {
             Self::Bully(message) => bully::highest_term(message),
             Self::Ring(message) => ring::highest_term(message),
             Self::RingBidirectional(message) => ring::highest_term(message),
+            Self::Seniority(message) => seniority::highest_term(message),
         }
     }
 }
@@ -158,6 +163,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(String, Frame), DecodeError> {
         wire::Frame::RingBidirectional(message) => {
             Frame::Message(Word::RingBidirectional(message.try_into()?))
         }
+        wire::Frame::Seniority(message) => Frame::Message(Word::Seniority(message.try_into()?)),
         wire::Frame::Died(identity) => Frame::Died(identity.try_into()?),
         wire::Frame::DiedHeard(identity) => Frame::DiedHeard(identity.try_into()?),
         wire::Frame::Readmitted(term) => Frame::Readmitted(Term(term)),
@@ -204,12 +210,13 @@ mod wire {
     use super::quorum::wire as quorum;
     use super::ranked::wire as ranked;
     use super::ring::wire as ring;
+    use super::seniority::wire as seniority;
 
     #[derive(Clone, PartialEq, prost::Message)]
     pub(super) struct Envelope {
         #[prost(string, tag = "1")]
         pub(super) election: String,
-        #[prost(oneof = "Frame", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14")]
+        #[prost(oneof = "Frame", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15")]
         pub(super) frame: Option<Frame>,
     }
 
@@ -241,6 +248,8 @@ mod wire {
         Ring(ring::Message),
         #[prost(message, tag = "14")]
         RingBidirectional(ring::Message),
+        #[prost(message, tag = "15")]
+        Seniority(seniority::Message),
     }
 
     #[derive(Clone, Copy, PartialEq, prost::Message)]
@@ -322,6 +331,7 @@ impl From<&Frame> for wire::Frame {
             Frame::Message(Word::Bully(message)) => Self::Bully(message.into()),
             Frame::Message(Word::Ring(message)) => Self::Ring(message.into()),
             Frame::Message(Word::RingBidirectional(message)) => Self::RingBidirectional(message.into()),
+            Frame::Message(Word::Seniority(message)) => Self::Seniority(message.into()),
             Frame::Died(identity) => Self::Died(identity.into()),
             Frame::DiedHeard(identity) => Self::DiedHeard(identity.into()),
             Frame::Readmitted(term) => Self::Readmitted(term.0),
@@ -407,8 +417,15 @@ impl From<&Hello> for wire::Hello {
 
 /// The elections in the order of their numbers on the wire. The first one is 0, for it was once the only one: nodes that do
 /// not know this field hold it.
-const ALGORITHMS: [Algorithm; 5] =
-    [Algorithm::Quorum, Algorithm::Ranked, Algorithm::Bully, Algorithm::Ring, Algorithm::RingBidirectional];
+const ALGORITHMS: [Algorithm; Algorithm::ALL.len()] = [
+    Algorithm::Quorum,
+    Algorithm::Ranked,
+    Algorithm::Bully,
+    Algorithm::Ring,
+    Algorithm::RingBidirectional,
+    Algorithm::Seniority,
+];
+
 /// Who confirms a nomination, in the order of the numbers on the wire.
 const CONFIRMATIONS: [Option<Confirmation>; 3] =
     [None, Some(Confirmation::Quorum), Some(Confirmation::Store)];

@@ -14,11 +14,13 @@
 //! | poll, where the store does not tell of changes | | a tenth, at most 1 s |
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use primacy_core::election::Algorithm;
 use primacy_core::election::quorum::Safety;
 use primacy_core::id::NodeIdError;
+use primacy_core::membership::{Attributes, AttributesError, Policy};
 use primacy_core::{self as core, Drift, NodeId};
 
 use crate::handshake::{By, Confirmation};
@@ -155,6 +157,22 @@ pub enum ConfigError {
         /// The election.
         by: Algorithm,
     },
+    /// What a member tells of itself is too much.
+    #[error(transparent)]
+    Attributes(#[from] AttributesError),
+    /// What is for a cluster with members is asked of another election.
+    #[error(
+        "--split-brain is for an election by seniority, and this one is by {by}; leave it out, or choose seniority"
+    )]
+    OnlySeniority {
+        /// The election.
+        by: By,
+    },
+    /// A store is to decide about splits and to confirm leaders.
+    #[error(
+        "the store of --split-brain and the one of --confirm would decide the same thing; leave one of them out"
+    )]
+    TwoStores,
     /// Something is asked for that only an election by a quorum has.
     #[error("{what}: an election by {by} has none; leave it out, or choose quorum")]
     OnlyQuorum {
@@ -345,6 +363,10 @@ pub(crate) struct Config {
     pub(crate) cluster: String,
     pub(crate) security: Security,
     pub(crate) timers: Timers,
+    /// What becomes of parts of a cluster that have lost each other.
+    pub(crate) split_brain: Policy,
+    /// What this node tells the other members of itself.
+    pub(crate) attributes: Arc<Attributes>,
     /// Those of the election that nominates, where a store confirms; otherwise the same.
     pub(crate) nomination_timers: Timers,
 }

@@ -1,5 +1,6 @@
 //! Entering an election, and standing in it.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use primacy_core::election::Algorithm;
 use primacy_core::election::quorum::Safety;
+use primacy_core::membership::{Attributes, Policy};
 use primacy_core::{Drift, Identity, Incarnation, Mandate, NodeId};
 use primacy_stores::Register;
 use tokio::sync::{mpsc, oneshot};
@@ -88,6 +90,40 @@ impl fmt::Debug for Confirm {
     }
 }
 
+/// What becomes of parts of a cluster that have lost each other.
+#[derive(Clone, PartialEq, Eq)]
+pub enum SplitBrain {
+    /// The part with most of the members goes on; of two halves, the one with the smallest name.
+    KeepMajority,
+    /// A part of at least this many goes on.
+    StaticQuorum(usize),
+    /// The part with the oldest member goes on, unless that one is alone.
+    KeepOldest,
+    /// The part that is first with the store at this URL goes on.
+    Lease(String),
+    /// Every part goes on, each with a leader.
+    Available,
+}
+
+impl SplitBrain {
+    const fn policy(&self) -> Policy {
+        match self {
+            Self::KeepMajority => Policy::KeepMajority,
+            Self::StaticQuorum(count) => Policy::StaticQuorum(*count),
+            Self::KeepOldest => Policy::KeepOldest,
+            Self::Lease(_) => Policy::Lease,
+            Self::Available => Policy::Available,
+        }
+    }
+}
+
+/// A URL may have a password.
+impl fmt::Debug for SplitBrain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.policy().fmt(f)
+    }
+}
+
 /// Gathers how a node takes part; made by [`Elector::builder`].
 #[derive(Clone, Debug, Default)]
 #[must_use]
@@ -97,6 +133,9 @@ pub struct Builder {
     address: String,
     by: Algorithm,
     confirm: Option<Confirm>,
+    split_brain: Option<SplitBrain>,
+    zone: String,
+    labels: BTreeMap<String, String>,
     allow_advisory: bool,
     safety: Option<Safety>,
     priority: u32,
@@ -299,6 +338,25 @@ impl Builder {
         self
     }
 
+    /// By seniority: what becomes of parts of the cluster that have lost each other; [`SplitBrain::KeepMajority`] if nothing is
+    /// said. All nodes must agree.
+    pub fn split_brain(mut self, policy: SplitBrain) -> Self {
+        self.split_brain = Some(policy);
+        self
+    }
+
+    /// By seniority: the zone that this node tells the other members.
+    pub fn zone(mut self, zone: impl Into<String>) -> Self {
+        self.zone = zone.into();
+        self
+    }
+
+    /// By seniority: something else that this node tells the other members of itself.
+    pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.labels.insert(key.into(), value.into());
+        self
+    }
+
     /// Allows an election in which nothing keeps a second leader away, in a partition for example: its leaderships have no
     /// token, and [`Elector::campaign_any`] hands them out.
     pub const fn allow_advisory(mut self, allowed: bool) -> Self {
@@ -418,7 +476,10 @@ impl Builder {
                     witness.and_in(StoreSpec::new(url, &config.election, identity, config.timers.lease));
                 Some(register)
             }
-            Some(Confirm::Quorum) | None => None,
+            Some(Confirm::Quorum) | None => match &self.split_brain {
+                Some(SplitBrain::Lease(url)) => Some(primacy_stores::open(url, &config.election).await?),
+                Some(_) | None => None,
+            },
         };
         start(config, identity, standing, Some(witness), move |config, desk, ready| async move {
             entry.live(&config, register, desk, ready).await;
@@ -480,6 +541,15 @@ impl Builder {
             Venue::Peers => config::promised(by, self.safety, priority, self.allow_advisory)?,
             Venue::Store => Safety::Lease,
         };
+        let split_brain = match (&self.split_brain, &self.confirm) {
+            (Some(_), _) if self.by != Algorithm::Seniority => return Err(ConfigError::OnlySeniority { by }),
+            (Some(SplitBrain::Lease(_)), Some(Confirm::Store(_))) => return Err(ConfigError::TwoStores),
+            (policy, _) => policy.as_ref().map_or(Policy::default(), SplitBrain::policy),
+        };
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let attributes =
+            Attributes::new(self.address.clone(), self.zone.clone(), version, self.labels.clone())?;
+        let attributes = Arc::new(attributes);
         let cluster = self.cluster.clone().unwrap_or_else(|| election.clone());
         let security = config::security(self.tls.as_ref(), self.insecure_cleartext)?;
         config::check_cluster(&cluster)?;
@@ -494,6 +564,8 @@ impl Builder {
             cluster,
             security,
             timers,
+            split_brain,
+            attributes,
             nomination_timers,
         })
     }

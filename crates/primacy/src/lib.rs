@@ -27,7 +27,7 @@ pub mod transport;
 pub mod witness;
 
 pub use config::{ConfigError, TimerProblem, Timers};
-pub use elector::{Builder, Confirm, Elector};
+pub use elector::{Builder, Confirm, Elector, SplitBrain};
 pub use errand::{Asked, ErrandError, ask_to_resign};
 pub use error::{CampaignError, ConnectError};
 pub use init::{Init, InitError, init};

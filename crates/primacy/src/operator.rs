@@ -17,6 +17,7 @@ pub(crate) enum Ask {
     Transfer(NodeId, oneshot::Sender<Result<Term, AskError>>),
     Stand(bool, oneshot::Sender<Result<Kept, AskError>>),
     Readmit(NodeId, oneshot::Sender<Result<DiskId, AskError>>),
+    Down(NodeId, oneshot::Sender<Result<(), AskError>>),
 }
 
 /// Whether what was said is remembered after a restart of the node.
@@ -77,6 +78,19 @@ pub enum AskError {
     Witness {
         /// This node.
         node: NodeId,
+    },
+    /// Only a cluster by seniority has members that can be removed.
+    #[error("only an election by seniority has members; here the configuration says who takes part")]
+    NoMembers,
+    /// This node does not know it as a member.
+    #[error("{node} is no member of the cluster that {by} belongs to ({members}); name one of them")]
+    NotAMember {
+        /// Who should be removed.
+        node: NodeId,
+        /// Who was asked.
+        by: NodeId,
+        /// The members that it knows.
+        members: String,
     },
     /// The node has not come with another disk, and has not said that it has lost one.
     #[error(
@@ -172,6 +186,17 @@ impl Elector {
         answered.await.map_err(|_| AskError::Closed)?
     }
 
+    /// By seniority: vouches that this member is not to be waited for, for it is dead and stays so, or its machine is off. The
+    /// coordinator removes it at once, however few are left. If it lives after all, it leads on beside the others until they meet.
+    ///
+    /// # Errors
+    /// [`AskError`], after which nothing has changed.
+    pub async fn down(&self, node: NodeId) -> Result<(), AskError> {
+        let (answer, answered) = oneshot::channel();
+        self.ask(Ask::Down(node, answer))?;
+        answered.await.map_err(|_| AskError::Closed)?
+    }
+
     fn ask(&self, ask: Ask) -> Result<(), AskError> {
         self.orders.send(Order::Ask(ask)).map_err(|_| AskError::Closed)
     }
@@ -197,6 +222,12 @@ impl Desk {
                     if recovering { Err(AskError::Recovering { by }) } else { world.readmit(node) };
                 let _ = answer.send(readmitted);
                 return None;
+            }
+            Ask::Down(node, answer) => {
+                let known = world.view(machine).has_member(self.identity.node, node);
+                let command = known.is_ok().then_some(Command::Down(node));
+                let _ = answer.send(known);
+                command?
             }
             Ask::Resign(answer) => {
                 let resigned = self.leads();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use primacy_core::election::lease;
 use primacy_core::election::quorum::{self, HardState, Safety};
-use primacy_core::election::ranked;
+use primacy_core::election::{ranked, seniority};
 use primacy_core::{Identity, Instant, Leader, Mandate, NodeId, Reason, Term};
 
 use crate::clock;
@@ -107,6 +107,8 @@ pub enum ElectionView {
         /// The node's role in it.
         role: &'static str,
     },
+    /// The oldest member of a cluster: advisory.
+    Seniority(Box<seniority::Status>),
     /// One election says who should lead, another one who may.
     Confirmed {
         /// Who should.
@@ -144,6 +146,7 @@ impl ElectionView {
             Self::Quorum(status) => status.role,
             Self::Ranked(status) => status.role,
             Self::Advisory { role } => role,
+            Self::Seniority(status) => status.role,
             Self::Confirmed { by, .. } => match &**by {
                 ConfirmationView::Quorum(status) => status.role,
                 ConfirmationView::Store(status) => status.role,
@@ -156,7 +159,7 @@ impl ElectionView {
     pub fn hard(&self) -> Option<HardState> {
         match self {
             Self::Ranked(status) => Some(status.hard),
-            Self::Quorum(_) | Self::Advisory { .. } | Self::Confirmed { .. } => {
+            Self::Quorum(_) | Self::Advisory { .. } | Self::Seniority(_) | Self::Confirmed { .. } => {
                 self.quorum().map(|status| status.hard)
             }
         }
@@ -167,7 +170,7 @@ impl ElectionView {
     pub fn recovering(&self) -> Option<&BTreeSet<NodeId>> {
         match self {
             Self::Ranked(status) => status.recovering.as_ref(),
-            Self::Quorum(_) | Self::Advisory { .. } | Self::Confirmed { .. } => {
+            Self::Quorum(_) | Self::Advisory { .. } | Self::Seniority(_) | Self::Confirmed { .. } => {
                 self.quorum()?.recovering.as_ref()
             }
         }
@@ -182,7 +185,7 @@ impl ElectionView {
                 ConfirmationView::Quorum(status) => Some(status),
                 ConfirmationView::Store(_) => None,
             },
-            Self::Ranked(_) | Self::Advisory { .. } => None,
+            Self::Ranked(_) | Self::Advisory { .. } | Self::Seniority(_) => None,
         }
     }
 }
@@ -203,6 +206,18 @@ impl View {
             Self::Peers(view) => view.election.recovering().is_some(),
             Self::Store(_) => false,
         }
+    }
+
+    /// Whether `node` could be removed from the cluster of `me`.
+    pub(crate) fn has_member(&self, me: NodeId, node: NodeId) -> Result<(), AskError> {
+        let Self::Peers(view) = self else { return Err(AskError::NoMembers) };
+        let ElectionView::Seniority(seniority) = &view.election else { return Err(AskError::NoMembers) };
+        let members = seniority.view.as_ref().map_or(&[][..], |view| view.members());
+        if node != me && members.iter().any(|member| member.identity.node == node) {
+            return Ok(());
+        }
+        let names: Vec<String> = members.iter().map(|member| member.identity.node.to_string()).collect();
+        Err(AskError::NotAMember { node, by: me, members: names.join(", ") })
     }
 
     /// Whether `to` could be given the lead of `me`.

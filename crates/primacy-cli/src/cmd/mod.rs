@@ -5,6 +5,7 @@ pub(crate) mod completions;
 pub(crate) mod config;
 #[cfg(feature = "sqlite")]
 pub(crate) mod demo;
+pub(crate) mod down;
 pub(crate) mod fence;
 pub(crate) mod init;
 pub(crate) mod node;

@@ -156,7 +156,8 @@ pub(super) fn unexpected(node: &Node, answer: Answer) -> Failure {
         | Answer::Violation { .. }
         | Answer::Resigning { .. }
         | Answer::Standing { .. }
-        | Answer::Readmitted { .. }) => {
+        | Answer::Readmitted { .. }
+        | Answer::Downed) => {
             let message =
                 format!("the node {} answers something else than it was asked: {answer:?}", node.node);
             Failure::new(Exit::Protocol, message)

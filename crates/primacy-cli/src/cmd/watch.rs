@@ -90,6 +90,7 @@ fn seen(node: &Node, answer: Answer) -> Result<Seen, Failure> {
         | Answer::Resigning { .. }
         | Answer::Standing { .. }
         | Answer::Readmitted { .. }
+        | Answer::Downed
         | Answer::Refused(_)) => Err(unexpected(node, answer)),
     }
 }

@@ -36,10 +36,12 @@ pub(crate) enum What {
     Withdraw,
     /// To take this node back, which has lost its disk.
     Readmit { node: String },
+    /// To wait for this member no more.
+    Down { node: String },
 }
 
 /// The names of the questions, for those who ask for something else.
-pub(crate) const REQUESTS: &str = "who, watch, resign, transfer, stand, withdraw, readmit";
+pub(crate) const REQUESTS: &str = "who, watch, resign, transfer, stand, withdraw, readmit, down";
 
 /// What a node answers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -69,6 +71,8 @@ pub(crate) enum Answer {
     Standing { stands: bool, kept: bool },
     /// To `readmit`: the disk that counts from now on.
     Readmitted { disk: String },
+    /// To `down`: it is not waited for any more.
+    Downed,
     /// To anything: it is not done.
     Refused(Refused),
 }
@@ -108,6 +112,10 @@ pub(crate) enum Kind {
     OverAStore,
     /// See [`AskError::Witness`].
     Witness,
+    /// See [`AskError::NoMembers`].
+    NoMembers,
+    /// See [`AskError::NotAMember`].
+    NotAMember,
     /// See [`AskError::NotRefused`].
     NotRefused,
     /// See [`AskError::Recovering`].
@@ -138,6 +146,8 @@ impl From<AskError> for Refused {
             AskError::ToItself { .. } => Kind::ToItself,
             AskError::OverAStore => Kind::OverAStore,
             AskError::Witness { .. } => Kind::Witness,
+            AskError::NoMembers => Kind::NoMembers,
+            AskError::NotAMember { .. } => Kind::NotAMember,
             AskError::NotRefused { .. } => Kind::NotRefused,
             AskError::Recovering { .. } => Kind::Recovering,
             AskError::Disk(_) => Kind::Disk,
@@ -185,6 +195,7 @@ mod tests {
             What::Stand,
             What::Withdraw,
             What::Readmit { node: "c".into() },
+            What::Down { node: "c".into() },
         ] {
             let line = serde_json::to_vec(&Request { version: VERSION, what: what.clone() }).unwrap();
             assert_eq!(parse(&line), Ok(what));

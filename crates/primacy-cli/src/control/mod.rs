@@ -13,4 +13,4 @@ mod who;
 pub(crate) use client::{Answers, Next, Node, find, find_all};
 pub(crate) use message::{Answer, Kind, What};
 pub(crate) use server::Server;
-pub(crate) use who::{Certificate, Leader, PeerRefused, Peers, Record, Who};
+pub(crate) use who::{Certificate, Leader, Member, Members, PeerRefused, Peers, Record, Who};

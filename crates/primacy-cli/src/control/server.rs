@@ -200,6 +200,7 @@ impl Asked {
             What::Stand => ("stand", None),
             What::Withdraw => ("withdraw", None),
             What::Readmit { node } => ("readmit", Some(node.clone())),
+            What::Down { node } => ("down", Some(node.clone())),
         };
         self.reporter.tell(&Event::Asked { what, to, by: self.by });
     }
@@ -216,6 +217,10 @@ async fn answer(elector: &Elector, what: What) -> Result<Answer, Refused> {
         }
         What::Readmit { node } => {
             Answer::Readmitted { disk: elector.readmit(parse_node(&node)?).await?.to_string() }
+        }
+        What::Down { node } => {
+            elector.down(parse_node(&node)?).await?;
+            Answer::Downed
         }
         What::Watch => return Err(Refused::new(Kind::Malformed, "a watch has more than one answer")),
     })

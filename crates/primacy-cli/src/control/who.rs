@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use primacy::core::election::lease;
+use primacy::core::election::{lease, seniority};
 use primacy::core::{Identity, Instant, NodeId};
 use primacy::handshake::RefusalKind;
 use primacy::status::{ConfirmationView, ElectionView, PeersView, Status, View};
@@ -78,6 +78,9 @@ pub(crate) struct Peers {
     /// Where one election nominates and another confirms: who is nominated.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) nominee: Option<String>,
+    /// By seniority: who belongs to the cluster.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) members: Option<Members>,
     /// What is promised: `lease`, `fenced` or `advisory`.
     pub(crate) safety: String,
     /// Nodes of higher priority stand first.
@@ -107,6 +110,36 @@ pub(crate) struct Peers {
     pub(crate) stranger_refused: Option<PeerRefused>,
     /// Handshakes that led to nothing: too slow, broken off, or too many at a time.
     pub(crate) strangers_dropped: u64,
+}
+
+/// Who belongs to a cluster, as one node has been told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Members {
+    /// The coordinator's term.
+    pub(crate) term: u64,
+    /// The number of the view in it.
+    pub(crate) view: u64,
+    /// The oldest first.
+    pub(crate) all: Vec<Member>,
+}
+
+/// One member.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Member {
+    /// Its name.
+    pub(crate) node: String,
+    /// Its age: a smaller number is older.
+    pub(crate) age: u64,
+    /// Where it can be reached, by its own account.
+    pub(crate) address: String,
+    /// Its zone.
+    pub(crate) zone: String,
+    /// Its version.
+    pub(crate) version: String,
+    /// What else it tells of itself.
+    pub(crate) labels: BTreeMap<String, String>,
+    /// Whether this node suspects it.
+    pub(crate) suspected: bool,
 }
 
 /// How it stands with a node's own certificate.
@@ -209,7 +242,8 @@ impl From<&Status> for Who {
                         ConfirmationView::Store(status) => Record::of(status, at),
                         ConfirmationView::Quorum(_) => None,
                     },
-                    ElectionView::Quorum(_) | ElectionView::Ranked(_) | ElectionView::Advisory { .. } => None,
+                    ElectionView::Quorum(_) | ElectionView::Ranked(_) => None,
+                    ElectionView::Advisory { .. } | ElectionView::Seniority(_) => None,
                 };
                 (view.election.role(), Some(Peers::new(view, at)), record)
             }
@@ -252,13 +286,18 @@ impl Peers {
             term: election.hard().map_or(0, |hard| hard.term.0),
             ballot: match election {
                 ElectionView::Ranked(ranked) => ranked.ballot.map(|ballot| ballot.0),
-                ElectionView::Quorum(_) | ElectionView::Advisory { .. } | ElectionView::Confirmed { .. } => {
-                    None
-                }
+                ElectionView::Quorum(_) | ElectionView::Advisory { .. } => None,
+                ElectionView::Seniority(_) | ElectionView::Confirmed { .. } => None,
             },
             nominee: match election {
                 ElectionView::Confirmed { nominee, .. } => nominee.map(|nominee| nominee.to_string()),
-                ElectionView::Quorum(_) | ElectionView::Ranked(_) | ElectionView::Advisory { .. } => None,
+                ElectionView::Quorum(_) | ElectionView::Ranked(_) => None,
+                ElectionView::Advisory { .. } | ElectionView::Seniority(_) => None,
+            },
+            members: match election {
+                ElectionView::Seniority(seniority) => Members::of(seniority),
+                ElectionView::Quorum(_) | ElectionView::Ranked(_) => None,
+                ElectionView::Advisory { .. } | ElectionView::Confirmed { .. } => None,
             },
             voters: view.voters.iter().map(|voter| voter.to_string()).collect(),
             safety: match view.safety {
@@ -283,6 +322,24 @@ impl Peers {
                 + counters.handshakes_broken
                 + counters.strangers_over_limit,
         }
+    }
+}
+
+impl Members {
+    fn of(status: &seniority::Status) -> Option<Self> {
+        let view = status.view.as_ref()?;
+        let member = |member: &primacy::core::membership::Member| Member {
+            node: member.identity.node.to_string(),
+            age: member.age.0,
+            address: member.attributes.address().to_owned(),
+            zone: member.attributes.zone().to_owned(),
+            version: member.attributes.version().to_owned(),
+            labels: member.attributes.labels().clone(),
+            suspected: status.suspects.contains(&member.identity.node),
+        };
+        let version = view.version();
+        let all = view.members().iter().map(member).collect();
+        Some(Self { term: version.term.0, view: version.number, all })
     }
 }
 
@@ -334,10 +391,7 @@ impl Record {
     }
 
     /// Of a record that has not changed for this long, where that is known.
-    pub(crate) fn new(
-        record: &lease::Record,
-        unchanged_for_ms: Option<u64>,
-    ) -> Self {
+    pub(crate) fn new(record: &lease::Record, unchanged_for_ms: Option<u64>) -> Self {
         let holder = record.holder.as_ref();
         Self {
             holder: holder.map(|holder| holder.identity.node.to_string()),

@@ -15,7 +15,7 @@ use clap::Args;
 use primacy::config::Venue;
 use primacy::core::election::NoAlgorithm;
 use primacy::transport::TlsFiles;
-use primacy::{Algorithm, Builder, ConfigError, Confirm, Drift, Elector, NodeId, Peers, Safety};
+use primacy::{Algorithm, Builder, ConfigError, Confirm, Drift, Elector, NodeId, Peers, Safety, SplitBrain};
 
 use crate::duration;
 use crate::exit::{Exit, Failure};
@@ -55,7 +55,7 @@ pub(crate) struct Entry {
     #[arg(long, value_name = "NAME", env = "PRIMACY_NODE", value_parser = str::parse::<NodeId>)]
     pub(crate) node: Option<NodeId>,
 
-    /// Among peers, how the leader is found: quorum, ranked, bully, ring or ring-bidirectional. The last three are
+    /// Among peers, how the leader is found: quorum, ranked, bully, ring, ring-bidirectional or seniority. The last four are
     /// advisory: a partition makes two leaders [default: quorum]
     #[arg(long, value_name = "ELECTION", env = "PRIMACY_BY", value_parser = parse_algorithm)]
     pub(crate) by: Option<Algorithm>,
@@ -64,6 +64,15 @@ pub(crate) struct Entry {
     /// as in --on). Its leaders have a token then, and a lease
     #[arg(long, value_name = "BY", env = "PRIMACY_CONFIRM")]
     pub(crate) confirm: Option<String>,
+
+    /// By seniority, what becomes of parts of the cluster that have lost each other: keep-majority, static-quorum:NUMBER,
+    /// keep-oldest, lease:URL, where a store decides, or available, where each part goes on [default: keep-majority]
+    #[arg(long, value_name = "POLICY", env = "PRIMACY_SPLIT_BRAIN", value_parser = parse_split_brain)]
+    pub(crate) split_brain: Option<SplitBrain>,
+
+    /// By seniority, the zone that this node tells the others
+    #[arg(long, value_name = "ZONE", env = "PRIMACY_ZONE")]
+    pub(crate) zone: Option<String>,
 
     /// Run an advisory election, in which nothing keeps a second leader away; the work gets no token
     #[arg(long, value_name = "BOOL", env = "PRIMACY_ALLOW_ADVISORY", num_args = 0..=1, require_equals = true,
@@ -179,6 +188,8 @@ pub(crate) const VARIABLES: &[&str] = &[
     "PRIMACY_NODE",
     "PRIMACY_BY",
     "PRIMACY_CONFIRM",
+    "PRIMACY_SPLIT_BRAIN",
+    "PRIMACY_ZONE",
     "PRIMACY_ALLOW_ADVISORY",
     "PRIMACY_SAFETY",
     "PRIMACY_PRIORITY",
@@ -277,6 +288,13 @@ impl Entry {
             }
             Some(Confirm::Quorum) | None => builder,
         };
+        let builder = match &self.split_brain {
+            Some(SplitBrain::Lease(url)) => {
+                let url = place::between_processes(place::resolve_url("split-brain", url, sources)?)?;
+                builder.split_brain(SplitBrain::Lease(url))
+            }
+            Some(_) | None => builder,
+        };
         Ok(Entrance { election, node, place, builder: builder.node(node) })
     }
 
@@ -298,6 +316,8 @@ impl Entry {
             for (key, given) in [
                 ("by", self.by.is_some()),
                 ("confirm", self.confirm.is_some()),
+                ("split-brain", self.split_brain.is_some()),
+                ("zone", self.zone.is_some()),
                 ("allow-advisory", self.allows_advisory()),
                 ("safety", self.safety.is_some()),
                 ("priority", self.priority.is_some()),
@@ -420,6 +440,12 @@ impl Entry {
         if let Some(confirm) = self.confirm() {
             builder = builder.confirm(confirm);
         }
+        if let Some(policy) = &self.split_brain {
+            builder = builder.split_brain(policy.clone());
+        }
+        if let Some(zone) = &self.zone {
+            builder = builder.zone(zone);
+        }
         if let Some(safety) = self.safety() {
             builder = builder.safety(safety);
         }
@@ -461,6 +487,20 @@ const TIMERS: &[&str] = &["lease", "heartbeat", "drain", "kill-margin", "drift-m
 
 /// The settings that say with whom a node talks, and how that is protected.
 const SECURED: &[&str] = &["peers", "tls-certificate", "tls-key", "tls-ca"];
+
+fn parse_split_brain(text: &str) -> Result<SplitBrain, String> {
+    match text.split_once(':') {
+        None if text == "keep-majority" => Ok(SplitBrain::KeepMajority),
+        None if text == "keep-oldest" => Ok(SplitBrain::KeepOldest),
+        None if text == "available" => Ok(SplitBrain::Available),
+        Some(("static-quorum", count)) => {
+            let count = count.parse().map_err(|_| format!("{count:?} is no number of members"))?;
+            Ok(SplitBrain::StaticQuorum(count))
+        }
+        Some(("lease", url)) => Ok(SplitBrain::Lease(url.to_owned())),
+        _ => Err("write keep-majority, static-quorum:NUMBER, keep-oldest, lease:URL or available".to_owned()),
+    }
+}
 
 fn parse_algorithm(name: &str) -> Result<Algorithm, String> {
     name.parse().map_err(|error: NoAlgorithm| error.to_string())

@@ -43,6 +43,8 @@ pub enum Algorithm {
     Ring,
     /// See [`ring_bidirectional`].
     RingBidirectional,
+    /// See [`seniority`].
+    Seniority,
 }
 
 /// This is the name of no election among peers.
@@ -51,7 +53,8 @@ pub struct NoAlgorithm;
 
 impl Algorithm {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Quorum, Self::Ranked, Self::Bully, Self::Ring, Self::RingBidirectional];
+    pub const ALL: [Self; 6] =
+        [Self::Quorum, Self::Ranked, Self::Bully, Self::Ring, Self::RingBidirectional, Self::Seniority];
 
     /// Its name, such as `ring-bidirectional`.
     #[must_use]
@@ -62,6 +65,7 @@ impl Algorithm {
             Self::Bully => "bully",
             Self::Ring => "ring",
             Self::RingBidirectional => "ring-bidirectional",
+            Self::Seniority => "seniority",
         }
     }
 
@@ -70,7 +74,7 @@ impl Algorithm {
     pub const fn is_fenced(self) -> bool {
         match self {
             Self::Quorum | Self::Ranked => true,
-            Self::Bully | Self::Ring | Self::RingBidirectional => false,
+            Self::Bully | Self::Ring | Self::RingBidirectional | Self::Seniority => false,
         }
     }
 }

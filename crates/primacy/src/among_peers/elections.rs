@@ -1,14 +1,18 @@
 //! The elections among peers, each in the terms of the driver.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use primacy_core::detector::Detection;
 use primacy_core::election::bully::{self, Bully};
 use primacy_core::election::confirmed::{self, Confirmed};
 use primacy_core::election::lease::{self, Lease};
 use primacy_core::election::on_a_ring::{self, OnARing, Probing};
 use primacy_core::election::quorum::{self, HardState, Quorum};
 use primacy_core::election::ranked::{self, Ranked};
+use primacy_core::election::seniority::{self, Seniority};
 use primacy_core::election::{ring, ring_bidirectional};
+use primacy_core::membership::Age;
 use primacy_core::{Endpoint, Identity, Incarnation, Input, Instant, NodeId, Occasion, Protocol};
 
 use super::PeersAndStore;
@@ -280,6 +284,92 @@ impl<A: Probing> Settles for OnARing<A> {
     }
 }
 
+/// How many seeds are asked: all peers where there are so few, and otherwise the first ones by name.
+const SEEDS: usize = seniority::SEEDS_MAX;
+
+impl AmongPeers for Seniority {
+    fn begin(Setup { me, voters, config, timers, .. }: Setup<'_>, now: Instant) -> Self {
+        let config = seniority::Config {
+            me,
+            seeds: voters.into_iter().take(SEEDS).collect(),
+            attributes: Arc::clone(&config.attributes),
+            heartbeat_interval: timers.renewal.into(),
+            neighbours: None,
+            detection: Detection::Missed { count: timers.miss_count },
+            stable_after: timers.lease.into(),
+            policy: config.split_brain,
+            store_wait: timers.lease.into(),
+            minimum: 1,
+            join_interval: timers.lease.into(),
+            answer_wait: timers.answer_timeout.into(),
+            probe_interval: timers.lease.into(),
+            last_age: Age::MAX,
+        };
+        Self::new(config, now)
+    }
+
+    fn say(message: seniority::Message) -> Word {
+        Word::Seniority(message)
+    }
+
+    fn hear(word: Word) -> Option<seniority::Message> {
+        if let Word::Seniority(message) = word { Some(message) } else { None }
+    }
+
+    fn hard((): ()) -> HardState {
+        HardState::default()
+    }
+
+    fn view(&self) -> ElectionView {
+        ElectionView::Seniority(Box::new(self.status()))
+    }
+}
+
+impl Settles for Seniority {
+    fn is_settled(&self) -> bool {
+        true // Nobody leads who does not stand.
+    }
+
+    fn occasion(&self) -> Option<Occasion> {
+        Some(Self::occasion(self))
+    }
+}
+
+/// A cluster whose splits a store decides.
+impl World<Seniority> for PeersAndStore {
+    fn persist(&mut self, (): ()) -> Result<(), Halt> {
+        Ok(()) // What must not be forgotten is in the store.
+    }
+
+    fn send(&mut self, to: Endpoint, message: seniority::Message) {
+        match (to, message) {
+            (Endpoint::Store, seniority::Message { body: seniority::Body::Store(message), .. }) => {
+                World::<Lease>::send(&mut self.store, to, message);
+            }
+            (_, message) => World::<Seniority>::send(&mut self.peers, to, message),
+        }
+    }
+
+    async fn arrival(&mut self) -> Result<Input<seniority::Message>, Halt> {
+        let incarnation = self.peers.me.identity.incarnation;
+        let said = |message| seniority::Message { incarnation, body: seniority::Body::Store(message) };
+        tokio::select! {
+            input = World::<Seniority>::arrival(&mut self.peers) => input,
+            input = World::<Lease>::arrival(&mut self.store) => Ok(input?.map(said)),
+        }
+    }
+}
+
+impl Asked<Seniority> for PeersAndStore {
+    fn view(&self, machine: &Seniority) -> View {
+        Asked::<Seniority>::view(&self.peers, machine)
+    }
+
+    fn readmit(&mut self, node: NodeId) -> Result<DiskId, AskError> {
+        Asked::<Seniority>::readmit(&mut self.peers, node)
+    }
+}
+
 /// The nomination decides at once, and a leader hands over when it has not changed for so many of its heartbeats.
 const DAMPING_COUNT: u32 = 8;
 
@@ -313,9 +403,11 @@ impl<N: AmongPeers<Durable = ()>> AmongPeers for Confirmed<N, Quorum> {
     fn hear(word: Word) -> Option<Self::Message> {
         match word {
             Word::Quorum(message) => Some(confirmed::Message::Confirmation(message)),
-            word @ (Word::Ranked(_) | Word::Bully(_) | Word::Ring(_) | Word::RingBidirectional(_)) => {
-                N::hear(word).map(confirmed::Message::Nomination)
-            }
+            word @ (Word::Ranked(_)
+            | Word::Bully(_)
+            | Word::Ring(_)
+            | Word::RingBidirectional(_)
+            | Word::Seniority(_)) => N::hear(word).map(confirmed::Message::Nomination),
         }
     }
 

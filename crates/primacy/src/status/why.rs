@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use primacy_core::election::lease;
 use primacy_core::election::quorum::{self, Refusal, TERM_MAX};
+use primacy_core::election::{lease, seniority};
 use primacy_core::{Duration, NodeId, majority};
 
 use super::{ConfirmationView, ElectionView, PeersView, Status, View};
@@ -83,7 +83,21 @@ fn among_peers(status: &Status, view: &PeersView) -> Vec<String> {
                 why.extend(over_store(status, record));
             }
         }
+        ElectionView::Seniority(seniority) => why.extend(in_a_cluster(me, seniority)),
         ElectionView::Quorum(_) | ElectionView::Advisory { .. } => {}
+    }
+    why
+}
+
+/// What keeps this node out of a cluster, or the cluster without a leader.
+fn in_a_cluster(me: NodeId, seniority: &seniority::Status) -> Vec<String> {
+    let mut why = Vec::new();
+    if seniority.view.is_none() {
+        why.push(format!("{me} belongs to no cluster; it has asked to join {} times", seniority.attempts));
+    }
+    why.extend(seniority.refusal.map(|refusal| format!("it was refused: {refusal}")));
+    if !seniority.lost.is_empty() {
+        why.push(format!("it has lost {}", names(seniority.lost.iter().copied())));
     }
     why
 }

@@ -106,6 +106,7 @@ pub struct Limits {
 
 /// What comes out of a mesh.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "most arrivals are messages, and none of them waits for long")]
 pub enum Arrival {
     /// A node said this.
     Message {

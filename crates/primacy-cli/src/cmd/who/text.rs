@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use primacy::core::Duration;
 
-use crate::control::{Certificate, PeerRefused, Peers, Record, Who};
+use crate::control::{Certificate, Member, Members, PeerRefused, Peers, Record, Who};
 
 const SECONDS_PER_DAY: u64 = 86_400;
 
@@ -68,6 +68,7 @@ fn among_peers(who: &Who, peers: &Peers) -> Vec<String> {
         peers.safety,
         peers.disk
     )];
+    lines.extend(peers.members.as_ref().map(members));
     lines.extend(peers.nominee.as_ref().map(|nominee| format!("  {nominee} is nominated")));
     if let (Some(to), Some(left)) = (&peers.promised_to, peers.promised_for_ms)
         && *to != who.node
@@ -101,6 +102,17 @@ fn among_peers(who: &Who, peers: &Peers) -> Vec<String> {
         lines.push(format!("  connections that led to nothing: {}", peers.strangers_dropped));
     }
     lines
+}
+
+/// Who belongs to the cluster, the oldest first.
+fn members(members: &Members) -> String {
+    let member = |member: &Member| {
+        let suspected = if member.suspected { ", suspected" } else { "" };
+        let zone = if member.zone.is_empty() { String::new() } else { format!(" in {}", member.zone) };
+        format!("{}{zone} (age {}{suspected})", member.node, member.age)
+    };
+    let all: Vec<String> = members.all.iter().map(member).collect();
+    format!("  members by view {}.{}: {}", members.term, members.view, all.join(", "))
 }
 
 const fn connected(outbound: bool, inbound: bool) -> &'static str {

@@ -1,0 +1,405 @@
+//! What the nodes of a cluster that is led [by seniority](primacy_core::election::seniority) say, as bytes.
+//!
+//! What they say to a store does not go this way.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use primacy_core::election::seniority::{Body, JoinAnswer, Message, Refusal};
+use primacy_core::membership::{
+    Age, AgesRunOut, Attributes, Cluster, Member, Sight, View, ViewParts, ViewVersion,
+};
+use primacy_core::{FencingToken, NodeId, Term};
+
+use super::{DecodeError, parse_node, wire as shared};
+
+pub(super) mod wire {
+    use std::collections::BTreeMap;
+
+    use super::shared::{Identity, Incarnation, Nothing};
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(in crate::codec) struct Message {
+        #[prost(message, optional, tag = "1")]
+        pub(in crate::codec) incarnation: Option<Incarnation>,
+        #[prost(oneof = "Body", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14")]
+        pub(in crate::codec) body: Option<Body>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Oneof)]
+    pub(in crate::codec) enum Body {
+        #[prost(message, tag = "2")]
+        Join(Join),
+        #[prost(message, tag = "3")]
+        JoinReply(JoinReply),
+        #[prost(message, tag = "4")]
+        View(View),
+        #[prost(message, tag = "5")]
+        ViewReply(Sight),
+        #[prost(message, tag = "6")]
+        Heartbeat(Heartbeat),
+        #[prost(message, tag = "7")]
+        Ask(Sight),
+        /// The joining.
+        #[prost(uint64, tag = "8")]
+        Leave(u64),
+        #[prost(string, tag = "9")]
+        Down(String),
+        #[prost(message, tag = "10")]
+        Probe(Sight),
+        #[prost(message, tag = "11")]
+        ProbeReply(Sight),
+        #[prost(message, tag = "12")]
+        MergeAsk(Sight),
+        #[prost(message, tag = "13")]
+        MergeReply(Sight),
+        #[prost(message, tag = "14")]
+        Merge(Merge),
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(in crate::codec) struct Attributes {
+        #[prost(string, tag = "1")]
+        pub(in crate::codec) address: String,
+        #[prost(string, tag = "2")]
+        pub(in crate::codec) zone: String,
+        #[prost(string, tag = "3")]
+        pub(in crate::codec) version: String,
+        #[prost(btree_map = "string, string", tag = "4")]
+        pub(in crate::codec) labels: BTreeMap<String, String>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(in crate::codec) struct Join {
+        #[prost(uint64, tag = "1")]
+        pub(in crate::codec) joining: u64,
+        #[prost(message, optional, tag = "2")]
+        pub(in crate::codec) attributes: Option<Attributes>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(in crate::codec) struct JoinReply {
+        #[prost(uint64, tag = "1")]
+        pub(in crate::codec) joining: u64,
+        #[prost(oneof = "JoinAnswer", tags = "2, 3, 4, 5, 6")]
+        pub(in crate::codec) answer: Option<JoinAnswer>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Oneof)]
+    pub(in crate::codec) enum JoinAnswer {
+        #[prost(message, tag = "2")]
+        NotJoined(Nothing),
+        #[prost(string, tag = "3")]
+        Ask(String),
+        #[prost(message, tag = "4")]
+        Full(Nothing),
+        /// The youngest age.
+        #[prost(uint64, tag = "5")]
+        AgesRunOut(u64),
+        #[prost(message, tag = "6")]
+        NameTaken(Nothing),
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(in crate::codec) struct Cluster {
+        #[prost(message, optional, tag = "1")]
+        pub(in crate::codec) founder: Option<Identity>,
+        #[prost(uint64, tag = "2")]
+        pub(in crate::codec) joining: u64,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(in crate::codec) struct Version {
+        #[prost(uint64, tag = "1")]
+        pub(in crate::codec) term: u64,
+        #[prost(message, optional, tag = "2")]
+        pub(in crate::codec) coordinator: Option<Identity>,
+        #[prost(uint64, tag = "3")]
+        pub(in crate::codec) number: u64,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(in crate::codec) struct Member {
+        #[prost(uint64, tag = "1")]
+        pub(in crate::codec) age: u64,
+        #[prost(message, optional, tag = "2")]
+        pub(in crate::codec) identity: Option<Identity>,
+        #[prost(uint64, tag = "3")]
+        pub(in crate::codec) joining: u64,
+        #[prost(message, optional, tag = "4")]
+        pub(in crate::codec) attributes: Option<Attributes>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(in crate::codec) struct View {
+        #[prost(message, optional, tag = "1")]
+        pub(in crate::codec) cluster: Option<Cluster>,
+        #[prost(message, optional, tag = "2")]
+        pub(in crate::codec) version: Option<Version>,
+        #[prost(message, repeated, tag = "3")]
+        pub(in crate::codec) members: Vec<Member>,
+        #[prost(string, repeated, tag = "4")]
+        pub(in crate::codec) removed: Vec<String>,
+        #[prost(uint64, tag = "5")]
+        pub(in crate::codec) next_age: u64,
+        #[prost(uint64, tag = "6")]
+        pub(in crate::codec) decision: u64,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(in crate::codec) struct Sight {
+        #[prost(message, optional, tag = "1")]
+        pub(in crate::codec) cluster: Option<Cluster>,
+        #[prost(message, optional, tag = "2")]
+        pub(in crate::codec) version: Option<Version>,
+        #[prost(uint32, tag = "3")]
+        pub(in crate::codec) members: u32,
+        #[prost(uint64, tag = "4")]
+        pub(in crate::codec) decision: u64,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(in crate::codec) struct Heartbeat {
+        #[prost(message, optional, tag = "1")]
+        pub(in crate::codec) sight: Option<Sight>,
+        #[prost(string, repeated, tag = "2")]
+        pub(in crate::codec) suspects: Vec<String>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(in crate::codec) struct Merge {
+        #[prost(string, tag = "1")]
+        pub(in crate::codec) into: String,
+        #[prost(message, optional, tag = "2")]
+        pub(in crate::codec) sight: Option<Sight>,
+    }
+}
+
+impl From<&Message> for wire::Message {
+    fn from(message: &Message) -> Self {
+        let body = match &message.body {
+            Body::Join { joining, attributes } => {
+                let attributes = Some((&**attributes).into());
+                Some(wire::Body::Join(wire::Join { joining: *joining, attributes }))
+            }
+            Body::JoinReply { joining, answer } => {
+                let answer = Some((*answer).into());
+                Some(wire::Body::JoinReply(wire::JoinReply { joining: *joining, answer }))
+            }
+            Body::View(view) => Some(wire::Body::View((&**view).into())),
+            Body::ViewReply(sight) => Some(wire::Body::ViewReply(sight.into())),
+            Body::Heartbeat { sight, suspects } => Some(wire::Body::Heartbeat(wire::Heartbeat {
+                sight: Some(sight.into()),
+                suspects: names(suspects),
+            })),
+            Body::Ask(sight) => Some(wire::Body::Ask(sight.into())),
+            Body::Leave { joining } => Some(wire::Body::Leave(*joining)),
+            Body::Down(node) => Some(wire::Body::Down(node.as_str().to_owned())),
+            Body::Probe(sight) => Some(wire::Body::Probe(sight.into())),
+            Body::ProbeReply(sight) => Some(wire::Body::ProbeReply(sight.into())),
+            Body::MergeAsk(sight) => Some(wire::Body::MergeAsk(sight.into())),
+            Body::MergeReply(sight) => Some(wire::Body::MergeReply(sight.into())),
+            Body::Merge { into, sight } => {
+                let into = into.as_str().to_owned();
+                Some(wire::Body::Merge(wire::Merge { into, sight: Some(sight.into()) }))
+            }
+            Body::Store(_) => None,
+        };
+        Self { incarnation: Some(message.incarnation.into()), body }
+    }
+}
+
+impl TryFrom<wire::Message> for Message {
+    type Error = DecodeError;
+    fn try_from(message: wire::Message) -> Result<Self, DecodeError> {
+        let incarnation = message.incarnation.ok_or(DecodeError::Missing("seniority.incarnation"))?;
+        let body = match message.body.ok_or(DecodeError::Unknown("the message"))? {
+            wire::Body::Join(wire::Join { joining, attributes }) => {
+                Body::Join { joining, attributes: attributes.unwrap_or_default().try_into()? }
+            }
+            wire::Body::JoinReply(wire::JoinReply { joining, answer }) => {
+                let answer = answer.ok_or(DecodeError::Unknown("the answer"))?.try_into()?;
+                Body::JoinReply { joining, answer }
+            }
+            wire::Body::View(view) => Body::View(Arc::new(view.try_into()?)),
+            wire::Body::ViewReply(sight) => Body::ViewReply(sight.try_into()?),
+            wire::Body::Heartbeat(wire::Heartbeat { sight, suspects }) => {
+                let sight = sight.ok_or(DecodeError::Missing("heartbeat.sight"))?.try_into()?;
+                Body::Heartbeat { sight, suspects: nodes(&suspects, "heartbeat.suspects")? }
+            }
+            wire::Body::Ask(sight) => Body::Ask(sight.try_into()?),
+            wire::Body::Leave(joining) => Body::Leave { joining },
+            wire::Body::Down(node) => Body::Down(parse_node(&node, "down")?),
+            wire::Body::Probe(sight) => Body::Probe(sight.try_into()?),
+            wire::Body::ProbeReply(sight) => Body::ProbeReply(sight.try_into()?),
+            wire::Body::MergeAsk(sight) => Body::MergeAsk(sight.try_into()?),
+            wire::Body::MergeReply(sight) => Body::MergeReply(sight.try_into()?),
+            wire::Body::Merge(wire::Merge { into, sight }) => Body::Merge {
+                into: parse_node(&into, "merge.into")?,
+                sight: sight.ok_or(DecodeError::Missing("merge.sight"))?.try_into()?,
+            },
+        };
+        Ok(Self { incarnation: incarnation.into(), body })
+    }
+}
+
+fn names(nodes: &BTreeSet<NodeId>) -> Vec<String> {
+    nodes.iter().map(|node| node.as_str().to_owned()).collect()
+}
+
+fn nodes(names: &[String], field: &'static str) -> Result<BTreeSet<NodeId>, DecodeError> {
+    names.iter().map(|name| parse_node(name, field)).collect()
+}
+
+impl From<&Attributes> for wire::Attributes {
+    fn from(attributes: &Attributes) -> Self {
+        Self {
+            address: attributes.address().to_owned(),
+            zone: attributes.zone().to_owned(),
+            version: attributes.version().to_owned(),
+            labels: attributes.labels().clone(),
+        }
+    }
+}
+
+impl TryFrom<wire::Attributes> for Arc<Attributes> {
+    type Error = DecodeError;
+    fn try_from(attributes: wire::Attributes) -> Result<Self, DecodeError> {
+        let wire::Attributes { address, zone, version, labels } = attributes;
+        let labels: BTreeMap<String, String> = labels;
+        let attributes = Attributes::new(address, zone, version, labels);
+        attributes.map(Self::new).map_err(|_| DecodeError::Invalid("attributes"))
+    }
+}
+
+impl From<JoinAnswer> for wire::JoinAnswer {
+    fn from(answer: JoinAnswer) -> Self {
+        match answer {
+            JoinAnswer::NotJoined => Self::NotJoined(shared::Nothing {}),
+            JoinAnswer::Ask(node) => Self::Ask(node.as_str().to_owned()),
+            JoinAnswer::Refused(Refusal::Full) => Self::Full(shared::Nothing {}),
+            JoinAnswer::Refused(Refusal::AgesRunOut(AgesRunOut { last })) => Self::AgesRunOut(last.0),
+            JoinAnswer::Refused(Refusal::NameTaken) => Self::NameTaken(shared::Nothing {}),
+        }
+    }
+}
+
+impl TryFrom<wire::JoinAnswer> for JoinAnswer {
+    type Error = DecodeError;
+    fn try_from(answer: wire::JoinAnswer) -> Result<Self, DecodeError> {
+        Ok(match answer {
+            wire::JoinAnswer::NotJoined(shared::Nothing {}) => Self::NotJoined,
+            wire::JoinAnswer::Ask(node) => Self::Ask(parse_node(&node, "join_reply.ask")?),
+            wire::JoinAnswer::Full(shared::Nothing {}) => Self::Refused(Refusal::Full),
+            wire::JoinAnswer::AgesRunOut(last) => {
+                Self::Refused(Refusal::AgesRunOut(AgesRunOut { last: Age(last) }))
+            }
+            wire::JoinAnswer::NameTaken(shared::Nothing {}) => Self::Refused(Refusal::NameTaken),
+        })
+    }
+}
+
+impl From<Cluster> for wire::Cluster {
+    fn from(cluster: Cluster) -> Self {
+        Self { founder: Some((&cluster.founder).into()), joining: cluster.joining }
+    }
+}
+
+impl TryFrom<wire::Cluster> for Cluster {
+    type Error = DecodeError;
+    fn try_from(cluster: wire::Cluster) -> Result<Self, DecodeError> {
+        let founder = cluster.founder.ok_or(DecodeError::Missing("cluster.founder"))?.try_into()?;
+        Ok(Self { founder, joining: cluster.joining })
+    }
+}
+
+impl From<ViewVersion> for wire::Version {
+    fn from(version: ViewVersion) -> Self {
+        let ViewVersion { term, coordinator, number } = version;
+        Self { term: term.0, coordinator: Some((&coordinator).into()), number }
+    }
+}
+
+impl TryFrom<wire::Version> for ViewVersion {
+    type Error = DecodeError;
+    fn try_from(version: wire::Version) -> Result<Self, DecodeError> {
+        let coordinator =
+            version.coordinator.ok_or(DecodeError::Missing("version.coordinator"))?.try_into()?;
+        Ok(Self { term: Term(version.term), coordinator, number: version.number })
+    }
+}
+
+impl From<&Sight> for wire::Sight {
+    fn from(sight: &Sight) -> Self {
+        let Sight { cluster, version, members, decision } = *sight;
+        Self { cluster: Some(cluster.into()), version: Some(version.into()), members, decision: decision.0 }
+    }
+}
+
+impl TryFrom<wire::Sight> for Sight {
+    type Error = DecodeError;
+    fn try_from(sight: wire::Sight) -> Result<Self, DecodeError> {
+        Ok(Self {
+            cluster: sight.cluster.ok_or(DecodeError::Missing("sight.cluster"))?.try_into()?,
+            version: sight.version.ok_or(DecodeError::Missing("sight.version"))?.try_into()?,
+            members: sight.members,
+            decision: FencingToken(sight.decision),
+        })
+    }
+}
+
+impl From<&View> for wire::View {
+    fn from(view: &View) -> Self {
+        let ViewParts { cluster, version, members, removed, next_age, decision } = view.parts();
+        let member = |Member { age, identity, joining, attributes }: &Member| wire::Member {
+            age: age.0,
+            identity: Some(identity.into()),
+            joining: *joining,
+            attributes: Some((&**attributes).into()),
+        };
+        Self {
+            cluster: Some(cluster.into()),
+            version: Some(version.into()),
+            members: members.iter().map(member).collect(),
+            removed: names(&removed),
+            next_age: next_age.0,
+            decision: decision.0,
+        }
+    }
+}
+
+impl TryFrom<wire::View> for View {
+    type Error = DecodeError;
+    fn try_from(view: wire::View) -> Result<Self, DecodeError> {
+        let member = |wire::Member { age, identity, joining, attributes }: wire::Member| {
+            Ok(Member {
+                age: Age(age),
+                identity: identity.ok_or(DecodeError::Missing("member.identity"))?.try_into()?,
+                joining,
+                attributes: attributes.unwrap_or_default().try_into()?,
+            })
+        };
+        let parts = ViewParts {
+            cluster: view.cluster.ok_or(DecodeError::Missing("view.cluster"))?.try_into()?,
+            version: view.version.ok_or(DecodeError::Missing("view.version"))?.try_into()?,
+            members: view.members.into_iter().map(member).collect::<Result<_, DecodeError>>()?,
+            removed: nodes(&view.removed, "view.removed")?,
+            next_age: Age(view.next_age),
+            decision: FencingToken(view.decision),
+        };
+        Self::new(parts).map_err(|_| DecodeError::Invalid("view"))
+    }
+}
+
+/// The highest term that a message names.
+pub(super) fn highest_term(message: &Message) -> Term {
+    match &message.body {
+        Body::View(view) => view.version().term,
+        Body::ViewReply(sight) | Body::Heartbeat { sight, .. } | Body::Ask(sight) => sight.version.term,
+        Body::Probe(sight) | Body::ProbeReply(sight) => sight.version.term,
+        Body::MergeAsk(sight) | Body::MergeReply(sight) | Body::Merge { sight, .. } => sight.version.term,
+        Body::Join { .. } | Body::JoinReply { .. } | Body::Leave { .. } | Body::Down(_) | Body::Store(_) => {
+            Term(0)
+        }
+    }
+}
