@@ -12,7 +12,7 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Bul
     let nodes = [3, 3, 3, 5, 5, 4, 2, 1][swarm.index(8)];
     swarm.begin(seed, nodes);
     swarm.words = &["Election", "Alive", "Coordinator", "Heartbeat", "Late", "Resigned", "Died"];
-    let conditions = swarm.world().conditions.clone();
+    let conditions = swarm.world().conditions;
     // It assumes that the delay is bounded: an answer comes in time, and a connection that was closed does not cost a leader
     // that lives its lead.
     let round_trip = swarm.lengthen(conditions.delay.times(2));
