@@ -175,7 +175,7 @@ fn plot(election: Counts, who: Who, nodes: usize, cases: &[Case]) -> Plot {
         title: format!("{}: messages of one election, {starts}", election.name()),
         about: vec![
             format!("{what} Counted in the machines that real nodes run."),
-            "The lines are the formulas of the authors, the dots what was counted.".to_owned(),
+            "The lines are the formulas, the dots what was counted.".to_owned(),
         ],
         axes: ["nodes".to_owned(), "messages".to_owned()],
         right_end: nodes as f64,
