@@ -131,6 +131,9 @@ fn messages_are_counted_told_and_drawn_beside_their_formulas() {
         assert_eq!(code, Some(0));
         assert!(stdout(&output).contains(&format!("      100 {last:>12} {last:>12}")), "{}", stdout(&output));
     }
+    let args = ["sim", "--election", "ring", "--nodes", "10000", "--initiators", "all", "--plot", "-"];
+    let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/pictures/messages_of_ring.svg");
+    assert!(stdout(&primacy(&place, &args).1) == fs::read_to_string(kept).unwrap(), "as in the guide");
     let args = ["sim", "--election", "ring-bidirectional", "--nodes", "100", "--plot", "-"];
     let (code, output) = primacy(&place, &args);
     assert_eq!(code, Some(0));

@@ -67,6 +67,14 @@ pub fn both_ways_most(nodes: u64) -> f64 {
 /// If the highest alone starts, all its questions are answered, there and back over 1, 2, 4 … nodes on both sides, but those
 /// of the last phase, which go once around.
 #[must_use]
+pub fn ring_bidirectional_alone(nodes: usize) -> u64 {
+    let reaches = (0..usize::BITS).map(|phase| 1_usize << phase);
+    let answered = reaches.take_while(|&reach| reach < nodes).map(|reach| 4 * reach as u64);
+    answered.sum::<u64>() + 2 * nodes as u64
+}
+
+/// The same, added up.
+#[must_use]
 pub fn both_ways_alone(nodes: u64) -> f64 {
     4.0 * f64::from(1_u32 << phases(nodes)) - 4.0 + 2.0 * nodes as f64
 }
@@ -126,5 +134,6 @@ mod tests {
         assert!((both_ways_most(5) - 160.0).abs() < 1e-9);
         // Phase 0 costs 4, phase 1 costs 8, phase 2 goes around in both directions.
         assert!((both_ways_alone(4) - 20.0).abs() < 1e-9);
+        assert_eq!(ring_bidirectional_alone(4), 20);
     }
 }

@@ -132,7 +132,8 @@ impl Counts {
             (Self::Bully, Begins::Only(place)) => formulas::bully(nodes, place),
             (Self::Ring, Begins::All) => formulas::ring(&ring),
             (Self::RingBidirectional, Begins::All) => formulas::ring_bidirectional(&ring),
-            (Self::Ring | Self::RingBidirectional, Begins::Only(_)) => (plan.expected)(nodes as u64) as u64,
+            (Self::Ring, Begins::Only(_)) => nodes as u64, // It is the highest.
+            (Self::RingBidirectional, Begins::Only(_)) => formulas::ring_bidirectional_alone(nodes),
         };
         let Counted { elect, announce } = counted;
         let announced = if self == Self::Bully { 0 } else { nodes as u64 };

@@ -58,12 +58,17 @@ impl Scale {
     }
 
     fn x(&self, value: f64) -> i64 {
-        self.place((value, 1.0)).0.round() as i64
+        whole(self.place((value, 1.0)).0)
     }
 
     fn y(&self, value: f64) -> i64 {
-        self.place((1.0, value)).1.round() as i64
+        whole(self.place((1.0, value)).1)
     }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "no page is that large")]
+const fn whole(place: f64) -> i64 {
+    place.round() as i64
 }
 
 /// Draws it.
@@ -111,7 +116,8 @@ fn axes(page: &mut Page, plot: &Plot, scale: &Scale) {
 /// 1, 2, … 9, 10, 20, …; and which of these are powers of ten.
 fn ticks(decades: f64) -> Vec<(f64, bool)> {
     let end = 10_f64.powf(decades) * (1.0 + 1e-9);
-    let powers = (0..=decades.ceil() as i32).map(|power| 10_f64.powi(power));
+    let powers =
+        core::iter::successors(Some(1.0), |power| Some(power * 10.0)).take_while(|&power| power <= end);
     let all = powers.flat_map(|power| (1..10).map(move |times| (power * f64::from(times), times == 1)));
     all.filter(|&(value, _)| value <= end).collect()
 }

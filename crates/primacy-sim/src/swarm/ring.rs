@@ -16,7 +16,7 @@ where
     let nodes = [3, 3, 3, 5, 5, 4, 2, 1][swarm.index(8)];
     swarm.begin(seed, nodes);
     swarm.words = &["Probe", "ProbeReply", "Elected", "Knock", "Received", "Late", "Resigned", "Died"];
-    let conditions = swarm.world().conditions.clone();
+    let conditions = swarm.world().conditions;
     // It assumes that the delay is bounded: a hop is confirmed in time, and neither a connection that was closed nor one node
     // that must be skipped costs a leader that lives its lead.
     let round_trip = swarm.lengthen(conditions.delay.times(2));

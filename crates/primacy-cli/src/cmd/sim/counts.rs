@@ -13,8 +13,8 @@ use serde::Serialize;
 
 use crate::exit::{Exit, Failure};
 
-/// Through how many points a formula is drawn.
-const STEPS: u32 = 120;
+/// Through how many points a formula is drawn until the number of nodes has doubled, or some more.
+const STEPS_PER_DOUBLING: u64 = 24;
 
 /// Who begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -175,7 +175,7 @@ fn plot(election: Counts, who: Who, nodes: usize, cases: &[Case]) -> Plot {
         title: format!("{}: messages of one election, {starts}", election.name()),
         about: vec![
             format!("{what} Counted in the machines that real nodes run."),
-            "The lines are the formulas of the authors, the dots what was counted.".to_owned(),
+            "The lines are the formulas, the dots what was counted.".to_owned(),
         ],
         axes: ["nodes".to_owned(), "messages".to_owned()],
         right_end: nodes as f64,
@@ -190,13 +190,12 @@ fn curve(case: &Case, nodes: usize) -> Curve {
     } else {
         case.formula.to_owned()
     };
-    // As far apart as they look on a logarithmic axis.
-    let place = |step: u32| 2.0 * (nodes as f64 / 2.0).powf(f64::from(step) / f64::from(STEPS));
-    let mut places: Vec<u64> = (0..=STEPS).map(|step| place(step).round() as u64).collect();
-    places.dedup();
+    // As far apart as looks even on a logarithmic axis.
+    let step = |&place: &u64| Some(place + (place / STEPS_PER_DOUBLING).max(1));
+    let places = std::iter::successors(Some(2), step).take_while(|&place| place < nodes as u64);
     Curve {
         label: [case.name.to_owned(), formula],
-        line: places.into_iter().map(|nodes| (nodes as f64, (case.expected)(nodes))).collect(),
+        line: places.chain([nodes as u64]).map(|nodes| (nodes as f64, (case.expected)(nodes))).collect(),
         dots: case.points.iter().map(|point| (point.nodes as f64, point.messages as f64)).collect(),
     }
 }
