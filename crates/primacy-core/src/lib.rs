@@ -8,6 +8,7 @@ pub mod detector;
 pub mod election;
 pub mod fence;
 pub mod finite;
+pub mod hard_state;
 pub mod id;
 pub mod majority;
 pub mod membership;

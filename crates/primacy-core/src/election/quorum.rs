@@ -35,11 +35,13 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-pub use self::config::{Config, HardState, Past, Safety};
+pub use self::config::{Config, Safety};
 pub use self::message::{Answer, Body, Leave, Message, Refusal, Round};
 pub use self::status::Status;
 use crate::detector::MissedHeartbeats;
 use crate::fence::FencingToken;
+use crate::hard_state::Reports;
+pub use crate::hard_state::{HardState, Past, TERM_MAX};
 use crate::id::{Identity, Incarnation, NodeId};
 use crate::majority::{self, Outcome};
 use crate::protocol::{
@@ -49,9 +51,6 @@ use crate::protocol::{
 use crate::rng::Rng;
 use crate::term::Term;
 use crate::time::{Duration, Instant};
-
-/// A term above this one is no honest node's: it would take a thousand elections a second for 292 million years.
-pub const TERM_MAX: Term = Term(u64::MAX / 2);
 
 /// How many dead process lives of a node are remembered. The connections of those further back are long gone.
 const DEAD_MAX: usize = 8;
@@ -80,7 +79,7 @@ pub struct Quorum {
     /// Until then the work of a leadership from which this node was deposed may still be draining.
     works_until: Instant,
     /// While this node knows that it has lost its disk: which terms the others have reported to this life.
-    reports: BTreeMap<NodeId, Term>,
+    reports: Reports,
     /// The latest resignation heard of; passed on to those who may not have heard it.
     leave: Option<Leave>,
     /// The leader that is known to be gone, until there is another.
@@ -219,7 +218,7 @@ impl Quorum {
             silent_until,
             promise: None,
             works_until: now,
-            reports: BTreeMap::new(),
+            reports: Reports::default(),
             leave: None,
             gone: None,
             occasion: Occasion::Silence,
@@ -341,9 +340,7 @@ impl Quorum {
     }
 
     /// An operator has let this node come back without its disk. What it has voted and promised it cannot know; so it
-    /// takes no part until all others have told their term since. So many that every majority has one of them would not
-    /// do: a candidate that has a lost vote may be short of one more, and who told a lower term may yet give it. But a
-    /// candidate itself knows the term that it stands for.
+    /// takes no part until all others have told their term since.
     fn on_readmitted(&mut self, now: Instant, by: NodeId, term: Term) {
         let stranger = by == self.config.me.node || !self.config.voters.contains(&by);
         if stranger || term > TERM_MAX || self.hard.past == Past::Recovered {
@@ -354,15 +351,9 @@ impl Quorum {
             self.role = Role::Follower { leader: None };
             self.persist(HardState { past: Past::Lost, ..self.hard });
         }
-        self.reports.insert(by, term);
-        if self.reports.len() + 1 < self.config.voters.len() {
-            return;
-        }
-        let highest = self.reports.values().copied().max().unwrap_or_default();
-        self.reports.clear();
-        let voted_for = self.hard.voted_for.filter(|_| highest <= self.hard.term);
-        let term = highest.max(self.hard.term);
-        self.persist(HardState { term, voted_for, past: Past::Recovered, ..self.hard });
+        let others = self.config.voters.len() - 1;
+        let Some(recovered) = self.reports.take(self.hard, others, by, term) else { return };
+        self.persist(recovered);
         // The process that had the lost disk may have answered heartbeats until it was readmitted with this one. Now
         // nobody hears it any more, so nothing that it has promised lasts longer than a promise from now on.
         let quiet = now.after(self.hard.promise.max(self.config.promised()));

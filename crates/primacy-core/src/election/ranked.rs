@@ -37,8 +37,8 @@ use core::cmp::Reverse;
 pub use self::config::{Config, STATE_MAX};
 pub use self::message::{Body, Claim, Message};
 pub use self::status::Status;
-use super::quorum::{HardState, Past, TERM_MAX};
 use crate::fence::FencingToken;
+use crate::hard_state::{HardState, Past, Reports, TERM_MAX};
 use crate::id::{Identity, Incarnation, NodeId};
 use crate::majority;
 use crate::protocol::{
@@ -100,7 +100,7 @@ pub struct Ranked {
     connected: BTreeMap<NodeId, Incarnation>,
     dead: BTreeMap<NodeId, VecDeque<Incarnation>>,
     /// While this server knows that it has lost its disk: which ballots the others have reported to this life.
-    reports: BTreeMap<NodeId, Term>,
+    reports: Reports,
     occasion: Occasion,
     told_leader: Option<Leader>,
     rng: Rng,
@@ -229,7 +229,7 @@ impl Ranked {
             state: Arc::from([]),
             connected: BTreeMap::new(),
             dead: BTreeMap::new(),
-            reports: BTreeMap::new(),
+            reports: Reports::default(),
             occasion: Occasion::Silence,
             told_leader: None,
             rng,
@@ -731,7 +731,7 @@ impl Ranked {
     // ── a lost disk ─────────────────────────────────────────────────────────────────────────────────────────
 
     /// An operator has let this server come back without its disk. In which ballots it has voted it cannot know; so it takes
-    /// no part until all others have told the highest of theirs since. See the same of [`quorum`](super::quorum).
+    /// no part until all others have told the highest of theirs since.
     fn on_readmitted(&mut self, now: Instant, by: NodeId, term: Term) {
         let stranger = by == self.config.me.node || !self.config.voters.contains(&by);
         if stranger || term > TERM_MAX || self.hard.past == Past::Recovered {
@@ -742,15 +742,9 @@ impl Ranked {
             self.forget_leader(now);
             self.persist(HardState { past: Past::Lost, ..self.hard });
         }
-        self.reports.insert(by, term);
-        if self.reports.len() + 1 < self.config.voters.len() {
-            return;
-        }
-        let highest = self.reports.values().copied().max().unwrap_or_default();
-        self.reports.clear();
-        let voted_for = self.hard.voted_for.filter(|_| highest <= self.hard.term);
-        let term = highest.max(self.hard.term);
-        self.persist(HardState { term, voted_for, past: Past::Recovered, ..self.hard });
+        let others = self.config.voters.len() - 1;
+        let Some(recovered) = self.reports.take(self.hard, others, by, term) else { return };
+        self.persist(recovered);
         self.forget_leader(now);
     }
 

@@ -1,9 +1,8 @@
-//! What a node of the quorum election is told, and what it keeps.
+//! What a node of the quorum election is told.
 
 use alloc::collections::BTreeSet;
 
 use crate::id::{Identity, NodeId};
-use crate::term::Term;
 use crate::time::{Drift, Duration};
 
 /// Who takes part, and how patient they are.
@@ -41,31 +40,6 @@ pub struct Config {
     pub sticky: bool,
     /// The seed of the random waits. Different for each node and each of its lives.
     pub seed: u64,
-}
-
-/// What a node must not forget.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct HardState {
-    /// The highest term that it has taken over.
-    pub term: Term,
-    /// Whom it has voted for in that term.
-    pub voted_for: Option<Identity>,
-    /// The longest duration for which it may have promised its support.
-    pub promise: Duration,
-    /// Whether it is all that there ever was.
-    pub past: Past,
-}
-
-/// What a state says of the states that its node had before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Past {
-    /// As far as the node knows, there was none before this one.
-    #[default]
-    Whole,
-    /// There was one, and it is lost: what it has voted and promised is not known, so this one grants nothing.
-    Lost,
-    /// There was one; all others have told their terms since, and this state is above them.
-    Recovered,
 }
 
 /// What the election promises.

@@ -77,7 +77,7 @@ impl Quorum {
                 Role::Follower { .. } | Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_) => None,
             },
             silent_until: self.silent_until,
-            recovering: self.has_forgotten().then(|| self.reports.keys().copied().collect()),
+            recovering: self.has_forgotten().then(|| self.reports.by()),
         }
     }
 }

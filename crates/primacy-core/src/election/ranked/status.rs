@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 
 use super::{Candidate, Elector, Ranked};
-use crate::election::quorum::HardState;
+use crate::hard_state::HardState;
 use crate::id::NodeId;
 use crate::protocol::{Leader, Occasion};
 use crate::term::{LeaderSequence, Term};
@@ -79,7 +79,7 @@ impl Ranked {
             campaigning: self.campaigning,
             healthy: self.healthy,
             connected: self.connected.keys().copied().collect(),
-            recovering: self.has_forgotten().then(|| self.reports.keys().copied().collect()),
+            recovering: self.has_forgotten().then(|| self.reports.by()),
         }
     }
 }

@@ -1,0 +1,67 @@
+//! What a voter must not forget, and how one that has forgotten it comes back.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use crate::id::{Identity, NodeId};
+use crate::term::Term;
+use crate::time::Duration;
+
+/// A term above this one is no honest node's: it would take a thousand elections a second for 292 million years.
+pub const TERM_MAX: Term = Term(u64::MAX / 2);
+
+/// What a node must not forget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct HardState {
+    /// The highest term that it has taken over.
+    pub term: Term,
+    /// Whom it has voted for in that term.
+    pub voted_for: Option<Identity>,
+    /// The longest duration for which it may have promised its support.
+    pub promise: Duration,
+    /// Whether it is all that there ever was.
+    pub past: Past,
+}
+
+/// What a state says of the states that its node had before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Past {
+    /// As far as the node knows, there was none before this one.
+    #[default]
+    Whole,
+    /// There was one, and it is lost: what it has voted and promised is not known, so this one grants nothing.
+    Lost,
+    /// There was one; all others have told their terms since, and this state is above them.
+    Recovered,
+}
+
+/// While a node knows that it has lost its disk: which terms the others have reported to this life.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Reports(BTreeMap<NodeId, Term>);
+
+impl Reports {
+    /// Takes a report; with that of the last of the `others`, the state above all of them, in which the node takes part again.
+    ///
+    /// So many that every majority has one of them would not do: a candidate that has a lost vote may be short of one more, and
+    /// who told a lower term may yet give it. But a candidate itself knows the term that it stands for.
+    pub(crate) fn take(
+        &mut self,
+        hard: HardState,
+        others: usize,
+        by: NodeId,
+        term: Term,
+    ) -> Option<HardState> {
+        self.0.insert(by, term);
+        if self.0.len() < others {
+            return None;
+        }
+        let highest = self.0.values().copied().max().unwrap_or_default();
+        self.0.clear();
+        let voted_for = hard.voted_for.filter(|_| highest <= hard.term);
+        Some(HardState { term: highest.max(hard.term), voted_for, past: Past::Recovered, ..hard })
+    }
+
+    /// Who has reported.
+    pub(crate) fn by(&self) -> BTreeSet<NodeId> {
+        self.0.keys().copied().collect()
+    }
+}
