@@ -10,7 +10,7 @@ use primacy_core::election::quorum::Safety;
 use super::mark::Marks;
 use super::quorum::Timers;
 use super::search::{Searched, search};
-use super::{lease, quorum};
+use super::{lease, membership, quorum};
 
 /// A space, by its name.
 #[derive(Clone, Copy, Debug)]
@@ -34,14 +34,17 @@ pub struct Row {
 pub enum Bounds {
     /// Among peers.
     Quorum(quorum::Space),
+    /// By seniority.
+    Seniority(membership::Space),
     /// Over a store.
     Lease(lease::Space),
 }
 
 impl Bounds {
     /// Where nothing goes wrong but what is always searched: the bounds that the others are told against.
-    pub const CALM: [(&str, Self); 2] = [
+    pub const CALM: [(&str, Self); 3] = [
         ("among peers", Self::Quorum(quorum::Space::CALM)),
+        ("by seniority", Self::Seniority(membership::Space::CALM)),
         ("over a store", Self::Lease(lease::Space::CALM)),
     ];
 
@@ -49,6 +52,7 @@ impl Bounds {
     fn each(&self) -> Vec<String> {
         let text = match self {
             Self::Quorum(space) => format!("{space:?}"),
+            Self::Seniority(space) => format!("{space:?}"),
             Self::Lease(space) => format!("{space:?}"),
         };
         // Of a bound within another, such as that of a timer, its own name is enough.
@@ -61,9 +65,10 @@ impl Bounds {
 impl fmt::Display for Bounds {
     /// All of them for what is calm; else those that differ from it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [(_, peers), (_, store)] = &Self::CALM;
+        let [(_, peers), (_, cluster), (_, store)] = &Self::CALM;
         let calm = match self {
             Self::Quorum(_) => peers.each(),
+            Self::Seniority(_) => cluster.each(),
             Self::Lease(_) => store.each(),
         };
         let own = self.each();
@@ -82,6 +87,7 @@ impl Row {
     pub fn search(&self, states_max: u64) -> Searched {
         match self.bounds {
             Bounds::Quorum(space) => search(&mut quorum::Peers::new(space), states_max),
+            Bounds::Seniority(space) => search(&mut membership::Members::new(space), states_max),
             Bounds::Lease(space) => search(&mut lease::Contenders::new(space), states_max),
         }
     }
@@ -163,6 +169,10 @@ const fn peers(name: &'static str, space: quorum::Space, sometimes: u64, states:
     Row { name, small: true, bounds: Bounds::Quorum(space), sometimes, breaks: None, states }
 }
 
+const fn members(name: &'static str, space: membership::Space, sometimes: u64, states: u64) -> Row {
+    Row { name, small: true, bounds: Bounds::Seniority(space), sometimes, breaks: None, states }
+}
+
 const fn store(name: &'static str, space: lease::Space, sometimes: u64, states: u64) -> Row {
     Row { name, small: true, bounds: Bounds::Lease(space), sometimes, breaks: None, states }
 }
@@ -220,6 +230,14 @@ pub const SPACES: &[Row] = &[
     peers("lease_death_exit", quorum::Space { ticks: Some(2), job_exits: 1, ..GUARDED }, AFTER_CRASH | Marks::JOB_EXITED, 1_575_183).large(),
     peers("lease_exit_long", quorum::Space { ticks: Some(3), guardian_deaths: 0, job_exits: 1, ..GUARDED }, AFTER_CRASH | Marks::JOB_EXITED, 2_494_838).large(),
     peers("lease_drift", quorum::Space { ticks: Some(4), ..DRIFTING }, TAKEN_OVER, 1_371_472).large(),
+    // By seniority.
+    members("members_restart", membership::Space::CALM, Marks::ELECTED, 234),
+    members("members_resign", membership::Space { resignations: 1, restarts: 0, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED | Marks::RESIGNED, 248),
+    members("members_down", membership::Space { downs: 1, restarts: 0, hears: 8, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED, 6_322),
+    members("members_downs", membership::Space { downs: 2, restarts: 0, wakes: 0, hears: 6, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED | Marks::RELEASED, 66_144),
+    members("members_down_restart", membership::Space { downs: 1, wakes: 0, hears: 7, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED, 36_960),
+    members("members_down_resign", membership::Space { downs: 1, resignations: 1, restarts: 0, wakes: 0, hears: 7, ..membership::Space::CALM }, Marks::ELECTED | Marks::RESIGNED, 60_688),
+    members("members_down_long", membership::Space { downs: 1, restarts: 0, hears: 11, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED, 0).large(),
     // Over a store.
     store("store", lease::Space { writes: 3, ..STORE }, TAKEN_OVER | Marks::RENEWED, 253_248),
     store("store_unknown", lease::Space { unknowns: 2, ..STORE }, TAKEN_OVER, 133_471),
