@@ -287,8 +287,8 @@ impl Algorithm for Seniority {
             Body::Merge { .. } => Some("merge"),
             Body::Heartbeat { suspects, .. } if !suspects.is_empty() => Some("suspicion told"),
             Body::Store(lease::Message::CompareAndSet { .. }) => Some("decision written"),
-            Body::Heartbeat { .. }
-            | Body::View(_)
+            Body::Heartbeat { .. } => Some("heartbeat"),
+            Body::View(_)
             | Body::ViewReply(_)
             | Body::Down { .. }
             | Body::Probe(_)

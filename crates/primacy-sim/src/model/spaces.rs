@@ -237,7 +237,7 @@ pub const SPACES: &[Row] = &[
     members("members_downs", membership::Space { downs: 2, restarts: 0, wakes: 0, hears: 6, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED | Marks::RELEASED, 66_144),
     members("members_down_restart", membership::Space { downs: 1, wakes: 0, hears: 7, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED, 36_960),
     members("members_down_resign", membership::Space { downs: 1, resignations: 1, restarts: 0, wakes: 0, hears: 7, ..membership::Space::CALM }, Marks::ELECTED | Marks::RESIGNED, 60_688),
-    members("members_down_long", membership::Space { downs: 1, restarts: 0, hears: 11, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED, 0).large(),
+    members("members_down_long", membership::Space { downs: 1, restarts: 0, hears: 11, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED, 51_336).large(),
     // Over a store.
     store("store", lease::Space { writes: 3, ..STORE }, TAKEN_OVER | Marks::RENEWED, 253_248),
     store("store_unknown", lease::Space { unknowns: 2, ..STORE }, TAKEN_OVER, 133_471),
