@@ -246,9 +246,14 @@ fn plot(title: &str, x_name: &str, y_name: &str, lines: &[Line]) -> String {
             10_f64.powf(log)
         );
     }
+    draw_lines(&mut svg, lines, |&(x, y)| (across(x), down(y)));
+    svg.push_str("</svg>\n");
+    svg
+}
+
+fn draw_lines(svg: &mut String, lines: &[Line], to_page: impl Fn(&(f64, f64)) -> (f64, f64)) {
     for (place, ((name, points), colour)) in lines.iter().zip(COLOURS).enumerate() {
-        let path: Vec<String> =
-            points.iter().map(|&(x, y)| format!("{:.1},{:.1}", across(x), down(y))).collect();
+        let path: Vec<String> = points.iter().map(&to_page).map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
         let _ = writeln!(
             svg,
             "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>",
@@ -262,6 +267,4 @@ fn plot(title: &str, x_name: &str, y_name: &str, lines: &[Line]) -> String {
         let _ =
             writeln!(svg, "<text x=\"{:.1}\" y=\"{y:.1}\" fill=\"{colour}\">{name}</text>", MARGIN + 14.0);
     }
-    svg.push_str("</svg>\n");
-    svg
 }

@@ -288,11 +288,7 @@ impl Algorithm for Seniority {
             Body::Heartbeat { suspects, .. } if !suspects.is_empty() => Some("suspicion told"),
             Body::Store(lease::Message::CompareAndSet { .. }) => Some("decision written"),
             Body::Heartbeat { .. } => Some("heartbeat"),
-            Body::View(_)
-            | Body::ViewReply(_)
-            | Body::Down { .. }
-            | Body::Probe(_)
-            | Body::Store(_) => None,
+            Body::View(_) | Body::ViewReply(_) | Body::Down { .. } | Body::Probe(_) | Body::Store(_) => None,
         }
     }
 

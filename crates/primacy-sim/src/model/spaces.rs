@@ -236,7 +236,7 @@ pub const SPACES: &[Row] = &[
     members("members_down", membership::Space { downs: 1, restarts: 0, hears: 8, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED, 6_322),
     members("members_downs", membership::Space { downs: 2, restarts: 0, wakes: 0, hears: 6, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED | Marks::RELEASED, 66_144),
     members("members_down_restart", membership::Space { downs: 1, wakes: 0, hears: 7, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED, 36_960),
-    members("members_down_resign", membership::Space { downs: 1, resignations: 1, restarts: 0, wakes: 0, hears: 7, ..membership::Space::CALM }, Marks::ELECTED | Marks::RESIGNED, 60_688),
+    members("members_down_resign", membership::Space { downs: 1, resignations: 1, restarts: 0, wakes: 0, hears: 7 }, Marks::ELECTED | Marks::RESIGNED, 60_688),
     members("members_down_long", membership::Space { downs: 1, restarts: 0, hears: 11, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED, 51_336).large(),
     // Over a store.
     store("store", lease::Space { writes: 3, ..STORE }, TAKEN_OVER | Marks::RENEWED, 253_248),
