@@ -6,7 +6,9 @@
 use std::collections::VecDeque;
 
 use primacy_core::rng::Rng;
-use primacy_core::{Duration, Event, Identity, Incarnation, Input, Instant, Leader, NodeId, Output, Protocol, Term};
+use primacy_core::{
+    Duration, Event, Identity, Incarnation, Input, Instant, Leader, NodeId, Output, Protocol, Term,
+};
 
 /// The machine of one node.
 #[derive(Clone, Debug)]

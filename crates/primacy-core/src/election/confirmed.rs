@@ -261,9 +261,7 @@ impl<N: Protocol<Durable = ()>, C: Protocol> Confirmed<N, C> {
         while let Some(output) = self.confirmation.poll() {
             let output = match output {
                 Output::Persist(durable) => Output::Persist(durable),
-                Output::Send { to, message } => {
-                    Output::Send { to, message: Message::Confirmation(message) }
-                }
+                Output::Send { to, message } => Output::Send { to, message: Message::Confirmation(message) },
                 Output::Event(event) => {
                     self.on_event(event);
                     Output::Event(event)

@@ -225,7 +225,7 @@ impl Seniority {
             Body::Heartbeat { sight, suspects } => self.on_heartbeat(now, from, sight, suspects),
             Body::Ask(sight) => self.on_ask(from.node, sight),
             Body::Leave { joining } => self.on_leave(now, from, joining),
-            Body::Down(node) => self.on_down(now, from, node),
+            Body::Down { identity, joining } => self.on_down(now, from, identity, joining),
             Body::Probe(sight) => self.on_probe(now, from.node, sight),
             Body::ProbeReply(sight) => self.on_probe_reply(now, from.node, sight),
             Body::MergeAsk(sight) => self.on_merge_ask(now, from.node, sight),
@@ -380,25 +380,23 @@ impl Seniority {
             Place::Outside(outside) => outside.down(node),
             Place::Member(_) if node == self.config.me.node => self.retire(now, Reason::Resigned),
             Place::Member(member) => {
-                let named = member.view.named(node).map(|member| member.identity);
-                self.tell_members(&Body::Down(node));
-                if let Some(identity) = named {
-                    self.dismiss(now, identity, |_| true);
-                }
+                let Some(named) = member.view.named(node).cloned() else { return };
+                let (identity, joining) = (named.identity, named.joining);
+                self.tell_members(&Body::Down { identity, joining });
+                self.dismiss(now, identity, |_| true);
             }
         }
     }
 
-    fn on_down(&mut self, now: Instant, from: Identity, node: NodeId) {
+    fn on_down(&mut self, now: Instant, from: Identity, identity: Identity, joining: u64) {
         let Place::Member(member) = &self.place else { return };
-        let named = member.view.named(node).map(|member| member.identity);
         if member.view.member(from).is_none() {
             return; // Not its operator's to say.
         }
-        match named {
-            Some(identity) if identity == self.config.me => self.retire(now, Reason::Resigned),
-            Some(identity) => self.dismiss(now, identity, |_| true),
-            None => {} // It is none already.
+        if identity != self.config.me {
+            self.dismiss(now, identity, |member| member.joining <= joining);
+        } else if joining == self.joining {
+            self.retire(now, Reason::Resigned);
         }
     }
 
@@ -538,7 +536,7 @@ impl Seniority {
         if lost.is_empty() {
             return None;
         }
-        let stable = member.watch.since.after(self.config.stable_after);
+        let stable = member.watch.since.after(self.config.settling());
         let acts = if leads { stable } else { stable.after(self.config.margin()) };
         match left.fate(self.config.policy, lost) {
             Fate::Stops => Some((stable, Act::Stop)),

@@ -10,8 +10,8 @@ pub mod note;
 pub mod quorum;
 pub mod ranked;
 pub mod ring;
-pub mod whim;
 pub mod seniority;
+pub mod whim;
 
 use core::fmt::Debug;
 use std::collections::BTreeSet;

@@ -122,7 +122,8 @@ impl Settings for Timers {
     }
 
     fn patience(&self) -> Duration {
-        self.detection.patience(self.heartbeat_interval).plus(self.stable_after)
+        let patience = self.detection.patience(self.heartbeat_interval);
+        patience.plus(self.stable_after.max(patience))
     }
 }
 
@@ -175,7 +176,7 @@ impl Algorithm for Seniority {
             Body::Heartbeat { .. } => "Heartbeat",
             Body::Ask(_) => "Ask",
             Body::Leave { .. } => "Leave",
-            Body::Down(_) => "Down",
+            Body::Down { .. } => "Down",
             Body::Probe(_) => "Probe",
             Body::ProbeReply(_) => "ProbeReply",
             Body::MergeAsk(_) => "MergeAsk",
@@ -194,7 +195,7 @@ impl Algorithm for Seniority {
             | Body::ViewReply(_)
             | Body::Ask(_) => false,
             Body::Leave { .. }
-            | Body::Down(_)
+            | Body::Down { .. }
             | Body::ProbeReply(_)
             | Body::MergeAsk(_)
             | Body::MergeReply(_) => false,
@@ -227,7 +228,7 @@ impl Algorithm for Seniority {
                 format!("{kind} {}", sight_text(sight))
             }
             Body::Leave { .. } => kind.to_owned(),
-            Body::Down(node) => format!("{kind} {node}"),
+            Body::Down { identity, .. } => format!("{kind} {}", identity.node),
             Body::Merge { into, .. } => format!("{kind} into {into}"),
             Body::Store(message) => Lease::text(message),
         }
@@ -245,7 +246,9 @@ impl Algorithm for Seniority {
             | Body::View(_)
             | Body::ViewReply(_)
             | Body::Heartbeat { .. } => None,
-            Body::Ask(_) | Body::Leave { .. } | Body::Down(_) | Body::Probe(_) | Body::ProbeReply(_) => None,
+            Body::Ask(_) | Body::Leave { .. } | Body::Down { .. } | Body::Probe(_) | Body::ProbeReply(_) => {
+                None
+            }
             Body::MergeAsk(_) | Body::MergeReply(_) | Body::Merge { .. } => None,
         }
     }
@@ -284,12 +287,8 @@ impl Algorithm for Seniority {
             Body::Merge { .. } => Some("merge"),
             Body::Heartbeat { suspects, .. } if !suspects.is_empty() => Some("suspicion told"),
             Body::Store(lease::Message::CompareAndSet { .. }) => Some("decision written"),
-            Body::Heartbeat { .. }
-            | Body::View(_)
-            | Body::ViewReply(_)
-            | Body::Down(_)
-            | Body::Probe(_)
-            | Body::Store(_) => None,
+            Body::Heartbeat { .. } => Some("heartbeat"),
+            Body::View(_) | Body::ViewReply(_) | Body::Down { .. } | Body::Probe(_) | Body::Store(_) => None,
         }
     }
 

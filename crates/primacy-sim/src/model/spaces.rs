@@ -8,10 +8,10 @@ use core::fmt;
 use primacy_core::election::quorum::{Quorum, Safety};
 use primacy_core::election::ranked::Ranked;
 
-use super::lease;
 use super::mark::Marks;
 use super::peers::{self, Peers, Timers, ranked};
 use super::search::{Searched, search};
+use super::{lease, membership};
 
 /// A space, by its name.
 #[derive(Clone, Copy, Debug)]
@@ -37,15 +37,18 @@ pub enum Bounds {
     Quorum(peers::Space),
     /// Among peers, by a majority of votes for the best claim.
     Ranked(ranked::Space),
+    /// By seniority.
+    Seniority(membership::Space),
     /// Over a store.
     Lease(lease::Space),
 }
 
 impl Bounds {
     /// Where nothing goes wrong but what is always searched: the bounds that the others are told against.
-    pub const CALM: [(&str, Self); 3] = [
+    pub const CALM: [(&str, Self); 4] = [
         ("among peers", Self::Quorum(peers::Space::CALM)),
         ("ranked", Self::Ranked(ranked::Space::CALM)),
+        ("by seniority", Self::Seniority(membership::Space::CALM)),
         ("over a store", Self::Lease(lease::Space::CALM)),
     ];
 
@@ -54,6 +57,7 @@ impl Bounds {
         let text = match self {
             Self::Quorum(space) => format!("{space:?}"),
             Self::Ranked(space) => format!("{space:?}"),
+            Self::Seniority(space) => format!("{space:?}"),
             Self::Lease(space) => format!("{space:?}"),
         };
         // Of a bound within another, such as that of a timer, its own name is enough.
@@ -66,10 +70,11 @@ impl Bounds {
 impl fmt::Display for Bounds {
     /// All of them for what is calm; else those that differ from it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [(_, peers), (_, ranked), (_, store)] = &Self::CALM;
+        let [(_, peers), (_, ranked), (_, cluster), (_, store)] = &Self::CALM;
         let calm = match self {
             Self::Quorum(_) => peers.each(),
             Self::Ranked(_) => ranked.each(),
+            Self::Seniority(_) => cluster.each(),
             Self::Lease(_) => store.each(),
         };
         let own = self.each();
@@ -89,6 +94,7 @@ impl Row {
         match self.bounds {
             Bounds::Quorum(space) => search(&mut Peers::<Quorum>::new(space), states_max),
             Bounds::Ranked(space) => search(&mut Peers::<Ranked>::new(space.among_peers()), states_max),
+            Bounds::Seniority(space) => search(&mut membership::Members::new(space), states_max),
             Bounds::Lease(space) => search(&mut lease::Contenders::new(space), states_max),
         }
     }
@@ -177,6 +183,10 @@ const fn by_rank(name: &'static str, space: ranked::Space, sometimes: u64, state
     Row { name, small: true, bounds: Bounds::Ranked(space), sometimes, breaks: None, states }
 }
 
+const fn members(name: &'static str, space: membership::Space, sometimes: u64, states: u64) -> Row {
+    Row { name, small: true, bounds: Bounds::Seniority(space), sometimes, breaks: None, states }
+}
+
 const fn store(name: &'static str, space: lease::Space, sometimes: u64, states: u64) -> Row {
     Row { name, small: true, bounds: Bounds::Lease(space), sometimes, breaks: None, states }
 }
@@ -250,6 +260,14 @@ pub const SPACES: &[Row] = &[
     by_rank("ranked_restart_long", ranked::Space { ballots: 3, rounds: 5, crashes: 1, ..RANKED }, SPLIT | AFTER_CRASH | Marks::REFUSED, 2_997_250).large(),
     by_rank("ranked_two_restarts", ranked::Space { ballots: 3, rounds: 4, crashes: 2, ..RANKED }, SPLIT | AFTER_CRASH, 915_819).large(),
     by_rank("ranked_two_restarts_long", ranked::Space { ballots: 3, rounds: 5, crashes: 2, ..RANKED }, SPLIT | AFTER_CRASH | Marks::REFUSED, 14_128_590).large(),
+    // By seniority.
+    members("members_restart", membership::Space::CALM, Marks::ELECTED, 234),
+    members("members_resign", membership::Space { resignations: 1, restarts: 0, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED | Marks::RESIGNED, 248),
+    members("members_down", membership::Space { downs: 1, restarts: 0, hears: 8, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED, 6_322),
+    members("members_downs", membership::Space { downs: 2, restarts: 0, wakes: 0, hears: 6, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED | Marks::RELEASED, 66_144),
+    members("members_down_restart", membership::Space { downs: 1, wakes: 0, hears: 7, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED, 36_960),
+    members("members_down_resign", membership::Space { downs: 1, resignations: 1, restarts: 0, wakes: 0, hears: 7 }, Marks::ELECTED | Marks::RESIGNED, 60_688),
+    members("members_down_long", membership::Space { downs: 1, restarts: 0, hears: 11, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED, 51_336).large(),
     // Over a store.
     store("store", lease::Space { writes: 3, ..STORE }, TAKEN_OVER | Marks::RENEWED, 253_248),
     store("store_unknown", lease::Space { unknowns: 2, ..STORE }, TAKEN_OVER, 133_471),

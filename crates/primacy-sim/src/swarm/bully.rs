@@ -30,9 +30,6 @@ pub(super) fn timers<A: Algorithm>(swarm: &mut Swarm<A>, nodes: usize, prefix: &
     for name in ["a", "b", "c", "d", "e"].into_iter().take(nodes) {
         let misses = 3 + swarm.rng.up_to(2);
         let answer = round_trip.plus(swarm.millis(5, 100));
-        swarm.tell(format!(
-            "set {name} {prefix}miss_count={misses} {prefix}answer_timeout={}",
-            text(answer)
-        ));
+        swarm.tell(format!("set {name} {prefix}miss_count={misses} {prefix}answer_timeout={}", text(answer)));
     }
 }

@@ -35,8 +35,17 @@ pub(super) fn by_quorum(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swar
 /// Bully nominates, a lease in a store confirms.
 pub(super) fn by_lease(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Confirmed<Bully, Lease>> {
     let (mut swarm, nodes) = begin(seed, beyond, trace);
-    swarm.words =
-        &["Read", "ReadReply", "Write", "WriteReply", "Heartbeat", "Election", "Alive", "Coordinator", "Died"];
+    swarm.words = &[
+        "Read",
+        "ReadReply",
+        "Write",
+        "WriteReply",
+        "Heartbeat",
+        "Election",
+        "Alive",
+        "Coordinator",
+        "Died",
+    ];
     bully::timers(&mut swarm, nodes, "nominate.");
     lease::timers(&mut swarm, nodes);
     swarm

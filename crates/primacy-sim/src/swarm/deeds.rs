@@ -478,7 +478,7 @@ impl<A: Algorithm> Swarm<A> {
     pub(super) fn calm(&mut self) {
         let leader = self.world().leaders().next();
         let seat = self.seat();
-        if Some(seat) == leader {
+        if Some(seat) == leader || self.spared.is_some_and(|name| name == self.name(seat)) {
             return; // The next seed draws another.
         }
         let other = self.seat();

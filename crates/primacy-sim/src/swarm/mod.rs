@@ -315,6 +315,10 @@ struct Swarm<A: Algorithm> {
     duels: bool,
     /// In the end one node is made deaf or mute, and the others must have a leader.
     wounds: bool,
+    /// Nodes join, so that all must be back before one is made deaf or mute.
+    joins: bool,
+    /// The node that is left alone in the calm, for it founds what others join.
+    spared: Option<&'static str>,
     /// Whoever led cannot be heard any more since the last thing that was done.
     cut_off: bool,
     wiped: Option<Seat>,
@@ -344,6 +348,8 @@ impl<A: Algorithm> Swarm<A> {
             wipes: false,
             duels: false,
             wounds: true,
+            joins: false,
+            spared: None,
             cut_off: false,
             wiped: None,
             deletes: false,
@@ -466,6 +472,9 @@ impl<A: Algorithm> Swarm<A> {
         }
         if self.is_good() && A::SETTLES && self.world().seats().count() > 2 {
             self.calm();
+            if self.wounds && self.joins {
+                self.tell("settle".to_owned());
+            }
             // Where a mandate is advisory, one that does not hear leads itself.
             if self.wounds && !A::ADVISORY {
                 self.wound();

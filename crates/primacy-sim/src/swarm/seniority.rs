@@ -38,6 +38,8 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Sen
     // Where two parts may go on, a node that is deaf or mute is one of them; and so is a seed that is alone and has restarted. What a store
     // has decided for one that gave up before it heard of it, stops the others at a loss.
     swarm.wounds = matches!(policy, "keep-majority" | "keep-oldest") && seeds != "a";
+    swarm.joins = true;
+    swarm.spared = seeds.split(',').next(); // Where it restarts and is cut off, it founds a second cluster.
     if policy == "lease" && swarm.one_in(2) {
         swarm.tell("store init".to_owned());
     }

@@ -112,6 +112,18 @@ impl Config {
         self.detection.patience(self.heartbeat_interval)
     }
 
+    /// For how long the same members must have been lost. Where one loss is found after the other, or one detector is more patient
+    /// than the next, it must be long enough for that, or a small part of what is lost is taken for all.
+    pub(super) fn settling(&self) -> Duration {
+        let learns = matches!(self.detection, Detection::PhiAccrual { .. });
+        let found = if self.neighbours.is_some() || learns {
+            self.patience().plus(self.heartbeat_interval)
+        } else {
+            Duration::ZERO
+        };
+        self.stable_after.max(found)
+    }
+
     /// How much longer than a part that stops one waits that gets another coordinator: so that where both learn of the split at
     /// the same time, give or take a heartbeat, the old one has stopped when the new one begins.
     pub(super) const fn margin(&self) -> Duration {

@@ -281,7 +281,11 @@ impl Seniority {
     /// Its coordinator has led this member to another cluster.
     pub(super) fn on_merge(&mut self, now: Instant, from: Identity, into: NodeId, sight: Sight) {
         let Place::Member(member) = &self.place else { return };
-        let is_of_mine = member.view.oldest().identity == from && member.view.cluster() == sight.cluster;
+        let mine = member.view.sight();
+        // One that comes late is about an earlier joining.
+        let is_of_mine = member.view.oldest().identity == from
+            && mine.cluster == sight.cluster
+            && !mine.is_later_than(&sight);
         if is_of_mine && member.lead.is_none() {
             self.leave(now, Some(into), false);
         }

@@ -9,7 +9,7 @@ use alloc::sync::Arc;
 use core::fmt;
 
 use crate::election::lease;
-use crate::id::{Incarnation, NodeId};
+use crate::id::{Identity, Incarnation, NodeId};
 use crate::membership::{AgesRunOut, Attributes, MEMBERS_MAX, Sight, View};
 
 /// What nodes say to each other.
@@ -57,7 +57,12 @@ pub enum Body {
         joining: u64,
     },
     /// To members: "an operator vouches that this node is not to be waited for".
-    Down(NodeId),
+    Down {
+        /// Which life of it.
+        identity: Identity,
+        /// By which joining it belongs to the cluster.
+        joining: u64,
+    },
     /// From a coordinator to those who are not there: "this is the part that I coordinate".
     Probe(Sight),
     /// The answer: "and this is mine".

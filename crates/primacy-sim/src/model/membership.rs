@@ -1,0 +1,366 @@
+//! A cluster by seniority, and what can happen to it: what I7 says at all times, in every order of events.
+//!
+//! Whatever was said once may come at any time, any number of times, or never, as if all packets were kept for ever. A suspicion is as
+//! wrong as can be: it is an operator who says at any member of any other that it is gone. So nothing waits for silence, and no heartbeat is
+//! ever due again; what waits for answers is woken at any time. Each node's clock is its own.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use primacy_core::detector::Detection;
+use primacy_core::election::seniority::{Body, Config, Message, Seniority};
+use primacy_core::finite::{Finite as _, Use};
+use primacy_core::membership::{Age, Policy, View};
+use primacy_core::{
+    Command, Duration, Endpoint, Event, Identity, Incarnation, Input, Instant, NodeId, Output, Protocol as _,
+    Reason,
+};
+
+use super::fold::Fold;
+use super::interned::Interned;
+use super::mark::Marks;
+use super::now::NOW;
+use super::search::{Found, Model};
+use crate::algorithm::Algorithm as _;
+
+const NODES: usize = 3;
+
+/// So long that it never comes.
+const NEVER_DUE: Duration = Duration::from_nanos(1 << 50);
+
+/// The bounds of a space.
+#[derive(Clone, Copy, Debug)]
+pub struct Space {
+    /// How often an operator says of a member that it is gone.
+    pub downs: u8,
+    /// How often a coordinator is told to resign.
+    pub resignations: u8,
+    /// How often a process ends, and another life of its node begins.
+    pub restarts: u8,
+    /// How often a node wakes for its deadline.
+    pub wakes: u8,
+    /// How many packets come, of those that would change anything.
+    pub hears: u8,
+}
+
+impl Space {
+    /// A process starts again, and all goes on until there is nothing left to be heard.
+    pub const CALM: Self = Self { downs: 0, resignations: 0, restarts: 1, wakes: 1, hears: u8::MAX };
+}
+
+/// Three nodes, and all that was said.
+#[derive(Clone, Debug)]
+pub struct State {
+    nodes: [u32; NODES],
+    lives: [u8; NODES],
+    /// Whose work is to be drained.
+    draining: [bool; NODES],
+    /// From, to and what, in an order of its own.
+    wire: Rc<Vec<(u8, u8, u32)>>,
+    left: Space,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Move {
+    Hears { from: u8, to: u8, message: u32 },
+    Wakes(u8),
+    Drained(u8),
+    Resigns(u8),
+    Down { at: u8, node: u8 },
+    Restarts(u8),
+}
+
+/// The machines and messages of a space, each once.
+#[derive(Debug)]
+pub struct Members {
+    space: Space,
+    machines: Interned<Seniority>,
+    messages: Interned<Message>,
+}
+
+impl Members {
+    /// The space within these bounds.
+    #[must_use]
+    pub fn new(space: Space) -> Self {
+        Self { space, machines: Interned::default(), messages: Interned::default() }
+    }
+
+    fn moves(&self, state: &State) -> Vec<Move> {
+        let all = || (0..NODES).filter_map(|seat| u8::try_from(seat).ok());
+        let left = state.left;
+        let heard = state.wire.iter().filter(|_| left.hears > 0);
+        let mut moves: Vec<Move> =
+            heard.map(|&(from, to, message)| Move::Hears { from, to, message }).collect();
+        for seat in all() {
+            let machine = self.machines.value(state.nodes[usize::from(seat)]);
+            let is_due = machine.deadline().is_some_and(|at| at < NOW.after(NEVER_DUE.divided_by(2)));
+            moves.extend((left.wakes > 0 && is_due).then_some(Move::Wakes(seat)));
+            moves.extend(state.draining[usize::from(seat)].then_some(Move::Drained(seat)));
+            let leads = machine.status().role == "coordinator";
+            moves.extend((left.resignations > 0 && leads).then_some(Move::Resigns(seat)));
+            moves.extend((left.restarts > 0).then_some(Move::Restarts(seat)));
+            let others = all().filter(|&node| node != seat && left.downs > 0);
+            moves.extend(others.map(|node| Move::Down { at: seat, node }));
+        }
+        moves
+    }
+
+    /// Takes a move; what was seen on the way, and whether something broke.
+    fn take(&mut self, state: &State, taken: Move) -> (State, Marks, Option<&'static str>) {
+        let mut next = state.clone();
+        let mut now = NOW;
+        let (seat, input) = match taken {
+            Move::Hears { from, to, message } => {
+                let message = (**self.messages.value(message)).clone();
+                (to, Some(Input::Message { from: Endpoint::Node(name(from)), message }))
+            }
+            Move::Wakes(seat) => {
+                next.left.wakes -= 1;
+                now = self.machines.value(state.nodes[usize::from(seat)]).deadline().unwrap_or(NOW).max(NOW);
+                (seat, Some(Input::Timeout))
+            }
+            Move::Drained(seat) => (seat, Some(Input::Command(Command::Drained))),
+            Move::Resigns(seat) => {
+                next.left.resignations -= 1;
+                (seat, Some(Input::Command(Command::Resign)))
+            }
+            Move::Down { at, node } => {
+                next.left.downs -= 1;
+                (at, Some(Input::Command(Command::Down(name(node)))))
+            }
+            Move::Restarts(seat) => {
+                next.left.restarts -= 1;
+                next.lives[usize::from(seat)] += 1;
+                next.draining[usize::from(seat)] = false;
+                (seat, None)
+            }
+        };
+        let place = usize::from(seat);
+        let before = Rc::clone(self.machines.value(state.nodes[place]));
+        let mut machine = if input.is_some() { (*before).clone() } else { start(seat, next.lives[place]) };
+        let input = input.unwrap_or(Input::Command(Command::Campaign));
+        machine.handle(now, input);
+        let mut marks = Marks::default();
+        let mut said = Vec::new();
+        while let Some(output) = machine.poll() {
+            match output {
+                Output::Send { to: Endpoint::Node(to), message } => said.push((seat_of(to), message)),
+                Output::Send { to: Endpoint::Store, .. } | Output::Persist(()) => {} // It has neither.
+                Output::Event(event) => marks.0 |= mark(&event, &mut next.draining[place]),
+            }
+        }
+        let broken = goes_back(&before, &machine, matches!(taken, Move::Restarts(_)));
+        for (to, message) in said {
+            let number = self.messages.number(message).0;
+            let packet = (seat, to, number);
+            if let Err(at) = next.wire.binary_search(&packet) {
+                Rc::make_mut(&mut next.wire).insert(at, packet);
+            }
+        }
+        as_if_now(&mut machine, now);
+        next.nodes[place] = self.machines.number(machine).0;
+        if matches!(taken, Move::Hears { .. })
+            && (next.nodes != state.nodes || next.wire != state.wire)
+            && next.left.hears < u8::MAX
+        {
+            next.left.hears -= 1;
+        }
+        let broken = broken.or_else(|| self.made_twice(&next));
+        (next, marks, broken.map(|()| "I7"))
+    }
+
+    /// Whether two views have one number, or one coordinator has given an age twice.
+    fn made_twice(&self, state: &State) -> Option<()> {
+        let mut made: BTreeMap<_, Arc<View>> = BTreeMap::new();
+        let mut given = BTreeMap::new();
+        let said = state.wire.iter().filter_map(|&(_, _, number)| match &self.messages.value(number).body {
+            Body::View(view) => Some(Arc::clone(view)),
+            Body::Join { .. }
+            | Body::JoinReply { .. }
+            | Body::ViewReply(_)
+            | Body::Heartbeat { .. }
+            | Body::Ask(_) => None,
+            Body::Leave { .. }
+            | Body::Down { .. }
+            | Body::Probe(_)
+            | Body::ProbeReply(_)
+            | Body::MergeAsk(_) => None,
+            Body::MergeReply(_) | Body::Merge { .. } | Body::Store(_) => None,
+        });
+        let had = state.nodes.iter().filter_map(|&number| self.machines.value(number).view().cloned());
+        for view in said.chain(had) {
+            let (cluster, version) = (view.cluster(), view.version());
+            if view.oldest().identity != version.coordinator {
+                return Some(());
+            }
+            for member in view.members() {
+                let is = (member.identity, member.joining);
+                let earlier = given.insert((cluster, version.term, version.coordinator, member.age), is);
+                if earlier.is_some_and(|earlier| earlier != is) {
+                    return Some(());
+                }
+            }
+            let earlier = made.insert((cluster, version), Arc::clone(&view));
+            if earlier.is_some_and(|earlier| earlier != view) {
+                return Some(());
+            }
+        }
+        None
+    }
+}
+
+impl Model for Members {
+    type State = State;
+
+    /// All have joined, and what they have said for that has come.
+    fn starts(&mut self) -> Vec<State> {
+        let mut machines: Vec<Seniority> =
+            (0..NODES).filter_map(|seat| u8::try_from(seat).ok()).map(|seat| start(seat, 1)).collect();
+        let mut under_way = std::collections::VecDeque::new();
+        for seat in 0..NODES {
+            machines[seat].handle(NOW, Input::Command(Command::Campaign));
+            loop {
+                for (from, machine) in machines.iter_mut().enumerate() {
+                    while let Some(output) = machine.poll() {
+                        if let Output::Send { to: Endpoint::Node(to), message } = output {
+                            under_way.push_back((from, usize::from(seat_of(to)), message));
+                        }
+                    }
+                }
+                let Some((from, to, message)) = under_way.pop_front() else { break };
+                let from = Endpoint::Node(name(u8::try_from(from).expect("a few nodes")));
+                machines[to].handle(NOW, Input::Message { from, message });
+            }
+        }
+        machines.iter_mut().for_each(|machine| as_if_now(machine, NOW));
+        let mut numbers = machines.into_iter().map(|machine| self.machines.number(machine).0);
+        let nodes = [(); NODES].map(|()| numbers.next().expect("one for each"));
+        let (lives, draining) = ([1; NODES], [false; NODES]);
+        vec![State { nodes, lives, draining, wire: Rc::default(), left: self.space }]
+    }
+
+    fn fingerprint(&self, state: &State) -> u64 {
+        let mut fold = Fold::default();
+        state.nodes.iter().for_each(|&node| fold.add(u64::from(node)));
+        fold.add(u64::from(state.left.hears));
+        let left = [state.left.downs, state.left.resignations, state.left.restarts, state.left.wakes];
+        let bits = state.draining.iter().map(|&drains| u8::from(drains));
+        fold.add(
+            left.into_iter().chain(state.lives).chain(bits).fold(0, |word, bits| word << 4 | u64::from(bits)),
+        );
+        for &(from, to, message) in &*state.wire {
+            fold.add(u64::from(from) << 40 | u64::from(to) << 32 | u64::from(message));
+        }
+        std::hash::Hasher::finish(&fold)
+    }
+
+    fn steps(&mut self, state: &State, found: &mut Found<State>) {
+        for taken in self.moves(state) {
+            let (next, marks, broken) = self.take(state, taken);
+            found.push(next, marks.0, broken);
+        }
+    }
+
+    fn tell(&mut self, state: &State, step: u32) -> Vec<String> {
+        let moves = self.moves(state);
+        let Some(&taken) = usize::try_from(step).ok().and_then(|step| moves.get(step)) else {
+            return Vec::new();
+        };
+        let what = match taken {
+            Move::Hears { from, to, message } => {
+                let text = crate::algorithm::seniority::Seniority::text(self.messages.value(message));
+                format!("{} hears from {}: {text}", name(to), name(from))
+            }
+            Move::Wakes(seat) => format!("{} wakes", name(seat)),
+            Move::Drained(seat) => format!("{} has drained its work", name(seat)),
+            Move::Resigns(seat) => format!("{} resigns", name(seat)),
+            Move::Down { at, node } => {
+                format!("an operator says at {} that {} is gone", name(at), name(node))
+            }
+            Move::Restarts(seat) => format!("{} starts again", name(seat)),
+        };
+        let (next, _, _) = self.take(state, taken);
+        let views = next.nodes.iter().zip(0_u8..).map(|(&number, seat)| {
+            let view = self.machines.value(number).view().cloned();
+            let view =
+                view.map_or_else(|| "none".to_owned(), |view| crate::algorithm::seniority::view_text(&view));
+            format!("    {} has {view}", name(seat))
+        });
+        [what].into_iter().chain(views).collect()
+    }
+}
+
+fn name(seat: u8) -> NodeId {
+    NodeId::new(["a", "b", "c"][usize::from(seat)]).expect("a letter is a name")
+}
+
+fn seat_of(node: NodeId) -> u8 {
+    node.as_str().as_bytes()[0] - b'a'
+}
+
+fn start(seat: u8, life: u8) -> Seniority {
+    let incarnation = Incarnation { count: u64::from(life), nonce: 0 };
+    let wait = Duration::from_nanos(10);
+    let config = Config {
+        me: Identity::new(name(seat), incarnation),
+        seeds: vec![name(0), name(1)],
+        attributes: Arc::default(),
+        heartbeat_interval: NEVER_DUE,
+        neighbours: None,
+        detection: Detection::Missed { count: 2 },
+        stable_after: Duration::ZERO,
+        policy: Policy::Available,
+        store_wait: Duration::ZERO,
+        minimum: 1,
+        join_interval: wait.times(2),
+        answer_wait: wait,
+        probe_interval: wait.times(3),
+        last_age: Age::MAX,
+    };
+    Seniority::new(config, NOW)
+}
+
+/// Moves all that a machine knows of time, so that it is as late as always.
+fn as_if_now(machine: &mut Seniority, now: Instant) {
+    let by = now.since(NOW);
+    machine.visit_instants(&mut |how, at| {
+        if *at == Instant::NEVER {
+            return;
+        }
+        *at = at.before(by);
+        if how == Use::End {
+            *at = (*at).max(NOW);
+        }
+    });
+    machine.simplify();
+}
+
+fn mark(event: &Event, draining: &mut bool) -> u64 {
+    match event {
+        Event::Elected { .. } => Marks::ELECTED,
+        Event::Resigning(_) => {
+            *draining = true;
+            Marks::RESIGNED
+        }
+        Event::Deposed(reason) => {
+            *draining = false;
+            if matches!(reason, Reason::Transferred(_)) {
+                Marks::RELEASED | Marks::DEPOSED
+            } else {
+                Marks::DEPOSED
+            }
+        }
+        Event::Renewed { .. } | Event::LeaderChanged(_) | Event::Violation(_) => 0,
+    }
+}
+
+/// Whether a member has taken a view that is not later, or that it does not belong to.
+fn goes_back(before: &Seniority, after: &Seniority, begins: bool) -> Option<()> {
+    let view = after.view()?;
+    let me = after.status().leader.map(|_| after.joining());
+    let is_in_it = view.members().iter().any(|member| Some(member.joining) == me);
+    let same = before.view().filter(|_| !begins && before.joining() == after.joining());
+    let is_later = same.is_none_or(|old| old == view || view.sight().is_later_than(&old.sight()));
+    (!is_in_it || !is_later).then_some(())
+}
