@@ -72,6 +72,8 @@ pub struct Ranked {
     works_until: Instant,
     /// The highest ballot that anybody has spoken of. It binds nobody.
     heard_of: Term,
+    /// The highest ballot that this life has proposed or adopted: others may have voted in it.
+    proposed: Term,
     /// The highest term that is known to have had a leader.
     led: Term,
     /// The highest term whose leader has said that it leads no more.
@@ -215,6 +217,7 @@ impl Ranked {
             yields_until: now,
             works_until: now,
             heard_of: hard.term,
+            proposed: hard.term,
             led: Term(0),
             resigned: Term(0),
             seen: None,
@@ -365,6 +368,7 @@ impl Ranked {
         self.round_ends = until;
         self.elector = Elector::Voting { ballot, slate: [(me.node, (me.incarnation, claim))].into(), until };
         self.asked = false;
+        self.proposed = ballot;
         self.hearsay.clear();
         self.send_all(&Body::Elect { ballot, claim });
         self.vote_if_all_have_claimed(now);

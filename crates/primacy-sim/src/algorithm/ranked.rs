@@ -151,7 +151,7 @@ impl Algorithm for Ranked {
 
     fn term_to_report(machine: &Machine) -> Option<Term> {
         let status = machine.status();
-        status.recovering.is_none().then_some(status.hard.term)
+        status.recovering.is_none().then_some(status.known)
     }
 
     fn stands(machine: &Machine) -> bool {

@@ -4,6 +4,7 @@ use super::{Candidate, Elector, Lead, Ranked};
 use crate::finite::{Finite, Use};
 use crate::protocol::Occasion;
 use crate::rng::Rng;
+use crate::term::Term;
 use crate::time::Instant;
 
 /// A generator whose first number is 0, so that every wait is short.
@@ -22,6 +23,7 @@ impl Finite for Ranked {
             yields_until,
             works_until,
             heard_of: _,
+            proposed: _,
             led: _,
             resigned: _,
             seen: _,
@@ -68,6 +70,7 @@ impl Finite for Ranked {
     fn simplify(&mut self) {
         self.hearsay.clear(); // It lengthens a wait, and a search lets every wait be short or long.
         self.occasion = Occasion::Silence; // For people.
+        self.proposed = Term(0); // It is told to those who have lost their disk, and a search has none.
         self.rng = Rng::new(DRAWS_NOTHING);
         // How often it doubles the gathering, which ends where it changes nothing any more.
         while self.rounds > 0 {

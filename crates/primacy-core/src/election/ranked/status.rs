@@ -17,6 +17,9 @@ pub struct Status {
     pub role: &'static str,
     /// Its durable state; the term in it is the highest ballot that it has voted in.
     pub hard: HardState,
+    /// The highest ballot that it knows of: what it must tell one that has lost its disk. Whoever that one has voted for may know
+    /// the ballot by its own proposal only, or by the vote.
+    pub known: Term,
     /// The ballot of the round that it is in.
     pub ballot: Option<Term>,
     /// The leader that it hears, or itself if it believes to lead.
@@ -70,6 +73,7 @@ impl Ranked {
         Status {
             role,
             hard: self.hard,
+            known: self.hard.term.max(self.heard_of).max(self.proposed),
             ballot,
             leader: self.leader_or_self(),
             valid_until,
