@@ -282,7 +282,9 @@ impl<P: AmongPeers> World<P> for PeersWorld {
         let began = clock::now();
         self.state.persist(&hard).map_err(|error| Halt { why: error.to_string() })?;
         self.measures.state_writes.observe(clock::now().since(began));
-        self.mesh.set_term(term_to_tell(&hard));
+        let told = self.mesh.term().unwrap_or_default();
+        // What was heard of is told on, though it stands on no disk.
+        self.mesh.set_term(term_to_tell(&hard).map(|term| term.max(told)));
         Ok(())
     }
 
@@ -320,6 +322,15 @@ impl<P: AmongPeers> World<P> for PeersWorld {
 }
 
 impl<P: AmongPeers> Asked<P> for PeersWorld {
+    fn after(&mut self, machine: &P) {
+        // While this node has lost its own disk it vouches for no term, whatever it has heard.
+        if let (Some(term), Some(heard)) = (self.mesh.term(), machine.heard_of())
+            && heard > term
+        {
+            self.mesh.set_term(Some(heard));
+        }
+    }
+
     fn view(&self, machine: &P) -> View {
         self.view_with(machine.view())
     }

@@ -58,6 +58,8 @@ pub(crate) trait World<P: Protocol> {
 
 /// A world that an operator can ask.
 pub(crate) trait Asked<P: Protocol>: World<P> {
+    /// All effects of an input are finished.
+    fn after(&mut self, _machine: &P) {}
     /// What is known of the others, for people.
     fn view(&self, machine: &P) -> View;
     /// Takes a node back that has lost its disk.
@@ -165,6 +167,7 @@ async fn drive_to_end<P: Protocol + Settles, W: Asked<P>>(
             let now = clock::now();
             machine.handle(now, input);
             perform(now, machine, world, desk)?;
+            world.after(machine);
         }
     }
 }

@@ -13,7 +13,7 @@ use primacy_core::election::ranked::{self, Ranked};
 use primacy_core::election::seniority::{self, Seniority};
 use primacy_core::election::{ring, ring_bidirectional};
 use primacy_core::membership::Age;
-use primacy_core::{Endpoint, Identity, Incarnation, Input, Instant, NodeId, Occasion, Protocol};
+use primacy_core::{Endpoint, Identity, Incarnation, Input, Instant, NodeId, Occasion, Protocol, Term};
 
 use super::PeersAndStore;
 use crate::codec::Word;
@@ -36,6 +36,11 @@ pub(super) trait AmongPeers: Protocol + Settles + Sized {
     fn hard(durable: Self::Durable) -> HardState;
     /// What it knows, for people.
     fn view(&self) -> ElectionView;
+    /// The highest term that it has heard of and told nobody it would keep: what a node that has lost its disk must be told, where
+    /// such terms count.
+    fn heard_of(&self) -> Option<Term> {
+        None
+    }
     /// Whether a message is a heartbeat or the answer to one, whose round trip can be timed.
     fn beat(_: &Self::Message) -> Option<Beat> {
         None
@@ -153,6 +158,10 @@ impl AmongPeers for Ranked {
 
     fn view(&self) -> ElectionView {
         ElectionView::Ranked(Box::new(self.status()))
+    }
+
+    fn heard_of(&self) -> Option<Term> {
+        Some(self.known())
     }
 
     fn beat(message: &ranked::Message) -> Option<Beat> {

@@ -43,8 +43,8 @@ pub(super) mod wire {
         /// The joining.
         #[prost(uint64, tag = "8")]
         Leave(u64),
-        #[prost(string, tag = "9")]
-        Down(String),
+        #[prost(message, tag = "9")]
+        Down(Down),
         #[prost(message, tag = "10")]
         Probe(Sight),
         #[prost(message, tag = "11")]
@@ -167,6 +167,14 @@ pub(super) mod wire {
     }
 
     #[derive(Clone, PartialEq, prost::Message)]
+    pub(in crate::codec) struct Down {
+        #[prost(message, optional, tag = "1")]
+        pub(in crate::codec) identity: Option<Identity>,
+        #[prost(uint64, tag = "2")]
+        pub(in crate::codec) joining: u64,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
     pub(in crate::codec) struct Merge {
         #[prost(string, tag = "1")]
         pub(in crate::codec) into: String,
@@ -194,7 +202,9 @@ impl From<&Message> for wire::Message {
             })),
             Body::Ask(sight) => Some(wire::Body::Ask(sight.into())),
             Body::Leave { joining } => Some(wire::Body::Leave(*joining)),
-            Body::Down(node) => Some(wire::Body::Down(node.as_str().to_owned())),
+            Body::Down { identity, joining } => {
+                Some(wire::Body::Down(wire::Down { identity: Some(identity.into()), joining: *joining }))
+            }
             Body::Probe(sight) => Some(wire::Body::Probe(sight.into())),
             Body::ProbeReply(sight) => Some(wire::Body::ProbeReply(sight.into())),
             Body::MergeAsk(sight) => Some(wire::Body::MergeAsk(sight.into())),
@@ -229,7 +239,10 @@ impl TryFrom<wire::Message> for Message {
             }
             wire::Body::Ask(sight) => Body::Ask(sight.try_into()?),
             wire::Body::Leave(joining) => Body::Leave { joining },
-            wire::Body::Down(node) => Body::Down(parse_node(&node, "down")?),
+            wire::Body::Down(wire::Down { identity, joining }) => {
+                let identity = identity.ok_or(DecodeError::Missing("down.identity"))?.try_into()?;
+                Body::Down { identity, joining }
+            }
             wire::Body::Probe(sight) => Body::Probe(sight.try_into()?),
             wire::Body::ProbeReply(sight) => Body::ProbeReply(sight.try_into()?),
             wire::Body::MergeAsk(sight) => Body::MergeAsk(sight.try_into()?),
@@ -398,8 +411,10 @@ pub(super) fn highest_term(message: &Message) -> Term {
         Body::ViewReply(sight) | Body::Heartbeat { sight, .. } | Body::Ask(sight) => sight.version.term,
         Body::Probe(sight) | Body::ProbeReply(sight) => sight.version.term,
         Body::MergeAsk(sight) | Body::MergeReply(sight) | Body::Merge { sight, .. } => sight.version.term,
-        Body::Join { .. } | Body::JoinReply { .. } | Body::Leave { .. } | Body::Down(_) | Body::Store(_) => {
-            Term(0)
-        }
+        Body::Join { .. }
+        | Body::JoinReply { .. }
+        | Body::Leave { .. }
+        | Body::Down { .. }
+        | Body::Store(_) => Term(0),
     }
 }

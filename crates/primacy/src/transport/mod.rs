@@ -301,6 +301,11 @@ impl Mesh {
         }
     }
 
+    /// The term that this node vouches for.
+    pub(crate) fn term(&self) -> Option<Term> {
+        self.shared.term()
+    }
+
     /// The disk with which a node waits to be readmitted: it was refused with this one last, or it was not refused and
     /// says itself that it has lost an earlier one.
     #[must_use]

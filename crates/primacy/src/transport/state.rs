@@ -349,6 +349,10 @@ impl Shared {
     }
 
     /// Returns what it was before.
+    pub(super) fn term(&self) -> Option<Term> {
+        self.state.borrow().term
+    }
+
     pub(super) fn set_term(&self, term: Option<Term>) -> Option<Term> {
         let mut state = self.state.borrow_mut();
         state.term_highest = term.unwrap_or_default().max(state.term_highest);

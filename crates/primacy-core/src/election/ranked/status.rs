@@ -58,6 +58,12 @@ impl Ranked {
         }
     }
 
+    /// The highest ballot that it knows of: what it tells another server that has lost its disk, unless it has lost its own.
+    #[must_use]
+    pub fn known(&self) -> Term {
+        self.hard.term.max(self.heard_of).max(self.proposed)
+    }
+
     /// What this server believes.
     #[must_use]
     pub fn status(&self) -> Status {
@@ -73,7 +79,7 @@ impl Ranked {
         Status {
             role,
             hard: self.hard,
-            known: self.hard.term.max(self.heard_of).max(self.proposed),
+            known: self.known(),
             ballot,
             leader: self.leader_or_self(),
             valid_until,

@@ -59,7 +59,7 @@ pub(super) fn golden() -> Vec<(Frame, &'static str)> {
         (seniority(seniority::Body::Heartbeat { sight, suspects: [node("c")].into() }), GOLDEN[28]),
         (seniority(seniority::Body::Ask(sight)), GOLDEN[29]),
         (seniority(seniority::Body::Leave { joining: 3 }), GOLDEN[30]),
-        (seniority(seniority::Body::Down(node("c"))), GOLDEN[31]),
+        (seniority(seniority::Body::Down { identity: leader().identity, joining: 3 }), GOLDEN[31]),
         (seniority(seniority::Body::Probe(sight)), GOLDEN[32]),
         (seniority(seniority::Body::ProbeReply(sight)), GOLDEN[33]),
         (seniority(seniority::Body::MergeAsk(sight)), GOLDEN[34]),
@@ -251,7 +251,7 @@ fn drawn_seniority(draw: &mut Draw<'_>) -> seniority::Body {
         }
         5 => seniority::Body::Ask(sight),
         6 => seniority::Body::Leave { joining },
-        7 => seniority::Body::Down(name(draw)),
+        7 => seniority::Body::Down { identity: identity(draw), joining },
         8 => seniority::Body::Probe(sight),
         9 => seniority::Body::MergeAsk(sight),
         _ => seniority::Body::Merge { into: name(draw), sight },
