@@ -156,3 +156,54 @@ impl fmt::Display for ConfigError {
 }
 
 impl core::error::Error for ConfigError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::Incarnation;
+
+    #[test]
+    fn what_cannot_work_is_named() {
+        let node = |name: &str| NodeId::new(name).unwrap();
+        let good = Config {
+            me: Identity::new(node("a"), Incarnation { count: 1, nonce: 0 }),
+            seeds: [node("a"), node("b")].into(),
+            attributes: Arc::default(),
+            heartbeat_interval: Duration::from_millis(250),
+            neighbours: None,
+            detection: Detection::Missed { count: 4 },
+            stable_after: Duration::from_secs(2),
+            policy: Policy::KeepMajority,
+            store_wait: Duration::ZERO,
+            minimum: 1,
+            join_interval: Duration::from_secs(1),
+            answer_wait: Duration::from_millis(500),
+            probe_interval: Duration::from_secs(1),
+            last_age: Age::MAX,
+        };
+        assert_eq!((good.check(), good.settling()), (Ok(()), Duration::from_secs(2)));
+        let wrong = |change: fn(&mut Config)| {
+            let mut config = good.clone();
+            change(&mut config);
+            config.check().unwrap_err()
+        };
+        assert_eq!(wrong(|config| config.seeds.clear()), ConfigError::Seeds(0));
+        assert_eq!(wrong(|config| config.seeds[1] = config.seeds[0]), ConfigError::SeedTwice(node("a")));
+        assert_eq!(wrong(|config| config.neighbours = Some(0)), ConfigError::NoNeighbours);
+        assert_eq!(
+            wrong(|config| config.answer_wait = Duration::ZERO),
+            ConfigError::Zero("wait for answers")
+        );
+        let (interval, wait) = (Duration::from_millis(100), Duration::from_millis(500));
+        assert_eq!(
+            wrong(|config| config.join_interval = Duration::from_millis(100)),
+            ConfigError::Hasty { interval, wait }
+        );
+        let impatient = wrong(|config| config.detection = Detection::Missed { count: 1 });
+        let interval = Duration::from_millis(250);
+        assert_eq!(impatient, ConfigError::Impatient { patience: interval, interval });
+        // On a ring one loss is found after the other.
+        let ring = Config { neighbours: Some(1), stable_after: Duration::ZERO, ..good };
+        assert_eq!(ring.settling(), Duration::from_millis(1_250));
+    }
+}
