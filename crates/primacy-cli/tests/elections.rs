@@ -99,7 +99,7 @@ fn a_ranked_leader_has_a_token_and_is_replaced() {
 
 #[test]
 fn advisory_leaders_are_replaced_and_have_no_token() {
-    for by in ["bully", "ring", "ring-bidirectional"] {
+    for by in ["bully", "ring", "ring-bidirectional", "seniority"] {
         let mut nodes = Nodes::start(&format!("advisory-{by}"), by, &strings(&["--allow-advisory"]));
         let second = nodes.take_over();
         assert!(nodes.works().iter().all(|&(_, token)| token.is_none()), "{:?}", nodes.works());

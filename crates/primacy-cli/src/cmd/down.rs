@@ -40,10 +40,8 @@ pub(crate) fn down(args: &Down) -> Result<Exit, Failure> {
     let target = &args.target;
     target.no_store("down", "over a store there are no members")?;
     let node = target.the_node()?;
-    match node.ask(What::Down { node: args.member.clone() })? {
-        Answer::Downed => {}
-        answer => return Err(unexpected(&node, answer)),
-    }
+    let answer = node.ask(What::Down { node: args.member.clone() })?;
+    let Answer::Downed = answer else { return Err(unexpected(&node, answer)) };
     let told = Told { node: node.node.clone(), down: args.member.clone() };
     tell(target.json, &told, || format!("{} waits no more for {}", told.node, told.down))?;
     Ok(Exit::Success)

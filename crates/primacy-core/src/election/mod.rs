@@ -9,6 +9,7 @@
 //! | [`ring`] | the highest name on a ring | advisory: a partition, two leaders |
 //! | [`ring_bidirectional`] | the same, with fewer messages on large rings | advisory |
 //! | [`seniority`] | the oldest member of a cluster | advisory: a partition may have two, as its policy says |
+//! | [`confirmed`] | whom one election names and another one confirms | that of the one that confirms |
 //! | [`lease`] | over an expiring record in any compare-and-set store | a token, and one leader at a time |
 //!
 //! Beside them, [`errand`] writes into the record of a lease for somebody who does not stand.

@@ -120,6 +120,9 @@ pub trait Algorithm: Debug + Sized + 'static {
     /// among the small things that must not cost the leader its lead.
     const ADVISORY: bool = false;
 
+    /// Whether leaders have tokens, so that what a resource is told by an earlier one is refused.
+    const FENCED: bool = !Self::ADVISORY;
+
     /// Whether all name one leader once nothing is wrong, and keep it.
     const SETTLES: bool = true;
 

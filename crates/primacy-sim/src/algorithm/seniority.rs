@@ -144,6 +144,8 @@ impl Algorithm for Seniority {
     type Machine = Machine;
     type Settings = Timers;
 
+    const FENCED: bool = false;
+
     fn start(settings: &Timers, life: Life<'_, ()>) -> Machine {
         let first_two = || life.voters.iter().copied().take(2).collect();
         let zone = settings.zone.clone();

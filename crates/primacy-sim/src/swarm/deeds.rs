@@ -88,11 +88,7 @@ pub(super) const MUST_MEET: &[&str] = &[
     "ploy: duel",
     "ploy: oust",
     "write accepted",
-    "calm",
 ];
-
-/// What must be met beside that where a majority or a store elects, and gives tokens.
-pub(super) const MUST_MEET_UNLESS_ADVISORY: &[&str] = &["ploy: wound", "stale write refused"];
 
 impl Kind {
     /// The kind of fault by which a world goes beyond what is assumed, where it is one.

@@ -203,10 +203,12 @@ impl Election {
 
     /// What a search of [`ENOUGH_SEEDS`] or more must have met.
     pub fn must_meet(self) -> impl Iterator<Item = &'static str> {
-        fn of<A: Algorithm>() -> (bool, &'static [&'static str]) {
-            (A::ADVISORY, A::must_meet())
+        fn of<A: Algorithm>() -> (Vec<&'static str>, &'static [&'static str]) {
+            let meets = [("calm", A::SETTLES), ("ploy: wound", A::SETTLES && !A::ADVISORY)];
+            let meets = meets.into_iter().chain([("stale write refused", A::FENCED)]);
+            (meets.filter(|(_, meets)| *meets).map(|(what, _)| what).collect(), A::must_meet())
         }
-        let (is_advisory, own) = match self {
+        let (kinds, own) = match self {
             Self::Quorum => of::<algorithm::quorum::Quorum>(),
             Self::Ranked => of::<algorithm::ranked::Ranked>(),
             Self::Bully => of::<algorithm::bully::Bully>(),
@@ -218,8 +220,7 @@ impl Election {
             Self::ConfirmedLease => of::<ByLease>(),
             Self::ConfirmedWhim => of::<OfWhims>(),
         };
-        let by_tokens = deeds::MUST_MEET_UNLESS_ADVISORY.iter().filter(move |_| !is_advisory);
-        deeds::MUST_MEET.iter().chain(by_tokens).chain(own).copied()
+        deeds::MUST_MEET.iter().chain(own).copied().chain(kinds)
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use primacy_sim::counts::Counts;
 use primacy_sim::swarm::{Beyond, Election};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -40,8 +40,9 @@ const SEEDS: u64 = 1_000;
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment, after_help = exit::SIM_HELP)]
 pub(crate) struct Sim {
-    /// Of which election
-    #[arg(long, value_enum, default_value_t = Which::All)]
+    /// Of which election: quorum, ranked, bully, ring, ring_bidirectional, seniority, lease, or confirmed, confirmed_lease and
+    /// confirmed_whim, in which one nominates and another confirms; or of all of them in turn
+    #[arg(long, value_name = "ELECTION", default_value = "all", value_parser = worlds::elections)]
     election: Which,
 
     /// How many seeds, of each election [default: 1000]
@@ -91,20 +92,9 @@ pub(crate) struct Sim {
 }
 
 /// One election, or all of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Which {
-    /// Among peers, by a majority
-    Quorum,
-    /// The highest name that is alive, asked for among all; advisory
-    Bully,
-    /// The same, asked for around a ring; advisory
-    Ring,
-    /// The same, in both directions; advisory
-    #[value(name = "ring_bidirectional", alias = "ring-bidirectional")]
-    RingBidirectional,
-    /// Over an expiring record in a store
-    Lease,
-    /// All of them, in turn
+    One(Election),
     All,
 }
 
@@ -116,11 +106,7 @@ pub(crate) fn sim(args: &Sim) -> Result<Exit, Failure> {
     let interrupted = listen()?;
     let search = Search {
         elections: match args.election {
-            Which::Quorum => vec![Election::Quorum],
-            Which::Bully => vec![Election::Bully],
-            Which::Ring => vec![Election::Ring],
-            Which::RingBidirectional => vec![Election::RingBidirectional],
-            Which::Lease => vec![Election::Lease],
+            Which::One(election) => vec![election],
             Which::All => Election::ALL.to_vec(),
         },
         beyond: args.beyond,
@@ -155,10 +141,10 @@ pub(crate) fn sim(args: &Sim) -> Result<Exit, Failure> {
 fn count(args: &Sim, nodes: usize) -> Result<Exit, Failure> {
     let usage = |message: &str| Err(Failure::new(Exit::Usage, message));
     let election = match args.election {
-        Which::Bully => Counts::Bully,
-        Which::Ring => Counts::Ring,
-        Which::RingBidirectional => Counts::RingBidirectional,
-        Which::Quorum | Which::Lease | Which::All => {
+        Which::One(Election::Bully) => Counts::Bully,
+        Which::One(Election::Ring) => Counts::Ring,
+        Which::One(Election::RingBidirectional) => Counts::RingBidirectional,
+        Which::One(_) | Which::All => {
             return usage(
                 "--nodes counts the messages of bully, ring or ring_bidirectional; write one of them after --election",
             );

@@ -2,6 +2,7 @@
 
 use std::panic::{catch_unwind, set_hook, take_hook};
 
+use super::Which;
 use primacy_sim::replay::{Drawn, Replayed};
 use primacy_sim::swarm::{Beyond, Election, Verdict};
 use primacy_sim::trace::{Levels, Trace};
@@ -10,6 +11,15 @@ use primacy_sim::trace::{Levels, Trace};
 pub(crate) fn election(name: &str) -> Result<Election, String> {
     Election::find(name)
         .ok_or_else(|| format!("worlds are drawn for {}", names(Election::ALL, |it| it.name())))
+}
+
+/// The same, or all of them.
+pub(super) fn elections(name: &str) -> Result<Which, String> {
+    match name {
+        "all" => Ok(Which::All),
+        // As `primacy run --by` has it.
+        name => election(&name.replace('-', "_")).map(Which::One),
+    }
 }
 
 /// Finds an assumption by its name.

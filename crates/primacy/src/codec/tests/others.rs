@@ -159,7 +159,7 @@ fn a_view_that_cannot_be_and_an_election_that_nobody_knows_are_refused() {
     let frames = golden();
     let bytes = body(&frames[6].0);
     let Ok((_, Frame::Message(Word::Seniority(_)))) = decode(&bytes) else { panic!("it is a view") };
-    let mut hello = wire::Hello::from(&crate::handshake::tests::hello("a", &["a", "b"]));
+    let mut hello = wire::Hello::from(&hello("a", &["a", "b"]));
     hello.algorithm = 99;
     let said = |hello: &wire::Hello| {
         let frame = Some(wire::Frame::Hello(hello.clone()));
