@@ -18,6 +18,7 @@ pub(crate) const ARMS: &[Arm] = &[
     Arm { name: "bully",             nodes: 5, usual: false, held: Held::AmongPeers(Way::ByQuorum("bully")) },
     Arm { name: "ring",              nodes: 5, usual: false, held: Held::AmongPeers(Way::ByStore("ring", SQLITE)) },
     Arm { name: "ring-bidirectional", nodes: 5, usual: false, held: Held::AmongPeers(Way::ByQuorum("ring-bidirectional")) },
+    Arm { name: "seniority",         nodes: 5, usual: false, held: Held::AmongPeers(Way::ByQuorum("seniority")) },
 ];
 
 const SQLITE: &str = "sqlite:{store}/election.db";

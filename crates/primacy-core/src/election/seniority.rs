@@ -1,6 +1,6 @@
 //! Seniority (Joshi's "Emergent Leader"): the oldest member of the cluster coordinates it, and that is all that leads.
 //! Assumes   bounded message delay most of the time; nodes know some seeds, and a name for everybody; crashes, and partitions, of
-//!           which the [`Policy`](crate::membership::Policy) says what becomes.
+//!           which the [`Policy`] says what becomes.
 //! Promises  the members agree on a view, with one coordinator, soon after the network is whole; ages and numbers of views never go
 //!           back. *Not* one leader at a time: a part learns late that it is one. No fencing token.
 //! Costs     a heartbeat to every member from each, or from each to k; a change of members: 2n messages. A coordinator that dies is
