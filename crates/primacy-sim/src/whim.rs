@@ -22,7 +22,7 @@ pub struct Whim {
 }
 
 /// Nothing is said.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Silence {}
 
 impl Whim {

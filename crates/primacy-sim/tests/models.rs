@@ -35,6 +35,11 @@ fn ranked_elects_one_leader_in_a_term_in_every_order_of_events() {
 }
 
 #[test]
+fn whatever_is_nominated_a_quorum_elects_one_leader_in_every_order_of_events() {
+    search(|row| row.name.starts_with("confirmed"));
+}
+
+#[test]
 fn views_are_made_once_in_every_order_of_events() {
     search(|row| row.name.starts_with("members"));
 }

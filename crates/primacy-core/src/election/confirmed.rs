@@ -16,6 +16,7 @@ use alloc::collections::VecDeque;
 use core::fmt;
 use core::hash::{Hash, Hasher};
 
+use crate::finite::{Finite, Use};
 use crate::id::NodeId;
 use crate::protocol::{Command, Endpoint, Event, Input, Output, Protocol};
 use crate::time::{Duration, Instant};
@@ -115,6 +116,36 @@ enum Lead {
     Held,
     /// It is being given up, and its work drains.
     Ending,
+}
+
+impl<N: Protocol + Finite, C: Protocol + Finite> Finite for Confirmed<N, C> {
+    fn visit_instants(&mut self, visit: &mut dyn FnMut(Use, &mut Instant)) {
+        // Every field is named, so that a new one must be thought of here.
+        let Own {
+            config: _,
+            campaigning: _,
+            nominee: _,
+            standing: _,
+            leader: _,
+            lead: _,
+            hand_over,
+            patience,
+            unconfirmed: _,
+        } = &mut self.own;
+        if let Some((_, at)) = hand_over {
+            visit(Use::End, at);
+        }
+        if let Patience::Until(until) = patience {
+            visit(Use::End, until);
+        }
+        self.nomination.visit_instants(visit);
+        self.confirmation.visit_instants(visit);
+    }
+
+    fn simplify(&mut self) {
+        self.nomination.simplify();
+        self.confirmation.simplify();
+    }
 }
 
 impl<N: Protocol<Durable = ()>, C: Protocol> Protocol for Confirmed<N, C> {

@@ -9,6 +9,7 @@ use primacy_core::election::quorum::{Quorum, Safety};
 use primacy_core::election::ranked::Ranked;
 
 use super::mark::Marks;
+use super::peers::confirmed::AnyConfirmed;
 use super::peers::{self, Peers, Timers, ranked};
 use super::search::{Searched, search};
 use super::{lease, membership};
@@ -37,6 +38,8 @@ pub enum Bounds {
     Quorum(peers::Space),
     /// Among peers, by a majority of votes for the best claim.
     Ranked(ranked::Space),
+    /// Among peers, by a majority, of those whom any nomination names.
+    Confirmed(peers::Space),
     /// By seniority.
     Seniority(membership::Space),
     /// Over a store.
@@ -45,9 +48,10 @@ pub enum Bounds {
 
 impl Bounds {
     /// Where nothing goes wrong but what is always searched: the bounds that the others are told against.
-    pub const CALM: [(&str, Self); 4] = [
+    pub const CALM: [(&str, Self); 5] = [
         ("among peers", Self::Quorum(peers::Space::CALM)),
         ("ranked", Self::Ranked(ranked::Space::CALM)),
+        ("confirmed", Self::Confirmed(peers::Space::CALM)),
         ("by seniority", Self::Seniority(membership::Space::CALM)),
         ("over a store", Self::Lease(lease::Space::CALM)),
     ];
@@ -57,6 +61,7 @@ impl Bounds {
         let text = match self {
             Self::Quorum(space) => format!("{space:?}"),
             Self::Ranked(space) => format!("{space:?}"),
+            Self::Confirmed(space) => format!("{space:?}"),
             Self::Seniority(space) => format!("{space:?}"),
             Self::Lease(space) => format!("{space:?}"),
         };
@@ -70,10 +75,11 @@ impl Bounds {
 impl fmt::Display for Bounds {
     /// All of them for what is calm; else those that differ from it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [(_, peers), (_, ranked), (_, cluster), (_, store)] = &Self::CALM;
+        let [(_, peers), (_, ranked), (_, confirmed), (_, cluster), (_, store)] = &Self::CALM;
         let calm = match self {
             Self::Quorum(_) => peers.each(),
             Self::Ranked(_) => ranked.each(),
+            Self::Confirmed(_) => confirmed.each(),
             Self::Seniority(_) => cluster.each(),
             Self::Lease(_) => store.each(),
         };
@@ -94,6 +100,7 @@ impl Row {
         match self.bounds {
             Bounds::Quorum(space) => search(&mut Peers::<Quorum>::new(space), states_max),
             Bounds::Ranked(space) => search(&mut Peers::<Ranked>::new(space.among_peers()), states_max),
+            Bounds::Confirmed(space) => search(&mut Peers::<AnyConfirmed>::new(space), states_max),
             Bounds::Seniority(space) => search(&mut membership::Members::new(space), states_max),
             Bounds::Lease(space) => search(&mut lease::Contenders::new(space), states_max),
         }
@@ -179,6 +186,10 @@ const fn peers(name: &'static str, space: peers::Space, sometimes: u64, states: 
     Row { name, small: true, bounds: Bounds::Quorum(space), sometimes, breaks: None, states }
 }
 
+const fn confirmed(name: &'static str, space: peers::Space, sometimes: u64, states: u64) -> Row {
+    Row { name, small: true, bounds: Bounds::Confirmed(space), sometimes, breaks: None, states }
+}
+
 const fn by_rank(name: &'static str, space: ranked::Space, sometimes: u64, states: u64) -> Row {
     Row { name, small: true, bounds: Bounds::Ranked(space), sometimes, breaks: None, states }
 }
@@ -248,6 +259,10 @@ pub const SPACES: &[Row] = &[
     peers("lease_death_exit", peers::Space { ticks: Some(2), job_exits: 1, ..GUARDED }, AFTER_CRASH | Marks::JOB_EXITED, 1_575_183).large(),
     peers("lease_exit_long", peers::Space { ticks: Some(3), guardian_deaths: 0, job_exits: 1, ..GUARDED }, AFTER_CRASH | Marks::JOB_EXITED, 2_494_838).large(),
     peers("lease_drift", peers::Space { ticks: Some(4), ..DRIFTING }, TAKEN_OVER, 1_371_472).large(),
+    // Among peers, of those whom any nomination names.
+    confirmed("confirmed_votes", peers::Space { candidates: 2, rounds: 3, ..FENCED }, Marks::ELECTED, 330_593),
+    confirmed("confirmed_restart", peers::Space { candidates: 2, rounds: 4, crashes: 1, ticks: Some(0), ..TIMED }, AFTER_CRASH, 7_736_897).large(),
+    confirmed("confirmed_lease", peers::Space { ticks: Some(3), resignations: 1, transfers: true, ..LEASED }, TAKEN_OVER | Marks::RENEWED | Marks::RESIGNED, 21_383_765).large(),
     // Among peers, by rank.
     by_rank("ranked", ranked::Space { rounds: 5, ..RANKED }, SPLIT | Marks::REFUSED, 258_473),
     by_rank("ranked_of_four", ranked::Space { voters: 4, candidates: 2, ballots: 1, rounds: 4, ..RANKED }, SPLIT, 105_291),

@@ -1,10 +1,11 @@
-//! Elections among peers: three or four real machines of one election, [`Quorum`](primacy_core::election::quorum::Quorum) or
-//! [`Ranked`](primacy_core::election::ranked::Ranked).
+//! Elections among peers: three or four real machines of one election, [`Quorum`](primacy_core::election::quorum::Quorum),
+//! [`Ranked`](primacy_core::election::ranked::Ranked), or a quorum that [confirms](confirmed) whatever is nominated.
 //!
 //! A state is the nodes, what is under way between them, what the judge remembers, and how much of each fault is left.
 //! Nodes and messages are numbers, so that a state is a handful of them: the real machine is asked once for each of its
 //! states and each input, and its answer is kept.
 
+pub mod confirmed;
 mod judge;
 mod machine;
 mod moves;

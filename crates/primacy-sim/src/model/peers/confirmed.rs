@@ -1,0 +1,104 @@
+//! Whatever is nominated: a quorum that confirms, beside a nomination that may name anybody at any time.
+
+use primacy_core::election::confirmed::{Config, Confirmed, Message};
+use primacy_core::election::quorum::{self, HardState, Quorum};
+use primacy_core::finite::{Finite, Use};
+use primacy_core::{
+    Duration, Event, Identity, Incarnation, Input, Instant, Leader, NodeId, Output, Protocol, Term,
+};
+
+use super::machine::{Machine, View};
+use super::node::{Fact, name, seat};
+use super::space::Space;
+use crate::whim::Silence;
+
+/// A nomination that names the next one of the candidates, or nobody, whenever it is woken; and it may be woken at any time, as
+/// often as is wanted. So a search has every node name anybody at any moment.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AnyNomination {
+    me: NodeId,
+    candidates: u8,
+    /// Who is named: a candidate, or nobody.
+    named: u8,
+    /// It has changed its mind, and has not said so yet.
+    says: bool,
+}
+
+impl Protocol for AnyNomination {
+    type Message = Silence;
+    type Durable = ();
+
+    fn handle(&mut self, _: Instant, input: Input<Silence>) {
+        // What only votes has no say.
+        if matches!(input, Input::Timeout) && seat(self.me) < self.candidates {
+            self.named = (self.named + 1) % (self.candidates + 1);
+            self.says = true;
+        }
+    }
+
+    fn poll(&mut self) -> Option<Output<Silence, ()>> {
+        if !self.says {
+            return None;
+        }
+        self.says = false;
+        let nominee = (self.named < self.candidates).then(|| Leader {
+            identity: Identity::new(name(self.named), Incarnation { count: 0, nonce: 0 }),
+            term: Term(0),
+        });
+        Some(Output::Event(Event::LeaderChanged(nominee)))
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        // Long past, always.
+        (seat(self.me) < self.candidates).then(Instant::default)
+    }
+}
+
+impl Finite for AnyNomination {
+    fn visit_instants(&mut self, _: &mut dyn FnMut(Use, &mut Instant)) {}
+
+    fn simplify(&mut self) {}
+}
+
+/// A quorum, and a nomination that may do anything.
+pub type AnyConfirmed = Confirmed<AnyNomination, Quorum>;
+
+impl Machine for AnyConfirmed {
+    const HEARS_THE_CONNECTED: bool = Quorum::HEARS_THE_CONNECTED;
+
+    fn begin(me: Identity, space: &Space, disk: HardState) -> Self {
+        let candidates = space.candidates;
+        let nomination = AnyNomination { me: me.node, candidates, named: candidates, says: false };
+        // At once: a nomination that does not flap is one of those that are searched.
+        let config = Config { me: me.node, damping: Duration::ZERO, patience: Duration::ZERO };
+        Self::new(config, nomination, Quorum::begin(me, space, disk))
+    }
+
+    fn view(&self) -> View {
+        self.confirmation().view()
+    }
+
+    fn fact(message: &Message<Silence, quorum::Message>, to: NodeId) -> Option<Fact> {
+        Quorum::fact(of(message), to)
+    }
+
+    fn begins(message: &Message<Silence, quorum::Message>) -> Option<u64> {
+        Quorum::begins(of(message))
+    }
+
+    fn is_refusal(message: &Message<Silence, quorum::Message>) -> bool {
+        Quorum::is_refusal(of(message))
+    }
+
+    fn text(message: &Message<Silence, quorum::Message>) -> String {
+        Quorum::text(of(message))
+    }
+}
+
+/// What is said is said by the quorum.
+fn of(message: &Message<Silence, quorum::Message>) -> &quorum::Message {
+    match message {
+        Message::Nomination(said) => match *said {},
+        Message::Confirmation(message) => message,
+    }
+}
