@@ -170,7 +170,7 @@ pub enum ConfigError {
     },
     /// A store is to decide about splits and to confirm leaders.
     #[error(
-        "the store of --split-brain and the one of --confirm would decide the same thing; leave one of them out"
+        "a store that decides about splits (--split-brain lease:URL) and a confirmation (--confirm) would decide the same thing; leave one of them out"
     )]
     TwoStores,
     /// Something is asked for that only an election by a quorum has.

@@ -543,7 +543,7 @@ impl Builder {
         };
         let split_brain = match (&self.split_brain, &self.confirm) {
             (Some(_), _) if self.by != Algorithm::Seniority => return Err(ConfigError::OnlySeniority { by }),
-            (Some(SplitBrain::Lease(_)), Some(Confirm::Store(_))) => return Err(ConfigError::TwoStores),
+            (Some(SplitBrain::Lease(_)), Some(_)) => return Err(ConfigError::TwoStores),
             (policy, _) => policy.as_ref().map_or(Policy::default(), SplitBrain::policy),
         };
         let version = env!("CARGO_PKG_VERSION").to_owned();

@@ -124,6 +124,8 @@ pub(crate) async fn stand(
     let mut node = Candidate { elector, campaign: None, lead: None, token: 0, until: 0, tell };
     loop {
         tokio::select! {
+            // What it was told to do comes before what happens to it: whoever orders it counts on that.
+            biased;
             wish = wishes.recv() => match wish {
                 Some(wish) => node.fulfil(wish),
                 None => break,
