@@ -26,6 +26,8 @@ pub enum AttributesError {
     Bytes(usize),
     /// There are too many labels; this many.
     Labels(usize),
+    /// There is a control character in them: they are shown to people, and must not move a cursor or begin a line.
+    Control,
 }
 
 impl Attributes {
@@ -47,6 +49,10 @@ impl Attributes {
         }
         if labels.len() > LABELS_MAX {
             return Err(AttributesError::Labels(labels.len()));
+        }
+        let of_labels = labels.iter().flat_map(|(key, value)| [key, value]);
+        if of_labels.chain([&address, &zone, &version]).any(|text| text.contains(char::is_control)) {
+            return Err(AttributesError::Control);
         }
         Ok(Self { address, zone, version, labels })
     }
@@ -86,6 +92,9 @@ impl fmt::Display for AttributesError {
             Self::Labels(count) => {
                 write!(f, "a member has at most {LABELS_MAX} labels; this one has {count}")
             }
+            Self::Control => f.write_str(
+                "the address, zone, version and labels of a member are shown to people: leave out control characters",
+            ),
         }
     }
 }
@@ -109,5 +118,7 @@ mod tests {
             Err(AttributesError::Bytes(513))
         );
         assert_eq!(Attributes::new(text(0), text(0), text(0), labels(9)), Err(AttributesError::Labels(9)));
+        let shown = Attributes::new(text(1), "east\u{1b}[2J".into(), text(1), labels(1));
+        assert_eq!(shown, Err(AttributesError::Control));
     }
 }

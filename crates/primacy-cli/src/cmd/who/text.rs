@@ -31,7 +31,8 @@ fn leader(who: &Who) -> String {
     let validity = match (who.valid_for_ms, &who.ending) {
         (Some(_), Some(ending)) => format!(", and is being given up: {ending}"),
         (Some(left), None) => format!(", valid for {} unless renewed", milliseconds(left)),
-        (None, _) => String::new(),
+        (None, Some(ending)) => format!(", and is being given up: {ending}"),
+        (None, None) => String::new(),
     };
     format!(
         "{}: {} leads, {number}, as {} has known for {known_for}{validity}",
