@@ -10,7 +10,7 @@ use primacy_core::election::Algorithm;
 use primacy_core::election::quorum::Safety;
 use primacy_core::membership::{Attributes, Policy};
 use primacy_core::{Drift, Identity, Incarnation, Mandate, NodeId};
-use primacy_stores::Register;
+use primacy_stores::{Register, StoreMark};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
 
@@ -463,28 +463,40 @@ impl Builder {
     pub async fn peers(self, peers: Peers) -> Result<Elector, ConnectError> {
         let state_dir = self.state_dir.clone().map_or_else(config::default_state_dir, Ok)?;
         let config = self.config(Venue::Peers)?;
-        let entry = among_peers::enter(&config, &peers, &state_dir)?;
+        let (store, mark) = match self.shared_store() {
+            Some(url) => {
+                // The election comes first: of a store that it makes anew, nobody can have held the record.
+                let register = primacy_stores::open(url, &config.election).await?;
+                let mark = StoreMark::of(url, u64::from_be_bytes(disk::entropy()?)).await?;
+                (Some((url, register)), Some(mark))
+            }
+            None => (None, None),
+        };
+        let entry = among_peers::enter(&config, &peers, &state_dir, mark)?;
         let standing = Standing::load(Some(&state_dir), &config.election, config.node)?;
         let identity = entry.hello.identity;
         let mut witness = WitnessSpec::peers(&entry.hello, entry.peers().to_vec(), &config.security);
-        let register = match &self.confirm {
-            Some(Confirm::Store(url)) => {
-                let register = primacy_stores::open(url, &config.election).await?;
-                // What cannot be read now would never confirm anybody; better to say so.
-                register.read().await?;
+        if let Some((url, register)) = &store {
+            // What cannot be read now would never confirm anybody, nor decide; better to say so.
+            register.read().await?;
+            if config.by.confirmation == Some(Confirmation::Store) {
                 witness =
                     witness.and_in(StoreSpec::new(url, &config.election, identity, config.timers.lease));
-                Some(register)
             }
-            Some(Confirm::Quorum) | None => match &self.split_brain {
-                Some(SplitBrain::Lease(url)) => Some(primacy_stores::open(url, &config.election).await?),
-                Some(_) | None => None,
-            },
-        };
+        }
+        let register = store.map(|(_, register)| register);
         start(config, identity, standing, Some(witness), move |config, desk, ready| async move {
             entry.live(&config, register, desk, ready).await;
         })
         .await
+    }
+
+    /// The URL of the store that all peers are to share, where there is one.
+    fn shared_store(&self) -> Option<&str> {
+        match (&self.confirm, &self.split_brain) {
+            (Some(Confirm::Store(url)), _) | (_, Some(SplitBrain::Lease(url))) => Some(url),
+            (Some(Confirm::Quorum) | None, _) => None,
+        }
     }
 
     /// Checks what was gathered, without entering, and returns the timers that would be in force at this venue.
@@ -602,6 +614,7 @@ where
         promises: Promises::default(),
         candidate: None,
         cell: None,
+        drain_until: None,
         releasing: None,
         closing: None,
     };

@@ -113,6 +113,8 @@ pub enum ElectionView {
     Confirmed {
         /// Who should.
         nominee: Option<NodeId>,
+        /// What the election that nominates tells of itself.
+        nomination: Box<Self>,
         /// Who may.
         by: Box<ConfirmationView>,
     },
@@ -176,6 +178,16 @@ impl ElectionView {
         }
     }
 
+    /// The cluster of an election by seniority, that elects or nominates.
+    #[must_use]
+    pub fn seniority(&self) -> Option<&seniority::Status> {
+        match self {
+            Self::Seniority(status) => Some(status),
+            Self::Confirmed { nomination, .. } => nomination.seniority(),
+            Self::Quorum(_) | Self::Ranked(_) | Self::Advisory { .. } => None,
+        }
+    }
+
     /// The state of a quorum, that elects or confirms.
     #[must_use]
     pub fn quorum(&self) -> Option<&quorum::Status> {
@@ -211,8 +223,17 @@ impl View {
     /// Whether `node` could be removed from the cluster of `me`.
     pub(crate) fn has_member(&self, me: NodeId, node: NodeId) -> Result<(), AskError> {
         let Self::Peers(view) = self else { return Err(AskError::NoMembers) };
-        let ElectionView::Seniority(seniority) = &view.election else { return Err(AskError::NoMembers) };
-        let members = seniority.view.as_ref().map_or(&[][..], |view| view.members());
+        let seniority = view.election.seniority().ok_or(AskError::NoMembers)?;
+        let Some(cluster) = &seniority.view else {
+            // It belongs to no cluster, and waits for whoever could found one or take it in.
+            let awaited = node != me && view.voters.contains(node);
+            return awaited.then_some(()).ok_or_else(|| AskError::NotAMember {
+                node,
+                by: me,
+                members: view.voters.iter().map(|voter| voter.to_string()).collect::<Vec<_>>().join(", "),
+            });
+        };
+        let members = cluster.members();
         if node != me && members.iter().any(|member| member.identity.node == node) {
             return Ok(());
         }
@@ -223,6 +244,9 @@ impl View {
     /// Whether `to` could be given the lead of `me`.
     pub(crate) fn may_lead(&self, me: NodeId, to: NodeId) -> Result<(), AskError> {
         let Self::Peers(view) = self else { return Err(AskError::OverAStore) };
+        if !view.by.can_transfer() {
+            return Err(AskError::ByRule { by: view.by });
+        }
         if to == me {
             return Err(AskError::ToItself { to });
         }

@@ -108,6 +108,8 @@ pub(crate) enum Kind {
     ToWitness,
     /// See [`AskError::ToItself`].
     ToItself,
+    /// See [`AskError::ByRule`].
+    ByRule,
     /// See [`AskError::OverAStore`].
     OverAStore,
     /// See [`AskError::Witness`].
@@ -144,6 +146,7 @@ impl From<AskError> for Refused {
             AskError::NotConnected { .. } => Kind::NotConnected,
             AskError::ToWitness { .. } => Kind::ToWitness,
             AskError::ToItself { .. } => Kind::ToItself,
+            AskError::ByRule { .. } => Kind::ByRule,
             AskError::OverAStore => Kind::OverAStore,
             AskError::Witness { .. } => Kind::Witness,
             AskError::NoMembers => Kind::NoMembers,

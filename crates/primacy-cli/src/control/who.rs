@@ -294,11 +294,7 @@ impl Peers {
                 ElectionView::Quorum(_) | ElectionView::Ranked(_) => None,
                 ElectionView::Advisory { .. } | ElectionView::Seniority(_) => None,
             },
-            members: match election {
-                ElectionView::Seniority(seniority) => Members::of(seniority),
-                ElectionView::Quorum(_) | ElectionView::Ranked(_) => None,
-                ElectionView::Advisory { .. } | ElectionView::Confirmed { .. } => None,
-            },
+            members: election.seniority().and_then(Members::of),
             voters: view.voters.iter().map(|voter| voter.to_string()).collect(),
             safety: match view.safety {
                 _ if !view.by.is_fenced() => "advisory",

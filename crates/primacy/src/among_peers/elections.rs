@@ -370,6 +370,10 @@ impl World<Seniority> for PeersAndStore {
 }
 
 impl Asked<Seniority> for PeersAndStore {
+    fn after(&mut self, machine: &Seniority, led: bool) -> Result<(), Halt> {
+        Asked::<Seniority>::after(&mut self.peers, machine, led)
+    }
+
     fn view(&self, machine: &Seniority) -> View {
         Asked::<Seniority>::view(&self.peers, machine)
     }
@@ -427,6 +431,7 @@ impl<N: AmongPeers<Durable = ()>> AmongPeers for Confirmed<N, Quorum> {
     fn view(&self) -> ElectionView {
         ElectionView::Confirmed {
             nominee: self.nominee(),
+            nomination: Box::new(self.nomination().view()),
             by: Box::new(ConfirmationView::Quorum(self.confirmation().status())),
         }
     }
@@ -484,9 +489,14 @@ impl<N: AmongPeers<Durable = ()>> World<Confirmed<N, Lease>> for PeersAndStore {
 }
 
 impl<N: AmongPeers<Durable = ()>> Asked<Confirmed<N, Lease>> for PeersAndStore {
+    fn after(&mut self, machine: &Confirmed<N, Lease>, led: bool) -> Result<(), Halt> {
+        Asked::<N>::after(&mut self.peers, machine.nomination(), led)
+    }
+
     fn view(&self, machine: &Confirmed<N, Lease>) -> View {
         let by = Box::new(ConfirmationView::Store(machine.confirmation().status()));
-        self.peers.view_with(ElectionView::Confirmed { nominee: machine.nominee(), by })
+        let nomination = Box::new(machine.nomination().view());
+        self.peers.view_with(ElectionView::Confirmed { nominee: machine.nominee(), nomination, by })
     }
 
     fn readmit(&mut self, node: NodeId) -> Result<DiskId, AskError> {
