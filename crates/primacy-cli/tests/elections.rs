@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::process::Output;
+
 use rustix::process::Signal;
 use serde_json::Value;
 use support::{Node, Place, peers, stderr, stdout, strings, wait_until};
@@ -58,18 +60,15 @@ impl Nodes {
         text.lines().map(line).collect()
     }
 
+    /// Asks this node something.
+    fn ask(&self, at: usize, verb: &[&str]) -> Output {
+        let dir = self.place.text(NAMES[at]);
+        let node = ["--json", "--election", "others", "--node", NAMES[at], "--state-dir", &dir];
+        self.place.output(&[verb, &node].concat())
+    }
+
     fn who(&self, at: usize) -> Value {
-        let output = self.place.output(&[
-            "who",
-            "--json",
-            "--election",
-            "others",
-            "--node",
-            NAMES[at],
-            "--state-dir",
-            &self.place.text(NAMES[at]),
-        ]);
-        serde_json::from_str(&stdout(&output)).unwrap_or_default()
+        serde_json::from_str(&stdout(&self.ask(at, &["who"]))).unwrap_or_default()
     }
 
     /// Kills the leader's supervisor; another leads, in a later term. Which it is.
@@ -95,6 +94,35 @@ fn a_ranked_leader_has_a_token_and_is_replaced() {
     assert_eq!(who["peers"]["by"], "ranked");
     assert_eq!(who["peers"]["safety"], "fenced");
     assert!(who["leader"]["token"].is_number(), "{who}");
+}
+
+#[test]
+fn what_a_ranked_leader_announces_is_shown_by_all_and_outlives_it() {
+    let mut nodes = Nodes::start("announced", "ranked", &[]);
+    let first = nodes.leader(1);
+    let told = nodes.ask(first, &["announce", "shard 7"]);
+    assert_eq!(told.status.code(), Some(0), "{}", stderr(&told));
+    let told: Value = serde_json::from_str(&stdout(&told)).unwrap();
+    let number = |of: &Value| (of["term"].as_u64(), of["number"].as_u64());
+    let others: Vec<usize> = (0..NAMES.len()).filter(|&at| at != first).collect();
+    for &at in &others {
+        wait_until("the announcement", || nodes.who(at)["announced"]["text"] == "shard 7");
+        assert!(number(&nodes.who(at)["announced"]) >= number(&told));
+        let refused = nodes.ask(at, &["announce", "mine"]);
+        assert_eq!(refused.status.code(), Some(75), "{}", stderr(&refused));
+        assert!(stderr(&refused).contains("let the leader announce it"), "{}", stderr(&refused));
+    }
+    let too_long = nodes.ask(first, &["announce", &"x".repeat(16 * 1024 + 1)]);
+    assert_eq!(too_long.status.code(), Some(64), "{}", stderr(&too_long));
+    assert!(stderr(&too_long).contains("at most 16384 bytes, and this has 16385"), "{}", stderr(&too_long));
+
+    let second = nodes.take_over();
+    let who = nodes.who(second);
+    assert_eq!(who["announced"]["text"], "shard 7");
+    assert_eq!(who["announced"]["term"], who["leader"]["term"]);
+    // What is no text, or could move a cursor, is shown as digits.
+    assert_eq!(nodes.ask(second, &["announce", "\u{1b}[2J"]).status.code(), Some(0));
+    wait_until("the next announcement", || nodes.who(second)["announced"]["hex"] == "1b5b324a");
 }
 
 #[test]
