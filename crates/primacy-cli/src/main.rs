@@ -52,6 +52,7 @@ enum Verb {
     Withdraw(cmd::stand::Withdraw),
     Readmit(cmd::readmit::Readmit),
     Down(cmd::down::Down),
+    Announce(cmd::announce::Announce),
     Config(cmd::config::Config),
     Fence(cmd::fence::Fence),
     Bench(Box<cmd::bench::Bench>),
@@ -120,6 +121,7 @@ fn act(verb: &Verb, sources: &Sources) -> Result<Exit, Failure> {
         Verb::Withdraw(args) => cmd::stand::withdraw(args),
         Verb::Readmit(args) => cmd::readmit::readmit(args),
         Verb::Down(args) => cmd::down::down(args),
+        Verb::Announce(args) => cmd::announce::announce(args),
         #[cfg(feature = "sqlite")]
         Verb::Demo(args) => cmd::demo::demo(args),
         #[cfg(feature = "sqlite")]

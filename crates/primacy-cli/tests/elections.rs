@@ -60,15 +60,15 @@ impl Nodes {
         text.lines().map(line).collect()
     }
 
-    fn who(&self, at: usize) -> Value {
-        serde_json::from_str(&stdout(&self.ask(at, "who", &["--json"]))).unwrap_or_default()
+    /// Asks this node something.
+    fn ask(&self, at: usize, verb: &[&str]) -> Output {
+        let dir = self.place.text(NAMES[at]);
+        let node = ["--json", "--election", "others", "--node", NAMES[at], "--state-dir", &dir];
+        self.place.output(&[verb, &node].concat())
     }
 
-    /// What a verb says of this node.
-    fn ask(&self, at: usize, verb: &str, more: &[&str]) -> Output {
-        let state = self.place.text(NAMES[at]);
-        let usual = [verb, "--election", "others", "--node", NAMES[at], "--state-dir", &state];
-        self.place.output(&[&usual, more].concat())
+    fn who(&self, at: usize) -> Value {
+        serde_json::from_str(&stdout(&self.ask(at, &["who"]))).unwrap_or_default()
     }
 
     /// Kills the leader's supervisor; another leads, in a later term. Which it is.
@@ -97,6 +97,35 @@ fn a_ranked_leader_has_a_token_and_is_replaced() {
 }
 
 #[test]
+fn what_a_ranked_leader_announces_is_shown_by_all_and_outlives_it() {
+    let mut nodes = Nodes::start("announced", "ranked", &[]);
+    let first = nodes.leader(1);
+    let told = nodes.ask(first, &["announce", "shard 7"]);
+    assert_eq!(told.status.code(), Some(0), "{}", stderr(&told));
+    let told: Value = serde_json::from_str(&stdout(&told)).unwrap();
+    let number = |of: &Value| (of["term"].as_u64(), of["number"].as_u64());
+    let others: Vec<usize> = (0..NAMES.len()).filter(|&at| at != first).collect();
+    for &at in &others {
+        wait_until("the announcement", || nodes.who(at)["announced"]["text"] == "shard 7");
+        assert!(number(&nodes.who(at)["announced"]) >= number(&told));
+        let refused = nodes.ask(at, &["announce", "mine"]);
+        assert_eq!(refused.status.code(), Some(75), "{}", stderr(&refused));
+        assert!(stderr(&refused).contains("let the leader announce it"), "{}", stderr(&refused));
+    }
+    let too_long = nodes.ask(first, &["announce", &"x".repeat(16 * 1024 + 1)]);
+    assert_eq!(too_long.status.code(), Some(64), "{}", stderr(&too_long));
+    assert!(stderr(&too_long).contains("at most 16384 bytes, and this has 16385"), "{}", stderr(&too_long));
+
+    let second = nodes.take_over();
+    let who = nodes.who(second);
+    assert_eq!(who["announced"]["text"], "shard 7");
+    assert_eq!(who["announced"]["term"], who["leader"]["term"]);
+    // What is no text, or could move a cursor, is shown as digits.
+    assert_eq!(nodes.ask(second, &["announce", "\u{1b}[2J"]).status.code(), Some(0));
+    wait_until("the next announcement", || nodes.who(second)["announced"]["hex"] == "1b5b324a");
+}
+
+#[test]
 fn advisory_leaders_are_replaced_and_have_no_token() {
     for by in ["bully", "ring", "ring-bidirectional", "seniority"] {
         let mut nodes = Nodes::start(&format!("advisory-{by}"), by, &strings(&["--allow-advisory"]));
@@ -116,7 +145,7 @@ fn a_nominee_that_a_quorum_confirms_has_a_token() {
     let second = nodes.take_over();
     assert!(nodes.works().iter().all(|&(term, token)| token == Some(term)), "{:?}", nodes.works());
     // The names say who leads, and not the operator.
-    let output = nodes.ask(second, "transfer", &["--to", NAMES[3 - second - nodes.dead.unwrap()]]);
+    let output = nodes.ask(second, &["transfer", "--to", NAMES[3 - second - nodes.dead.unwrap()]]);
     assert_eq!(output.status.code(), Some(64), "{}", stderr(&output));
     assert!(stderr(&output).contains("the rule of the election says who leads next"), "{}", stderr(&output));
 }
@@ -133,7 +162,7 @@ fn members_are_shown_and_removed_also_where_a_quorum_confirms() {
     wait_until("a cluster of all", || members(&nodes.who(first)).len() == NAMES.len());
     let gone = (first + 1) % NAMES.len();
     nodes.nodes[gone].signal(Signal::STOP);
-    let output = nodes.ask(first, "down", &[NAMES[gone]]);
+    let output = nodes.ask(first, &["down", NAMES[gone]]);
     assert!(output.status.success(), "{}", stderr(&output));
     wait_until("its removal", || !members(&nodes.who(first)).contains(&NAMES[gone].to_owned()));
     nodes.nodes[gone].signal(Signal::KILL);

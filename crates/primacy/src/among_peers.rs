@@ -23,6 +23,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use self::elections::{AmongPeers, Beat, Setup};
 
+use crate::announce::Announces;
 use crate::clock;
 use crate::config::{Config, ConfigError};
 use crate::disk::{self, StateFile};
@@ -190,7 +191,7 @@ impl Entry {
         ready: oneshot::Sender<Result<(), ConnectError>>,
         begin: impl FnOnce(Setup<'_>, Instant) -> P,
     ) where
-        P: Protocol + Settles,
+        P: Protocol + Settles + Announces,
         PeersAndStore: Asked<P>,
     {
         let measures = Arc::clone(&desk.measures);

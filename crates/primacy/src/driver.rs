@@ -12,6 +12,7 @@ use primacy_core::{
 };
 use tokio::sync::{mpsc, oneshot};
 
+use crate::announce::{Announce, Announces};
 use crate::clock;
 use crate::config::Timers;
 use crate::error::CampaignError;
@@ -40,6 +41,8 @@ pub(crate) enum Order {
     Healthy(bool),
     /// In this leadership, the work must give signs of progress.
     Promise { term: Term, due: Weak<Due> },
+    /// Tell the others this.
+    Announce(Announce),
     /// What an operator wants to know or to be done.
     Ask(Ask),
     /// End in order, and say so.
@@ -125,7 +128,7 @@ enum Woken<M> {
 }
 
 /// Drives `machine` until the application wants no more of it, or until its state cannot be written.
-pub(crate) async fn drive<P: Protocol + Settles, W: Asked<P>>(
+pub(crate) async fn drive<P: Protocol + Settles + Announces, W: Asked<P>>(
     machine: &mut P,
     world: &mut W,
     desk: &mut Desk,
@@ -142,7 +145,7 @@ pub(crate) async fn drive<P: Protocol + Settles, W: Asked<P>>(
     outcome
 }
 
-async fn drive_to_end<P: Protocol + Settles, W: Asked<P>>(
+async fn drive_to_end<P: Protocol + Settles + Announces, W: Asked<P>>(
     machine: &mut P,
     world: &mut W,
     desk: &mut Desk,
@@ -164,6 +167,12 @@ async fn drive_to_end<P: Protocol + Settles, W: Asked<P>>(
         let input = match woken {
             Woken::Arrival(input) => Some(input?),
             Woken::Order(Some(Order::Ask(ask))) => desk.on_ask(ask, machine, world),
+            Woken::Order(Some(Order::Announce(announce))) => {
+                let now = clock::now();
+                desk.on_announce(now, announce, machine);
+                perform(now, machine, world, desk)?;
+                None
+            }
             Woken::Order(order) => desk.on_order(order),
             Woken::CandidateGone => desk.on_candidate_gone(),
             Woken::Drained => Some(Input::Command(Command::Drained)),
@@ -182,6 +191,7 @@ async fn drive_to_end<P: Protocol + Settles, W: Asked<P>>(
             led |= desk.publisher.leader().is_some();
             world.after(machine, led)?;
         }
+        desk.tell_announced(machine);
     }
 }
 
@@ -292,7 +302,7 @@ impl Desk {
                 self.promises.add(due);
                 return None; // The next wait is for it, too.
             }
-            Some(Order::Ask(_)) => return None, // Answered where the machine is at hand.
+            Some(Order::Ask(_) | Order::Announce(_)) => return None, // Answered where the machine is at hand.
             Some(Order::Close(closed)) => {
                 self.closing.get_or_insert_default().push(closed);
                 self.answer(Err(CampaignError::Closed));

@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
 
 use crate::among_peers;
+use crate::announce::Announcements;
 use crate::clock;
 use crate::config::{self, Config, ConfigError, Timers, Venue};
 use crate::disk;
@@ -201,6 +202,12 @@ impl Elector {
     #[must_use]
     pub fn observe(&self) -> Observer {
         self.publisher.observe()
+    }
+
+    /// Watches what leaders announce, from now on; see [`Leadership::announce`].
+    #[must_use]
+    pub fn announcements(&self) -> Announcements {
+        Announcements::new(self.publisher.announcements())
     }
 
     /// Says whether this node is fit to lead. One that is not does not stand, and gives up the lead in order.

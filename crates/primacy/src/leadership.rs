@@ -229,6 +229,11 @@ impl<M: Copy> Leadership<M> {
         progress
     }
 
+    /// Orders something of the driver; says whether it is there.
+    pub(crate) fn order(&self, order: Order) -> bool {
+        self.held.orders.send(order).is_ok()
+    }
+
     /// Gives up the lead in order, and returns when it is released, or lost.
     ///
     /// Dropping the future does not take it back.

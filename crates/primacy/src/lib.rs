@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod among_peers;
+mod announce;
 pub mod clock;
 pub(crate) mod codec;
 pub mod config;
@@ -26,6 +27,7 @@ pub mod status;
 pub mod transport;
 pub mod witness;
 
+pub use announce::{ANNOUNCEMENT_MAX, AnnounceError, Announcement, Announcements};
 pub use config::{ConfigError, TimerProblem, Timers};
 pub use elector::{Builder, Confirm, Elector, SplitBrain};
 pub use errand::{Asked, ErrandError, ask_to_resign};

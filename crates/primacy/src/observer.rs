@@ -3,9 +3,11 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::announce::Announcement;
 use crate::clock;
-use primacy_core::{Instant, Leader, Violation};
+use primacy_core::{Instant, Leader, LeaderSequence, Violation};
 use tokio::sync::broadcast::{self, error::RecvError};
+use tokio::sync::watch;
 
 /// How many changes an observer may be behind before the oldest are dropped, and shown as a gap.
 const BACKLOG: usize = 256;
@@ -64,11 +66,33 @@ pub(crate) struct Publisher {
     /// Who leads, and since when that is known.
     current: Arc<Mutex<(Option<Leader>, Instant)>>,
     changes: broadcast::Sender<Change>,
+    announced: watch::Sender<Option<Announcement>>,
 }
 
 impl Publisher {
     pub(crate) fn new() -> Self {
-        Self { current: Arc::new(Mutex::new((None, clock::now()))), changes: broadcast::channel(BACKLOG).0 }
+        let current = Arc::new(Mutex::new((None, clock::now())));
+        Self { current, changes: broadcast::channel(BACKLOG).0, announced: watch::Sender::new(None) }
+    }
+
+    /// What a leader has announced with this number; what is not newer than the last one is not shown.
+    pub(crate) fn announced(&self, number: LeaderSequence, state: &Arc<[u8]>) {
+        self.announced.send_if_modified(|newest| {
+            let is_newer = newest.as_ref().is_none_or(|newest| newest.number < number);
+            if is_newer {
+                *newest = Some(Announcement { number, state: Arc::clone(state) });
+            }
+            is_newer
+        });
+    }
+
+    /// The newest of what leaders have announced.
+    pub(crate) fn newest_announced(&self) -> Option<Announcement> {
+        self.announced.borrow().clone()
+    }
+
+    pub(crate) fn announcements(&self) -> watch::Receiver<Option<Announcement>> {
+        self.announced.subscribe()
     }
 
     pub(crate) fn publish(&self, change: Change) {

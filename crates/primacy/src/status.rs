@@ -7,6 +7,7 @@ use primacy_core::election::quorum::{self, HardState, Safety};
 use primacy_core::election::{ranked, seniority};
 use primacy_core::{Identity, Instant, Leader, Mandate, NodeId, Reason, Term};
 
+use crate::announce::Announcement;
 use crate::clock;
 use crate::config::Timers;
 use crate::driver::Desk;
@@ -34,6 +35,9 @@ pub struct Status {
     pub since: Instant,
     /// This node's own leadership.
     pub lead: Option<Lead>,
+    /// What the leader has announced last, as far as this node knows; see
+    /// [`Elector::announcements`](crate::Elector::announcements).
+    pub announced: Option<Announcement>,
     /// Whether the application wants this node to lead.
     pub campaigning: bool,
     /// What the health check says.
@@ -276,6 +280,7 @@ impl Desk {
             leader,
             since,
             lead,
+            announced: self.publisher.newest_announced(),
             campaigning,
             healthy: self.healthy,
             standing: self.standing.may_lead(),

@@ -157,7 +157,8 @@ pub(super) fn unexpected(node: &Node, answer: Answer) -> Failure {
         | Answer::Resigning { .. }
         | Answer::Standing { .. }
         | Answer::Readmitted { .. }
-        | Answer::Downed) => {
+        | Answer::Downed
+        | Answer::Announced { .. }) => {
             let message =
                 format!("the node {} answers something else than it was asked: {answer:?}", node.node);
             Failure::new(Exit::Protocol, message)

@@ -91,6 +91,7 @@ fn seen(node: &Node, answer: Answer) -> Result<Seen, Failure> {
         | Answer::Standing { .. }
         | Answer::Readmitted { .. }
         | Answer::Downed
+        | Answer::Announced { .. }
         | Answer::Refused(_)) => Err(unexpected(node, answer)),
     }
 }

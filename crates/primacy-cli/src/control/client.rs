@@ -213,6 +213,7 @@ impl From<Refused> for Failure {
                 Exit::Usage
             }
             Kind::NoMembers | Kind::NotAMember | Kind::ByRule => Exit::Usage,
+            Kind::TooLong | Kind::NotCarried => Exit::Usage,
             Kind::Version | Kind::Unknown => Exit::Protocol,
             Kind::NotPermitted => Exit::NotPermitted,
             Kind::TooMany | Kind::Closed => Exit::Unavailable,

@@ -1,8 +1,9 @@
 //! What is said over the control socket. Each is one line of JSON.
 
-use primacy::AskError;
+use primacy::{AnnounceError, AskError};
 use serde::{Deserialize, Serialize};
 
+use super::state::State;
 use super::who::{Leader, Who};
 
 /// The version of this conversation. A node refuses every other one, and says which it speaks.
@@ -38,10 +39,12 @@ pub(crate) enum What {
     Readmit { node: String },
     /// To wait for this member no more.
     Down { node: String },
+    /// To tell the others this state.
+    Announce { state: State },
 }
 
 /// The names of the questions, for those who ask for something else.
-pub(crate) const REQUESTS: &str = "who, watch, resign, transfer, stand, withdraw, readmit, down";
+pub(crate) const REQUESTS: &str = "who, watch, resign, transfer, stand, withdraw, readmit, down, announce";
 
 /// What a node answers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -73,6 +76,8 @@ pub(crate) enum Answer {
     Readmitted { disk: String },
     /// To `down`: it is not waited for any more.
     Downed,
+    /// To `announce`: the number of the message that it went out with.
+    Announced { term: u64, number: u64 },
     /// To anything: it is not done.
     Refused(Refused),
 }
@@ -124,6 +129,10 @@ pub(crate) enum Kind {
     Recovering,
     /// See [`AskError::Disk`].
     Disk,
+    /// See [`AnnounceError::TooLong`].
+    TooLong,
+    /// See [`AnnounceError::NotCarried`].
+    NotCarried,
     /// See [`AskError::Closed`].
     Closed,
     /// A kind that only a later version knows; its text says more.
@@ -155,6 +164,18 @@ impl From<AskError> for Refused {
             AskError::Recovering { .. } => Kind::Recovering,
             AskError::Disk(_) => Kind::Disk,
             AskError::Closed => Kind::Closed,
+        };
+        Self::new(kind, error.to_string())
+    }
+}
+
+impl From<AnnounceError> for Refused {
+    fn from(error: AnnounceError) -> Self {
+        let kind = match &error {
+            AnnounceError::NotLeading { .. } => Kind::NotLeading,
+            AnnounceError::TooLong { .. } => Kind::TooLong,
+            AnnounceError::NotCarried => Kind::NotCarried,
+            AnnounceError::Closed => Kind::Closed,
         };
         Self::new(kind, error.to_string())
     }
@@ -199,6 +220,8 @@ mod tests {
             What::Withdraw,
             What::Readmit { node: "c".into() },
             What::Down { node: "c".into() },
+            What::Announce { state: State::new(b"\xff") },
+            What::Announce { state: State::new(b"two\nlines") },
         ] {
             let line = serde_json::to_vec(&Request { version: VERSION, what: what.clone() }).unwrap();
             assert_eq!(parse(&line), Ok(what));

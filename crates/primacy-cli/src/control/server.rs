@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use primacy::{Change, Elector, Kept, NodeId};
+use primacy::{ANNOUNCEMENT_MAX, Change, Elector, Kept, NodeId};
 use rustix::process::geteuid;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -24,8 +24,8 @@ use crate::report::{Event, Reporter};
 
 /// How many may ask at a time, watchers among them.
 const CONNECTIONS_MAX: usize = 64;
-/// How long a request may be, in bytes.
-const REQUEST_MAX: u64 = 4_096;
+/// How long a request may be, in bytes. A state to be announced takes at most two for each of its own.
+const REQUEST_MAX: u64 = 4_096 + 2 * ANNOUNCEMENT_MAX as u64;
 /// How long a request may take to come, and each answer to be read.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long to wait when the system has no descriptor for another connection.
@@ -201,6 +201,7 @@ impl Asked {
             What::Withdraw => ("withdraw", None),
             What::Readmit { node } => ("readmit", Some(node.clone())),
             What::Down { node } => ("down", Some(node.clone())),
+            What::Announce { .. } => ("announce", None),
         };
         self.reporter.tell(&Event::Asked { what, to, by: self.by });
     }
@@ -221,6 +222,13 @@ async fn answer(elector: &Elector, what: What) -> Result<Answer, Refused> {
         What::Down { node } => {
             elector.down(parse_node(&node)?).await?;
             Answer::Downed
+        }
+        What::Announce { state } => {
+            let state = state.bytes().ok_or_else(|| {
+                Refused::new(Kind::Malformed, "a state in `hex` has two digits for each byte; this has not")
+            })?;
+            let number = elector.announce(state).await?;
+            Answer::Announced { term: number.term.0, number: number.counter }
         }
         What::Watch => return Err(Refused::new(Kind::Malformed, "a watch has more than one answer")),
     })

@@ -11,6 +11,8 @@ use primacy::transport::{CertificateStatus, PeerRefusal, PeerStatus};
 use primacy::{Safety, describe};
 use serde::{Deserialize, Serialize};
 
+use super::state::Announced;
+
 /// Who leads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Leader {
@@ -55,6 +57,9 @@ pub(crate) struct Who {
     pub(crate) standing: bool,
     /// How long a leader may lead without renewing.
     pub(crate) lease_ms: u64,
+    /// What the leader has announced last, as far as it knows; in a ranked election, where there was one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) announced: Option<Announced>,
     /// Among peers: what it knows of them.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) peers: Option<Peers>,
@@ -266,6 +271,7 @@ impl From<&Status> for Who {
             healthy: status.healthy,
             standing: status.standing,
             lease_ms: u64::try_from(status.timers.lease.as_millis()).unwrap_or(u64::MAX),
+            announced: status.announced.as_ref().map(Announced::from),
             peers,
             record,
         }

@@ -16,6 +16,7 @@ use primacy_core::membership::Age;
 use primacy_core::{Endpoint, Identity, Incarnation, Input, Instant, NodeId, Occasion, Protocol, Term};
 
 use super::PeersAndStore;
+use crate::announce::Announces;
 use crate::codec::Word;
 use crate::config::{Config, Timers};
 use crate::driver::{Asked, Halt, Settles, World};
@@ -25,7 +26,7 @@ use crate::over_store;
 use crate::status::{ConfirmationView, ElectionView, View};
 
 /// An election among peers, as a node takes part in it.
-pub(super) trait AmongPeers: Protocol + Settles + Sized {
+pub(super) trait AmongPeers: Protocol + Settles + Announces + Sized {
     /// The machine of this node.
     fn begin(setup: Setup<'_>, now: Instant) -> Self;
     /// What it says, as all elections say it.

@@ -47,6 +47,8 @@ impl Protocol for Machine {
     }
 }
 
+impl Announces for Machine {}
+
 impl Settles for Machine {
     fn is_settled(&self) -> bool {
         true

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use primacy::core::Duration;
 
-use crate::control::{Certificate, Member, Members, PeerRefused, Peers, Record, Who};
+use crate::control::{Announced, Certificate, Member, Members, PeerRefused, Peers, Record, State, Who};
 
+/// How many characters of an announced state are shown to people.
+const ANNOUNCED_SHOWN_MAX: usize = 72;
 const SECONDS_PER_DAY: u64 = 86_400;
 
 /// The lines about one node, without the last line's end.
@@ -16,10 +18,31 @@ pub(super) fn text(who: &Who) -> String {
     if let Some(peers) = &who.peers {
         lines.extend(among_peers(who, peers));
     }
+    lines.extend(who.announced.as_ref().map(announced));
     if let Some(record) = &who.record {
         lines.push(format!("  {}", over_store(record)));
     }
     lines.join("\n")
+}
+
+/// What the leader has announced; only the beginning, if that is long or has several lines.
+fn announced(announced: &Announced) -> String {
+    let Announced { term, number, state } = announced;
+    let said = match state {
+        State::Text(text) if text.is_empty() => "nothing".to_owned(),
+        State::Text(text) => shortened(text),
+        State::Hex(digits) => format!("0x{}", shortened(digits)),
+    };
+    format!("  announced, by number {number} of term {term}: {said}")
+}
+
+fn shortened(text: &str) -> String {
+    let line: String = text.chars().take_while(|c| !c.is_control()).take(ANNOUNCED_SHOWN_MAX).collect();
+    if line.len() < text.len() {
+        format!("{line}… ({} in all; --json shows them)", text.len())
+    } else {
+        line
+    }
 }
 
 fn leader(who: &Who) -> String {

@@ -1,0 +1,71 @@
+//! `primacy announce`: lets the leader tell the others a state of the application.
+
+use std::io::Read as _;
+
+use clap::Parser;
+use primacy::{ANNOUNCEMENT_MAX, AnnounceError};
+use serde::Serialize;
+
+use super::target::{Target, tell, unexpected};
+use crate::control::{Answer, State, What};
+use crate::exit::{self, Exit, Failure};
+
+/// Let the leader tell all nodes a small state of the application.
+///
+/// For elections by `ranked`, whose leader repeats the state to the others
+/// with every message. They show it in `primacy who`, each with the number of
+/// the latest message that it has heard. The state replaces the one before,
+/// and the next leader goes on with it until it announces another.
+///
+/// Asks the node that leads, if it runs on this machine. A job that
+/// `primacy run` has started may do so itself: PRIMACY_ELECTION is set there.
+#[derive(Debug, Parser)]
+#[command(name = "announce", verbatim_doc_comment, after_help = exit::VERBS_HELP)]
+pub(crate) struct Announce {
+    /// The state, at most 16 KiB; `-` reads it from standard input, and then it need not be text
+    #[arg(value_name = "STATE", allow_hyphen_values = true)]
+    state: String,
+
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, Serialize)]
+struct Told {
+    /// Who announces.
+    node: String,
+    /// The term of its leadership.
+    term: u64,
+    /// Which message of it the state went out with first.
+    number: u64,
+}
+
+/// Runs the verb.
+pub(crate) fn announce(args: &Announce) -> Result<Exit, Failure> {
+    let target = &args.target;
+    target.no_store("announce", "over a store the candidates do not talk to each other")?;
+    let state = match args.state.as_str() {
+        "-" => read()?,
+        text => text.as_bytes().to_vec(),
+    };
+    if state.len() > ANNOUNCEMENT_MAX {
+        let refused = AnnounceError::TooLong { length: state.len() };
+        return Err(Failure::new(Exit::Usage, refused.to_string()));
+    }
+    let node = target.the_leader()?;
+    let answer = node.ask(What::Announce { state: State::new(&state) })?;
+    let Answer::Announced { term, number } = answer else { return Err(unexpected(&node, answer)) };
+    let told = Told { node: node.node.clone(), term, number };
+    let length = state.len();
+    tell(target.json, &told, || {
+        format!("{} announces {length} bytes, from number {number} of term {term} on", told.node)
+    })?;
+    Ok(Exit::Success)
+}
+
+/// What is on standard input. One byte too many is enough to be refused.
+fn read() -> Result<Vec<u8>, Failure> {
+    let mut state = Vec::new();
+    std::io::stdin().lock().take(ANNOUNCEMENT_MAX as u64 + 1).read_to_end(&mut state)?;
+    Ok(state)
+}

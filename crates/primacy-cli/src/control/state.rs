@@ -1,0 +1,74 @@
+//! A state of the application in JSON: as text where it is text, and otherwise in hexadecimal digits.
+
+use primacy::Announcement;
+use serde::{Deserialize, Serialize};
+
+/// The bytes. Text is what is UTF-8 and has no control characters but tabs and line feeds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum State {
+    /// As they are.
+    Text(String),
+    /// Two digits for each byte.
+    Hex(String),
+}
+
+/// What a leader has announced, as one node has heard it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Announced {
+    /// The term of the leader that has said so.
+    pub(crate) term: u64,
+    /// The number of its message. The pair never goes back.
+    pub(crate) number: u64,
+    /// What was announced.
+    #[serde(flatten)]
+    pub(crate) state: State,
+}
+
+impl State {
+    pub(crate) fn new(bytes: &[u8]) -> Self {
+        let is_text = |text: &&str| !text.chars().any(|c| c.is_control() && !matches!(c, '\t' | '\n'));
+        match std::str::from_utf8(bytes).ok().filter(is_text) {
+            Some(text) => Self::Text(text.to_owned()),
+            None => Self::Hex(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
+        }
+    }
+
+    /// The bytes; `None` if the digits are none.
+    pub(crate) fn bytes(&self) -> Option<Vec<u8>> {
+        let digits = match self {
+            Self::Text(text) => return Some(text.as_bytes().to_vec()),
+            Self::Hex(digits) => digits.as_bytes(),
+        };
+        let digit = |digit: u8| char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+        let byte = |pair: &[u8]| match *pair {
+            [high, low] => Some(digit(high)? << 4 | digit(low)?),
+            _ => None,
+        };
+        digits.chunks(2).map(byte).collect()
+    }
+}
+
+impl From<&Announcement> for Announced {
+    fn from(announcement: &Announcement) -> Self {
+        let number = announcement.number;
+        Self { term: number.term.0, number: number.counter, state: State::new(&announcement.state) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_back_as_they_were() {
+        for bytes in [&b""[..], b"shard 7\n", "größer".as_bytes(), b"\x00\x01", b"\xff\xfe", b"\x1b[2J"] {
+            assert_eq!(State::new(bytes).bytes().as_deref(), Some(bytes));
+        }
+        assert_eq!(State::new(b"a\tb"), State::Text("a\tb".into()));
+        assert_eq!(State::new(b"\x1b["), State::Hex("1b5b".into()));
+        for wrong in ["1", "1g", "+1", "é"] {
+            assert_eq!(State::Hex(wrong.into()).bytes(), None, "{wrong}");
+        }
+    }
+}

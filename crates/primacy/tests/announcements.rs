@@ -1,0 +1,166 @@
+//! What leaders of a ranked election announce, as three real nodes hear it over real connections.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use primacy::{
+    ANNOUNCEMENT_MAX, Algorithm, AnnounceError, Announcement, Announcements, Elector, LeaderSequence, NodeId,
+    Peers,
+};
+
+/// Longer than anything here may take on a busy machine.
+const BOUND: Duration = Duration::from_secs(30);
+
+async fn soon<F: Future>(what: &str, future: F) -> F::Output {
+    tokio::time::timeout(BOUND, future).await.unwrap_or_else(|_| panic!("{what} did not happen in {BOUND:?}"))
+}
+
+fn three_peers() -> Peers {
+    let listeners: Vec<TcpListener> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let ports: Vec<u16> = listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect();
+    format!("a=127.0.0.1:{},b=127.0.0.1:{},c=127.0.0.1:{}", ports[0], ports[1], ports[2]).parse().unwrap()
+}
+
+struct StateDir(PathBuf);
+
+impl StateDir {
+    fn new(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("primacy-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        Self(dir)
+    }
+}
+
+impl Drop for StateDir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+async fn ranked(node: &str, peers: &Peers, dir: &Path) -> Elector {
+    let builder = Elector::builder().election("announced").node(NodeId::new(node).unwrap());
+    builder.by(Algorithm::Ranked).state_dir(dir).peers(peers.clone()).await.unwrap()
+}
+
+/// One node's sight of what is announced, which must never go back.
+struct Follower {
+    elector: Elector,
+    announcements: Announcements,
+    last: Option<LeaderSequence>,
+}
+
+impl Follower {
+    async fn begin(node: &str, peers: &Peers, dir: &Path) -> Self {
+        let elector = ranked(node, peers, dir).await;
+        Self { announcements: elector.announcements(), elector, last: None }
+    }
+
+    /// Waits for this state, by a leader of this term at least.
+    async fn hears(&mut self, state: &str, term: u64) -> Announcement {
+        loop {
+            let next = soon(state, self.announcements.changed()).await.expect("the elector lives");
+            assert!(Some(next.number) > self.last, "{next:?} after {:?}", self.last);
+            self.last = Some(next.number);
+            if *next.state == *state.as_bytes() && next.number.term.0 >= term {
+                return next;
+            }
+        }
+    }
+}
+
+/// The leader of the first term is a process of its own, so that it can be killed.
+struct Leader(Child);
+
+impl Leader {
+    fn start(peers: &Peers, dir: &Path) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["the_leader_that_is_killed", "--exact", "--ignored", "--nocapture"]);
+        command.env("ANNOUNCING_PEERS", peers.to_string()).env("ANNOUNCING_DIR", dir);
+        Self(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap())
+    }
+
+    fn announce(&mut self, state: &str) {
+        writeln!(self.0.stdin.as_mut().unwrap(), "{state}").unwrap();
+    }
+}
+
+impl Drop for Leader {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Announces what it reads, until it is killed.
+#[tokio::test]
+#[ignore = "the other test starts it, in a process of its own"]
+async fn the_leader_that_is_killed() {
+    let peers = std::env::var("ANNOUNCING_PEERS").unwrap().parse().unwrap();
+    let dir = PathBuf::from(std::env::var_os("ANNOUNCING_DIR").unwrap());
+    let elector = ranked("a", &peers, &dir).await;
+    let leadership = elector.campaign().await.unwrap();
+    for line in BufReader::new(std::io::stdin()).lines() {
+        leadership.announce(line.unwrap()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn followers_observe_in_order_and_the_next_leader_goes_on() {
+    let (peers, dir) = (three_peers(), StateDir::new("announced"));
+    let mut leader = Leader::start(&peers, &dir.0);
+    let mut b = Follower::begin("b", &peers, &dir.0).await;
+    let mut c = Follower::begin("c", &peers, &dir.0).await;
+    for state in ["shard 1", "shard 2", "shard 3"] {
+        leader.announce(state);
+        let (at_b, at_c) = (b.hears(state, 1).await, c.hears(state, 1).await);
+        assert_eq!(at_b.number.term, at_c.number.term);
+    }
+    let first_term = b.announcements.newest().unwrap().number.term.0;
+    let refused = b.elector.announce("mine").await;
+    let known = b.elector.status().await.unwrap().leader.map(|leader| leader.identity.node);
+    assert_eq!(refused, Err(AnnounceError::NotLeading { node: b.elector.identity().node, leader: known }));
+
+    // The leader dies, and the next one says the last that it has heard.
+    leader.0.kill().unwrap();
+    leader.0.wait().unwrap();
+    let next = soon("the next election", b.elector.campaign()).await.unwrap();
+    assert!(next.term().0 > first_term);
+    let inherited = c.hears("shard 3", next.term().0).await;
+    let number = next.announce("shard 4").await.unwrap();
+    assert!(number > inherited.number);
+    assert!(c.hears("shard 4", next.term().0).await.number >= number);
+    // It hears itself, too.
+    b.hears("shard 4", next.term().0).await;
+    let status = c.elector.status().await.unwrap().announced.unwrap();
+    assert_eq!(*status.state, *b"shard 4");
+
+    let too_long = next.announce(vec![0; ANNOUNCEMENT_MAX + 1]).await;
+    assert_eq!(too_long, Err(AnnounceError::TooLong { length: ANNOUNCEMENT_MAX + 1 }));
+    let full = "x".repeat(ANNOUNCEMENT_MAX);
+    next.announce(&full).await.unwrap();
+    c.hears(&full, next.term().0).await;
+
+    // One that comes back hears what is announced now, without anybody saying it again.
+    let mut a = Follower::begin("a", &peers, &dir.0).await;
+    a.hears(&full, next.term().0).await;
+    let elector = b.elector.clone();
+    next.resign().await;
+    assert!(matches!(elector.announce("late").await, Err(AnnounceError::NotLeading { .. })));
+}
+
+#[tokio::test]
+async fn elections_that_carry_no_state_say_so() {
+    let elector = Elector::builder().election("test").connect("memory:announced").await.unwrap();
+    let leadership = soon("the election", elector.campaign()).await.unwrap();
+    assert_eq!(leadership.announce("anything").await, Err(AnnounceError::NotCarried));
+    assert_eq!(elector.announcements().newest(), None);
+    drop(leadership);
+    let mut announcements = elector.announcements();
+    elector.clone().close().await;
+    drop(elector);
+    assert_eq!(soon("the end", announcements.changed()).await, None);
+}
