@@ -160,11 +160,25 @@ fn members_are_shown_and_removed_also_where_a_quorum_confirms() {
         members.iter().filter_map(|member| member["node"].as_str().map(ToOwned::to_owned)).collect::<Vec<_>>()
     };
     wait_until("a cluster of all", || members(&nodes.who(first)).len() == NAMES.len());
+    let state = nodes.place.text(NAMES[first]);
+    let watch =
+        strings(&["watch", "--json", "--election", "others", "--node", NAMES[first], "--state-dir", &state]);
+    let watch = Node::start(&nodes.place, "watch", &watch);
+    let sees = |count: usize| {
+        watch.told.wait_for("a view", |told| {
+            let all = told["members"]["all"].as_array().filter(|all| all.len() == count)?;
+            // The oldest comes first.
+            let ages: Vec<_> = all.iter().map(|member| member["age"].as_u64()).collect();
+            ages.is_sorted().then_some(())
+        });
+    };
+    sees(NAMES.len());
     let gone = (first + 1) % NAMES.len();
     nodes.nodes[gone].signal(Signal::STOP);
     let output = nodes.ask(first, &["down", NAMES[gone]]);
     assert!(output.status.success(), "{}", stderr(&output));
     wait_until("its removal", || !members(&nodes.who(first)).contains(&NAMES[gone].to_owned()));
+    sees(NAMES.len() - 1);
     nodes.nodes[gone].signal(Signal::KILL);
     nodes.nodes[gone].wait();
 }

@@ -6,6 +6,7 @@
 use std::future::Future;
 use std::sync::{Arc, OnceLock, Weak};
 
+use primacy_core::membership;
 use primacy_core::{
     Command, Endpoint, Event, Identity, Input, Instant, Leader, Mandate, NodeId, Occasion, Output, Protocol,
     Reason, Term, text,
@@ -19,6 +20,7 @@ use crate::error::CampaignError;
 use crate::handshake::DiskId;
 use crate::leadership::{Cell, Leadership};
 use crate::measures::Measures;
+use crate::members;
 use crate::observer::{Change, Publisher};
 use crate::operator::{Ask, AskError};
 use crate::progress::{Due, Promises};
@@ -78,6 +80,10 @@ pub(crate) trait Asked<P: Protocol>: World<P> {
 pub(crate) trait Settles {
     /// Whether nothing is under way that could make this node the leader after it has withdrawn.
     fn is_settled(&self) -> bool;
+    /// The cluster that this node belongs to, where the election has one.
+    fn cluster(&self) -> Option<&Arc<membership::View>> {
+        None
+    }
     /// What made this node stand, where the election knows.
     fn occasion(&self) -> Option<Occasion>;
 }
@@ -137,6 +143,7 @@ pub(crate) async fn drive<P: Protocol + Settles + Announces, W: Asked<P>>(
     desk.halted();
     desk.measures.leader(None);
     desk.publisher.publish(Change::Leader(None));
+    members::tell(&desk.publisher.members, None);
     if let Err(halt) = &outcome {
         tracing::error!(why = halt.why, "this node takes no part in the election any more");
         let error = desk.halted.get_or_init(|| CampaignError::Halted { why: halt.why.clone() }).clone();
@@ -192,6 +199,7 @@ async fn drive_to_end<P: Protocol + Settles + Announces, W: Asked<P>>(
             world.after(machine, led)?;
         }
         desk.tell_announced(machine);
+        members::tell(&desk.publisher.members, machine.cluster());
     }
 }
 

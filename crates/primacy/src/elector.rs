@@ -54,7 +54,7 @@ use crate::witness::{StoreSpec, WitnessSpec};
 #[derive(Clone)]
 pub struct Elector {
     pub(crate) orders: mpsc::UnboundedSender<Order>,
-    publisher: Publisher,
+    pub(crate) publisher: Publisher,
     about: Arc<About>,
 }
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::announce::Announcement;
 use crate::clock;
+use crate::members::Membership;
 use primacy_core::{Instant, Leader, LeaderSequence, Violation};
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::sync::watch;
@@ -67,12 +68,14 @@ pub(crate) struct Publisher {
     current: Arc<Mutex<(Option<Leader>, Instant)>>,
     changes: broadcast::Sender<Change>,
     announced: watch::Sender<Option<Announcement>>,
+    pub(crate) members: watch::Sender<Membership>,
 }
 
 impl Publisher {
     pub(crate) fn new() -> Self {
         let current = Arc::new(Mutex::new((None, clock::now())));
-        Self { current, changes: broadcast::channel(BACKLOG).0, announced: watch::Sender::new(None) }
+        let (announced, members) = (watch::Sender::new(None), watch::Sender::new(Membership::Outside));
+        Self { current, changes: broadcast::channel(BACKLOG).0, announced, members }
     }
 
     /// What a leader has announced with this number; what is not newer than the last one is not shown.

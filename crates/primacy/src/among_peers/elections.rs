@@ -12,7 +12,7 @@ use primacy_core::election::quorum::{self, HardState, Quorum};
 use primacy_core::election::ranked::{self, Ranked};
 use primacy_core::election::seniority::{self, Seniority};
 use primacy_core::election::{ring, ring_bidirectional};
-use primacy_core::membership::Age;
+use primacy_core::membership::{self, Age};
 use primacy_core::{Endpoint, Identity, Incarnation, Input, Instant, NodeId, Occasion, Protocol, Term};
 
 use super::PeersAndStore;
@@ -340,6 +340,10 @@ impl Settles for Seniority {
         true // Nobody leads who does not stand.
     }
 
+    fn cluster(&self) -> Option<&Arc<membership::View>> {
+        self.view()
+    }
+
     fn occasion(&self) -> Option<Occasion> {
         Some(Self::occasion(self))
     }
@@ -445,9 +449,13 @@ impl<N: AmongPeers<Durable = ()>> AmongPeers for Confirmed<N, Quorum> {
     }
 }
 
-impl<N: Protocol<Durable = ()>> Settles for Confirmed<N, Quorum> {
+impl<N: Protocol<Durable = ()> + Settles> Settles for Confirmed<N, Quorum> {
     fn is_settled(&self) -> bool {
         self.confirmation().is_settled()
+    }
+
+    fn cluster(&self) -> Option<&Arc<membership::View>> {
+        self.nomination().cluster()
     }
 
     fn occasion(&self) -> Option<Occasion> {
@@ -505,9 +513,13 @@ impl<N: AmongPeers<Durable = ()>> Asked<Confirmed<N, Lease>> for PeersAndStore {
     }
 }
 
-impl<N: Protocol<Durable = ()>> Settles for Confirmed<N, Lease> {
+impl<N: Protocol<Durable = ()> + Settles> Settles for Confirmed<N, Lease> {
     fn is_settled(&self) -> bool {
         self.confirmation().is_settled()
+    }
+
+    fn cluster(&self) -> Option<&Arc<membership::View>> {
+        self.nomination().cluster()
     }
 
     fn occasion(&self) -> Option<Occasion> {
