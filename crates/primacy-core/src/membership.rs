@@ -428,7 +428,7 @@ impl Policy {
     #[must_use]
     pub const fn allows_two(self, members: usize) -> bool {
         match self {
-            // Both count the members of the last view that they had together.
+            // Both count the members of a view that they had together: see `settled` in `election/seniority/coordinating.rs`.
             Self::KeepMajority | Self::KeepOldest | Self::Lease => false,
             Self::StaticQuorum(size) => size < majority::needed(members),
             Self::Available => members > 1,

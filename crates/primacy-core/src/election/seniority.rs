@@ -97,6 +97,15 @@ struct Member {
     decision: Option<Decision>,
 }
 
+impl Member {
+    /// Those of the view that show themselves to nobody: they are gone, or have not been welcomed yet.
+    fn absent(&self) -> BTreeSet<NodeId> {
+        let gathering = self.lead.as_ref().and_then(|lead| lead.gathering.as_ref());
+        let welcomes = gathering.map(|gathering| &gathering.welcomes);
+        self.gone.iter().chain(welcomes.into_iter().flatten()).copied().collect()
+    }
+}
+
 /// What a coordinator has under way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Lead {
@@ -301,7 +310,7 @@ impl Seniority {
         member.heard_of = member.heard_of.max(view.version().term);
         member.view = view;
         member.decision = None;
-        member.watch.follow(&member.view, &member.gone, longer, now);
+        member.watch.follow(&member.view, &member.absent(), longer, now);
     }
 
     /// Belongs to the cluster no more, and asks `into` to join again, or the seeds. The others are told, unless they do the same.
@@ -366,7 +375,7 @@ impl Seniority {
             && member.view.member(identity).is_some_and(which)
             && member.gone.insert(identity.node)
         {
-            member.watch.follow(&member.view, &member.gone, longer, now);
+            member.watch.follow(&member.view, &member.absent(), longer, now);
         }
     }
 
@@ -538,7 +547,8 @@ impl Seniority {
         }
         let stable = member.watch.since.after(self.config.settling());
         let acts = if leads { stable } else { stable.after(self.config.margin()) };
-        match left.fate(self.config.policy, lost) {
+        let settled = member.lead.as_ref().and_then(|lead| lead.settled(left));
+        match settled.as_ref().unwrap_or(left).fate(self.config.policy, lost) {
             Fate::Stops => Some((stable, Act::Stop)),
             Fate::GoesOn if is_next => Some((acts, Act::GoOn)),
             Fate::AsksStore { .. } if is_next && rests_on_none => (!leads).then_some((stable, Act::Stop)),

@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 
 use super::{Body, Gathering, JoinAnswer, Joiner, Lead, Merge, Place, Refusal, Seniority};
 use crate::id::{Identity, NodeId};
-use crate::membership::{MEMBERS_MAX, Sight, View};
+use crate::membership::{Fate, MEMBERS_MAX, Sight, View};
 use crate::protocol::Reason;
 use crate::time::Instant;
 
@@ -18,6 +18,14 @@ impl Lead {
     /// Whether an answer of this one to the current view is under way.
     pub(super) fn waits_for(&self, node: NodeId) -> bool {
         self.gathering.as_ref().is_some_and(|gathering| gathering.waits_for.contains(&node))
+    }
+
+    /// This view without those who are still to be welcomed, if there are any. Until enough of the others have answered that
+    /// somebody joins, these may go on by the view before, in which nobody counts the new one; so the coordinator does not
+    /// either, or two parts of a cluster that splits in the middle of it could go on.
+    pub(super) fn settled(&self, view: &View) -> Option<View> {
+        let gathering = self.gathering.as_ref().filter(|gathering| !gathering.welcomes.is_empty())?;
+        view.without(&gathering.welcomes)
     }
 
     pub(super) fn deadline(&self) -> Instant {
@@ -184,16 +192,27 @@ impl Seniority {
         }
     }
 
-    /// All have answered, or have had the time to: the new ones are sent the view.
+    /// All have answered, or enough have and the others have had the time to: the new ones are sent the view.
     fn end_gathering(&mut self, now: Instant) {
+        let (policy, wait) = (self.config.policy, self.config.answer_wait);
         let Place::Member(member) = &mut self.place else { return };
         let Some(lead) = &mut member.lead else { return };
-        let is_over = |gathering: &Gathering| gathering.waits_for.is_empty() || now >= gathering.until;
-        if !lead.gathering.as_ref().is_some_and(is_over) {
+        let view = Arc::clone(&member.view);
+        let settled = lead.settled(&view);
+        let Some(gathering) = &mut lead.gathering else { return };
+        if !gathering.waits_for.is_empty() && now < gathering.until {
+            return;
+        }
+        // Those who have answered are enough if they would go on without the others.
+        if settled.is_some_and(|settled| settled.fate(policy, &gathering.waits_for) == Fate::Stops) {
+            gathering.until = now.after(wait);
+            for node in gathering.waits_for.clone() {
+                self.send(node, Body::View(Arc::clone(&view)));
+            }
             return;
         }
         let welcomes = lead.gathering.take().map(|gathering| gathering.welcomes).unwrap_or_default();
-        let view = Arc::clone(&member.view);
+        member.watch.follow(&view, &member.gone, wait, now);
         for node in welcomes {
             self.send(node, Body::View(Arc::clone(&view)));
         }

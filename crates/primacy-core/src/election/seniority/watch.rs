@@ -99,9 +99,17 @@ impl Watch {
         }
         let withdraws = self.suspects.remove(&from);
         suspects.retain(|node| *node != from && self.ring.contains(node));
-        let says_nothing_new = suspects.is_empty() && !self.told.contains_key(&from);
-        if withdraws || !says_nothing_new {
-            let until = now.after(self.detection.patience(self.interval));
+        let until = now.after(self.detection.patience(self.interval));
+        // Mostly it says what it has said before, and in a large cluster to weigh that again with every heartbeat costs too much.
+        let says_the_same = match self.told.get_mut(&from) {
+            Some((said, holds_until)) if *said == suspects => {
+                *holds_until = until;
+                true
+            }
+            Some(_) => false,
+            None => suspects.is_empty(),
+        };
+        if withdraws || !says_the_same {
             self.told.insert(from, (suspects, until));
             self.told.retain(|_, (suspects, _)| !suspects.is_empty());
             self.assess(now);
@@ -170,8 +178,10 @@ impl Watch {
 
     /// Those of whom all say so that would know.
     fn agreed(&self) -> BTreeSet<NodeId> {
+        let said = self.told.values().flat_map(|(suspects, _)| suspects);
+        let accused: BTreeSet<NodeId> = said.chain(&self.suspects).copied().collect();
         let mut lost = BTreeSet::new();
-        if self.suspects.is_empty() && self.told.is_empty() {
+        if accused.is_empty() {
             return lost;
         }
         loop {
@@ -179,17 +189,13 @@ impl Watch {
                 let watchers = self.around(node, 1).filter(|&other| !self.is_silent(other, &lost));
                 watchers.take(self.neighbours).all(|watcher| self.says(watcher, node))
             };
-            let others = self.ring.iter().copied().filter(|&node| node != self.me && !lost.contains(&node));
-            let more: Vec<NodeId> = others.filter(|&node| self.is_accused(node) && is_lost(node)).collect();
+            let others = accused.iter().copied().filter(|&node| node != self.me && !lost.contains(&node));
+            let more: Vec<NodeId> = others.filter(|&node| is_lost(node)).collect();
             if more.is_empty() {
                 return lost;
             }
             lost.extend(more);
         }
-    }
-
-    fn is_accused(&self, node: NodeId) -> bool {
-        self.suspects.contains(&node) || self.told.values().any(|(suspects, _)| suspects.contains(&node))
     }
 
     fn says(&self, watcher: NodeId, node: NodeId) -> bool {
