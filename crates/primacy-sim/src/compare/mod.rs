@@ -40,6 +40,9 @@ pub const DELAY_MAX: Duration = Duration::from_millis(50);
 /// The largest share of lost packets, in parts per million: half of them.
 pub const LOST_MAX: u32 = 500_000;
 
+/// How many seeds, where nobody says how many: an odd number, so that the median is one of the runs.
+pub const SEEDS: u64 = 21;
+
 /// The surroundings, which are the same for every election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setup {
@@ -90,11 +93,12 @@ pub struct Outcome {
     pub leaders_max: u32,
     /// For how long two or more did.
     pub overlap: Duration,
-    /// How many leaderships began.
+    /// How often the larger part got another leader: a leadership began in it; or its last one ended while an earlier one was still
+    /// there, or one that had begun elsewhere. A leadership of the same node in another term is a change too: its work has been
+    /// ended and begun again.
     pub changes: u64,
     /// How many of them nothing called for: all but one for each leader that the scenario has struck. To be struck is to be
-    /// killed, to lose power, to be cut off from most others, or to be restarted, while acting as the leader. A leadership of the
-    /// same node in another term is a change too: its work has been ended and begun again.
+    /// killed, to lose power, to be cut off from most others, or to be restarted, while acting as the leader.
     pub needless: u64,
     /// How many messages left their hosts; see [`Sent`](crate::counters::Sent).
     pub messages: u64,

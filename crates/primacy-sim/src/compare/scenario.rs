@@ -86,19 +86,26 @@ impl Scenario {
     pub fn about(self, nodes: usize) -> String {
         let minority = minority(nodes);
         match self {
-            Self::Calm => "nothing happens for 60 s".to_owned(),
-            Self::Crash => "the leader's process is killed, and its guardian tells; 60 s".to_owned(),
-            Self::PowerLoss => "the leader's host is dead for 30 s, and nobody tells; 60 s".to_owned(),
-            Self::Isolation => "the leader is cut off from everything for 30 s; 60 s".to_owned(),
+            Self::Calm => "nothing happens; measured for 60 s".to_owned(),
+            Self::Crash => {
+                "the leader's process is killed, and its guardian tells; measured for 60 s".to_owned()
+            }
+            Self::PowerLoss => {
+                "the leader's host is dead for 30 s, and nobody tells; measured for 60 s".to_owned()
+            }
+            Self::Isolation => "the leader is cut off from everything for 30 s; measured for 60 s".to_owned(),
             Self::Split => format!(
-                "{minority} with the leader | {} with the store, for 30 s; 60 s",
+                "{minority} with the leader | {} with the store, for 30 s; measured for 60 s",
                 nodes.saturating_sub(minority)
             ),
             Self::BadLink => {
-                "the link of the leader and one other is bad for 5 s, six times; 90 s".to_owned()
+                "the link of the leader and one other is bad for 5 s, six times; measured for 90 s".to_owned()
             }
             Self::RollingRestart => {
-                format!("each node in turn is stopped in order, and starts again 2 s later; about {} s", nodes * 10 + 30)
+                format!(
+                    "each node in turn is stopped in order, and starts again 2 s later; measured for about {} s",
+                    nodes * 10 + 30
+                )
             }
         }
     }

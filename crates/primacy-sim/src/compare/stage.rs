@@ -36,7 +36,7 @@ pub(super) struct Stage<A: Algorithm> {
     struck: u64,
     watch: Watch,
     /// When it began to count, and what had been counted until then.
-    began: (Moment, Sent, u64),
+    began: (Moment, Sent),
 }
 
 /// Runs a scenario; see [`super::run`].
@@ -48,7 +48,8 @@ pub(super) fn run<A: Algorithm>(
 ) -> Option<Outcome> {
     let mut stage = Stage::<A>::new(setup, settings, seed);
     let leader = stage.settle()?;
-    stage.began = (stage.world.now(), stage.world.sent, stage.world.beliefs.count);
+    stage.began = (stage.world.now(), stage.world.sent);
+    stage.watch = Watch::begin(&stage.world);
     stage.play(scenario, leader);
     Some(stage.outcome())
 }
@@ -72,7 +73,7 @@ impl<A: Algorithm> Stage<A> {
         }
         let rng = Rng::new(seed);
         let (aside, watch) = (BTreeSet::new(), Watch::default());
-        Self { world, rng, aside, struck: 0, watch, began: (Moment::default(), Sent::default(), 0) }
+        Self { world, rng, aside, struck: 0, watch, began: (Moment::default(), Sent::default()) }
     }
 
     /// Starts all, and waits for a leader. Nothing of this counts.
@@ -126,8 +127,7 @@ impl<A: Algorithm> Stage<A> {
     pub(super) fn cut_off(&mut self, seats: &[Seat]) {
         self.strike(seats);
         let inside = |host: Host| seats.iter().any(|&seat| self.world.host(seat) == host);
-        let hosts: Vec<Host> =
-            self.world.seats().map(|seat| self.world.host(seat)).chain([STORE]).collect();
+        let hosts: Vec<Host> = self.world.seats().map(|seat| self.world.host(seat)).chain([STORE]).collect();
         let (off, on): (Vec<Host>, Vec<Host>) = hosts.into_iter().partition(|&host| inside(host));
         for &a in &off {
             for &b in &on {
@@ -146,15 +146,14 @@ impl<A: Algorithm> Stage<A> {
     }
 
     fn outcome(self) -> Outcome {
-        let Self { world, struck, watch, began: (began, sent, leaderships), .. } = self;
-        let changes = world.beliefs.count - leaderships;
+        let Self { world, struck, watch, began: (began, sent), .. } = self;
         let told = |breach: &crate::invariants::Breach| format!("{}: {}", breach.invariant, breach.what);
         Outcome {
             leaderless: watch.leaderless,
             leaders_max: watch.leaders_max,
             overlap: watch.overlap,
-            changes,
-            needless: changes.saturating_sub(struck),
+            changes: watch.changes,
+            needless: watch.changes.saturating_sub(struck),
             messages: world.sent.all - sent.all,
             beyond_routine: world.sent.beyond_routine - sent.beyond_routine,
             measured: world.now().since(began),

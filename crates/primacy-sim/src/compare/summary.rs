@@ -89,7 +89,8 @@ mod tests {
             breaches: Vec::new(),
         };
         let row = |changes: &[u64]| {
-            let outcomes: Vec<_> = changes.iter().map(|&changes| Some(outcome(changes))).chain([None]).collect();
+            let outcomes: Vec<_> =
+                changes.iter().map(|&changes| Some(outcome(changes))).chain([None]).collect();
             let row = Row::of(Contender::Quorum, Scenario::Crash, &outcomes);
             assert_eq!((row.runs, row.leaderless_runs), (changes.len(), 1));
             (row.changes.median, row.changes.most)

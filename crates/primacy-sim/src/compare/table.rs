@@ -53,7 +53,15 @@ pub fn table(setup: &Setup, runs: u64, rows: &[Row]) -> String {
     let _ = writeln!(
         text,
         "\n{:<24} {:>12} {:>9}  {:<18} {:>8} {:>8} {:>5} {:>9} {:>11}",
-        "", "nobody leads", "at most", "leaders at once", "changes", "needless", "most", "messages", "not routine"
+        "",
+        "nobody leads",
+        "at most",
+        "leaders at once",
+        "changes",
+        "needless",
+        "most",
+        "messages",
+        "not routine"
     );
     let mut of: Option<Scenario> = None;
     for row in rows {
