@@ -25,10 +25,11 @@ use crate::exit::{self, Exit, Failure};
 
 /// Run every election through the same scenarios in the simulator, and compare them.
 ///
-/// A leader is killed, loses power, is cut off alone or with a minority, has one bad link, or all nodes are restarted in
-/// turn; and what is measured is for how long nobody leads, how many lead at once, how many changes of leader nothing
-/// called for, and how many messages are sent. The timers are those of `primacy run`. The same seeds give the same table
-/// on any machine. docs/guide/simulation.md says exactly what is measured:
+/// A leader is killed, loses power, is cut off alone or with a minority, has one bad link, or all
+/// nodes are restarted in turn; and what is measured is for how long nobody leads, how many lead at
+/// once, how many changes of leader nothing called for, and how many messages are sent. The timers
+/// are those of `primacy run`. The same seeds give the same table on any machine.
+/// docs/guide/simulation.md says exactly what is measured:
 ///
 ///   primacy compare --nodes 5 --delay 10ms --loss 1% --svg compare.svg
 ///   primacy compare --election quorum,bully --scenario split
