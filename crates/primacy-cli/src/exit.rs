@@ -93,6 +93,16 @@ Exit codes:
   71      the system refused a thread
   129 130 143   ended by SIGHUP, SIGINT or SIGTERM, after the sums so far were told";
 
+/// What `primacy compare --help` says about exit codes.
+pub(crate) const COMPARE_HELP: &str = "\
+Exit codes:
+  0       done
+  1       the drawing cannot be written
+  64      the command line is wrong
+  70      an invariant was broken, or something panicked; in which run is said
+  71      the system refused a thread
+  129 130 143   ended by SIGHUP, SIGINT or SIGTERM; nothing is told, for half of it compares nothing";
+
 /// What `primacy replay --help` says about exit codes.
 pub(crate) const REPLAY_HELP: &str = "\
 Exit codes:

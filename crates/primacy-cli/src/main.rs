@@ -58,6 +58,7 @@ enum Verb {
     Bench(Box<cmd::bench::Bench>),
     Sim(cmd::sim::Sim),
     Replay(cmd::replay::Replay),
+    Compare(cmd::compare::Compare),
     #[cfg(feature = "sqlite")]
     Demo(cmd::demo::Demo),
     #[cfg(feature = "sqlite")]
@@ -112,6 +113,7 @@ fn act(verb: &Verb, sources: &Sources) -> Result<Exit, Failure> {
         Verb::Bench(args) => cmd::bench::bench(args),
         Verb::Sim(args) => cmd::sim::sim(args),
         Verb::Replay(args) => cmd::replay::replay(args),
+        Verb::Compare(args) => cmd::compare::compare(args),
         Verb::Init(args) => cmd::init::init(args),
         Verb::Who(args) => cmd::who::who(args),
         Verb::Watch(args) => cmd::watch::watch(args),

@@ -57,6 +57,17 @@ impl Counters {
     }
 }
 
+/// How many messages have left their hosts: those of machines and of undertakers, and the store's answers. One that is lost on its
+/// way has left; one for which there is no connection has not. What a guardian tells of a death is none, nor is what a store tells
+/// of a change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// All of them.
+    pub all: u64,
+    /// Those that are not said all the time; see [`Algorithm::is_routine`].
+    pub beyond_routine: u64,
+}
+
 impl fmt::Display for Counters {
     /// One line for each name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -70,6 +81,10 @@ impl fmt::Display for Counters {
 impl<A: Algorithm> World<A> {
     /// Takes note of what is remarkable about a packet.
     pub(crate) fn met(&mut self, message: &A::Message, fate: Fate, (from, to): (Host, Host)) {
+        if fate.remark != Some(Remark::Unconnected) {
+            self.sent.all += 1;
+            self.sent.beyond_routine += u64::from(!A::is_routine(message));
+        }
         let word = A::met(message);
         if let Some(word) = word {
             self.counters.count(word);

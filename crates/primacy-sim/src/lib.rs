@@ -8,6 +8,7 @@ pub mod algorithm;
 pub mod article;
 pub mod beliefs;
 pub mod clock;
+pub mod compare;
 pub mod counters;
 pub mod counts;
 pub mod disk;

@@ -13,7 +13,7 @@ use crate::algorithm::seniority::view_text;
 use crate::algorithm::{Algorithm, Life, Settings as _};
 use crate::beliefs::Beliefs;
 use crate::clock::{Clock, Moment};
-use crate::counters::Counters;
+use crate::counters::{Counters, Sent};
 use crate::disk::Disk;
 use crate::invariants::{Breach, Invariant, Meaning, Observation};
 use crate::network::{Fate, Host, Network, STORE};
@@ -106,6 +106,8 @@ pub struct World<A: Algorithm> {
     handled: u64,
     /// What was met so far.
     pub counters: Counters,
+    /// How many messages machines and the store have sent.
+    pub sent: Sent,
     /// The longest that a packet ever took.
     pub(crate) lag: Duration,
 }
@@ -148,6 +150,7 @@ impl<A: Algorithm> World<A> {
             rng,
             handled: 0,
             counters: Counters::default(),
+            sent: Sent::default(),
             lag: conditions.delay,
         }
     }

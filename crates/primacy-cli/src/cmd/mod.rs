@@ -2,6 +2,7 @@
 
 pub(crate) mod announce;
 pub(crate) mod bench;
+pub(crate) mod compare;
 pub(crate) mod completions;
 pub(crate) mod config;
 #[cfg(feature = "sqlite")]

@@ -4,6 +4,7 @@
 //! no script, no font and no link of its own, and follows its reader's choice of light or dark.
 
 mod arrows;
+pub mod bars;
 mod columns;
 mod legend;
 mod lives;

@@ -172,7 +172,7 @@ fn hours(text: &str) -> Result<f64, String> {
 }
 
 /// The signal that asks for the end, once one has come.
-fn listen() -> Result<Arc<AtomicUsize>, Failure> {
+pub(super) fn listen() -> Result<Arc<AtomicUsize>, Failure> {
     let interrupted = Arc::new(AtomicUsize::new(0));
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         let value = usize::try_from(signal).unwrap_or(1);

@@ -1,0 +1,78 @@
+//! The comparison for programs.
+
+use primacy_sim::compare::{Row, Setup, Span};
+use serde::Serialize;
+
+use crate::exit::{Exit, Failure};
+
+#[derive(Serialize)]
+struct Told {
+    nodes: usize,
+    delay_ns: u64,
+    lost_ppm: u32,
+    /// The first seed, and how many.
+    from: u64,
+    seeds: u64,
+    rows: Vec<ToldRow>,
+}
+
+#[derive(Serialize)]
+struct ToldRow {
+    scenario: &'static str,
+    election: &'static str,
+    fenced: bool,
+    /// How many were measured, and how many had no leader before anything happened.
+    runs: usize,
+    leaderless_runs: usize,
+    leaderless_ns: Of,
+    /// Of the worst run.
+    leaders_max: u32,
+    overlap_ns: Of,
+    changes: Of,
+    needless: Of,
+    messages: Of,
+    beyond_routine: Of,
+    measured_ns: Of,
+}
+
+#[derive(Serialize)]
+struct Of {
+    median: u64,
+    most: u64,
+}
+
+fn of<T>(Span { median, most }: Span<T>, number: impl Fn(T) -> u64) -> Of {
+    Of { median: number(median), most: number(most) }
+}
+
+/// One object, in a line.
+pub(super) fn text(setup: &Setup, from: u64, seeds: u64, rows: &[Row]) -> Result<String, Failure> {
+    let told = Told {
+        nodes: setup.nodes,
+        delay_ns: setup.delay.as_nanos(),
+        lost_ppm: setup.lost_ppm,
+        from,
+        seeds,
+        rows: rows.iter().map(told).collect(),
+    };
+    let text = serde_json::to_string(&told);
+    text.map(|text| text + "\n").map_err(|error| Failure::new(Exit::System, error.to_string()))
+}
+
+fn told(row: &Row) -> ToldRow {
+    ToldRow {
+        scenario: row.scenario.name(),
+        election: row.contender.name(),
+        fenced: row.contender.is_fenced(),
+        runs: row.runs,
+        leaderless_runs: row.leaderless_runs,
+        leaderless_ns: of(row.leaderless, |it| it.as_nanos()),
+        leaders_max: row.leaders_max,
+        overlap_ns: of(row.overlap, |it| it.as_nanos()),
+        changes: of(row.changes, |it| it),
+        needless: of(row.needless, |it| it),
+        messages: of(row.messages, |it| it),
+        beyond_routine: of(row.beyond_routine, |it| it),
+        measured_ns: of(row.measured, |it| it.as_nanos()),
+    }
+}

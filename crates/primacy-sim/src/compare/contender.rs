@@ -1,0 +1,192 @@
+//! The elections that are compared, and what is set for them: what `primacy run` sets.
+
+use primacy_core::Duration;
+use primacy_core::election::seniority::SEEDS_MAX;
+
+use super::{Setup, names};
+use crate::swarm::text;
+
+/// For how many heartbeats a nomination must stand until the lead follows it.
+const DAMPING_COUNT: u64 = 8;
+
+/// An election that is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Contender {
+    /// Among peers, by a majority.
+    Quorum,
+    /// Over an expiring record in a store.
+    Lease,
+    /// Among peers, by a majority of votes for the best claim.
+    Ranked,
+    /// Bully nominates, a quorum confirms.
+    Confirmed,
+    /// Bully nominates, a lease in a store confirms.
+    ConfirmedLease,
+    /// The oldest member of a cluster.
+    Seniority(Split),
+    /// The highest name, asked for among all.
+    Bully,
+    /// The highest name, asked for around a ring.
+    Ring,
+    /// The same, in both directions.
+    RingBidirectional,
+}
+
+/// Which parts of a cluster by seniority go on after a split: those policies of which more can be seen than of the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Split {
+    /// The larger one.
+    KeepMajority,
+    /// The one with the oldest member.
+    KeepOldest,
+    /// The one that a store decides for.
+    Lease,
+    /// All of them.
+    Available,
+}
+
+impl Contender {
+    /// All of them, in the order in which they are told.
+    pub const ALL: &[Self] = &[
+        Self::Quorum,
+        Self::Lease,
+        Self::Ranked,
+        Self::Confirmed,
+        Self::ConfirmedLease,
+        Self::Seniority(Split::KeepMajority),
+        Self::Seniority(Split::KeepOldest),
+        Self::Seniority(Split::Lease),
+        Self::Seniority(Split::Available),
+        Self::Bully,
+        Self::Ring,
+        Self::RingBidirectional,
+    ];
+
+    /// Its name: that of the election, and of what was chosen for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Quorum => "quorum",
+            Self::Lease => "lease",
+            Self::Ranked => "ranked",
+            Self::Confirmed => "confirmed",
+            Self::ConfirmedLease => "confirmed_lease",
+            Self::Seniority(Split::KeepMajority) => "seniority",
+            Self::Seniority(Split::KeepOldest) => "seniority_keep_oldest",
+            Self::Seniority(Split::Lease) => "seniority_lease",
+            Self::Seniority(Split::Available) => "seniority_available",
+            Self::Bully => "bully",
+            Self::Ring => "ring",
+            Self::RingBidirectional => "ring_bidirectional",
+        }
+    }
+
+    /// The one of this name.
+    #[must_use]
+    pub fn find(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|contender| contender.name() == name)
+    }
+
+    /// Whether its leaders have a token, so that a resource can refuse one that has been replaced.
+    #[must_use]
+    pub const fn is_fenced(self) -> bool {
+        match self {
+            Self::Quorum | Self::Lease | Self::Ranked | Self::Confirmed | Self::ConfirmedLease => true,
+            Self::Seniority(_) | Self::Bully | Self::Ring | Self::RingBidirectional => false,
+        }
+    }
+
+    /// What is set for each of its nodes.
+    pub(super) fn settings(self, setup: &Setup) -> Vec<(String, String)> {
+        let twice = |lease: Duration| text(lease.times(2));
+        let damping = text(setup.peers.renewal.times(DAMPING_COUNT));
+        let nominates = || bully("nominate.", setup).into_iter().chain(pairs([("damping", damping.clone())]));
+        match self {
+            Self::Quorum => quorum(setup),
+            Self::Lease => lease(setup),
+            Self::Ranked => ranked(setup),
+            Self::Confirmed => {
+                let patience = pairs([("patience", twice(setup.peers.lease))]);
+                nominates().chain(patience).chain(quorum(setup)).collect()
+            }
+            Self::ConfirmedLease => {
+                let patience = pairs([("patience", twice(setup.store.lease))]);
+                nominates().chain(patience).chain(lease(setup)).collect()
+            }
+            Self::Seniority(split) => seniority(setup, split),
+            Self::Bully => bully("", setup),
+            Self::Ring | Self::RingBidirectional => ring(setup),
+        }
+    }
+}
+
+fn pairs<const N: usize>(pairs: [(&str, String); N]) -> Vec<(String, String)> {
+    pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+fn quorum(Setup { peers, .. }: &Setup) -> Vec<(String, String)> {
+    pairs([
+        ("heartbeat_interval", text(peers.renewal)),
+        ("miss_count", peers.miss_count.to_string()),
+        ("promise_duration", text(peers.lease)),
+        ("initial_wait", text(peers.initial_wait)),
+        ("random_wait_max", text(peers.random_wait_max)),
+        ("round_timeout", text(peers.answer_timeout)),
+        ("stagger", text(peers.stagger)),
+    ])
+}
+
+fn lease(Setup { store, .. }: &Setup) -> Vec<(String, String)> {
+    pairs([
+        ("duration", text(store.lease)),
+        ("renew_interval", text(store.renewal)),
+        ("request_timeout", text(store.answer_timeout)),
+        ("poll_interval", text(store.poll_interval)),
+    ])
+}
+
+fn ranked(Setup { peers, .. }: &Setup) -> Vec<(String, String)> {
+    pairs([
+        ("heartbeat_interval", text(peers.renewal)),
+        ("miss_count", peers.miss_count.to_string()),
+        ("gathering", text(peers.stagger)),
+    ])
+}
+
+fn bully(prefix: &str, Setup { peers, .. }: &Setup) -> Vec<(String, String)> {
+    let settings = pairs([
+        ("heartbeat_interval", text(peers.renewal)),
+        ("miss_count", peers.miss_count.to_string()),
+        ("answer_timeout", text(peers.answer_timeout)),
+    ]);
+    settings.into_iter().map(|(key, value)| (format!("{prefix}{key}"), value)).collect()
+}
+
+fn ring(Setup { peers, .. }: &Setup) -> Vec<(String, String)> {
+    pairs([
+        ("heartbeat_interval", text(peers.renewal)),
+        ("miss_count", peers.miss_count.to_string()),
+        ("hop_timeout", text(peers.answer_timeout)),
+    ])
+}
+
+fn seniority(Setup { peers, nodes, .. }: &Setup, split: Split) -> Vec<(String, String)> {
+    let seeds: Vec<String> = names(*nodes).into_iter().take(SEEDS_MAX).map(|name| name.to_string()).collect();
+    let policy = match split {
+        Split::KeepMajority => "keep-majority",
+        Split::KeepOldest => "keep-oldest",
+        Split::Lease => "lease",
+        Split::Available => "available",
+    };
+    pairs([
+        ("policy", policy.to_owned()),
+        ("seeds", seeds.join(",")),
+        ("heartbeat_interval", text(peers.renewal)),
+        ("miss_count", peers.miss_count.to_string()),
+        ("stable_after", text(peers.lease)),
+        ("store_wait", text(peers.lease)),
+        ("join_interval", text(peers.lease)),
+        ("answer_wait", text(peers.answer_timeout)),
+        ("probe_interval", text(peers.lease)),
+    ])
+}

@@ -1,0 +1,205 @@
+//! What befalls the nodes: the same for every election, and drawn from the seed where there is a choice.
+
+use primacy_core::{Command, Duration, Input};
+
+use super::stage::Stage;
+use crate::algorithm::Algorithm;
+use crate::disk::MetByCrash;
+use crate::faults::Crash;
+use crate::node::Seat;
+
+/// How long what has gone wrong stays so: three leases of a store.
+const STRUCK: Duration = Duration::from_secs(30);
+
+/// How long is measured after that, when all is well again.
+const AFTER: Duration = Duration::from_secs(30);
+
+/// How long a bad link is bad, and good, in turn.
+const TURN: Duration = Duration::from_secs(5);
+
+/// How often.
+const TURNS: u32 = 6;
+
+/// How long a node that is restarted is down.
+const DOWN: Duration = Duration::from_secs(2);
+
+/// How long the next one is left alone after that.
+const UP: Duration = Duration::from_secs(8);
+
+/// How long a node that is to be restarted has for giving up the lead, and how often is looked whether it has.
+const WITHDRAWS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_millis(100));
+
+/// What befalls them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scenario {
+    /// Nothing.
+    Calm,
+    /// The leader's process is killed; its guardian ends its work and tells the others.
+    Crash,
+    /// The leader's host loses power, so that nobody tells anything, and starts again half a minute later.
+    PowerLoss,
+    /// The leader is cut off from all others, and from the store, for half a minute.
+    Isolation,
+    /// The leader and as many others as make a minority are cut off from the rest, and from the store, for half a minute.
+    Split,
+    /// The link between the leader and the highest of the other names is bad for five seconds and good for five, six times: in
+    /// both directions, then from the leader only, then to the leader only, and again. All others hear everybody.
+    BadLink,
+    /// Each node in turn is told to withdraw, ends, and starts again two seconds later.
+    RollingRestart,
+}
+
+impl Scenario {
+    /// All of them, in the order in which they are told.
+    pub const ALL: &[Self] = &[
+        Self::Calm,
+        Self::Crash,
+        Self::PowerLoss,
+        Self::Isolation,
+        Self::Split,
+        Self::BadLink,
+        Self::RollingRestart,
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Calm => "calm",
+            Self::Crash => "crash",
+            Self::PowerLoss => "power-loss",
+            Self::Isolation => "isolation",
+            Self::Split => "split",
+            Self::BadLink => "ping-pong",
+            Self::RollingRestart => "rolling-restart",
+        }
+    }
+
+    /// The one of this name.
+    #[must_use]
+    pub fn find(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|scenario| scenario.name() == name)
+    }
+
+    /// What befalls so many nodes, in a sentence.
+    #[must_use]
+    pub fn about(self, nodes: usize) -> String {
+        let minority = minority(nodes);
+        match self {
+            Self::Calm => "nothing happens; measured for 60 s".to_owned(),
+            Self::Crash => {
+                "the leader's process is killed, and its guardian tells; measured for 60 s".to_owned()
+            }
+            Self::PowerLoss => {
+                "the leader's host is dead for 30 s, and nobody tells; measured for 60 s".to_owned()
+            }
+            Self::Isolation => "the leader is cut off from everything for 30 s; measured for 60 s".to_owned(),
+            Self::Split => format!(
+                "{minority} with the leader | {} with the store, for 30 s; measured for 60 s",
+                nodes.saturating_sub(minority)
+            ),
+            Self::BadLink => {
+                "the link of the leader and one other is bad for 5 s, six times; measured for 90 s".to_owned()
+            }
+            Self::RollingRestart => {
+                format!(
+                    "each node in turn is stopped in order, and starts again 2 s later; measured for about {} s",
+                    nodes * 10 + 30
+                )
+            }
+        }
+    }
+}
+
+/// How many are in the smaller part of a split.
+const fn minority(nodes: usize) -> usize {
+    nodes.saturating_sub(1) / 2
+}
+
+impl<A: Algorithm> Stage<A> {
+    /// Plays it from now on, when this node leads.
+    pub(super) fn play(&mut self, scenario: Scenario, leader: Seat) {
+        match scenario {
+            Scenario::Calm => self.advance(STRUCK),
+            Scenario::Crash => {
+                self.strike(&[leader]);
+                self.world.crash(leader, Crash::Process, MetByCrash::Lost);
+                self.advance(STRUCK);
+            }
+            Scenario::PowerLoss => {
+                self.strike(&[leader]);
+                self.world.crash(leader, Crash::Host, MetByCrash::Lost);
+                self.advance(STRUCK);
+                self.world.restart(leader, false);
+            }
+            Scenario::Isolation => self.cut_for_a_while(&[leader]),
+            Scenario::Split => {
+                let others = self.draw_others(leader);
+                let smaller: Vec<Seat> = [leader].into_iter().chain(others).collect();
+                self.cut_for_a_while(&smaller);
+            }
+            Scenario::BadLink => self.bad_link(leader),
+            Scenario::RollingRestart => self.rolling_restart(),
+        }
+        self.advance(AFTER);
+    }
+
+    fn cut_for_a_while(&mut self, seats: &[Seat]) {
+        self.cut_off(seats);
+        self.advance(STRUCK);
+        self.heal();
+    }
+
+    /// Who is with the leader in the smaller part.
+    fn draw_others(&mut self, leader: Seat) -> Vec<Seat> {
+        let mut others: Vec<Seat> = self.world.seats().filter(|&seat| seat != leader).collect();
+        let wanted = minority(others.len() + 1).saturating_sub(1);
+        let mut drawn = Vec::new();
+        while drawn.len() < wanted {
+            let index = self.rng.up_to(others.len().saturating_sub(1) as u64);
+            drawn.push(others.swap_remove(usize::try_from(index).unwrap_or(0)));
+        }
+        drawn
+    }
+
+    fn bad_link(&mut self, leader: Seat) {
+        let highest = self.world.seats().filter(|&seat| seat != leader).last();
+        let Some(rival) = highest else { return };
+        let (from, to) = (self.world.host(leader), self.world.host(rival));
+        for turn in 0..TURNS {
+            let ways = [(turn % 3 != 2, from, to), (turn % 3 != 1, to, from)];
+            for (is_cut, from, to) in ways {
+                self.world.network.set_cut(from, to, is_cut);
+            }
+            self.advance(TURN);
+            self.heal();
+            self.advance(TURN);
+        }
+    }
+
+    fn rolling_restart(&mut self) {
+        for seat in self.world.seats() {
+            self.strike(&[seat]);
+            self.world.give(seat, Input::Command(Command::Withdraw));
+            let (most, interval) = WITHDRAWS;
+            let end = self.world.now().after(most);
+            // Once at least, so that what it says to the others has left.
+            loop {
+                self.advance(interval);
+                if !self.works(seat) || self.world.now() >= end {
+                    break;
+                }
+            }
+            self.world.crash(seat, Crash::ProcessAndGuardian, MetByCrash::Lost);
+            self.advance(DOWN);
+            self.world.restart(seat, false);
+            self.advance(UP);
+        }
+    }
+
+    /// Whether work of this node may be running.
+    fn works(&self, seat: Seat) -> bool {
+        let name = self.world.node(seat).name;
+        self.world.beliefs.in_force(self.world.now()).any(|belief| belief.who.node == name)
+    }
+}

@@ -1,0 +1,163 @@
+//! The stage of one run: a world, who is cut off in it, and what was measured.
+
+use std::collections::BTreeSet;
+
+use primacy_core::election::lease::Record;
+use primacy_core::rng::Rng;
+use primacy_core::{Duration, FencingToken, NodeId};
+
+use super::watch::Watch;
+use super::{Outcome, Scenario, Setup, names};
+use crate::algorithm::{Algorithm, Settings as _};
+use crate::clock::Moment;
+use crate::counters::Sent;
+use crate::network::{Host, STORE};
+use crate::node::Seat;
+use crate::trace::Trace;
+use crate::world::{Conditions, World};
+
+/// The nodes start within this time.
+const START: Duration = Duration::from_secs(1);
+
+/// How long they are left alone, once they agree, and how much longer at most. So that the scenario strikes at any moment between
+/// two renewals, heartbeats or probes.
+const ALONE: Duration = Duration::from_secs(10);
+
+/// How often is looked whether they agree.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// A run.
+pub(super) struct Stage<A: Algorithm> {
+    pub(super) world: World<A>,
+    pub(super) rng: Rng,
+    /// Who is cut off from most of the others.
+    aside: BTreeSet<NodeId>,
+    /// How many leaders the scenario has struck.
+    struck: u64,
+    watch: Watch,
+    /// When it began to count, and what had been counted until then.
+    began: (Moment, Sent),
+}
+
+/// Runs a scenario; see [`super::run`].
+pub(super) fn run<A: Algorithm>(
+    scenario: Scenario,
+    setup: &Setup,
+    settings: &[(String, String)],
+    seed: u64,
+) -> Option<Outcome> {
+    let mut stage = Stage::<A>::new(setup, settings, seed);
+    let leader = stage.settle()?;
+    stage.began = (stage.world.now(), stage.world.sent);
+    stage.watch = Watch::begin(&stage.world);
+    stage.play(scenario, leader);
+    Some(stage.outcome())
+}
+
+impl<A: Algorithm> Stage<A> {
+    fn new(setup: &Setup, settings: &[(String, String)], seed: u64) -> Self {
+        let conditions = Conditions { delay: setup.delay, ..Conditions::default() };
+        let mut world = World::new(&names(setup.nodes), conditions, Trace::keeping(&[]), seed);
+        world.network.chance.lost = setup.lost_ppm;
+        let mut set = A::Settings::default();
+        for (key, value) in settings {
+            set.set(key, value).expect("what is set here can be set");
+        }
+        for seat in world.seats() {
+            world.node_mut(seat).settings = set.clone();
+        }
+        world.judge_by(&set);
+        world.store.tells_changes = true;
+        if !set.lease_duration().is_zero() {
+            world.store.put(Some(Record::released(FencingToken(0), set.lease_duration())));
+        }
+        let rng = Rng::new(seed);
+        let (aside, watch) = (BTreeSet::new(), Watch::default());
+        Self { world, rng, aside, struck: 0, watch, began: (Moment::default(), Sent::default()) }
+    }
+
+    /// Starts all, and waits for a leader. Nothing of this counts.
+    fn settle(&mut self) -> Option<Seat> {
+        let mut starts: Vec<(Duration, Seat)> = Vec::new();
+        for seat in self.world.seats() {
+            starts.push((self.rng.duration_up_to(START), seat));
+        }
+        starts.sort_unstable();
+        for (after, seat) in starts {
+            self.world.run_until(Moment::default().after(after));
+            self.world.start(seat);
+        }
+        self.wait_until(|world| world.agreed(None))?;
+        let alone = ALONE.plus(self.rng.duration_up_to(ALONE));
+        self.world.run_until(self.world.now().after(alone));
+        // It may just have been lost by chance.
+        self.wait_until(|world| world.leaders().count() == 1)?;
+        self.world.leaders().next()
+    }
+
+    fn wait_until(&mut self, come: impl Fn(&World<A>) -> bool) -> Option<()> {
+        let end = self.world.now().after(self.world.settles_within());
+        while !come(&self.world) {
+            if self.world.now() >= end {
+                return None;
+            }
+            self.world.run_until(self.world.now().after(LOOK_INTERVAL));
+        }
+        Some(())
+    }
+
+    /// Lets time pass, and measures.
+    pub(super) fn advance(&mut self, duration: Duration) {
+        let until = self.world.now().after(duration);
+        while let Some(next) = self.world.next_at().filter(|&at| at <= until) {
+            self.watch.add(&self.world, next, &self.aside);
+            self.world.step();
+        }
+        self.watch.add(&self.world, until, &self.aside);
+        self.world.run_until(until);
+    }
+
+    /// These are about to be struck; where one of them leads, another leadership is called for.
+    pub(super) fn strike(&mut self, seats: &[Seat]) {
+        let leaders = seats.iter().filter(|&&seat| self.world.believes(seat)).count();
+        self.struck += leaders as u64;
+    }
+
+    /// Cuts these off from all others, and from the store.
+    pub(super) fn cut_off(&mut self, seats: &[Seat]) {
+        self.strike(seats);
+        let inside = |host: Host| seats.iter().any(|&seat| self.world.host(seat) == host);
+        let hosts: Vec<Host> = self.world.seats().map(|seat| self.world.host(seat)).chain([STORE]).collect();
+        let (off, on): (Vec<Host>, Vec<Host>) = hosts.into_iter().partition(|&host| inside(host));
+        for &a in &off {
+            for &b in &on {
+                self.world.network.set_cut(a, b, true);
+                self.world.network.set_cut(b, a, true);
+            }
+        }
+        self.aside = seats.iter().map(|&seat| self.world.node(seat).name).collect();
+    }
+
+    /// Mends all links.
+    pub(super) fn heal(&mut self) {
+        self.aside.clear();
+        self.world.network.heal();
+        self.world.connect_all();
+    }
+
+    fn outcome(self) -> Outcome {
+        let Self { world, struck, watch, began: (began, sent), .. } = self;
+        let told = |breach: &crate::invariants::Breach| format!("{}: {}", breach.invariant, breach.what);
+        Outcome {
+            leaderless: watch.leaderless,
+            leaders_max: watch.leaders_max,
+            overlap: watch.overlap,
+            changes: watch.changes,
+            needless: watch.changes.saturating_sub(struck),
+            messages: world.sent.all - sent.all,
+            beyond_routine: world.sent.beyond_routine - sent.beyond_routine,
+            measured: world.now().since(began),
+            breaches: world.breaches().iter().map(told).collect(),
+        }
+    }
+}
