@@ -337,6 +337,7 @@ impl<P: AmongPeers> Asked<P> for PeersWorld {
         {
             self.mesh.set_term(Some(heard));
         }
+        self.mesh.set_reached(machine.reached());
         Ok(())
     }
 

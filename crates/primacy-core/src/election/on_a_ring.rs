@@ -581,6 +581,12 @@ impl<P: Probing> OnARing<P> {
 
     // ── small things ────────────────────────────────────────────────────────────────────────────────────────
 
+    /// The highest number of an election that this node has heard of.
+    #[must_use]
+    pub const fn round(&self) -> Term {
+        self.round
+    }
+
     /// Who leads, as far as this node knows.
     #[must_use]
     pub fn leader(&self) -> Option<Leader> {

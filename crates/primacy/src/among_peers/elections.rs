@@ -42,6 +42,11 @@ pub(super) trait AmongPeers: Protocol + Settles + Announces + Sized {
     fn heard_of(&self) -> Option<Term> {
         None
     }
+    /// The highest number of a term or an election that it goes by, where that does not stand on a disk: others may name higher
+    /// ones, as far as elections can have led.
+    fn reached(&self) -> Term {
+        Term(0)
+    }
     /// Whether a message is a heartbeat or the answer to one, whose round trip can be timed.
     fn beat(_: &Self::Message) -> Option<Beat> {
         None
@@ -212,6 +217,10 @@ impl AmongPeers for Bully {
         HardState::default()
     }
 
+    fn reached(&self) -> Term {
+        self.round()
+    }
+
     fn view(&self) -> ElectionView {
         ElectionView::Advisory { role: self.role() }
     }
@@ -279,6 +288,10 @@ impl<A: Around> AmongPeers for OnARing<A> {
         HardState::default()
     }
 
+    fn reached(&self) -> Term {
+        self.round()
+    }
+
     fn view(&self) -> ElectionView {
         ElectionView::Advisory { role: self.role() }
     }
@@ -328,6 +341,10 @@ impl AmongPeers for Seniority {
 
     fn hard((): ()) -> HardState {
         HardState::default()
+    }
+
+    fn reached(&self) -> Term {
+        self.term()
     }
 
     fn view(&self) -> ElectionView {
@@ -431,6 +448,10 @@ impl<N: AmongPeers<Durable = ()>> AmongPeers for Confirmed<N, Quorum> {
 
     fn hard(durable: HardState) -> HardState {
         durable
+    }
+
+    fn reached(&self) -> Term {
+        self.nomination().reached()
     }
 
     fn view(&self) -> ElectionView {

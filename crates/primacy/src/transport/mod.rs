@@ -301,6 +301,11 @@ impl Mesh {
         }
     }
 
+    /// The election goes by this number, or a higher one, though it stands on no disk: what others may name is counted from there.
+    pub(crate) fn set_reached(&self, term: Term) {
+        self.shared.set_reached(term);
+    }
+
     /// Why this node and a peer refuse each other that have been told different things about the election.
     pub(crate) fn at_odds(&self) -> watch::Receiver<Option<String>> {
         self.shared.at_odds.subscribe()

@@ -192,7 +192,7 @@ struct State {
     /// Who has said that it has lost an earlier disk than this one.
     lost: BTreeMap<NodeId, DiskId>,
     term: Option<Term>,
-    /// The highest term of its own, whether or not it can vouch for it.
+    /// The highest term of its own, whether or not it can vouch for it, or number that its election goes by.
     term_highest: Term,
     /// Who has named a term that is too high; the log is told once.
     leapt: BTreeSet<NodeId>,
@@ -360,6 +360,11 @@ impl Shared {
         let mut state = self.state.borrow_mut();
         state.term_highest = term.unwrap_or_default().max(state.term_highest);
         std::mem::replace(&mut state.term, term)
+    }
+
+    pub(super) fn set_reached(&self, term: Term) {
+        let mut state = self.state.borrow_mut();
+        state.term_highest = state.term_highest.max(term);
     }
 
     pub(super) fn disk_to_readmit(&self, node: NodeId) -> Option<DiskId> {

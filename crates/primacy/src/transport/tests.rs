@@ -598,6 +598,10 @@ fn a_term_that_no_election_leads_to_is_dropped_and_counted() {
         a.mesh.set_term(None);
         b.say(Frame::Message(Word::Quorum(passing_on(2 * reach)))).await;
         assert_eq!(a.message().await, (node("b"), passing_on(2 * reach)));
+        // An election without a disk goes by what it has heard, and must hear what follows.
+        a.mesh.set_reached(Term(2 * reach));
+        b.say(Frame::Message(Word::Quorum(passing_on(3 * reach)))).await;
+        assert_eq!(a.message().await, (node("b"), passing_on(3 * reach)));
     });
 }
 

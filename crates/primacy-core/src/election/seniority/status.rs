@@ -7,6 +7,7 @@ use super::{Place, Refusal, Seniority};
 use crate::id::NodeId;
 use crate::membership::{TooFewMembers, View};
 use crate::protocol::{Leader, Occasion};
+use crate::term::Term;
 
 /// What a node believes, for people and for judges.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +50,16 @@ impl Seniority {
             Place::Member(member) => Some(&member.view),
             Place::Outside(_) => None,
         }
+    }
+
+    /// The highest term that this node has claimed the lead in, or has heard of in its cluster.
+    #[must_use]
+    pub fn term(&self) -> Term {
+        let heard_of = match &self.place {
+            Place::Member(member) => member.heard_of,
+            Place::Outside(_) => Term(0),
+        };
+        self.claimed.max(heard_of)
     }
 
     /// Which of its joinings it is in, counted from 1.
