@@ -101,8 +101,8 @@ fn advisory(narrator: Narrator) -> Result<AtOnce, Failure> {
     cluster.cut();
     let other = cluster.wait_for_leader("a leader of the small part", &SMALL)?;
     let still = cluster.wait_for_leader("a leader of the large part", &LARGE)?;
-    cluster.say(&format!("  {} leads n4 n5 in term {}: TWO leaders", other.node, other.term));
-    cluster.say(&format!("  for {} still leads n1 n2 n3 in term {}", still.node, still.term));
+    cluster.say(&format!("  {} still leads n1 n2 n3 in term {}", still.node, still.term));
+    cluster.say(&format!("  and {} leads n4 n5 in term {}: TWO leaders", other.node, other.term));
     let ledger = cluster.ledger()?;
     let before = ledger.turns().map_err(|error| ledger_failed(error.into()))?;
     cluster.look_for("writes of both", |_| {
@@ -134,9 +134,9 @@ fn confirmed(narrator: Narrator) -> Result<AtOnce, Failure> {
     cluster.cut();
     let nominee = cluster.look_for("a nominee of the small part that stands in vain", |stage| {
         let all_nominate = |nominee: &&&str| SMALL.iter().all(|node| nominates(stage, node, nominee));
-        let leaderless = |node: &&str| who(stage, node).is_some_and(|who| who.leader.is_none());
+        let leaderless = |node: &str| who(stage, node).is_some_and(|who| who.leader.is_none());
         let stands = |node: &str| who(stage, node).is_some_and(|who| STANDING.contains(&who.role.as_str()));
-        let nominee = SMALL.iter().find(all_nominate).filter(|_| SMALL.iter().all(|node| leaderless(&node)));
+        let nominee = SMALL.iter().find(all_nominate).filter(|_| SMALL.iter().all(|node| leaderless(node)));
         Ok(nominee.copied().filter(|nominee| stands(nominee)))
     })?;
     cluster.say(&format!(
