@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::ledger::Ledger;
 use super::relay::Relays;
-use super::stage::{Stage, free_address};
+use super::stage::{Place, Stage, places};
 use super::{Narrator, ledger_failed};
 use crate::cmd::target;
 use crate::control::{self, Leader, Who};
@@ -163,13 +163,15 @@ impl Cluster {
         let create = if unguarded { Ledger::create_unguarded } else { Ledger::create };
         create(&ledger, ELECTION).map_err(ledger_failed)?;
         let mut cluster = Self { stage, relays: Relays::start()?, narrator, ledger, at_once: 0 };
-        let mut addresses = Vec::new();
+        let places = places(&ALL)?;
+        let mut peers = Vec::new();
         for node in ALL {
-            addresses.push((node, free_address()?));
+            peers.push((node, cluster.peers(node, &places)?));
         }
-        for node in ALL {
+        drop(places);
+        for (node, peers) in peers {
             let state = cluster.stage.dir().join(node).to_string_lossy().into_owned();
-            let (peers, ledger) = (cluster.peers(node, &addresses)?, cluster.ledger.to_string_lossy());
+            let ledger = cluster.ledger.to_string_lossy();
             let mut args = vec!["run", "--json", "--election", ELECTION, "--by", "seniority", "--node", node];
             args.extend(["--peers", &peers, "--state-dir", &state]);
             args.extend(options);
@@ -182,9 +184,9 @@ impl Cluster {
     }
 
     /// The list of peers that a node is given: those of the other part are behind relays.
-    fn peers(&self, of: &str, addresses: &[(&str, String)]) -> Result<String, Failure> {
+    fn peers(&self, of: &str, places: &[Place]) -> Result<String, Failure> {
         let mut peers = Vec::new();
-        for (node, address) in addresses {
+        for Place { node, address, .. } in places {
             let together = SMALL.contains(node) == SMALL.contains(&of);
             let address = if together { address.clone() } else { self.relays.link(address)? };
             peers.push(format!("{node}={address}"));

@@ -258,7 +258,22 @@ impl Drop for Stage {
     }
 }
 
-/// A port of the loopback address that nothing listens on.
-pub(crate) fn free_address() -> Result<String, Failure> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
+/// An address of loopback that a node will listen on. It is taken until this is dropped: else the next one who asks for
+/// a port, a relay perhaps, could be given the same.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// The node.
+    pub(crate) node: &'static str,
+    /// The address.
+    pub(crate) address: String,
+    _listener: TcpListener,
+}
+
+/// A place for each of these nodes.
+pub(crate) fn places(nodes: &[&'static str]) -> Result<Vec<Place>, Failure> {
+    let place = |&node| {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        Ok(Place { node, address: listener.local_addr()?.to_string(), _listener: listener })
+    };
+    nodes.iter().map(place).collect()
 }
