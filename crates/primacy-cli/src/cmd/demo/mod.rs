@@ -18,13 +18,15 @@ use crate::exit::{Exit, Failure};
 
 /// Show what Primacy does, on real processes of this machine.
 ///
-/// Chapter `failover`: three nodes elect a leader among themselves; the leader's job writes to a ledger that checks
-/// fencing tokens. The demo kills leaders, pauses one whole as a frozen machine would be and lets it write when it
-/// wakes, and asks others to resign.
+/// Chapter `failover`: three nodes elect a leader among themselves; the
+/// leader's job writes to a ledger that checks fencing tokens. The demo
+/// kills leaders, pauses one whole as a frozen machine would be and lets it
+/// write when it wakes, and asks others to resign.
 ///
-/// Chapter `split`: five nodes elect the oldest of them, and are split into three and two: first as they are, with two
-/// leaders, and then with a quorum that confirms, with one. What the two parts say to each other goes through the
-/// demo itself, which can cut it; so it needs no root.
+/// Chapter `split`: five nodes elect the oldest of them, and are split into
+/// three and two: first as they are, with two leaders, and then with a
+/// quorum that confirms, with one. What the two parts say to each other goes
+/// through the demo itself, which can cut it; so it needs no root.
 ///
 /// Both take less than a minute, and leave nothing behind.
 #[derive(Debug, Parser)]

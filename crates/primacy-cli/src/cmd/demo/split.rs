@@ -38,7 +38,7 @@ pub(super) struct AtOnce {
     leaders_at_once: usize,
     /// How often a line of the ledger was written by another leader than the one before it.
     turns: u64,
-    /// How many lines were written under a token lower than one that stands before them.
+    /// How many lines were written under a token, or an advisory leader's term, lower than one that stands before them.
     stale_lines: u64,
 }
 
