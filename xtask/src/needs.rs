@@ -76,7 +76,7 @@ const NEEDS: &[Need] = &[
         install: &[&["rustup", "component", "add", "clippy"]],
     },
     Need {
-        wanted_by: &[Step::Chaos],
+        wanted_by: &[Step::Test, Step::Chaos],
         probe: &["ip", "-Version"],
         why: "every node among peers has a network namespace of its own",
         only_with: None,
@@ -86,7 +86,7 @@ const NEEDS: &[Need] = &[
         ],
     },
     Need {
-        wanted_by: &[Step::Chaos],
+        wanted_by: &[Step::Test, Step::Chaos],
         probe: &["nft", "--version"],
         why: "links between nodes are cut with it",
         only_with: None,

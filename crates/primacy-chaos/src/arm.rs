@@ -32,8 +32,6 @@ pub(crate) const KILL_MARGIN: Duration = Duration::from_millis(200);
 
 /// The name of the election in every arm.
 pub(crate) const ELECTION: &str = "chaos";
-/// The port of every peer, which has an address of its own.
-const PORT: u16 = 7400;
 
 /// One election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,19 +94,11 @@ impl Arm {
             && (!self.has_network() || kind != Kind::FullDisk)
     }
 
-    /// The address of a node in its namespace.
-    pub(crate) fn address(index: usize) -> String {
-        format!("10.77.0.{}", index + 1)
-    }
-
-    /// The options of `primacy run` that say where the election is held.
+    /// The options of `primacy run` that say where the election is held, but for the list of peers.
     pub(crate) fn options(&self, state: &Path, store: &Path) -> Vec<String> {
         let mut options: Vec<String> = vec!["--state-dir".into(), state.display().to_string()];
         match self.held {
             Held::AmongPeers(way) => {
-                let peer = |(index, name): (usize, String)| format!("{name}={}:{PORT}", Self::address(index));
-                let peers: Vec<String> = self.node_names().into_iter().enumerate().map(peer).collect();
-                options.extend(["--peers".into(), peers.join(",")]);
                 options.extend(match way {
                     Way::Quorum => vec!["--safety".into(), "lease".into()],
                     Way::Ranked => vec!["--by".into(), "ranked".into()],

@@ -29,7 +29,6 @@ mod job;
 mod judge;
 mod ledger;
 mod make;
-mod network;
 mod node;
 mod notes;
 mod processes;
@@ -40,12 +39,12 @@ mod session;
 mod stalls;
 mod sweep;
 mod tail;
-mod trouble;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use primacy_chaos::{network, trouble};
 
 /// Makes faults on real clusters of Primacy, and judges what comes of them
 #[derive(Debug, Parser)]

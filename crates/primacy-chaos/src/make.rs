@@ -101,7 +101,8 @@ impl Stage {
             let (cut, what) = self.cut(fault, node);
             self.notes.note(note(what))?;
             if let Some(network) = &mut self.network {
-                network.cut(kind, cut)?;
+                network.cut(cut)?;
+                self.cuts.push(kind);
             }
             // Its counters tell when it is healed.
             false
@@ -326,11 +327,12 @@ impl Stage {
     /// # Errors
     /// [`Trouble`]
     pub(crate) fn heal(&mut self, step: u32) -> Result<(), Trouble> {
-        let (dropped, by_kind) = match &mut self.network {
+        let (dropped, by_cut) = match &mut self.network {
             Some(network) => network.heal()?,
             None => (0, Vec::new()),
         };
-        for (kind, _) in by_kind.into_iter().filter(|(_, dropped)| *dropped > 0) {
+        let cuts = std::mem::take(&mut self.cuts).into_iter().zip(by_cut);
+        for (kind, _) in cuts.filter(|(_, dropped)| *dropped > 0) {
             self.notes.note(Note::Took { step, kind })?;
         }
         if std::mem::take(&mut self.full)

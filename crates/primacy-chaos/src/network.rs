@@ -1,45 +1,63 @@
 //! A network namespace for each node, joined by a bridge in one more; what is cut is dropped where it would arrive, by
-//! nftables in the receiver's namespace. A cut link is silent: no close and no refusal gets through.
+//! nftables in the receiver's namespace. A cut link is silent: no close and no refusal gets through. It needs root, and
+//! the commands `ip` and `nft`. What a process that was killed has left is swept away by the next run of chaos.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use crate::arm::Arm;
-use crate::fault::Kind;
 use crate::trouble::{Trouble, call};
 
-/// What the names of all namespaces begin with; then comes the number of the run's process.
-pub(crate) const PREFIX: &str = "primacy-chaos-";
+/// What the names of all namespaces begin with; then comes the number of the process that has made them.
+pub const PREFIX: &str = "primacy-chaos-";
 
-/// The namespaces of an arm; dropping it removes them.
+/// The port of every node, which has an address of its own.
+const PORT: u16 = 7400;
+
+/// The namespaces of some nodes; dropping it removes them.
 #[derive(Debug)]
-pub(crate) struct Network {
+pub struct Network {
     prefix: String,
     nodes: Vec<String>,
     made: Vec<String>,
-    /// What is cut, by what fault.
-    cuts: Vec<(Kind, Cut)>,
+    cuts: Vec<Cut>,
 }
 
 /// What does not get through.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Cut {
+pub struct Cut {
     /// From the first to the second, counted from 0.
-    pub(crate) links: BTreeSet<(usize, usize)>,
+    pub links: BTreeSet<(usize, usize)>,
     /// What share of all that arrives at a node is dropped, in per cent.
-    pub(crate) shares: BTreeMap<usize, u64>,
+    pub shares: BTreeMap<usize, u64>,
+}
+
+impl Cut {
+    /// What divides the nodes into this part and all the others.
+    #[must_use]
+    pub fn apart(part: &[usize], nodes: usize) -> Self {
+        let pairs = (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to)));
+        let links = pairs.filter(|(from, to)| part.contains(from) != part.contains(to)).collect();
+        Self { links, shares: BTreeMap::new() }
+    }
+
+    /// How many packets of all that the nodes have dropped were dropped where this cuts.
+    fn dropped(&self, by_node: &[Dropped]) -> u64 {
+        let of =
+            |to: usize, from| by_node.get(to).and_then(|dropped| dropped.get(&from)).copied().unwrap_or(0);
+        let links = self.links.iter().map(|&(from, to)| of(to, Some(from)));
+        links.chain(self.shares.keys().map(|&node| of(node, None))).sum()
+    }
 }
 
 impl Network {
-    /// Makes a namespace for each node of the arm.
+    /// Makes a namespace for each of these nodes; `name` tells it from others of this process.
     ///
     /// # Errors
-    /// [`Trouble::Program`]
-    pub(crate) fn new(arm: &Arm) -> Result<Self, Trouble> {
-        let prefix = format!("{PREFIX}{}-{}-", std::process::id(), arm.name);
-        let nodes = arm.node_names();
-        let mut network = Self { prefix, nodes: nodes.clone(), made: Vec::new(), cuts: Vec::new() };
+    /// [`Trouble::Program`] if `ip` is not there, or this user may not make namespaces.
+    pub fn new(name: &str, nodes: &[String]) -> Result<Self, Trouble> {
+        let prefix = format!("{PREFIX}{}-{name}-", std::process::id());
+        let mut network = Self { prefix, nodes: nodes.to_vec(), made: Vec::new(), cuts: Vec::new() };
         let hub = network.add("hub")?;
         call("ip", &["-n", &hub, "link", "add", "bridge", "type", "bridge"])?;
         call("ip", &["-n", &hub, "link", "set", "bridge", "up"])?;
@@ -52,10 +70,7 @@ impl Network {
             )?;
             // Iproute's own word for the bridge of a port.
             call("ip", &["-n", &hub, "link", "set", &port, "master", "bridge", "up"])?;
-            call(
-                "ip",
-                &["-n", &own, "address", "add", &format!("{}/24", Arm::address(index)), "dev", "net0"],
-            )?;
+            call("ip", &["-n", &own, "address", "add", &format!("{}/24", address(index)), "dev", "net0"])?;
             call("ip", &["-n", &own, "link", "set", "net0", "up"])?;
         }
         Ok(network)
@@ -70,24 +85,33 @@ impl Network {
     }
 
     /// The name that the system knows.
-    pub(crate) fn namespace(&self, node: &str) -> String {
+    #[must_use]
+    pub fn namespace(&self, node: &str) -> String {
         format!("{}{node}", self.prefix)
+    }
+
+    /// The nodes, in the order in which they are counted, as `--peers` takes them.
+    #[must_use]
+    pub fn peers(&self) -> String {
+        let peer = |(index, name): (usize, &String)| format!("{name}={}:{PORT}", address(index));
+        self.nodes.iter().enumerate().map(peer).collect::<Vec<_>>().join(",")
     }
 
     /// Cuts this beside what is cut already.
     ///
     /// # Errors
     /// [`Trouble::Program`]
-    pub(crate) fn cut(&mut self, kind: Kind, more: Cut) -> Result<(), Trouble> {
-        self.cuts.push((kind, more));
+    pub fn cut(&mut self, more: Cut) -> Result<(), Trouble> {
+        self.cuts.push(more);
         self.apply()
     }
 
-    /// Joins everything again, and says how many packets were dropped since it was cut: in all, and where each fault cut.
+    /// Joins everything again, and says how many packets were dropped since it was cut: in all, and where each of
+    /// what was cut is, in the order in which it was.
     ///
     /// # Errors
     /// [`Trouble::Program`]
-    pub(crate) fn heal(&mut self) -> Result<(u64, Vec<(Kind, u64)>), Trouble> {
+    pub fn heal(&mut self) -> Result<(u64, Vec<u64>), Trouble> {
         if self.cuts.is_empty() {
             return Ok((0, Vec::new()));
         }
@@ -98,13 +122,13 @@ impl Network {
         }
         let cuts = std::mem::take(&mut self.cuts);
         self.apply()?;
-        let by_kind = cuts.iter().map(|(kind, cut)| (*kind, cut.dropped(&dropped))).collect();
-        Ok((dropped.iter().flat_map(BTreeMap::values).sum(), by_kind))
+        let by_cut = cuts.iter().map(|cut| cut.dropped(&dropped)).collect();
+        Ok((dropped.iter().flat_map(BTreeMap::values).sum(), by_cut))
     }
 
     fn apply(&self) -> Result<(), Trouble> {
         let mut all = Cut::default();
-        for (_, cut) in &self.cuts {
+        for cut in &self.cuts {
             all.links.extend(&cut.links);
             all.shares.extend(&cut.shares);
         }
@@ -125,11 +149,16 @@ impl Drop for Network {
     }
 }
 
+/// The address of a node in its namespace.
+fn address(index: usize) -> String {
+    format!("10.77.0.{}", index + 1)
+}
+
 /// The rules of one node, which take the place of those before in one step.
 fn rules(node: usize, cut: &Cut) -> String {
     let mut lines = String::new();
     for (from, _) in cut.links.iter().filter(|(_, to)| *to == node) {
-        lines += &format!("    ip saddr {} counter drop\n", Arm::address(*from));
+        lines += &format!("    ip saddr {} counter drop\n", address(*from));
     }
     if let Some(percent) = cut.shares.get(&node) {
         lines += &format!("    ip saddr 10.77.0.0/24 numgen random mod 100 < {percent} counter drop\n");
@@ -149,21 +178,11 @@ fn dropped_by(listed: &str) -> Dropped {
     for line in listed.lines() {
         let Some((rule, counted)) = line.split_once("counter packets ") else { continue };
         let count = counted.split(' ').next().and_then(|count| count.parse::<u64>().ok());
-        let address = rule.split_once("ip saddr ").and_then(|(_, rest)| rest.split(' ').next());
-        let from = (0..=usize::from(u8::MAX)).find(|&index| address == Some(&Arm::address(index)));
+        let source = rule.split_once("ip saddr ").and_then(|(_, rest)| rest.split(' ').next());
+        let from = (0..=usize::from(u8::MAX)).find(|&index| source == Some(&address(index)));
         *dropped.entry(from).or_default() += count.unwrap_or(0);
     }
     dropped
-}
-
-impl Cut {
-    /// How many packets of all that the nodes have dropped were dropped where this cuts.
-    fn dropped(&self, by_node: &[Dropped]) -> u64 {
-        let of =
-            |to: usize, from| by_node.get(to).and_then(|dropped| dropped.get(&from)).copied().unwrap_or(0);
-        let links = self.links.iter().map(|&(from, to)| of(to, Some(from)));
-        links.chain(self.shares.keys().map(|&node| of(node, None))).sum()
-    }
 }
 
 fn run_nft(namespace: &str, script: &str) -> Result<(), Trouble> {
@@ -186,7 +205,7 @@ fn run_nft(namespace: &str, script: &str) -> Result<(), Trouble> {
 ///
 /// # Errors
 /// [`Trouble::Program`]
-pub(crate) fn probe() -> Result<(), Trouble> {
+pub fn probe() -> Result<(), Trouble> {
     let name = format!("{PREFIX}{}-probe", std::process::id());
     call("ip", &["netns", "add", &name])?;
     let cut = Cut { links: BTreeSet::from([(1, 0)]), shares: BTreeMap::from([(0, 50)]) };
@@ -220,6 +239,13 @@ mod tests {
         };
         assert_eq!(cut(&[(1, 0), (0, 1)], &[]).dropped(&by_node), 11);
         assert_eq!((cut(&[(2, 0)], &[]).dropped(&by_node), cut(&[], &[0]).dropped(&by_node)), (0, 2));
+    }
+
+    #[test]
+    fn parts_are_apart_in_both_directions_and_whole_in_themselves() {
+        let cut = Cut::apart(&[0, 2], 3);
+        assert_eq!(cut.links, BTreeSet::from([(0, 1), (1, 0), (1, 2), (2, 1)]));
+        assert!(cut.shares.is_empty());
     }
 
     #[test]

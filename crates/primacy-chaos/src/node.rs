@@ -29,6 +29,8 @@ pub(crate) struct Start {
     pub(crate) dir: PathBuf,
     /// The node's network namespace, where it has one.
     pub(crate) namespace: Option<String>,
+    /// The nodes of its network and their addresses, where it has one.
+    pub(crate) peers: Option<String>,
     /// Its state directory.
     pub(crate) state: PathBuf,
     /// The directory of the store.
@@ -94,6 +96,9 @@ impl Node {
         command.args(start.env.iter().map(|(name, value)| format!("{name}={value}")));
         command.arg(&start.primacy).args(["run", "--json", "--restart", "--election", ELECTION]);
         command.args(["--node", &self.name]).args(arm.options(&start.state, &start.store));
+        if let Some(peers) = &start.peers {
+            command.args(["--peers", peers]);
+        }
         command.arg("--").arg(own).arg("job").arg(&start.dir);
         command.env(MARK, &start.mark).env("PRIMACY_LOG", "warn,primacy::machine=debug");
         command.stdin(Stdio::null()).stdout(file(&trace.with_extension("out"))?).stderr(file(&trace)?);

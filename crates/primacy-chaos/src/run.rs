@@ -77,6 +77,8 @@ pub(crate) struct Stage {
     pub(crate) notes: Notebook,
     pub(crate) nodes: Vec<Node>,
     pub(crate) network: Option<Network>,
+    /// By what fault each cut of the network was made.
+    pub(crate) cuts: Vec<Kind>,
     /// The disk of the store, which can be filled.
     pub(crate) disk: Option<SmallDisk>,
     pub(crate) verbs: Vec<Verb>,
@@ -139,7 +141,7 @@ impl Stage {
             not_run: plan.not_run.clone(),
             faked: faked.as_ref().and_then(|_| names.get(faked_node).cloned()),
         })?;
-        let network = if arm.has_network() { Some(Network::new(&arm)?) } else { None };
+        let network = if arm.has_network() { Some(Network::new(arm.name, &names)?) } else { None };
         let disk = disk(&plan)?;
         let node = |(index, name): (usize, &String)| {
             let env = faked.iter().filter(|_| index == faked_node).flat_map(|faked| faked.env().to_vec());
@@ -147,6 +149,7 @@ impl Stage {
                 primacy: plan.primacy.clone(),
                 dir: dir.clone(),
                 namespace: network.as_ref().map(|network| network.namespace(name)),
+                peers: network.as_ref().map(Network::peers),
                 state: dir.join("state").join(name),
                 store: dir.join("store"),
                 env: env.collect(),
@@ -157,12 +160,13 @@ impl Stage {
         let nodes = names.iter().enumerate().map(node).collect();
         let ledger = Tail::new(dir.join(LEDGER));
         let (verbs, last, read_at) = (Vec::new(), None, Instant::now());
-        let (stopped, full) = (Vec::new(), false);
+        let (stopped, cuts, full) = (Vec::new(), Vec::new(), false);
         Ok(Self {
             plan,
             notes,
             nodes,
             network,
+            cuts,
             disk,
             verbs,
             stopped,

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 /// What went wrong with the run itself.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Trouble {
+pub enum Trouble {
     /// A program of the system failed, or is not there.
     #[error("`{line}` failed: {said}")]
     Program {
@@ -42,7 +42,7 @@ pub(crate) enum Trouble {
 
 impl Trouble {
     /// For `map_err`.
-    pub(crate) fn file(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+    pub fn file(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |error| Self::File { doing, path: path.to_owned(), error }
     }
 }
@@ -51,7 +51,7 @@ impl Trouble {
 ///
 /// # Errors
 /// [`Trouble::Program`] if it is not there, or fails.
-pub(crate) fn call(program: &str, args: &[&str]) -> Result<String, Trouble> {
+pub fn call(program: &str, args: &[&str]) -> Result<String, Trouble> {
     let line = || format!("{program} {}", args.join(" "));
     let failed = |said: String| Trouble::Program { line: line(), said };
     let output = Command::new(program).args(args).stdin(Stdio::null()).output();

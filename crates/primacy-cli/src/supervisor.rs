@@ -10,7 +10,7 @@ use std::time::{Duration as StdDuration, Instant as StdInstant};
 
 use primacy::core::{Duration, Instant};
 use primacy::{CampaignError, Change, Elector, Leadership, Mandate, Observer, Occasion, clock, describe};
-use rustix::process::{getpid, set_child_subreaper};
+use rustix::process::{Signal, getpid, set_child_subreaper};
 use tokio::sync::Mutex;
 use tokio::time::sleep;
 
@@ -20,7 +20,7 @@ use crate::guardian::handle::{Guardian, Notice};
 use crate::guardian::job::Program;
 use crate::guardian::message::{Duty, Hook, NotStarted, Order, Report, Stopping};
 use crate::notify;
-use crate::process_tree::{Ended, end_descendants};
+use crate::process_tree::{Ended, end_descendants, signal_descendants};
 use crate::report::{Event, Lead, Reporter};
 use crate::signals::Signals;
 
@@ -342,11 +342,20 @@ impl Supervisor {
                     if !self.guardian.has_told() {
                         // It is paused, or cannot finish. Its death is noticed next, and what is left is ended here.
                         self.guardian.kill();
+                        // On a busy machine its death takes long, and until then its job would go on.
+                        self.kill_what_is_left().await;
                         self.guardian.died().await;
                     }
                 }
             }
         }
+    }
+
+    /// Sends SIGKILL to all descendants. What is started meanwhile by a guardian that dies is not met.
+    async fn kill_what_is_left(&self) {
+        let _nobody_starts = self.starting.lock().await;
+        let killed = tokio::task::spawn_blocking(|| signal_descendants(&[Signal::KILL], |_| true)).await;
+        killed.expect("a panic ends the whole process, and then the guardian ends the job");
     }
 
     /// Ends all that a dead guardian has left; and a health check that is under way, which then has failed.

@@ -25,7 +25,28 @@ fn the_summary_counts_failovers_and_no_stale_write_gets_in() {
     );
     let stale = |name: &str| summary["stale_writes"][name].as_u64().unwrap();
     assert!(stale("tried") >= 1 && stale("refused") == stale("tried") && stale("accepted") == 0, "{summary}");
+    let at_once = |half: &str| summary["split"][half]["leaders_at_once"].as_u64();
+    assert_eq!((at_once("advisory"), at_once("confirmed")), (Some(2), Some(1)), "{summary}");
+    assert!(summary["split"]["advisory"]["turns"].as_u64() >= Some(10), "{summary}");
+    assert_eq!(summary["split"]["confirmed"]["stale_lines"], 0, "{summary}");
     assert_left_nothing(&place);
+}
+
+#[test]
+fn a_chapter_is_shown_alone() {
+    let place = Place::new("demo-chapter");
+    let mut command = place.command(&["demo", "--chapter", "split"]);
+    let output = command.env("TMPDIR", place.path(".")).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let told = stdout(&output);
+    println!("{told}");
+    for part in ["TWO leaders", "is REFUSED", "advisory: 2 leaders at once", "confirmed: 1 leader at once"] {
+        assert!(told.contains(part), "{part} is not in: {told}");
+    }
+    assert!(!told.contains("stale writes"), "the other chapter: {told}");
+    assert_left_nothing(&place);
+    let output = place.output(&["demo", "--chapter", "merge"]);
+    assert_eq!(output.status.code(), Some(64), "{}", stderr(&output));
 }
 
 #[test]

@@ -19,7 +19,7 @@ const DIRECTION: &[(&str, &[&str])] = &[
 const FREE: &[&str] = &["xtask", "examples"];
 
 /// The crates that others may use in their tests, and only there.
-const FOR_TESTS: &[&str] = &["primacy-conformance", "primacy-fuzz"];
+const FOR_TESTS: &[&str] = &["primacy-conformance", "primacy-fuzz", "primacy-chaos"];
 
 /// Dependencies run one way; the core has none at all.
 pub(super) fn direction(tree: &Tree) -> Vec<Finding> {

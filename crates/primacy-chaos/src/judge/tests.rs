@@ -380,6 +380,7 @@ fn a_guardian_that_is_lost_for_no_reason_is_seen() {
         of(&|story| story.stalls.push(stall)).len()
     };
     assert_eq!((stalled_at(4_900), stalled_at(2_500)), (0, 1));
+    assert_eq!((stalled_at(5_020), stalled_at(5_021)), (0, 1), "it went on for a while; it began later");
 }
 
 fn excused(count: usize, millis: u64) -> Excused {

@@ -262,7 +262,10 @@ fn guardians(record: &Record) -> Vec<Finding> {
                     });
                     let last = signals.rfind(|(at, _)| (since..=told.at).contains(at));
                     let signalled = last.is_some_and(|(at, signal)| signal != Sent::Continue || at >= from);
-                    let stalled = record.stalls.iter().any(|stall| (from..=told.at).contains(&stall.boot_ns));
+                    // What it met may have ended only after it was given up.
+                    let stalled = record.stalls.iter().any(|stall| {
+                        stall.boot_ns >= from && stall.boot_ns.saturating_sub(stall.stall_ns) <= told.at
+                    });
                     if !signalled && !stalled {
                         let what = format!("that of {} is lost, and nobody has touched it", life.who);
                         findings.push(Finding::new(told.at, "a guardian ended without a reason", what));

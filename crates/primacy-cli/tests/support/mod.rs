@@ -193,25 +193,40 @@ pub struct Node {
     /// What it told in its earlier lives.
     pub past: Vec<String>,
     args: Vec<String>,
+    /// The network namespace that it runs in, where it has one.
+    namespace: Option<String>,
     child: Child,
 }
 
 impl Node {
     /// Starts `primacy` with these arguments.
     pub fn start(place: &Place, name: &str, args: &[String]) -> Self {
+        Self::start_in(place, None, name, args)
+    }
+
+    /// The same in a network namespace.
+    pub fn start_in(place: &Place, namespace: Option<&str>, name: &str, args: &[String]) -> Self {
         let mut command = place.command(args);
+        if let Some(namespace) = namespace {
+            // `ip` becomes `primacy`, so that its number is the supervisor's.
+            command = Command::new("ip");
+            command.args(["netns", "exec", namespace, primacy()]).args(args).stdin(Stdio::null());
+            place.prepare(&mut command);
+        }
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let told = Told::default();
         told.listen(child.stdout.take().unwrap());
         told.listen(child.stderr.take().unwrap());
-        Self { name: name.to_owned(), told, past: Vec::new(), args: args.to_vec(), child }
+        let namespace = namespace.map(ToOwned::to_owned);
+        Self { name: name.to_owned(), told, past: Vec::new(), args: args.to_vec(), namespace, child }
     }
 
     /// Starts it again, when it has ended. What it told before is kept apart.
     pub fn restart(&mut self, place: &Place) {
         let mut past = std::mem::take(&mut self.past);
         past.extend(self.told.all());
-        *self = Self::start(place, &self.name.clone(), &self.args.clone());
+        let namespace = self.namespace.take();
+        *self = Self::start_in(place, namespace.as_deref(), &self.name.clone(), &self.args.clone());
         self.past = past;
     }
 

@@ -25,6 +25,10 @@ pub(crate) struct DemoJob {
     #[arg(long)]
     ledger: PathBuf,
 
+    /// Write without a token, to a ledger without a fence
+    #[arg(long, conflicts_with_all = ["lock", "stubborn_every"])]
+    unguarded: bool,
+
     /// How often to write
     #[arg(long, value_parser = duration::parse, default_value = "5ms")]
     every: Duration,
@@ -83,6 +87,9 @@ pub(crate) fn demo_job(args: &DemoJob) -> Result<Exit, Failure> {
         }
         None => {}
     }
+    if args.unguarded {
+        return write_unguarded(args);
+    }
     let token = FencingToken(variable("PRIMACY_TOKEN")?.parse().map_err(|_| not_by_hand())?);
     if args.stubborn_every.is_some_and(|every| token.0.is_multiple_of(every.max(1))) {
         // A handler that does nothing, and a loop that goes on.
@@ -123,6 +130,19 @@ fn write(args: &DemoJob, token: FencingToken, lock: Option<&File>) -> Result<Exi
                 return Ok(Exit::Failed);
             }
         }
+        std::thread::sleep(args.every);
+    }
+}
+
+/// Writes under a term, which nobody checks, until it is ended.
+fn write_unguarded(args: &DemoJob) -> Result<Exit, Failure> {
+    let failed =
+        |error: &dyn std::fmt::Display| Failure::new(Exit::Failed, format!("the ledger failed: {error}"));
+    let (writer, election) = (variable("PRIMACY_ID")?, variable("PRIMACY_ELECTION")?);
+    let term = variable("PRIMACY_TERM")?.parse().map_err(|_| not_by_hand())?;
+    let mut ledger = Ledger::open(&args.ledger, &election).map_err(|error| failed(&error))?;
+    loop {
+        ledger.append_unguarded(term, &writer).map_err(|error| failed(&error))?;
         std::thread::sleep(args.every);
     }
 }

@@ -26,17 +26,25 @@ pub(crate) enum Write {
 /// How long a write waits for another one.
 const BUSY_MAX: Duration = Duration::from_secs(5);
 
+const INSERT: &str = "INSERT INTO ledger(token, writer, boot_ns) VALUES (?1, ?2, ?3)";
+
 impl Ledger {
     /// Makes the ledger, guarded by the fence of `election`.
     pub(crate) fn create(path: &Path, election: &str) -> Result<Self, GuardError> {
-        let mut connection = Connection::open(path)?;
+        let mut ledger = Self::create_unguarded(path, election)?;
+        install(&mut ledger.connection, election, &["ledger"])?;
+        Ok(ledger)
+    }
+
+    /// Makes one that takes whatever is written, since an advisory leader has no token to show.
+    pub(crate) fn create_unguarded(path: &Path, election: &str) -> Result<Self, GuardError> {
+        let connection = Connection::open(path)?;
         connection.busy_timeout(BUSY_MAX)?;
         connection.pragma_update(None, "journal_mode", "wal")?;
         connection.execute_batch(
             "CREATE TABLE IF NOT EXISTS ledger(line INTEGER PRIMARY KEY AUTOINCREMENT, token INTEGER NOT NULL, \
              writer TEXT NOT NULL, boot_ns INTEGER NOT NULL)",
         )?;
-        install(&mut connection, election, &["ledger"])?;
         Ok(Self { connection, election: election.to_owned() })
     }
 
@@ -54,8 +62,7 @@ impl Ledger {
         let now = i64::try_from(clock::now().as_nanos()).unwrap_or(i64::MAX);
         let number = i64::try_from(token.0).unwrap_or(i64::MAX);
         let written = fenced(&mut self.connection, &self.election, token, |transaction| {
-            let insert = "INSERT INTO ledger(token, writer, boot_ns) VALUES (?1, ?2, ?3)";
-            transaction.execute(insert, (number, writer, now))?;
+            transaction.execute(INSERT, (number, writer, now))?;
             Ok(())
         });
         match written {
@@ -65,6 +72,14 @@ impl Ledger {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Adds a line to a ledger that no fence guards.
+    pub(crate) fn append_unguarded(&mut self, term: u64, writer: &str) -> Result<(), GuardError> {
+        let now = i64::try_from(clock::now().as_nanos()).unwrap_or(i64::MAX);
+        let number = i64::try_from(term).unwrap_or(i64::MAX);
+        self.connection.execute(INSERT, (number, writer, now))?;
+        Ok(())
     }
 
     /// How many lines were written under a token lower than one that stands before them. The fence is there so that
@@ -78,6 +93,13 @@ impl Ledger {
     /// How many lines there are.
     pub(crate) fn lines(&self) -> rusqlite::Result<u64> {
         self.count("SELECT count(*) FROM ledger")
+    }
+
+    /// How often a line was written by another writer than the one before it.
+    pub(crate) fn turns(&self) -> rusqlite::Result<u64> {
+        let count = "SELECT count(*) FROM (SELECT writer, lag(writer) OVER (ORDER BY line) AS before FROM ledger) \
+                     WHERE writer <> before";
+        self.count(count)
     }
 
     fn count(&self, query: &str) -> rusqlite::Result<u64> {

@@ -1,56 +1,82 @@
-//! `primacy demo`: the main job, shown on real processes and measured.
+//! `primacy demo`: what Primacy does, shown on real processes and measured, a chapter at a time.
 
 pub(crate) mod embedded;
+mod failover;
 pub(crate) mod job;
 mod ledger;
+mod relay;
+mod split;
 mod stage;
 
 use std::io::Write as _;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use clap::Parser;
-use primacy::clock;
-use rustix::process::Signal;
+use clap::{Parser, ValueEnum};
 use serde::Serialize;
 
-use self::ledger::{Ledger, is_free};
-use self::stage::{Part, Stage, free_address};
 use crate::exit::{Exit, Failure};
 
 /// Show what Primacy does, on real processes of this machine.
 ///
-/// Three nodes elect a leader among themselves; the leader's job writes to a ledger that checks fencing tokens. The
-/// demo kills leaders, pauses one whole as a frozen machine would be and lets it write when it wakes, and asks others
-/// to resign. It takes less than half a minute, and leaves nothing behind.
+/// Chapter `failover`: three nodes elect a leader among themselves; the
+/// leader's job writes to a ledger that checks fencing tokens. The demo
+/// kills leaders, pauses one whole as a frozen machine would be and lets it
+/// write when it wakes, and asks others to resign.
+///
+/// Chapter `split`: five nodes elect the oldest of them, and are split into
+/// three and two: first as they are, with two leaders, and then with a
+/// quorum that confirms, with one. What the two parts say to each other goes
+/// through the demo itself, which can cut it; so it needs no root.
+///
+/// Both take less than a minute, and leave nothing behind.
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Demo {
+    /// Show only this chapter; may be given several times
+    #[arg(long, value_enum, value_name = "CHAPTER")]
+    chapter: Vec<Chapter>,
+
     /// Print only the summary, as JSON
     #[arg(long)]
     json: bool,
 }
 
-const ELECTION: &str = "demo";
-const NODES: [&str; 3] = ["n1", "n2", "n3"];
-/// How often each kind of failover is shown.
-const CRASHES: usize = 3;
-const RESIGNATIONS: usize = 2;
-/// The lease of the embedded example: short, since its second process has to wait for it.
-const EMBEDDED_LEASE: &str = "1s";
-
-/// What was measured.
-#[derive(Debug, Default)]
-struct Measured {
-    failovers: Vec<Duration>,
-    tried: u64,
-    refused: u64,
-    accepted: u64,
+/// A part of the demo that can be shown alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Chapter {
+    /// Leaders that die, freeze and resign
+    Failover,
+    /// A split of three and two
+    Split,
 }
 
-/// The summary as it is printed with `--json`.
+/// Tells what happens, with the time since the demo began.
+#[derive(Clone, Copy, Debug)]
+struct Narrator {
+    quiet: bool,
+    began: Instant,
+}
+
+impl Narrator {
+    fn say(&self, text: &str) {
+        if !self.quiet {
+            // Whoever has read enough may close the pipe; the demonstration still ends in order.
+            let _ = writeln!(std::io::stdout(), "{:6.2} s  {text}", self.began.elapsed().as_secs_f64());
+        }
+    }
+}
+
+/// The summary as it is printed with `--json`: what chapters were not shown are not in it.
 #[derive(Debug, Serialize)]
 struct Summary {
+    #[serde(flatten)]
+    failover: Option<Failovers>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    split: Option<split::Measured>,
+}
+
+#[derive(Debug, Serialize)]
+struct Failovers {
     failovers: usize,
     failover_ms: Spread,
     stale_writes: StaleWrites,
@@ -70,296 +96,58 @@ struct StaleWrites {
     accepted: u64,
 }
 
-/// The demo while it runs.
-struct Story {
-    stage: Stage,
-    quiet: bool,
-    began: Instant,
-    peers: String,
-    ledger: PathBuf,
-    measured: Measured,
-}
-
-/// A job that has written its first line.
-struct Writer {
-    node: String,
-    token: u64,
-    boot_ns: u64,
-}
-
 /// Runs the verb.
 pub(crate) fn demo(args: &Demo) -> Result<Exit, Failure> {
-    let mut story = Story::new(args.json)?;
-    story.tell()?;
-    let measured = std::mem::take(&mut story.measured);
-    // The processes are ended before the result is printed, so that a reader of the result finds nothing running.
-    drop(story);
-    print(&measured, args.json);
-    if measured.accepted > 0 {
-        let message = format!("{} stale write(s) got into the ledger: the fence failed", measured.accepted);
-        return Err(Failure::new(Exit::Failed, message));
-    }
-    if measured.tried == 0 {
-        return Err(Failure::new(
-            Exit::Failed,
-            "no stale write was tried, so nothing was shown about the fence",
-        ));
-    }
+    let narrator = Narrator { quiet: args.json, began: Instant::now() };
+    let shown = |chapter| args.chapter.is_empty() || args.chapter.contains(&chapter);
+    // The processes of a chapter are ended before its result is printed, so that a reader of it finds nothing running.
+    let failover = shown(Chapter::Failover).then(|| failover::tell(narrator)).transpose()?;
+    let split = shown(Chapter::Split).then(|| split::tell(narrator)).transpose()?;
+    print(&Summary { failover: failover.as_ref().map(Failovers::of), split: split.clone() }, args.json);
+    failover.iter().try_for_each(failover::Measured::judge)?;
+    split.iter().try_for_each(split::Measured::judge)?;
     Ok(Exit::Success)
 }
 
-impl Story {
-    fn new(quiet: bool) -> Result<Self, Failure> {
-        let stage = Stage::new()?;
-        let ledger = stage.dir().join("ledger.db");
-        Ledger::create(&ledger, ELECTION).map_err(ledger_failed)?;
-        let mut peers = Vec::new();
-        for node in NODES {
-            peers.push(format!("{node}={}", free_address()?));
-        }
-        let began = Instant::now();
-        Ok(Self { stage, quiet, began, peers: peers.join(","), ledger, measured: Measured::default() })
-    }
-
-    fn tell(&mut self) -> Result<(), Failure> {
-        self.say("three nodes on this machine, one job, and a ledger that checks fencing tokens");
-        for node in NODES {
-            self.start(node)?;
-        }
-        let mut leader = self.first_line(|_| true)?;
-        self.say(&format!(
-            "{} is elected with token {}, and its job writes to the ledger",
-            leader.node, leader.token
-        ));
-        self.settle(&NODES)?;
-        for _ in 0..CRASHES {
-            leader = self.crash(&leader)?;
-        }
-        leader = self.freeze(&leader)?;
-        for _ in 0..RESIGNATIONS {
-            leader = self.resign(&leader)?;
-        }
-        for node in NODES {
-            self.stage.signal(node, Part::Main, Signal::TERM)?;
-        }
-        for node in NODES {
-            self.stage.wait_for_end(node)?;
-        }
-        let ledger = Ledger::open(&self.ledger, ELECTION).map_err(|error| ledger_failed(error.into()))?;
-        self.count(&ledger)?;
-        self.embedded()
-    }
-
-    /// The leader is killed. Its guardian ends the job and tells the others.
-    fn crash(&mut self, leader: &Writer) -> Result<Writer, Failure> {
-        let Writer { node, token, .. } = leader;
-        self.say(&format!("kill -9 {node}, which leads with token {token}"));
-        let at = clock::now().as_nanos();
-        self.stage.signal(node, Part::Main, Signal::KILL)?;
-        let next = self.first_line(|writer| writer.token > *token)?;
-        self.took_over(&next, at, "");
-        self.stage.wait_for_end(node)?;
-        self.start(node)?;
-        self.settle(&[node])?;
-        Ok(next)
-    }
-
-    /// The leader is paused whole, and its job wakes first.
-    fn freeze(&mut self, leader: &Writer) -> Result<Writer, Failure> {
-        let Writer { node, token, .. } = leader;
-        self.say(&format!(
-            "freeze {node} whole: its supervisor, its guardian and its job, as a machine would freeze"
-        ));
-        let at = clock::now().as_nanos();
-        for part in [Part::Main, Part::Guardian, Part::Job] {
-            self.stage.signal(node, part, Signal::STOP)?;
-        }
-        self.freeze_outside_transactions(node, Part::Job, vec![self.ledger.clone()])?;
-        let next = self.first_line(|writer| writer.token > *token)?;
-        self.took_over(&next, at, ", once the promises to the frozen one had run out");
-        self.say(&format!("{node} wakes, and its job writes before its guardian can end it"));
-        self.stage.signal(node, Part::Job, Signal::CONT)?;
-        self.stale_write(node)?;
-        for part in [Part::Guardian, Part::Main] {
-            self.stage.signal(node, part, Signal::CONT)?;
-        }
-        let awake = node.clone();
-        self.stage.wait_for("the end of the old leadership", |name, line| {
-            (name == awake && line["event"] == "standing").then_some(())
-        })?;
-        self.stage.pause(Duration::from_millis(300))?;
-        Ok(next)
-    }
-
-    /// A process that is frozen inside a transaction keeps all others from writing; so it goes on a little, until it
-    /// is outside.
-    fn freeze_outside_transactions(
-        &mut self,
-        name: &str,
-        part: Part,
-        databases: Vec<PathBuf>,
-    ) -> Result<(), Failure> {
-        loop {
-            let mut free = true;
-            for database in &databases {
-                free &= is_free(database).map_err(|error| ledger_failed(error.into()))?;
-            }
-            if free {
-                return Ok(());
-            }
-            self.stage.signal(name, part, Signal::CONT)?;
-            self.stage.pause(Duration::from_millis(1))?;
-            self.stage.signal(name, part, Signal::STOP)?;
-        }
-    }
-
-    /// Waits for the write of a leader that has been replaced, which must be refused.
-    fn stale_write(&mut self, node: &str) -> Result<(), Failure> {
-        let (token, highest) = self.stage.wait_for("the refusal of a stale write", |name, line| {
-            let refused = name == node && line["job"] == "refused";
-            refused.then(|| (line["token"].as_u64(), line["highest"].as_u64()))
-        })?;
-        self.measured.tried += 1;
-        self.measured.refused += 1;
-        let number = |token: Option<u64>| token.map_or("?".to_owned(), |token| token.to_string());
-        self.say(&format!(
-            "  its write with token {} is REFUSED: token {} has been there",
-            number(token),
-            number(highest)
-        ));
-        Ok(())
-    }
-
-    /// The leader is asked to end.
-    fn resign(&mut self, leader: &Writer) -> Result<Writer, Failure> {
-        let Writer { node, token, .. } = leader;
-        self.say(&format!("{node} is asked to resign: it ends its job, gives up the lead, and ends"));
-        let at = clock::now().as_nanos();
-        self.stage.signal(node, Part::Main, Signal::TERM)?;
-        let next = self.first_line(|writer| writer.token > *token)?;
-        self.took_over(&next, at, "");
-        self.stage.wait_for_end(node)?;
-        self.start(node)?;
-        self.settle(&[node])?;
-        Ok(next)
-    }
-
-    /// The library inside an application: no guardian, no check, and a frozen leader all the same.
-    fn embedded(&mut self) -> Result<(), Failure> {
-        self.say("an application that embeds the library: two copies, a lease in SQLite, and no guardian");
-        let store = self.stage.dir().join("election.db");
-        let ledger_path = self.stage.dir().join("embedded.db");
-        let ledger = Ledger::create(&ledger_path, "embedded").map_err(ledger_failed)?;
-        let text = |path: &PathBuf| path.to_string_lossy().into_owned();
-        let args = ["demo-embedded", "--election", "embedded", "--lease", EMBEDDED_LEASE, "--on"];
-        let mut args: Vec<String> = args.map(str::to_owned).to_vec();
-        args.extend([format!("sqlite:{}", text(&store)), "--ledger".to_owned(), text(&ledger_path)]);
-        self.stage.start("one", &args)?;
-        let first = self.first_line(|_| true)?;
-        self.stage.start("two", &args)?;
-        self.stage.pause(Duration::from_millis(500))?;
-        self.say(&format!("freeze the first copy, which leads with token {}", first.token));
-        let at = clock::now().as_nanos();
-        self.stage.signal("one", Part::Main, Signal::STOP)?;
-        self.freeze_outside_transactions("one", Part::Main, vec![ledger_path, store])?;
-        let second = self.first_line(|writer| writer.token > first.token)?;
-        self.took_over(&second, at, ", once the lease had run out");
-        self.say("the first copy wakes, and writes without asking whether it still leads");
-        self.stage.signal("one", Part::Main, Signal::CONT)?;
-        self.stale_write("one")?;
-        self.count(&ledger)
-    }
-
-    /// Starts a node under its supervisor.
-    fn start(&mut self, node: &str) -> Result<(), Failure> {
-        let state = self.stage.dir().join(node).to_string_lossy().into_owned();
-        let ledger = self.ledger.to_string_lossy().into_owned();
-        let args = [
-            "run",
-            "--json",
-            "--election",
-            ELECTION,
-            "--peers",
-            &self.peers,
-            "--node",
-            node,
-            "--state-dir",
-            &state,
-            "--",
-            "/proc/self/exe",
-            "demo-job",
-            "--ledger",
-            &ledger,
-        ];
-        self.stage.start(node, &args.map(str::to_owned))
-    }
-
-    /// Waits until these nodes know who leads, and may vote: a node that has just started has forgotten what it
-    /// had promised, and keeps silent for as long as that could have been.
-    fn settle(&mut self, nodes: &[&str]) -> Result<(), Failure> {
-        self.stage.wait_for_followers(nodes)?;
-        self.stage.pause(primacy::config::PROMISE + Duration::from_millis(300))
-    }
-
-    /// Waits for the first line that a new leader's job writes.
-    fn first_line(&mut self, wanted: impl Fn(&Writer) -> bool) -> Result<Writer, Failure> {
-        self.stage.wait_for("a new leader's first write", |name, line| {
-            let (token, boot_ns) = (line["token"].as_u64()?, line["boot_ns"].as_u64()?);
-            let writer = Writer { node: name.to_owned(), token, boot_ns };
-            (line["job"] == "wrote" && wanted(&writer)).then_some(writer)
-        })
-    }
-
-    fn took_over(&mut self, writer: &Writer, at: u64, remark: &str) {
-        let took = Duration::from_nanos(writer.boot_ns.saturating_sub(at));
-        self.measured.failovers.push(took);
-        let (node, token) = (&writer.node, writer.token);
-        self.say(&format!(
-            "  {node} leads with token {token}, and wrote after {:.1} ms{remark}",
-            milliseconds(took)
-        ));
-    }
-
-    /// Looks for stale lines in the ledger itself, whatever the jobs were told.
-    fn count(&mut self, ledger: &Ledger) -> Result<(), Failure> {
-        let failed = |error: primacy::fence::sqlite::rusqlite::Error| ledger_failed(error.into());
-        let (lines, stale) = (ledger.lines().map_err(failed)?, ledger.stale_lines().map_err(failed)?);
-        self.measured.tried += stale;
-        self.measured.accepted += stale;
-        self.say(&format!("the ledger has {lines} lines, {stale} of them stale"));
-        Ok(())
-    }
-
-    fn say(&self, text: &str) {
-        if !self.quiet {
-            // Whoever has read enough may close the pipe; the demonstration still ends in order.
-            let _ = writeln!(std::io::stdout(), "{:6.2} s  {text}", self.began.elapsed().as_secs_f64());
+impl Failovers {
+    fn of(measured: &failover::Measured) -> Self {
+        let mut times = measured.failovers.clone();
+        times.sort();
+        let at = |index: usize| times.get(index).copied().map_or(0.0, milliseconds);
+        let count = times.len();
+        let middle = (at(count.saturating_sub(1) / 2) + at(count / 2)) / 2.0;
+        let failover::Measured { tried, refused, accepted, .. } = *measured;
+        Self {
+            failovers: count,
+            failover_ms: Spread { min: at(0), median: rounded(middle), max: at(count.saturating_sub(1)) },
+            stale_writes: StaleWrites { tried, refused, accepted },
         }
     }
 }
 
-fn print(measured: &Measured, json: bool) {
-    let mut times = measured.failovers.clone();
-    times.sort();
-    let at = |index: usize| times.get(index).copied().map_or(0.0, milliseconds);
-    let count = times.len();
-    let middle = (at(count.saturating_sub(1) / 2) + at(count / 2)) / 2.0;
-    let Measured { tried, refused, accepted, .. } = *measured;
-    let summary = Summary {
-        failovers: count,
-        failover_ms: Spread { min: at(0), median: rounded(middle), max: at(count.saturating_sub(1)) },
-        stale_writes: StaleWrites { tried, refused, accepted },
-    };
+fn print(summary: &Summary, json: bool) {
+    // Whoever has read enough may close the pipe.
     if json {
-        let _ = writeln!(std::io::stdout(), "{}", serde_json::to_string(&summary).unwrap_or_default());
+        let _ = writeln!(std::io::stdout(), "{}", serde_json::to_string(summary).unwrap_or_default());
         return;
     }
-    let Spread { min, median, max } = summary.failover_ms;
-    let _ = writeln!(
-        std::io::stdout(),
-        "\nfailovers     {count}, from the event to the first write: min {min} ms, median {median} ms, max {max} ms\n\
-         stale writes  {tried} tried, {refused} refused, {accepted} accepted"
-    );
+    let _ = writeln!(std::io::stdout());
+    if let Some(Failovers { failovers, failover_ms: Spread { min, median, max }, stale_writes }) =
+        &summary.failover
+    {
+        let StaleWrites { tried, refused, accepted } = stale_writes;
+        let _ = writeln!(
+            std::io::stdout(),
+            "failovers     {failovers}, from the event to the first write: min {min} ms, median {median} ms, max {max} ms\n\
+             stale writes  {tried} tried, {refused} refused, {accepted} accepted"
+        );
+    }
+    if let Some(split::Measured { advisory, confirmed }) = &summary.split {
+        let _ = writeln!(
+            std::io::stdout(),
+            "split         advisory: {advisory}\n              confirmed: {confirmed}"
+        );
+    }
 }
 
 fn milliseconds(duration: Duration) -> f64 {

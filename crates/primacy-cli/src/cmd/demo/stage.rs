@@ -18,7 +18,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::exit::{Exit, Failure};
 use crate::guardian::job::bind_to_parent;
-use crate::process_tree::end_descendants;
+use crate::process_tree::{end_descendants, started_at};
 
 /// How long anything that must happen may take before the demo gives up.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -122,22 +122,45 @@ impl Stage {
                 Ok(line) => line,
                 Err(RecvTimeoutError::Timeout) if Instant::now() < until => continue,
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                    let lines: Vec<String> =
-                        self.last_lines.iter().map(|line| format!("\n  {line}")).collect();
-                    let message = format!(
-                        "{what} did not happen within {PATIENCE:?}; the last lines:{}",
-                        lines.concat()
-                    );
-                    return Err(Failure::new(Exit::Failed, message));
+                    return Err(self.gave_up(what));
                 }
             };
-            self.remember(&name, &line);
-            let Ok(line) = serde_json::from_str::<Value>(&line) else { continue };
-            self.learn(&name, &line);
+            let Some(line) = self.hear(&name, &line) else { continue };
             if let Some(found) = wanted(&name, &line) {
                 return Ok(found);
             }
         }
+    }
+
+    /// Looks again and again until there is what is looked for, and learns meanwhile what the actors tell.
+    ///
+    /// # Errors
+    /// If it does not come in time, or the demo is interrupted.
+    pub(crate) fn look_for<T>(
+        &mut self,
+        what: &str,
+        mut look: impl FnMut(&Self) -> Result<Option<T>, Failure>,
+    ) -> Result<T, Failure> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            self.check_interrupted()?;
+            while let Ok((name, line)) = self.lines.try_recv() {
+                self.hear(&name, &line);
+            }
+            if let Some(found) = look(self)? {
+                return Ok(found);
+            }
+            if Instant::now() >= until {
+                return Err(self.gave_up(what));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Whose jobs are alive.
+    pub(crate) fn working(&self) -> Vec<&str> {
+        let alive = |actor: &Actor| actor.job.and_then(Pid::from_raw).and_then(started_at).is_some();
+        self.actors.iter().filter(|(_, actor)| alive(actor)).map(|(name, _)| name.as_str()).collect()
     }
 
     /// Waits until all of these know who leads.
@@ -149,6 +172,20 @@ impl Stage {
             })?;
         }
         Ok(())
+    }
+
+    fn gave_up(&self, what: &str) -> Failure {
+        let lines: Vec<String> = self.last_lines.iter().map(|line| format!("\n  {line}")).collect();
+        let message = format!("{what} did not happen within {PATIENCE:?}; the last lines:{}", lines.concat());
+        Failure::new(Exit::Failed, message)
+    }
+
+    /// Takes a line that an actor has told; what it says, if that is an event.
+    fn hear(&mut self, name: &str, line: &str) -> Option<Value> {
+        self.remember(name, line);
+        let line = serde_json::from_str(line).ok()?;
+        self.learn(name, &line);
+        Some(line)
     }
 
     fn remember(&mut self, name: &str, line: &str) {
@@ -221,7 +258,22 @@ impl Drop for Stage {
     }
 }
 
-/// A port of the loopback address that nothing listens on.
-pub(crate) fn free_address() -> Result<String, Failure> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
+/// An address of loopback that a node will listen on. It is taken until this is dropped: else the next one who asks for
+/// a port, a relay perhaps, could be given the same.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// The node.
+    pub(crate) node: &'static str,
+    /// The address.
+    pub(crate) address: String,
+    _listener: TcpListener,
+}
+
+/// A place for each of these nodes.
+pub(crate) fn places(nodes: &[&'static str]) -> Result<Vec<Place>, Failure> {
+    let place = |&node| {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        Ok(Place { node, address: listener.local_addr()?.to_string(), _listener: listener })
+    };
+    nodes.iter().map(place).collect()
 }
