@@ -6,6 +6,7 @@
 use std::future::Future;
 use std::sync::{Arc, OnceLock, Weak};
 
+use primacy_core::membership::TooFewMembers;
 use primacy_core::{
     Command, Endpoint, Event, Identity, Input, Instant, Leader, Mandate, NodeId, Occasion, Output, Protocol,
     Reason, Term, text,
@@ -69,12 +70,16 @@ pub(crate) trait Asked<P: Protocol>: World<P> {
     fn readmit(&mut self, node: NodeId) -> Result<DiskId, AskError>;
 }
 
-/// A machine that can be left.
+/// What the driver asks a machine beside its contract.
 pub(crate) trait Settles {
     /// Whether nothing is under way that could make this node the leader after it has withdrawn.
     fn is_settled(&self) -> bool;
     /// What made this node stand, where the election knows.
     fn occasion(&self) -> Option<Occasion>;
+    /// Whether the cluster is large enough, where there is one.
+    fn check_members(&self) -> Result<(), TooFewMembers> {
+        Ok(())
+    }
 }
 
 /// Why a driver cannot go on.
@@ -130,6 +135,7 @@ pub(crate) async fn drive<P: Protocol + Settles + Announces, W: Asked<P>>(
     desk.halted();
     desk.measures.leader(None);
     desk.publisher.publish(Change::Leader(None));
+    desk.publisher.leaves();
     if let Err(halt) = &outcome {
         tracing::error!(why = halt.why, "this node takes no part in the election any more");
         let error = desk.halted.get_or_init(|| CampaignError::Halted { why: halt.why.clone() }).clone();
@@ -179,6 +185,7 @@ async fn drive_to_end<P: Protocol + Settles + Announces, W: Asked<P>>(
             world.after(machine);
         }
         desk.tell_announced(machine);
+        desk.publisher.tell_members(machine.check_members());
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use primacy_core::election::lease;
 use primacy_core::election::quorum::{self, HardState, Safety};
 use primacy_core::election::{ranked, seniority};
+use primacy_core::membership::TooFewMembers;
 use primacy_core::{Identity, Instant, Leader, Mandate, NodeId, Reason, Term};
 
 use crate::announce::Announcement;
@@ -44,6 +45,9 @@ pub struct Status {
     pub healthy: bool,
     /// Whether the operator lets this node lead; see [`Elector::withdraw`](crate::Elector::withdraw).
     pub standing: bool,
+    /// Whether the cluster is large enough, where there is one; see
+    /// [`Elector::check_members`](crate::Elector::check_members).
+    pub members: Result<(), TooFewMembers>,
     /// What it knows of the others.
     pub view: View,
 }
@@ -257,6 +261,7 @@ impl Desk {
             since,
             lead,
             announced: self.publisher.newest_announced(),
+            members: self.publisher.members(),
             campaigning,
             healthy: self.healthy,
             standing: self.standing.may_lead(),

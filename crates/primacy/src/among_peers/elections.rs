@@ -1,9 +1,7 @@
 //! The elections among peers, each in the terms of the driver.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-use primacy_core::detector::Detection;
 use primacy_core::election::bully::{self, Bully};
 use primacy_core::election::confirmed::{self, Confirmed};
 use primacy_core::election::lease::{self, Lease};
@@ -12,7 +10,7 @@ use primacy_core::election::quorum::{self, HardState, Quorum};
 use primacy_core::election::ranked::{self, Ranked};
 use primacy_core::election::seniority::{self, Seniority};
 use primacy_core::election::{ring, ring_bidirectional};
-use primacy_core::membership::Age;
+use primacy_core::membership::TooFewMembers;
 use primacy_core::{Endpoint, Identity, Incarnation, Input, Instant, NodeId, Occasion, Protocol, Term};
 
 use super::PeersAndStore;
@@ -294,28 +292,9 @@ impl<A: Probing> Settles for OnARing<A> {
     }
 }
 
-/// How many seeds are asked: all peers where there are so few, and otherwise the first ones by name.
-const SEEDS: usize = seniority::SEEDS_MAX;
-
 impl AmongPeers for Seniority {
     fn begin(Setup { me, voters, config, timers, .. }: Setup<'_>, now: Instant) -> Self {
-        let config = seniority::Config {
-            me,
-            seeds: voters.into_iter().take(SEEDS).collect(),
-            attributes: Arc::clone(&config.attributes),
-            heartbeat_interval: timers.renewal.into(),
-            neighbours: None,
-            detection: Detection::Missed { count: timers.miss_count },
-            stable_after: timers.lease.into(),
-            policy: config.split_brain,
-            store_wait: timers.lease.into(),
-            minimum: 1,
-            join_interval: timers.lease.into(),
-            answer_wait: timers.answer_timeout.into(),
-            probe_interval: timers.lease.into(),
-            last_age: Age::MAX,
-        };
-        Self::new(config, now)
+        Self::new(config.seniority.machine(me, &voters, &config.attributes, timers), now)
     }
 
     fn say(message: seniority::Message) -> Word {
@@ -342,6 +321,10 @@ impl Settles for Seniority {
 
     fn occasion(&self) -> Option<Occasion> {
         Some(Self::occasion(self))
+    }
+
+    fn check_members(&self) -> Result<(), TooFewMembers> {
+        self.admit()
     }
 }
 
@@ -440,13 +423,17 @@ impl<N: AmongPeers<Durable = ()>> AmongPeers for Confirmed<N, Quorum> {
     }
 }
 
-impl<N: Protocol<Durable = ()>> Settles for Confirmed<N, Quorum> {
+impl<N: Protocol<Durable = ()> + Settles> Settles for Confirmed<N, Quorum> {
     fn is_settled(&self) -> bool {
         self.confirmation().is_settled()
     }
 
     fn occasion(&self) -> Option<Occasion> {
         Some(self.confirmation().occasion())
+    }
+
+    fn check_members(&self) -> Result<(), TooFewMembers> {
+        self.nomination().check_members()
     }
 }
 
@@ -495,12 +482,16 @@ impl<N: AmongPeers<Durable = ()>> Asked<Confirmed<N, Lease>> for PeersAndStore {
     }
 }
 
-impl<N: Protocol<Durable = ()>> Settles for Confirmed<N, Lease> {
+impl<N: Protocol<Durable = ()> + Settles> Settles for Confirmed<N, Lease> {
     fn is_settled(&self) -> bool {
         self.confirmation().is_settled()
     }
 
     fn occasion(&self) -> Option<Occasion> {
         None // The record shows who held it, and not how that ended.
+    }
+
+    fn check_members(&self) -> Result<(), TooFewMembers> {
+        self.nomination().check_members()
     }
 }
