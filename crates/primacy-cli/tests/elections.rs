@@ -142,8 +142,45 @@ fn advisory_leaders_are_replaced_and_have_no_token() {
 #[test]
 fn a_nominee_that_a_quorum_confirms_has_a_token() {
     let mut nodes = Nodes::start("by-quorum", "bully", &strings(&["--confirm", "quorum"]));
-    nodes.take_over();
+    let second = nodes.take_over();
     assert!(nodes.works().iter().all(|&(term, token)| token == Some(term)), "{:?}", nodes.works());
+    // The names say who leads, and not the operator.
+    let output = nodes.ask(second, &["transfer", "--to", NAMES[3 - second - nodes.dead.unwrap()]]);
+    assert_eq!(output.status.code(), Some(64), "{}", stderr(&output));
+    assert!(stderr(&output).contains("the rule of the election says who leads next"), "{}", stderr(&output));
+}
+
+/// Where a quorum confirms the oldest, too, its cluster is shown, and a member can be removed by hand.
+#[test]
+fn members_are_shown_and_removed_also_where_a_quorum_confirms() {
+    let mut nodes = Nodes::start("members", "seniority", &strings(&["--confirm", "quorum"]));
+    let first = nodes.leader(1);
+    let members = |who: &Value| {
+        let members = who["peers"]["members"]["all"].as_array().cloned().unwrap_or_default();
+        members.iter().filter_map(|member| member["node"].as_str().map(ToOwned::to_owned)).collect::<Vec<_>>()
+    };
+    wait_until("a cluster of all", || members(&nodes.who(first)).len() == NAMES.len());
+    let state = nodes.place.text(NAMES[first]);
+    let watch =
+        strings(&["watch", "--json", "--election", "others", "--node", NAMES[first], "--state-dir", &state]);
+    let watch = Node::start(&nodes.place, "watch", &watch);
+    let sees = |count: usize| {
+        watch.told.wait_for("a view", |told| {
+            let all = told["members"]["all"].as_array().filter(|all| all.len() == count)?;
+            // The oldest comes first.
+            let ages: Vec<_> = all.iter().map(|member| member["age"].as_u64()).collect();
+            ages.is_sorted().then_some(())
+        });
+    };
+    sees(NAMES.len());
+    let gone = (first + 1) % NAMES.len();
+    nodes.nodes[gone].signal(Signal::STOP);
+    let output = nodes.ask(first, &["down", NAMES[gone]]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    wait_until("its removal", || !members(&nodes.who(first)).contains(&NAMES[gone].to_owned()));
+    sees(NAMES.len() - 1);
+    nodes.nodes[gone].signal(Signal::KILL);
+    nodes.nodes[gone].wait();
 }
 
 #[test]
@@ -264,6 +301,55 @@ fn settings_of_a_cluster_that_cannot_be_are_refused() {
         assert_eq!(code, Some(78), "{said}");
         let says = format!("--{key} has no meaning by quorum; leave it out, or choose --by seniority");
         assert!(said.contains(&says), "{said}");
+    }
+}
+
+/// A newcomer that could lead beside the others, for it was told otherwise, ends and says why; the others go on.
+#[test]
+fn a_newcomer_that_is_at_odds_with_a_cluster_ends_and_says_why() {
+    let place = Place::new("at-odds");
+    let store = |name: &str| format!("sqlite:{}", place.text(name));
+    let cases = [
+        (
+            "bully",
+            [strings(&["--confirm", &store("one.db")]), strings(&["--confirm", &store("other.db")])],
+            "give all nodes the same store",
+        ),
+        (
+            "seniority",
+            [strings(&["--allow-advisory"]), strings(&["--allow-advisory", "--split-brain", "available"])],
+            "give all nodes the same split-brain policy",
+        ),
+    ];
+    for (by, [usual, otherwise], expected) in cases {
+        let peers = peers(&NAMES);
+        let node = |name: &str, more: &[String]| {
+            let mut args = strings(&["run", "--json", "--election", by, "--node", name, "--peers", &peers]);
+            let state = place.text(&format!("{by}-{name}"));
+            args.extend(strings(&["--by", by, "--state-dir", &state]));
+            args.extend_from_slice(more);
+            args.extend(strings(&["--", "sleep", "1000"]));
+            Node::start(&place, &format!("{by}-{name}"), &args)
+        };
+        let nodes = [node("a", &usual), node("b", &usual)];
+        let who = |name: &str| -> Value {
+            let state = place.text(&format!("{by}-{name}"));
+            let output =
+                place.output(&["who", "--json", "--election", by, "--node", name, "--state-dir", &state]);
+            serde_json::from_str(&stdout(&output)).unwrap_or_default()
+        };
+        let leader = || {
+            let known = ["a", "b"].map(|name| who(name)["leader"].clone());
+            (known[0].is_object() && known[0] == known[1]).then(|| known[0].clone())
+        };
+        wait_until("a leader that both know", || leader().is_some());
+        let before = leader();
+        let mut newcomer = node("c", &otherwise);
+        let status = newcomer.wait();
+        assert_eq!(status.code(), Some(74), "{by}");
+        wait_until("its last words", || newcomer.history().contains(expected));
+        assert_eq!(leader(), before, "{by}: the others go on");
+        drop(nodes);
     }
 }
 

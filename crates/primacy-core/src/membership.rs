@@ -165,6 +165,19 @@ pub enum Policy {
     Available,
 }
 
+/// As options and configuration files name it; the store of [`Lease`](Policy::Lease) is left out.
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::KeepMajority => f.write_str("keep-majority"),
+            Self::StaticQuorum(count) => write!(f, "static-quorum:{count}"),
+            Self::KeepOldest => f.write_str("keep-oldest"),
+            Self::Lease => f.write_str("lease"),
+            Self::Available => f.write_str("available"),
+        }
+    }
+}
+
 /// What a part shall do that has lost the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fate {

@@ -17,6 +17,7 @@ pub mod faulty;
 pub mod file;
 #[cfg(any(feature = "file", feature = "sqlite"))]
 mod file_system;
+pub mod mark;
 pub mod memory;
 pub mod open;
 pub mod record;
@@ -26,6 +27,7 @@ pub mod sqlite;
 #[cfg(any(feature = "file", feature = "sqlite"))]
 mod watch;
 
+pub use mark::{MarkError, StoreMark};
 pub use open::{OpenError, open, open_existing};
 pub use record::RecordError;
 pub use register::{Pending, ReadError, Register, SetError};

@@ -18,8 +18,8 @@ use primacy_core::election::ring::Ring;
 use primacy_core::election::ring_bidirectional::RingBidirectional;
 use primacy_core::election::seniority::Seniority;
 use primacy_core::{Endpoint, Identity, Input, Instant, NodeId, Protocol, Term};
-use primacy_stores::Register;
-use tokio::sync::{mpsc, oneshot};
+use primacy_stores::{Register, StoreMark};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use self::elections::{AmongPeers, Beat, Setup};
 
@@ -49,6 +49,8 @@ pub(crate) struct PeersWorld {
     inbox: mpsc::Receiver<Arrival>,
     measures: Arc<Measures>,
     heartbeats: HeartbeatTimes,
+    /// Why a peer and this node refuse each other.
+    at_odds: watch::Receiver<Option<String>>,
 }
 
 /// The same, with the store that confirms the leader.
@@ -70,7 +72,12 @@ pub(crate) struct Entry {
 }
 
 /// Opens the state and takes the address: whatever is wrong with the configuration is known after this.
-pub(crate) fn enter(config: &Config, peers: &Peers, state_dir: &Path) -> Result<Entry, ConnectError> {
+pub(crate) fn enter(
+    config: &Config,
+    peers: &Peers,
+    state_dir: &Path,
+    store: Option<StoreMark>,
+) -> Result<Entry, ConnectError> {
     let Some(address) = peers.address(config.node) else {
         let names = peers.iter().map(|(node, _)| node.to_string()).collect::<Vec<_>>().join(", ");
         return Err(ConfigError::NotAPeer { node: config.node, peers: names }.into());
@@ -94,6 +101,9 @@ pub(crate) fn enter(config: &Config, peers: &Peers, state_dir: &Path) -> Result<
         priority: config.priority,
         witness: config.witness,
         by: config.by,
+        split_brain: (config.by.algorithm == Algorithm::Seniority)
+            .then_some(config.seniority.split_brain.policy()),
+        store,
     };
     let others = peers.iter().filter(|&(node, _)| node != config.node);
     let peers = others.map(|(node, address)| (node, address.to_owned())).collect();
@@ -256,17 +266,8 @@ impl Entry {
         if let Some(certificate) = mesh.shared_certificate() {
             let _ = measures.certificate.set(certificate);
         }
-        Ok((
-            machine,
-            PeersWorld {
-                me,
-                state: self.state,
-                mesh,
-                inbox,
-                measures,
-                heartbeats: HeartbeatTimes::default(),
-            },
-        ))
+        let (state, heartbeats, at_odds) = (self.state, HeartbeatTimes::default(), mesh.at_odds());
+        Ok((machine, PeersWorld { me, state, mesh, inbox, measures, heartbeats, at_odds }))
     }
 }
 
@@ -313,7 +314,13 @@ impl<P: AmongPeers> World<P> for PeersWorld {
 
     async fn arrival(&mut self) -> Result<Input<P::Message>, Halt> {
         loop {
-            match self.inbox.recv().await {
+            let arrival = tokio::select! {
+                biased;
+                arrival = self.inbox.recv() => arrival,
+                // Nothing for the machine, whose timeouts may be early; what is done about it, `after` knows.
+                Ok(()) = self.at_odds.changed() => return Ok(Input::Timeout),
+            };
+            match arrival {
                 Some(Arrival::Message { from, message }) => {
                     // One that holds another election was refused at the door; what it says all the same counts for nothing.
                     let Some(message) = P::hear(message) else { continue };
@@ -332,13 +339,15 @@ impl<P: AmongPeers> World<P> for PeersWorld {
 }
 
 impl<P: AmongPeers> Asked<P> for PeersWorld {
-    fn after(&mut self, machine: &P) {
+    fn after(&mut self, machine: &P, led: bool) -> Result<(), Halt> {
+        self.may_go_on(led)?;
         // While this node has lost its own disk it vouches for no term, whatever it has heard.
         if let (Some(term), Some(heard)) = (self.mesh.term(), machine.heard_of())
             && heard > term
         {
             self.mesh.set_term(Some(heard));
         }
+        Ok(())
     }
 
     fn view(&self, machine: &P) -> View {
@@ -356,6 +365,15 @@ impl<P: AmongPeers> Asked<P> for PeersWorld {
 }
 
 impl PeersWorld {
+    /// Where a node can lead without the others, one that is at odds with them over the election must not try: it ends.
+    /// One that has known a leader goes on, and leaves it to the newcomer.
+    fn may_go_on(&self, led: bool) -> Result<(), Halt> {
+        match &*self.at_odds.borrow() {
+            Some(why) if !led && !self.me.by.needs_majority() => Err(Halt { why: why.clone() }),
+            Some(_) | None => Ok(()),
+        }
+    }
+
     /// What is known of the peers, and of the election this.
     fn view_with(&self, election: ElectionView) -> View {
         let peers = self.mesh.peers();

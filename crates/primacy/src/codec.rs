@@ -14,7 +14,9 @@ pub(crate) mod spec;
 
 use primacy_core::election::quorum::Safety;
 use primacy_core::election::{self, Algorithm};
+use primacy_core::membership::Policy;
 use primacy_core::{Identity, Incarnation, Leader, NodeId, Term};
+use primacy_stores::StoreMark;
 use prost::Message as _;
 
 use crate::handshake::{By, Confirmation, DiskId, Hello, RefusalKind, Role, TlsProblem, Voters};
@@ -300,6 +302,13 @@ mod wire {
         pub(super) algorithm: u32,
         #[prost(uint32, tag = "12")]
         pub(super) confirmation: u32,
+        // 0: none, 1: keep-majority, 2: static-quorum, 3: keep-oldest, 4: lease, 5: available.
+        #[prost(uint32, tag = "13")]
+        pub(super) split_brain: u32,
+        #[prost(uint64, tag = "14")]
+        pub(super) static_quorum: u64,
+        #[prost(fixed64, optional, tag = "15")]
+        pub(super) store: Option<u64>,
     }
 
     #[derive(Clone, PartialEq, prost::Message)]
@@ -411,6 +420,21 @@ impl From<&Hello> for wire::Hello {
             witness: hello.witness,
             algorithm: number_of(&ALGORITHMS, &hello.by.algorithm),
             confirmation: number_of(&CONFIRMATIONS, &hello.by.confirmation),
+            split_brain: match hello.split_brain {
+                None => 0,
+                Some(Policy::KeepMajority) => 1,
+                Some(Policy::StaticQuorum(_)) => 2,
+                Some(Policy::KeepOldest) => 3,
+                Some(Policy::Lease) => 4,
+                Some(Policy::Available) => 5,
+            },
+            static_quorum: match hello.split_brain {
+                // A count that does not fit is above any number of members.
+                Some(Policy::StaticQuorum(count)) => u64::try_from(count).unwrap_or(u64::MAX),
+                Some(Policy::KeepMajority | Policy::KeepOldest | Policy::Lease | Policy::Available)
+                | None => 0,
+            },
+            store: hello.store.map(|mark| mark.0),
         }
     }
 }
@@ -472,12 +496,22 @@ impl wire::Hello {
                 algorithm: numbered(&ALGORITHMS, self.algorithm, "hello.algorithm")?,
                 confirmation: numbered(&CONFIRMATIONS, self.confirmation, "hello.confirmation")?,
             },
+            split_brain: match self.split_brain {
+                0 => None,
+                1 => Some(Policy::KeepMajority),
+                2 => Some(Policy::StaticQuorum(usize::try_from(self.static_quorum).unwrap_or(usize::MAX))),
+                3 => Some(Policy::KeepOldest),
+                4 => Some(Policy::Lease),
+                5 => Some(Policy::Available),
+                _ => return Err(DecodeError::Invalid("hello.split_brain")),
+            },
+            store: self.store.map(StoreMark),
         })
     }
 }
 
 /// The numbers of the refusals on the wire; zero is [`RefusalKind::Unknown`].
-const REFUSALS: [(RefusalKind, u32); 13] = [
+const REFUSALS: [(RefusalKind, u32); 15] = [
     (RefusalKind::ProtocolVersion, 1),
     (RefusalKind::Cluster, 2),
     (RefusalKind::Election, 3),
@@ -492,6 +526,8 @@ const REFUSALS: [(RefusalKind, u32); 13] = [
     (RefusalKind::Tls(TlsProblem::NotCleartext), 11),
     (RefusalKind::Tls(TlsProblem::OtherName), 12),
     (RefusalKind::Algorithm, 13),
+    (RefusalKind::SplitBrain, 14),
+    (RefusalKind::Store, 15),
 ];
 
 impl From<&Refused> for wire::Refused {

@@ -6,7 +6,7 @@
 use std::future::Future;
 use std::sync::{Arc, OnceLock, Weak};
 
-use primacy_core::membership::TooFewMembers;
+use primacy_core::membership;
 use primacy_core::{
     Command, Endpoint, Event, Identity, Input, Instant, Leader, Mandate, NodeId, Occasion, Output, Protocol,
     Reason, Term, text,
@@ -20,6 +20,7 @@ use crate::error::CampaignError;
 use crate::handshake::DiskId;
 use crate::leadership::{Cell, Leadership};
 use crate::measures::Measures;
+use crate::members;
 use crate::observer::{Change, Publisher};
 use crate::operator::{Ask, AskError};
 use crate::progress::{Due, Promises};
@@ -62,8 +63,13 @@ pub(crate) trait World<P: Protocol> {
 
 /// A world that an operator can ask.
 pub(crate) trait Asked<P: Protocol>: World<P> {
-    /// All effects of an input are finished.
-    fn after(&mut self, _machine: &P) {}
+    /// All effects of an input are finished; `led` if this node has ever known a leader in this life.
+    ///
+    /// # Errors
+    /// What keeps it from going on.
+    fn after(&mut self, _machine: &P, _led: bool) -> Result<(), Halt> {
+        Ok(())
+    }
     /// What is known of the others, for people.
     fn view(&self, machine: &P) -> View;
     /// Takes a node back that has lost its disk.
@@ -74,12 +80,12 @@ pub(crate) trait Asked<P: Protocol>: World<P> {
 pub(crate) trait Settles {
     /// Whether nothing is under way that could make this node the leader after it has withdrawn.
     fn is_settled(&self) -> bool;
+    /// The cluster that this node belongs to, where the election has one.
+    fn cluster(&self) -> Option<&Arc<membership::View>> {
+        None
+    }
     /// What made this node stand, where the election knows.
     fn occasion(&self) -> Option<Occasion>;
-    /// Whether the cluster is large enough, where there is one.
-    fn check_members(&self) -> Result<(), TooFewMembers> {
-        Ok(())
-    }
 }
 
 /// Why a driver cannot go on.
@@ -110,6 +116,8 @@ pub(crate) struct Desk {
     pub(crate) promises: Promises,
     pub(crate) candidate: Option<Waiting>,
     pub(crate) cell: Option<Arc<Cell>>,
+    /// When the work of an advisory leadership, which has no end of its own, is not waited for any more.
+    pub(crate) drain_until: Option<Instant>,
     /// A leadership that has ended, and whose release may still be under way.
     pub(crate) releasing: Option<(Arc<Cell>, Reason)>,
     /// Set while this node ends in order.
@@ -135,7 +143,7 @@ pub(crate) async fn drive<P: Protocol + Settles + Announces, W: Asked<P>>(
     desk.halted();
     desk.measures.leader(None);
     desk.publisher.publish(Change::Leader(None));
-    desk.publisher.leaves();
+    members::tell(&desk.publisher.members, None);
     if let Err(halt) = &outcome {
         tracing::error!(why = halt.why, "this node takes no part in the election any more");
         let error = desk.halted.get_or_init(|| CampaignError::Halted { why: halt.why.clone() }).clone();
@@ -154,6 +162,7 @@ async fn drive_to_end<P: Protocol + Settles + Announces, W: Asked<P>>(
         machine.handle(now, Input::Command(Command::Healthy(false)));
     }
     perform(now, machine, world, desk)?;
+    let mut led = false;
     loop {
         if machine.is_settled() {
             desk.released();
@@ -174,6 +183,10 @@ async fn drive_to_end<P: Protocol + Settles + Announces, W: Asked<P>>(
             Woken::Order(order) => desk.on_order(order),
             Woken::CandidateGone => desk.on_candidate_gone(),
             Woken::Drained => Some(Input::Command(Command::Drained)),
+            Woken::Deadline if desk.drain_until.is_some_and(|until| clock::now() >= until) => {
+                desk.drain_until = None;
+                Some(Input::Command(Command::Drained))
+            }
             Woken::Deadline if desk.must_stop(clock::now()) => Some(Input::Command(Command::Resign)),
             Woken::Deadline => Some(Input::Timeout),
         };
@@ -182,10 +195,11 @@ async fn drive_to_end<P: Protocol + Settles + Announces, W: Asked<P>>(
             let now = clock::now();
             machine.handle(now, input);
             perform(now, machine, world, desk)?;
-            world.after(machine);
+            led |= desk.publisher.leader().is_some();
+            world.after(machine, led)?;
         }
         desk.tell_announced(machine);
-        desk.publisher.tell_members(machine.check_members());
+        members::tell(&desk.publisher.members, machine.cluster());
     }
 }
 
@@ -239,7 +253,8 @@ fn perform<P: Protocol + Settles, W: World<P>>(
 }
 
 async fn wait<P: Protocol, W: World<P>>(machine: &P, world: &mut W, desk: &mut Desk) -> Woken<P::Message> {
-    let deadline = [machine.deadline(), desk.stop_at().map(|(at, _)| at)].into_iter().flatten().min();
+    let ends = [desk.stop_at().map(|(at, _)| at), desk.drain_until];
+    let deadline = ends.into_iter().chain([machine.deadline()]).flatten().min();
     let Desk { orders, candidate, cell, closing, .. } = desk;
     let draining = cell.clone().filter(|cell| cell.is_ending());
     let candidate_gone = async {
@@ -384,9 +399,13 @@ impl Desk {
                     let lead = cell.lead();
                     tracing::info!(term = %lead.term, ?reason, "resigning");
                     cell.begin_end(reason);
+                    let patience = self.timers.drain.saturating_add(self.timers.kill_margin);
+                    self.drain_until =
+                        (lead.valid_until == Instant::NEVER).then(|| now.after(patience.into()));
                 }
             }
             Event::Deposed(reason) => {
+                self.drain_until = None;
                 if let Some(cell) = self.cell.take() {
                     let lead = cell.lead();
                     tracing::info!(term = %lead.term, ?reason, "deposed");

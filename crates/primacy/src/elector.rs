@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use primacy_core::election::Algorithm;
 use primacy_core::election::quorum::Safety;
-use primacy_core::membership::{Attributes, TooFewMembers};
+use primacy_core::membership::Attributes;
 use primacy_core::{Drift, Identity, Incarnation, Mandate, NodeId};
-use primacy_stores::Register;
+use primacy_stores::{Register, StoreMark};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
 
@@ -66,6 +66,8 @@ struct About {
     by: By,
     witness: bool,
     timers: Timers,
+    /// How many members there must be, by seniority.
+    minimum_members: Option<usize>,
     witness_spec: Option<WitnessSpec>,
     measures: Arc<Measures>,
     /// Set if this node could not go on.
@@ -202,6 +204,11 @@ impl Elector {
     #[must_use]
     pub fn timers(&self) -> &Timers {
         &self.about.timers
+    }
+
+    /// How many members there must be; `None` where there are none.
+    pub(crate) fn minimum_members(&self) -> Option<usize> {
+        self.about.minimum_members
     }
 
     /// What a guardian of this process needs to bear witness to its death; `None` over a store that has no URL.
@@ -421,31 +428,40 @@ impl Builder {
     pub async fn peers(self, peers: Peers) -> Result<Elector, ConnectError> {
         let state_dir = self.state_dir.clone().map_or_else(config::default_state_dir, Ok)?;
         let config = self.config(Venue::Peers)?;
-        let entry = among_peers::enter(&config, &peers, &state_dir)?;
+        let (store, mark) = match self.shared_store() {
+            Some(url) => {
+                // The election comes first: of a store that it makes anew, nobody can have held the record.
+                let register = primacy_stores::open(url, &config.election).await?;
+                let mark = StoreMark::of(url, u64::from_be_bytes(disk::entropy()?)).await?;
+                (Some((url, register)), Some(mark))
+            }
+            None => (None, None),
+        };
+        let entry = among_peers::enter(&config, &peers, &state_dir, mark)?;
         let standing = Standing::load(Some(&state_dir), &config.election, config.node)?;
         let identity = entry.hello.identity;
         let mut witness = WitnessSpec::peers(&entry.hello, entry.peers().to_vec(), &config.security);
-        let register = match &self.confirm {
-            Some(Confirm::Store(url)) => {
-                let register = primacy_stores::open(url, &config.election).await?;
-                // What cannot be read now would never confirm anybody; better to say so.
-                register.read().await?;
+        if let Some((url, register)) = &store {
+            // What cannot be read now would never confirm anybody, nor decide; better to say so.
+            register.read().await?;
+            if config.by.confirmation == Some(Confirmation::Store) {
                 witness =
                     witness.and_in(StoreSpec::new(url, &config.election, identity, config.timers.lease));
-                Some(register)
             }
-            Some(Confirm::Quorum) | None => match &config.seniority.split_brain {
-                SplitBrain::Lease(url) => Some(primacy_stores::open(url, &config.election).await?),
-                SplitBrain::KeepMajority
-                | SplitBrain::StaticQuorum(_)
-                | SplitBrain::KeepOldest
-                | SplitBrain::Available => None,
-            },
-        };
+        }
+        let register = store.map(|(_, register)| register);
         start(config, identity, standing, Some(witness), move |config, desk, ready| async move {
             entry.live(&config, register, desk, ready).await;
         })
         .await
+    }
+
+    /// The URL of the store that all peers are to share, where there is one.
+    fn shared_store(&self) -> Option<&str> {
+        match (&self.confirm, self.seniority.as_ref().map(|options| &options.split_brain)) {
+            (Some(Confirm::Store(url)), _) | (_, Some(SplitBrain::Lease(url))) => Some(url),
+            (Some(Confirm::Quorum) | None, _) => None,
+        }
     }
 
     /// Checks what was gathered, without entering, and returns the timers that would be in force at this venue.
@@ -580,9 +596,6 @@ where
 {
     let (orders, received) = mpsc::unbounded_channel();
     let publisher = Publisher::new();
-    if config.by.algorithm == Algorithm::Seniority {
-        publisher.tell_members(Err(TooFewMembers { members: 0, minimum: config.seniority.minimum() }));
-    }
     let measures = Arc::new(Measures::new());
     let halted = Arc::default();
     let desk = Desk {
@@ -600,6 +613,7 @@ where
         promises: Promises::default(),
         candidate: None,
         cell: None,
+        drain_until: None,
         releasing: None,
         closing: None,
     };
@@ -609,6 +623,7 @@ where
         by: config.by,
         witness: config.witness,
         timers: config.timers.clone(),
+        minimum_members: config.minimum_members(),
         witness_spec,
         measures,
         halted,

@@ -3,7 +3,7 @@
 use crate::config::ConfigError;
 use crate::disk::DiskError;
 use crate::transport::TransportError;
-use primacy_stores::{OpenError, ReadError};
+use primacy_stores::{MarkError, OpenError, ReadError, SetError};
 
 /// Why an election could not be entered.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +17,9 @@ pub enum ConnectError {
     /// The store could be opened and its record not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
+    /// The store that all nodes are to share has no mark yet by which it could be told from others.
+    #[error("the store has no mark yet, by which the nodes would see that they share it, and {0}")]
+    Mark(SetError),
     /// This node's state cannot be used.
     #[error(transparent)]
     Disk(#[from] DiskError),
@@ -26,6 +29,16 @@ pub enum ConnectError {
     /// The thread that drives the election could not be started.
     #[error("the thread of the election could not be started: {0}")]
     Thread(std::io::Error),
+}
+
+impl From<MarkError> for ConnectError {
+    fn from(error: MarkError) -> Self {
+        match error {
+            MarkError::Open(error) => Self::Open(error),
+            MarkError::Read(error) => Self::Read(error),
+            MarkError::Write(error) => Self::Mark(error),
+        }
+    }
 }
 
 /// Why a campaign ended without a leadership.

@@ -11,7 +11,9 @@ use std::fmt;
 
 use primacy_core::election::Algorithm;
 use primacy_core::election::quorum::Safety;
+use primacy_core::membership::Policy;
 use primacy_core::{Identity, Incarnation, NodeId};
+use primacy_stores::StoreMark;
 
 /// The version of the frames and of their meaning. Nodes of different versions do not talk.
 pub const PROTOCOL_VERSION: u32 = 1;
@@ -42,6 +44,10 @@ pub struct Hello {
     pub witness: bool,
     /// Which election it is.
     pub by: By,
+    /// What becomes of parts of the cluster that have lost each other; in an election by seniority.
+    pub split_brain: Option<Policy>,
+    /// The store that they meet in besides, which confirms leaders or decides about splits.
+    pub store: Option<StoreMark>,
 }
 
 /// How a leader is found among peers.
@@ -71,6 +77,12 @@ impl By {
 }
 
 impl By {
+    /// Whether a leader can give its lead to whom it likes. Elsewhere the rule of the election says who is next.
+    #[must_use]
+    pub const fn can_transfer(self) -> bool {
+        self.algorithm.is_fenced()
+    }
+
     /// Whether nobody leads without a majority of the peers.
     #[must_use]
     pub const fn needs_majority(self) -> bool {
@@ -194,6 +206,20 @@ pub enum Disagreement {
         /// The refused one's.
         theirs: Safety,
     },
+    /// They would do different things when they lose each other.
+    SplitBrain {
+        /// The refuser's.
+        mine: Option<Policy>,
+        /// The refused one's.
+        theirs: Option<Policy>,
+    },
+    /// Each asks another store.
+    Store {
+        /// The refuser's.
+        mine: Option<StoreMark>,
+        /// The refused one's.
+        theirs: Option<StoreMark>,
+    },
     /// The other side's durable state is not the one that the refuser has recorded.
     Disk {
         /// What the refuser has recorded.
@@ -226,6 +252,10 @@ pub enum RefusalKind {
     Algorithm,
     /// See [`Disagreement::Safety`].
     Safety,
+    /// See [`Disagreement::SplitBrain`].
+    SplitBrain,
+    /// See [`Disagreement::Store`].
+    Store,
     /// See [`Disagreement::Disk`].
     Disk,
     /// Transport security, before they said anything.
@@ -264,6 +294,16 @@ pub enum TlsProblem {
 }
 
 impl RefusalKind {
+    /// Whether the two have been told different things about the election that both mean to take part in.
+    #[must_use]
+    pub const fn is_about_the_election(self) -> bool {
+        match self {
+            Self::Voters | Self::Algorithm | Self::Safety | Self::SplitBrain | Self::Store => true,
+            Self::ProtocolVersion | Self::Cluster | Self::Election | Self::MyOwnName => false,
+            Self::OtherNode | Self::NotAVoter | Self::Disk | Self::Tls(_) | Self::Unknown => false,
+        }
+    }
+
     /// The kind as figures and JSON name it, such as `voters` or `tls_expired`. These names do not change.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -277,6 +317,8 @@ impl RefusalKind {
             Self::NotAVoter => "not_a_voter",
             Self::Algorithm => "algorithm",
             Self::Safety => "safety",
+            Self::SplitBrain => "split_brain",
+            Self::Store => "store",
             Self::Disk => "disk",
             Self::Tls(problem) => problem.name(),
             Self::Unknown => "unknown",
@@ -333,9 +375,14 @@ pub fn judge(
         Disagreement::Algorithm { mine: mine.by, theirs: theirs.by }
     } else if mine.safety != theirs.safety {
         Disagreement::Safety { mine: mine.safety, theirs: theirs.safety }
+    } else if mine.split_brain != theirs.split_brain {
+        Disagreement::SplitBrain { mine: mine.split_brain, theirs: theirs.split_brain }
+    } else if mine.store != theirs.store {
+        Disagreement::Store { mine: mine.store, theirs: theirs.store }
     } else {
         match recorded.get(&node) {
-            Some(known) if known.disk != theirs.disk => {
+            // Where no vote counts, none can be forgotten.
+            Some(known) if known.disk != theirs.disk && mine.by.needs_majority() => {
                 let former = known.former.contains(&theirs.disk);
                 Disagreement::Disk { recorded: known.disk, presented: theirs.disk, former }
             }
@@ -452,6 +499,8 @@ impl Refusal {
             Disagreement::NotAVoter { .. } => RefusalKind::NotAVoter,
             Disagreement::Algorithm { .. } => RefusalKind::Algorithm,
             Disagreement::Safety { .. } => RefusalKind::Safety,
+            Disagreement::SplitBrain { .. } => RefusalKind::SplitBrain,
+            Disagreement::Store { .. } => RefusalKind::Store,
             Disagreement::Disk { .. } => RefusalKind::Disk,
         }
     }
@@ -497,6 +546,21 @@ impl fmt::Display for Refusal {
                 let (mine, theirs) = (safety_name(*mine), safety_name(*theirs));
                 write!(f, "{of} has safety = {theirs}, {by} has safety = {mine}; give all nodes the same")
             }
+            Disagreement::SplitBrain { mine, theirs } => {
+                let (mine, theirs) = (policy_name(*mine), policy_name(*theirs));
+                write!(
+                    f,
+                    "in a split {of} does {theirs}, {by} does {mine}; give all nodes the same split-brain policy"
+                )
+            }
+            Disagreement::Store { mine, theirs } => {
+                let (mine, theirs) = (mark_name(*mine), mark_name(*theirs));
+                write!(
+                    f,
+                    "{of} asks the store with the mark {theirs}, {by} the one with the mark {mine}, so each could let \
+                     another lead; give all nodes the same store, which all of them reach"
+                )
+            }
             Disagreement::Disk { recorded, presented, former: false } => write!(
                 f,
                 "{of} comes with the disk {presented}, {by} knows it with the disk {recorded}. It may have \
@@ -519,6 +583,14 @@ const fn safety_name(safety: Safety) -> &'static str {
         Safety::Lease => "lease",
         Safety::Fenced => "fenced",
     }
+}
+
+fn policy_name(policy: Option<Policy>) -> String {
+    policy.map_or_else(|| "nothing".to_owned(), |policy| policy.to_string())
+}
+
+fn mark_name(mark: Option<StoreMark>) -> String {
+    mark.map_or_else(|| "of none".to_owned(), |mark| mark.to_string())
 }
 
 impl fmt::Display for DiskId {
@@ -572,6 +644,8 @@ pub(crate) mod tests {
             priority: 0,
             witness: false,
             by: By::default(),
+            split_brain: None,
+            store: None,
         }
     }
 
@@ -601,7 +675,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_refusal_names_both_sides_values() {
-        let cases: [(RefusalKind, (RefusalKind, String), &[&str]); 9] = [
+        let cases: [(RefusalKind, (RefusalKind, String), &[&str]); 11] = [
             (RefusalKind::ProtocolVersion, refused(|b| b.protocol_version = 2), &["version 1", "version 2"]),
             (RefusalKind::Cluster, refused(|b| b.cluster = "prod\n".into()), &[r#""test""#, r#""prod\n""#]),
             (RefusalKind::Election, refused(|b| b.election = "x".into()), &[r#""main""#, r#""x""#]),
@@ -610,6 +684,16 @@ pub(crate) mod tests {
                 RefusalKind::Voters,
                 refused(|b| b.voters = [node("a"), node("b")].into_iter().collect()),
                 &["{a, b, c}", "{a, b}"],
+            ),
+            (
+                RefusalKind::SplitBrain,
+                refused(|b| b.split_brain = Some(Policy::StaticQuorum(2))),
+                &["static-quorum:2", "nothing"],
+            ),
+            (
+                RefusalKind::Store,
+                refused(|b| b.store = Some(StoreMark(10))),
+                &["000000000000000a", "of none"],
             ),
             (RefusalKind::NotAVoter, refused(|b| b.identity.node = node("z")), &["z", "{a, b, c}"]),
             (

@@ -44,7 +44,9 @@ struct Held {
 /// Work that must have ended before the lead is released.
 ///
 /// Hold one for as long as something is under way that only a leader may do. When the leadership is to end, the
-/// release waits until every guard is dropped, or until [`Leadership::valid_until`] if that comes first.
+/// release waits until every guard is dropped, or until [`Leadership::valid_until`] if that comes first. An advisory leadership
+/// has no such end: the release waits for [`Timers::drain`](crate::Timers::drain) and
+/// [`Timers::kill_margin`](crate::Timers::kill_margin) at most.
 #[derive(Debug)]
 pub struct WorkGuard<M = FencingToken> {
     counted: Counted,
@@ -134,7 +136,7 @@ impl<M: Copy> Leadership<M> {
     }
 
     /// Until when this node leads if nothing is heard any more, on the clock of [`clock::now`]. It moves with every
-    /// renewal, and no further once the leadership is ending.
+    /// renewal, and no further once the leadership is ending. [`Instant::NEVER`] in an advisory election.
     #[must_use]
     pub fn valid_until(&self) -> Instant {
         self.held.cell.state.borrow().valid_until
@@ -242,7 +244,8 @@ impl<M: Copy> Leadership<M> {
     }
 
     /// Gives up the lead in order to `successor`, and returns when it is released, or lost. For elections among peers:
-    /// a store cannot choose who is next, and there it is the same as [`resign`](Self::resign).
+    /// a store cannot choose who is next, nor can a node where the rule of the election says it (advisory elections, and
+    /// those that are confirmed), and there it is the same as [`resign`](Self::resign).
     ///
     /// The lead is given up for good, also if `successor` cannot take it.
     pub async fn transfer(self, successor: NodeId) -> Reason {

@@ -15,6 +15,7 @@ pub mod handshake;
 pub mod init;
 mod leadership;
 mod measures;
+mod members;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 mod observer;
@@ -35,6 +36,7 @@ pub use errand::{Asked, ErrandError, ask_to_resign};
 pub use error::{CampaignError, ConnectError};
 pub use init::{Init, InitError, init};
 pub use leadership::{Leadership, Lost, WorkGuard, describe};
+pub use members::{Members, Membership};
 pub use observer::{Change, Observer};
 pub use operator::{AskError, Kept};
 pub use peers::Peers;

@@ -160,7 +160,9 @@ impl Moment<'_> {
     }
 
     fn valid_for(&self) -> Duration {
-        self.course.lead.as_ref().map_or(Duration::ZERO, |lead| lead.valid_until().since(self.now))
+        let until = self.course.lead.as_ref().map(|lead| lead.valid_until());
+        // An advisory leader has no end that it could come close to.
+        until.filter(|&until| until < Instant::NEVER).map_or(Duration::ZERO, |until| until.since(self.now))
     }
 
     fn token(&self) -> u64 {
@@ -232,7 +234,7 @@ fn of_the_lead(moments: &[Moment<'_>], encoder: &mut DescriptorEncoder<'_>) -> f
     family(encoder, moments, gauge("primacy_token"), help, |family, moment| {
         family.gauge(moment, None, moment.token())
     })?;
-    let help = "How long this node may lead on without a renewal, 0 while it does not lead";
+    let help = "How long this node may lead on without a renewal, 0 while it does not lead and in an advisory election";
     let valid = in_seconds("primacy_valid_for", MetricType::Gauge);
     family(encoder, moments, valid, help, |family, moment| family.seconds(moment, moment.valid_for()))
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::announce::Announcement;
 use crate::clock;
-use primacy_core::membership::TooFewMembers;
+use crate::members::Membership;
 use primacy_core::{Instant, Leader, LeaderSequence, Violation};
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::sync::watch;
@@ -68,31 +68,14 @@ pub(crate) struct Publisher {
     current: Arc<Mutex<(Option<Leader>, Instant)>>,
     changes: broadcast::Sender<Change>,
     announced: watch::Sender<Option<Announcement>>,
-    members: watch::Sender<Result<(), TooFewMembers>>,
+    pub(crate) members: watch::Sender<Membership>,
 }
 
 impl Publisher {
     pub(crate) fn new() -> Self {
         let current = Arc::new(Mutex::new((None, clock::now())));
-        let (announced, members) = (watch::Sender::new(None), watch::Sender::new(Ok(())));
+        let (announced, members) = (watch::Sender::new(None), watch::Sender::new(Membership::Outside));
         Self { current, changes: broadcast::channel(BACKLOG).0, announced, members }
-    }
-
-    /// Whether the cluster is large enough, where there is one.
-    pub(crate) fn tell_members(&self, enough: Result<(), TooFewMembers>) {
-        self.members.send_if_modified(|known| std::mem::replace(known, enough) != enough);
-    }
-
-    /// This node belongs to no cluster any more.
-    pub(crate) fn leaves(&self) {
-        self.members.send_modify(|known| {
-            *known = known.map_err(|few| TooFewMembers { members: 0, ..few });
-        });
-    }
-
-    /// The same, as it was told last.
-    pub(crate) fn members(&self) -> Result<(), TooFewMembers> {
-        *self.members.borrow()
     }
 
     /// What a leader has announced with this number; what is not newer than the last one is not shown.

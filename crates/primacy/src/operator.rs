@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 use crate::disk::DiskError;
 use crate::driver::{Asked, Desk, Order};
 use crate::elector::Elector;
-use crate::handshake::DiskId;
+use crate::handshake::{By, DiskId};
 use crate::status::Status;
 
 /// A question, and where its answer goes.
@@ -67,6 +67,14 @@ pub enum AskError {
     ToItself {
         /// To whom the lead should have gone.
         to: NodeId,
+    },
+    /// Where the election itself chooses the leader, nobody is given the lead.
+    #[error(
+        "by {by}, the rule of the election says who leads next, and nobody else would lead for long; use resign, and withdraw the nodes that shall not lead"
+    )]
+    ByRule {
+        /// The election.
+        by: By,
     },
     /// Over a store the candidates do not know each other.
     #[error(

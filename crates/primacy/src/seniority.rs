@@ -15,6 +15,7 @@ use primacy_core::{self as core, FencingToken, Identity, Incarnation, NodeId, Te
 use crate::codec::{self, Frame, TooLong, Word};
 use crate::config::{Config, STABLE_AFTER_MAX, Timers};
 use crate::elector::Elector;
+use crate::members::Membership;
 
 /// The likelihoods, in tenths, at which phi-accrual may suspect: below the first it suspects who is merely late, and above the
 /// last one waits longer than with any timeout that one would state.
@@ -284,6 +285,11 @@ fn length_of_view(peers: &BTreeSet<NodeId>, attributes: &Arc<Attributes>) -> Res
 }
 
 impl Config {
+    /// How many members there must be; `None` where there are none.
+    pub(crate) fn minimum_members(&self) -> Option<usize> {
+        (self.by.algorithm == core::election::Algorithm::Seniority).then(|| self.seniority.minimum())
+    }
+
     /// All that is wrong with the cluster, as far as it can be known only with the peers.
     pub(crate) fn problems_among(&self, peers: &BTreeSet<NodeId>) -> Vec<SeniorityError> {
         match self.by.algorithm {
@@ -305,7 +311,12 @@ impl Elector {
     /// # Errors
     /// [`TooFewMembers`], with how many there are and how many there must be.
     pub fn check_members(&self) -> Result<(), TooFewMembers> {
-        self.publisher.members()
+        let Some(minimum) = self.minimum_members() else { return Ok(()) };
+        let members = match &*self.publisher.members.borrow() {
+            Membership::Member(view) => view.members().len(),
+            Membership::Outside => 0,
+        };
+        if members == 0 || members < minimum { Err(TooFewMembers { members, minimum }) } else { Ok(()) }
     }
 }
 

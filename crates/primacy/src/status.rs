@@ -45,9 +45,6 @@ pub struct Status {
     pub healthy: bool,
     /// Whether the operator lets this node lead; see [`Elector::withdraw`](crate::Elector::withdraw).
     pub standing: bool,
-    /// Whether the cluster is large enough, where there is one; see
-    /// [`Elector::check_members`](crate::Elector::check_members).
-    pub members: Result<(), TooFewMembers>,
     /// What it knows of the others.
     pub view: View,
 }
@@ -121,6 +118,8 @@ pub enum ElectionView {
     Confirmed {
         /// Who should.
         nominee: Option<NodeId>,
+        /// What the election that nominates tells of itself.
+        nomination: Box<Self>,
         /// Who may.
         by: Box<ConfirmationView>,
     },
@@ -184,6 +183,16 @@ impl ElectionView {
         }
     }
 
+    /// The cluster of an election by seniority, that elects or nominates.
+    #[must_use]
+    pub fn seniority(&self) -> Option<&seniority::Status> {
+        match self {
+            Self::Seniority(status) => Some(status),
+            Self::Confirmed { nomination, .. } => nomination.seniority(),
+            Self::Quorum(_) | Self::Ranked(_) | Self::Advisory { .. } => None,
+        }
+    }
+
     /// The state of a quorum, that elects or confirms.
     #[must_use]
     pub fn quorum(&self) -> Option<&quorum::Status> {
@@ -199,6 +208,16 @@ impl ElectionView {
 }
 
 impl Status {
+    /// Whether the cluster was large enough, where there is one; see
+    /// [`Elector::check_members`](crate::Elector::check_members).
+    ///
+    /// # Errors
+    /// [`TooFewMembers`] if it was not.
+    pub fn check_members(&self) -> Result<(), TooFewMembers> {
+        let View::Peers(view) = &self.view else { return Ok(()) };
+        view.election.seniority().map_or(Ok(()), |seniority| seniority.enough_members)
+    }
+
     /// Why nobody leads, as far as this node knows: a sentence for each thing that is missing, for people. Empty if
     /// somebody leads.
     #[must_use]
@@ -219,8 +238,17 @@ impl View {
     /// Whether `node` could be removed from the cluster of `me`.
     pub(crate) fn has_member(&self, me: NodeId, node: NodeId) -> Result<(), AskError> {
         let Self::Peers(view) = self else { return Err(AskError::NoMembers) };
-        let ElectionView::Seniority(seniority) = &view.election else { return Err(AskError::NoMembers) };
-        let members = seniority.view.as_ref().map_or(&[][..], |view| view.members());
+        let seniority = view.election.seniority().ok_or(AskError::NoMembers)?;
+        let Some(cluster) = &seniority.view else {
+            // It belongs to no cluster, and waits for whoever could found one or take it in.
+            let awaited = node != me && view.voters.contains(node);
+            return awaited.then_some(()).ok_or_else(|| AskError::NotAMember {
+                node,
+                by: me,
+                members: view.voters.iter().map(|voter| voter.to_string()).collect::<Vec<_>>().join(", "),
+            });
+        };
+        let members = cluster.members();
         if node != me && members.iter().any(|member| member.identity.node == node) {
             return Ok(());
         }
@@ -231,6 +259,9 @@ impl View {
     /// Whether `to` could be given the lead of `me`.
     pub(crate) fn may_lead(&self, me: NodeId, to: NodeId) -> Result<(), AskError> {
         let Self::Peers(view) = self else { return Err(AskError::OverAStore) };
+        if !view.by.can_transfer() {
+            return Err(AskError::ByRule { by: view.by });
+        }
         if to == me {
             return Err(AskError::ToItself { to });
         }
@@ -261,7 +292,6 @@ impl Desk {
             since,
             lead,
             announced: self.publisher.newest_announced(),
-            members: self.publisher.members(),
             campaigning,
             healthy: self.healthy,
             standing: self.standing.may_lead(),

@@ -14,7 +14,7 @@ const NO_PAGE: &[(&str, &str)] = &[
 
 /// Files of the stores crate that are no stores.
 const NO_STORES: &[&str] =
-    &["lib", "register", "sessions", "record", "open", "faulty", "file_system", "watch"];
+    &["lib", "register", "sessions", "record", "open", "mark", "faulty", "file_system", "watch"];
 
 /// Every election stands in the table of `election/mod.rs`, and every store in `open.rs`.
 pub(super) fn lists(tree: &Tree) -> Vec<Finding> {

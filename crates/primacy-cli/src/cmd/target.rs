@@ -152,6 +152,7 @@ pub(super) fn unexpected(node: &Node, answer: Answer) -> Failure {
         Answer::Refused(refused) => refused.into(),
         answer @ (Answer::Who(_)
         | Answer::Leader { .. }
+        | Answer::Members { .. }
         | Answer::Missed { .. }
         | Answer::Violation { .. }
         | Answer::Resigning { .. }

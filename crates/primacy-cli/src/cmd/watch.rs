@@ -7,10 +7,14 @@ use serde::Serialize;
 
 use super::store;
 use super::target::{Target, now_ms, tell, unexpected};
-use crate::control::{Answer, Leader, Next, Node};
+use super::who::text;
+use crate::control::{Answer, Leader, Members, Next, Node};
 use crate::exit::{self, Exit, Failure};
 
 /// Show every change of leader that a node learns, in order, as long as the node runs.
+///
+/// By seniority it shows the members as well, whenever one comes or goes: the
+/// oldest first, each with its age.
 ///
 /// The first line says who leads now. Where changes came faster than they
 /// were read, a line says that some are missing. It ends with exit code 69
@@ -38,6 +42,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 pub(super) enum Seen {
     /// Who leads, or that nobody does.
     Leader { leader: Option<Leader> },
+    /// Who belongs to the node's cluster, or that it belongs to none.
+    Members { members: Option<Members> },
     /// Changes that are not shown; how many, where that is known.
     Missed { changes: Option<u64> },
     /// Something that must never be.
@@ -84,6 +90,7 @@ pub(crate) fn watch(args: &Watch) -> Result<Exit, Failure> {
 fn seen(node: &Node, answer: Answer) -> Result<Seen, Failure> {
     match answer {
         Answer::Leader { leader } => Ok(Seen::Leader { leader }),
+        Answer::Members { members } => Ok(Seen::Members { members }),
         Answer::Missed { changes } => Ok(Seen::Missed { changes: Some(changes) }),
         Answer::Violation { violation } => Ok(Seen::Violation { violation }),
         answer @ (Answer::Who(_)
@@ -110,6 +117,8 @@ pub(super) fn show(json: bool, node: &str, seen: Seen) -> Result<(), Failure> {
         Seen::Leader { leader: Some(leader) } => {
             format!("{} leads, {}", leader.node, leader.number())
         }
+        Seen::Members { members: Some(members) } => text::members(members),
+        Seen::Members { members: None } => format!("{node} belongs to no cluster"),
         Seen::Leader { leader: None } => "nobody leads".to_owned(),
         Seen::Missed { changes: Some(changes) } => {
             format!("… {changes} changes came too fast and are not shown …")

@@ -1,6 +1,6 @@
 //! `primacy who`: who leads, or why nobody does.
 
-mod text;
+pub(super) mod text;
 
 use clap::Parser;
 use serde::Serialize;

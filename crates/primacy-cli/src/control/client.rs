@@ -212,7 +212,8 @@ impl From<Refused> for Failure {
             Kind::Malformed | Kind::NotAVoter | Kind::ToWitness | Kind::OverAStore | Kind::Witness => {
                 Exit::Usage
             }
-            Kind::NoMembers | Kind::NotAMember | Kind::TooLong | Kind::NotCarried => Exit::Usage,
+            Kind::NoMembers | Kind::NotAMember | Kind::ByRule => Exit::Usage,
+            Kind::TooLong | Kind::NotCarried => Exit::Usage,
             Kind::Version | Kind::Unknown => Exit::Protocol,
             Kind::NotPermitted => Exit::NotPermitted,
             Kind::TooMany | Kind::Closed => Exit::Unavailable,

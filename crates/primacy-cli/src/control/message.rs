@@ -4,7 +4,7 @@ use primacy::{AnnounceError, AskError};
 use serde::{Deserialize, Serialize};
 
 use super::state::State;
-use super::who::{Leader, Who};
+use super::who::{Leader, Members, Who};
 
 /// The version of this conversation. A node refuses every other one, and says which it speaks.
 pub(crate) const VERSION: u32 = 1;
@@ -64,6 +64,8 @@ pub(crate) enum Answer {
     Who(Box<Who>),
     /// To `watch`: who leads now, or that nobody does.
     Leader { leader: Option<Leader> },
+    /// To `watch`: who belongs to the cluster now; nothing where the node belongs to none.
+    Members { members: Option<Members> },
     /// To `watch`: so many changes were not read in time, and are not shown.
     Missed { changes: u64 },
     /// To `watch`: something that must never be was seen.
@@ -113,6 +115,8 @@ pub(crate) enum Kind {
     ToWitness,
     /// See [`AskError::ToItself`].
     ToItself,
+    /// See [`AskError::ByRule`].
+    ByRule,
     /// See [`AskError::OverAStore`].
     OverAStore,
     /// See [`AskError::Witness`].
@@ -153,6 +157,7 @@ impl From<AskError> for Refused {
             AskError::NotConnected { .. } => Kind::NotConnected,
             AskError::ToWitness { .. } => Kind::ToWitness,
             AskError::ToItself { .. } => Kind::ToItself,
+            AskError::ByRule { .. } => Kind::ByRule,
             AskError::OverAStore => Kind::OverAStore,
             AskError::Witness { .. } => Kind::Witness,
             AskError::NoMembers => Kind::NoMembers,

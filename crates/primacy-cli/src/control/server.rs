@@ -4,11 +4,12 @@
 //! asks. Whoever asks slowly, too much, or nothing at all costs a place among [`CONNECTIONS_MAX`] for a while, and
 //! nothing else.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use primacy::{ANNOUNCEMENT_MAX, Change, Elector, Kept, NodeId};
+use primacy::{ANNOUNCEMENT_MAX, Algorithm, Change, Elector, Kept, Membership, NodeId};
 use rustix::process::geteuid;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -18,7 +19,7 @@ use tokio::time::{sleep, timeout};
 
 use super::message::{self, Answer, Kind, Refused, Reply, VERSION, What};
 use super::socket::{self, Dir};
-use super::who::{Leader, Who};
+use super::who::{Leader, Members, Who};
 use crate::exit::Failure;
 use crate::report::{Event, Reporter};
 
@@ -244,17 +245,29 @@ async fn watch_changes(
     writing: &mut tokio::net::unix::OwnedWriteHalf,
 ) -> std::io::Result<()> {
     let (mut observer, fenced) = (elector.observe(), elector.by().is_fenced());
-    while let Some(change) = observer.changed().await {
-        let answer = match change {
-            Change::Leader(leader) => {
-                Answer::Leader { leader: leader.map(|leader| Leader::new(leader, fenced)) }
-            }
-            Change::Violation(violation) => Answer::Violation { violation: format!("{violation:?}") },
-            Change::Missed(changes) => Answer::Missed { changes },
+    let (mut members, has_members) = (elector.members(), elector.by().algorithm == Algorithm::Seniority);
+    loop {
+        let answer = tokio::select! {
+            biased;
+            change = observer.changed() => match change {
+                Some(Change::Leader(leader)) => {
+                    Answer::Leader { leader: leader.map(|leader| Leader::new(leader, fenced)) }
+                }
+                Some(Change::Violation(violation)) => {
+                    Answer::Violation { violation: format!("{violation:?}") }
+                }
+                Some(Change::Missed(changes)) => Answer::Missed { changes },
+                None => return Ok(()),
+            },
+            Some(membership) = members.changed(), if has_members => Answer::Members {
+                members: match membership {
+                    Membership::Member(view) => Some(Members::of(&view, &BTreeSet::new())),
+                    Membership::Outside => None,
+                },
+            },
         };
         write(writing, answer).await?;
     }
-    Ok(())
 }
 
 /// One that does not read is left alone. It sees that its connection ended in between.

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use primacy::core::election::{lease, seniority};
+use primacy::core::election::lease;
+use primacy::core::membership;
 use primacy::core::{Identity, Instant, NodeId};
 use primacy::handshake::RefusalKind;
 use primacy::status::{ConfirmationView, ElectionView, PeersView, Status, View};
@@ -275,7 +276,7 @@ impl From<&Status> for Who {
             standing: status.standing,
             lease_ms: u64::try_from(status.timers.lease.as_millis()).unwrap_or(u64::MAX),
             announced: status.announced.as_ref().map(Announced::from),
-            too_few_members: status.members.err().map(|too_few| too_few.to_string()),
+            too_few_members: status.check_members().err().map(|too_few| too_few.to_string()),
             peers,
             record,
         }
@@ -304,11 +305,9 @@ impl Peers {
                 ElectionView::Quorum(_) | ElectionView::Ranked(_) => None,
                 ElectionView::Advisory { .. } | ElectionView::Seniority(_) => None,
             },
-            members: match election {
-                ElectionView::Seniority(seniority) => Members::of(seniority),
-                ElectionView::Quorum(_) | ElectionView::Ranked(_) => None,
-                ElectionView::Advisory { .. } | ElectionView::Confirmed { .. } => None,
-            },
+            members: election.seniority().and_then(|seniority| {
+                seniority.view.as_ref().map(|view| Members::of(view, &seniority.suspects))
+            }),
             voters: view.voters.iter().map(|voter| voter.to_string()).collect(),
             safety: match view.safety {
                 _ if !view.by.is_fenced() => "advisory",
@@ -336,20 +335,20 @@ impl Peers {
 }
 
 impl Members {
-    fn of(status: &seniority::Status) -> Option<Self> {
-        let view = status.view.as_ref()?;
-        let member = |member: &primacy::core::membership::Member| Member {
+    /// The members by this view, of which these are suspected.
+    pub(crate) fn of(view: &membership::View, suspects: &BTreeSet<NodeId>) -> Self {
+        let member = |member: &membership::Member| Member {
             node: member.identity.node.to_string(),
             age: member.age.0,
             address: member.attributes.address().to_owned(),
             zone: member.attributes.zone().to_owned(),
             version: member.attributes.version().to_owned(),
             labels: member.attributes.labels().clone(),
-            suspected: status.suspects.contains(&member.identity.node),
+            suspected: suspects.contains(&member.identity.node),
         };
         let version = view.version();
         let all = view.members().iter().map(member).collect();
-        Some(Self { term: version.term.0, view: version.number, all })
+        Self { term: version.term.0, view: version.number, all }
     }
 }
 

@@ -218,7 +218,8 @@ pub(crate) fn failure(error: &ConnectError) -> Failure {
         ConnectError::Config(ConfigError::Election { .. } | ConfigError::Node { .. }) => Exit::Usage,
         ConnectError::Config(_) => Exit::Config,
         ConnectError::Open(OpenError::Unavailable { .. })
-        | ConnectError::Read(ReadError::Unavailable { .. }) => Exit::Unavailable,
+        | ConnectError::Read(ReadError::Unavailable { .. })
+        | ConnectError::Mark(_) => Exit::Unavailable,
         ConnectError::Open(OpenError::Refused { .. }) | ConnectError::Read(ReadError::Malformed { .. }) => {
             Exit::State
         }

@@ -241,8 +241,12 @@ impl<N: Protocol<Durable = ()>, C: Protocol> Confirmed<N, C> {
                 self.nominate(now, Input::Command(command));
                 self.confirm(now, Input::Command(command));
             }
-            // The one that it goes to must be the nominee, too, or it would hand it on at once.
-            Command::Resign | Command::Transfer(_) | Command::Healthy(_) => {
+            // Who is next is the nomination's to say: one that is not the nominee would hand the lead on at once.
+            Command::Resign | Command::Transfer(_) => {
+                self.nominate(now, Input::Command(Command::Resign));
+                self.confirm(now, Input::Command(Command::Resign));
+            }
+            Command::Healthy(_) => {
                 self.nominate(now, Input::Command(command));
                 self.confirm(now, Input::Command(command));
             }

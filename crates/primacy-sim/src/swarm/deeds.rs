@@ -484,7 +484,10 @@ impl<A: Algorithm> Swarm<A> {
         self.tell(format!("chance doubled 20% up to {}", text(longest)));
         for _ in 0..4 {
             let pause = self.up_to(self.patience.times(2));
-            let (what, back) = match self.rng.up_to(4) {
+            let deed = self.rng.up_to(4);
+            // Where nothing but silence tells the dead from the living, two short silences must not become a long one.
+            let pause = if A::ADVISORY { pause.max(self.patience) } else { pause };
+            let (what, back) = match deed {
                 // Whoever cannot hear, or wakes when it cannot, may lead by itself there.
                 0 | 3 if A::ADVISORY => (format!("close {name} {other}"), String::new()),
                 0 => (format!("isolate {name}"), "heal".to_owned()),

@@ -1,6 +1,7 @@
 //! The elections among peers, each in the terms of the driver.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use primacy_core::election::bully::{self, Bully};
 use primacy_core::election::confirmed::{self, Confirmed};
@@ -10,7 +11,7 @@ use primacy_core::election::quorum::{self, HardState, Quorum};
 use primacy_core::election::ranked::{self, Ranked};
 use primacy_core::election::seniority::{self, Seniority};
 use primacy_core::election::{ring, ring_bidirectional};
-use primacy_core::membership::TooFewMembers;
+use primacy_core::membership;
 use primacy_core::{Endpoint, Identity, Incarnation, Input, Instant, NodeId, Occasion, Protocol, Term};
 
 use super::PeersAndStore;
@@ -319,12 +320,12 @@ impl Settles for Seniority {
         true // Nobody leads who does not stand.
     }
 
-    fn occasion(&self) -> Option<Occasion> {
-        Some(Self::occasion(self))
+    fn cluster(&self) -> Option<&Arc<membership::View>> {
+        self.view()
     }
 
-    fn check_members(&self) -> Result<(), TooFewMembers> {
-        self.admit()
+    fn occasion(&self) -> Option<Occasion> {
+        Some(Self::occasion(self))
     }
 }
 
@@ -354,6 +355,10 @@ impl World<Seniority> for PeersAndStore {
 }
 
 impl Asked<Seniority> for PeersAndStore {
+    fn after(&mut self, machine: &Seniority, led: bool) -> Result<(), Halt> {
+        Asked::<Seniority>::after(&mut self.peers, machine, led)
+    }
+
     fn view(&self, machine: &Seniority) -> View {
         Asked::<Seniority>::view(&self.peers, machine)
     }
@@ -411,6 +416,7 @@ impl<N: AmongPeers<Durable = ()>> AmongPeers for Confirmed<N, Quorum> {
     fn view(&self) -> ElectionView {
         ElectionView::Confirmed {
             nominee: self.nominee(),
+            nomination: Box::new(self.nomination().view()),
             by: Box::new(ConfirmationView::Quorum(self.confirmation().status())),
         }
     }
@@ -428,12 +434,12 @@ impl<N: Protocol<Durable = ()> + Settles> Settles for Confirmed<N, Quorum> {
         self.confirmation().is_settled()
     }
 
-    fn occasion(&self) -> Option<Occasion> {
-        Some(self.confirmation().occasion())
+    fn cluster(&self) -> Option<&Arc<membership::View>> {
+        self.nomination().cluster()
     }
 
-    fn check_members(&self) -> Result<(), TooFewMembers> {
-        self.nomination().check_members()
+    fn occasion(&self) -> Option<Occasion> {
+        Some(self.confirmation().occasion())
     }
 }
 
@@ -472,9 +478,14 @@ impl<N: AmongPeers<Durable = ()>> World<Confirmed<N, Lease>> for PeersAndStore {
 }
 
 impl<N: AmongPeers<Durable = ()>> Asked<Confirmed<N, Lease>> for PeersAndStore {
+    fn after(&mut self, machine: &Confirmed<N, Lease>, led: bool) -> Result<(), Halt> {
+        Asked::<N>::after(&mut self.peers, machine.nomination(), led)
+    }
+
     fn view(&self, machine: &Confirmed<N, Lease>) -> View {
         let by = Box::new(ConfirmationView::Store(machine.confirmation().status()));
-        self.peers.view_with(ElectionView::Confirmed { nominee: machine.nominee(), by })
+        let nomination = Box::new(machine.nomination().view());
+        self.peers.view_with(ElectionView::Confirmed { nominee: machine.nominee(), nomination, by })
     }
 
     fn readmit(&mut self, node: NodeId) -> Result<DiskId, AskError> {
@@ -487,11 +498,11 @@ impl<N: Protocol<Durable = ()> + Settles> Settles for Confirmed<N, Lease> {
         self.confirmation().is_settled()
     }
 
-    fn occasion(&self) -> Option<Occasion> {
-        None // The record shows who held it, and not how that ended.
+    fn cluster(&self) -> Option<&Arc<membership::View>> {
+        self.nomination().cluster()
     }
 
-    fn check_members(&self) -> Result<(), TooFewMembers> {
-        self.nomination().check_members()
+    fn occasion(&self) -> Option<Occasion> {
+        None // The record shows who held it, and not how that ended.
     }
 }

@@ -7,31 +7,39 @@ use primacy_core::{Evidence, FencingToken, Incarnation, Occasion};
 use super::*;
 use crate::config::Venue;
 
-/// Is elected as soon as it campaigns; when something is noticed, it writes its state and then sends.
+/// Is elected as soon as it campaigns, for a while or until it resigns and has drained; when something is noticed, it writes
+/// its state and then sends.
 #[derive(Default)]
-struct Machine(VecDeque<Output<(), ()>>);
+struct Machine {
+    advisory: bool,
+    outputs: VecDeque<Output<(), ()>>,
+}
 
 impl Protocol for Machine {
     type Message = ();
     type Durable = ();
 
     fn handle(&mut self, now: Instant, input: Input<()>) {
-        let valid_until = now.after(primacy_core::Duration::from_secs(60));
-        let mandate = Mandate::Fenced(FencingToken(1));
+        let (mandate, valid_until) = if self.advisory {
+            (Mandate::Advisory, Instant::NEVER)
+        } else {
+            (Mandate::Fenced(FencingToken(1)), now.after(primacy_core::Duration::from_secs(60)))
+        };
+        let mut tell = |event| self.outputs.push_back(Output::Event(event));
         match input {
-            Input::Command(Command::Campaign) => {
-                self.0.push_back(Output::Event(Event::Elected { term: Term(1), mandate, valid_until }));
-            }
+            Input::Command(Command::Campaign) => tell(Event::Elected { term: Term(1), mandate, valid_until }),
+            Input::Command(Command::Resign) => tell(Event::Resigning(Reason::Resigned)),
+            Input::Command(Command::Drained) => tell(Event::Deposed(Reason::Resigned)),
             Input::Evidence(_) => {
-                self.0.push_back(Output::Persist(()));
-                self.0.push_back(Output::Send { to: Endpoint::Store, message: () });
+                self.outputs.push_back(Output::Persist(()));
+                self.outputs.push_back(Output::Send { to: Endpoint::Store, message: () });
             }
             Input::Command(_) | Input::Message { .. } | Input::Timeout => {}
         }
     }
 
     fn poll(&mut self) -> Option<Output<(), ()>> {
-        self.0.pop_front()
+        self.outputs.pop_front()
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -101,6 +109,7 @@ fn desk(measures: &Arc<Measures>) -> (Desk, mpsc::UnboundedSender<Order>) {
         promises: Promises::default(),
         candidate: None,
         cell: None,
+        drain_until: None,
         releasing: None,
         closing: None,
         halted: Arc::default(),
@@ -149,4 +158,26 @@ async fn what_was_to_follow_a_write_that_failed_is_not_sent() {
     let (mut machine, mut world) = (Machine::default(), FullDisk { told, sent: 0 });
     let ended = drive_alone(&mut machine, &mut world, |_| false).await;
     assert_eq!((failed(ended).as_str(), world.sent), ("the disk is full", 0));
+}
+
+#[tokio::test]
+async fn work_that_never_ends_holds_no_advisory_lead_for_good() {
+    let (mut desk, orders) = desk(&Arc::new(Measures::new()));
+    desk.timers.drain = std::time::Duration::from_millis(20);
+    desk.timers.kill_margin = std::time::Duration::from_millis(10);
+    let (_fail, told) = oneshot::channel();
+    let mut machine = Machine { advisory: true, ..Machine::default() };
+    let mut world = FullDisk { told, sent: 0 };
+    let (answer, elected) = oneshot::channel();
+    orders.send(Order::Campaign(answer)).expect("the desk is there");
+    let application = async {
+        let leadership = elected.await.expect("an answer").expect("a leadership");
+        let _stuck = leadership.guard().expect("it leads");
+        assert!(leadership.check().is_ok());
+        leadership.resign().await
+    };
+    tokio::select! {
+        ended = drive(&mut machine, &mut world, &mut desk) => panic!("it goes on: {ended:?}"),
+        reason = application => assert_eq!(reason, Reason::Resigned),
+    }
 }

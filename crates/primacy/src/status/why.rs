@@ -74,7 +74,13 @@ fn among_peers(status: &Status, view: &PeersView) -> Vec<String> {
                 format!("{node} hears {} lead, and {me} does not", leader.identity.node)
             }))
         }
-        ElectionView::Confirmed { nominee, by } => {
+        ElectionView::Confirmed { nominee, nomination, by } => {
+            why.extend(
+                nomination
+                    .seniority()
+                    .into_iter()
+                    .flat_map(|seniority| in_a_cluster(me, seniority, &view.connected)),
+            );
             match nominee {
                 None => why.push("nobody is nominated".to_owned()),
                 Some(nominee) => why.push(format!("{nominee} is nominated, and not confirmed yet")),

@@ -33,7 +33,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use primacy_core::{Duration, Evidence, NodeId, Term};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 pub use crate::codec::Word;
 use crate::codec::{self, Frame};
@@ -304,6 +304,11 @@ impl Mesh {
         if before.is_some() != term.is_some() {
             self.shared.links.values().for_each(|link| self.shared.say_first_word(link));
         }
+    }
+
+    /// Why this node and a peer refuse each other that have been told different things about the election.
+    pub(crate) fn at_odds(&self) -> watch::Receiver<Option<String>> {
+        self.shared.at_odds.subscribe()
     }
 
     /// The term that this node vouches for.

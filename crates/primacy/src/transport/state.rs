@@ -10,7 +10,7 @@ use std::time::Duration as StdDuration;
 use primacy_core::rng::Rng;
 use primacy_core::{Duration, Evidence, Identity, Instant, NodeId, Term};
 use tokio::net::TcpStream;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::clock;
@@ -162,6 +162,8 @@ pub(super) struct Shared {
     pub(super) ready: Vec<u8>,
     inbox: Rc<Inbox>,
     strangers: Rc<Strangers>,
+    /// What a peer that has been told otherwise about this election was last told, or has said.
+    pub(super) at_odds: watch::Sender<Option<String>>,
     /// Apart, since figures are read on another thread. Locked for an addition or a copy, so nobody waits.
     counters: Arc<Mutex<Counters>>,
     state: RefCell<State>,
@@ -256,6 +258,7 @@ impl Shared {
         let (state, tasks) = (RefCell::new(state), RefCell::new(JoinSet::new()));
         let (strangers, counters) = (Rc::default(), Arc::default());
         Ok(Self {
+            at_odds: watch::Sender::new(None),
             hello,
             welcome,
             ready,
@@ -455,6 +458,9 @@ impl Shared {
         });
         let mut state = self.state.borrow_mut();
         let node = node.filter(|node| self.links.contains_key(node));
+        if node.is_some() && noted.kind.is_about_the_election() {
+            self.at_odds.send_replace(Some(noted.text.clone()));
+        }
         let before = match node {
             Some(node) => state.refusals.insert(node, noted.clone()),
             None => state.stranger_refused.replace(noted.clone()),

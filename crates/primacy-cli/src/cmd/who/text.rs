@@ -93,7 +93,7 @@ fn among_peers(who: &Who, peers: &Peers) -> Vec<String> {
         peers.safety,
         peers.disk
     )];
-    lines.extend(peers.members.as_ref().map(members));
+    lines.extend(peers.members.as_ref().map(|all| format!("  {}", members(all))));
     lines.extend(peers.nominee.as_ref().map(|nominee| format!("  {nominee} is nominated")));
     if let (Some(to), Some(left)) = (&peers.promised_to, peers.promised_for_ms)
         && *to != who.node
@@ -130,14 +130,14 @@ fn among_peers(who: &Who, peers: &Peers) -> Vec<String> {
 }
 
 /// Who belongs to the cluster, the oldest first.
-fn members(members: &Members) -> String {
+pub(crate) fn members(members: &Members) -> String {
     let member = |member: &Member| {
         let suspected = if member.suspected { ", suspected" } else { "" };
         let zone = if member.zone.is_empty() { String::new() } else { format!(" in {}", member.zone) };
         format!("{}{zone} (age {}{suspected})", member.node, member.age)
     };
     let all: Vec<String> = members.all.iter().map(member).collect();
-    format!("  members by view {}.{}: {}", members.term, members.view, all.join(", "))
+    format!("members by view {}.{}: {}", members.term, members.view, all.join(", "))
 }
 
 const fn connected(outbound: bool, inbound: bool) -> &'static str {

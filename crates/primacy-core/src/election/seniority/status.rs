@@ -23,6 +23,8 @@ pub struct Status {
     pub lost: BTreeSet<NodeId>,
     /// The first seed: who founds the cluster, if there is none.
     pub founder: Option<NodeId>,
+    /// Whether the cluster is large enough here to serve a request; see [`Seniority::admit`].
+    pub enough_members: Result<(), TooFewMembers>,
     /// How often it has asked to join since it stands, or since it belonged to a cluster.
     pub attempts: u32,
     /// Why it was refused last.
@@ -74,6 +76,7 @@ impl Seniority {
             leader: self.leader(),
             suspects: BTreeSet::new(),
             lost: BTreeSet::new(),
+            enough_members: self.admit(),
             founder: self.config.seeds.first().copied(),
             attempts: 0,
             refusal: None,

@@ -123,6 +123,15 @@ fn drawn_hello(election: &str, draw: &mut Draw<'_>) -> Hello {
         priority: u32::from(draw.short()),
         witness: draw.one_of(&[false, true]),
         by: By { algorithm: draw.one_of(&ALGORITHMS), confirmation: draw.one_of(&CONFIRMATIONS) },
+        split_brain: draw.one_of(&[
+            None,
+            Some(Policy::KeepMajority),
+            Some(Policy::StaticQuorum(3)),
+            Some(Policy::KeepOldest),
+            Some(Policy::Lease),
+            Some(Policy::Available),
+        ]),
+        store: draw.one_of(&[None, Some(StoreMark(7))]),
     }
 }
 

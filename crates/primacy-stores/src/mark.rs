@@ -1,0 +1,110 @@
+//! A number that tells one store from another.
+//!
+//! Nodes that meet over a network *and* in a store must mean the same store: where each has one of its own, each finds
+//! itself confirmed by it. A URL does not tell, for `sqlite:/var/lib/billing.db` names another file on every machine, and
+//! the same server has many names. So the first to open a store draws a number and leaves it there, and nodes compare
+//! what they have found.
+//!
+//! The number is the nonce of a record like any other, under a name that no election can have. It is written once. A copy
+//! of a store, such as a restored backup, has the number of its original.
+
+use std::fmt;
+
+use primacy_core::election::lease::Record;
+use primacy_core::{Duration, FencingToken};
+
+use crate::open::{OpenError, open};
+use crate::register::{ReadError, SetError};
+
+/// Where the number stands. The names of elections have no slash; see `docs/stores/README.md`.
+pub const NAME: &str = "primacy/store";
+
+/// How often one that lost the race, or does not know, looks again. Once is enough in a store that is linearizable.
+const ATTEMPTS: usize = 3;
+
+/// The number of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StoreMark(pub u64);
+
+/// Why the number of a store is not known.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MarkError {
+    /// The store was not opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The number was not read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// There is no number yet, and none could be written.
+    #[error("the store has no mark yet, and {0}")]
+    Write(SetError),
+}
+
+impl StoreMark {
+    /// The number of the store at `url`; the first one ever to ask leaves `drawn` there, which must be random.
+    ///
+    /// Open the election's own register first: a store that is made for it knows that nobody has held its record, and one that
+    /// was there before does not. Dropping the future may leave `drawn` there, too.
+    ///
+    /// # Errors
+    /// [`MarkError`]
+    pub async fn of(url: &str, drawn: u64) -> Result<Self, MarkError> {
+        let register = open(url, NAME).await?;
+        let drawn = drawn.max(1);
+        let mut last = SetError::Conflict;
+        for _ in 0..ATTEMPTS {
+            let expect = match register.read().await? {
+                // One that a store makes for itself when it is opened has no nonce.
+                Some((record, version)) if record.nonce == 0 => Some(version),
+                Some((record, _)) => return Ok(Self(record.nonce)),
+                None => None,
+            };
+            match register.compare_and_set(expect.as_ref(), &record(drawn)).await {
+                Ok(_) => return Ok(Self(drawn)),
+                Err(error) => last = error,
+            }
+        }
+        Err(MarkError::Write(last))
+    }
+}
+
+/// Nobody holds it, and nobody ever will.
+fn record(nonce: u64) -> Record {
+    Record {
+        holder: None,
+        token: FencingToken(0),
+        duration: Duration::ZERO,
+        renewal: 0,
+        nonce,
+        resign_request: None,
+        young: false,
+        unknown: Box::default(),
+    }
+}
+
+impl fmt::Display for StoreMark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_first_to_ask_leaves_a_number_and_all_others_find_it() {
+        let (a, b) = tokio::join!(StoreMark::of("memory:mark-a", 7), StoreMark::of("memory:mark-a", 8));
+        let first = a.unwrap();
+        assert_eq!(first, b.unwrap());
+        assert!([7, 8].contains(&first.0));
+        assert_eq!(StoreMark::of("memory:mark-a", 9).await, Ok(first));
+        assert_eq!(StoreMark::of("memory:mark-b", 9).await, Ok(StoreMark(9)), "another store");
+    }
+
+    #[tokio::test]
+    async fn a_store_that_cannot_be_opened_has_none() {
+        let error = StoreMark::of("mysql://root:secret@host", 1).await.unwrap_err();
+        assert!(matches!(error, MarkError::Open(_)) && !error.to_string().contains("secret"), "{error}");
+    }
+}

@@ -1,0 +1,87 @@
+//! Watching who belongs to the cluster of an election by seniority.
+
+use std::sync::Arc;
+
+use primacy_core::membership::View;
+use tokio::sync::watch;
+
+use crate::elector::Elector;
+
+/// What a node knows of the cluster that it belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Membership {
+    /// This is its latest view: the members, the oldest first, each with its age and attributes.
+    Member(Arc<View>),
+    /// It belongs to no cluster: it has not joined one yet, or has left it.
+    Outside,
+}
+
+/// Sees the members come and go, as this node learns it; made by [`Elector::members`].
+///
+/// An observer holds nothing up. It sees the latest view and not each one: of two that follow each other quickly, it may see
+/// the later one only. In elections that have no members it sees one [`Membership::Outside`].
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use primacy::{Algorithm, Elector, Membership};
+///
+/// let peers = "a=10.0.0.1:7400,b=10.0.0.2:7400,c=10.0.0.3:7400".parse()?;
+/// let builder = Elector::builder().election("shards").node("a".parse()?).by(Algorithm::Seniority).allow_advisory(true);
+/// let elector = builder.insecure_cleartext(true).peers(peers).await?;
+///
+/// let mut members = elector.members();
+/// while let Some(Membership::Member(view)) = members.changed().await {
+///     for member in view.members() {
+///         println!("{} in {:?}", member.identity.node, member.attributes.zone());
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Members {
+    latest: watch::Receiver<Membership>,
+    begun: bool,
+}
+
+impl Members {
+    /// What is known now.
+    #[must_use]
+    pub fn latest(&self) -> Membership {
+        self.latest.borrow().clone()
+    }
+
+    /// The next view; the first one is what is known at the start. `None` when the elector is gone.
+    ///
+    /// Cancel safe: a view is seen or will be seen next time.
+    pub async fn changed(&mut self) -> Option<Membership> {
+        if self.begun {
+            self.latest.changed().await.ok()?;
+        }
+        self.begun = true;
+        Some(self.latest.borrow_and_update().clone())
+    }
+}
+
+impl Elector {
+    /// Watches who belongs to this node's cluster, from now on.
+    #[must_use]
+    pub fn members(&self) -> Members {
+        Members { latest: self.publisher.members.subscribe(), begun: false }
+    }
+}
+
+/// Tells a view, if it is another one.
+pub(crate) fn tell(latest: &watch::Sender<Membership>, view: Option<&Arc<View>>) {
+    latest.send_if_modified(|known| {
+        let is_same = match (&*known, view) {
+            (Membership::Member(known), Some(view)) => Arc::ptr_eq(known, view) || known == view,
+            (Membership::Outside, None) => true,
+            (Membership::Member(_), None) | (Membership::Outside, Some(_)) => false,
+        };
+        if !is_same {
+            *known = view.map_or(Membership::Outside, |view| Membership::Member(Arc::clone(view)));
+        }
+        !is_same
+    });
+}
