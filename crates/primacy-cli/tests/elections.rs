@@ -245,6 +245,37 @@ fn a_cluster_is_held_as_its_settings_say() {
     assert!(who["too_few_members"].as_str().unwrap().contains("has 2 members here, and needs 3"), "{who}");
 }
 
+/// The first seed is gone for good: the others say so, and what helps, and that does help.
+#[test]
+fn a_cluster_whose_first_seed_is_gone_is_founded_by_another_one_that_is_named_first() {
+    let place = Place::new("founder");
+    let peers = peers(&NAMES);
+    let node = |seeds: &str| {
+        let state = place.text("b");
+        let mut args = strings(&["run", "--json", "--election", "e", "--node", "b", "--peers", &peers]);
+        args.extend(strings(&[
+            "--by",
+            "seniority",
+            "--allow-advisory",
+            "--seeds",
+            seeds,
+            "--state-dir",
+            &state,
+        ]));
+        args.extend(strings(&["--", "sleep", "1000"]));
+        Node::start(&place, "b", &args)
+    };
+    let who = || stdout(&place.output(&["who", "--election", "e", "--state-dir", &place.text("b")]));
+    let mut waits = node("a,b");
+    wait_until("what helps", || {
+        who().contains("a founds it, the first of the seeds, and it is not connected")
+    });
+    waits.signal(Signal::TERM);
+    waits.wait();
+    let _founds = node("b,a");
+    wait_until("a leader", || who().contains("b leads"));
+}
+
 #[test]
 fn settings_of_a_cluster_that_cannot_be_are_refused() {
     let place = Place::new("membership-refused");
