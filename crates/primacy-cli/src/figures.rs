@@ -127,6 +127,9 @@ async fn answer(
     if path == "/healthz" {
         return Ok(plain(StatusCode::OK, "the election answers\n".to_owned()));
     }
+    if let Err(too_few) = elector.check_members() {
+        return Ok(plain(StatusCode::SERVICE_UNAVAILABLE, format!("{too_few}\n")));
+    }
     let lead = status.lead.filter(|lead| lead.ending.is_none() && clock::now() < lead.valid_until);
     Ok(match (lead, status.leader) {
         (Some(lead), _) => plain(StatusCode::OK, format!("leads with {}\n", lead.number())),

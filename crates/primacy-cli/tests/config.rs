@@ -182,6 +182,53 @@ fn a_secret_in_the_environment_is_not_printed() {
     assert!(said.contains("on = \"env:PRIMACY_ON\"") && !said.contains("hunter2"), "{said}");
 }
 
+#[test]
+fn labels_are_a_table_or_a_list() {
+    let place = Place::new("config-labels");
+    let head = "election = \"e\"\nnode = \"a\"\nby = \"seniority\"\nallow-advisory = true\npeers = \"a=127.0.0.1:1\"\n";
+    for labels in ["[labels]\nrack = \"7\"\ndisk = \"ssd\"\n", "labels = \"rack=7,disk=ssd\"\n"] {
+        let output = config(&place, "print", &format!("{head}{labels}")).output().unwrap();
+        let printed = stdout(&output);
+        assert!(
+            ["disk=ssd,rack=7", "rack=7,disk=ssd"].iter().any(|list| printed.contains(list)),
+            "{printed}"
+        );
+    }
+    refused(&place, &format!("{head}[labels]\nrack = \"7,8\"\n"), &["`labels`: rack has a comma in it"]);
+    refused(&place, &format!("{head}[labels]\nrack = 7\n"), &["`labels`: rack is a string"]);
+}
+
+/// Nor where it is wrong, nor in the help, nor when it is part of a policy; and what is printed instead can be read again.
+#[test]
+fn a_secret_in_a_policy_or_a_confirmation_is_not_printed() {
+    let place = Place::new("config-secrets");
+    let entry = "--election e --node a --peers a=127.0.0.1:1,b=127.0.0.1:2 --allow-advisory";
+    let said = |verb: &[&str], more: &str, variable: &str, value: &str| {
+        let args: Vec<&str> =
+            verb.iter().copied().chain(entry.split_whitespace()).chain(more.split_whitespace()).collect();
+        let output = place.command(&args).env(variable, value).output().unwrap();
+        let said = format!("{}{}", stdout(&output), stderr(&output));
+        assert!(!said.contains("hunter2"), "{said}");
+        said
+    };
+    let url = "sqlite:/tmp/e.db?password=hunter2";
+    let (print, policy) = (["config", "print"], format!("lease:{url}"));
+    let printed = said(&print, "--by seniority", "PRIMACY_SPLIT_BRAIN", &policy);
+    assert!(printed.contains("split-brain = \"env:PRIMACY_SPLIT_BRAIN\""), "{printed}");
+    said(&print, "--by seniority --split-brain env:POLICY", "POLICY", &policy);
+    let printed = said(&print, "--by seniority", "PRIMACY_CONFIRM", url);
+    assert!(printed.contains("confirm = \"env:PRIMACY_CONFIRM\""), "{printed}");
+    let printed = said(&print, "--by seniority", "PRIMACY_CONFIRM", "quorum");
+    assert!(printed.contains("confirm = \"quorum\""), "{printed}");
+    let wrong = said(&print, "--by seniority", "PRIMACY_SPLIT_BRAIN", "leese:x://u:hunter2@h");
+    assert!(wrong.contains("PRIMACY_SPLIT_BRAIN: write keep-majority"), "{wrong}");
+    for variable in ["PRIMACY_ON", "PRIMACY_CONFIRM", "PRIMACY_SPLIT_BRAIN"] {
+        for verb in [&["run", "--help"], &["node", "--help"], &["config", "--help"]] {
+            said(verb, "", variable, url);
+        }
+    }
+}
+
 /// What the page shows first is a file that a node starts with, where the files are that it names.
 #[test]
 fn the_example_of_the_page_is_right() {
@@ -246,7 +293,8 @@ fn the_page_on_configuration_has_every_setting() {
             key = option.split([' ', '[']).next().map(str::to_owned);
         }
         if let (Some(variable), Some(key)) = (line.strip_prefix("[env: "), &key) {
-            let variable = variable.split('=').next().unwrap().to_owned();
+            // Of those that may have a secret the value is not shown.
+            let variable = variable.split(['=', ']']).next().unwrap().to_owned();
             defined.push((key.clone(), variable));
         }
     }

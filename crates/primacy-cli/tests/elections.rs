@@ -224,6 +224,117 @@ fn what_does_not_go_together_is_refused_with_what_would() {
     assert!(stderr(&output).contains("there are quorum, ranked, bully"), "{}", stderr(&output));
 }
 
+/// The first of the named seeds founds the cluster and leads it, and not the first by name.
+#[test]
+fn a_cluster_is_held_as_its_settings_say() {
+    let settings = "--allow-advisory --seeds b,a --detector deadline:2s --stable-after 500ms --neighbours 2 \
+                    --minimum-members 3 --zone east --labels rack=7,disk=ssd";
+    let more: Vec<String> = settings.split_whitespace().map(ToOwned::to_owned).collect();
+    let mut nodes = Nodes::start("membership", "seniority", &more);
+    assert_eq!(NAMES[nodes.leader(1)], "b");
+    let members = |who: &Value| who["peers"]["members"]["all"].as_array().map_or(0, Vec::len);
+    wait_until("all three members", || (0..3).all(|at| members(&nodes.who(at)) == 3));
+    let who = nodes.who(0);
+    let oldest = &who["peers"]["members"]["all"][0];
+    assert_eq!((&oldest["node"], &oldest["zone"]), (&"b".into(), &"east".into()), "{who}");
+    assert_eq!((&oldest["labels"]["rack"], &oldest["labels"]["disk"]), (&"7".into(), &"ssd".into()), "{who}");
+    assert!(who["too_few_members"].is_null(), "{who}");
+    let second = nodes.take_over();
+    wait_until("the minimum", || nodes.who(second)["too_few_members"].is_string());
+    let who = nodes.who(second);
+    assert!(who["too_few_members"].as_str().unwrap().contains("has 2 members here, and needs 3"), "{who}");
+}
+
+/// The first seed is gone for good: the others say so, and what helps, and that does help.
+#[test]
+fn a_cluster_whose_first_seed_is_gone_is_founded_by_another_one_that_is_named_first() {
+    let place = Place::new("founder");
+    let peers = peers(&NAMES);
+    let node = |seeds: &str| {
+        let state = place.text("b");
+        let mut args = strings(&["run", "--json", "--election", "e", "--node", "b", "--peers", &peers]);
+        args.extend(strings(&[
+            "--by",
+            "seniority",
+            "--allow-advisory",
+            "--seeds",
+            seeds,
+            "--state-dir",
+            &state,
+        ]));
+        args.extend(strings(&["--", "sleep", "1000"]));
+        Node::start(&place, "b", &args)
+    };
+    let who = || stdout(&place.output(&["who", "--election", "e", "--state-dir", &place.text("b")]));
+    let mut waits = node("a,b");
+    wait_until("what helps", || {
+        who().contains("a founds it, the first of the seeds, and it is not connected")
+    });
+    waits.signal(Signal::TERM);
+    waits.wait();
+    let _founds = node("b,a");
+    wait_until("a leader", || who().contains("b leads"));
+}
+
+#[test]
+fn settings_of_a_cluster_that_cannot_be_are_refused() {
+    let place = Place::new("membership-refused");
+    let peers = "a=127.0.0.1:1,b=127.0.0.1:2,c=127.0.0.1:3";
+    let check = |more: &[&str]| {
+        let args = ["config", "check", "--election", "e", "--node", "a", "--peers", peers];
+        let output = place.output(&[&args[..], more].concat());
+        (output.status.code(), stderr(&output))
+    };
+    let by_seniority = |more: &[&'static str]| {
+        let (code, said) = check(&[&["--by", "seniority", "--allow-advisory"], more].concat());
+        // What no setting can be is a wrong command line.
+        assert!(matches!(code, Some(64 | 78)), "{more:?}: {code:?} {said}");
+        said
+    };
+    for (more, says) in [
+        (&["--seeds", "a,z"][..], "the seed z is not one of the peers (a, b, c)"),
+        (&["--seeds", "a,a"], "the seed a is named twice"),
+        (&["--neighbours", "0"], "0 neighbours"),
+        (&["--minimum-members", "0"], "at least 1, and at most all peers, which are 3"),
+        (&["--minimum-members", "4"], "at least 1, and at most all peers, which are 3"),
+        (&["--stable-after", "0s"], "state more than nothing"),
+        (&["--stable-after", "2h"], "at most 3600s"),
+        (&["--detector", "missed:1"], "silence is suspicious after 250ms"),
+        (&["--detector", "phi-accrual:0.5,1s,1s"], "from 1 to 20, and this is 0.5"),
+        (&["--detector", "often"], "write missed:COUNT"),
+        (&["--split-brain", "static-quorum:0"], "lets two parts go on"),
+        (&["--split-brain", "static-quorum:1"], "at least 2, and at most 3"),
+        (&["--split-brain", "static-quorum:4"], "lets no part go on"),
+        (&["--split-brain", "static-quorum:many"], "takes a number of members"),
+        (&["--split-brain", "keep-calm"], "write keep-majority, static-quorum:NUMBER"),
+        (&["--labels", "rack"], "write key=value"),
+        (&["--labels", "a=,b=,c=,d=,e=,f=,g=,h=,i="], "at most 8 labels"),
+        (&["--witness"], "by seniority there are no votes"),
+    ] {
+        let said = by_seniority(more);
+        assert!(said.contains(says), "{more:?}: {says:?} is not in: {said}");
+    }
+    let both = by_seniority(&["--seeds", "z", "--minimum-members", "4"]);
+    assert!(both.contains("the seed z") && both.contains("at most all peers"), "{both}");
+    assert_eq!(check(&["--by", "seniority", "--confirm", "quorum", "--witness"]).0, Some(0));
+
+    for (key, value) in [
+        ("seeds", "a"),
+        ("split-brain", "available"),
+        ("neighbours", "1"),
+        ("detector", "missed:4"),
+        ("stable-after", "1s"),
+        ("minimum-members", "1"),
+        ("zone", "east"),
+        ("labels", "a=1"),
+    ] {
+        let (code, said) = check(&[&format!("--{key}"), value]);
+        assert_eq!(code, Some(78), "{said}");
+        let says = format!("--{key} has no meaning by quorum; leave it out, or choose --by seniority");
+        assert!(said.contains(&says), "{said}");
+    }
+}
+
 /// A newcomer that could lead beside the others, for it was told otherwise, ends and says why; the others go on.
 #[test]
 fn a_newcomer_that_is_at_odds_with_a_cluster_ends_and_says_why() {

@@ -15,6 +15,10 @@ fn address(node: &Node) -> String {
 }
 
 fn node(place: &Place, name: &str, peers: &str) -> Node {
+    node_with(place, name, peers, &[])
+}
+
+fn node_with(place: &Place, name: &str, peers: &str, more: &[&str]) -> Node {
     let args = [
         "node",
         "--json",
@@ -29,7 +33,25 @@ fn node(place: &Place, name: &str, peers: &str) -> Node {
         "--metrics",
         "0",
     ];
-    Node::start(place, name, &strings(&args))
+    Node::start(place, name, &strings(&[&args, more].concat()))
+}
+
+/// By seniority, a leader whose cluster is too small is none that requests should be sent to.
+#[test]
+fn a_leader_of_too_few_members_is_not_to_be_asked() {
+    let place = Place::new("metrics-minimum");
+    let peers = peers(&["a", "b"]);
+    let options = ["--by", "seniority", "--allow-advisory", "--seeds", "b,a", "--minimum-members", "2"];
+    let b = node_with(&place, "b", &peers, &options);
+    b.told.wait_for_event("elected");
+    let leader = || get(&address(&b), "GET", "/leader");
+    let (head, body) = leader();
+    assert!(head.starts_with("HTTP/1.1 503"), "{head}");
+    assert!(body.contains("has 1 members here, and needs 2"), "{body}");
+    let _a = node_with(&place, "a", &peers, &options);
+    wait_until("the other member", || leader().0.starts_with("HTTP/1.1 200"));
+    // And the one that does not lead says that, whatever its name is.
+    assert!(leader().1.contains("advisory"), "{}", leader().1);
 }
 
 /// One family of figures, as the specification wants it.

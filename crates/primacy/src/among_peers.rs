@@ -82,6 +82,9 @@ pub(crate) fn enter(
         let names = peers.iter().map(|(node, _)| node.to_string()).collect::<Vec<_>>().join(", ");
         return Err(ConfigError::NotAPeer { node: config.node, peers: names }.into());
     };
+    if let Some(problem) = config.problems_among(&names(peers)).into_iter().next() {
+        return Err(ConfigError::from(problem).into());
+    }
     let listen = resolve(address)?;
     // The state comes first: a second process of this node is told so, and not that its port is in use.
     let (state, stored) = StateFile::open(state_dir, &config.election, config.node)?;
@@ -98,7 +101,8 @@ pub(crate) fn enter(
         priority: config.priority,
         witness: config.witness,
         by: config.by,
-        split_brain: (config.by.algorithm == Algorithm::Seniority).then_some(config.split_brain),
+        split_brain: (config.by.algorithm == Algorithm::Seniority)
+            .then_some(config.seniority.split_brain.policy()),
         store,
     };
     let others = peers.iter().filter(|&(node, _)| node != config.node);
@@ -121,6 +125,8 @@ pub(crate) fn problems(config: &Config, peers: &Peers) -> Vec<ConnectError> {
             problems.extend(permitted.err());
         }
     }
+    let of_members = config.problems_among(&names(peers)).into_iter();
+    problems.extend(of_members.map(|problem| ConfigError::from(problem).into()));
     let others: Vec<(NodeId, &str)> = peers.iter().filter(|&(node, _)| node != me).collect();
     for &(node, address) in &others {
         let found = check_form(node, address).map(|()| address.to_socket_addrs());
@@ -130,6 +136,10 @@ pub(crate) fn problems(config: &Config, peers: &Peers) -> Vec<ConnectError> {
     let opened = security.open(me, others.iter().map(|&(node, _)| node), Sides::Both);
     problems.extend(opened.err().map(|error| ConnectError::from(TransportError::from(error))));
     problems
+}
+
+fn names(peers: &Peers) -> BTreeSet<NodeId> {
+    peers.iter().map(|(node, _)| node).collect()
 }
 
 impl Entry {

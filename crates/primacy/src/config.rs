@@ -20,10 +20,11 @@ use std::time::Duration;
 use primacy_core::election::Algorithm;
 use primacy_core::election::quorum::Safety;
 use primacy_core::id::NodeIdError;
-use primacy_core::membership::{Attributes, AttributesError, Policy};
+use primacy_core::membership::{Attributes, AttributesError};
 use primacy_core::{self as core, Drift, NodeId};
 
 use crate::handshake::{By, Confirmation};
+use crate::seniority::{SeniorityError, SeniorityOptions};
 use crate::transport::{Limits, Security, TlsFiles};
 
 /// The promise among peers, where none is configured.
@@ -44,6 +45,9 @@ const KILL_MARGIN_MAX: Duration = Duration::from_millis(200);
 const POLL_INTERVAL_MAX: Duration = Duration::from_secs(1);
 const STAGGER: Duration = Duration::from_millis(5);
 const MISS_COUNT: u32 = 4;
+/// How long a member of a cluster by seniority may be lost, or silent, before anything is done about it: nobody waits longer than
+/// an hour for a machine to do what an operator could have done.
+pub(crate) const STABLE_AFTER_MAX: Duration = Duration::from_secs(3600);
 
 /// Where the election is held, as far as timers depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,11 +164,29 @@ pub enum ConfigError {
     /// What a member tells of itself is too much.
     #[error(transparent)]
     Attributes(#[from] AttributesError),
+    /// A cluster by seniority cannot be held so.
+    #[error(transparent)]
+    Seniority(#[from] SeniorityError),
     /// What is for a cluster with members is asked of another election.
-    #[error(
-        "--split-brain is for an election by seniority, and this one is by {by}; leave it out, or choose seniority"
-    )]
+    #[error("options for seniority have no meaning by {by}; leave them out, or choose seniority")]
     OnlySeniority {
+        /// The election.
+        by: By,
+    },
+    /// What is for elections among peers is asked of one over a store.
+    #[error(
+        "{what} is for elections among peers: over a store, whoever holds its record leads; leave it out, or name peers"
+    )]
+    OnlyAmongPeers {
+        /// What.
+        what: &'static str,
+    },
+    /// A witness votes, and here nobody does.
+    #[error(
+        "a witness votes and never leads, and by {by} there are no votes; leave the node out, withdraw it with `primacy withdraw`, \
+         or let a quorum confirm the leader (--confirm quorum)"
+    )]
+    NothingToVote {
         /// The election.
         by: By,
     },
@@ -363,8 +385,8 @@ pub(crate) struct Config {
     pub(crate) cluster: String,
     pub(crate) security: Security,
     pub(crate) timers: Timers,
-    /// What becomes of parts of a cluster that have lost each other.
-    pub(crate) split_brain: Policy,
+    /// By seniority: how the cluster is held.
+    pub(crate) seniority: SeniorityOptions,
     /// What this node tells the other members of itself.
     pub(crate) attributes: Arc<Attributes>,
     /// Those of the election that nominates, where a store confirms; otherwise the same.

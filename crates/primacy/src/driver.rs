@@ -76,7 +76,7 @@ pub(crate) trait Asked<P: Protocol>: World<P> {
     fn readmit(&mut self, node: NodeId) -> Result<DiskId, AskError>;
 }
 
-/// A machine that can be left.
+/// What the driver asks a machine beside its contract.
 pub(crate) trait Settles {
     /// Whether nothing is under way that could make this node the leader after it has withdrawn.
     fn is_settled(&self) -> bool;

@@ -1,6 +1,5 @@
 //! Entering an election, and standing in it.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -8,7 +7,7 @@ use std::time::Duration;
 
 use primacy_core::election::Algorithm;
 use primacy_core::election::quorum::Safety;
-use primacy_core::membership::{Attributes, Policy};
+use primacy_core::membership::Attributes;
 use primacy_core::{Drift, Identity, Incarnation, Mandate, NodeId};
 use primacy_stores::{Register, StoreMark};
 use tokio::sync::{mpsc, oneshot};
@@ -28,6 +27,7 @@ use crate::observer::{Observer, Publisher};
 use crate::over_store::{self, StoreWorld};
 use crate::peers::Peers;
 use crate::progress::Promises;
+use crate::seniority::{SeniorityOptions, SplitBrain};
 use crate::standing::Standing;
 use crate::transport::TlsFiles;
 use crate::witness::{StoreSpec, WitnessSpec};
@@ -66,6 +66,8 @@ struct About {
     by: By,
     witness: bool,
     timers: Timers,
+    /// How many members there must be, by seniority.
+    minimum_members: Option<usize>,
     witness_spec: Option<WitnessSpec>,
     measures: Arc<Measures>,
     /// Set if this node could not go on.
@@ -91,40 +93,6 @@ impl fmt::Debug for Confirm {
     }
 }
 
-/// What becomes of parts of a cluster that have lost each other.
-#[derive(Clone, PartialEq, Eq)]
-pub enum SplitBrain {
-    /// The part with most of the members goes on; of two halves, the one with the smallest name.
-    KeepMajority,
-    /// A part of at least this many goes on.
-    StaticQuorum(usize),
-    /// The part with the oldest member goes on, unless that one is alone.
-    KeepOldest,
-    /// The part that is first with the store at this URL goes on.
-    Lease(String),
-    /// Every part goes on, each with a leader.
-    Available,
-}
-
-impl SplitBrain {
-    const fn policy(&self) -> Policy {
-        match self {
-            Self::KeepMajority => Policy::KeepMajority,
-            Self::StaticQuorum(count) => Policy::StaticQuorum(*count),
-            Self::KeepOldest => Policy::KeepOldest,
-            Self::Lease(_) => Policy::Lease,
-            Self::Available => Policy::Available,
-        }
-    }
-}
-
-/// A URL may have a password.
-impl fmt::Debug for SplitBrain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.policy().fmt(f)
-    }
-}
-
 /// Gathers how a node takes part; made by [`Elector::builder`].
 #[derive(Clone, Debug, Default)]
 #[must_use]
@@ -132,11 +100,9 @@ pub struct Builder {
     election: Option<String>,
     node: Option<NodeId>,
     address: String,
-    by: Algorithm,
+    by: Option<Algorithm>,
     confirm: Option<Confirm>,
-    split_brain: Option<SplitBrain>,
-    zone: String,
-    labels: BTreeMap<String, String>,
+    seniority: Option<SeniorityOptions>,
     allow_advisory: bool,
     safety: Option<Safety>,
     priority: u32,
@@ -240,6 +206,11 @@ impl Elector {
         &self.about.timers
     }
 
+    /// How many members there must be; `None` where there are none.
+    pub(crate) fn minimum_members(&self) -> Option<usize> {
+        self.about.minimum_members
+    }
+
     /// What a guardian of this process needs to bear witness to its death; `None` over a store that has no URL.
     #[must_use]
     pub fn witness_spec(&self) -> Option<WitnessSpec> {
@@ -334,7 +305,7 @@ impl Builder {
     ///
     /// One that is advisory must be [allowed](Self::allow_advisory).
     pub const fn by(mut self, algorithm: Algorithm) -> Self {
-        self.by = algorithm;
+        self.by = Some(algorithm);
         self
     }
 
@@ -345,22 +316,9 @@ impl Builder {
         self
     }
 
-    /// By seniority: what becomes of parts of the cluster that have lost each other; [`SplitBrain::KeepMajority`] if nothing is
-    /// said. All nodes must agree.
-    pub fn split_brain(mut self, policy: SplitBrain) -> Self {
-        self.split_brain = Some(policy);
-        self
-    }
-
-    /// By seniority: the zone that this node tells the other members.
-    pub fn zone(mut self, zone: impl Into<String>) -> Self {
-        self.zone = zone.into();
-        self
-    }
-
-    /// By seniority: something else that this node tells the other members of itself.
-    pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
-        self.labels.insert(key.into(), value.into());
+    /// By seniority: how the cluster is held.
+    pub fn seniority(mut self, options: SeniorityOptions) -> Self {
+        self.seniority = Some(options);
         self
     }
 
@@ -500,7 +458,7 @@ impl Builder {
 
     /// The URL of the store that all peers are to share, where there is one.
     fn shared_store(&self) -> Option<&str> {
-        match (&self.confirm, &self.split_brain) {
+        match (&self.confirm, self.seniority.as_ref().map(|options| &options.split_brain)) {
             (Some(Confirm::Store(url)), _) | (_, Some(SplitBrain::Lease(url))) => Some(url),
             (Some(Confirm::Quorum) | None, _) => None,
         }
@@ -551,24 +509,17 @@ impl Builder {
         };
         let address = self.address.clone();
         let Self { priority, witness, .. } = *self;
-        let confirmation = self.confirm.as_ref().map(|confirm| match confirm {
-            Confirm::Quorum => Confirmation::Quorum,
-            Confirm::Store(_) => Confirmation::Store,
-        });
-        let by = By { algorithm: self.by, confirmation };
-        let safety = match venue {
-            Venue::Peers => config::promised(by, self.safety, priority, self.allow_advisory)?,
-            Venue::Store => Safety::Lease,
+        let (by, safety) = match venue {
+            Venue::Peers => self.promised()?,
+            Venue::Store => (self.over_a_store()?, Safety::Lease),
         };
-        let split_brain = match (&self.split_brain, &self.confirm) {
-            (Some(_), _) if self.by != Algorithm::Seniority => return Err(ConfigError::OnlySeniority { by }),
-            (Some(SplitBrain::Lease(_)), Some(_)) => return Err(ConfigError::TwoStores),
-            (policy, _) => policy.as_ref().map_or(Policy::default(), SplitBrain::policy),
-        };
+        let seniority = self.membership(by)?;
+        let SeniorityOptions { zone, labels, .. } = seniority.clone();
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        let attributes =
-            Attributes::new(self.address.clone(), self.zone.clone(), version, self.labels.clone())?;
-        let attributes = Arc::new(attributes);
+        let attributes = Arc::new(Attributes::new(address.clone(), zone, version, labels)?);
+        if by.algorithm == Algorithm::Seniority {
+            seniority.check(node, &attributes, &nomination_timers)?;
+        }
         let cluster = self.cluster.clone().unwrap_or_else(|| election.clone());
         let security = config::security(self.tls.as_ref(), self.insecure_cleartext)?;
         config::check_cluster(&cluster)?;
@@ -583,10 +534,51 @@ impl Builder {
             cluster,
             security,
             timers,
-            split_brain,
+            seniority,
             attributes,
             nomination_timers,
         })
+    }
+
+    /// Among peers: how the leader is found, and what that promises.
+    fn promised(&self) -> Result<(By, Safety), ConfigError> {
+        let confirmation = self.confirm.as_ref().map(|confirm| match confirm {
+            Confirm::Quorum => Confirmation::Quorum,
+            Confirm::Store(_) => Confirmation::Store,
+        });
+        let by = By { algorithm: self.by.unwrap_or_default(), confirmation };
+        let safety = config::promised(by, self.safety, self.priority, self.allow_advisory)?;
+        if self.witness && !by.needs_majority() {
+            return Err(ConfigError::NothingToVote { by });
+        }
+        Ok((by, safety))
+    }
+
+    /// Over a store, which has its own way to find the leader.
+    fn over_a_store(&self) -> Result<By, ConfigError> {
+        let among_peers = [
+            (self.by.is_some(), "an algorithm (by)"),
+            (self.confirm.is_some(), "a confirmation (confirm)"),
+            (self.seniority.is_some(), "options for seniority (seniority)"),
+            (self.safety.is_some(), "a choice of safety (safety)"),
+            (self.priority != 0, "a priority (priority)"),
+        ];
+        match among_peers.into_iter().find(|(given, _)| *given) {
+            Some((_, what)) => Err(ConfigError::OnlyAmongPeers { what }),
+            None => Ok(By::default()),
+        }
+    }
+
+    /// How the cluster is held, by seniority.
+    fn membership(&self, by: By) -> Result<SeniorityOptions, ConfigError> {
+        let Some(options) = &self.seniority else { return Ok(SeniorityOptions::default()) };
+        if by.algorithm != Algorithm::Seniority {
+            return Err(ConfigError::OnlySeniority { by });
+        }
+        match (&options.split_brain, &self.confirm) {
+            (SplitBrain::Lease(_), Some(_)) => Err(ConfigError::TwoStores),
+            (_, _) => Ok(options.clone()),
+        }
     }
 }
 
@@ -631,6 +623,7 @@ where
         by: config.by,
         witness: config.witness,
         timers: config.timers.clone(),
+        minimum_members: config.minimum_members(),
         witness_spec,
         measures,
         halted,

@@ -23,6 +23,7 @@ mod operator;
 mod over_store;
 mod peers;
 mod progress;
+mod seniority;
 mod standing;
 pub mod status;
 pub mod transport;
@@ -30,7 +31,7 @@ pub mod witness;
 
 pub use announce::{ANNOUNCEMENT_MAX, AnnounceError, Announcement, Announcements};
 pub use config::{ConfigError, TimerProblem, Timers};
-pub use elector::{Builder, Confirm, Elector, SplitBrain};
+pub use elector::{Builder, Confirm, Elector};
 pub use errand::{Asked, ErrandError, ask_to_resign};
 pub use error::{CampaignError, ConnectError};
 pub use init::{Init, InitError, init};
@@ -39,12 +40,15 @@ pub use members::{Members, Membership};
 pub use observer::{Change, Observer};
 pub use operator::{AskError, Kept};
 pub use peers::Peers;
+pub use primacy_core::detector::Detection;
 pub use primacy_core::election::Algorithm;
 pub use primacy_core::election::quorum::Safety;
+pub use primacy_core::membership::TooFewMembers;
 pub use primacy_core::{
     self as core, Drift, FencingToken, Identity, Incarnation, Instant, Leader, LeaderSequence, Mandate,
     NodeId, Occasion, Reason, Term, Violation,
 };
 pub use primacy_stores as stores;
 pub use progress::Progress;
+pub use seniority::{SeniorityError, SeniorityOptions, SplitBrain};
 pub use status::Status;

@@ -321,9 +321,10 @@ fn of_connections(moments: &[Moment<'_>], encoder: &mut DescriptorEncoder<'_>) -
                 })
             })
         };
-    let frames: [(&str, Read); 3] = [
+    let frames: [(&str, Read); 4] = [
         ("sent", |counters| counters.frames_sent),
         ("dropped", |counters| counters.frames_dropped),
+        ("oversized", |counters| counters.frames_oversized),
         ("received", |counters| counters.frames_received),
     ];
     of_peers("primacy_frames", "fate", "Messages between peers", &frames)?;

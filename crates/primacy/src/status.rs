@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use primacy_core::election::lease;
 use primacy_core::election::quorum::{self, HardState, Safety};
 use primacy_core::election::{ranked, seniority};
+use primacy_core::membership::TooFewMembers;
 use primacy_core::{Identity, Instant, Leader, Mandate, NodeId, Reason, Term};
 
 use crate::announce::Announcement;
@@ -207,6 +208,16 @@ impl ElectionView {
 }
 
 impl Status {
+    /// Whether the cluster was large enough, where there is one; see
+    /// [`Elector::check_members`](crate::Elector::check_members).
+    ///
+    /// # Errors
+    /// [`TooFewMembers`] if it was not.
+    pub fn check_members(&self) -> Result<(), TooFewMembers> {
+        let View::Peers(view) = &self.view else { return Ok(()) };
+        view.election.seniority().map_or(Ok(()), |seniority| seniority.enough_members)
+    }
+
     /// Why nobody leads, as far as this node knows: a sentence for each thing that is missing, for people. Empty if
     /// somebody leads.
     #[must_use]

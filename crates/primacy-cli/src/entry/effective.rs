@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use clap::Args as _;
-use primacy::config::{Venue, default_state_dir};
+use primacy::config::{PROMISE, Venue, default_state_dir};
+use primacy::core::election::seniority::SEEDS_MAX;
 use primacy::{Algorithm, Timers};
 use serde_json::{Map, Value, json};
 
 use super::file::Kind;
 use super::layers::{Source, Sources, keys};
+use super::membership;
 use super::{Entry, HEALTH_INTERVAL, HEALTH_MISSES};
 use crate::exit::Failure;
 
@@ -44,7 +46,7 @@ impl Effective {
             let given = sources.of(key.name);
             let given = given.filter(|given| key.name != "json" || given.source != Source::CommandLine);
             let (value, source) = match given {
-                Some(given) if matches!(key.name, "on" | "confirm") => {
+                Some(given) if may_be_secret(key.name, &given.text) => {
                     (Some(without_secret(&given.text, &given.source)), given.source.to_string())
                 }
                 Some(given) => (Some(given.text.clone()), given.source.to_string()),
@@ -94,6 +96,16 @@ impl Setting {
     }
 }
 
+/// Whether it is, or has, the URL of a store.
+fn may_be_secret(key: &str, text: &str) -> bool {
+    match key {
+        "on" => true,
+        "confirm" => text != "quorum",
+        "split-brain" => membership::names_store(text),
+        _ => false,
+    }
+}
+
 /// What is in the environment may be a secret; its variable's name is none.
 fn without_secret(url: &str, source: &Source) -> String {
     match source {
@@ -108,7 +120,20 @@ fn default(entry: &Entry, timers: &Timers, key: &str) -> Option<String> {
     let health = entry.health.is_some();
     let has_safety =
         entry.by.unwrap_or_default() == Algorithm::Quorum || entry.confirm.as_deref() == Some("quorum");
+    let by_seniority = among_peers && entry.by == Some(Algorithm::Seniority);
     match key {
+        "seeds" if by_seniority => entry.peers.as_ref().map(|peers| {
+            let names: Vec<String> = peers.iter().take(SEEDS_MAX).map(|(node, _)| node.to_string()).collect();
+            names.join(",")
+        }),
+        "split-brain" => by_seniority.then(|| membership::SPLIT_BRAIN.to_owned()),
+        "detector" => by_seniority.then(|| membership::missed(timers.miss_count)),
+        // Where a store confirms, the lease is the store's, and the nomination is no slower than another election.
+        "stable-after" => by_seniority.then(|| match entry.confirm.as_deref() {
+            None | Some("quorum") => written(timers.lease),
+            Some(_) => written(timers.lease.min(PROMISE)),
+        }),
+        "minimum-members" => by_seniority.then(|| "1".to_owned()),
         "by" => among_peers.then(|| Algorithm::default().to_string()),
         "allow-advisory" => among_peers.then(|| "false".to_owned()),
         // No other election has one of its own choice.

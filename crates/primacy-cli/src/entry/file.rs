@@ -86,7 +86,9 @@ impl File<'_> {
         let name = key.name;
         let text = match (Kind::of(key), value.get_ref()) {
             (Kind::Text, DeValue::String(text)) => text.clone().into_owned(),
-            (Kind::Text, DeValue::Table(entries)) if name == "peers" => joined(entries)?,
+            (Kind::Text, DeValue::Table(entries)) if matches!(name, "peers" | "labels") => {
+                joined(name, entries)?
+            }
             (Kind::Number, DeValue::Integer(number)) => {
                 let number = i128::from_str_radix(number.as_str(), number.radix());
                 number.map_err(|error| format!("`{name}`: {error}"))?.to_string()
@@ -134,13 +136,19 @@ impl File<'_> {
     }
 }
 
-/// Peers may also be a table of their own.
-fn joined(entries: &DeTable<'_>) -> Result<String, String> {
+/// Peers and labels may also be tables of their own.
+fn joined(key: &str, entries: &DeTable<'_>) -> Result<String, String> {
     let entry = |(name, address): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
         let name: &str = AsRef::<str>::as_ref(name.get_ref());
         match address.get_ref().as_str() {
-            Some(address) => Ok(format!("{name}={address}")),
-            None => Err(format!("`peers`: the address of {name} is a string, as in {name} = \"host:port\"")),
+            Some(text) if text.contains(',') => {
+                Err(format!("`{key}`: {name} has a comma in it, which separates the entries; leave it out"))
+            }
+            Some(text) => Ok(format!("{name}={text}")),
+            None if key == "peers" => {
+                Err(format!("`peers`: the address of {name} is a string, as in {name} = \"host:port\""))
+            }
+            None => Err(format!("`{key}`: {name} is a string, as in {name} = \"text\"")),
         }
     };
     let entries: Result<Vec<String>, String> = entries

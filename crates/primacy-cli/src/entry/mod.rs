@@ -5,6 +5,7 @@
 pub(crate) mod effective;
 mod file;
 pub(crate) mod layers;
+mod membership;
 pub(crate) mod place;
 
 use std::net::SocketAddr;
@@ -15,12 +16,16 @@ use clap::Args;
 use primacy::config::Venue;
 use primacy::core::election::NoAlgorithm;
 use primacy::transport::TlsFiles;
-use primacy::{Algorithm, Builder, ConfigError, Confirm, Drift, Elector, NodeId, Peers, Safety, SplitBrain};
+use primacy::{
+    Algorithm, Builder, ConfigError, Confirm, Drift, Elector, NodeId, Peers, Safety, SeniorityOptions,
+    SplitBrain,
+};
 
 use crate::duration;
 use crate::exit::{Exit, Failure};
 use crate::health::Check;
 use layers::Sources;
+use membership::Membership;
 use place::Place;
 
 /// How often the health check is run, where nothing else is said.
@@ -44,7 +49,7 @@ pub(crate) struct Entry {
 
     /// Hold the election in this store; env:NAME reads the URL from the environment, which is where one with a
     /// password must be
-    #[arg(long, value_name = "URL", env = "PRIMACY_ON")]
+    #[arg(long, value_name = "URL", env = "PRIMACY_ON", hide_env_values = true)]
     pub(crate) on: Option<String>,
 
     /// Hold the election among these nodes: a=host:port,b=host:port,c=host:port
@@ -62,17 +67,11 @@ pub(crate) struct Entry {
 
     /// Among peers, who says whether the one that an advisory election names may lead: `quorum`, or the URL of a store (env:NAME
     /// as in --on). Its leaders have a token then, and a lease
-    #[arg(long, value_name = "BY", env = "PRIMACY_CONFIRM")]
+    #[arg(long, value_name = "BY", env = "PRIMACY_CONFIRM", hide_env_values = true)]
     pub(crate) confirm: Option<String>,
 
-    /// By seniority, what becomes of parts of the cluster that have lost each other: keep-majority, static-quorum:NUMBER,
-    /// keep-oldest, lease:URL, where a store decides, or available, where each part goes on [default: keep-majority]
-    #[arg(long, value_name = "POLICY", env = "PRIMACY_SPLIT_BRAIN", value_parser = parse_split_brain)]
-    pub(crate) split_brain: Option<SplitBrain>,
-
-    /// By seniority, the zone that this node tells the others
-    #[arg(long, value_name = "ZONE", env = "PRIMACY_ZONE")]
-    pub(crate) zone: Option<String>,
+    #[command(flatten)]
+    pub(crate) membership: Membership,
 
     /// Run an advisory election, in which nothing keeps a second leader away; the work gets no token
     #[arg(long, value_name = "BOOL", env = "PRIMACY_ALLOW_ADVISORY", num_args = 0..=1, require_equals = true,
@@ -188,8 +187,14 @@ pub(crate) const VARIABLES: &[&str] = &[
     "PRIMACY_NODE",
     "PRIMACY_BY",
     "PRIMACY_CONFIRM",
+    "PRIMACY_SEEDS",
     "PRIMACY_SPLIT_BRAIN",
+    "PRIMACY_NEIGHBOURS",
+    "PRIMACY_DETECTOR",
+    "PRIMACY_STABLE_AFTER",
+    "PRIMACY_MINIMUM_MEMBERS",
     "PRIMACY_ZONE",
+    "PRIMACY_LABELS",
     "PRIMACY_ALLOW_ADVISORY",
     "PRIMACY_SAFETY",
     "PRIMACY_PRIORITY",
@@ -288,12 +293,15 @@ impl Entry {
             }
             Some(Confirm::Quorum) | None => builder,
         };
-        let builder = match &self.split_brain {
-            Some(SplitBrain::Lease(url)) => {
-                let url = place::between_processes(place::resolve_url("split-brain", url, sources)?)?;
-                builder.split_brain(SplitBrain::Lease(url))
+        let builder = match self.cluster_options() {
+            Some(mut options) => {
+                if let SplitBrain::Lease(url) = &options.split_brain {
+                    let url = place::between_processes(place::resolve_url("split-brain", url, sources)?)?;
+                    options.split_brain = SplitBrain::Lease(url);
+                }
+                builder.seniority(options)
             }
-            Some(_) | None => builder,
+            None => builder,
         };
         Ok(Entrance { election, node, place, builder: builder.node(node) })
     }
@@ -316,8 +324,6 @@ impl Entry {
             for (key, given) in [
                 ("by", self.by.is_some()),
                 ("confirm", self.confirm.is_some()),
-                ("split-brain", self.split_brain.is_some()),
-                ("zone", self.zone.is_some()),
                 ("allow-advisory", self.allows_advisory()),
                 ("safety", self.safety.is_some()),
                 ("priority", self.priority.is_some()),
@@ -328,7 +334,10 @@ impl Entry {
                 ("tls-key", self.tls_key.is_some()),
                 ("tls-ca", self.tls_ca.is_some()),
                 ("insecure-cleartext", self.may_send_cleartext()),
-            ] {
+            ]
+            .into_iter()
+            .chain(self.membership.given())
+            {
                 if given {
                     problems.push(format!(
                         "{} has no meaning over a store; leave it out, or name --peers",
@@ -354,8 +363,30 @@ impl Entry {
                 ));
             }
         }
+        problems.extend(self.contradictions_of_members(sources));
         problems.extend(self.contradictions_of_work(sources));
         problems
+    }
+
+    /// The same, of what is for an election by seniority.
+    fn contradictions_of_members(&self, sources: &Sources) -> Vec<String> {
+        let by = self.by.unwrap_or_default();
+        if by == Algorithm::Seniority {
+            let refused = self.membership.options().err();
+            return refused
+                .map(|why| format!("{}: {why}", sources.describe("split-brain")))
+                .into_iter()
+                .collect();
+        }
+        if self.peers.is_none() {
+            return Vec::new(); // It has no meaning there either, and that was said.
+        }
+        let given = self.membership.given().into_iter().filter(|(_, given)| *given);
+        let meaningless = |(key, _): (&str, bool)| {
+            let key = sources.describe(key);
+            format!("{key} has no meaning by {by}; leave it out, or choose --by seniority")
+        };
+        given.map(meaningless).collect()
     }
 
     /// The same, of what is run beside the election.
@@ -421,6 +452,13 @@ impl Entry {
         })
     }
 
+    /// How the cluster is held, if there is one. What is no policy is among the contradictions.
+    fn cluster_options(&self) -> Option<SeniorityOptions> {
+        let given = self.membership.given().iter().any(|(_, given)| *given);
+        let has_use = self.by == Some(Algorithm::Seniority) && self.peers.is_some();
+        self.membership.options().ok().filter(|_| given && has_use)
+    }
+
     fn allows_advisory(&self) -> bool {
         self.allow_advisory.unwrap_or(false)
     }
@@ -432,19 +470,18 @@ impl Entry {
     pub(crate) fn builder(&self, election: &str) -> Builder {
         let mut builder = Elector::builder()
             .election(election)
-            .by(self.by.unwrap_or_default())
             .allow_advisory(self.allows_advisory())
             .priority(self.priority.unwrap_or_default())
             .witness(self.is_witness())
             .insecure_cleartext(self.may_send_cleartext());
+        if let Some(by) = self.by {
+            builder = builder.by(by);
+        }
         if let Some(confirm) = self.confirm() {
             builder = builder.confirm(confirm);
         }
-        if let Some(policy) = &self.split_brain {
-            builder = builder.split_brain(policy.clone());
-        }
-        if let Some(zone) = &self.zone {
-            builder = builder.zone(zone);
+        if let Some(options) = self.cluster_options() {
+            builder = builder.seniority(options);
         }
         if let Some(safety) = self.safety() {
             builder = builder.safety(safety);
@@ -487,20 +524,6 @@ const TIMERS: &[&str] = &["lease", "heartbeat", "drain", "kill-margin", "drift-m
 
 /// The settings that say with whom a node talks, and how that is protected.
 const SECURED: &[&str] = &["peers", "tls-certificate", "tls-key", "tls-ca"];
-
-fn parse_split_brain(text: &str) -> Result<SplitBrain, String> {
-    match text.split_once(':') {
-        None if text == "keep-majority" => Ok(SplitBrain::KeepMajority),
-        None if text == "keep-oldest" => Ok(SplitBrain::KeepOldest),
-        None if text == "available" => Ok(SplitBrain::Available),
-        Some(("static-quorum", count)) => {
-            let count = count.parse().map_err(|_| format!("{count:?} is no number of members"))?;
-            Ok(SplitBrain::StaticQuorum(count))
-        }
-        Some(("lease", url)) => Ok(SplitBrain::Lease(url.to_owned())),
-        _ => Err("write keep-majority, static-quorum:NUMBER, keep-oldest, lease:URL or available".to_owned()),
-    }
-}
 
 fn parse_algorithm(name: &str) -> Result<Algorithm, String> {
     name.parse().map_err(|error: NoAlgorithm| error.to_string())

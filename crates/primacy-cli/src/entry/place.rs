@@ -156,10 +156,7 @@ pub(crate) fn resolve_url(key: &str, url: &str, sources: &Sources) -> Result<Str
         };
     }
     let (what, readers) = match sources.of(key).map(|given| &given.source) {
-        Some(Source::Environment { .. }) if key != "split-brain" => return Ok(url.to_owned()),
-        Some(source @ Source::Environment { .. }) => {
-            (format!("`{key}` ({source})"), "what is part of a policy is printed with the settings")
-        }
+        Some(Source::Environment { .. }) => return Ok(url.to_owned()),
         Some(source @ Source::File { .. }) => {
             (format!("`{key}` ({source})"), "files get copied and committed")
         }

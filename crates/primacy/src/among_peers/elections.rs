@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use primacy_core::detector::Detection;
 use primacy_core::election::bully::{self, Bully};
 use primacy_core::election::confirmed::{self, Confirmed};
 use primacy_core::election::lease::{self, Lease};
@@ -12,7 +11,7 @@ use primacy_core::election::quorum::{self, HardState, Quorum};
 use primacy_core::election::ranked::{self, Ranked};
 use primacy_core::election::seniority::{self, Seniority};
 use primacy_core::election::{ring, ring_bidirectional};
-use primacy_core::membership::{self, Age};
+use primacy_core::membership;
 use primacy_core::{Endpoint, Identity, Incarnation, Input, Instant, NodeId, Occasion, Protocol, Term};
 
 use super::PeersAndStore;
@@ -307,28 +306,9 @@ impl<A: Probing> Settles for OnARing<A> {
     }
 }
 
-/// How many seeds are asked: all peers where there are so few, and otherwise the first ones by name.
-const SEEDS: usize = seniority::SEEDS_MAX;
-
 impl AmongPeers for Seniority {
     fn begin(Setup { me, voters, config, timers, .. }: Setup<'_>, now: Instant) -> Self {
-        let config = seniority::Config {
-            me,
-            seeds: voters.into_iter().take(SEEDS).collect(),
-            attributes: Arc::clone(&config.attributes),
-            heartbeat_interval: timers.renewal.into(),
-            neighbours: None,
-            detection: Detection::Missed { count: timers.miss_count },
-            stable_after: timers.lease.into(),
-            policy: config.split_brain,
-            store_wait: timers.lease.into(),
-            minimum: 1,
-            join_interval: timers.lease.into(),
-            answer_wait: timers.answer_timeout.into(),
-            probe_interval: timers.lease.into(),
-            last_age: Age::MAX,
-        };
-        Self::new(config, now)
+        Self::new(config.seniority.machine(me, &voters, &config.attributes, timers), now)
     }
 
     fn say(message: seniority::Message) -> Word {

@@ -75,7 +75,12 @@ fn among_peers(status: &Status, view: &PeersView) -> Vec<String> {
             }))
         }
         ElectionView::Confirmed { nominee, nomination, by } => {
-            why.extend(nomination.seniority().into_iter().flat_map(|seniority| in_a_cluster(me, seniority)));
+            why.extend(
+                nomination
+                    .seniority()
+                    .into_iter()
+                    .flat_map(|seniority| in_a_cluster(me, seniority, &view.connected)),
+            );
             match nominee {
                 None => why.push("nobody is nominated".to_owned()),
                 Some(nominee) => why.push(format!("{nominee} is nominated, and not confirmed yet")),
@@ -84,17 +89,24 @@ fn among_peers(status: &Status, view: &PeersView) -> Vec<String> {
                 why.extend(over_store(status, record));
             }
         }
-        ElectionView::Seniority(seniority) => why.extend(in_a_cluster(me, seniority)),
+        ElectionView::Seniority(seniority) => why.extend(in_a_cluster(me, seniority, &view.connected)),
         ElectionView::Quorum(_) | ElectionView::Advisory { .. } => {}
     }
     why
 }
 
 /// What keeps this node out of a cluster, or the cluster without a leader.
-fn in_a_cluster(me: NodeId, seniority: &seniority::Status) -> Vec<String> {
+fn in_a_cluster(me: NodeId, seniority: &seniority::Status, connected: &BTreeSet<NodeId>) -> Vec<String> {
     let mut why = Vec::new();
     if seniority.view.is_none() {
         why.push(format!("{me} belongs to no cluster; it has asked to join {} times", seniority.attempts));
+        let founder = seniority.founder.filter(|founder| *founder != me && !connected.contains(founder));
+        why.extend(founder.map(|founder| {
+            format!(
+                "if there is no cluster yet, {founder} founds it, the first of the seeds, and it is not connected: start it, or name \
+                 another one first with --seeds, on all nodes"
+            )
+        }));
     }
     why.extend(seniority.refusal.map(|refusal| format!("it was refused: {refusal}")));
     if !seniority.lost.is_empty() {

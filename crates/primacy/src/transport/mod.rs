@@ -279,11 +279,16 @@ impl Mesh {
     /// the caller may go on with a slow write to its disk. It never waits.
     pub fn send(&self, to: NodeId, message: Word) -> Delivery {
         let shared = &self.shared;
-        let frame = codec::encode(&shared.me.election, &Frame::Message(message));
-        let delivery = match (shared.links.get(&to), frame) {
-            (Some(link), Ok(frame)) => link.send(&frame, shared.limits.buffer_max),
-            // No such peer; or names that are too long, which `start` has excluded.
-            (None, _) | (_, Err(_)) => Delivery::Dropped,
+        let frame = match codec::encode(&shared.me.election, &Frame::Message(message)) {
+            Ok(frame) => frame,
+            Err(error) => {
+                shared.say_oversized(to, error);
+                return Delivery::Dropped;
+            }
+        };
+        let delivery = match shared.links.get(&to) {
+            Some(link) => link.send(&frame, shared.limits.buffer_max),
+            None => Delivery::Dropped, // No such peer.
         };
         shared.count(|counters| match delivery {
             Delivery::Written | Delivery::Buffered => counters.frames_sent += 1,

@@ -40,6 +40,8 @@ pub struct Counters {
     pub frames_sent: u64,
     /// Messages that were dropped because there was no connection, or no room.
     pub frames_dropped: u64,
+    /// Messages of this node that are longer than a frame may be, and were not sent: something that must be said cannot be.
+    pub frames_oversized: u64,
     /// Messages that were received and counted.
     pub frames_received: u64,
     /// Frames of peers that were no valid frames.
@@ -300,6 +302,19 @@ impl Shared {
 
     pub(super) fn count(&self, count: impl FnOnce(&mut Counters)) {
         count(&mut self.counters.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// A message of this node is none that could be sent. Told the first time, the second, the fourth and so on: it is the same
+    /// one again and again.
+    pub(super) fn say_oversized(&self, to: NodeId, error: TooLong) {
+        let mut times = 0;
+        self.count(|counters| {
+            counters.frames_oversized += 1;
+            times = counters.frames_oversized;
+        });
+        if times.is_power_of_two() {
+            tracing::error!(%to, %error, times, "a message is too long to be sent, and what it says is not known there");
+        }
     }
 
     pub(super) fn random_up_to(&self, max: Duration) -> Duration {

@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::time::Duration as StdDuration;
 
 use primacy_core::election::quorum::{Body, Leave, Message, Round, Safety};
+use primacy_core::election::ranked;
 use primacy_core::{Identity, Incarnation, Term};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -246,6 +247,28 @@ fn a_peer_that_does_not_read_costs_a_bounded_buffer_and_breaks_no_frame() {
         assert_eq!(a.mesh.send(node("b"), Word::Quorum(message(sent))), Delivery::Written);
         assert_eq!(b.hear().await, Frame::Message(Word::Quorum(message(sent))));
         assert_eq!(a.mesh.counters().frames_dropped, 3);
+    });
+}
+
+#[test]
+fn a_message_that_is_too_long_is_counted_apart_and_stops_no_other() {
+    run(async {
+        let (mut a, mut b) = pair(|_| {}, |_| {}).await;
+        a.link_to("b").await;
+        a.connected("b").await;
+        let lead = |length: usize| {
+            let number = primacy_core::LeaderSequence::first(Term(1));
+            let body = ranked::Body::Lead { number, state: vec![0; length].into() };
+            Word::Ranked(ranked::Message { incarnation: Incarnation { count: 1, nonce: 1 }, body })
+        };
+        for _ in 0..3 {
+            assert_eq!(a.mesh.send(node("b"), lead(70_000)), Delivery::Dropped);
+        }
+        let round = heartbeat(&hello("a", &["a", "b"]), 7);
+        assert_eq!(a.mesh.send(node("b"), Word::Quorum(round.clone())), Delivery::Written);
+        assert_eq!(b.message().await, (node("a"), round));
+        let counters = a.mesh.counters();
+        assert_eq!((counters.frames_oversized, counters.frames_dropped), (3, 0));
     });
 }
 

@@ -18,6 +18,7 @@ pub(super) fn text(who: &Who) -> String {
     if let Some(peers) = &who.peers {
         lines.extend(among_peers(who, peers));
     }
+    lines.extend(who.too_few_members.as_ref().map(|why| format!("  {why}")));
     lines.extend(who.announced.as_ref().map(announced));
     if let Some(record) = &who.record {
         lines.push(format!("  {}", over_store(record)));

@@ -22,6 +22,10 @@ pub struct Status {
     pub suspects: BTreeSet<NodeId>,
     /// The members that are taken to be lost by all who would know, and will be removed, or stop this part.
     pub lost: BTreeSet<NodeId>,
+    /// The first seed: who founds the cluster, if there is none.
+    pub founder: Option<NodeId>,
+    /// Whether the cluster is large enough here to serve a request; see [`Seniority::admit`].
+    pub enough_members: Result<(), TooFewMembers>,
     /// How often it has asked to join since it stands, or since it belonged to a cluster.
     pub attempts: u32,
     /// Why it was refused last.
@@ -83,6 +87,8 @@ impl Seniority {
             leader: self.leader(),
             suspects: BTreeSet::new(),
             lost: BTreeSet::new(),
+            enough_members: self.admit(),
+            founder: self.config.seeds.first().copied(),
             attempts: 0,
             refusal: None,
             campaigning: self.campaigning,

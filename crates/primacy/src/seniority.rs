@@ -1,0 +1,324 @@
+//! How an election by seniority is held: what its nodes can be told beside their names and timers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use primacy_core::detector::Detection;
+use primacy_core::election::seniority::{self, SEEDS_MAX};
+use primacy_core::membership::{
+    Age, Attributes, Cluster, Member, Policy, TooFewMembers, View, ViewParts, ViewVersion,
+};
+use primacy_core::{self as core, FencingToken, Identity, Incarnation, NodeId, Term, majority};
+
+use crate::codec::{self, Frame, TooLong, Word};
+use crate::config::{Config, STABLE_AFTER_MAX, Timers};
+use crate::elector::Elector;
+use crate::members::Membership;
+
+/// The likelihoods, in tenths, at which phi-accrual may suspect: below the first it suspects who is merely late, and above the
+/// last one waits longer than with any timeout that one would state.
+const PHI_TENTHS: std::ops::RangeInclusive<u32> = 10..=200;
+
+/// How an election by seniority is held; for [`Builder::seniority`](crate::Builder::seniority). The default is good for a few
+/// nodes on one network.
+///
+/// On all nodes must be the same: `seeds` and their order, `neighbours` and `split_brain`; and `detection` and `stable_after`
+/// should be, for parts that judge silence differently do not stop and go on at the same time. The others are each node's own.
+///
+/// ```
+/// use std::time::Duration;
+/// use primacy::{Algorithm, Detection, Elector, SeniorityOptions, SplitBrain};
+///
+/// let options = SeniorityOptions {
+///     seeds: vec!["b".parse()?, "a".parse()?], // `b` founds the cluster.
+///     detection: Some(Detection::Deadline { timeout: primacy::core::Duration::from_secs(2) }),
+///     stable_after: Some(Duration::from_secs(5)),
+///     split_brain: SplitBrain::KeepOldest,
+///     zone: "east".to_owned(),
+///     ..SeniorityOptions::default()
+/// };
+/// let builder = Elector::builder().election("shards").by(Algorithm::Seniority).seniority(options);
+/// # let _ = builder;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SeniorityOptions {
+    /// Whom a node asks to join, at most 16, of the peers. The first one founds the cluster if no other one belongs to one, and
+    /// nobody else does: if that one is gone for good before there is a cluster, name another one first, on all nodes. Empty:
+    /// the peers in the order of their names, the first 16 if there are more.
+    pub seeds: Vec<NodeId>,
+    /// To how many members next to it on the ring of ages a member shows itself; `None`: to all.
+    pub neighbours: Option<u32>,
+    /// How silence is judged; `None`: by as many missed heartbeats as in other elections, see [`Timers`].
+    pub detection: Option<Detection>,
+    /// For how long the same members must have been lost before they are removed, or a part stops; at most an hour. `None`: the
+    /// lease.
+    pub stable_after: Option<Duration>,
+    /// How many members there must be, see [`Elector::check_members`]; `None`: one.
+    pub minimum_members: Option<usize>,
+    /// What becomes of parts of the cluster that have lost each other.
+    pub split_brain: SplitBrain,
+    /// The zone that this node tells the other members.
+    pub zone: String,
+    /// What else it tells them, at most eight; with the node's address, its version and the zone 512 bytes together, and fewer
+    /// where there are more than a hundred peers, so that a view of all fits into a message.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// What becomes of parts of a cluster that have lost each other.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub enum SplitBrain {
+    /// The part with most of the members goes on; of two halves, the one with the smallest name.
+    #[default]
+    KeepMajority,
+    /// A part of at least this many goes on: more than half of the peers, so that no two parts have that many.
+    StaticQuorum(usize),
+    /// The part with the oldest member goes on, unless that one is alone.
+    KeepOldest,
+    /// The part that is first with the store at this URL goes on.
+    Lease(String),
+    /// Every part goes on, each with a leader.
+    Available,
+}
+
+/// Why a cluster cannot be held so.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SeniorityError {
+    /// Seeds, heartbeats or timers cannot work.
+    #[error(transparent)]
+    Machine(#[from] seniority::ConfigError),
+    /// Only peers can be reached.
+    #[error("the seed {seed} is not one of the peers ({peers}); name peers as seeds")]
+    SeedNotAPeer {
+        /// The seed.
+        seed: NodeId,
+        /// The peers' names.
+        peers: String,
+    },
+    /// Nobody would ever be removed, or at once.
+    #[error(
+        "members that are lost are removed after {given:?}: state more than nothing, or a message that is late costs a \
+         member its place, and at most {STABLE_AFTER_MAX:?}"
+    )]
+    StableAfter {
+        /// What was stated.
+        given: Duration,
+    },
+    /// Phi-accrual would suspect everybody, or nobody.
+    #[error("phi-accrual suspects at a likelihood from 1 to 20, and this is {}.{}; 8 is usual", .tenths / 10, .tenths % 10)]
+    Threshold {
+        /// The likelihood, in tenths.
+        tenths: u32,
+    },
+    /// Silence would never be suspicious.
+    #[error("a member would be suspected after {patience} of silence; state at most {STABLE_AFTER_MAX:?}")]
+    Patience {
+        /// After how much silence.
+        patience: core::Duration,
+    },
+    /// No cluster is that small, or that large.
+    #[error(
+        "a minimum of {minimum} members cannot be: state at least 1, and at most all peers, which are {peers}"
+    )]
+    Minimum {
+        /// What was stated.
+        minimum: usize,
+        /// How many there are.
+        peers: usize,
+    },
+    /// No part could go on, or two could.
+    #[error(
+        "static-quorum:{size} of {peers} peers {}; state at least {}, and at most {peers}",
+        if *.size > *.peers { "lets no part go on" } else { "lets two parts go on at the same time (if that is wanted, choose available)" },
+        majority::needed(*.peers)
+    )]
+    StaticQuorum {
+        /// What was stated.
+        size: usize,
+        /// How many there are.
+        peers: usize,
+    },
+    /// A view could not be sent.
+    #[error(
+        "a view of {peers} members that all tell as much of themselves as this one has {length} bytes, and a message has \
+         at most {}; shorten address, zone and labels, or have fewer peers",
+        codec::FRAME_LENGTH_MAX
+    )]
+    ViewTooLong {
+        /// How many there are.
+        peers: usize,
+        /// How long the view would be.
+        length: usize,
+    },
+}
+
+impl SplitBrain {
+    pub(crate) const fn policy(&self) -> Policy {
+        match self {
+            Self::KeepMajority => Policy::KeepMajority,
+            Self::StaticQuorum(count) => Policy::StaticQuorum(*count),
+            Self::KeepOldest => Policy::KeepOldest,
+            Self::Lease(_) => Policy::Lease,
+            Self::Available => Policy::Available,
+        }
+    }
+}
+
+/// A URL may have a password.
+impl fmt::Debug for SplitBrain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.policy().fmt(f)
+    }
+}
+
+impl SeniorityOptions {
+    /// What a machine is told.
+    pub(crate) fn machine(
+        &self,
+        me: Identity,
+        peers: &BTreeSet<NodeId>,
+        attributes: &Arc<Attributes>,
+        timers: &Timers,
+    ) -> seniority::Config {
+        let by_name = || peers.iter().copied().take(SEEDS_MAX).collect();
+        seniority::Config {
+            me,
+            seeds: if self.seeds.is_empty() { by_name() } else { self.seeds.clone() },
+            attributes: Arc::clone(attributes),
+            heartbeat_interval: timers.renewal.into(),
+            neighbours: self.neighbours,
+            detection: self.detection.unwrap_or(Detection::Missed { count: timers.miss_count }),
+            stable_after: self.stable_after.unwrap_or(timers.lease).into(),
+            policy: self.split_brain.policy(),
+            store_wait: timers.lease.into(),
+            minimum: self.minimum(),
+            join_interval: timers.lease.into(),
+            answer_wait: timers.answer_timeout.into(),
+            probe_interval: timers.lease.into(),
+            last_age: Age::MAX,
+        }
+    }
+
+    pub(crate) fn minimum(&self) -> usize {
+        self.minimum_members.unwrap_or(1)
+    }
+
+    /// What is wrong with it, as far as that can be known without the peers.
+    pub(crate) fn check(
+        &self,
+        node: NodeId,
+        attributes: &Arc<Attributes>,
+        timers: &Timers,
+    ) -> Result<(), SeniorityError> {
+        if let Some(given) = self.stable_after.filter(|given| given.is_zero() || *given > STABLE_AFTER_MAX) {
+            return Err(SeniorityError::StableAfter { given });
+        }
+        if let Some(Detection::PhiAccrual { threshold_tenths: tenths, .. }) = self.detection
+            && !PHI_TENTHS.contains(&tenths)
+        {
+            return Err(SeniorityError::Threshold { tenths });
+        }
+        let me = Identity::new(node, Incarnation { count: 0, nonce: 0 });
+        let machine = self.machine(me, &BTreeSet::from([node]), attributes, timers);
+        machine.check()?;
+        let patience = machine.patience();
+        if patience > STABLE_AFTER_MAX.into() { Err(SeniorityError::Patience { patience }) } else { Ok(()) }
+    }
+
+    /// All that is wrong with it among these peers.
+    pub(crate) fn problems_among(
+        &self,
+        peers: &BTreeSet<NodeId>,
+        attributes: &Arc<Attributes>,
+    ) -> Vec<SeniorityError> {
+        let mut problems = Vec::new();
+        if let Some(&seed) = self.seeds.iter().find(|seed| !peers.contains(seed)) {
+            let peers = peers.iter().map(|node| node.to_string()).collect::<Vec<_>>().join(", ");
+            problems.push(SeniorityError::SeedNotAPeer { seed, peers });
+        }
+        let (count, minimum) = (peers.len(), self.minimum());
+        if minimum == 0 || minimum > count {
+            problems.push(SeniorityError::Minimum { minimum, peers: count });
+        }
+        if let SplitBrain::StaticQuorum(size) = self.split_brain
+            && (size > count || self.split_brain.policy().allows_two(count))
+        {
+            problems.push(SeniorityError::StaticQuorum { size, peers: count });
+        }
+        if let Err(TooLong(length)) = length_of_view(peers, attributes) {
+            problems.push(SeniorityError::ViewTooLong { peers: count, length });
+        }
+        problems
+    }
+}
+
+/// How long the longest view of these members is on the wire, where each tells as much as this one.
+fn length_of_view(peers: &BTreeSet<NodeId>, attributes: &Arc<Attributes>) -> Result<usize, TooLong> {
+    let incarnation = Incarnation { count: u64::MAX, nonce: u64::MAX };
+    let life = |node| Identity::new(node, incarnation);
+    // As large as numbers may be that others take for honest.
+    let above = Age::MAX.0 - peers.len() as u64;
+    let member = |(node, age): (&NodeId, u64)| Member {
+        age: Age(age),
+        identity: life(*node),
+        joining: Age::MAX.0,
+        attributes: Arc::clone(attributes),
+    };
+    let Some(&first) = peers.first() else { return Ok(0) };
+    let number = Age::MAX.0;
+    let view = View::new(ViewParts {
+        cluster: Cluster { founder: life(first), joining: number },
+        version: ViewVersion { term: Term(number), coordinator: life(first), number },
+        members: peers.iter().zip(above..).map(member).collect(),
+        removed: BTreeSet::new(),
+        next_age: Age::MAX,
+        decision: FencingToken(number),
+    });
+    // More members than a cluster may have are refused when they join.
+    let Ok(view) = view else { return Ok(0) };
+    let body = seniority::Body::View(Arc::new(view));
+    let message = Word::Seniority(seniority::Message { incarnation, body });
+    // Whichever election it is of: its name is as long as it may be.
+    codec::encode(&"x".repeat(NodeId::LENGTH_MAX), &Frame::Message(message)).map(|frame| frame.len())
+}
+
+impl Config {
+    /// How many members there must be; `None` where there are none.
+    pub(crate) fn minimum_members(&self) -> Option<usize> {
+        (self.by.algorithm == core::election::Algorithm::Seniority).then(|| self.seniority.minimum())
+    }
+
+    /// All that is wrong with the cluster, as far as it can be known only with the peers.
+    pub(crate) fn problems_among(&self, peers: &BTreeSet<NodeId>) -> Vec<SeniorityError> {
+        match self.by.algorithm {
+            core::election::Algorithm::Seniority => self.seniority.problems_among(peers, &self.attributes),
+            core::election::Algorithm::Quorum
+            | core::election::Algorithm::Ranked
+            | core::election::Algorithm::Bully
+            | core::election::Algorithm::Ring
+            | core::election::Algorithm::RingBidirectional => Vec::new(),
+        }
+    }
+}
+
+impl Elector {
+    /// Whether the cluster is large enough here to serve a request: ask before each. By seniority, it must have
+    /// [`SeniorityOptions::minimum_members`], and this node must belong to it; in other elections there is no cluster, and the
+    /// answer is always yes. It asks nobody: a part that has lost the others learns late that it is one.
+    ///
+    /// # Errors
+    /// [`TooFewMembers`], with how many there are and how many there must be.
+    pub fn check_members(&self) -> Result<(), TooFewMembers> {
+        let Some(minimum) = self.minimum_members() else { return Ok(()) };
+        let members = match &*self.publisher.members.borrow() {
+            Membership::Member(view) => view.members().len(),
+            Membership::Outside => 0,
+        };
+        if members == 0 || members < minimum { Err(TooFewMembers { members, minimum }) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests;
