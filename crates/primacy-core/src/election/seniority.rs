@@ -149,6 +149,8 @@ enum Act {
     /// It makes a view without those that are lost, too.
     GoOn,
     AskStore,
+    /// It leads no more, for the other part may be first with the store, and belongs to the cluster still.
+    StandAside,
     Stop,
 }
 
@@ -533,7 +535,9 @@ impl Seniority {
             return Some((Instant::default(), Act::AskStore)); // What later decisions are told from.
         }
         if lost.is_empty() && gone.is_empty() {
-            return None;
+            // It has stood aside, and found those again that it had lost.
+            let stood_aside = !leads && member.view.oldest().identity == self.config.me;
+            return stood_aside.then_some((Instant::default(), Act::GoOn));
         }
         let left = if gone.is_empty() { None } else { member.view.without(gone) };
         let left = left.as_ref().unwrap_or(&member.view);
@@ -551,6 +555,7 @@ impl Seniority {
         match settled.as_ref().unwrap_or(left).fate(self.config.policy, lost) {
             Fate::Stops => Some((stable, Act::Stop)),
             Fate::GoesOn if is_next => Some((acts, Act::GoOn)),
+            Fate::AsksStore { waits: true } if leads && !has_asked => Some((stable, Act::StandAside)),
             Fate::AsksStore { .. } if is_next && rests_on_none => (!leads).then_some((stable, Act::Stop)),
             Fate::AsksStore { waits } if is_next && !has_asked => {
                 Some((if waits { acts.after(self.config.store_wait) } else { acts }, Act::AskStore))
@@ -585,6 +590,7 @@ impl Seniority {
                     self.go_on(now, &lost);
                 }
                 Act::AskStore => self.ask_store(now),
+                Act::StandAside => self.step_down(Reason::Expired),
                 Act::Stop => {
                     self.step_down(Reason::Expired);
                     self.leave(now, None, true);
@@ -692,7 +698,9 @@ impl Seniority {
 
     fn leader(&self) -> Option<Leader> {
         let view = self.view()?;
-        Some(Leader { identity: view.oldest().identity, term: view.version().term })
+        let leader = Leader { identity: view.oldest().identity, term: view.version().term };
+        // It may stand aside.
+        Some(leader).filter(|leader| leader.identity != self.config.me || self.leads())
     }
 
     fn tell_leader(&mut self) {
