@@ -27,8 +27,11 @@ fn start(place: &Place, name: &str, peers: &str, more: &str) -> Node {
 fn three_nodes_by_files_hand_the_lead_over_and_a_witness_never_has_it() {
     let place = Place::new("node-three");
     let peers = peers(&["a", "b", "w"]);
-    let hook = format!("on-deposed = \"echo $PRIMACY_TOKEN $PRIMACY_LEAD >> {}\"", place.text("deposed"));
-    let witness = start(&place, "w", &peers, "witness = true");
+    // So long that the hook has the time to run on a busy machine: it is not waited for beyond the lease.
+    let lease = "lease = \"4s\"";
+    let hook =
+        format!("on-deposed = \"echo $PRIMACY_TOKEN $PRIMACY_LEAD >> {}\"\n{lease}", place.text("deposed"));
+    let witness = start(&place, "w", &peers, &format!("witness = true\n{lease}"));
     let mut nodes = [start(&place, "a", &peers, &hook), start(&place, "b", &peers, &hook)];
     wait_until("the election", || nodes.iter().any(Node::leads));
     let first = nodes.iter().position(Node::leads).unwrap();
