@@ -47,6 +47,7 @@ fn the_sums_are_the_same_on_any_number_of_threads() {
         "lease",
         "confirmed",
         "confirmed_lease",
+        "confirmed_seniority",
         "confirmed_whim",
     ];
     assert_eq!(alone.as_array().unwrap().len(), elections.len());

@@ -98,6 +98,11 @@ fn what_a_lease_confirms_keeps_its_promises() {
 }
 
 #[test]
+fn what_a_quorum_confirms_of_the_oldest_keeps_its_promises() {
+    search(Election::ConfirmedSeniority);
+}
+
+#[test]
 fn whatever_is_nominated_the_confirmation_keeps_its_promises() {
     search(Election::ConfirmedWhim);
 }

@@ -1,9 +1,11 @@
 //! A nomination and its confirmation in the world.
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use primacy_core::election::confirmed::{Config, Confirmed as Machine, Message};
 use primacy_core::election::lease as store;
+use primacy_core::membership::View;
 use primacy_core::{Duration, Identity, Instant, NodeId, Term};
 
 use super::{Algorithm, Life, Settings, Surroundings, duration};
@@ -155,6 +157,10 @@ where
         }
     }
 
+    fn view(machine: &Self::Machine) -> Option<(u64, Option<&Arc<View>>)> {
+        N::view(machine.nomination())
+    }
+
     fn stands(machine: &Self::Machine) -> bool {
         C::stands(machine.confirmation())
     }
@@ -170,10 +176,12 @@ where
     }
 
     /// All that the confirmation promises, but for a quiet lead in a calm: a nomination that moved before it still moves the
-    /// lead after it.
+    /// lead after it. And if the nomination has views, what it promises of those.
     fn invariants(settings: &Self::Settings) -> Vec<Box<dyn Invariant>> {
-        let all = C::invariants(&settings.confirmation);
-        all.into_iter().filter(|invariant| invariant.name() != "I5").collect()
+        let confirmed = C::invariants(&settings.confirmation).into_iter();
+        let nominated = N::invariants(&settings.nomination).into_iter();
+        let views = nominated.filter(|invariant| invariant.name() == "I7");
+        confirmed.filter(|invariant| invariant.name() != "I5").chain(views).collect()
     }
 }
 

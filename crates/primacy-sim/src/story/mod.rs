@@ -128,6 +128,12 @@ pub fn open(election: &str) -> Result<Box<dyn Recorded>, String> {
                 crate::algorithm::lease::Lease,
             >,
         >::new(trace()))),
+        "confirmed_seniority" => Ok(Box::new(Story::<
+            crate::algorithm::confirmed::Confirmed<
+                crate::algorithm::seniority::Seniority,
+                crate::algorithm::quorum::Quorum,
+            >,
+        >::new(trace()))),
         "seniority" => Ok(Box::new(Story::<crate::algorithm::seniority::Seniority>::new(trace()))),
         "lease" => Ok(Box::new(Story::<crate::algorithm::lease::Lease>::new(trace()))),
         _ => Err(format!("there is no election {election}")),

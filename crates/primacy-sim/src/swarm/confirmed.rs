@@ -2,12 +2,13 @@
 
 use primacy_core::rng::Rng;
 
-use super::{Beyond, Swarm, bully, lease, quorum, text};
+use super::{Beyond, Swarm, bully, lease, quorum, seniority, text};
 use crate::algorithm::Algorithm;
 use crate::algorithm::bully::Bully;
 use crate::algorithm::confirmed::Confirmed;
 use crate::algorithm::lease::Lease;
 use crate::algorithm::quorum::Quorum;
+use crate::algorithm::seniority::Seniority;
 use crate::algorithm::whim::Whim;
 use crate::trace::Trace;
 
@@ -28,6 +29,36 @@ pub(super) fn by_quorum(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swar
         "Died",
     ];
     bully::timers(&mut swarm, nodes, "nominate.");
+    quorum::timers(&mut swarm, nodes, beyond);
+    swarm
+}
+
+/// Seniority nominates, a quorum confirms.
+pub(super) fn of_the_oldest(
+    seed: u64,
+    beyond: Option<Beyond>,
+    trace: Trace,
+) -> Swarm<Confirmed<Seniority, Quorum>> {
+    let (mut swarm, nodes) = begin(seed, beyond, trace);
+    swarm.words = &[
+        "PreVote",
+        "PreVoteReply",
+        "Vote",
+        "VoteReply",
+        "Heartbeat",
+        "HeartbeatReply",
+        "Resigned",
+        "Join",
+        "View",
+        "ViewReply",
+        "Probe",
+        "MergeAsk",
+        "Merge",
+        "Died",
+    ];
+    let cluster = seniority::cluster(&mut swarm, nodes, "nominate.", seniority::WITHOUT_A_STORE);
+    seniority::timers(&mut swarm, nodes, "nominate.", cluster.heartbeat);
+    swarm.joins = true;
     quorum::timers(&mut swarm, nodes, beyond);
     swarm
 }

@@ -64,12 +64,16 @@ pub enum Election {
     Confirmed,
     /// Bully nominates, a lease in a store confirms.
     ConfirmedLease,
+    /// Seniority nominates, a quorum confirms.
+    ConfirmedSeniority,
     /// Each node nominates whomever it likes, and a quorum confirms.
     ConfirmedWhim,
 }
 
 type ByQuorum = algorithm::confirmed::Confirmed<algorithm::bully::Bully, algorithm::quorum::Quorum>;
 type ByLease = algorithm::confirmed::Confirmed<algorithm::bully::Bully, algorithm::lease::Lease>;
+type OfTheOldest =
+    algorithm::confirmed::Confirmed<algorithm::seniority::Seniority, algorithm::quorum::Quorum>;
 type OfWhims = algorithm::confirmed::Confirmed<algorithm::whim::Whim, algorithm::quorum::Quorum>;
 
 /// What an election assumes and a world does not keep to, to see which invariant speaks.
@@ -133,6 +137,7 @@ impl Election {
         Self::Lease,
         Self::Confirmed,
         Self::ConfirmedLease,
+        Self::ConfirmedSeniority,
         Self::ConfirmedWhim,
     ];
 
@@ -149,6 +154,7 @@ impl Election {
             Self::Lease => "lease",
             Self::Confirmed => "confirmed",
             Self::ConfirmedLease => "confirmed_lease",
+            Self::ConfirmedSeniority => "confirmed_seniority",
             Self::ConfirmedWhim => "confirmed_whim",
         }
     }
@@ -180,6 +186,7 @@ impl Election {
             Self::Lease => lease::draw(seed, beyond, trace).run(),
             Self::Confirmed => confirmed::by_quorum(seed, beyond, trace).run(),
             Self::ConfirmedLease => confirmed::by_lease(seed, beyond, trace).run(),
+            Self::ConfirmedSeniority => confirmed::of_the_oldest(seed, beyond, trace).run(),
             Self::ConfirmedWhim => confirmed::of_whims(seed, beyond, trace).run(),
         }
     }
@@ -197,6 +204,7 @@ impl Election {
             Self::Lease => run_again::<algorithm::lease::Lease>(story, trace),
             Self::Confirmed => run_again::<ByQuorum>(story, trace),
             Self::ConfirmedLease => run_again::<ByLease>(story, trace),
+            Self::ConfirmedSeniority => run_again::<OfTheOldest>(story, trace),
             Self::ConfirmedWhim => run_again::<OfWhims>(story, trace),
         }
     }
@@ -218,6 +226,7 @@ impl Election {
             Self::Lease => of::<algorithm::lease::Lease>(),
             Self::Confirmed => of::<ByQuorum>(),
             Self::ConfirmedLease => of::<ByLease>(),
+            Self::ConfirmedSeniority => of::<OfTheOldest>(),
             Self::ConfirmedWhim => of::<OfWhims>(),
         };
         deeds::MUST_MEET.iter().chain(own).copied().chain(kinds)

@@ -1,10 +1,16 @@
 //! What is drawn for the election by seniority.
 
+use primacy_core::Duration;
 use primacy_core::rng::Rng;
 
 use super::{Beyond, Swarm, text};
+use crate::algorithm::Algorithm;
 use crate::algorithm::seniority::Seniority;
 use crate::trace::Trace;
+
+/// What becomes of parts, where no store decides.
+pub(super) const WITHOUT_A_STORE: &[&str] =
+    &["keep-majority", "keep-majority", "static-quorum:2", "keep-oldest", "available"];
 
 /// Draws the nodes and their timers.
 pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Seniority> {
@@ -23,18 +29,9 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Sen
         "Merge",
         "Died",
     ];
-    let delay = swarm.world().conditions.delay;
-    let heartbeat = swarm.millis(50, 250).max(delay.times(2));
-    let policy = ["keep-majority", "keep-majority", "static-quorum:2", "keep-oldest", "lease", "available"]
-        [swarm.index(6)];
-    let seeds = ["a", "a,b", "b,a", "a,b,c"][swarm.index(if nodes > 2 {
-        4
-    } else if nodes > 1 {
-        3
-    } else {
-        1
-    })];
-    swarm.tell(format!("set policy={policy} seeds={seeds}"));
+    let policies =
+        &["keep-majority", "keep-majority", "static-quorum:2", "keep-oldest", "lease", "available"];
+    let Cluster { heartbeat, policy, seeds } = cluster(&mut swarm, nodes, "", policies);
     // Where two parts may go on, a node that is deaf or mute is one of them; and so is a seed that is alone and has restarted. What a store
     // has decided for one that gave up before it heard of it, stops the others at a loss.
     swarm.wounds = matches!(policy, "keep-majority" | "keep-oldest") && seeds != "a";
@@ -43,6 +40,46 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Sen
     if policy == "lease" && swarm.one_in(2) {
         swarm.tell("store init".to_owned());
     }
+    timers(&mut swarm, nodes, "", heartbeat);
+    if nodes > 2 && swarm.one_in(4) {
+        let neighbours = 1 + swarm.rng.up_to(1);
+        swarm.tell(format!("set neighbours={neighbours}"));
+        swarm.wounds = false; // A deaf one takes those few to be silent that it watches.
+    }
+    swarm
+}
+
+/// What is the same for all nodes of a cluster.
+pub(super) struct Cluster {
+    pub(super) heartbeat: Duration,
+    policy: &'static str,
+    seeds: &'static str,
+}
+
+/// Draws one of these policies, and the seeds, of a cluster that elects, or nominates; then their names begin with this.
+pub(super) fn cluster<A: Algorithm>(
+    swarm: &mut Swarm<A>,
+    nodes: usize,
+    prefix: &str,
+    policies: &[&'static str],
+) -> Cluster {
+    let delay = swarm.world().conditions.delay;
+    let heartbeat = swarm.millis(50, 250).max(delay.times(2));
+    let policy = policies[swarm.index(policies.len())];
+    let seeds = ["a", "a,b", "b,a", "a,b,c"][swarm.index(if nodes > 2 {
+        4
+    } else if nodes > 1 {
+        3
+    } else {
+        1
+    })];
+    swarm.tell(format!("set {prefix}policy={policy} {prefix}seeds={seeds}"));
+    Cluster { heartbeat, policy, seeds }
+}
+
+/// Draws the timers of each node.
+pub(super) fn timers<A: Algorithm>(swarm: &mut Swarm<A>, nodes: usize, prefix: &str, heartbeat: Duration) {
+    let delay = swarm.world().conditions.delay;
     // What is asked of another one must have its time there and back.
     let answer = delay.times(3).plus(swarm.millis(20, 500));
     let stable = heartbeat.times(2).plus(swarm.millis(0, 1_000));
@@ -51,19 +88,15 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Sen
         let join = answer.plus(swarm.millis(50, 1_000));
         let probe = answer.plus(swarm.millis(50, 500));
         let detection = if swarm.one_in(4) { "phi=8".to_owned() } else { format!("miss_count={misses}") };
-        swarm.tell(format!(
-            "set {name} heartbeat_interval={} {detection} stable_after={} answer_wait={} join_interval={} probe_interval={}",
-            text(heartbeat),
-            text(stable),
-            text(answer),
-            text(join),
-            text(probe),
-        ));
+        let settings = [
+            format!("heartbeat_interval={}", text(heartbeat)),
+            detection,
+            format!("stable_after={}", text(stable)),
+            format!("answer_wait={}", text(answer)),
+            format!("join_interval={}", text(join)),
+            format!("probe_interval={}", text(probe)),
+        ];
+        let settings: String = settings.iter().map(|setting| format!(" {prefix}{setting}")).collect();
+        swarm.tell(format!("set {name}{settings}"));
     }
-    if nodes > 2 && swarm.one_in(4) {
-        let neighbours = 1 + swarm.rng.up_to(1);
-        swarm.tell(format!("set neighbours={neighbours}"));
-        swarm.wounds = false; // A deaf one takes those few to be silent that it watches.
-    }
-    swarm
 }
