@@ -420,6 +420,7 @@ impl Sight {
         self.version.term.0 <= NUMBER_MAX
             && self.version.number <= NUMBER_MAX
             && self.decision.0 <= NUMBER_MAX
+            && (1..=MEMBERS_MAX as u64).contains(&u64::from(self.members))
     }
 }
 

@@ -38,6 +38,27 @@ impl Rng {
     }
 }
 
+/// What tests draw that feed machines with what no honest node says.
+#[cfg(test)]
+impl Rng {
+    /// One of these.
+    pub(crate) fn one_of<T: Clone>(&mut self, choices: &[T]) -> T {
+        let last = u64::try_from(choices.len()).unwrap() - 1;
+        choices[usize::try_from(self.up_to(last)).unwrap()].clone()
+    }
+
+    /// A number: small, or where honest ones end, or at the end of all.
+    pub(crate) fn number(&mut self) -> u64 {
+        let ends = [0, 1, 2, 3, 4, u64::MAX / 2 - 1, u64::MAX / 2, u64::MAX / 2 + 1, u64::MAX - 1, u64::MAX];
+        self.one_of(&ends)
+    }
+
+    /// A small number twice out of three times, so that a conversation gets anywhere.
+    pub(crate) fn mostly_small(&mut self) -> u64 {
+        if self.up_to(2) == 0 { self.number() } else { self.up_to(5) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

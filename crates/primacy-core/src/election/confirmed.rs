@@ -365,3 +365,6 @@ impl<N: Protocol<Durable = ()>, C: Protocol> Confirmed<N, C> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -30,6 +30,8 @@ mod finite;
 mod message;
 mod outside;
 mod status;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 use alloc::boxed::Box;
@@ -220,9 +222,13 @@ impl Seniority {
         match message.body {
             Body::Join { joining, .. } | Body::Leave { joining } if joining > JOINING_MAX => {}
             Body::Heartbeat { sight, .. }
+            | Body::ViewReply(sight)
             | Body::Ask(sight)
             | Body::Probe(sight)
             | Body::ProbeReply(sight)
+            | Body::MergeAsk(sight)
+            | Body::MergeReply(sight)
+            | Body::Merge { sight, .. }
                 if !sight.is_possible() => {}
             Body::Join { joining, attributes } => {
                 self.on_join(now, Joiner { identity: from, joining, attributes })
@@ -416,6 +422,10 @@ impl Seniority {
     fn on_view(&mut self, now: Instant, from: Identity, view: &Arc<View>) {
         let mine = view.member(self.config.me).map(|member| member.joining);
         let takes_me = mine == Some(self.joining) && self.stands();
+        let is_newer = self.view().is_none_or(|known| view.sight().is_later_than(&known.sight()));
+        if takes_me && is_newer && view.version().coordinator == self.config.me {
+            return; // Nobody makes views in the name of this node; who took it would lead without knowing.
+        }
         if mine.is_some() && !takes_me {
             // What was asked for before this node left, and comes to pass only now.
             self.send(from.node, Body::Leave { joining: self.joining });

@@ -1,5 +1,7 @@
 //! What no story can tell, because it is about what a server says in all, or about messages that no honest world brings about.
 
+use alloc::collections::BTreeSet;
+
 use super::*;
 use crate::protocol::Peer;
 
@@ -412,4 +414,101 @@ fn a_server_that_has_lost_its_disk_has_no_vote_until_all_others_have_told_theirs
         ),
         "{outputs:?}"
     );
+}
+
+/// What a peer says that draws it, and in which life.
+fn drawn(rng: &mut Rng) -> Message {
+    let life = |rng: &mut Rng| Incarnation { count: 1, nonce: rng.one_of(&[1, 1, 1, 2]) };
+    let name = rng.one_of(&["a", "b", "c", "d", "e", "stranger"]);
+    let (to, leader) = (life(rng), Identity::new(node(name), life(rng)));
+    let (ballot, term) = (Term(rng.mostly_small()), Term(rng.mostly_small()));
+    let number = LeaderSequence { term, counter: rng.mostly_small() };
+    let hears = rng.one_of(&[None, Some(0), Some(3), Some(5), Some(u32::MAX)]);
+    let claim = Claim { seen: rng.one_of(&[None, Some(number)]), hears, stands: rng.one_of(&[true, false]) };
+    let state = Arc::from(alloc::vec![0; rng.one_of(&[0, 1, STATE_MAX, STATE_MAX + 1])]);
+    let successor = rng.one_of(&[None, Some(node(name))]);
+    let body = rng.one_of(&[
+        Body::Elect { ballot, claim },
+        Body::Vote { to, ballot },
+        Body::Vote { to, ballot: Term(1) },
+        Body::Hears { to, leader: Leader { identity: leader, term } },
+        Body::Lead { number, state },
+        Body::LeadReply { to, number, promised: ballot },
+        Body::Resigned { term, successor },
+    ]);
+    Message { incarnation: life(rng), body }
+}
+
+#[test]
+fn whatever_is_said_to_a_server_it_keeps_within_its_limits_and_its_promises() {
+    let voters = ["a", "b", "c", "d", "e"];
+    let mut rng = Rng::new(1);
+    let mut roles = BTreeSet::new();
+    for _ in 0..200 {
+        let (mut a, mut now) = (machine("a", &voters, HardState::default()), 0);
+        let (mut written, mut led) = (HardState::default(), Term(0));
+        for _ in 0..100 {
+            now += rng.one_of(&[0, 0, 0, 1, 50, 250, 1_250]);
+            let from = node(rng.one_of(&["a", "b", "c", "d", "e", "stranger"]));
+            let input = if rng.up_to(4) == 0 {
+                Input::Timeout
+            } else {
+                Input::Message { from: Endpoint::Node(from), message: drawn(&mut rng) }
+            };
+            a.handle(at(now), input);
+            let said = drain(&mut a);
+            assert!(said.len() <= 4 * voters.len(), "{said:?}");
+            for output in said {
+                match output {
+                    Output::Persist(hard) => {
+                        let again = hard.term == written.term && hard.voted_for == written.voted_for;
+                        assert!(hard.term > written.term || again, "a second vote: {written:?}, {hard:?}");
+                        written = hard;
+                    }
+                    Output::Event(Event::Elected { term, .. }) => {
+                        assert!(term > led && term <= written.term, "{term} after {led}");
+                        led = term;
+                    }
+                    Output::Send { .. } | Output::Event(_) => {}
+                }
+            }
+            let sizes = [a.tally.len(), a.hearsay.len(), a.connected.len(), a.dead.len()];
+            assert!(sizes.iter().all(|&size| size < voters.len() + 1), "{sizes:?}");
+            assert!(a.status().slate.len() <= voters.len() && a.state.len() <= STATE_MAX);
+            if let Candidate::Leader(lead) = &a.candidate {
+                assert!(
+                    lead.support.len() <= voters.len() && lead.sent.len() as u64 <= 4 * SENT_PER_HEARTBEAT
+                );
+            }
+            roles.insert(a.status().role);
+        }
+    }
+    assert_eq!(
+        roles,
+        BTreeSet::from(["follower", "leader", "voting"]),
+        "what is drawn is to get it anywhere"
+    );
+}
+
+#[test]
+fn what_no_honest_server_says_changes_nothing() {
+    let mut a = machine("a", &["a", "b", "c"], HardState::default());
+    let before = a.clone();
+    let (far, to) = (Term(u64::MAX), identity("a").incarnation);
+    let number = LeaderSequence { term: far, counter: 1 };
+    let impossible = [
+        elect(u64::MAX, None, None),
+        vote(u64::MAX),
+        Body::Lead { number, state: Arc::from([]) },
+        lead(1, 1, &[0; STATE_MAX + 1]),
+        Body::LeadReply { to, number, promised: far },
+        Body::Resigned { term: far, successor: None },
+    ];
+    for body in impossible {
+        assert_eq!(hear(&mut a, at(1), "b", body), []);
+    }
+    for stranger in ["a", "stranger"] {
+        assert_eq!(hear(&mut a, at(1), stranger, lead(1, 1, b"")), []);
+    }
+    assert_eq!(a, before);
 }

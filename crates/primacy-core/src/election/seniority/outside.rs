@@ -4,15 +4,18 @@ use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{Body, JoinAnswer, Joiner, Lead, Place, Refusal, Seniority};
+use super::{Body, JoinAnswer, Joiner, Lead, Place, Refusal, SEEDS_MAX, Seniority};
 use crate::fence::FencingToken;
 use crate::id::NodeId;
-use crate::membership::View;
+use crate::membership::{MEMBERS_MAX, View};
 use crate::protocol::{Event, Mandate};
 use crate::time::Instant;
 
 /// How many others are asked beside the seeds at most: those that have been named by seeds, or have made themselves known.
 const CANDIDATES_MAX: usize = 8;
+
+/// How many it asks in one interval at most: all with whom it belonged to a cluster, the seeds, and those that are named to it.
+const ASKED_MAX: usize = MEMBERS_MAX + SEEDS_MAX + CANDIDATES_MAX;
 
 /// What such a node knows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -65,6 +68,12 @@ impl Outside {
         }
     }
 
+    /// How many names it keeps.
+    #[cfg(test)]
+    pub(super) fn size(&self) -> usize {
+        [&self.candidates, &self.asked, &self.outside, &self.downed].map(BTreeSet::len).iter().sum()
+    }
+
     fn names(&mut self, node: NodeId) {
         if self.candidates.len() >= CANDIDATES_MAX {
             self.candidates.pop_first();
@@ -107,7 +116,7 @@ impl Seniority {
         let (joining, attributes) = (self.joining, Arc::clone(&self.config.attributes));
         let me = self.config.me.node;
         let Place::Outside(outside) = &mut self.place else { return };
-        if node != me && outside.asked.insert(node) {
+        if node != me && outside.asked.len() < ASKED_MAX && outside.asked.insert(node) {
             self.send(node, Body::Join { joining, attributes });
         }
     }

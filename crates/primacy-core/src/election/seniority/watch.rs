@@ -157,6 +157,13 @@ impl Watch {
         (1..count).map(move |steps| self.ring[(place + steps * step) % count])
     }
 
+    /// How many names it keeps.
+    #[cfg(test)]
+    pub(super) fn size(&self) -> usize {
+        let told: usize = self.told.values().map(|(suspects, _)| 1 + suspects.len()).sum();
+        told + self.ring.len() + self.detectors.len() + self.suspects.len() + self.lost.len()
+    }
+
     /// Those of whom nothing is to be heard.
     fn is_silent(&self, node: NodeId, lost: &BTreeSet<NodeId>) -> bool {
         self.suspects.contains(&node) || lost.contains(&node)
