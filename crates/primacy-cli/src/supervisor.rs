@@ -565,7 +565,15 @@ fn milliseconds_to(instant: Instant) -> f64 {
 impl From<CampaignError> for Failure {
     fn from(error: CampaignError) -> Self {
         // The others cannot come from one campaign at a time on an elector that stands.
-        let exit = if matches!(error, CampaignError::Halted { .. }) { Exit::State } else { Exit::Config };
+        let exit = match error {
+            CampaignError::Halted { .. } => Exit::State,
+            CampaignError::AtOdds { .. }
+            | CampaignError::Closed
+            | CampaignError::AlreadyCampaigning
+            | CampaignError::AlreadyLeading
+            | CampaignError::Advisory
+            | CampaignError::Witness => Exit::Config,
+        };
         Self::new(exit, error.to_string())
     }
 }

@@ -71,6 +71,13 @@ impl Nodes {
         serde_json::from_str(&stdout(&self.ask(at, &["who"]))).unwrap_or_default()
     }
 
+    /// Starts all again, which have ended, with another policy for splits.
+    fn policy(&mut self, policy: &str) {
+        for node in &mut self.nodes {
+            node.restart_with(&self.place, &strings(&["--split-brain", policy]));
+        }
+    }
+
     /// Kills the leader's supervisor; another leads, in a later term. Which it is.
     fn take_over(&mut self) -> usize {
         let first = self.leader(1);
@@ -377,10 +384,53 @@ fn a_newcomer_that_is_at_odds_with_a_cluster_ends_and_says_why() {
         let before = leader();
         let mut newcomer = node("c", &otherwise);
         let status = newcomer.wait();
-        assert_eq!(status.code(), Some(74), "{by}");
+        assert_eq!(status.code(), Some(78), "{by}");
         wait_until("its last words", || newcomer.history().contains(expected));
         assert_eq!(leader(), before, "{by}: the others go on");
         drop(nodes);
+    }
+}
+
+/// Of three that begin at once one was told otherwise: that one ends, and the two that agree go on.
+#[test]
+fn of_three_that_begin_the_one_that_is_at_odds_ends() {
+    let place = Place::new("one-of-three");
+    let peers = peers(&NAMES);
+    let node = |name: &str, store: &str| {
+        let mut args = strings(&["run", "--json", "--election", "e", "--node", name, "--peers", &peers]);
+        args.extend(strings(&["--by", "bully", "--confirm", &format!("sqlite:{}", place.text(store))]));
+        args.extend(strings(&["--state-dir", &place.text(name), "--", "sleep", "1000"]));
+        Node::start(&place, name, &args)
+    };
+    let nodes = [node("a", "one.db"), node("b", "one.db")];
+    let mut wrong = node("c", "other.db");
+    assert_eq!(wrong.wait().code(), Some(78));
+    assert!(!wrong.history().contains("\"elected\""), "{}", wrong.history());
+    wait_until("a leader", || nodes.iter().any(Node::leads));
+}
+
+/// What the guardians of dead lives were told does not count: all nodes are killed, and begin again with another policy.
+#[test]
+fn guardians_of_earlier_lives_are_at_odds_with_nobody() {
+    let mut nodes = Nodes::start("other-policy", "seniority", &strings(&["--allow-advisory"]));
+    nodes.leader(1);
+    for node in &mut nodes.nodes {
+        node.signal(Signal::KILL);
+        node.wait();
+    }
+    nodes.policy("keep-oldest");
+    nodes.leader(2);
+}
+
+/// The lead is given up to the next in age, and whoever asked for it is told when that one leads.
+#[test]
+fn the_oldest_resigns() {
+    for more in [["--allow-advisory"].as_slice(), &["--confirm", "quorum"]] {
+        let nodes = Nodes::start(&format!("oldest-resigns{}", more.len()), "seniority", &strings(more));
+        let first = nodes.leader(1);
+        let output = nodes.ask(first, &["resign"]);
+        assert!(output.status.success(), "{more:?}: {}", stderr(&output));
+        assert_ne!(nodes.leader(2), first, "{more:?}");
     }
 }
 

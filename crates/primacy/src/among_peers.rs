@@ -17,8 +17,8 @@ use primacy_core::election::ranked::Ranked;
 use primacy_core::election::ring::Ring;
 use primacy_core::election::ring_bidirectional::RingBidirectional;
 use primacy_core::election::seniority::Seniority;
-use primacy_core::{Endpoint, Identity, Input, Instant, NodeId, Protocol, Term};
-use primacy_stores::{Register, StoreMark};
+use primacy_core::{Duration, Endpoint, Identity, Input, Instant, NodeId, Protocol, Term};
+use primacy_stores::Register;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use self::elections::{AmongPeers, Beat, Setup};
@@ -49,8 +49,20 @@ pub(crate) struct PeersWorld {
     inbox: mpsc::Receiver<Arrival>,
     measures: Arc<Measures>,
     heartbeats: HeartbeatTimes,
-    /// Why a peer and this node refuse each other.
-    at_odds: watch::Receiver<Option<String>>,
+    odds: Odds,
+}
+
+/// What is done where a peer has been told otherwise about the election.
+#[derive(Debug)]
+struct Odds {
+    /// Why that one and this node refuse each other.
+    news: watch::Receiver<Option<String>>,
+    /// Since when that is known.
+    since: Option<Instant>,
+    /// How long it is waited for another peer that agrees; nobody leads before that.
+    patience: Duration,
+    /// This node has known a leader, or a peer that agrees; it goes on.
+    settled: bool,
 }
 
 /// The same, with the store that confirms the leader.
@@ -72,12 +84,7 @@ pub(crate) struct Entry {
 }
 
 /// Opens the state and takes the address: whatever is wrong with the configuration is known after this.
-pub(crate) fn enter(
-    config: &Config,
-    peers: &Peers,
-    state_dir: &Path,
-    store: Option<StoreMark>,
-) -> Result<Entry, ConnectError> {
+pub(crate) fn enter(config: &Config, peers: &Peers, state_dir: &Path) -> Result<Entry, ConnectError> {
     let Some(address) = peers.address(config.node) else {
         let names = peers.iter().map(|(node, _)| node.to_string()).collect::<Vec<_>>().join(", ");
         return Err(ConfigError::NotAPeer { node: config.node, peers: names }.into());
@@ -103,7 +110,7 @@ pub(crate) fn enter(
         by: config.by,
         split_brain: (config.by.algorithm == Algorithm::Seniority)
             .then_some(config.seniority.split_brain.policy()),
-        store,
+        store: None,
     };
     let others = peers.iter().filter(|&(node, _)| node != config.node);
     let peers = others.map(|(node, address)| (node, address.to_owned())).collect();
@@ -266,8 +273,28 @@ impl Entry {
         if let Some(certificate) = mesh.shared_certificate() {
             let _ = measures.certificate.set(certificate);
         }
-        let (state, heartbeats, at_odds) = (self.state, HeartbeatTimes::default(), mesh.at_odds());
-        Ok((machine, PeersWorld { me, state, mesh, inbox, measures, heartbeats, at_odds }))
+        let (state, heartbeats) = (self.state, HeartbeatTimes::default());
+        let (news, patience) = (mesh.at_odds(), timers.answer_timeout.into());
+        let odds = Odds { news, since: None, patience, settled: false };
+        Ok((machine, PeersWorld { me, state, mesh, inbox, measures, heartbeats, odds }))
+    }
+}
+
+impl Odds {
+    /// There is a reason to look: somebody is at odds with this node, or it was waited for long enough.
+    async fn changed(&mut self) {
+        let patience = self.patience;
+        match self.since.filter(|_| !self.settled) {
+            Some(since) => {
+                let left = since.after(patience).since(clock::now());
+                tokio::time::sleep(left.into()).await;
+            }
+            None => {
+                if self.news.changed().await.is_err() {
+                    std::future::pending().await // The mesh is at its end, and says so.
+                }
+            }
+        }
     }
 }
 
@@ -291,7 +318,7 @@ impl<P: AmongPeers> World<P> for PeersWorld {
     fn persist(&mut self, durable: P::Durable) -> Result<(), Halt> {
         let hard = P::hard(durable);
         let began = clock::now();
-        self.state.persist(&hard).map_err(|error| Halt { why: error.to_string() })?;
+        self.state.persist(&hard).map_err(|error| Halt::Failed { why: error.to_string() })?;
         self.measures.state_writes.observe(clock::now().since(began));
         let told = self.mesh.term().unwrap_or_default();
         // What was heard of is told on, though it stands on no disk.
@@ -318,7 +345,7 @@ impl<P: AmongPeers> World<P> for PeersWorld {
                 biased;
                 arrival = self.inbox.recv() => arrival,
                 // Nothing for the machine, whose timeouts may be early; what is done about it, `after` knows.
-                Ok(()) = self.at_odds.changed() => return Ok(Input::Timeout),
+                () = self.odds.changed() => return Ok(Input::Timeout),
             };
             match arrival {
                 Some(Arrival::Message { from, message }) => {
@@ -330,9 +357,11 @@ impl<P: AmongPeers> World<P> for PeersWorld {
                 Some(Arrival::Evidence(evidence)) => return Ok(Input::Evidence(evidence)),
                 Some(Arrival::PeerDisk { node, disk }) => {
                     let recorded = self.state.record_peer_disk(node, disk);
-                    recorded.map_err(|error| Halt { why: error.to_string() })?;
+                    recorded.map_err(|error| Halt::Failed { why: error.to_string() })?;
                 }
-                None => return Err(Halt { why: "the connections to the peers have ended".to_owned() }),
+                None => {
+                    return Err(Halt::Failed { why: "the connections to the peers have ended".to_owned() });
+                }
             }
         }
     }
@@ -366,13 +395,19 @@ impl<P: AmongPeers> Asked<P> for PeersWorld {
 }
 
 impl PeersWorld {
-    /// Where a node can lead without the others, one that is at odds with them over the election must not try: it ends.
-    /// One that has known a leader goes on, and leaves it to the newcomer.
-    fn may_go_on(&self, led: bool) -> Result<(), Halt> {
-        match &*self.at_odds.borrow() {
-            Some(why) if !led && !self.me.by.needs_majority() => Err(Halt { why: why.clone() }),
-            Some(_) | None => Ok(()),
-        }
+    /// Where a node can lead without the others, one that is at odds with them over the election must not try: it ends. One
+    /// that has known a leader goes on, or that has a peer which agrees, and leaves it to the newcomer.
+    fn may_go_on(&mut self, led: bool) -> Result<(), Halt> {
+        let why = self.odds.news.borrow().clone();
+        let (Some(why), false) = (why, self.odds.settled || self.me.by.needs_majority()) else {
+            return Ok(());
+        };
+        let now = clock::now();
+        let since = *self.odds.since.get_or_insert(now);
+        self.odds.settled =
+            led || self.mesh.peers().iter().any(|peer| peer.inbound.is_some() || peer.outbound.is_some());
+        let is_over = !self.odds.settled && now >= since.after(self.odds.patience);
+        if is_over { Err(Halt::AtOdds { why }) } else { Ok(()) }
     }
 
     /// What is known of the peers, and of the election this.
@@ -408,6 +443,6 @@ fn resolve(address: &str) -> Result<SocketAddr, ConnectError> {
 
 impl From<TransportError> for Halt {
     fn from(error: TransportError) -> Self {
-        Self { why: error.to_string() }
+        Self::Failed { why: error.to_string() }
     }
 }

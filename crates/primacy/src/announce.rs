@@ -51,6 +51,12 @@ pub enum AnnounceError {
         /// Who leads, as far as it knows.
         leader: Option<NodeId>,
     },
+    /// The leader drains its work, and says nothing more.
+    #[error("{node} is giving up its lead; let the next leader announce it")]
+    GivingUp {
+        /// Who leads as yet.
+        node: NodeId,
+    },
     /// Every message of the leader carries it, so it is short.
     #[error(
         "a leader announces at most {ANNOUNCEMENT_MAX} bytes, and this has {length}; announce where the rest can be found"
@@ -227,6 +233,9 @@ impl Desk {
         let node = self.identity.node;
         let announced = number.ok_or_else(|| {
             let leader = self.publisher.leader().map(|leader| leader.identity.node);
+            if P::CARRIES && leader == Some(node) {
+                return AnnounceError::GivingUp { node };
+            }
             let leader = leader.filter(|&leader| leader != node);
             if P::CARRIES { AnnounceError::NotLeading { node, leader } } else { AnnounceError::NotCarried }
         });

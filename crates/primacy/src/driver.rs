@@ -90,8 +90,34 @@ pub(crate) trait Settles {
 
 /// Why a driver cannot go on.
 #[derive(Clone, Debug)]
-pub(crate) struct Halt {
-    pub(crate) why: String,
+pub(crate) enum Halt {
+    /// Something does not work that must.
+    Failed {
+        /// What.
+        why: String,
+    },
+    /// The others have been told otherwise about the election.
+    AtOdds {
+        /// What they and this node were told.
+        why: String,
+    },
+}
+
+impl Halt {
+    pub(crate) fn why(&self) -> &str {
+        match self {
+            Self::Failed { why } | Self::AtOdds { why } => why,
+        }
+    }
+}
+
+impl From<&Halt> for CampaignError {
+    fn from(halt: &Halt) -> Self {
+        match halt {
+            Halt::Failed { why } => Self::Halted { why: why.clone() },
+            Halt::AtOdds { why } => Self::AtOdds { why: why.clone() },
+        }
+    }
 }
 
 /// The application's side: who waits to be elected, who leads, who watches.
@@ -145,8 +171,8 @@ pub(crate) async fn drive<P: Protocol + Settles + Announces, W: Asked<P>>(
     desk.publisher.publish(Change::Leader(None));
     members::tell(&desk.publisher.members, None);
     if let Err(halt) = &outcome {
-        tracing::error!(why = halt.why, "this node takes no part in the election any more");
-        let error = desk.halted.get_or_init(|| CampaignError::Halted { why: halt.why.clone() }).clone();
+        tracing::error!(why = halt.why(), "this node takes no part in the election any more");
+        let error = desk.halted.get_or_init(|| CampaignError::from(halt)).clone();
         desk.answer(Err(error));
     }
     outcome

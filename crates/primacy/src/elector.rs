@@ -425,19 +425,20 @@ impl Builder {
     ///
     /// # Errors
     /// [`ConnectError`] if the configuration is wrong, or this node's state or address cannot be used.
-    pub async fn peers(self, peers: Peers) -> Result<Elector, ConnectError> {
+    pub async fn peers(mut self, peers: Peers) -> Result<Elector, ConnectError> {
         let state_dir = self.state_dir.clone().map_or_else(config::default_state_dir, Ok)?;
+        self.reached_as_a_peer(&peers);
         let config = self.config(Venue::Peers)?;
-        let (store, mark) = match self.shared_store() {
+        let mut entry = among_peers::enter(&config, &peers, &state_dir)?;
+        let store = match self.shared_store() {
             Some(url) => {
                 // The election comes first: of a store that it makes anew, nobody can have held the record.
                 let register = primacy_stores::open(url, &config.election).await?;
-                let mark = StoreMark::of(url, u64::from_be_bytes(disk::entropy()?)).await?;
-                (Some((url, register)), Some(mark))
+                entry.hello.store = Some(StoreMark::of(url, u64::from_be_bytes(disk::entropy()?)).await?);
+                Some((url, register))
             }
-            None => (None, None),
+            None => None,
         };
-        let entry = among_peers::enter(&config, &peers, &state_dir, mark)?;
         let standing = Standing::load(Some(&state_dir), &config.election, config.node)?;
         let identity = entry.hello.identity;
         let mut witness = WitnessSpec::peers(&entry.hello, entry.peers().to_vec(), &config.security);
@@ -454,6 +455,14 @@ impl Builder {
             entry.live(&config, register, desk, ready).await;
         })
         .await
+    }
+
+    /// Unless an address was given, others are told the one that its peers know it by.
+    fn reached_as_a_peer(&mut self, peers: &Peers) {
+        let node = self.node.map_or_else(config::default_node, Ok).ok();
+        if let (true, Some(address)) = (self.address.is_empty(), node.and_then(|node| peers.address(node))) {
+            self.address = address.to_owned();
+        }
     }
 
     /// The URL of the store that all peers are to share, where there is one.
@@ -479,7 +488,9 @@ impl Builder {
     /// # Errors
     /// All that was found.
     pub fn check_peers(&self, peers: &Peers) -> Result<(), Vec<ConnectError>> {
-        let config = self.config(Venue::Peers).map_err(|error| vec![error.into()])?;
+        let mut builder = self.clone();
+        builder.reached_as_a_peer(peers);
+        let config = builder.config(Venue::Peers).map_err(|error| vec![error.into()])?;
         let problems = among_peers::problems(&config, peers);
         if problems.is_empty() { Ok(()) } else { Err(problems) }
     }

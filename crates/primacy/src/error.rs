@@ -61,6 +61,15 @@ pub enum CampaignError {
     /// This node votes only.
     #[error("this node is a witness: it votes and never stands")]
     Witness,
+    /// The others have been told otherwise about the election, and this node, which could lead without them, has known no leader
+    /// and nobody who agrees with it.
+    #[error(
+        "this node was told otherwise about the election than the others, and ends before it leads beside them: {why}"
+    )]
+    AtOdds {
+        /// Who, and what both were told.
+        why: String,
+    },
     /// This node could not go on, because its state cannot be written for example.
     #[error("this node takes no part in the election any more: {why}")]
     Halted {

@@ -100,6 +100,25 @@ pub enum AskError {
         /// The members that it knows.
         members: String,
     },
+    /// A node vouches for others only.
+    #[error("{node} cannot vouch for its own death; let it resign, or withdraw it")]
+    Itself {
+        /// This node.
+        node: NodeId,
+    },
+    /// Only the founder of clusters waits for others.
+    #[error(
+        "{by} belongs to no cluster, and it is not for {node} that it waits: {} founds one, as the first of the seeds; start that one, or name another first with --seeds, on all nodes",
+        founder.map_or_else(|| "nobody".to_owned(), |founder| founder.to_string())
+    )]
+    NotAwaited {
+        /// Who should not be waited for.
+        node: NodeId,
+        /// Who was asked.
+        by: NodeId,
+        /// Who founds clusters.
+        founder: Option<NodeId>,
+    },
     /// The node has not come with another disk, and has not said that it has lost one.
     #[error(
         "{node} has not come to {by} with another disk than the recorded one, nor said that it has lost one, so there is nothing to readmit; start it first, and ask again"

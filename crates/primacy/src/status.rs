@@ -238,18 +238,18 @@ impl View {
     /// Whether `node` could be removed from the cluster of `me`.
     pub(crate) fn has_member(&self, me: NodeId, node: NodeId) -> Result<(), AskError> {
         let Self::Peers(view) = self else { return Err(AskError::NoMembers) };
+        if node == me {
+            return Err(AskError::Itself { node });
+        }
         let seniority = view.election.seniority().ok_or(AskError::NoMembers)?;
         let Some(cluster) = &seniority.view else {
-            // It belongs to no cluster, and waits for whoever could found one or take it in.
-            let awaited = node != me && view.voters.contains(node);
-            return awaited.then_some(()).ok_or_else(|| AskError::NotAMember {
-                node,
-                by: me,
-                members: view.voters.iter().map(|voter| voter.to_string()).collect::<Vec<_>>().join(", "),
-            });
+            // The founder waits for those with whom it was, before it founds another cluster.
+            let founder = seniority.founder;
+            let is_awaited = founder == Some(me) && view.voters.contains(node);
+            return is_awaited.then_some(()).ok_or(AskError::NotAwaited { node, by: me, founder });
         };
         let members = cluster.members();
-        if node != me && members.iter().any(|member| member.identity.node == node) {
+        if members.iter().any(|member| member.identity.node == node) {
             return Ok(());
         }
         let names: Vec<String> = members.iter().map(|member| member.identity.node.to_string()).collect();

@@ -116,8 +116,16 @@ impl GivingUp {
             match self.changes.next()? {
                 Next::Answer(Answer::Leader { leader: Some(leader) }) if leader.term <= self.term => {}
                 Next::Answer(Answer::Leader { leader }) => return Ok(leader),
-                Next::Answer(Answer::Missed { .. } | Answer::Violation { .. }) => {}
-                Next::Answer(answer) => return Err(unexpected(&self.node, answer)),
+                Next::Answer(Answer::Missed { .. } | Answer::Violation { .. } | Answer::Members { .. }) => {}
+                Next::Answer(
+                    answer @ (Answer::Who(_)
+                    | Answer::Resigning { .. }
+                    | Answer::Standing { .. }
+                    | Answer::Readmitted { .. }
+                    | Answer::Downed
+                    | Answer::Announced { .. }
+                    | Answer::Refused(_)),
+                ) => return Err(unexpected(&self.node, answer)),
                 Next::Late => {
                     let message = format!(
                         "{} gives up the lead of term {}, and that has not led to what was asked for within {:?}; see \

@@ -161,7 +161,9 @@ impl From<AskError> for Refused {
             AskError::OverAStore => Kind::OverAStore,
             AskError::Witness { .. } => Kind::Witness,
             AskError::NoMembers => Kind::NoMembers,
-            AskError::NotAMember { .. } => Kind::NotAMember,
+            AskError::NotAMember { .. } | AskError::NotAwaited { .. } | AskError::Itself { .. } => {
+                Kind::NotAMember
+            }
             AskError::NotRefused { .. } => Kind::NotRefused,
             AskError::Recovering { .. } => Kind::Recovering,
             AskError::Disk(_) => Kind::Disk,
@@ -174,7 +176,7 @@ impl From<AskError> for Refused {
 impl From<AnnounceError> for Refused {
     fn from(error: AnnounceError) -> Self {
         let kind = match &error {
-            AnnounceError::NotLeading { .. } => Kind::NotLeading,
+            AnnounceError::NotLeading { .. } | AnnounceError::GivingUp { .. } => Kind::NotLeading,
             AnnounceError::TooLong { .. } => Kind::TooLong,
             AnnounceError::NotCarried => Kind::NotCarried,
             AnnounceError::Closed => Kind::Closed,

@@ -230,6 +230,13 @@ impl Node {
         self.past = past;
     }
 
+    /// The same, with more options.
+    pub fn restart_with(&mut self, place: &Place, more: &[String]) {
+        let verb = self.args.iter().position(|arg| arg == "run").expect("it runs a command") + 1;
+        self.args.splice(verb..verb, more.iter().cloned());
+        self.restart(place);
+    }
+
     pub fn supervisor(&self) -> Pid {
         Pid::from_child(&self.child)
     }

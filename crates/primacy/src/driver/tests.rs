@@ -68,7 +68,7 @@ struct FullDisk {
 
 impl World<Machine> for FullDisk {
     fn persist(&mut self, (): ()) -> Result<(), Halt> {
-        Err(Halt { why: "the disk is full".to_owned() })
+        Err(Halt::Failed { why: "the disk is full".to_owned() })
     }
 
     fn send(&mut self, _: Endpoint, (): ()) {
@@ -134,7 +134,7 @@ async fn a_leader_whose_state_cannot_be_written_is_none_in_the_figures_either() 
     };
     let (ended, reason) = tokio::join!(drive(&mut machine, &mut world, &mut desk), application);
     assert_eq!(
-        (ended.map_err(|halt| halt.why), reason),
+        (ended.map_err(|halt| halt.why().to_owned()), reason),
         (Err("the disk is full".to_owned()), Reason::Halted)
     );
     let course = measures.course();
@@ -144,7 +144,7 @@ async fn a_leader_whose_state_cannot_be_written_is_none_in_the_figures_either() 
 
 #[tokio::test]
 async fn what_was_to_follow_a_write_that_failed_is_not_sent() {
-    let failed = |ended: Result<(), Halt>| ended.expect_err("the disk is full").why;
+    let failed = |ended: Result<(), Halt>| ended.expect_err("the disk is full").why().to_owned();
 
     let (mut desk, _orders) = desk(&Arc::new(Measures::new()));
     let (fail, told) = oneshot::channel();

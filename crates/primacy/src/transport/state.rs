@@ -426,6 +426,10 @@ impl Shared {
     fn refuse(&self, refusal: &Refusal, about: NodeId, role: Role) -> Refused {
         let refused = Refused::new(refusal.kind(), &refusal.to_string());
         self.note_refusal(Some(about), false, &refused);
+        // The guardian of an earlier life may still say what that one was told.
+        if role == Role::Node {
+            self.note_odds(about, &refused);
+        }
         // A guardian may outlive the disk of its node. And a disk that was replaced is never readmitted; it must not hide
         // one that can be.
         if let (Role::Node, Disagreement::Disk { presented, former, .. }) = (role, &refusal.reason) {
@@ -441,6 +445,13 @@ impl Shared {
     /// Notes that a peer has refused this node.
     pub(super) fn refused_by(&self, node: NodeId, refused: &Refused) {
         self.note_refusal(Some(node), true, refused);
+        self.note_odds(node, refused);
+    }
+
+    fn note_odds(&self, node: NodeId, refused: &Refused) {
+        if refused.kind.is_about_the_election() && self.links.contains_key(&node) {
+            self.at_odds.send_replace(Some(refused.text.clone()));
+        }
     }
 
     /// Says what TLS reports in words.
@@ -463,9 +474,6 @@ impl Shared {
         });
         let mut state = self.state.borrow_mut();
         let node = node.filter(|node| self.links.contains_key(node));
-        if node.is_some() && noted.kind.is_about_the_election() {
-            self.at_odds.send_replace(Some(noted.text.clone()));
-        }
         let before = match node {
             Some(node) => state.refusals.insert(node, noted.clone()),
             None => state.stranger_refused.replace(noted.clone()),
