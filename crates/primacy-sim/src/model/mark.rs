@@ -33,6 +33,7 @@ marks! {
     13, JOB_EXITED, "a leader's job ended by itself";
     14, LED_OVER_EARLIER_WORK, "led again while earlier work drained";
     15, VOTES_SPLIT, "votes of a term were split";
+    16, SETTLED, "nothing was left to be heard, and all agreed";
 }
 
 impl fmt::Display for Marks {

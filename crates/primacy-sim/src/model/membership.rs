@@ -1,4 +1,5 @@
-//! A cluster by seniority, and what can happen to it: what I7 says at all times, in every order of events.
+//! A cluster by seniority, and what can happen to it: what I7 says at all times, in every order of events; and where nothing is left to be
+//! heard, that all come to have one view, with all of them in it, and one coordinator.
 //!
 //! Whatever was said once may come at any time, any number of times, or never, as if all packets were kept for ever. A suspicion is as
 //! wrong as can be: it is an operator who says at any member of any other that it is gone. So nothing waits for silence, and no heartbeat is
@@ -13,8 +14,8 @@ use primacy_core::election::seniority::{Body, Config, Message, Seniority};
 use primacy_core::finite::{Finite as _, Use};
 use primacy_core::membership::{Age, Policy, View};
 use primacy_core::{
-    Command, Duration, Endpoint, Event, Identity, Incarnation, Input, Instant, NodeId, Output, Protocol as _,
-    Reason,
+    Command, Duration, Endpoint, Event, Evidence, Identity, Incarnation, Input, Instant, NodeId, Output,
+    Protocol as _, Reason,
 };
 
 use super::fold::Fold;
@@ -28,6 +29,10 @@ const NODES: usize = 3;
 
 /// So long that it never comes.
 const NEVER_DUE: Duration = Duration::from_nanos(1 << 50);
+
+/// How often all is heard, and everybody woken, until all must agree: a node that is left out asks twice and waits for the answers
+/// before it gives up to be asked.
+const ROUNDS: usize = 8;
 
 /// The bounds of a space.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +74,25 @@ enum Move {
     Resigns(u8),
     Down { at: u8, node: u8 },
     Restarts(u8),
+    Died { at: u8, node: u8 },
+}
+
+impl Move {
+    /// Nothing need be done for it, nor any time pass.
+    const fn comes_by_itself(self) -> bool {
+        match self {
+            Self::Hears { .. } | Self::Drained(_) => true,
+            Self::Wakes(_) | Self::Resigns(_) | Self::Down { .. } => false,
+            Self::Restarts(_) | Self::Died { .. } => false,
+        }
+    }
+}
+
+impl State {
+    /// Whether it is another one at most in what may still be done to it.
+    fn is_like(&self, other: &Self) -> bool {
+        (&self.nodes, &self.draining, &self.wire) == (&other.nodes, &other.draining, &other.wire)
+    }
 }
 
 /// The machines and messages of a space, each once.
@@ -106,6 +130,15 @@ impl Members {
         moves
     }
 
+    /// That the life before this one of each node that has started again is over, told to each of the others.
+    fn deaths(&self, state: &State) -> Vec<Move> {
+        let all = || (0..NODES).filter_map(|seat| u8::try_from(seat).ok());
+        let again = all().filter(|&node| state.lives[usize::from(node)] > 1);
+        again
+            .flat_map(|node| all().filter(move |&at| at != node).map(move |at| Move::Died { at, node }))
+            .collect()
+    }
+
     /// Takes a move; what was seen on the way, and whether something broke.
     fn take(&mut self, state: &State, taken: Move) -> (State, Marks, Option<&'static str>) {
         let mut next = state.clone();
@@ -128,6 +161,10 @@ impl Members {
             Move::Down { at, node } => {
                 next.left.downs -= 1;
                 (at, Some(Input::Command(Command::Down(name(node)))))
+            }
+            Move::Died { at, node } => {
+                let earlier = identity(node, next.lives[usize::from(node)] - 1);
+                (at, Some(Input::Evidence(Evidence::Died(earlier))))
             }
             Move::Restarts(seat) => {
                 next.left.restarts -= 1;
@@ -168,6 +205,37 @@ impl Members {
         }
         let broken = broken.or_else(|| self.made_twice(&next));
         (next, marks, broken.map(|()| "I7"))
+    }
+
+    /// Whether all agree when whatever was said comes to all, everybody wakes when it is due, and is told of lives that are over, since
+    /// here silence tells nobody; again and again.
+    fn agree_in_the_end(&mut self, state: &State) -> bool {
+        let left = Space { downs: 0, resignations: 0, restarts: 0, wakes: u8::MAX, hears: u8::MAX };
+        let mut last = State { left, ..state.clone() };
+        for _ in 0..ROUNDS {
+            let told = self.deaths(&last);
+            for taken in self.moves(&last).into_iter().chain(told) {
+                let (next, _, broken) = self.take(&last, taken);
+                if broken.is_some() {
+                    return false;
+                }
+                last = State { left, ..next };
+            }
+        }
+        self.agree(&last)
+    }
+
+    /// Whether all live processes have the same view, which has all of them in it and nobody else, and one coordinator.
+    fn agree(&self, state: &State) -> bool {
+        let machines: Vec<&Rc<Seniority>> =
+            state.nodes.iter().map(|&number| self.machines.value(number)).collect();
+        let Some(view) = machines[0].view() else { return false };
+        let is_in_it = |(machine, seat): (&&Rc<Seniority>, u8)| {
+            let member = view.member(identity(seat, state.lives[usize::from(seat)]));
+            member.is_some_and(|member| member.joining == machine.joining()) && machine.view() == Some(view)
+        };
+        let coordinators = machines.iter().filter(|machine| machine.status().role == "coordinator").count();
+        coordinators == 1 && view.members().len() == NODES && machines.iter().zip(0_u8..).all(is_in_it)
     }
 
     /// Whether two views have one number, or one coordinator has given an age twice.
@@ -256,16 +324,22 @@ impl Model for Members {
     }
 
     fn steps(&mut self, state: &State, found: &mut Found<State>) {
+        let mut ends = state.left.hears > 0;
         for taken in self.moves(state) {
             let (next, marks, broken) = self.take(state, taken);
+            ends &= !taken.comes_by_itself() || next.is_like(state);
             found.push(next, marks.0, broken);
+        }
+        if ends {
+            let broken = (!self.agree_in_the_end(state)).then_some("I7");
+            found.push(state.clone(), Marks::SETTLED, broken);
         }
     }
 
     fn tell(&mut self, state: &State, step: u32) -> Vec<String> {
         let moves = self.moves(state);
         let Some(&taken) = usize::try_from(step).ok().and_then(|step| moves.get(step)) else {
-            return Vec::new();
+            return vec!["nothing is left to be heard, and they do not come to agree".to_owned()];
         };
         let what = match taken {
             Move::Hears { from, to, message } => {
@@ -279,6 +353,7 @@ impl Model for Members {
                 format!("an operator says at {} that {} is gone", name(at), name(node))
             }
             Move::Restarts(seat) => format!("{} starts again", name(seat)),
+            Move::Died { at, node } => format!("{} learns that {} has died", name(at), name(node)),
         };
         let (next, _, _) = self.take(state, taken);
         let views = next.nodes.iter().zip(0_u8..).map(|(&number, seat)| {
@@ -299,11 +374,14 @@ fn seat_of(node: NodeId) -> u8 {
     node.as_str().as_bytes()[0] - b'a'
 }
 
+fn identity(seat: u8, life: u8) -> Identity {
+    Identity::new(name(seat), Incarnation { count: u64::from(life), nonce: 0 })
+}
+
 fn start(seat: u8, life: u8) -> Seniority {
-    let incarnation = Incarnation { count: u64::from(life), nonce: 0 };
     let wait = Duration::from_nanos(10);
     let config = Config {
-        me: Identity::new(name(seat), incarnation),
+        me: identity(seat, life),
         seeds: vec![name(0), name(1)],
         attributes: Arc::default(),
         heartbeat_interval: NEVER_DUE,

@@ -263,6 +263,7 @@ pub const SPACES: &[Row] = &[
     confirmed("confirmed_votes", peers::Space { candidates: 2, rounds: 3, ..FENCED }, Marks::ELECTED, 330_593),
     confirmed("confirmed_restart", peers::Space { candidates: 2, rounds: 4, crashes: 1, ticks: Some(0), ..TIMED }, AFTER_CRASH, 7_736_897).large(),
     confirmed("confirmed_lease", peers::Space { ticks: Some(3), resignations: 1, transfers: true, ..LEASED }, TAKEN_OVER | Marks::RENEWED | Marks::RESIGNED, 21_383_765).large(),
+    confirmed("confirmed_patience", peers::Space { rounds: 5, ticks: Some(3), patience: 1, ..LEASED }, TAKEN_OVER | Marks::RENEWED | Marks::RESIGNED, 155_770),
     // Among peers, by rank.
     by_rank("ranked", ranked::Space { rounds: 5, ..RANKED }, SPLIT | Marks::REFUSED, 258_473),
     by_rank("ranked_of_four", ranked::Space { voters: 4, candidates: 2, ballots: 1, rounds: 4, ..RANKED }, SPLIT, 105_291),
@@ -276,13 +277,13 @@ pub const SPACES: &[Row] = &[
     by_rank("ranked_two_restarts", ranked::Space { ballots: 3, rounds: 4, crashes: 2, ..RANKED }, SPLIT | AFTER_CRASH, 915_819).large(),
     by_rank("ranked_two_restarts_long", ranked::Space { ballots: 3, rounds: 5, crashes: 2, ..RANKED }, SPLIT | AFTER_CRASH | Marks::REFUSED, 14_128_590).large(),
     // By seniority.
-    members("members_restart", membership::Space::CALM, Marks::ELECTED, 234),
-    members("members_resign", membership::Space { resignations: 1, restarts: 0, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED | Marks::RESIGNED, 248),
-    members("members_down", membership::Space { downs: 1, restarts: 0, hears: 8, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED, 6_322),
-    members("members_downs", membership::Space { downs: 2, restarts: 0, wakes: 0, hears: 6, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED | Marks::RELEASED, 66_144),
-    members("members_down_restart", membership::Space { downs: 1, wakes: 0, hears: 7, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED, 36_960),
-    members("members_down_resign", membership::Space { downs: 1, resignations: 1, restarts: 0, wakes: 0, hears: 7 }, Marks::ELECTED | Marks::RESIGNED, 60_688),
-    members("members_down_long", membership::Space { downs: 1, restarts: 0, hears: 11, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED, 51_336).large(),
+    members("members_restart", membership::Space::CALM, Marks::ELECTED | Marks::SETTLED, 223),
+    members("members_resign", membership::Space { resignations: 1, restarts: 0, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED | Marks::RESIGNED | Marks::SETTLED, 240),
+    members("members_down", membership::Space { downs: 1, restarts: 0, hears: 8, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED | Marks::SETTLED, 6_224),
+    members("members_downs", membership::Space { downs: 2, restarts: 0, wakes: 0, hears: 6, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED | Marks::RELEASED | Marks::SETTLED, 66_144),
+    members("members_down_restart", membership::Space { downs: 1, wakes: 0, hears: 7, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED | Marks::SETTLED, 36_960),
+    members("members_down_resign", membership::Space { downs: 1, resignations: 1, restarts: 0, wakes: 0, hears: 7 }, Marks::ELECTED | Marks::RESIGNED | Marks::SETTLED, 60_688),
+    members("members_down_long", membership::Space { downs: 1, restarts: 0, hears: 11, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED | Marks::SETTLED, 51_078).large(),
     // Over a store.
     store("store", lease::Space { writes: 3, ..STORE }, TAKEN_OVER | Marks::RENEWED, 253_248),
     store("store_unknown", lease::Space { unknowns: 2, ..STORE }, TAKEN_OVER, 133_471),

@@ -3,13 +3,12 @@
 use primacy_core::election::confirmed::{Config, Confirmed, Message};
 use primacy_core::election::quorum::{self, HardState, Quorum};
 use primacy_core::finite::{Finite, Use};
-use primacy_core::{
-    Duration, Event, Identity, Incarnation, Input, Instant, Leader, NodeId, Output, Protocol, Term,
-};
+use primacy_core::{Event, Identity, Incarnation, Input, Instant, Leader, NodeId, Output, Protocol, Term};
 
 use super::machine::{Machine, View};
 use super::node::{Fact, name, seat};
 use super::space::Space;
+use crate::model::now::ticks;
 use crate::whim::Silence;
 
 /// A nomination that names the next one of the candidates, or nobody, whenever it is woken; and it may be woken at any time, as
@@ -69,8 +68,9 @@ impl Machine for AnyConfirmed {
     fn begin(me: Identity, space: &Space, disk: HardState) -> Self {
         let candidates = space.candidates;
         let nomination = AnyNomination { me: me.node, candidates, named: candidates, says: false };
-        // At once: a nomination that does not flap is one of those that are searched.
-        let config = Config { me: me.node, damping: Duration::ZERO, patience: Duration::ZERO };
+        // At once, mostly: a nomination that does not flap is one of those that are searched.
+        let patience = ticks(space.patience);
+        let config = Config { me: me.node, damping: patience, patience };
         Self::new(config, nomination, Quorum::begin(me, space, disk))
     }
 

@@ -38,6 +38,8 @@ pub struct Space {
     pub drift_percent: u32,
     /// The timers.
     pub timers: Timers,
+    /// For how many ticks a leader waits until it hands over to another nominee, and everybody until all stand; where one nominates.
+    pub patience: u8,
     /// Whether an answer that says no to a candidate may ever come. Without, there is less to search.
     pub refusals: bool,
     /// Whether candidates ask before they take a term. Without, more can happen, and there is less to search.
@@ -77,6 +79,7 @@ impl Space {
         rate_max: 1,
         drift_percent: 0,
         timers: Timers { heartbeat: 1, misses: 1, promise: 1, round: 1 },
+        patience: 0,
         refusals: true,
         pre_vote: false,
     };
