@@ -178,6 +178,32 @@ fn the_best_claim_is_chosen() {
 }
 
 #[test]
+fn a_lead_that_comes_while_voting_ends_the_vote() {
+    // The note takes none then.
+    let mut c = machine("c", &["a", "b", "c", "d", "e"], HardState::default());
+    hear(&mut c, at(10), "b", elect(3, None, None));
+    assert_eq!((c.status().role, c.status().ballot), ("voting", Some(Term(3))));
+    hear(&mut c, at(11), "a", elect(3, None, None));
+    let answers = hear(&mut c, at(12), "e", lead(2, 1, b"state"));
+    let number = LeaderSequence { term: Term(2), counter: 1 };
+    let support = Body::LeadReply { to: identity("e").incarnation, number, promised: Term(2) };
+    assert!(
+        answers
+            .iter()
+            .any(|output| matches!(output, Output::Send { message, .. } if message.body == support))
+    );
+    assert_eq!(c.status().leader, Some(Leader { identity: identity("e"), term: Term(2) }));
+    assert_eq!((c.status().role, c.deadline()), ("follower", Some(at(762))));
+    // Whoever still gathers is told so, and the claims that come do not bring the vote back.
+    let told = hear(&mut c, at(13), "d", elect(3, None, None));
+    assert!(
+        matches!(&told[..], [Output::Send { message: Message { body: Body::Hears { .. }, .. }, .. }]),
+        "{told:?}"
+    );
+    assert_eq!(c.status().hard, HardState::default(), "it has not voted");
+}
+
+#[test]
 fn one_who_is_not_connected_is_not_heard_nor_waited_for() {
     let mut c = machine("c", &["a", "b", "c"], HardState::default());
     c.handle(at(1), Input::Evidence(Evidence::Disconnected(node("a"))));
