@@ -276,13 +276,13 @@ pub const SPACES: &[Row] = &[
     by_rank("ranked_two_restarts", ranked::Space { ballots: 3, rounds: 4, crashes: 2, ..RANKED }, SPLIT | AFTER_CRASH, 915_819).large(),
     by_rank("ranked_two_restarts_long", ranked::Space { ballots: 3, rounds: 5, crashes: 2, ..RANKED }, SPLIT | AFTER_CRASH | Marks::REFUSED, 14_128_590).large(),
     // By seniority.
-    members("members_restart", membership::Space::CALM, Marks::ELECTED, 234),
-    members("members_resign", membership::Space { resignations: 1, restarts: 0, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED | Marks::RESIGNED, 248),
-    members("members_down", membership::Space { downs: 1, restarts: 0, hears: 8, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED, 6_322),
-    members("members_downs", membership::Space { downs: 2, restarts: 0, wakes: 0, hears: 6, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED | Marks::RELEASED, 66_144),
+    members("members_restart", membership::Space::CALM, Marks::ELECTED, 223),
+    members("members_resign", membership::Space { resignations: 1, restarts: 0, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED | Marks::RESIGNED, 240),
+    members("members_down", membership::Space { downs: 1, restarts: 0, hears: 8, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED, 6_224),
+    members("members_downs", membership::Space { downs: 2, restarts: 0, wakes: 0, hears: 6, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED | Marks::RELEASED, 66_148),
     members("members_down_restart", membership::Space { downs: 1, wakes: 0, hears: 7, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED, 36_960),
     members("members_down_resign", membership::Space { downs: 1, resignations: 1, restarts: 0, wakes: 0, hears: 7 }, Marks::ELECTED | Marks::RESIGNED, 60_688),
-    members("members_down_long", membership::Space { downs: 1, restarts: 0, hears: 11, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED, 51_336).large(),
+    members("members_down_long", membership::Space { downs: 1, restarts: 0, hears: 11, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED, 51_078).large(),
     // Over a store.
     store("store", lease::Space { writes: 3, ..STORE }, TAKEN_OVER | Marks::RENEWED, 253_248),
     store("store_unknown", lease::Space { unknowns: 2, ..STORE }, TAKEN_OVER, 133_471),
