@@ -143,6 +143,25 @@ fn claims_are_gathered_twice_as_long_after_each_round_that_elects_nobody() {
     assert_eq!(b.status().hard, HardState::default(), "proposing promises nothing");
 }
 
+#[test]
+fn claims_are_gathered_for_two_round_trips_where_that_is_longer_than_configured() {
+    let gathered = |round_trips: [u64; 2]| {
+        let mut c = machine("c", &["a", "b", "c"], HardState::default());
+        for (name, took) in ["a", "b"].into_iter().zip(round_trips) {
+            let peer =
+                Peer { identity: identity(name), priority: 0, witness: false, round_trip: millis(took) };
+            c.handle(at(0), Input::Evidence(Evidence::Connected(peer)));
+            drain(&mut c);
+        }
+        let begins = c.deadline().expect("it stands");
+        timeout(&mut c, begins);
+        c.deadline().expect("it gathers").since(begins)
+    };
+    assert_eq!(gathered([1, 2]), millis(50), "what is configured");
+    assert_eq!(gathered([60, 60]), millis(120));
+    assert_eq!(gathered([400, 400]), millis(250), "a heartbeat at most");
+}
+
 /// Whom `d` of five votes for, if these claims come to it, and one does not. It has followed `e` up to (2, 7).
 fn chosen(claims: &[(&str, Body)]) -> Option<NodeId> {
     let mut d = machine("d", &["a", "b", "c", "d", "e"], HardState::default());
