@@ -358,11 +358,19 @@ fn a_newcomer_that_is_at_odds_with_a_cluster_ends_and_says_why() {
             [strings(&["--allow-advisory"]), strings(&["--allow-advisory", "--split-brain", "available"])],
             "give all nodes the same split-brain policy",
         ),
+        // To the newcomer one more belongs to the ring.
+        (
+            "ring",
+            [strings(&["--allow-advisory"]), strings(&["--allow-advisory"])],
+            "give all nodes the same voters",
+        ),
     ];
     for (by, [usual, otherwise], expected) in cases {
         let peers = peers(&NAMES);
+        let other_peers = if by == "ring" { format!("{peers},d=127.0.0.1:1") } else { peers.clone() };
         let node = |name: &str, more: &[String]| {
-            let mut args = strings(&["run", "--json", "--election", by, "--node", name, "--peers", &peers]);
+            let peers = if name == "c" { &other_peers } else { &peers };
+            let mut args = strings(&["run", "--json", "--election", by, "--node", name, "--peers", peers]);
             let state = place.text(&format!("{by}-{name}"));
             args.extend(strings(&["--by", by, "--state-dir", &state]));
             args.extend_from_slice(more);

@@ -1,7 +1,7 @@
 //! Who belongs to a cluster: members with their ages, in views that a coordinator numbers.
 //!
-//! It is the membership of Joshi's "Emergent Leader", with what that leaves open decided: an age is never given twice, a view
-//! of another coordinator is never mistaken for a later one of the same, and what becomes of two parts that have lost each other
+//! It is the membership of Joshi's "Emergent Leader", with what that leaves open decided: no coordinator gives an age twice, and no
+//! view has one twice; a view of another coordinator is never mistaken for a later one of the same, and what becomes of two parts that have lost each other
 //! is a [`Policy`], and not an accident. Nothing here sends or waits; [`seniority`](crate::election::seniority) does.
 
 mod attributes;
@@ -11,7 +11,7 @@ mod tests;
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::cmp::Ordering;
+use core::cmp::{Ordering, Reverse};
 use core::fmt;
 
 pub use self::attributes::{Attributes, AttributesError};
@@ -29,7 +29,8 @@ pub const REMOVED_MAX: usize = 1_024;
 /// A term, a number of a view or an age above this one is no honest coordinator's, and leaves no room for those after it.
 const NUMBER_MAX: u64 = u64::MAX / 2;
 
-/// How long ago a member joined, compared with others: a smaller number is older. Given once by a coordinator.
+/// How long ago a member joined, compared with others of its view: a smaller number is older. Given once by a coordinator; two that do
+/// not hear each other may give the same one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Age(pub u64);
 
@@ -401,11 +402,15 @@ impl View {
 
 impl Sight {
     /// Whether the part that looks so joins that other one, when two parts meet again: the one does that a store has decided against,
-    /// where one decides; otherwise the smaller one; of two that are as large, the one with the earlier version. So one of the
-    /// two does, and never both.
+    /// where one decides; otherwise the smaller one; of two that are as large, the one with the earlier term or number; and
+    /// of two in which these are the same, the one whose coordinator has the higher name. So one of the two does, and never both.
     #[must_use]
     pub fn joins(&self, other: &Self) -> bool {
-        (self.decision, self.members, self.version) < (other.decision, other.members, other.version)
+        let weight = |sight: &Self| {
+            let ViewVersion { term, coordinator, number } = sight.version;
+            (sight.decision, sight.members, term, number, Reverse(coordinator))
+        };
+        weight(self) < weight(other)
     }
 
     /// Whether it is a later view of the same cluster than that other one.

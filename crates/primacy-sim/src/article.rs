@@ -27,7 +27,7 @@ use primacy_core::{
 pub struct Config {
     /// This node.
     pub me: Identity,
-    /// The seed.
+    /// The seed that it asks, or itself if it is one.
     pub seed: NodeId,
     /// How often a member shows itself, and looks after the others.
     pub interval: Duration,

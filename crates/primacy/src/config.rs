@@ -10,6 +10,7 @@
 //! | heartbeats missed until the leader is not heard | 4 | |
 //! | random wait before standing | 0 to three tenths | |
 //! | stagger of those who stand in order | four round trips, at least 5 ms | |
+//! | time for which claims are gathered, by `ranked` | two round trips, at least 5 ms | |
 //! | time for the answers of a round | a quarter | a sixth |
 //! | poll, where the store does not tell of changes | | a tenth, at most 1 s |
 

@@ -99,7 +99,8 @@ pub struct Ranked {
     hearsay: BTreeMap<NodeId, Leader>,
     /// What this server announces when it leads, and otherwise what the leader has announced.
     state: Arc<[u8]>,
-    connected: BTreeMap<NodeId, Incarnation>,
+    /// The life in which each is connected, and how long the round trip of its handshake took.
+    connected: BTreeMap<NodeId, (Incarnation, Duration)>,
     dead: BTreeMap<NodeId, VecDeque<Incarnation>>,
     /// While this server knows that it has lost its disk: which ballots the others have reported to this life.
     reports: Reports,
@@ -260,7 +261,7 @@ impl Ranked {
 
     fn on_message(&mut self, now: Instant, from: NodeId, message: Message) {
         // What is not said over a connection was said to an earlier life, which may have had another disk.
-        let is_heard = self.connected.get(&from) == Some(&message.incarnation);
+        let is_heard = self.connected.get(&from).is_some_and(|(life, _)| *life == message.incarnation);
         if !is_heard || from == self.config.me.node || self.is_dead(from, message.incarnation) {
             return;
         }
@@ -328,7 +329,8 @@ impl Ranked {
     fn on_evidence(&mut self, now: Instant, evidence: Evidence) {
         match evidence {
             Evidence::Connected(peer) if self.config.voters.contains(&peer.identity.node) => {
-                self.connected.insert(peer.identity.node, peer.identity.incarnation);
+                let Identity { node, incarnation } = peer.identity;
+                self.connected.insert(node, (incarnation, peer.round_trip));
                 // A server that was away learns of its leader at once and not at the next heartbeat.
                 if let Candidate::Leader(Lead { resigning: None, number, .. }) = self.candidate {
                     self.send(peer.identity.node, Body::Lead { number, state: Arc::clone(&self.state) });
@@ -485,11 +487,21 @@ impl Ranked {
             .map(|(identity, _)| identity)
     }
 
-    /// How long claims are gathered: twice as long after each round that elected nobody, for a round trip may be longer than
-    /// is configured; but no longer than a heartbeat.
+    /// How long claims are gathered: twice as long after each round that elected nobody, for a round trip may be longer than is
+    /// known; but no longer than a heartbeat.
     fn gathering(&self) -> Duration {
-        let doubled = self.config.gathering.times(1 << self.rounds.min(16));
-        doubled.min(self.config.heartbeat_interval).max(self.config.gathering)
+        let first = self.first_gathering();
+        let doubled = first.times(1 << self.rounds.min(16));
+        doubled.min(self.config.heartbeat_interval).max(first)
+    }
+
+    /// Two round trips of those that are connected, if that is longer than is configured.
+    fn first_gathering(&self) -> Duration {
+        let mut round_trips: Vec<Duration> = self.connected.values().map(|&(_, took)| took).collect();
+        round_trips.sort_unstable();
+        // The middle one: one slow handshake must not hold up all rounds.
+        let usual = round_trips.get(round_trips.len() / 2).copied().unwrap_or_default();
+        usual.times(2).min(self.config.heartbeat_interval).max(self.config.gathering)
     }
 
     // ── the candidate ───────────────────────────────────────────────────────────────────────────────────────
@@ -691,7 +703,7 @@ impl Ranked {
                 dead.pop_front();
             }
         }
-        self.connected.retain(|&node, incarnation| Identity::new(node, *incarnation) != identity);
+        self.connected.retain(|&node, (incarnation, _)| Identity::new(node, *incarnation) != identity);
         if let Elector::Voting { slate, .. } = &mut self.elector {
             slate.retain(|&node, (incarnation, _)| Identity::new(node, *incarnation) != identity);
             self.hearsay.retain(|_, leader| leader.identity != identity);

@@ -128,6 +128,15 @@ fn of_two_halves_one_joins_the_other_and_never_both() {
         !old.sight().joins(&Sight { members: 1, ..new.sight() })
             && new.sight().joins(&Sight { members: 3, ..small })
     );
+    // In one term the number decides before the name does, and of equal numbers the lower name stays.
+    let by = |name: &str, number: u64| {
+        let version = ViewVersion { term: Term(2), coordinator: life(name, 1), number };
+        Sight { version, ..old.sight() }
+    };
+    for (joins, stays) in [(by("athens", 2), by("cyrene", 3)), (by("cyrene", 2), by("athens", 3))] {
+        assert!(joins.joins(&stays) && !stays.joins(&joins));
+    }
+    assert!(by("cyrene", 3).joins(&by("athens", 3)) && !by("athens", 3).joins(&by("cyrene", 3)));
     // What a store has decided weighs more.
     let chosen = Sight { members: 1, decision: FencingToken(1), ..old.sight() };
     assert!(new.sight().joins(&chosen) && !chosen.joins(&new.sight()));

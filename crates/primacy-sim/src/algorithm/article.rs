@@ -18,12 +18,20 @@ pub struct Timers {
     timeout: Duration,
     join_interval: Duration,
     minimum: usize,
+    /// How many of the first nodes are seeds.
+    seeds: usize,
 }
 
 impl Default for Timers {
     fn default() -> Self {
         let second = Duration::from_secs(1);
-        Self { interval: second, timeout: second.times(2), join_interval: second.times(5), minimum: 3 }
+        Self {
+            interval: second,
+            timeout: second.times(2),
+            join_interval: second.times(5),
+            minimum: 3,
+            seeds: 1,
+        }
     }
 }
 
@@ -32,6 +40,7 @@ impl Settings for Timers {
         match key {
             "interval" => self.interval = duration(text)?,
             "minimum" => self.minimum = value(text)?,
+            "seeds" => self.seeds = value(text)?,
             _ => return unknown_setting(key),
         }
         Ok(())
@@ -49,9 +58,11 @@ impl Algorithm for Article {
     type Settings = Timers;
 
     fn start(settings: &Timers, life: Life<'_, ()>) -> Machine {
+        let is_seed = life.voters.iter().take(settings.seeds).any(|&seed| seed == life.me.node);
+        let first = *life.voters.first().expect("there are nodes");
         let config = Config {
             me: life.me,
-            seed: *life.voters.first().expect("there are nodes"),
+            seed: if is_seed { life.me.node } else { first },
             interval: settings.interval,
             timeout: settings.timeout,
             join_interval: settings.join_interval,

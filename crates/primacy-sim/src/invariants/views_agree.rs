@@ -1,5 +1,5 @@
 //! I7: a membership's live views agree after healing, with one coordinator; and at all times, whatever befalls it, a view is made once,
-//! no member goes back to an earlier one, and an age is given once.
+//! no member goes back to an earlier one, and no coordinator gives an age twice.
 
 use std::collections::BTreeMap;
 

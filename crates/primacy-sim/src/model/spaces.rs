@@ -280,7 +280,7 @@ pub const SPACES: &[Row] = &[
     members("members_restart", membership::Space::CALM, Marks::ELECTED | Marks::SETTLED, 223),
     members("members_resign", membership::Space { resignations: 1, restarts: 0, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED | Marks::RESIGNED | Marks::SETTLED, 240),
     members("members_down", membership::Space { downs: 1, restarts: 0, hears: 8, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED | Marks::SETTLED, 6_224),
-    members("members_downs", membership::Space { downs: 2, restarts: 0, wakes: 0, hears: 6, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED | Marks::RELEASED | Marks::SETTLED, 66_144),
+    members("members_downs", membership::Space { downs: 2, restarts: 0, wakes: 0, hears: 6, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED | Marks::RELEASED | Marks::SETTLED, 66_148),
     members("members_down_restart", membership::Space { downs: 1, wakes: 0, hears: 7, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED | Marks::SETTLED, 36_960),
     members("members_down_resign", membership::Space { downs: 1, resignations: 1, restarts: 0, wakes: 0, hears: 7 }, Marks::ELECTED | Marks::RESIGNED | Marks::SETTLED, 60_688),
     members("members_down_long", membership::Space { downs: 1, restarts: 0, hears: 11, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED | Marks::SETTLED, 51_078).large(),

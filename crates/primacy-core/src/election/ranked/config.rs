@@ -21,7 +21,8 @@ pub struct Config {
     pub miss_count: u32,
     /// How many heartbeats long a server that has just started listens for a leader; the note has 5.
     pub initial_count: u32,
-    /// How long claims are gathered in a first round (the note's RTT): a generous bound on the round trip.
+    /// How long claims are gathered in a first round at least (the note's RTT); two round trips, where those that connect show
+    /// that these take longer.
     pub gathering: Duration,
     /// Whether this server only votes.
     pub witness: bool,

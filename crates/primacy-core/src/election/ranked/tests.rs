@@ -143,6 +143,25 @@ fn claims_are_gathered_twice_as_long_after_each_round_that_elects_nobody() {
     assert_eq!(b.status().hard, HardState::default(), "proposing promises nothing");
 }
 
+#[test]
+fn claims_are_gathered_for_two_round_trips_where_that_is_longer_than_configured() {
+    let gathered = |round_trips: [u64; 2]| {
+        let mut c = machine("c", &["a", "b", "c"], HardState::default());
+        for (name, took) in ["a", "b"].into_iter().zip(round_trips) {
+            let peer =
+                Peer { identity: identity(name), priority: 0, witness: false, round_trip: millis(took) };
+            c.handle(at(0), Input::Evidence(Evidence::Connected(peer)));
+            drain(&mut c);
+        }
+        let begins = c.deadline().expect("it stands");
+        timeout(&mut c, begins);
+        c.deadline().expect("it gathers").since(begins)
+    };
+    assert_eq!(gathered([1, 2]), millis(50), "what is configured");
+    assert_eq!(gathered([60, 60]), millis(120));
+    assert_eq!(gathered([400, 400]), millis(250), "a heartbeat at most");
+}
+
 /// Whom `d` of five votes for, if these claims come to it, and one does not. It has followed `e` up to (2, 7).
 fn chosen(claims: &[(&str, Body)]) -> Option<NodeId> {
     let mut d = machine("d", &["a", "b", "c", "d", "e"], HardState::default());
@@ -175,6 +194,32 @@ fn the_best_claim_is_chosen() {
     assert_eq!(chosen(&[("a", elect(3, Some((2, 9)), None))]), None);
     // A claim for a ballot in which all is decided may have been under way for long.
     assert_eq!(chosen(&[("a", elect(2, Some((2, 9)), None)), ("b", elect(2, None, None))]), None);
+}
+
+#[test]
+fn a_lead_that_comes_while_voting_ends_the_vote() {
+    // The note takes none then.
+    let mut c = machine("c", &["a", "b", "c", "d", "e"], HardState::default());
+    hear(&mut c, at(10), "b", elect(3, None, None));
+    assert_eq!((c.status().role, c.status().ballot), ("voting", Some(Term(3))));
+    hear(&mut c, at(11), "a", elect(3, None, None));
+    let answers = hear(&mut c, at(12), "e", lead(2, 1, b"state"));
+    let number = LeaderSequence { term: Term(2), counter: 1 };
+    let support = Body::LeadReply { to: identity("e").incarnation, number, promised: Term(2) };
+    assert!(
+        answers
+            .iter()
+            .any(|output| matches!(output, Output::Send { message, .. } if message.body == support))
+    );
+    assert_eq!(c.status().leader, Some(Leader { identity: identity("e"), term: Term(2) }));
+    assert_eq!((c.status().role, c.deadline()), ("follower", Some(at(762))));
+    // Whoever still gathers is told so, and the claims that come do not bring the vote back.
+    let told = hear(&mut c, at(13), "d", elect(3, None, None));
+    assert!(
+        matches!(&told[..], [Output::Send { message: Message { body: Body::Hears { .. }, .. }, .. }]),
+        "{told:?}"
+    );
+    assert_eq!(c.status().hard, HardState::default(), "it has not voted");
 }
 
 #[test]

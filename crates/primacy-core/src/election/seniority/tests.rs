@@ -333,3 +333,50 @@ fn what_no_honest_node_says_changes_nothing() {
     hear(&mut cyrene, at(1), "athens", Body::View(Arc::new(mine)));
     assert_eq!(cyrene, before);
 }
+
+/// What is answered to one who asks to join in this life.
+fn asked(athens: &mut Seniority, now: Instant, by: Identity) -> Vec<JoinAnswer> {
+    let body = Body::Join { joining: 1, attributes: Arc::default() };
+    let message = Message { incarnation: by.incarnation, body };
+    athens.handle(now, Input::Message { from: Endpoint::Node(by.node), message });
+    let answers = drain(athens).into_iter().filter_map(|output| match output {
+        Output::Send { message: Message { body: Body::JoinReply { answer, .. }, .. }, .. } => Some(answer),
+        Output::Send { .. } | Output::Persist(()) | Output::Event(_) => None,
+    });
+    answers.collect()
+}
+
+#[test]
+fn of_two_live_processes_with_one_name_the_first_one_stays() {
+    let mut athens = coordinator(Policy::KeepMajority);
+    let other = Identity::new(node("cyrene"), Incarnation { count: 1, nonce: 2 });
+    let heartbeat = Body::Heartbeat { sight: athens.view().unwrap().sight(), suspects: BTreeSet::new() };
+    for beat in 0..20 {
+        let now = at(1_700 + 250 * beat);
+        for name in ["byzantium", "cyrene"] {
+            hear(&mut athens, now, name, heartbeat.clone());
+        }
+        assert_eq!(asked(&mut athens, now, other), [JoinAnswer::Refused(Refusal::NameTaken)]);
+        athens.handle(now, Input::Timeout);
+        drain(&mut athens);
+    }
+    assert_eq!(athens.view().unwrap().named(other.node).unwrap().identity, life("cyrene"));
+    assert_eq!(
+        std::format!("{}", Refusal::NameTaken),
+        "another process of this name is a member and lives; give each node its own name"
+    );
+}
+
+#[test]
+fn a_full_cluster_takes_no_more_and_says_so() {
+    let mut athens = coordinator(Policy::Available);
+    for place in 3..MEMBERS_MAX {
+        let name = std::format!("m{place}");
+        let joiner = Identity::new(node(&name), Incarnation { count: 1, nonce: 1 });
+        assert_eq!(asked(&mut athens, at(1_600), joiner), []);
+    }
+    assert_eq!(asked(&mut athens, at(1_600), life("delphi")), [JoinAnswer::Refused(Refusal::Full)]);
+    assert_eq!(std::format!("{}", Refusal::Full), "the cluster has 1024 members, and takes no more");
+    // Whoever belongs to it already is not meant.
+    assert_eq!(asked(&mut athens, at(1_600), life("cyrene")), []);
+}
