@@ -15,7 +15,9 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use primacy::core::membership::TooFewMembers;
 use primacy::metrics::{self, prometheus_client::registry::Registry};
+use primacy::status::{Status, View};
 use primacy::{Elector, clock};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -127,7 +129,11 @@ async fn answer(
     if path == "/healthz" {
         return Ok(plain(StatusCode::OK, "the election answers\n".to_owned()));
     }
-    if let Err(too_few) = elector.check_members() {
+    // Where nobody has asked for more than one member, a leader that was confirmed may lead outside a cluster.
+    let is_enough = |too_few: &TooFewMembers| too_few.minimum <= 1 && is_fenced(&status);
+    if let Err(too_few) = elector.check_members()
+        && !is_enough(&too_few)
+    {
         return Ok(plain(StatusCode::SERVICE_UNAVAILABLE, format!("{too_few}\n")));
     }
     let lead = status.lead.filter(|lead| lead.ending.is_none() && clock::now() < lead.valid_until);
@@ -139,6 +145,14 @@ async fn answer(
         }
         (None, None) => plain(StatusCode::SERVICE_UNAVAILABLE, "no leader is known\n".to_owned()),
     })
+}
+
+/// Whether leaders of this election have a token.
+fn is_fenced(status: &Status) -> bool {
+    match &status.view {
+        View::Peers(view) => view.by.is_fenced(),
+        View::Store(_) => true,
+    }
 }
 
 fn plain(status: StatusCode, text: String) -> Response<Full<Bytes>> {

@@ -196,6 +196,10 @@ fn labels_are_a_table_or_a_list() {
     }
     refused(&place, &format!("{head}[labels]\nrack = \"7,8\"\n"), &["`labels`: rack has a comma in it"]);
     refused(&place, &format!("{head}[labels]\nrack = 7\n"), &["`labels`: rack is a string"]);
+    for (key, separator) in [("q=1", '='), ("a,b", ',')] {
+        let says = format!("`labels`: the name {key:?} has {separator:?} in it");
+        refused(&place, &format!("{head}[labels]\n\"{key}\" = \"2\"\n"), &[&says]);
+    }
 }
 
 /// Nor where it is wrong, nor in the help, nor when it is part of a policy; and what is printed instead can be read again.
@@ -227,6 +231,33 @@ fn a_secret_in_a_policy_or_a_confirmation_is_not_printed() {
             said(verb, "", variable, url);
         }
     }
+}
+
+/// A variable that has the whole policy has its URL, too, and nobody can read that; what stands where people can read it is
+/// refused with what may stand there.
+#[test]
+fn a_password_in_a_policy_may_be_in_the_environment_only() {
+    let place = Place::new("config-policy");
+    let entry = "election = \"e\"\nnode = \"a\"\npeers = \"a=127.0.0.1:1,b=127.0.0.1:2\"\nby = \"seniority\"\n\
+                 allow-advisory = true\n";
+    let url = "sqlite://h/e.db?password=hunter2";
+    let checked = |setting: &str, value: &str| {
+        let output =
+            config(&place, "check", &format!("{entry}{setting}")).env("POLICY", value).output().unwrap();
+        let said = stderr(&output);
+        assert!(!said.contains("hunter2"), "{said}");
+        (output.status.code(), said)
+    };
+    let of_a_policy = checked("split-brain = \"env:POLICY\"\n", &format!("lease:{url}"));
+    assert_eq!(of_a_policy, (Some(0), String::new()));
+    let of_a_url = checked("split-brain = \"lease:env:POLICY\"\n", url);
+    assert_eq!(of_a_url, (Some(0), String::new()));
+    let (code, said) = checked(&format!("split-brain = \"lease:{url}\"\n"), "");
+    assert_eq!(code, Some(78), "{said}");
+    assert!(
+        said.contains("has a password") && said.contains("write --split-brain lease:env:ELECTION_URL"),
+        "{said}"
+    );
 }
 
 /// What the page shows first is a file that a node starts with, where the files are that it names.

@@ -308,11 +308,20 @@ fn settings_of_a_cluster_that_cannot_be_are_refused() {
         (&["--stable-after", "2h"], "at most 3600s"),
         (&["--detector", "missed:1"], "silence is suspicious after 250ms"),
         (&["--detector", "phi-accrual:0.5,1s,1s"], "from 1 to 20, and this is 0.5"),
+        (
+            &["--detector", "phi-accrual:8,0s,0s"],
+            "a member that is 0s late, and they come every 250ms: state a pause of 250ms",
+        ),
         (&["--detector", "often"], "write missed:COUNT"),
         (&["--split-brain", "static-quorum:0"], "lets two parts go on"),
         (&["--split-brain", "static-quorum:1"], "at least 2, and at most 3"),
         (&["--split-brain", "static-quorum:4"], "lets no part go on"),
         (&["--split-brain", "static-quorum:many"], "takes a number of members"),
+        (
+            &["--split-brain", "lease:"],
+            "--split-brain: a store is named by a URL, and this one has no scheme",
+        ),
+        (&["--split-brain", "lease:leveldb:x"], "--split-brain: there is no store `leveldb:`"),
         (&["--split-brain", "keep-calm"], "write keep-majority, static-quorum:NUMBER"),
         (&["--labels", "rack"], "write key=value"),
         (&["--labels", "a=,b=,c=,d=,e=,f=,g=,h=,i="], "at most 8 labels"),
@@ -340,6 +349,38 @@ fn settings_of_a_cluster_that_cannot_be_are_refused() {
         let says = format!("--{key} has no meaning by quorum; leave it out, or choose --by seniority");
         assert!(said.contains(&says), "{said}");
     }
+}
+
+/// Several nodes of one machine may share a state directory; what only a leader does finds the one that leads, which by an
+/// advisory election has no validity to tell of.
+#[test]
+fn the_leader_is_found_among_the_nodes_of_one_state_directory() {
+    let place = Place::new("one-directory");
+    let (peers, state) = (peers(&NAMES), place.text("state"));
+    let node = |name: &&str| {
+        let mut args = strings(&["node", "--json", "--election", "e", "--node", name, "--peers", &peers]);
+        args.extend(strings(&["--state-dir", &state, "--by", "bully", "--allow-advisory"]));
+        Node::start(&place, name, &args)
+    };
+    let _nodes: Vec<Node> = NAMES.iter().map(node).collect();
+    let ask = |verb: &[&str], more: &[&str]| {
+        place.output(&[verb, &["--json", "--election", "e", "--state-dir", &state], more].concat())
+    };
+    let leader = || {
+        let of = |name: &&str| -> Value {
+            let who: Value =
+                serde_json::from_str(&stdout(&ask(&["who"], &["--node", name]))).unwrap_or_default();
+            who["leader"]["node"].clone()
+        };
+        let known: Vec<Value> = NAMES.iter().map(of).collect();
+        known[0].as_str().filter(|_| known.iter().all(|it| *it == known[0])).map(ToOwned::to_owned)
+    };
+    wait_until("one leader for all", || leader().is_some());
+    let before = leader().unwrap();
+    let output = ask(&["resign"], &["--no-wait"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let told: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(told["node"], before.as_str(), "{told}");
 }
 
 /// A newcomer that could lead beside the others, for it was told otherwise, ends and says why; the others go on.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 
-use support::{Node, PATIENCE, Place, get, peers, stderr, strings, wait_until};
+use support::{Node, PATIENCE, Place, get, peers, stderr, stdout, strings, wait_until};
 
 fn address(node: &Node) -> String {
     node.told.wait_for_event("serving")["metrics"].as_str().unwrap().to_owned()
@@ -52,6 +52,34 @@ fn a_leader_of_too_few_members_is_not_to_be_asked() {
     wait_until("the other member", || leader().0.starts_with("HTTP/1.1 200"));
     // And the one that does not lead says that, whatever its name is.
     assert!(leader().1.contains("advisory"), "{}", leader().1);
+}
+
+/// A quorum confirms whoever stands, also while there is no cluster, for the one that would found it is never there. That leader
+/// is to be asked, unless more members are.
+#[test]
+fn a_confirmed_leader_outside_a_cluster_is_to_be_asked() {
+    for (test, minimum, expected) in [
+        ("metrics-outside", &[][..], "HTTP/1.1 200"),
+        ("metrics-outside-minimum", &["--minimum-members", "2"], "HTTP/1.1 503"),
+    ] {
+        let place = Place::new(test);
+        let peers = peers(&["a", "b", "c"]);
+        let options = ["--by", "seniority", "--confirm", "quorum", "--seeds", "a"];
+        let b = node_with(&place, "b", &peers, &[&options, minimum].concat());
+        let c = node_with(&place, "c", &peers, &[&options[..], &["--witness"]].concat());
+        b.told.wait_for_event("elected");
+        let (head, body) = get(&address(&b), "GET", "/leader");
+        assert!(head.starts_with(expected), "{head} {body}");
+        let who = |name: &str| {
+            let args = ["who", "--election", "e", "--node", name, "--state-dir", &place.text(name)];
+            stdout(&place.output(&args))
+        };
+        let too_few = "the cluster has 0 members here, and needs 2";
+        assert_eq!(body.contains(too_few), !minimum.is_empty(), "{body}");
+        assert_eq!(who("b").contains(too_few), !minimum.is_empty(), "{}", who("b"));
+        assert!(!get(&address(&c), "GET", "/leader").1.contains("members"));
+        assert!(!who("c").contains("members here"), "{}", who("c"));
+    }
 }
 
 /// One family of figures, as the specification wants it.

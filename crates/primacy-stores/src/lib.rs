@@ -28,6 +28,6 @@ pub mod sqlite;
 mod watch;
 
 pub use mark::{MarkError, StoreMark};
-pub use open::{OpenError, open, open_existing};
+pub use open::{OpenError, check_scheme, open, open_existing};
 pub use record::RecordError;
 pub use register::{Pending, ReadError, Register, SetError};

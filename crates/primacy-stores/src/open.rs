@@ -48,6 +48,16 @@ enum Support {
     Planned,
 }
 
+impl Store {
+    fn opener(&self) -> Result<fn(Address) -> Opening, OpenError> {
+        match &self.support {
+            Support::BuiltIn(open) => Ok(*open),
+            Support::Feature(feature) => Err(OpenError::NotBuiltIn { scheme: self.scheme, feature }),
+            Support::Planned => Err(OpenError::NotSupported { scheme: self.scheme }),
+        }
+    }
+}
+
 /// What opens a store, or the name of the feature that would build it in.
 macro_rules! built_in {
     ($feature:literal, $open:path) => {{
@@ -142,13 +152,17 @@ pub async fn open_existing(url: &str, election: &str) -> Result<Arc<dyn Register
 async fn open_with(url: &str, election: &str, create: bool) -> Result<Arc<dyn Register>, OpenError> {
     check_election(election)?;
     let (store, rest) = find(url)?;
-    match &store.support {
-        Support::BuiltIn(open) => {
-            open(Address { rest: rest.to_owned(), election: election.to_owned(), create }).await
-        }
-        Support::Feature(feature) => Err(OpenError::NotBuiltIn { scheme: store.scheme, feature }),
-        Support::Planned => Err(OpenError::NotSupported { scheme: store.scheme }),
-    }
+    let open = store.opener()?;
+    open(Address { rest: rest.to_owned(), election: election.to_owned(), create }).await
+}
+
+/// Whether [`open`] has a store for the scheme of this URL. What stands behind the scheme is not looked at.
+///
+/// # Errors
+/// [`OpenError::UnknownScheme`], [`OpenError::NotBuiltIn`] or [`OpenError::NotSupported`].
+pub fn check_scheme(url: &str) -> Result<(), OpenError> {
+    let (store, _) = find(url)?;
+    store.opener().map(|_| ())
 }
 
 /// The line of the table that this URL names, and what stands behind `scheme:`.

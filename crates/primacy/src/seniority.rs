@@ -112,6 +112,17 @@ pub enum SeniorityError {
         /// The likelihood, in tenths.
         tenths: u32,
     },
+    /// Phi-accrual would suspect whoever is late once.
+    #[error(
+        "where heartbeats have come evenly, phi-accrual would suspect a member that is {grace} late, and they come every {interval}: \
+         state a pause of {interval} or more, so that one of them may be lost"
+    )]
+    Grace {
+        /// How late a member may be at the least.
+        grace: core::Duration,
+        /// How often it shows itself.
+        interval: core::Duration,
+    },
     /// Silence would never be suspicious.
     #[error("a member would be suspected after {patience} of silence; state at most {STABLE_AFTER_MAX:?}")]
     Patience {
@@ -224,7 +235,18 @@ impl SeniorityOptions {
         let machine = self.machine(me, &BTreeSet::from([node]), attributes, timers);
         machine.check()?;
         let patience = machine.patience();
-        if patience > STABLE_AFTER_MAX.into() { Err(SeniorityError::Patience { patience }) } else { Ok(()) }
+        if patience > STABLE_AFTER_MAX.into() {
+            return Err(SeniorityError::Patience { patience });
+        }
+        self.check_grace(timers.renewal.into())
+    }
+
+    /// What phi-accrual learns may make it as strict as its bounds let it be.
+    fn check_grace(&self, interval: core::Duration) -> Result<(), SeniorityError> {
+        let Some(phi @ Detection::PhiAccrual { .. }) = self.detection else { return Ok(()) };
+        // What it waits above the mean of the intervals, when they do not spread.
+        let grace = phi.patience(core::Duration::ZERO);
+        if grace < interval { Err(SeniorityError::Grace { grace, interval }) } else { Ok(()) }
     }
 
     /// All that is wrong with it among these peers.

@@ -9,7 +9,7 @@ use primacy::config::{check_election, default_state_dir};
 use rustix::process::Signal;
 use serde::Serialize;
 
-use crate::control::{self, Answer, Node, What, Who};
+use crate::control::{self, Answer, Leader, Node, What, Who};
 use crate::entry::layers::Sources;
 use crate::entry::place::{between_processes, resolve_url};
 use crate::exit::{Exit, Failure};
@@ -105,7 +105,7 @@ impl Target {
         if let [node] = nodes.as_slice() {
             return Ok(node.clone()); // If it does not lead, it says who does.
         }
-        let (mut elsewhere, mut names, mut silent) = (None, Vec::new(), Vec::new());
+        let (mut ending, mut elsewhere, mut names, mut silent) = (None, None, Vec::new(), Vec::new());
         for node in &nodes {
             let who = match who(node) {
                 Ok(who) => who,
@@ -115,11 +115,16 @@ impl Target {
                     continue;
                 }
             };
-            if who.valid_for_ms.is_some() {
-                return Ok(node.clone());
+            match leads(&who) {
+                Leads::Yes => return Ok(node.clone()),
+                Leads::Ending => ending = ending.or(Some(node)),
+                Leads::No => {}
             }
             elsewhere = elsewhere.or(who.leader.map(|leader| leader.node));
             names.push(node.node.as_str());
+        }
+        if let Some(node) = ending {
+            return Ok(node.clone()); // It says why it gives up.
         }
         let leader = elsewhere.map_or_else(
             || "nobody does, as far as they know".to_owned(),
@@ -136,6 +141,30 @@ impl Target {
             others.join("; ")
         );
         Err(Failure::new(first.exit, message))
+    }
+}
+
+/// Whether a node leads itself.
+enum Leads {
+    Yes,
+    /// Still, and it is giving up what has no end of its own.
+    Ending,
+    No,
+}
+
+fn leads(who: &Who) -> Leads {
+    // What an advisory leader has does not expire; so it has no validity to tell of.
+    let is_itself = |leader: &Leader| leader.node == who.node && leader.incarnation == who.incarnation;
+    match (&who.valid_for_ms, &who.ending) {
+        (Some(_), _) => Leads::Yes,
+        (None, ending) if who.leader.as_ref().is_some_and(is_itself) => {
+            if ending.is_none() {
+                Leads::Yes
+            } else {
+                Leads::Ending
+            }
+        }
+        (None, _) => Leads::No,
     }
 }
 

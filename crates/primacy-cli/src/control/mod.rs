@@ -14,5 +14,5 @@ mod who;
 pub(crate) use client::{Answers, Next, Node, find, find_all};
 pub(crate) use message::{Answer, Kind, What};
 pub(crate) use server::Server;
-pub(crate) use state::{Announced, State};
+pub(crate) use state::{Announced, State, moves};
 pub(crate) use who::{Certificate, Leader, Member, Members, PeerRefused, Peers, Record, Who};

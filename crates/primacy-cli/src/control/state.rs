@@ -3,7 +3,8 @@
 use primacy::Announcement;
 use serde::{Deserialize, Serialize};
 
-/// The bytes. Text is what is UTF-8 and has no control characters but tabs and line feeds.
+/// The bytes. Text is what is UTF-8 and has neither control characters but tabs and line feeds, nor such as turn the direction
+/// of a line around or break it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum State {
@@ -27,10 +28,18 @@ pub(crate) struct Announced {
 
 impl State {
     pub(crate) fn new(bytes: &[u8]) -> Self {
-        let is_text = |text: &&str| !text.chars().any(|c| c.is_control() && !matches!(c, '\t' | '\n'));
+        let is_text = |text: &&str| text.chars().all(|c| matches!(c, '\t' | '\n') || !moves(c));
         match std::str::from_utf8(bytes).ok().filter(is_text) {
             Some(text) => Self::Text(text.to_owned()),
             None => Self::Hex(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
+        }
+    }
+
+    /// How many bytes it has.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Hex(digits) => digits.len() / 2,
         }
     }
 
@@ -56,6 +65,19 @@ impl From<&Announcement> for Announced {
     }
 }
 
+/// Whether a terminal does something on this character instead of showing it: control characters, those of Unicode that turn the
+/// direction of text around, and its two that end a line.
+pub(crate) fn moves(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{61c}'
+                | '\u{200e}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2066}'..='\u{2069}'
+        )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,6 +89,12 @@ mod tests {
         }
         assert_eq!(State::new(b"a\tb"), State::Text("a\tb".into()));
         assert_eq!(State::new(b"\x1b["), State::Hex("1b5b".into()));
+        for turns in ["a\u{202e}b", "\u{2066}", "\u{200f}", "\u{61c}", "a\u{2028}b"] {
+            assert!(matches!(State::new(turns.as_bytes()), State::Hex(_)), "{turns:?}");
+            assert_eq!(State::new(turns.as_bytes()).bytes().as_deref(), Some(turns.as_bytes()));
+        }
+        assert_eq!(State::Hex("1b5b".into()).len(), 2);
+        assert_eq!(State::Text("ö".into()).len(), 2);
         for wrong in ["1", "1g", "+1", "é"] {
             assert_eq!(State::Hex(wrong.into()).bytes(), None, "{wrong}");
         }

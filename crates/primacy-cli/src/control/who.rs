@@ -61,7 +61,7 @@ pub(crate) struct Who {
     /// What the leader has announced last, as far as it knows; in a ranked election, where there was one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) announced: Option<Announced>,
-    /// By seniority: why the cluster is too small to serve requests, if it is.
+    /// By seniority, where there must be more than one member: why the cluster is too small to serve requests, if it is.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) too_few_members: Option<String>,
     /// Among peers: what it knows of them.
@@ -276,7 +276,11 @@ impl From<&Status> for Who {
             standing: status.standing,
             lease_ms: u64::try_from(status.timers.lease.as_millis()).unwrap_or(u64::MAX),
             announced: status.announced.as_ref().map(Announced::from),
-            too_few_members: status.check_members().err().map(|too_few| too_few.to_string()),
+            too_few_members: status
+                .check_members()
+                .err()
+                .filter(|too_few| too_few.minimum > 1)
+                .map(|too_few| too_few.to_string()),
             peers,
             record,
         }

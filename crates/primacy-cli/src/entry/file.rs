@@ -140,6 +140,11 @@ impl File<'_> {
 fn joined(key: &str, entries: &DeTable<'_>) -> Result<String, String> {
     let entry = |(name, address): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
         let name: &str = AsRef::<str>::as_ref(name.get_ref());
+        if let Some(wrong) = name.chars().find(|c| matches!(c, ',' | '=')) {
+            return Err(format!(
+                "`{key}`: the name {name:?} has {wrong:?} in it, which separates names and entries; leave it out"
+            ));
+        }
         match address.get_ref().as_str() {
             Some(text) if text.contains(',') => {
                 Err(format!("`{key}`: {name} has a comma in it, which separates the entries; leave it out"))

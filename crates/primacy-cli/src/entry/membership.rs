@@ -103,6 +103,11 @@ impl Membership {
         ]
     }
 
+    /// The variable that has the whole policy, if one has: what it says nobody else can read.
+    pub(super) fn split_brain_variable(&self) -> Option<&str> {
+        self.split_brain.as_deref().and_then(variable)
+    }
+
     /// The same for the library, the URL of a store as it was given.
     ///
     /// # Errors
@@ -123,9 +128,14 @@ impl Membership {
     }
 }
 
+/// The variable that has the whole policy, if one has.
+fn variable(split_brain: &str) -> Option<&str> {
+    split_brain.strip_prefix("env:")
+}
+
 /// The policy that these words mean, or those in a variable of the environment.
 fn policy(text: &str) -> Result<SplitBrain, String> {
-    if let Some(name) = text.strip_prefix("env:") {
+    if let Some(name) = variable(text) {
         let found = std::env::var(name);
         let found = found.map_err(|error| format!("env:{name}: {error}; set {name} to a policy"))?;
         return policy_of(&found);

@@ -296,7 +296,8 @@ impl Entry {
         let builder = match self.cluster_options() {
             Some(mut options) => {
                 if let SplitBrain::Lease(url) = &options.split_brain {
-                    let url = place::between_processes(place::resolve_url("split-brain", url, sources)?)?;
+                    let url = place::resolve_policy(url, self.membership.split_brain_variable(), sources)?;
+                    let url = place::between_processes(url)?;
                     options.split_brain = SplitBrain::Lease(url);
                 }
                 builder.seniority(options)

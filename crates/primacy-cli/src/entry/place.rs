@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use primacy::config::{check_election, default_state_dir};
 use primacy::disk::DiskError;
-use primacy::stores::{OpenError, ReadError};
+use primacy::stores::{OpenError, ReadError, check_scheme};
 use primacy::transport::TransportError;
 use primacy::{Builder, ConfigError, ConnectError, Elector, NodeId, Peers};
 
@@ -144,18 +144,40 @@ impl Place {
     }
 }
 
-/// The URL itself that this setting gives, wherever it comes from.
+/// The URL itself that this setting gives, wherever it comes from. That it names a store has been checked.
 pub(crate) fn resolve_url(key: &str, url: &str, sources: &Sources) -> Result<String, Failure> {
+    let source = sources.of(key).map(|given| &given.source);
+    of_a_store(resolve(key, "", url, source)?, &sources.describe(key))
+}
+
+/// The same of a policy `lease:URL`, which a variable may have as a whole.
+pub(super) fn resolve_policy(
+    url: &str,
+    variable: Option<&str>,
+    sources: &Sources,
+) -> Result<String, Failure> {
+    let key = "split-brain";
+    let variable = variable.map(|name| Source::Environment { variable: name.to_owned() });
+    let source = variable.as_ref().or_else(|| sources.of(key).map(|given| &given.source));
+    of_a_store(resolve(key, "lease:", url, source)?, &sources.describe(key))
+}
+
+fn of_a_store(url: String, setting: &str) -> Result<String, Failure> {
+    match check_scheme(&url) {
+        Ok(()) => Ok(url),
+        Err(error) => Err(Failure::new(Exit::Usage, format!("{setting}: {error}"))),
+    }
+}
+
+/// What stands before the URL in the setting is `before`.
+fn resolve(key: &str, before: &str, url: &str, source: Option<&Source>) -> Result<String, Failure> {
     let usage = |message: String| Failure::new(Exit::Usage, message);
     if let Some(name) = url.strip_prefix("env:") {
-        return match env::var(name) {
-            Ok(url) => Ok(url),
-            Err(error) => {
-                Err(usage(format!("--{key} env:{name}: {error}; set {name} to the URL of the store")))
-            }
-        };
+        return env::var(name).map_err(|error| {
+            usage(format!("--{key} {before}env:{name}: {error}; set {name} to the URL of the store"))
+        });
     }
-    let (what, readers) = match sources.of(key).map(|given| &given.source) {
+    let (what, readers) = match source {
         Some(Source::Environment { .. }) => return Ok(url.to_owned()),
         Some(source @ Source::File { .. }) => {
             (format!("`{key}` ({source})"), "files get copied and committed")
@@ -167,7 +189,7 @@ pub(crate) fn resolve_url(key: &str, url: &str, sources: &Sources) -> Result<Str
     if has_password(url) {
         return Err(usage(format!(
             "the URL of {what} has a password, and {readers}: put the URL into the environment, as ELECTION_URL for \
-             example, and write --{key} env:ELECTION_URL"
+             example, and write --{key} {before}env:ELECTION_URL"
         )));
     }
     Ok(url.to_owned())

@@ -21,6 +21,10 @@ use crate::id::NodeId;
 use crate::protocol::{Command, Endpoint, Event, Input, Output, Protocol};
 use crate::time::{Duration, Instant};
 
+/// For how many heartbeats of the nomination it should stand with another node until the leader hands over: what
+/// [`Config::damping`] is, where nothing speaks for something else.
+pub const DAMPING_COUNT: u32 = 8;
+
 /// How patient a node is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {

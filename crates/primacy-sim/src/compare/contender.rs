@@ -1,13 +1,11 @@
 //! The elections that are compared, and what is set for them: what `primacy run` sets.
 
 use primacy_core::Duration;
+use primacy_core::election::confirmed::DAMPING_COUNT;
 use primacy_core::election::seniority::SEEDS_MAX;
 
 use super::{Setup, names};
 use crate::swarm::text;
-
-/// For how many heartbeats a nomination must stand until the lead follows it.
-const DAMPING_COUNT: u64 = 8;
 
 /// An election that is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,7 +97,7 @@ impl Contender {
     /// What is set for each of its nodes.
     pub(super) fn settings(self, setup: &Setup) -> Vec<(String, String)> {
         let twice = |lease: Duration| text(lease.times(2));
-        let damping = text(setup.peers.renewal.times(DAMPING_COUNT));
+        let damping = text(setup.peers.renewal.times(u64::from(DAMPING_COUNT)));
         let nominates = || bully("nominate.", setup).into_iter().chain(pairs([("damping", damping.clone())]));
         match self {
             Self::Quorum => quorum(setup),

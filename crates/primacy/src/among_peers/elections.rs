@@ -385,9 +385,6 @@ impl Asked<Seniority> for PeersAndStore {
     }
 }
 
-/// The nomination decides at once, and a leader hands over when it has not changed for so many of its heartbeats.
-const DAMPING_COUNT: u32 = 8;
-
 /// The machine of a nomination that is confirmed.
 fn confirmed<N, C>(setup: Setup<'_>, confirmation: C, now: Instant) -> Confirmed<N, C>
 where
@@ -396,7 +393,7 @@ where
 {
     let config = confirmed::Config {
         me: setup.me.node,
-        damping: (setup.timers.renewal * DAMPING_COUNT).into(),
+        damping: (setup.timers.renewal * confirmed::DAMPING_COUNT).into(),
         patience: (setup.config.timers.lease * 2).into(),
     };
     Confirmed::new(config, N::begin(setup, now), confirmation)

@@ -95,6 +95,21 @@ fn detectors_that_suspect_everybody_or_nobody_are_refused() {
         assert_eq!(refused(&phi(tenths, second)), SeniorityError::Threshold { tenths });
     }
     assert!(matches!(refused(&phi(80, second.times(4_000))), SeniorityError::Patience { .. }));
+    // What it learns could make one heartbeat that is lost a suspicion.
+    let strict = |acceptable_pause, deviation_min| {
+        detection(Detection::PhiAccrual { threshold_tenths: 80, acceptable_pause, deviation_min })
+    };
+    let (quarter, nothing) = (second.divided_by(4), core::Duration::ZERO);
+    let just_below = quarter.minus(core::Duration::from_nanos(1));
+    for grace in [nothing, just_below] {
+        let error = SeniorityError::Grace { grace, interval: quarter };
+        assert_eq!(refused(&strict(grace, nothing)), error);
+    }
+    for enough in [strict(quarter, nothing), strict(nothing, quarter), strict(nothing, second.divided_by(20))]
+    {
+        let node = NodeId::new("n0").unwrap();
+        enough.check(node, &attributes(0), &timers()).unwrap();
+    }
     for hasty in [Detection::Missed { count: 1 }, Detection::Missed { count: 0 }] {
         let error = refused(&detection(hasty));
         assert!(

@@ -19,7 +19,7 @@ use primacy_sim::compare::{
 use signal_hook::consts::SIGTERM;
 
 use self::runs::{Runs, Stopped};
-use super::sim::listen;
+use super::sim::{listen, threads};
 use crate::duration;
 use crate::exit::{self, Exit, Failure};
 
@@ -65,7 +65,7 @@ pub(crate) struct Compare {
     from: u64,
 
     /// On how many threads [default: one for each core]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = threads)]
     jobs: Option<NonZeroUsize>,
 
     /// Draw it into this SVG file; - is standard output, and then nothing else is printed

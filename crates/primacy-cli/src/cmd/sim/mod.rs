@@ -67,7 +67,7 @@ pub(crate) struct Sim {
     beyond: Option<Beyond>,
 
     /// On how many threads [default: one for each core]
-    #[arg(long, value_name = "N", conflicts_with = "nodes")]
+    #[arg(long, value_name = "N", value_parser = threads, conflicts_with = "nodes")]
     jobs: Option<NonZeroUsize>,
 
     /// End at the first world in which an invariant breaks; without --seeds and --hours, never before
@@ -179,4 +179,9 @@ pub(super) fn listen() -> Result<Arc<AtomicUsize>, Failure> {
         signal_hook::flag::register_usize(signal, Arc::clone(&interrupted), value)?;
     }
     Ok(interrupted)
+}
+
+/// How many threads are asked for.
+pub(crate) fn threads(text: &str) -> Result<NonZeroUsize, String> {
+    text.parse().map_err(|_| "write a number of threads, at least 1".to_owned())
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use primacy::core::Duration;
 
-use crate::control::{Announced, Certificate, Member, Members, PeerRefused, Peers, Record, State, Who};
+use crate::control::{
+    Announced, Certificate, Member, Members, PeerRefused, Peers, Record, State, Who, moves,
+};
 
 /// How many characters of an announced state are shown to people.
 const ANNOUNCED_SHOWN_MAX: usize = 72;
@@ -31,16 +33,17 @@ fn announced(announced: &Announced) -> String {
     let Announced { term, number, state } = announced;
     let said = match state {
         State::Text(text) if text.is_empty() => "nothing".to_owned(),
-        State::Text(text) => shortened(text),
-        State::Hex(digits) => format!("0x{}", shortened(digits)),
+        State::Text(text) => shortened(text, state.len()),
+        State::Hex(digits) => format!("0x{}", shortened(digits, state.len())),
     };
     format!("  announced, by number {number} of term {term}: {said}")
 }
 
-fn shortened(text: &str) -> String {
-    let line: String = text.chars().take_while(|c| !c.is_control()).take(ANNOUNCED_SHOWN_MAX).collect();
+/// The beginning of what stands for so many bytes.
+fn shortened(text: &str, bytes: usize) -> String {
+    let line: String = text.chars().take_while(|&c| !moves(c)).take(ANNOUNCED_SHOWN_MAX).collect();
     if line.len() < text.len() {
-        format!("{line}… ({} in all; --json shows them)", text.len())
+        format!("{line}… ({bytes} bytes in all; --json shows them)")
     } else {
         line
     }
@@ -200,6 +203,20 @@ fn milliseconds(ms: u64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_a_long_state_the_beginning_is_shown_and_how_many_bytes_it_has() {
+        let shown = |bytes: &[u8]| announced(&Announced { term: 2, number: 3, state: State::new(bytes) });
+        assert_eq!(shown(b"shard 7"), "  announced, by number 3 of term 2: shard 7");
+        assert!(shown("ö\nü".as_bytes()).ends_with(": ö… (5 bytes in all; --json shows them)"));
+        let long = shown(&[0xff; 100]);
+        assert!(
+            long.contains(": 0xffff") && long.ends_with("… (100 bytes in all; --json shows them)"),
+            "{long}"
+        );
+        // It would turn the rest of the line around.
+        assert!(shown("a\u{202e}b".as_bytes()).ends_with(": 0x61e280ae62"));
+    }
 
     #[test]
     fn a_guardian_that_is_left_alone_is_told_apart_from_its_node() {
