@@ -264,6 +264,7 @@ pub const SPACES: &[Row] = &[
     confirmed("confirmed_restart", peers::Space { candidates: 2, rounds: 4, crashes: 1, ticks: Some(0), ..TIMED }, AFTER_CRASH, 7_736_897).large(),
     confirmed("confirmed_lease", peers::Space { ticks: Some(3), resignations: 1, transfers: true, ..LEASED }, TAKEN_OVER | Marks::RENEWED | Marks::RESIGNED, 21_383_765).large(),
     confirmed("confirmed_patience", peers::Space { rounds: 5, ticks: Some(3), patience: 1, ..LEASED }, TAKEN_OVER | Marks::RENEWED | Marks::RESIGNED, 155_770),
+    confirmed("confirmed_lease_restart", peers::Space { ticks: Some(3), crashes: 1, patience: 1, ..LEASED }, AFTER_CRASH | Marks::RENEWED, 1_716_093).large(),
     // Among peers, by rank.
     by_rank("ranked", ranked::Space { rounds: 5, ..RANKED }, SPLIT | Marks::REFUSED, 258_473),
     by_rank("ranked_of_four", ranked::Space { voters: 4, candidates: 2, ballots: 1, rounds: 4, ..RANKED }, SPLIT, 105_291),
