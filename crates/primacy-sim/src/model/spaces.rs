@@ -262,7 +262,7 @@ pub const SPACES: &[Row] = &[
     // Among peers, of those whom any nomination names.
     confirmed("confirmed_votes", peers::Space { candidates: 2, rounds: 3, ..FENCED }, Marks::ELECTED, 330_593),
     confirmed("confirmed_restart", peers::Space { candidates: 2, rounds: 4, crashes: 1, ticks: Some(0), ..TIMED }, AFTER_CRASH, 7_736_897).large(),
-    confirmed("confirmed_lease", peers::Space { ticks: Some(3), resignations: 1, transfers: true, ..LEASED }, TAKEN_OVER | Marks::RENEWED | Marks::RESIGNED, 21_383_765).large(),
+    confirmed("confirmed_lease", peers::Space { ticks: Some(3), resignations: 1, transfers: true, ..LEASED }, TAKEN_OVER | Marks::RENEWED | Marks::RESIGNED, 11_365_097).large(),
     confirmed("confirmed_patience", peers::Space { rounds: 5, ticks: Some(3), patience: 1, ..LEASED }, TAKEN_OVER | Marks::RENEWED | Marks::RESIGNED, 155_770),
     confirmed("confirmed_lease_restart", peers::Space { ticks: Some(3), crashes: 1, patience: 1, ..LEASED }, AFTER_CRASH | Marks::RENEWED, 1_716_093).large(),
     // Among peers, by rank.
