@@ -64,7 +64,8 @@ fn the_sums_are_the_same_on_any_number_of_threads() {
         }
         let slowest = &sum["slowest"];
         assert!(slowest["settled_seconds"].as_f64() <= slowest["bound_seconds"].as_f64(), "{sum}");
-        assert!(slowest["share"].as_f64() > Some(0.0) && slowest["share"].as_f64() <= Some(1.0), "{sum}");
+        // A leader that has lived through all faults is known at once.
+        assert!(slowest["share"].as_f64() >= Some(0.0) && slowest["share"].as_f64() <= Some(1.0), "{sum}");
     }
 }
 

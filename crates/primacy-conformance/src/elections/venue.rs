@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use primacy::{Elector, NodeId, Peers, Timers, config};
+use primacy::disk::DiskError;
+use primacy::{Builder, ConnectError, Elector, NodeId, Peers, Timers, config};
 use primacy_stores::faulty::{FaultSwitch, FaultyRegister};
 
 use super::harness::{Bounds, NAMES, Pace};
+use super::listener::PATIENCE;
 
 /// Where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,6 +94,21 @@ fn free_peers() -> String {
     peers.join(",")
 }
 
+/// Enters among these peers. A process that another arm starts at this moment has the files of all arms until it becomes another
+/// program, and so for a moment the lock of a state that was let go.
+async fn enter_among(builder: &Builder, peers: &Peers) -> Elector {
+    let began = std::time::Instant::now();
+    loop {
+        match builder.clone().peers(peers.clone()).await {
+            Ok(elector) => return elector,
+            Err(ConnectError::Disk(DiskError::Locked { .. })) if began.elapsed() < PATIENCE => {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            Err(error) => panic!("the election can be entered: {error}"),
+        }
+    }
+}
+
 impl Entry {
     /// Enters the election; over a store with a switch in between that can keep the node from reaching it.
     pub(crate) async fn enter(&self) -> (Elector, FaultSwitch) {
@@ -113,8 +130,7 @@ impl Entry {
             Place::Peers { peers, dir } => {
                 let peers: Peers = peers.parse().expect("a list of peers");
                 let builder = builder.state_dir(dir.join(NAMES[self.node]));
-                let elector = builder.peers(peers).await.expect("the election can be entered");
-                (elector, FaultSwitch::default())
+                (enter_among(&builder, &peers).await, FaultSwitch::default())
             }
         }
     }
