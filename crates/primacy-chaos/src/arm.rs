@@ -84,12 +84,17 @@ impl Arm {
         matches!(self.held, Held::AmongPeers(_))
     }
 
+    /// Whether the lead can be given to a certain node. Where one election nominates, its rule says who is next.
+    fn chooses_successor(&self) -> bool {
+        matches!(self.held, Held::AmongPeers(Way::Quorum | Way::Ranked))
+    }
+
     /// Whether this fault means anything here.
     pub(crate) fn knows(&self, kind: Kind) -> bool {
         let enough = self.nodes >= kind.nodes_min();
         enough
             && (self.has_network() || !kind.is_of_network())
-            && (self.has_network() || kind != Kind::Transfer)
+            && (self.chooses_successor() || kind != Kind::Transfer)
             // The state file of a peer has its room from the first start on, and is written in place.
             && (!self.has_network() || kind != Kind::FullDisk)
     }
