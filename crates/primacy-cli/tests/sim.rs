@@ -26,7 +26,7 @@ fn objects(output: &Output) -> Vec<Value> {
 fn the_sums_are_the_same_on_any_number_of_threads() {
     let place = Place::new("sim-sums");
     let sums = |jobs: &str| {
-        let args = ["sim", "--seeds", "4", "--from", "7", "--jobs", jobs, "--json"];
+        let args = ["sim", "--seeds", "8", "--from", "7", "--jobs", jobs, "--json"];
         let (code, output) = primacy(&place, &args);
         assert_eq!(code, Some(0), "{}", stderr(&output));
         let [sums] = &objects(&output)[..] else { panic!("{}", stdout(&output)) };
@@ -53,7 +53,7 @@ fn the_sums_are_the_same_on_any_number_of_threads() {
     assert_eq!(alone.as_array().unwrap().len(), elections.len());
     for (index, election) in elections.into_iter().enumerate() {
         let sum = &alone[index];
-        assert_eq!((sum["election"].as_str(), sum["seeds"].as_u64()), (Some(election), Some(4)));
+        assert_eq!((sum["election"].as_str(), sum["seeds"].as_u64()), (Some(election), Some(8)));
         assert_eq!(sum["bad"], 0);
         assert!(sum["met"]["elected"].as_u64() == sum["leaderships"].as_u64(), "{sum}");
         for count in ["leaderships", "handled"] {
@@ -64,8 +64,7 @@ fn the_sums_are_the_same_on_any_number_of_threads() {
         }
         let slowest = &sum["slowest"];
         assert!(slowest["settled_seconds"].as_f64() <= slowest["bound_seconds"].as_f64(), "{sum}");
-        // A leader that has lived through all faults is known at once.
-        assert!(slowest["share"].as_f64() >= Some(0.0) && slowest["share"].as_f64() <= Some(1.0), "{sum}");
+        assert!(slowest["share"].as_f64() > Some(0.0) && slowest["share"].as_f64() <= Some(1.0), "{sum}");
     }
 }
 

@@ -147,6 +147,15 @@ async fn peer(node: &str, peers: &Peers, dir: &Path, safety: Safety) -> Elector 
     builder.lease(Duration::from_millis(600)).state_dir(dir.join(node)).peers(peers.clone()).await.unwrap()
 }
 
+/// Once `close` has returned, nothing of the node is left: neither its address nor the lock of its state.
+#[tokio::test]
+async fn a_node_that_was_closed_enters_again_at_once() {
+    let (dir, peers) = (StateDir::new("again"), three_peers());
+    for _ in 0..20 {
+        soon("the end", peer("a", &peers, &dir.0, Safety::Lease).await.close()).await;
+    }
+}
+
 async fn three_nodes_elect_hand_over_and_survive(safety: Safety) {
     let dir = StateDir::new(&format!("three-{safety:?}"));
     let peers = three_peers();
