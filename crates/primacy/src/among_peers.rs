@@ -59,7 +59,8 @@ struct Odds {
     news: watch::Receiver<Option<String>>,
     /// Since when that is known.
     since: Option<Instant>,
-    /// How long it is waited for another peer that agrees; nobody leads before that.
+    /// How long it is waited for another peer that agrees. Nobody leads before that but the only seed of a cluster, which founds it
+    /// at once.
     patience: Duration,
     /// This node has known a leader, or a peer that agrees; it goes on.
     settled: bool,
