@@ -5,6 +5,7 @@
 mod chaos;
 mod deny;
 mod fuzz;
+mod live;
 mod mutants;
 mod needs;
 mod prove;
@@ -26,6 +27,8 @@ The chores of this repository.
                      what reads bytes from outside, under libFuzzer, 60 seconds each; needs a C++ compiler
   cargo xtask fuzz --keep [TARGET...]
                      adds what earlier runs have found to the kept inputs
+  cargo xtask live [--require-live] [--only STORE]...
+                     every store that is reached over a network under the laws, on real servers, which it installs
   cargo xtask chaos --minutes M --seed S
                      faults on real clusters, judged by the simulator's invariants; needs root (--help: all options)
   cargo xtask mutants [NAME...] [--draw N] [--seed S] [--json] [--write]
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(&root()),
         ["prove", parts @ ..] => prove::run(&root(), parts),
         ["fuzz", asked @ ..] => fuzz::run(&root(), asked),
+        ["live", arguments @ ..] => live::run(&root(), arguments),
         ["chaos", arguments @ ..] => chaos::run(&root(), arguments),
         ["mutants", wish @ ..] => mutants::run(&root(), wish),
         [] | ["help" | "--help" | "-h"] => {

@@ -10,6 +10,8 @@ pub(crate) enum Step {
     Test,
     /// `cargo xtask chaos`
     Chaos,
+    /// `cargo xtask live`; also a part of `cargo xtask test`.
+    Live,
 }
 
 /// Something that must be there before a step can run.
@@ -28,7 +30,7 @@ struct Need {
 /// Where the kernel has no FUSE, nothing can be mounted with it.
 const FUSE: &str = "/dev/fuse";
 
-/// The table: a row for each need. Servers that live tests want will be rows of it too.
+/// The table: a row for each need.
 const NEEDS: &[Need] = &[
     Need {
         wanted_by: &[Step::Test, Step::Chaos],
@@ -96,6 +98,26 @@ const NEEDS: &[Need] = &[
         ],
     },
     Need {
+        wanted_by: &[Step::Live],
+        probe: &["python3", "-m", "venv", "--help"],
+        why: "some servers, and strangers' clients that stand in the same election, are Python's",
+        only_with: None,
+        install: &[
+            &["apt-get", "update"],
+            &["apt-get", "install", "--yes", "--no-install-recommends", "python3-venv"],
+        ],
+    },
+    Need {
+        wanted_by: &[Step::Live],
+        probe: &["npm", "--version"],
+        why: "the server for `az:` is a package of npm",
+        only_with: None,
+        install: &[
+            &["apt-get", "update"],
+            &["apt-get", "install", "--yes", "--no-install-recommends", "nodejs", "npm"],
+        ],
+    },
+    Need {
         wanted_by: &[Step::Chaos],
         // It comes with the library, which is what is wanted.
         probe: &["faketime", "--version"],
@@ -104,6 +126,88 @@ const NEEDS: &[Need] = &[
         install: &[
             &["apt-get", "update"],
             &["apt-get", "install", "--yes", "--no-install-recommends", "faketime"],
+        ],
+    },
+    Need {
+        wanted_by: &[Step::Live],
+        // Debian puts the server's programs on nobody's PATH.
+        probe: &["sh", "-c", "ls /usr/lib/postgresql/*/bin/postgres || postgres --version", "sh"],
+        why: "the store `postgres` is tried on it",
+        only_with: None,
+        install: &[
+            &["apt-get", "update"],
+            &["apt-get", "install", "--yes", "--no-install-recommends", "postgresql"],
+        ],
+    },
+    Need {
+        wanted_by: &[Step::Live],
+        probe: &["pgbouncer", "--version"],
+        why: "the store `postgres` is tried behind a pooler",
+        only_with: None,
+        install: &[
+            &["apt-get", "update"],
+            &["apt-get", "install", "--yes", "--no-install-recommends", "pgbouncer"],
+        ],
+    },
+    Need {
+        wanted_by: &[Step::Live],
+        probe: &["etcd", "--version"],
+        why: "elections are held in it",
+        only_with: None,
+        install: &[
+            &["apt-get", "update"],
+            &["apt-get", "install", "--yes", "--no-install-recommends", "etcd-server"],
+        ],
+    },
+    Need {
+        wanted_by: &[Step::Live],
+        probe: &["etcdctl", "version"],
+        why: "it stands in the same election",
+        only_with: None,
+        install: &[
+            &["apt-get", "update"],
+            &["apt-get", "install", "--yes", "--no-install-recommends", "etcd-client"],
+        ],
+    },
+    Need {
+        wanted_by: &[Step::Live],
+        probe: &["java", "--version"],
+        why: "ZooKeeper runs in it",
+        only_with: None,
+        install: &[
+            &["apt-get", "update"],
+            &["apt-get", "install", "--yes", "--no-install-recommends", "default-jre-headless"],
+        ],
+    },
+    Need {
+        wanted_by: &[Step::Live],
+        // Its scripts are not used; what is wanted is the library, and the one that it logs with.
+        probe: &["find", "/usr/share/java/zookeeper.jar", "/usr/share/java/slf4j-simple.jar", "-quit"],
+        why: "an ensemble of three ZooKeeper servers holds elections",
+        only_with: None,
+        install: &[
+            &["apt-get", "update"],
+            &["apt-get", "install", "--yes", "--no-install-recommends", "libzookeeper-java", "libslf4j-java"],
+        ],
+    },
+    Need {
+        wanted_by: &[Step::Live],
+        probe: &["redis-server", "--version"],
+        why: "elections are held on it",
+        only_with: None,
+        install: &[
+            &["apt-get", "update"],
+            &["apt-get", "install", "--yes", "--no-install-recommends", "redis-server"],
+        ],
+    },
+    Need {
+        wanted_by: &[Step::Live],
+        probe: &["nats-server", "--version"],
+        why: "elections are held on three of it",
+        only_with: None,
+        install: &[
+            &["apt-get", "update"],
+            &["apt-get", "install", "--yes", "--no-install-recommends", "nats-server"],
         ],
     },
 ];

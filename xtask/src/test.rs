@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::deny::Rules;
-use crate::{chaos, mutants, needs, tidy};
+use crate::{chaos, live, mutants, needs, tidy};
 
 /// Packages that may not be in the default command: they need a C++ compiler, CMake, protoc or a system library.
 const NOT_IN_THE_COMMAND: &[&str] = &[
@@ -45,6 +45,7 @@ type Step = fn(&mut Session<'_>) -> Outcome;
 /// The steps, cheap ones first. All run even if one fails, so that one run tells everything.
 const STEPS: &[(&str, Step)] = &[
     ("needs", |_| needs::meet(needs::Step::Test).map_or_else(Outcome::Failed, Outcome::Passed)),
+    ("servers", |session| live::install(session.root).map_or_else(Outcome::Failed, Outcome::Passed)),
     ("format", |session| session.cargo(&["fmt", "--all", "--check"])),
     ("tidy", |session| {
         let tidy = tidy::run(session.root) == ExitCode::SUCCESS;
@@ -155,6 +156,7 @@ const REQUIRE_LIVE_VARIABLE: &str = "PRIMACY_REQUIRE_LIVE";
 /// `cargo test`, with every line shown and the results of all binaries added up.
 fn tests(session: &mut Session<'_>) -> Outcome {
     let mut command = session.command(&["test", "--workspace", "--no-fail-fast", "--locked"]);
+    command.envs(live::environment(session.root));
     if needs::all_of_use() {
         // What the first step has installed must be found: a live test that is left out fails.
         command.env(REQUIRE_LIVE_VARIABLE, "1");

@@ -83,6 +83,15 @@ Exit codes:
   73      another process holds the state file
   74      the state file is unreadable, damaged, foreign or lost, or the disk is full";
 
+/// What `primacy doctor --help` says about exit codes.
+pub(crate) const DOCTOR_HELP: &str = "\
+Exit codes:
+  0       nothing failed; read what is to be mended, and what is not known
+  1       something failed; what to do stands beside it
+  64      the command line is wrong
+  71      the system refused a process or a thread
+  129 130 143   ended by SIGHUP, SIGINT or SIGTERM during the drill, after everything that it had started was ended";
+
 /// What `primacy sim --help` says about exit codes.
 pub(crate) const SIM_HELP: &str = "\
 Exit codes:

@@ -151,7 +151,7 @@ async fn answer(
 fn is_fenced(status: &Status) -> bool {
     match &status.view {
         View::Peers(view) => view.by.is_fenced(),
-        View::Store(_) => true,
+        View::Store(_) | View::Sessions(_) => true,
     }
 }
 

@@ -118,6 +118,11 @@ pub(crate) fn signal_descendants(signals: &[Signal], wanted: impl Fn(Pid) -> boo
     }
 }
 
+/// What this process has started, and they in turn.
+pub(crate) fn descendants_of(root: Pid) -> impl Iterator<Item = Pid> {
+    descendants(root).into_iter().map(|descendant| descendant.pid)
+}
+
 impl Descendant {
     fn signal(&self, own: Pid, signal: Signal) -> rustix::io::Result<()> {
         if self.parent == own {

@@ -44,7 +44,12 @@ fn urls_that_are_none() {
     refused(&place, &["--on", "sqlite:"], 64, &["needs a path"]);
     refused(&place, &["--on", "sqlite://host/file.db"], 64, &["names a host"]);
     refused(&place, &["--on", "sqlite:/no/such/directory/x.db"], 69, &["/no/such/directory"]);
-    refused(&place, &["--on", "postgres://host/db"], 64, &["not supported"]);
+    refused(
+        &place,
+        &["--on", "postgres://host:99999/db"],
+        64,
+        &["a port is", "postgres://USER:PASSWORD@HOST/DATABASE"],
+    );
     refused(&place, &["--on", "env:NO_SUCH_VARIABLE"], 64, &["NO_SUCH_VARIABLE"]);
 }
 

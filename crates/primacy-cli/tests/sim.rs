@@ -45,6 +45,7 @@ fn the_sums_are_the_same_on_any_number_of_threads() {
         "ring_bidirectional",
         "seniority",
         "lease",
+        "session",
         "confirmed",
         "confirmed_lease",
         "confirmed_seniority",

@@ -3,7 +3,7 @@
 //!
 //! [`check`] is the one entry point for stores: it runs every law that the store claims through its [`Capabilities`],
 //! prints the others as `not claimed`, and prints `NOT RUN` where the store is not there. A law that is broken panics,
-//! as a test does. [`elections::check`] is the same for elections.
+//! as a test does. [`check_sessions`] is the same for stores that keep sessions, and [`elections::check`] for elections.
 //!
 //! To put a new store under the laws, implement [`Harness`] and call [`check`] in a test.
 //!
@@ -13,18 +13,25 @@ pub mod elections;
 pub mod harness;
 pub mod history;
 pub mod linearizability;
+pub mod live;
 pub mod process_laws;
 pub mod register_laws;
 pub mod register_model;
 pub mod rival;
+pub mod session_laws;
+pub mod sessions_harness;
 pub mod simulated_store;
 mod stalls;
 pub mod table;
 
 use std::io::Write;
 
+use primacy_stores::Pending;
+
 pub use harness::{Capabilities, Harness};
 pub use register_laws::{LAWS, Law};
+pub use session_laws::{SESSION_LAWS, SessionLaw};
+pub use sessions_harness::{SessionCapabilities, SessionsHarness};
 
 /// The environment variable that makes a store that is not there a failure: for the machine that has them all.
 pub const REQUIRE_LIVE_VARIABLE: &str = "PRIMACY_REQUIRE_LIVE";
@@ -45,26 +52,54 @@ pub enum Outcome {
 /// # Panics
 /// If a law is broken; or if the store is not there and [`REQUIRE_LIVE_VARIABLE`] is set.
 pub async fn check(harness: &dyn Harness) -> Vec<(&'static str, Outcome)> {
-    let name = harness.name();
+    let held = |law: &'static Law| Held {
+        name: law.name,
+        check: harness.capabilities().contain(law.needs).then(|| Box::pin(law.check(harness)) as _),
+    };
+    hold(&harness.name(), harness.reach().await, LAWS.iter().map(held).collect()).await
+}
+
+/// Holds a store that keeps sessions to the laws, and tells for each what became of it.
+///
+/// # Panics
+/// As [`check`].
+pub async fn check_sessions(harness: &dyn SessionsHarness) -> Vec<(&'static str, Outcome)> {
+    let held = |law: &'static SessionLaw| Held {
+        name: law.name,
+        check: harness.capabilities().contain(law.needs).then(|| Box::pin(law.check(harness)) as _),
+    };
+    hold(&harness.name(), harness.reach().await, SESSION_LAWS.iter().map(held).collect()).await
+}
+
+/// A law, and how a store is held to it, if it claims what that needs.
+struct Held<'a> {
+    name: &'static str,
+    check: Option<Pending<'a, ()>>,
+}
+
+async fn hold(name: &str, reached: Result<(), String>, laws: Vec<Held<'_>>) -> Vec<(&'static str, Outcome)> {
     // Not by a macro: what a test prints is not shown when it passes, and this must be.
     let say = |text: &str| {
         let _ = writeln!(std::io::stderr(), "{name}: {text}");
     };
-    if let Err(why) = harness.reach().await {
-        say(&format!("NOT RUN, all {} laws: {why}", LAWS.len()));
+    if let Err(why) = reached {
+        say(&format!("NOT RUN, all {} laws: {why}", laws.len()));
         assert!(std::env::var_os(REQUIRE_LIVE_VARIABLE).is_none(), "{name} is required to be there: {why}");
-        return LAWS.iter().map(|law| (law.name, Outcome::NotRun)).collect();
+        return laws.iter().map(|law| (law.name, Outcome::NotRun)).collect();
     }
     let mut outcomes = Vec::new();
-    for law in &LAWS {
-        let outcome = if harness.capabilities().contain(law.needs) {
-            // Before it runs, so that a law that panics has been named.
-            println!("{name}: {} …", law.name);
-            law.check(harness).await;
-            Outcome::Passed
-        } else {
-            say(&format!("{} not claimed", law.name));
-            Outcome::NotClaimed
+    for law in laws {
+        let outcome = match law.check {
+            Some(check) => {
+                // Before it runs, so that a law that panics has been named.
+                println!("{name}: {} …", law.name);
+                check.await;
+                Outcome::Passed
+            }
+            None => {
+                say(&format!("{} not claimed", law.name));
+                Outcome::NotClaimed
+            }
         };
         outcomes.push((law.name, outcome));
     }

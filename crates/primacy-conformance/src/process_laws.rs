@@ -56,21 +56,27 @@ pub(crate) fn assert_outcomes_differ(history: &[Operation]) {
 /// Writers that are stopped or killed in the middle leave the old record or the new one, and those who go on see one record.
 pub async fn killed_writers_leave_the_old_or_the_new(harness: &dyn Harness) {
     const KILLS: u64 = 12;
+    // Among rivals whose connections are warm, those on a slow store may lose every time.
+    const KILLS_MAX: u64 = 100;
     // More than there will be: whoever reads it ends.
     const LAST: u64 = 1 << 40;
     let election = "killed_writers_leave_the_old_or_the_new";
     let rivals: Vec<Rival> =
         (1..=PROCESSES).map(|number| Rival::start(harness, election, number, LAST)).collect();
     let mut history = Vec::new();
-    for number in PROCESSES + 1..=PROCESSES + KILLS {
-        history.extend(Rival::start(harness, election, number, LAST).kill_while_it_writes(number));
+    let mut won = 0;
+    for number in PROCESSES + 1..=PROCESSES + KILLS_MAX {
+        let killed = Rival::start(harness, election, number, LAST).kill_while_it_writes(number);
+        won += killed.iter().filter(|operation| matches!(operation.kind, Kind::Won { .. })).count();
+        history.extend(killed);
+        if won > 0 && number >= PROCESSES + KILLS {
+            break;
+        }
     }
     let register = harness.open(election).await;
     history.extend(within(harness, "the last write", write_last(&*register, LAST)).await);
     history.extend(rivals.into_iter().flat_map(Rival::finish));
     history::check(&history).unwrap_or_else(|error| panic!("{error}"));
-    let killed = history.iter().filter(|operation| operation.rival > PROCESSES);
-    let won = killed.filter(|operation| matches!(operation.kind, Kind::Won { .. })).count();
     assert!(won > 0, "those that were killed have written");
 }
 

@@ -219,8 +219,10 @@ pub enum Reason {
     Expired,
     /// A node had a higher term.
     HigherTerm(Term),
-    /// Another process wrote over the record.
+    /// Another process wrote over the record, or removed the entry.
     Overwritten,
+    /// The store has ended this node's session.
+    SessionEnded,
     /// What must never be was seen.
     Violation,
     /// The node cannot go on: its state could not be written, or it is closing without having drained.

@@ -26,6 +26,7 @@ pub mod queue;
 pub mod replay;
 pub mod resource;
 pub mod script;
+pub mod sessions;
 pub mod shrink;
 pub mod store;
 pub mod story;

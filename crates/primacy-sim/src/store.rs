@@ -123,6 +123,11 @@ impl Store {
         self.mishaps.push((at, mishap));
     }
 
+    /// The fault that is aimed at the next write of this node, which has come.
+    pub(crate) fn take_aimed(&mut self, from: NodeId) -> Option<Mishap> {
+        self.mishaps.iter().position(|&(node, _)| node == from).map(|place| self.mishaps.remove(place).1)
+    }
+
     /// Forgets what was aimed, and serves again.
     pub fn heal(&mut self) {
         self.mishaps.clear();
@@ -184,8 +189,7 @@ impl Store {
         expect: Option<&Version>,
         record: &Record,
     ) -> Served {
-        let mishap =
-            self.mishaps.iter().position(|&(node, _)| node == from).map(|i| self.mishaps.remove(i).1);
+        let mishap = self.take_aimed(from);
         let reply = |result| Some(Message::CompareAndSetReply { request, result });
         let current = self.cell.record.as_ref().map(|_| Version::from(self.cell.version));
         let taken = self.lies || current.as_ref() == expect;

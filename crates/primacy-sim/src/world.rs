@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use primacy_core::election::session;
 use primacy_core::rng::Rng;
 use primacy_core::{
     Command, Duration, Endpoint, Event, Evidence, Identity, Incarnation, Input, Instant, NodeId, Output,
@@ -20,6 +21,7 @@ use crate::network::{Fate, Host, Network, STORE};
 use crate::node::{Node, Process, Seat};
 use crate::queue::Queue;
 use crate::resource::Resource;
+use crate::sessions::{News, SessionStore};
 use crate::store::{Mishap, Store};
 use crate::trace::{Entry, Level, Party, Trace, Turn, Way, What, is_late, until};
 
@@ -67,6 +69,7 @@ pub(crate) enum Happening<M> {
     Arrive { seat: Seat, from: Endpoint, message: M, sent_at: Moment },
     ArriveAtStore { seat: Seat, life: u64, message: M, sent_at: Moment },
     ArriveFromStore { seat: Seat, life: u64, message: M, sent_at: Moment },
+    SessionsRunOut,
     Notice { seat: Seat, evidence: Evidence },
     ShakeHands { seats: (Seat, Seat), lives: (u64, u64) },
     Close { to: Seat, from: Seat, lives: (u64, u64) },
@@ -91,6 +94,8 @@ pub struct World<A: Algorithm> {
     pub network: Network,
     /// The store, which only some elections use.
     pub store: Store,
+    /// Its queue, where it keeps sessions.
+    pub sessions: SessionStore,
     /// What leaders write to.
     pub resource: Resource,
     /// Who believes what.
@@ -140,6 +145,7 @@ impl<A: Algorithm> World<A> {
             lives: 0,
             network: Network::new(names.len(), conditions.delay),
             store: Store::default(),
+            sessions: SessionStore::default(),
             resource: Resource::default(),
             beliefs: Beliefs::default(),
             trace,
@@ -282,6 +288,10 @@ impl<A: Algorithm> World<A> {
                     self.trace_late(seat, Endpoint::Store, &message, sent_at);
                     self.give(seat, Input::Message { from: Endpoint::Store, message });
                 }
+            }
+            Happening::SessionsRunOut => {
+                let news = self.sessions.run_out(self.now);
+                self.tell_news(&news);
             }
             Happening::Notice { seat, evidence } => {
                 self.met_evidence(&evidence);
@@ -535,24 +545,69 @@ impl<A: Algorithm> World<A> {
     fn serve(&mut self, seat: Seat, life: u64, message: &A::Message, sent_at: Moment) {
         // A request that has left is served, whether its sender still lives or not.
         self.trace_late_at_store(seat, message, sent_at);
+        if let Some(request) = A::session_request(message) {
+            return self.serve_session(seat, life, request);
+        }
         let Some(request) = A::request(message) else { return };
         let served = self.store.serve(self.now, self.node(seat).name, request);
         self.met_by_store(served.met);
         if let Some(reply) = served.reply.and_then(A::reply) {
-            let host = self.host(seat);
-            let fate = self.network.fate(STORE, host, A::kind(&reply), &mut self.rng);
-            self.met(&reply, fate, (STORE, host));
-            if served.changed && fate.is_lost() {
-                self.met_by_store(Some(Mishap::ReplyLost.name()));
-            }
-            self.trace_reply(seat, &reply, fate);
-            for delay in fate.arrivals.into_iter().flatten() {
-                let (message, sent_at) = (reply.clone(), self.now);
-                self.plan(delay, Happening::ArriveFromStore { seat, life, message, sent_at });
-            }
+            self.send_reply(seat, life, reply, served.changed);
         }
         if served.changed {
             self.tell_change(Some(seat));
+        }
+    }
+
+    /// Sends the store's answer to a request, which has `changed` what it holds or has not.
+    fn send_reply(&mut self, seat: Seat, life: u64, reply: A::Message, changed: bool) {
+        let host = self.host(seat);
+        let fate = self.network.fate(STORE, host, A::kind(&reply), &mut self.rng);
+        self.met(&reply, fate, (STORE, host));
+        if changed && fate.is_lost() {
+            self.met_by_store(Some(Mishap::ReplyLost.name()));
+        }
+        self.trace_reply(seat, &reply, fate);
+        for delay in fate.arrivals.into_iter().flatten() {
+            let (message, sent_at) = (reply.clone(), self.now);
+            self.plan(delay, Happening::ArriveFromStore { seat, life, message, sent_at });
+        }
+    }
+
+    /// Serves a request to the queue.
+    fn serve_session(&mut self, seat: Seat, life: u64, request: &session::Message) {
+        let mishap = if is_write(request) { self.store.take_aimed(self.node(seat).name) } else { None };
+        let served = self.sessions.serve(self.now, self.store.mood, mishap, request);
+        self.met_by_store(served.met);
+        let who = self.seats[seat.0].as_ref().filter(|it| it.life == life).map(|process| process.me);
+        if let (Some(who), Some(token)) = (who, served.released) {
+            self.observe(Observation::Said { who, meaning: Meaning::Releases { token } });
+        }
+        if let Some(at) = served.look_at {
+            self.queue.plan(at, Happening::SessionsRunOut);
+        }
+        if let Some(reply) = served.reply.and_then(A::session_reply) {
+            self.send_reply(seat, life, reply, served.released.is_some());
+        }
+        self.tell_news(&served.news);
+    }
+
+    /// Tells those who have news of the queue, if the store does so.
+    pub(crate) fn tell_news(&mut self, news: &News) {
+        if !self.store.tells_changes || news.is_none() {
+            return;
+        }
+        for seat in (0..self.seats.len()).map(Seat) {
+            let Some((me, life)) = self.process(seat).map(|process| (process.me, process.life)) else {
+                continue;
+            };
+            let looks_on = news.to_onlookers && !self.sessions.has_entry(me);
+            if (news.to.contains(&me) || looks_on) && !self.network.is_cut(STORE, self.host(seat)) {
+                let Some(message) = A::session_reply(session::Message::Changed) else { continue };
+                self.counters.count("change told");
+                let (delay, sent_at) = (self.network.delay(STORE, self.host(seat)), self.now);
+                self.plan(delay, Happening::ArriveFromStore { seat, life, message, sent_at });
+            }
         }
     }
 
@@ -823,4 +878,16 @@ impl<A: Algorithm> World<A> {
     pub(crate) fn standing(&self, seat: Seat) -> (u32, bool) {
         self.node(seat).settings.standing()
     }
+}
+
+/// Whether a request changes the queue, so that a fault may be aimed at it.
+const fn is_write(request: &session::Message) -> bool {
+    matches!(
+        request,
+        session::Message::Begin { .. }
+            | session::Message::Stand { .. }
+            | session::Message::Leave { .. }
+            | session::Message::End { .. }
+            | session::Message::Evict { .. }
+    )
 }

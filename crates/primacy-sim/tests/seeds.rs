@@ -117,6 +117,11 @@ fn lease_keeps_its_promises() {
     search(Election::Lease);
 }
 
+#[test]
+fn session_keeps_its_promises() {
+    search(Election::Session);
+}
+
 /// The seeds of the past, each of which has caught a mistake: on the code as it is they must be good.
 #[test]
 fn kept_seeds_are_good() {

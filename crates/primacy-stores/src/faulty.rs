@@ -1,4 +1,6 @@
-//! A register whose requests go wrong on demand: the faults that a store on a network has, without a network.
+//! A store whose requests go wrong on demand: the faults that a store on a network has, without a network.
+
+mod sessions;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,6 +8,7 @@ use std::time::Duration;
 
 use primacy_core::election::lease::{Record, Version};
 
+pub use self::sessions::FaultySessions;
 use crate::register::{Pending, ReadError, Register, SetError};
 
 /// What happens to a request.
@@ -22,6 +25,8 @@ pub enum Fault {
     LoseReply,
     /// The store is known not to be reached.
     Unavailable,
+    /// The session of the request ends before it is served. To a register, which has none, nothing happens.
+    EndSession,
 }
 
 /// A register in front of another one, with faults that a [`FaultSwitch`] turns on and off.
@@ -31,7 +36,7 @@ pub struct FaultyRegister {
     switch: FaultSwitch,
 }
 
-/// Turns the faults of a [`FaultyRegister`] on and off. Clones turn the same ones.
+/// Turns the faults of a [`FaultyRegister`] or of [`FaultySessions`] on and off. Clones turn the same ones.
 #[derive(Clone, Debug, Default)]
 pub struct FaultSwitch {
     faults: Arc<Mutex<Faults>>,
@@ -75,7 +80,7 @@ impl Register for FaultyRegister {
         Box::pin(async move {
             let unavailable = |why: &str| Err(ReadError::Unavailable { why: why.to_owned() });
             match self.switch.draw() {
-                Fault::None => self.inner.read().await,
+                Fault::None | Fault::EndSession => self.inner.read().await,
                 Fault::Delay(delay) => {
                     tokio::time::sleep(delay).await;
                     self.inner.read().await
@@ -94,7 +99,7 @@ impl Register for FaultyRegister {
         Box::pin(async move {
             let unknown = || SetError::Unknown { why: "no reply (a fault on demand)".to_owned() };
             match self.switch.draw() {
-                Fault::None => self.inner.compare_and_set(expect, record).await,
+                Fault::None | Fault::EndSession => self.inner.compare_and_set(expect, record).await,
                 Fault::Delay(delay) => {
                     tokio::time::sleep(delay).await;
                     self.inner.compare_and_set(expect, record).await

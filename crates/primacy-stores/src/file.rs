@@ -17,6 +17,7 @@
 //! the opening, so threads and handles of one process exclude each other as processes do.
 
 mod cell;
+mod document;
 mod place;
 #[cfg(test)]
 mod tests;
@@ -30,9 +31,10 @@ use primacy_core::election::lease::{Record, Version};
 use tokio::sync::{oneshot, watch as channel};
 
 use self::cell::{Content, Mark};
+pub use self::document::FileDocument;
 use self::place::Place;
 use crate::file_system;
-use crate::open::{Address, OpenError, Opening};
+use crate::open::{Address, OpenError, Opened, Opening};
 use crate::record;
 use crate::register::{Pending, ReadError, Register, SetError};
 use crate::watch::Watcher;
@@ -94,7 +96,7 @@ pub(crate) fn open_url(address: Address) -> Opening {
     Box::pin(async move {
         let path = file_system::path_of_url(&address.rest, FORM)?;
         let register: Arc<dyn Register> = Arc::new(start(&path, &address.election, address.create).await?);
-        Ok(register)
+        Ok(Opened::Register(register))
     })
 }
 

@@ -1,7 +1,10 @@
-//! Cells in the memory of this process, shared by name: for tests, and to try things out.
+//! Cells in the memory of this process, shared by name: for tests, and to try things out. [`MemorySessions`] are the same
+//! for elections over sessions.
 //!
 //! Promises  linearizable; [`changed`](Register::changed) at once.
 //! Lasts     as long as the process. Nothing outside the process sees it.
+
+mod sessions;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +15,9 @@ use primacy_core::election::lease::{Record, Version};
 use primacy_core::{Duration, FencingToken};
 use tokio::sync::watch;
 
-use crate::open::{Address, OpenError, Opening};
+pub use self::sessions::MemorySessions;
+pub(crate) use self::sessions::open_url as open_sessions_url;
+use crate::open::{Address, OpenError, Opened, Opening};
 use crate::record;
 use crate::register::{Pending, ReadError, Register, SetError};
 
@@ -168,6 +173,6 @@ pub(crate) fn open_url(address: Address) -> Opening {
             register.make_released();
         }
         let register: Arc<dyn Register> = Arc::new(register);
-        Ok(register)
+        Ok(Opened::Register(register))
     })
 }

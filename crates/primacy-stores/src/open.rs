@@ -3,32 +3,56 @@
 use std::fmt;
 use std::sync::Arc;
 
+#[cfg(feature = "az")]
+use crate::az;
+use crate::checkup::{Check, Examination, Verdict};
+#[cfg(feature = "consul")]
+use crate::consul;
+#[cfg(feature = "etcd")]
+use crate::etcd;
 #[cfg(feature = "file")]
 use crate::file;
+#[cfg(feature = "gs")]
+use crate::gs;
+#[cfg(feature = "kubernetes")]
+use crate::kubernetes;
+use crate::mark;
 use crate::memory;
+#[cfg(feature = "nats")]
+use crate::nats;
+#[cfg(feature = "postgres")]
+use crate::postgres;
+#[cfg(feature = "redis")]
+use crate::redis;
 use crate::register::{Pending, Register};
+#[cfg(feature = "s3")]
+use crate::s3;
+use crate::sessions::Sessions;
 #[cfg(feature = "sqlite")]
 use crate::sqlite;
+#[cfg(feature = "zookeeper")]
+use crate::zookeeper;
 
 /// The longest name of an election, in bytes.
 pub const ELECTION_LENGTH_MAX: usize = 200;
 
 /// One line a store: its scheme, how its URL is written, and what opens it.
 #[rustfmt::skip]
-const STORES: [Store; 13] = [
+const STORES: [Store; 14] = [
     Store { scheme: "memory",     form: "memory:NAME",                   support: Support::BuiltIn(memory::open_url) },
+    Store { scheme: "memory-sessions", form: "memory-sessions:NAME",     support: Support::BuiltIn(memory::open_sessions_url) },
     Store { scheme: "file",       form: "file:DIRECTORY",                support: built_in!("file", file::open_url) },
     Store { scheme: "sqlite",     form: "sqlite:PATH",                   support: built_in!("sqlite", sqlite::open_url) },
-    Store { scheme: "postgres",   form: "postgres://HOST/DATABASE",      support: Support::Planned },
-    Store { scheme: "etcd",       form: "etcd://HOST",                   support: Support::Planned },
-    Store { scheme: "zookeeper",  form: "zookeeper://HOST/PATH",         support: Support::Planned },
-    Store { scheme: "consul",     form: "consul://HOST/KEY",             support: Support::Planned },
-    Store { scheme: "kubernetes", form: "kubernetes:NAMESPACE",          support: Support::Planned },
-    Store { scheme: "s3",         form: "s3://BUCKET/PREFIX",            support: Support::Planned },
-    Store { scheme: "gs",         form: "gs://BUCKET/PREFIX",            support: Support::Planned },
-    Store { scheme: "az",         form: "az://CONTAINER/PREFIX",         support: Support::Planned },
-    Store { scheme: "nats",       form: "nats://HOST/BUCKET",            support: Support::Planned },
-    Store { scheme: "redis",      form: "redis://HOST/PREFIX",           support: Support::Planned },
+    Store { scheme: "postgres",   form: "postgres://HOST/DATABASE",      support: built_in!("postgres", postgres::open_url) },
+    Store { scheme: "etcd",       form: "etcd://HOST/PREFIX",            support: built_in!("etcd", etcd::open_url) },
+    Store { scheme: "zookeeper",  form: "zookeeper://HOST/PATH",         support: built_in!("zookeeper", zookeeper::open_url) },
+    Store { scheme: "consul",     form: "consul://HOST/PREFIX",          support: built_in!("consul", consul::open_url) },
+    Store { scheme: "kubernetes", form: "kubernetes://NAMESPACE",        support: built_in!("kubernetes", kubernetes::open_url) },
+    Store { scheme: "s3",         form: "s3://BUCKET/PREFIX",            support: built_in!("s3", s3::open_url) },
+    Store { scheme: "gs",         form: "gs://BUCKET/PREFIX",            support: built_in!("gs", gs::open_url) },
+    Store { scheme: "az",         form: "az://CONTAINER/PREFIX",         support: built_in!("az", az::open_url) },
+    Store { scheme: "nats",       form: "nats://HOST/BUCKET",            support: built_in!("nats", nats::open_url) },
+    Store { scheme: "redis",      form: "redis://HOST/PREFIX",           support: built_in!("redis", redis::open_url) },
 ];
 
 /// A line of the table.
@@ -40,12 +64,8 @@ struct Store {
 
 enum Support {
     BuiltIn(fn(Address) -> Opening),
-    #[cfg_attr(
-        all(feature = "file", feature = "sqlite"),
-        expect(dead_code, reason = "every store that exists is built in")
-    )]
+    #[allow(dead_code, reason = "where every store is built in, none is missing")]
     Feature(&'static str),
-    Planned,
 }
 
 impl Store {
@@ -53,7 +73,6 @@ impl Store {
         match &self.support {
             Support::BuiltIn(open) => Ok(*open),
             Support::Feature(feature) => Err(OpenError::NotBuiltIn { scheme: self.scheme, feature }),
-            Support::Planned => Err(OpenError::NotSupported { scheme: self.scheme }),
         }
     }
 }
@@ -74,7 +93,16 @@ macro_rules! built_in {
 use built_in;
 
 /// A store being opened.
-pub(crate) type Opening = Pending<'static, Result<Arc<dyn Register>, OpenError>>;
+pub(crate) type Opening = Pending<'static, Result<Opened, OpenError>>;
+
+/// A store that is open for one election.
+#[derive(Clone, Debug)]
+pub enum Opened {
+    /// It keeps a record, for the election [`lease`](primacy_core::election::lease).
+    Register(Arc<dyn Register>),
+    /// It keeps sessions and what belongs to them, for the election [`session`](primacy_core::election::session).
+    Sessions(Arc<dyn Sessions>),
+}
 
 /// What a store is told when it is opened.
 #[derive(Clone, Debug)]
@@ -110,8 +138,8 @@ pub enum OpenError {
         /// The cargo feature that builds it in.
         feature: &'static str,
     },
-    /// A later version will have this store.
-    NotSupported {
+    /// The store keeps sessions, and what was asked for needs a record.
+    KeepsSessions {
         /// The scheme.
         scheme: &'static str,
     },
@@ -136,20 +164,82 @@ pub enum OpenError {
 ///
 /// # Errors
 /// [`OpenError`]; nothing was changed then, but for a database that may have been made.
-pub async fn open(url: &str, election: &str) -> Result<Arc<dyn Register>, OpenError> {
+pub async fn open_any(url: &str, election: &str) -> Result<Opened, OpenError> {
     open_with(url, election, true).await
 }
 
-/// Opens the store of `url` to look at the election `election`: like [`open`], but a database that does not
+/// Opens the store of `url` to look at the election `election`: like [`open_any`], but a database that does not
 /// exist is an error.
 ///
 /// # Errors
 /// [`OpenError`]; nothing was changed then.
-pub async fn open_existing(url: &str, election: &str) -> Result<Arc<dyn Register>, OpenError> {
+pub async fn open_existing_any(url: &str, election: &str) -> Result<Opened, OpenError> {
     open_with(url, election, false).await
 }
 
-async fn open_with(url: &str, election: &str, create: bool) -> Result<Arc<dyn Register>, OpenError> {
+/// Like [`open_any`], where only a record will do.
+///
+/// # Errors
+/// [`OpenError`]; [`OpenError::KeepsSessions`] of a store that has none.
+pub async fn open(url: &str, election: &str) -> Result<Arc<dyn Register>, OpenError> {
+    open_with(url, election, true).await?.register(url)
+}
+
+/// Like [`open_existing_any`], where only a record will do.
+///
+/// # Errors
+/// As of [`open`]; nothing was changed then.
+pub async fn open_existing(url: &str, election: &str) -> Result<Arc<dyn Register>, OpenError> {
+    open_with(url, election, false).await?.register(url)
+}
+
+impl Opened {
+    fn register(self, url: &str) -> Result<Arc<dyn Register>, OpenError> {
+        match self {
+            Self::Register(register) => Ok(register),
+            Self::Sessions(_) => Err(OpenError::KeepsSessions { scheme: find(url)?.0.scheme }),
+        }
+    }
+}
+
+/// What the store of `url` says of itself: whether it is made to keep what an election needs. Nothing is written.
+///
+/// # Errors
+/// [`OpenError`], if it cannot be asked.
+pub async fn examine(url: &str) -> Result<Vec<Check>, OpenError> {
+    let (store, rest) = find(url)?;
+    store.opener()?;
+    let address = Address { rest: rest.to_owned(), election: mark::NAME.to_owned(), create: false };
+    match store.scheme {
+        #[cfg(feature = "file")]
+        "file" => local_only(store.scheme),
+        #[cfg(feature = "sqlite")]
+        "sqlite" => local_only(store.scheme),
+        scheme => nothing_known(scheme, &address),
+    }
+    .await
+}
+
+/// A store that the processes of one machine share.
+fn local_only(scheme: &'static str) -> Examination {
+    let found = format!("`{scheme}:` is shared by the processes of one machine, and ends with it");
+    let why = "when the machine is gone, nobody leads until it is back";
+    let fix = "for an election between machines, use --peers, or a store that survives the loss of one";
+    Box::pin(async move { Ok(vec![Check::not(Verdict::Warn, SURVIVES, found, why, fix)]) })
+}
+
+/// A store that tells nothing of itself.
+fn nothing_known(scheme: &str, _: &Address) -> Examination {
+    let found = format!("nothing is known about how `{scheme}:` is kept");
+    let why = "a store with one copy is one failure away from an outage, or from a lost token";
+    let fix = "look it up in the page of the store, docs/stores";
+    Box::pin(async move { Ok(vec![Check::not(Verdict::Unknown, SURVIVES, found, why, fix)]) })
+}
+
+/// What every store is asked first.
+pub(crate) const SURVIVES: &str = "survives the loss of a machine";
+
+async fn open_with(url: &str, election: &str, create: bool) -> Result<Opened, OpenError> {
     check_election(election)?;
     let (store, rest) = find(url)?;
     let open = store.opener()?;
@@ -159,7 +249,7 @@ async fn open_with(url: &str, election: &str, create: bool) -> Result<Arc<dyn Re
 /// Whether [`open`] has a store for the scheme of this URL. What stands behind the scheme is not looked at.
 ///
 /// # Errors
-/// [`OpenError::UnknownScheme`], [`OpenError::NotBuiltIn`] or [`OpenError::NotSupported`].
+/// [`OpenError::UnknownScheme`] or [`OpenError::NotBuiltIn`].
 pub fn check_scheme(url: &str) -> Result<(), OpenError> {
     let (store, _) = find(url)?;
     store.opener().map(|_| ())
@@ -180,7 +270,7 @@ fn find(url: &str) -> Result<(&'static Store, &str), OpenError> {
 }
 
 /// Checks what every store can keep as a key.
-fn check_election(election: &str) -> Result<(), OpenError> {
+pub(crate) fn check_election(election: &str) -> Result<(), OpenError> {
     let why = if election.is_empty() {
         "an election needs a name; this one is empty".to_owned()
     } else if election.len() > ELECTION_LENGTH_MAX {
@@ -220,10 +310,10 @@ impl fmt::Display for OpenError {
                 f,
                 "the store `{scheme}:` is not built into this program; build it with `--features {feature}`"
             ),
-            Self::NotSupported { scheme } => {
-                write!(f, "the store `{scheme}:` is not supported by this version of Primacy; these are: ")?;
-                f.write_str(&forms().collect::<Vec<_>>().join(", "))
-            }
+            Self::KeepsSessions { scheme } => write!(
+                f,
+                "the store `{scheme}:` keeps sessions, and this needs one that keeps a record: name another store here"
+            ),
             Self::Election { why } | Self::Refused { why } | Self::Unavailable { why } => f.write_str(why),
         }
     }
@@ -249,9 +339,6 @@ mod tests {
         for none in ["no scheme", "secret@host:5432/db", "\u{1b}[2J:x"] {
             assert!(refusal(none).await.to_string().contains("has no scheme"), "{none:?}");
         }
-        let planned = refusal("postgres://user:secret@host/db").await;
-        assert_eq!(planned, OpenError::NotSupported { scheme: "postgres" });
-        assert!(!planned.to_string().contains("secret"));
         // One that was written into the wrong place.
         let mistaken = open_existing("memory:etcd://user:secret@host", "e").await.err().unwrap();
         assert!(!mistaken.to_string().contains("secret"), "{mistaken}");

@@ -31,7 +31,7 @@ use tokio::sync::{oneshot, watch as channel};
 
 use self::place::Place;
 use crate::file_system;
-use crate::open::{Address, OpenError, Opening};
+use crate::open::{Address, OpenError, Opened, Opening};
 use crate::record;
 use crate::register::{Pending, ReadError, Register, SetError};
 use crate::watch::Watcher;
@@ -112,7 +112,7 @@ pub(crate) fn open_url(address: Address) -> Opening {
     Box::pin(async move {
         let path = file_system::path_of_url(&address.rest, place::FORM)?;
         let register: Arc<dyn Register> = Arc::new(start(&path, &address.election, address.create).await?);
-        Ok(register)
+        Ok(Opened::Register(register))
     })
 }
 

@@ -310,6 +310,17 @@ impl Timers {
         }
     }
 
+    /// The shortest session that is of use, over a store that keeps sessions and gives others than it is asked for. It is kept
+    /// alive with each renewal, and at the latest when a third of it has passed; a sixth may pass until that is answered. In
+    /// what is left, less the drift, the work must be able to end. It is not longer than the lease.
+    #[must_use]
+    pub fn session_min(&self) -> Duration {
+        let ending = self.drain.saturating_add(self.kill_margin);
+        let with_renewal = self.renewal.saturating_add(ending);
+        let sum = with_renewal.min(ending.saturating_mul(2));
+        self.drift_max.lengthen(sum.into()).into()
+    }
+
     /// Checks every relation between the timers.
     ///
     /// # Errors
@@ -501,7 +512,9 @@ mod tests {
     fn the_defaults_fit_together_at_every_scale() {
         for venue in [Venue::Peers, Venue::Store] {
             for millis in [20, 100, 1_000, 15_000, 600_000] {
-                Timers::new(venue, Some(Duration::from_millis(millis))).check().unwrap();
+                let timers = Timers::new(venue, Some(Duration::from_millis(millis)));
+                timers.check().unwrap();
+                assert!(timers.session_min() < timers.lease);
             }
             Timers::new(venue, None).check().unwrap();
         }

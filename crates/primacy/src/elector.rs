@@ -9,7 +9,7 @@ use primacy_core::election::Algorithm;
 use primacy_core::election::quorum::Safety;
 use primacy_core::membership::Attributes;
 use primacy_core::{Drift, Identity, Incarnation, Mandate, NodeId};
-use primacy_stores::{Register, StoreMark};
+use primacy_stores::{Opened, Register, Sessions, StoreMark};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
 
@@ -24,6 +24,7 @@ use crate::handshake::{By, Confirmation};
 use crate::leadership::Leadership;
 use crate::measures::Measures;
 use crate::observer::{Observer, Publisher};
+use crate::over_sessions::{self, SessionsWorld};
 use crate::over_store::{self, StoreWorld};
 use crate::peers::Peers;
 use crate::progress::Promises;
@@ -383,8 +384,10 @@ impl Builder {
     /// [`ConnectError`] if the configuration or the URL is wrong, or the store cannot be used.
     pub async fn connect(self, url: &str) -> Result<Elector, ConnectError> {
         let config = self.config(Venue::Store)?;
-        let register = primacy_stores::open(url, &config.election).await?;
-        self.enter_store(config, register, Some(url)).await
+        match primacy_stores::open_any(url, &config.election).await? {
+            Opened::Register(register) => self.enter_store(config, register, Some(url)).await,
+            Opened::Sessions(store) => self.enter_sessions(config, store, Some(url)).await,
+        }
     }
 
     /// Enters an election over a store of one's own.
@@ -396,6 +399,49 @@ impl Builder {
         self.enter_store(config, register, None).await
     }
 
+    /// Enters an election over a store of one's own that keeps sessions.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub async fn sessions(self, store: Arc<dyn Sessions>) -> Result<Elector, ConnectError> {
+        let config = self.config(Venue::Store)?;
+        self.enter_sessions(config, store, None).await
+    }
+
+    /// Enters an election over a store of either kind, without a guardian.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub async fn opened(self, opened: Opened) -> Result<Elector, ConnectError> {
+        match opened {
+            Opened::Register(register) => self.register(register).await,
+            Opened::Sessions(store) => self.sessions(store).await,
+        }
+    }
+
+    async fn enter_sessions(
+        self,
+        config: Config,
+        store: Arc<dyn Sessions>,
+        url: Option<&str>,
+    ) -> Result<Elector, ConnectError> {
+        let standing = Standing::load(self.state_dir.as_deref(), &config.election, config.node)?;
+        // What cannot be looked at now would never be elected over; better to say so.
+        store.first().await?;
+        let identity = Identity::new(config.node, incarnation()?);
+        let spec = |url| StoreSpec::new(url, &config.election, identity, config.timers.lease);
+        let witness = url.map(|url| WitnessSpec::Store(spec(url)));
+        start(config, identity, standing, witness, move |config, mut desk, ready| async move {
+            let mut machine = over_sessions::machine(&config, identity);
+            let timeout_min = config.timers.session_min().into();
+            let mut world = SessionsWorld::new(store, Arc::clone(&desk.measures), timeout_min);
+            let _ = ready.send(Ok(()));
+            // A lease that ends is reported by the driver.
+            let _ = drive(&mut machine, &mut world, &mut desk).await;
+        })
+        .await
+    }
+
     async fn enter_store(
         self,
         config: Config,
@@ -405,9 +451,7 @@ impl Builder {
         let standing = Standing::load(self.state_dir.as_deref(), &config.election, config.node)?;
         // What cannot be read now would never be elected over; better to say so.
         register.read().await?;
-        let incarnation =
-            Incarnation { count: clock::wall_millis(), nonce: u64::from_be_bytes(disk::entropy()?) };
-        let identity = Identity::new(config.node, incarnation);
+        let identity = Identity::new(config.node, incarnation()?);
         let seed = u64::from_be_bytes(disk::entropy()?);
         let spec = |url| StoreSpec::new(url, &config.election, identity, config.timers.lease);
         let witness = url.map(|url| WitnessSpec::Store(spec(url)));
@@ -591,6 +635,11 @@ impl Builder {
             (_, _) => Ok(options.clone()),
         }
     }
+}
+
+/// Another life than any other, where nothing is kept of earlier ones.
+fn incarnation() -> Result<Incarnation, ConnectError> {
+    Ok(Incarnation { count: clock::wall_millis(), nonce: u64::from_be_bytes(disk::entropy()?) })
 }
 
 /// Starts the thread of the election, and waits until it takes part.

@@ -1,19 +1,23 @@
 //! What somebody who does not stand may write into the record of an election over a store.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use primacy_core::election::errand::{Ending, Errand, Task};
+use primacy_core::election::lease::Record;
+use primacy_core::election::session::{self, Eviction};
 use primacy_core::{FencingToken, NodeId};
-use primacy_stores::{OpenError, ReadError, open_existing};
+use primacy_stores::{OpenError, Opened, ReadError, Register, SessionError, Sessions, open_existing_any};
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::clock;
 use crate::config::{Timers, Venue};
 use crate::disk::{DiskError, entropy};
 use crate::driver::drive_alone;
+use crate::over_sessions::SessionsWorld;
 use crate::over_store::StoreWorld;
 
 /// Why an errand was not done, or is not known to be.
@@ -25,7 +29,21 @@ pub enum ErrandError {
     /// The record cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// Nobody holds the record.
+    /// The queue cannot be looked at.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// Who leads cannot be asked.
+    #[error(
+        "{holder} leads with the token {token}, and the store takes no request for it: it may be no node of Primacy, or it \
+         may have gone just now; look again"
+    )]
+    CannotBeAsked {
+        /// Who leads.
+        holder: NodeId,
+        /// Its leadership.
+        token: FencingToken,
+    },
+    /// Nobody holds the record, or stands.
     #[error("nobody leads: the record is released, and there is nobody to ask")]
     NobodyLeads,
     /// There is no record.
@@ -56,7 +74,7 @@ pub struct Asked {
     pub token: FencingToken,
 }
 
-/// Asks whoever holds the record of this election to resign, and returns when the request is in the record. The holder
+/// Asks whoever leads in this election over a store to resign, and returns when the request is in the store. The leader
 /// finds it with its next look, drains, and releases. `by` says who asks, for people. After `patience` it is given up.
 ///
 /// Dropping the future does not take the request back.
@@ -71,10 +89,19 @@ pub async fn ask_to_resign(
 ) -> Result<Asked, ErrandError> {
     let began = clock::now();
     let look = async {
-        let register = open_existing(url, election).await?;
-        register.read().await?.ok_or(ErrandError::NoRecord)
+        match open_existing_any(url, election).await? {
+            Opened::Register(register) => {
+                let (record, _) = register.read().await?.ok_or(ErrandError::NoRecord)?;
+                Ok(Look::Record(Box::new(record)))
+            }
+            Opened::Sessions(store) => ask_the_first(store.as_ref(), by, patience).await.map(Look::Asked),
+        }
     };
-    let (record, _) = timeout(patience, look).await.unwrap_or(Err(ErrandError::Unanswered))?;
+    let look = timeout(patience, look).await.unwrap_or(Err(ErrandError::Unanswered))?;
+    let record = match look {
+        Look::Record(record) => record,
+        Look::Asked(asked) => return Ok(asked),
+    };
     let holder = record.holder.as_ref().ok_or(ErrandError::NobodyLeads)?;
     let asked = Asked { holder: holder.identity.node, token: record.token };
     if record.is_asked_to_resign() {
@@ -98,6 +125,38 @@ pub async fn ask_to_resign(
     }
 }
 
+/// What was found.
+enum Look {
+    /// A record, into which the request is to be written.
+    Record(Box<Record>),
+    /// A queue, whose first has been asked.
+    Asked(Asked),
+}
+
+/// Asks the first in a queue. It may be repeated at will, so an answer that did not come is asked for again.
+async fn ask_the_first(store: &dyn Sessions, by: &str, patience: Duration) -> Result<Asked, ErrandError> {
+    let until = clock::now().after(patience.into());
+    let pause = Timers::new(Venue::Store, None).poll_interval;
+    loop {
+        let asked = match store.first().await {
+            Ok(None) => return Err(ErrandError::NobodyLeads),
+            Ok(Some(first)) => {
+                let asked = Asked { holder: first.holder.identity.node, token: first.token };
+                store.ask_to_resign(first.token, by).await.map(|done| (asked, done))
+            }
+            Err(error) => Err(error),
+        };
+        match asked {
+            Ok((asked, true)) => return Ok(asked),
+            Ok((Asked { holder, token }, false)) => return Err(ErrandError::CannotBeAsked { holder, token }),
+            Err(SessionError::NoAnswer { .. }) if clock::now().after(pause.into()) < until => {
+                sleep(pause).await
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
 /// Runs an errand to its end, on this thread and at the latest within `patience`.
 pub(crate) fn run(
     task: Task,
@@ -108,15 +167,42 @@ pub(crate) fn run(
 ) -> Result<Ending, ErrandError> {
     let poll_interval = Timers::new(Venue::Store, Some(lease)).poll_interval;
     let seed = u64::from_be_bytes(entropy()?);
-    let mut errand = Errand::new(task, patience.into(), poll_interval.into(), seed, clock::now());
+    let began = clock::now();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     LocalSet::new().block_on(&runtime.map_err(ErrandError::Thread)?, async {
-        let opened = timeout(patience, open_existing(url, election)).await;
-        let mut world = StoreWorld::new(opened.map_err(|_| ErrandError::Unanswered)??);
-        let driven = drive_alone(&mut errand, &mut world, |errand| errand.ending().is_some()).await;
-        driven.map_err(|_| ErrandError::Unknown)
-    })?;
+        let opened = timeout(patience, open_existing_any(url, election)).await;
+        match (opened.map_err(|_| ErrandError::Unanswered)??, task) {
+            (Opened::Register(register), task) => {
+                let errand = Errand::new(task, patience.into(), poll_interval.into(), seed, began);
+                on_a_record(errand, register).await
+            }
+            (Opened::Sessions(store), Task::ReleaseFor(dead)) => {
+                let eviction = Eviction::new(dead, patience.into(), poll_interval.into(), began);
+                on_a_queue(eviction, store).await
+            }
+            (Opened::Sessions(store), Task::AskToResign { by }) => {
+                ask_the_first(store.as_ref(), &by, patience).await.map(|_| Ending::Done)
+            }
+        }
+    })
+}
+
+async fn on_a_record(mut errand: Errand, register: Arc<dyn Register>) -> Result<Ending, ErrandError> {
+    let mut world = StoreWorld::new(register);
+    let driven = drive_alone(&mut errand, &mut world, |errand| errand.ending().is_some()).await;
+    driven.map_err(|_| ErrandError::Unknown)?;
     Ok(errand.ending().unwrap_or(Ending::Unknown))
+}
+
+async fn on_a_queue(mut eviction: Eviction, store: Arc<dyn Sessions>) -> Result<Ending, ErrandError> {
+    let mut world = SessionsWorld::new(store, Arc::default(), primacy_core::Duration::ZERO);
+    let driven = drive_alone(&mut eviction, &mut world, |eviction| eviction.ending().is_some()).await;
+    driven.map_err(|_| ErrandError::Unknown)?;
+    Ok(match eviction.ending() {
+        Some(session::Ending::Done) => Ending::Done,
+        Some(session::Ending::NothingToDo) => Ending::NothingToDo,
+        Some(session::Ending::Unknown) | None => Ending::Unknown,
+    })
 }
 
 #[cfg(all(test, feature = "sqlite"))]

@@ -3,7 +3,7 @@
 use crate::config::ConfigError;
 use crate::disk::DiskError;
 use crate::transport::TransportError;
-use primacy_stores::{MarkError, OpenError, ReadError, SetError};
+use primacy_stores::{MarkError, OpenError, ReadError, SessionError, SetError};
 
 /// Why an election could not be entered.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +17,9 @@ pub enum ConnectError {
     /// The store could be opened and its record not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
+    /// The store could be opened and its queue not be looked at.
+    #[error(transparent)]
+    Session(#[from] SessionError),
     /// The store that all nodes are to share has no mark yet by which it could be told from others.
     #[error("the store has no mark yet, by which the nodes would see that they share it, and {0}")]
     Mark(SetError),

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use primacy_core::FencingToken;
 use primacy_core::election::lease::Record;
-use primacy_stores::{OpenError, ReadError, Register, SetError};
+use primacy_stores::{OpenError, Opened, ReadError, Register, SetError};
 
 use crate::clock;
 
-/// What [`init`] has come to. In both cases there is a record now.
+/// What [`init`] has come to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Init {
     /// There was none, and it was made. Whoever stands first leads at once, with the token after this one.
@@ -25,6 +25,8 @@ pub enum Init {
         /// What it says: its holder, if it has one, and its token.
         record: Box<Record>,
     },
+    /// The store keeps sessions and no record: there is nothing to make, and its first leader has nothing to wait for.
+    NotNeeded,
 }
 
 /// Why there is no first record, as far as is known. Nothing that was there has been changed.
@@ -64,17 +66,20 @@ pub enum InitError {
 /// # Errors
 /// [`InitError`].
 pub async fn init(url: &str, election: &str, lease: Duration) -> Result<Init, InitError> {
-    match primacy_stores::open_existing(url, election).await {
-        Ok(register) => return init_register(&*register, lease).await,
+    match primacy_stores::open_existing_any(url, election).await {
+        Ok(Opened::Register(register)) => return init_register(&*register, lease).await,
+        Ok(Opened::Sessions(_)) => return Ok(Init::NotNeeded),
         // There may be no database yet.
         Err(OpenError::Unavailable { .. }) => {}
         Err(error) => return Err(error.into()),
     }
-    let register = primacy_stores::open(url, election).await?;
+    let Opened::Register(register) = primacy_stores::open_any(url, election).await? else {
+        return Ok(Init::NotNeeded);
+    };
     match init_register(&*register, lease).await? {
         // Some stores begin with a released record, because they know that they are new.
         Init::Exists { record } if is_untouched(&record) => Ok(Init::Made { token: record.token }),
-        outcome @ (Init::Made { .. } | Init::Exists { .. }) => Ok(outcome),
+        outcome @ (Init::Made { .. } | Init::Exists { .. } | Init::NotNeeded) => Ok(outcome),
     }
 }
 

@@ -77,6 +77,7 @@ pub const fn describe(reason: Reason) -> &'static str {
         Reason::Expired => "it could not be renewed in time",
         Reason::HigherTerm(_) => "another node had a higher term",
         Reason::Overwritten => "another process took the record",
+        Reason::SessionEnded => "the store ended its session",
         Reason::Violation => "something was seen that must never be",
         Reason::Halted => "this node cannot go on",
     }

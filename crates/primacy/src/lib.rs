@@ -14,12 +14,14 @@ pub mod fence;
 pub mod handshake;
 pub mod init;
 mod leadership;
+pub mod led_document;
 mod measures;
 mod members;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 mod observer;
 mod operator;
+mod over_sessions;
 mod over_store;
 mod peers;
 mod progress;

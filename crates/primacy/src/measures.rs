@@ -157,8 +157,17 @@ impl Course {
 }
 
 /// Every reason, as figures name it.
-pub(crate) const REASONS: [&str; 8] =
-    ["resigned", "transferred", "unhealthy", "expired", "higher_term", "overwritten", "violation", "halted"];
+pub(crate) const REASONS: [&str; 9] = [
+    "resigned",
+    "transferred",
+    "unhealthy",
+    "expired",
+    "higher_term",
+    "overwritten",
+    "session_ended",
+    "violation",
+    "halted",
+];
 
 const fn name(reason: Reason) -> &'static str {
     match reason {
@@ -168,6 +177,7 @@ const fn name(reason: Reason) -> &'static str {
         Reason::Expired => "expired",
         Reason::HigherTerm(_) => "higher_term",
         Reason::Overwritten => "overwritten",
+        Reason::SessionEnded => "session_ended",
         Reason::Violation => "violation",
         Reason::Halted => "halted",
     }

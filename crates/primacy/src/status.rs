@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use primacy_core::election::lease;
 use primacy_core::election::quorum::{self, HardState, Safety};
-use primacy_core::election::{ranked, seniority};
+use primacy_core::election::{ranked, seniority, session};
 use primacy_core::membership::TooFewMembers;
 use primacy_core::{Identity, Instant, Leader, Mandate, NodeId, Reason, Term};
 
@@ -67,8 +67,10 @@ pub struct Lead {
 pub enum View {
     /// Among peers.
     Peers(Box<PeersView>),
-    /// Over a store.
+    /// Over a store that keeps a record.
     Store(Box<lease::Status>),
+    /// Over a store that keeps sessions.
+    Sessions(Box<session::Status>),
 }
 
 /// What a node knows of its peers.
@@ -231,7 +233,7 @@ impl View {
     pub(crate) fn is_recovering(&self) -> bool {
         match self {
             Self::Peers(view) => view.election.recovering().is_some(),
-            Self::Store(_) => false,
+            Self::Store(_) | Self::Sessions(_) => false,
         }
     }
 

@@ -245,7 +245,7 @@ async fn a_disk_that_was_replaced_votes_never_again() {
 fn connected(status: &Status, name: &str) -> bool {
     match &status.view {
         View::Peers(view) => view.connected.contains(&node(name)),
-        View::Store(_) => panic!("these are peers"),
+        View::Store(_) | View::Sessions(_) => panic!("these are peers"),
     }
 }
 
@@ -256,13 +256,13 @@ fn refuses(status: &Status, name: &str) -> bool {
 fn peers(status: &Status) -> &[primacy::transport::PeerStatus] {
     match &status.view {
         View::Peers(view) => &view.peers,
-        View::Store(_) => panic!("these are peers"),
+        View::Store(_) | View::Sessions(_) => panic!("these are peers"),
     }
 }
 
 fn recovering(status: &Status) -> Option<&BTreeSet<NodeId>> {
     match &status.view {
         View::Peers(view) => view.election.recovering(),
-        View::Store(_) => panic!("these are peers"),
+        View::Store(_) | View::Sessions(_) => panic!("these are peers"),
     }
 }

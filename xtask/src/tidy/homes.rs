@@ -13,8 +13,25 @@ const NO_PAGE: &[(&str, &str)] = &[
 ];
 
 /// Files of the stores crate that are no stores.
-const NO_STORES: &[&str] =
-    &["lib", "register", "sessions", "record", "open", "mark", "faulty", "file_system", "watch"];
+const NO_STORES: &[&str] = &[
+    "lib",
+    "register",
+    "sessions",
+    "record",
+    "open",
+    "mark",
+    "faulty",
+    "file_system",
+    "watch",
+    "background",
+    "checkup",
+    "location",
+    "shared",
+    "tls",
+    "document",
+    // The recipe; its stores are `s3`, `gs` and `az`.
+    "object",
+];
 
 /// Every election stands in the table of `election/mod.rs`, and every store in `open.rs`.
 pub(super) fn lists(tree: &Tree) -> Vec<Finding> {
@@ -85,7 +102,9 @@ const DUTIES: &[Duty] = &[
             ("crates/primacy/src/codec.rs", "the messages"),
             ("crates/primacy/src/codec/", "the messages"),
             ("crates/primacy/src/disk.rs", "the durable state has a format of its own"),
+            ("crates/primacy/src/fence/kubernetes.rs", "the objects are the application's"),
             ("crates/primacy/src/metadata/", "the log has a format of its own"),
+            ("crates/primacy/src/led_document", "the document is the application's, with a field of its own"),
         ],
         instead: "only codec.rs and disk.rs serialise in this crate; give them a type to carry",
     },

@@ -21,9 +21,14 @@ const MAY_SLEEP: &[(&str, &str)] = &[
         "real processes: what the process table says can only be asked again and again",
     ),
     ("crates/primacy-cli/src/cmd/demo", "real processes, as above"),
+    ("examples/queue-broker/tests/", "real processes, as above"),
     (
         "crates/primacy/tests/",
         "real clocks and sockets: what a blocked runtime loses shows only in real time",
+    ),
+    (
+        "crates/primacy/src/led_document/tests.rs",
+        "its clock is the runtime's, which stands still but for sleeping: that is how a test hands in the time",
     ),
     ("crates/primacy-conformance/", "the live arm: a lease on a real server ends in real time"),
 ];

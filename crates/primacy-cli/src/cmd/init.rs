@@ -62,6 +62,7 @@ pub(crate) fn init(args: &Init) -> Result<Exit, Failure> {
     let outcome = block_on(async { Ok(primacy::init(&url, &args.election, args.lease).await?) })?;
     let election = args.election.as_str();
     let told = match &outcome {
+        Outcome::NotNeeded => return no_record(args),
         Outcome::Made { token } => Told { election, made: true, token: token.0, record: None },
         Outcome::Exists { record } => {
             Told { election, made: false, token: record.token.0, record: Some(Record::new(record, None)) }
@@ -76,6 +77,23 @@ pub(crate) fn init(args: &Init) -> Result<Exit, Failure> {
                 told.token
             )
         }
+    })?;
+    Ok(Exit::Success)
+}
+
+/// A store that keeps sessions needs no record.
+fn no_record(args: &Init) -> Result<Exit, Failure> {
+    #[derive(Serialize)]
+    struct Told<'a> {
+        election: &'a str,
+        made: bool,
+        needed: bool,
+    }
+    let election = args.election.as_str();
+    tell(args.json, &Told { election, made: false, needed: false }, || {
+        format!(
+            "{election}: this store keeps sessions and needs no record; there is nothing to wait for, and nothing was written"
+        )
     })?;
     Ok(Exit::Success)
 }

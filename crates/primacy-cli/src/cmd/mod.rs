@@ -7,6 +7,7 @@ pub(crate) mod completions;
 pub(crate) mod config;
 #[cfg(feature = "sqlite")]
 pub(crate) mod demo;
+pub(crate) mod doctor;
 pub(crate) mod down;
 pub(crate) mod fence;
 pub(crate) mod init;
@@ -16,6 +17,7 @@ pub(crate) mod replay;
 pub(crate) mod resign;
 pub(crate) mod run;
 pub(crate) mod sim;
+mod stage;
 pub(crate) mod stand;
 mod store;
 mod target;

@@ -1,13 +1,15 @@
 //! The operator's verbs over a store: what the record says, and what may be written into it.
 
+mod queue;
+
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use primacy::config::{Timers, Venue, default_node};
-use primacy::core::Instant;
 use primacy::core::election::lease::Record as LeaseRecord;
-use primacy::stores::{OpenError, ReadError, Register, open_existing};
+use primacy::core::{FencingToken, Instant};
+use primacy::stores::{OpenError, Opened, ReadError, Register, open_existing_any};
 use primacy::{Change, Elector, ErrandError, ask_to_resign, clock};
 use serde::Serialize;
 use tokio::time::{sleep, timeout};
@@ -43,6 +45,9 @@ struct Look {
     since: Instant,
 }
 
+/// What is known of a record: the verdict, the record, and whether it was taken anew meanwhile.
+type Known = (Verdict, Option<Record>, bool);
+
 /// Runs a verb to its end. A store that does not answer is not waited for afterwards.
 pub(super) fn block_on<T>(verb: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -59,18 +64,17 @@ pub(super) fn who(url: &str, election: &str, verify: bool, json: bool) -> Result
         verdict: Verdict,
         record: Option<&'a Record>,
     }
-    let (verdict, record, taken) = block_on(async {
-        let register = open_existing(url, election).await?;
-        let Some((first, _)) = register.read().await? else { return Ok((Verdict::Released, None, false)) };
-        let look = Look { register, first, since: clock::now() };
-        let (verdict, last) = match (look.first.holder.is_some(), verify) {
-            (false, _) => (Verdict::Released, look.first.clone()),
-            (true, false) => (Verdict::Held, look.first.clone()),
-            (true, true) => look.verdict().await?,
-        };
-        let unchanged = (verdict == Verdict::RanOut).then(|| clock::now().since(look.since).as_millis());
-        Ok((verdict, Some(Record::new(&last, unchanged)), last.token != look.first.token))
+    let known = block_on(async {
+        match open_existing_any(url, election).await? {
+            Opened::Register(register) => look(register, verify).await.map(Ok),
+            // What the store says of sessions needs no watching.
+            Opened::Sessions(store) => queue::who(store.as_ref(), election, json).await.map(Err),
+        }
     })?;
+    let (verdict, record, taken) = match known {
+        Ok(known) => known,
+        Err(exit) => return Ok(exit),
+    };
     let told = Told { election, verdict, record: record.as_ref() };
     tell(json, &told, || {
         let Some(record) = &record else {
@@ -95,14 +99,26 @@ pub(super) fn who(url: &str, election: &str, verify: bool, json: bool) -> Result
     })
 }
 
+async fn look(register: Arc<dyn Register>, verify: bool) -> Result<Known, Failure> {
+    let Some((first, _)) = register.read().await? else { return Ok((Verdict::Released, None, false)) };
+    let look = Look { register, first, since: clock::now() };
+    let (verdict, last) = match (look.first.holder.is_some(), verify) {
+        (false, _) => (Verdict::Released, look.first.clone()),
+        (true, false) => (Verdict::Held, look.first.clone()),
+        (true, true) => look.verdict().await?,
+    };
+    let unchanged = (verdict == Verdict::RanOut).then(|| clock::now().since(look.since).as_millis());
+    Ok((verdict, Some(Record::new(&last, unchanged)), last.token != look.first.token))
+}
+
 /// `primacy watch --on`
 pub(super) fn watch(url: &str, election: &str, json: bool) -> Result<Exit, Failure> {
     block_on(async {
         // One who only looks makes no database.
-        let register = open_existing(url, election).await?;
+        let opened = open_existing_any(url, election).await?;
         let me = default_node().map_err(|error| Failure::new(Exit::Config, error.to_string()))?;
         let builder = Elector::builder().election(election).node(me);
-        let elector = builder.register(register).await;
+        let elector = builder.opened(opened).await;
         let elector = elector.map_err(|error| Failure::new(Exit::Unavailable, error.to_string()))?;
         let mut observer = elector.observe();
         while let Some(change) = observer.changed().await {
@@ -131,27 +147,19 @@ pub(super) fn resign(
         let asked = ask_to_resign(url, election, by.as_str(), WRITE_PATIENCE).await?;
         let (node, term) = (asked.holder.to_string(), asked.token.0);
         let Some(patience) = patience else { return Ok(Outcome::Asked { node, term }) };
-        let register = open_existing(url, election).await?;
+        let opened = open_existing_any(url, election).await?;
         let gone = async {
-            loop {
-                let read = register.read().await?;
-                let Some((first, _)) = read.filter(|(record, _)| record.token == asked.token) else { break };
-                if first.holder.is_none() {
-                    break;
-                }
-                let look = Look { register: Arc::clone(&register), first, since: clock::now() };
-                if look.verdict().await?.0 == Verdict::RanOut {
-                    break;
-                }
+            match opened {
+                Opened::Register(register) => gone(register, asked.token).await,
+                Opened::Sessions(store) => queue::gone(store.as_ref(), asked.token).await,
             }
-            Ok::<(), Failure>(())
         };
         match timeout(patience, gone).await {
             Ok(gone) => gone.map(|()| Outcome::Resigned { node, term }),
             Err(_) => {
                 let message = format!(
                     "{node} was asked to give up the lead with token {term}, and has not within {patience:?}; the \
-                     request stays in the record"
+                     request stays in the store"
                 );
                 Err(Failure::new(Exit::NotElected, message))
             }
@@ -159,6 +167,21 @@ pub(super) fn resign(
     })?;
     outcome.tell(json)?;
     Ok(Exit::Success)
+}
+
+/// Waits until the leadership with this token is over, as far as the record shows.
+async fn gone(register: Arc<dyn Register>, token: FencingToken) -> Result<(), Failure> {
+    loop {
+        let read = register.read().await?;
+        let Some((first, _)) = read.filter(|(record, _)| record.token == token) else { return Ok(()) };
+        if first.holder.is_none() {
+            return Ok(());
+        }
+        let look = Look { register: Arc::clone(&register), first, since: clock::now() };
+        if look.verdict().await?.0 == Verdict::RanOut {
+            return Ok(());
+        }
+    }
 }
 
 impl Look {
@@ -215,7 +238,10 @@ impl From<ErrandError> for Failure {
         let exit = match error {
             ErrandError::Open(error) => return error.into(),
             ErrandError::Read(error) => return error.into(),
-            ErrandError::NobodyLeads | ErrandError::NoRecord => Exit::NotElected,
+            ErrandError::Session(error) => return error.into(),
+            ErrandError::NobodyLeads | ErrandError::NoRecord | ErrandError::CannotBeAsked { .. } => {
+                Exit::NotElected
+            }
             ErrandError::Unknown | ErrandError::Unanswered => Exit::Unavailable,
             ErrandError::Thread(_) | ErrandError::Entropy(_) => Exit::System,
         };
@@ -228,7 +254,6 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use primacy::core::FencingToken;
     use primacy::core::election::lease::Version;
     use primacy::stores::{Pending, SetError};
 

@@ -15,4 +15,6 @@ pub(crate) use client::{Answers, Next, Node, find, find_all};
 pub(crate) use message::{Answer, Kind, What};
 pub(crate) use server::Server;
 pub(crate) use state::{Announced, State, moves};
-pub(crate) use who::{Certificate, Leader, Member, Members, PeerRefused, Peers, Record, Who};
+pub(crate) use who::{
+    Certificate, FirstEntry, Leader, Member, Members, PeerRefused, Peers, Queue, Record, Who,
+};

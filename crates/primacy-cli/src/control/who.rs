@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use primacy::core::election::lease;
+use primacy::core::election::{lease, session};
 use primacy::core::membership;
 use primacy::core::{Identity, Instant, NodeId};
 use primacy::handshake::RefusalKind;
@@ -70,6 +70,32 @@ pub(crate) struct Who {
     /// Over a store: the record as it has seen it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) record: Option<Record>,
+    /// Over a store that keeps sessions: how it stands with them.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) queue: Option<Queue>,
+}
+
+/// What a node knows of the queue of a store that keeps sessions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Queue {
+    /// This node's own session, if it stands.
+    pub(crate) session: Option<String>,
+    /// How long the store waits for a keep-alive of it.
+    pub(crate) timeout_ms: Option<u64>,
+    /// For how long no keep-alive has been answered.
+    pub(crate) not_kept_alive_for_ms: Option<u64>,
+    /// The first in the queue, where that is another one.
+    pub(crate) first: Option<FirstEntry>,
+}
+
+/// The first entry in a queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FirstEntry {
+    pub(crate) node: String,
+    pub(crate) incarnation: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) address: Option<String>,
+    pub(crate) token: u64,
 }
 
 /// What a node knows of its peers.
@@ -244,7 +270,7 @@ impl From<&Status> for Who {
     fn from(status: &Status) -> Self {
         let at = status.at;
         let fenced = !matches!(&status.view, View::Peers(view) if !view.by.is_fenced());
-        let (role, peers, record) = match &status.view {
+        let (role, peers, record, queue) = match &status.view {
             View::Peers(view) => {
                 let record = match &view.election {
                     ElectionView::Confirmed { by, .. } => match &**by {
@@ -254,9 +280,10 @@ impl From<&Status> for Who {
                     ElectionView::Quorum(_) | ElectionView::Ranked(_) => None,
                     ElectionView::Advisory { .. } | ElectionView::Seniority(_) => None,
                 };
-                (view.election.role(), Some(Peers::new(view, at)), record)
+                (view.election.role(), Some(Peers::new(view, at)), record, None)
             }
-            View::Store(status) => (status.role, None, Record::of(status, at)),
+            View::Store(status) => (status.role, None, Record::of(status, at), None),
+            View::Sessions(status) => (status.role, None, None, Some(Queue::of(status, at))),
         };
         Self {
             election: status.election.clone(),
@@ -283,7 +310,40 @@ impl From<&Status> for Who {
                 .map(|too_few| too_few.to_string()),
             peers,
             record,
+            queue,
         }
+    }
+}
+
+impl Queue {
+    fn of(status: &session::Status, at: Instant) -> Self {
+        let session = status.session.as_ref();
+        Self {
+            session: session.map(|session| session.name.clone()),
+            timeout_ms: session.map(|session| session.timeout.as_millis()),
+            not_kept_alive_for_ms: session.map(|session| at.since(session.kept_at).as_millis()),
+            first: status.first.as_ref().map(|(entry, _)| FirstEntry::from(entry)),
+        }
+    }
+}
+
+impl From<&session::Entry> for FirstEntry {
+    fn from(entry: &session::Entry) -> Self {
+        let lease::Holder { identity, address } = &entry.holder;
+        Self {
+            node: identity.node.to_string(),
+            incarnation: identity.incarnation.to_string(),
+            address: Some(address.clone()).filter(|address| !address.is_empty()),
+            token: entry.token.0,
+        }
+    }
+}
+
+impl FirstEntry {
+    /// For people.
+    pub(crate) fn text(&self) -> String {
+        let at = self.address.as_ref().map(|address| format!(" at {address}")).unwrap_or_default();
+        format!("{}{at} has the first entry, with the token {}", self.node, self.token)
     }
 }
 

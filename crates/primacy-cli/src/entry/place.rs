@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use primacy::config::{check_election, default_state_dir};
 use primacy::disk::DiskError;
-use primacy::stores::{OpenError, ReadError, check_scheme};
+use primacy::stores::{OpenError, ReadError, SessionError, check_scheme};
 use primacy::transport::TransportError;
 use primacy::{Builder, ConfigError, ConnectError, Elector, NodeId, Peers};
 
@@ -197,8 +197,8 @@ fn resolve(key: &str, before: &str, url: &str, source: Option<&Source>) -> Resul
 
 /// Every candidate of `run` is a process of its own, and must see what the others see.
 pub(crate) fn between_processes(url: String) -> Result<String, Failure> {
-    if url.starts_with("memory:") {
-        let message = "memory: is within one process, and each `primacy run` is one of its own: all of them would \
+    if url.starts_with("memory:") || url.starts_with("memory-sessions:") {
+        let message = "memory: and memory-sessions: are within one process, and each `primacy run` is one of its own: all of them would \
                        lead; use sqlite:PATH";
         return Err(Failure::new(Exit::Usage, message));
     }
@@ -241,15 +241,17 @@ pub(crate) fn failure(error: &ConnectError) -> Failure {
         ConnectError::Config(_) => Exit::Config,
         ConnectError::Open(OpenError::Unavailable { .. })
         | ConnectError::Read(ReadError::Unavailable { .. })
+        | ConnectError::Session(SessionError::NoAnswer { .. } | SessionError::Ended { .. })
         | ConnectError::Mark(_) => Exit::Unavailable,
         ConnectError::Open(OpenError::Refused { .. }) | ConnectError::Read(ReadError::Malformed { .. }) => {
             Exit::State
         }
+        ConnectError::Session(SessionError::Refused { .. }) => Exit::State,
         ConnectError::Open(
             OpenError::Malformed { .. }
             | OpenError::UnknownScheme { .. }
             | OpenError::NotBuiltIn { .. }
-            | OpenError::NotSupported { .. }
+            | OpenError::KeepsSessions { .. }
             | OpenError::Election { .. },
         ) => Exit::Usage,
         ConnectError::Disk(DiskError::Locked { .. }) => Exit::InUse,

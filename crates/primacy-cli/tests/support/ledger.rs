@@ -38,6 +38,13 @@ impl Ledger {
         self.path.to_str().unwrap()
     }
 
+    /// Whether nobody is in the middle of a write.
+    pub fn is_free(&self) -> bool {
+        let connection = Connection::open(&self.path).unwrap();
+        connection.busy_timeout(Duration::ZERO).unwrap();
+        connection.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_ok()
+    }
+
     pub fn last(&self) -> Option<Line> {
         self.lines("ORDER BY line DESC LIMIT 1").pop()
     }

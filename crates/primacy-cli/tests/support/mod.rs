@@ -48,6 +48,7 @@ pub fn get(address: &str, method: &str, path: &str) -> (String, String) {
 pub struct Place {
     dir: PathBuf,
     mark: String,
+    variables: Vec<(String, String)>,
 }
 
 impl Place {
@@ -57,7 +58,12 @@ impl Place {
         let mark = format!("primacy-{test}-{}-{count}", std::process::id());
         let dir = std::env::temp_dir().join(&mark);
         fs::create_dir(&dir).unwrap();
-        Self { dir, mark }
+        Self { dir, mark, variables: Vec::new() }
+    }
+
+    /// Sets a variable for everything that is started here from now on.
+    pub fn set(&mut self, name: &str, value: &str) {
+        self.variables.push((name.to_owned(), value.to_owned()));
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -77,6 +83,7 @@ impl Place {
     }
 
     pub fn prepare(&self, command: &mut Command) {
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.env(TEST_MARK, &self.mark).env("XDG_STATE_HOME", self.path("state")).current_dir(&self.dir);
         command.env_remove("PRIMACY_LOG").env_remove("PRIMACY_JOB").env_remove("PRIMACY_GUARDIAN");
     }

@@ -11,6 +11,7 @@
 //! | [`seniority`] | the oldest member of a cluster | advisory: a partition may have two, as its policy says |
 //! | [`confirmed`] | whom one election names and another one confirms | that of the one that confirms |
 //! | [`lease`] | over an expiring record in any compare-and-set store | a token, and one leader at a time |
+//! | [`session`] | the first in the queue of a store that keeps sessions | a token, and one leader at a time |
 //!
 //! Beside them, [`errand`] writes into the record of a lease for somebody who does not stand.
 //! What the two rings share is in [`on_a_ring`].
@@ -29,6 +30,7 @@ pub mod ranked;
 pub mod ring;
 pub mod ring_bidirectional;
 pub mod seniority;
+pub mod session;
 
 /// The elections among peers, by name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

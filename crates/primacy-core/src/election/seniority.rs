@@ -361,6 +361,7 @@ impl Seniority {
             | Reason::Expired
             | Reason::HigherTerm(_)
             | Reason::Overwritten
+            | Reason::SessionEnded
             | Reason::Violation
             | Reason::Halted => self.leave(now, None, true),
         }

@@ -11,13 +11,14 @@ pub mod quorum;
 pub mod ranked;
 pub mod ring;
 pub mod seniority;
+pub mod session;
 pub mod whim;
 
 use core::fmt::Debug;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use primacy_core::election::lease as store;
+use primacy_core::election::{lease as store, session as queue};
 use primacy_core::membership::View;
 use primacy_core::{Drift, Duration, Identity, Instant, NodeId, Protocol, Term};
 
@@ -69,6 +70,18 @@ pub trait Algorithm: Debug + Sized + 'static {
 
     /// The store's words, for elections that are held in one.
     fn reply(message: store::Message) -> Option<Self::Message> {
+        drop(message);
+        None
+    }
+
+    /// The request to a store that keeps sessions, for elections that are held in one.
+    fn session_request(message: &Self::Message) -> Option<&queue::Message> {
+        let _ = message;
+        None
+    }
+
+    /// That store's words.
+    fn session_reply(message: queue::Message) -> Option<Self::Message> {
         drop(message);
         None
     }

@@ -24,6 +24,11 @@ impl<A: Algorithm> Story<A> {
                 let text = world.store.record().map_or_else(|| "absent".to_owned(), record_text);
                 self.say(format!("{at:>8}  record: {text}, version {version}"));
             }
+            ["queue"] => {
+                let world = self.world()?;
+                let (at, text) = (world.now(), world.sessions.text());
+                self.say(format!("{at:>8}  queue: {text}"));
+            }
             ["members", node] => {
                 let seat = self.seat(node)?;
                 let world = self.world()?;

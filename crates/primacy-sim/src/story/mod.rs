@@ -65,6 +65,9 @@
 //! | to look | |
 //! |---|---|
 //! | `show heartbeats`, `hide messages`, `show disk` | which lines are wanted |
+//! | `store removes first`, `store ends session a` | of a store that keeps sessions |
+//! | `store ends sessions late 1s`, `store gives sessions 5s` | |
+//! | `queue` | who stands in it |
 //! | `who`, `record` | what each node believes, what the store holds |
 //! | `members a` | who belongs to the cluster, as `a` knows it, with all that they tell of themselves |
 //! | `expect leader a`, `expect leader a term 5`, `expect no leader`, `expect elections 1` | what must be so now |
@@ -136,6 +139,7 @@ pub fn open(election: &str) -> Result<Box<dyn Recorded>, String> {
         >::new(trace()))),
         "seniority" => Ok(Box::new(Story::<crate::algorithm::seniority::Seniority>::new(trace()))),
         "lease" => Ok(Box::new(Story::<crate::algorithm::lease::Lease>::new(trace()))),
+        "session" => Ok(Box::new(Story::<crate::algorithm::session::Session>::new(trace()))),
         _ => Err(format!("there is no election {election}")),
     }
 }
@@ -385,7 +389,8 @@ impl<A: Algorithm> Story<A> {
         let told = match *words {
             ["crash", .., "at", "its", "next", "write"] | ["crash", .., "write", "kept"] => false,
             ["crash" | "restart" | "readmit" | "pause" | "resume" | "heal" | "drained" | "write", ..] => true,
-            ["request-resign", ..] | ["store", "delete" | "rewind", ..] => true,
+            ["request-resign", ..] | ["store", "delete" | "rewind" | "removes", ..] => true,
+            ["store", "ends", "session", ..] => true,
             _ => false,
         };
         let Some(world) = self.world.as_mut().filter(|_| !told) else { return };

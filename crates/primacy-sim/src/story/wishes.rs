@@ -97,6 +97,30 @@ impl<A: Algorithm> Story<A> {
                 world.tell_change(None);
             }
             ["store", "tells", "changes"] => self.world()?.store.tells_changes = true,
+            ["store", "removes", "first"] => {
+                let world = self.world()?;
+                let news = world.sessions.remove_first();
+                world.trace_world(Level::Event, || "the first entry is removed by hand".to_owned());
+                world.tell_news(&news);
+            }
+            ["store", "ends", "session", node] => {
+                let seat = self.seat(node)?;
+                let world = self.world()?;
+                let who = world.process(seat).ok_or("it does not run")?.me;
+                let news = world.sessions.end_session_of(who);
+                world.trace_world(Level::Event, || format!("the store ends the session of {}", who.node));
+                world.tell_news(&news);
+            }
+            ["store", "ends", "sessions", "late", by] => self.world()?.sessions.lateness = duration(by)?,
+            ["store", "gives", "sessions", timeout] => {
+                self.world()?.sessions.timeout = Some(duration(timeout)?);
+            }
+            ["request-resign", by] if self.world()?.sessions.first().is_some() => {
+                let world = self.world()?;
+                let news = world.sessions.ask_to_resign();
+                world.trace_world(Level::Event, || format!("{by} asks the first to resign"));
+                world.tell_news(&news);
+            }
             ["request-resign", by] => {
                 let world = self.world()?;
                 let record = world.store.record().cloned().ok_or("there is no record")?;

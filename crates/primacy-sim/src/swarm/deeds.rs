@@ -439,6 +439,9 @@ impl<A: Algorithm> Swarm<A> {
     }
 
     fn record(&mut self) {
+        if self.world().sessions.first().is_some() {
+            return self.tell("request-resign ops".to_owned());
+        }
         if self.world().store.record().is_none() {
             return;
         }

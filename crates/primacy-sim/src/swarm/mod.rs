@@ -17,6 +17,7 @@ mod quorum;
 mod ranked;
 mod ring;
 mod seniority;
+mod session;
 
 use core::fmt;
 
@@ -60,6 +61,8 @@ pub enum Election {
     Seniority,
     /// Over an expiring record in a store.
     Lease,
+    /// In the queue of a store that keeps sessions.
+    Session,
     /// Bully nominates, a quorum confirms.
     Confirmed,
     /// Bully nominates, a lease in a store confirms.
@@ -135,6 +138,7 @@ impl Election {
         Self::RingBidirectional,
         Self::Seniority,
         Self::Lease,
+        Self::Session,
         Self::Confirmed,
         Self::ConfirmedLease,
         Self::ConfirmedSeniority,
@@ -152,6 +156,7 @@ impl Election {
             Self::RingBidirectional => "ring_bidirectional",
             Self::Seniority => "seniority",
             Self::Lease => "lease",
+            Self::Session => "session",
             Self::Confirmed => "confirmed",
             Self::ConfirmedLease => "confirmed_lease",
             Self::ConfirmedSeniority => "confirmed_seniority",
@@ -184,6 +189,7 @@ impl Election {
             }
             Self::Seniority => seniority::draw(seed, beyond, trace).run(),
             Self::Lease => lease::draw(seed, beyond, trace).run(),
+            Self::Session => session::draw(seed, beyond, trace).run(),
             Self::Confirmed => confirmed::by_quorum(seed, beyond, trace).run(),
             Self::ConfirmedLease => confirmed::by_lease(seed, beyond, trace).run(),
             Self::ConfirmedSeniority => confirmed::of_the_oldest(seed, beyond, trace).run(),
@@ -202,6 +208,7 @@ impl Election {
             Self::RingBidirectional => run_again::<algorithm::ring::RingBidirectional>(story, trace),
             Self::Seniority => run_again::<algorithm::seniority::Seniority>(story, trace),
             Self::Lease => run_again::<algorithm::lease::Lease>(story, trace),
+            Self::Session => run_again::<algorithm::session::Session>(story, trace),
             Self::Confirmed => run_again::<ByQuorum>(story, trace),
             Self::ConfirmedLease => run_again::<ByLease>(story, trace),
             Self::ConfirmedSeniority => run_again::<OfTheOldest>(story, trace),
@@ -224,6 +231,7 @@ impl Election {
             Self::RingBidirectional => of::<algorithm::ring::RingBidirectional>(),
             Self::Seniority => of::<algorithm::seniority::Seniority>(),
             Self::Lease => of::<algorithm::lease::Lease>(),
+            Self::Session => of::<algorithm::session::Session>(),
             Self::Confirmed => of::<ByQuorum>(),
             Self::ConfirmedLease => of::<ByLease>(),
             Self::ConfirmedSeniority => of::<OfTheOldest>(),

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use super::place::{Folder, LOCK_PATIENCE, LockedFolder, Place, fnv};
 use crate::open::ELECTION_LENGTH_MAX;
-use crate::record::{LENGTH_MAX, RecordError};
+use crate::record::RecordError;
 use crate::register::SetError;
 
 /// The file of the record, and the one that becomes it.
@@ -100,7 +100,8 @@ pub(super) fn read(folder: &Folder<'_>) -> Result<Content, String> {
     if !file.metadata().map_err(failed)?.is_file() {
         return Err(format!("{shown} is not a regular file; remove it"));
     }
-    let length_max = MAGIC.len() + VERSION_LENGTH_MAX + ELECTION_LENGTH_MAX + 32 + LENGTH_MAX + 1;
+    let length_max =
+        MAGIC.len() + VERSION_LENGTH_MAX + ELECTION_LENGTH_MAX + 32 + folder.place().length_max() + 1;
     let mut text = Vec::new();
     let limit = u64::try_from(length_max).unwrap_or(u64::MAX);
     file.take(limit).read_to_end(&mut text).map_err(failed)?;

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use crate::file_system;
 use crate::open::OpenError;
+use crate::record::LENGTH_MAX;
 
 /// What the name of an election's directory ends in, so that no other directory is taken for one.
 pub(super) const SUFFIX: &str = ".election";
@@ -34,6 +35,8 @@ pub(super) struct Place {
     election: String,
     /// The name of the election's directory.
     name: String,
+    /// The longest content that is read, in bytes.
+    length_max: usize,
     identity: Identity,
     /// Keeps the directory from being forgotten once it is removed: a file system gives its number to a new one then.
     _opened: OwnedFd,
@@ -118,7 +121,17 @@ impl Place {
             flush_parent(&path)?;
         }
         let name = directory_name(election);
-        Ok(Self { path, election: election.to_owned(), name, identity, _opened: opened })
+        let election = election.to_owned();
+        Ok(Self { path, election, name, length_max: LENGTH_MAX, identity, _opened: opened })
+    }
+
+    /// The same place, for contents up to this length.
+    pub(super) fn with_length_max(self, length_max: usize) -> Self {
+        Self { length_max, ..self }
+    }
+
+    pub(super) fn length_max(&self) -> usize {
+        self.length_max
     }
 
     pub(super) fn path(&self) -> &Path {

@@ -10,18 +10,36 @@
 //! | [`DurableFence`] | files, devices, anything on one machine | in a file of its own |
 //! | [`HeldFence`] | the same, where one process keeps it for itself | in a file of its own |
 //! | `http` (feature `tower`) | HTTP services: a layer over a held fence | in a file of its own |
+//! | `postgres` (feature `postgres`) | tables of a PostgreSQL database | in the database, which checks every writer itself |
+//! | `object` (feature `object`) | an object of an object store | in the object |
+//! | `kubernetes` (feature `kubernetes`) | objects of Kubernetes | in an annotation of each object |
+//! | `redis` (feature `redis`) | what programs write to a Redis server through it | under a key of that server |
 //! | [`sqlite`] | tables of an SQLite database | in the database, which checks every writer itself |
+//! | `etcd` (feature `etcd`) | keys of an etcd | in etcd: the leader's own key, or a key of its own |
+//! | `zookeeper` (feature `zookeeper`) | znodes in ZooKeeper | in a znode, in the transaction that writes |
 //!
 //! `docs/fencing.md` says how to use them, also from other languages, and what gets around them.
 
+#[cfg(feature = "etcd")]
+pub mod etcd;
 pub mod file;
 #[cfg(feature = "tower")]
 pub mod gate;
 pub mod held;
 #[cfg(feature = "tower")]
 pub mod http;
+#[cfg(feature = "kubernetes")]
+pub mod kubernetes;
+#[cfg(feature = "object")]
+pub mod object;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+#[cfg(feature = "redis")]
+pub mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use primacy_core::election::quorum::{self, Refusal, TERM_MAX};
-use primacy_core::election::{lease, seniority};
+use primacy_core::election::{lease, seniority, session};
 use primacy_core::{Duration, NodeId, majority};
 
 use super::{ConfirmationView, ElectionView, PeersView, Status, View};
@@ -17,6 +17,7 @@ pub(super) fn no_leader(status: &Status) -> Vec<String> {
     match &status.view {
         View::Peers(view) => why.extend(among_peers(status, view)),
         View::Store(view) => why.extend(over_store(status, view)),
+        View::Sessions(view) => why.extend(over_sessions(status, view)),
     }
     if why.is_empty() {
         why.push("an election is under way".to_owned());
@@ -193,6 +194,32 @@ fn over_store(status: &Status, view: &lease::Status) -> Vec<String> {
             let unchanged = view.unchanged_since.map(|since| status.at.since(since));
             why.push(held(&holder, unchanged, record.duration));
         }
+    }
+    why
+}
+
+fn over_sessions(status: &Status, view: &session::Status) -> Vec<String> {
+    let mut why = Vec::new();
+    if let Some(given) = view.too_short {
+        let needed = Duration::from(status.timers.session_min());
+        why.push(format!(
+            "the store ends sessions after {given}, and the work needs {needed} to drain in one; shorten the drain, or let the \
+             store give longer sessions"
+        ));
+    }
+    match (&view.session, &view.first) {
+        (_, Some((entry, at))) => why.push(format!(
+            "{} was the first in the queue, and the store has not shown that for {}",
+            entry.holder.identity.node,
+            status.at.since(*at)
+        )),
+        (Some(_), None) => {
+            why.push("the store has not said yet where this node stands in the queue".to_owned())
+        }
+        (None, None) if status.campaigning => {
+            why.push("the store has given no session, or cannot be reached".to_owned());
+        }
+        (None, None) => why.push("nobody stands, as far as the store has shown".to_owned()),
     }
     why
 }

@@ -15,7 +15,7 @@ use super::failed;
 use super::namespaces::{self, Namespaces, command_in};
 use super::sockets::Connections;
 use super::stage::{Line, Lines, Stage, start, without_settings};
-use super::subject::{self, Home, Settings};
+use super::subject::{self, Home, Meeting, Settings};
 use crate::exit::{Exit, Failure};
 use crate::memory::SETTLING_TIME;
 
@@ -62,7 +62,7 @@ pub(super) struct Cluster<'a> {
     timers: Timers,
     program: PathBuf,
     dir: PathBuf,
-    peers: String,
+    meeting: Meeting,
     nodes: Vec<Node>,
     lines: Lines,
     last_lines: VecDeque<String>,
@@ -107,13 +107,25 @@ pub(super) struct Told {
 }
 
 impl<'a> Cluster<'a> {
-    /// Starts so many nodes, with their state below `dir`.
+    /// Starts so many nodes that elect among themselves, with their state below `dir`.
     pub(super) fn start(
         stage: &'a Stage,
         network: Network<'a>,
         settings: Settings,
         count: usize,
         dir: &Path,
+    ) -> Result<Self, Failure> {
+        Self::start_on(stage, network, settings, count, dir, None)
+    }
+
+    /// The same over the store at this URL, if there is one.
+    pub(super) fn start_on(
+        stage: &'a Stage,
+        network: Network<'a>,
+        settings: Settings,
+        count: usize,
+        dir: &Path,
+        store: Option<&str>,
     ) -> Result<Self, Failure> {
         if !(2..=NAMES.len()).contains(&count) {
             return Err(Failure::new(Exit::Usage, format!("--nodes: from 2 to {}", NAMES.len())));
@@ -134,11 +146,12 @@ impl<'a> Cluster<'a> {
             stage,
             network,
             settings,
-            timers: Timers::new(Venue::Peers, settings.lease),
+            timers: Timers::new(if store.is_some() { Venue::Store } else { Venue::Peers }, settings.lease),
             // Named, and not /proc/self/exe, for a namespace is entered by another program.
             program: std::env::current_exe()?,
             dir: dir.to_owned(),
-            peers: peers.join(","),
+            meeting: store
+                .map_or_else(|| Meeting::Peers(peers.join(",")), |url| Meeting::Store(url.to_owned())),
             nodes,
             lines: Lines::default(),
             last_lines: VecDeque::new(),
@@ -156,7 +169,7 @@ impl<'a> Cluster<'a> {
             Network::Inside(namespaces, inside) => command_in(&namespaces.name(inside), &program),
             Network::Bridged(namespaces) => command_in(&namespaces.name(&name), &program),
         };
-        command.args(subject::start(&self.settings, &self.home(index), &program));
+        subject::start(&mut command, &self.settings, &self.home(index), &program);
         let mut child = start(command)?;
         let node = &mut self.nodes[index];
         let life = node.life + 1;
@@ -169,7 +182,7 @@ impl<'a> Cluster<'a> {
     fn home(&self, index: usize) -> Home<'_> {
         Home {
             node: &self.nodes[index].name,
-            peers: &self.peers,
+            meeting: &self.meeting,
             state_dir: &self.dir,
             cleartext: matches!(self.network, Network::Bridged(_)),
         }
@@ -356,10 +369,11 @@ impl<'a> Cluster<'a> {
         let works = leader.job.is_some() && leader.works.as_ref().is_some_and(|told| told.token == token);
         let works = works || !self.settings.subject.has_job();
         let silence = self.timers.lease + SETTLE_MARGIN;
-        let free = self.nodes.iter().all(|node| node.started_at.elapsed() >= silence);
+        let apart = matches!(self.meeting, Meeting::Store(_)); // They promise each other nothing, and are not connected.
+        let free = apart || self.nodes.iter().all(|node| node.started_at.elapsed() >= silence);
         let guarded = self.nodes.iter().all(|node| node.guarded_at.is_some_and(has_settled));
-        let settled = leaders.next().is_none() && agree && works && free && guarded && self.all_connected();
-        settled.then_some((index, token))
+        let settled = leaders.next().is_none() && agree && works && free && guarded;
+        (settled && (apart || self.all_connected())).then_some((index, token))
     }
 
     /// Every node and every guardian has a connection to every other node.

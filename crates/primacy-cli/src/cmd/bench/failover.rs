@@ -14,6 +14,7 @@ use super::etcd::{self, Rival};
 use super::failed;
 use super::floor::{Floor, FloorMs, Steps};
 use super::namespaces::Namespaces;
+use super::over_store;
 use super::place::Place;
 use super::spread::{Spread, milliseconds};
 use super::stage::Stage;
@@ -34,15 +35,15 @@ use crate::exit::{Exit, Failure};
 pub(crate) struct Failover {
     /// What happens to the leader
     #[arg(long, value_enum)]
-    class: Class,
+    pub(super) class: Class,
 
     /// How often
     #[arg(long, value_name = "N", default_value_t = 20)]
-    trials: usize,
+    pub(super) trials: usize,
 
     /// How many nodes there are
     #[arg(long, value_name = "N", default_value_t = 3)]
-    nodes: usize,
+    pub(super) nodes: usize,
 
     /// What is measured
     #[arg(long, value_enum, default_value_t = Subject::Run)]
@@ -62,7 +63,7 @@ pub(crate) struct Failover {
 
     /// With --class crash: the guardian is killed too, so that nobody bears witness
     #[arg(long)]
-    without_guardian: bool,
+    pub(super) without_guardian: bool,
 
     /// With --class crash: how many trials with a dead host are made beside it; 0 for none
     #[arg(long, value_name = "N", default_value_t = 5)]
@@ -77,14 +78,19 @@ pub(crate) struct Failover {
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
 
+    /// Over the store at this URL, and not among peers; env:NAME reads it from the environment. Beside the figures stand the
+    /// store's own round trip, and what of it a failover may take
+    #[arg(long, value_name = "URL", conflicts_with_all = ["safety", "heartbeat", "beside"])]
+    on: Option<String>,
+
     /// Print the result as JSON
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// What happens to the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Class {
+pub(super) enum Class {
     /// Its process is killed (of `run`, the supervisor); its guardian lives
     Crash,
     /// Its network is cut, and then all its processes are killed: nobody hears of it. Needs CAP_NET_ADMIN
@@ -168,17 +174,20 @@ type Tally = BTreeMap<Evidence, usize>;
 
 /// What the trials of one class have measured.
 #[derive(Debug, Default)]
-struct Measured {
+pub(super) struct Measured {
     evidence: Tally,
-    elected: Vec<Duration>,
-    job: Vec<Duration>,
-    discarded: usize,
+    pub(super) elected: Vec<Duration>,
+    pub(super) job: Vec<Duration>,
+    pub(super) discarded: usize,
 }
 
 /// Runs the verb.
 pub(crate) fn failover(args: &Failover) -> Result<Exit, Failure> {
     args.check()?;
     let place = Place::new(args.state_dir.as_deref())?;
+    if let Some(url) = &args.on {
+        return over_store::measure(args, &place, url);
+    }
     let outcome = measure(args, &place)?;
     print(&outcome, args.json);
     Ok(Exit::Success)
@@ -221,7 +230,7 @@ fn measure(args: &Failover, place: &Place) -> Result<Outcome, Failure> {
 
 impl Measured {
     /// Strikes the leader until one trial counts, and returns how long that took.
-    fn trial(
+    pub(super) fn trial(
         &mut self,
         args: &Failover,
         cluster: &mut Cluster<'_>,
@@ -259,9 +268,11 @@ impl Measured {
             let job = cluster.wait_for_job(elected.token)?;
             self.job.extend(since(struck_at, job.boot_ns));
         }
-        let evidence =
-            elected.evidence.ok_or_else(|| failed("a new leader did not say what made it stand"))?;
-        *self.evidence.entry(evidence).or_default() += 1;
+        if args.on.is_none() {
+            let evidence =
+                elected.evidence.ok_or_else(|| failed("a new leader did not say what made it stand"))?;
+            *self.evidence.entry(evidence).or_default() += 1;
+        }
         self.elected.push(took);
         Ok(Some(took))
     }
@@ -313,7 +324,7 @@ fn mend(
 }
 
 impl Class {
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Crash => "crash",
             Self::Host => "host",
@@ -403,10 +414,15 @@ impl Failover {
         if self.class != Class::Crash && (self.without_guardian || self.beside.is_some()) {
             return usage("--without-guardian and --beside go with --class crash");
         }
+        if self.on.is_some() && matches!(self.class, Class::Host | Class::Transfer) {
+            return usage(
+                "--on: a host's link, and transfers, are matters among peers; use --class crash --without-guardian",
+            );
+        }
         if self.beside.is_some() && self.nodes != etcd::MEMBERS {
             return usage(etcd::OTHER_COUNT);
         }
-        if self.class != Class::Transfer && self.nodes == 2 {
+        if self.class != Class::Transfer && self.nodes == 2 && self.on.is_none() {
             return usage(
                 "--nodes 2: without the struck node there is no majority of two; take at least three",
             );
@@ -418,7 +434,7 @@ impl Failover {
         if self.safety == "fenced" { Safety::Fenced } else { Safety::Lease }
     }
 
-    fn settings(&self) -> Settings {
+    pub(super) fn settings(&self) -> Settings {
         Settings {
             subject: self.subject,
             safety: self.safety(),
@@ -448,6 +464,7 @@ impl Failover {
             without_guardian: false,
             beside: None,
             state_dir: None,
+            on: None,
             ..*self
         };
         let dir = place.dir().join("host");
@@ -480,7 +497,7 @@ impl Failover {
     }
 
     /// What the time is counted from.
-    fn from(&self) -> &'static str {
+    pub(super) fn from(&self) -> &'static str {
         match self.class {
             Class::Crash if self.without_guardian => {
                 "just before the node was killed, its guardian having been stopped"
@@ -575,7 +592,7 @@ fn silence_bound(cluster: &Cluster<'_>) -> f64 {
 }
 
 /// How many have taken longer than this.
-fn over(measured: &[Duration], bound_ms: f64) -> usize {
+pub(super) fn over(measured: &[Duration], bound_ms: f64) -> usize {
     measured.iter().filter(|&&took| milliseconds(took) > bound_ms).count()
 }
 
@@ -583,7 +600,7 @@ fn rounded(ratio: f64) -> f64 {
     (ratio * 100.0).round() / 100.0
 }
 
-fn progress(what: &str, trial: usize, trials: usize, took: Duration) {
+pub(super) fn progress(what: &str, trial: usize, trials: usize, took: Duration) {
     eprintln!("{what} {trial}/{trials}: {} ms", milliseconds(took));
 }
 
@@ -638,7 +655,7 @@ fn tally(counts: &Tally) -> String {
     parts.join(", ")
 }
 
-fn not_counted(discarded: usize) -> String {
+pub(super) fn not_counted(discarded: usize) -> String {
     if discarded == 0 { String::new() } else { format!(" (and {discarded} discarded)") }
 }
 

@@ -8,9 +8,10 @@ mod floor;
 mod idle;
 mod load;
 mod namespaces;
+mod over_store;
 mod place;
 mod sockets;
-mod spread;
+pub(super) mod spread;
 mod stage;
 mod subject;
 

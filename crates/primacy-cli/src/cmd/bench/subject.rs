@@ -2,6 +2,7 @@
 //! version calls differently is changed here.
 
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -10,7 +11,7 @@ use primacy::Safety;
 use super::child;
 
 /// The name of the measured election.
-const ELECTION: &str = "bench";
+pub(super) const ELECTION: &str = "bench";
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -30,11 +31,33 @@ pub(super) struct Settings {
     pub(super) heartbeat: Option<Duration>,
 }
 
+/// Where the nodes hold their election.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum Meeting {
+    /// Among themselves: names and addresses.
+    Peers(String),
+    /// In the store at this URL.
+    Store(String),
+}
+
+/// A URL may have a password.
+impl std::fmt::Debug for Meeting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Peers(peers) => write!(f, "Peers({peers})"),
+            Self::Store(_) => f.write_str("Store"),
+        }
+    }
+}
+
+/// Has the URL of the store, which others could read in the arguments.
+const STORE_VARIABLE: &str = "PRIMACY_BENCH_STORE";
+
 /// The files and addresses of one node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Home<'a> {
     pub(super) node: &'a str,
-    pub(super) peers: &'a str,
+    pub(super) meeting: &'a Meeting,
     pub(super) state_dir: &'a Path,
     /// Not on loopback, and without certificates.
     pub(super) cleartext: bool,
@@ -61,11 +84,19 @@ pub(super) fn safety_name(safety: Safety) -> &'static str {
     }
 }
 
-/// The arguments that start a node.
-pub(super) fn start(settings: &Settings, home: &Home<'_>, program: &str) -> Vec<String> {
+/// Tells a command how to start a node.
+pub(super) fn start(command: &mut Command, settings: &Settings, home: &Home<'_>, program: &str) {
     let mut args = strings(&[settings.subject.name(), "--json", "--election", ELECTION, "--node", home.node]);
-    args.extend(strings(&["--peers", home.peers, "--state-dir", &home.state_dir.to_string_lossy()]));
-    args.extend(strings(&["--safety", safety_name(settings.safety)]));
+    args.extend(strings(&["--state-dir", &home.state_dir.to_string_lossy()]));
+    match home.meeting {
+        Meeting::Peers(peers) => {
+            args.extend(strings(&["--peers", peers, "--safety", safety_name(settings.safety)]));
+        }
+        Meeting::Store(url) => {
+            command.env(STORE_VARIABLE, url);
+            args.extend(strings(&["--on", &format!("env:{STORE_VARIABLE}")]));
+        }
+    }
     if let Some(lease) = settings.lease {
         args.extend(strings(&["--lease", &micros(lease)]));
     }
@@ -78,7 +109,7 @@ pub(super) fn start(settings: &Settings, home: &Home<'_>, program: &str) -> Vec<
     if settings.subject.has_job() {
         args.extend(strings(&["--", program, "bench-child", child::JOB]));
     }
-    args
+    command.args(args);
 }
 
 /// The arguments that have a leader hand over to another node.

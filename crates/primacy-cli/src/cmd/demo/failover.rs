@@ -7,8 +7,8 @@ use primacy::clock;
 use rustix::process::Signal;
 
 use super::ledger::{Ledger, is_free};
-use super::stage::{Part, Stage, places};
 use super::{Narrator, ledger_failed, milliseconds};
+use crate::cmd::stage::{Part, Stage, places};
 use crate::exit::{Exit, Failure};
 
 const ELECTION: &str = "demo";

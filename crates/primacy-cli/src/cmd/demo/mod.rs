@@ -6,7 +6,6 @@ pub(crate) mod job;
 mod ledger;
 mod relay;
 mod split;
-mod stage;
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};

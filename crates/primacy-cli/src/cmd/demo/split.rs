@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::ledger::Ledger;
 use super::relay::Relays;
-use super::stage::{Place, Stage, places};
 use super::{Narrator, ledger_failed};
+use crate::cmd::stage::{Place, Stage, places};
 use crate::cmd::target;
 use crate::control::{self, Leader, Who};
 use crate::exit::{Exit, Failure};

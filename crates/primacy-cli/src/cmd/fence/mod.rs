@@ -1,6 +1,8 @@
 //! `primacy fence`: refuses stale tokens in front of what cannot check them.
 
 pub(crate) mod exec;
+#[cfg(feature = "postgres")]
+mod kit;
 pub(crate) mod proxy;
 
 use std::path::PathBuf;
@@ -23,6 +25,10 @@ pub(crate) struct Fence {
 enum Verb {
     Exec(exec::Exec),
     Proxy(Box<proxy::Proxy>),
+    #[cfg(feature = "postgres")]
+    Install(kit::Install),
+    #[cfg(feature = "postgres")]
+    Print(kit::Print),
 }
 
 /// Runs the verb.
@@ -30,6 +36,10 @@ pub(crate) fn fence(args: &Fence) -> Result<Exit, Failure> {
     match &args.verb {
         Verb::Exec(args) => exec::exec(args),
         Verb::Proxy(args) => proxy::proxy(args),
+        #[cfg(feature = "postgres")]
+        Verb::Install(args) => kit::install(args),
+        #[cfg(feature = "postgres")]
+        Verb::Print(args) => kit::print(args),
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use primacy::core::Duration;
 
 use crate::control::{
-    Announced, Certificate, Member, Members, PeerRefused, Peers, Record, State, Who, moves,
+    Announced, Certificate, Member, Members, PeerRefused, Peers, Queue, Record, State, Who, moves,
 };
 
 /// How many characters of an announced state are shown to people.
@@ -25,7 +25,21 @@ pub(super) fn text(who: &Who) -> String {
     if let Some(record) = &who.record {
         lines.push(format!("  {}", over_store(record)));
     }
+    lines.extend(who.queue.iter().flat_map(over_sessions));
     lines.join("\n")
+}
+
+/// The queue of a store that keeps sessions.
+fn over_sessions(queue: &Queue) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let (Some(session), Some(timeout), Some(age)) =
+        (&queue.session, queue.timeout_ms, queue.not_kept_alive_for_ms)
+    {
+        let (timeout, age) = (milliseconds(timeout), milliseconds(age));
+        lines.push(format!("  session {session} of {timeout}, kept alive {age} ago"));
+    }
+    lines.extend(queue.first.as_ref().map(|first| format!("  {}", first.text())));
+    lines
 }
 
 /// What the leader has announced; only the beginning, if that is long or has several lines.

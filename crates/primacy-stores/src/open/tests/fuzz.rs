@@ -36,7 +36,7 @@ fn any_url(url: &str, election: &str) {
         (Support::BuiltIn(_), "memory") => memory(url, rest, election),
         // What opens these makes files.
         (Support::BuiltIn(_), _) => {}
-        (Support::Feature(_) | Support::Planned, _) => {
+        (Support::Feature(_), _) => {
             let refused = |url: &str| now(open(url, election)).err().unwrap();
             harmless(&refused(url), url, refused);
         }
@@ -58,7 +58,7 @@ fn memory(url: &str, rest: &str, election: &str) {
                 harmless(&refused, url, |other| now(open_existing(other, election)).err().unwrap());
             }
             refused @ (OpenError::UnknownScheme { .. } | OpenError::NotBuiltIn { .. })
-            | refused @ (OpenError::NotSupported { .. } | OpenError::Refused { .. }) => {
+            | refused @ (OpenError::KeepsSessions { .. } | OpenError::Refused { .. }) => {
                 panic!("{url:?}: {refused}")
             }
         }

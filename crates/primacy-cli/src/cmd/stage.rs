@@ -1,5 +1,5 @@
-//! The processes of the demo, and its directory: everything that is begun here is ended here, also when the demo
-//! is interrupted or fails.
+//! The processes of the demo, or of the doctor's drill, and their directory: everything that is begun here is ended here,
+//! also when it is interrupted or fails.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
@@ -18,19 +18,20 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::exit::{Exit, Failure};
 use crate::guardian::job::bind_to_parent;
-use crate::process_tree::{end_descendants, started_at};
+use crate::process_tree::{descendants_of, end_descendants, started_at};
 
-/// How long anything that must happen may take before the demo gives up.
+/// How long anything that must happen in the demo may take before it gives up.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// How often to look whether the demo was interrupted.
 const LOOK: Duration = Duration::from_millis(50);
 /// How many of the last lines are shown when something does not happen.
 const LINES_SHOWN: usize = 12;
 
-/// All processes of the demo.
+/// All processes.
 #[derive(Debug)]
 pub(crate) struct Stage {
     dir: PathBuf,
+    patience: Duration,
     actors: BTreeMap<String, Actor>,
     sender: Sender<(String, String)>,
     lines: Receiver<(String, String)>,
@@ -63,6 +64,11 @@ pub(crate) enum Part {
 impl Stage {
     /// Makes a directory for the demo, and gets ready to end what is begun.
     pub(crate) fn new() -> Result<Self, Failure> {
+        Self::with("demo", PATIENCE)
+    }
+
+    /// The same for something else, with a part of the directory's name, and how long anything may take.
+    pub(crate) fn with(name: &str, patience: Duration) -> Result<Self, Failure> {
         // The guardian of a node that is killed becomes our child, and with it whatever it has started.
         set_child_subreaper(Some(getpid()))?;
         let interrupted = Arc::new(AtomicUsize::new(0));
@@ -70,13 +76,21 @@ impl Stage {
             let value = usize::try_from(signal).unwrap_or(1);
             signal_hook::flag::register_usize(signal, Arc::clone(&interrupted), value)?;
         }
-        let dir = std::env::temp_dir().join(format!("primacy-demo-{}", std::process::id()));
+        let dir = std::env::temp_dir().join(format!("primacy-{name}-{}", std::process::id()));
         fs::create_dir(&dir)?;
         let (sender, lines) = channel();
-        Ok(Self { dir, actors: BTreeMap::new(), sender, lines, last_lines: VecDeque::new(), interrupted })
+        Ok(Self {
+            dir,
+            patience,
+            actors: BTreeMap::new(),
+            sender,
+            lines,
+            last_lines: VecDeque::new(),
+            interrupted,
+        })
     }
 
-    /// The demo's directory.
+    /// The directory.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
@@ -84,7 +98,13 @@ impl Stage {
     /// Starts `primacy` with these arguments under a name. It dies with the demo.
     pub(crate) fn start(&mut self, name: &str, args: &[String]) -> Result<(), Failure> {
         let mut command = Command::new("/proc/self/exe");
-        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(args);
+        self.start_command(name, command)
+    }
+
+    /// The same with any command.
+    pub(crate) fn start_command(&mut self, name: &str, mut command: Command) -> Result<(), Failure> {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         bind_to_parent(&mut command, Signal::TERM);
         let mut child = command.spawn()?;
         self.listen(name, child.stdout.take())?;
@@ -115,7 +135,7 @@ impl Stage {
         what: &str,
         mut wanted: impl FnMut(&str, &Value) -> Option<T>,
     ) -> Result<T, Failure> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + self.patience;
         loop {
             self.check_interrupted()?;
             let (name, line) = match self.lines.recv_timeout(LOOK) {
@@ -141,7 +161,7 @@ impl Stage {
         what: &str,
         mut look: impl FnMut(&Self) -> Result<Option<T>, Failure>,
     ) -> Result<T, Failure> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + self.patience;
         loop {
             self.check_interrupted()?;
             while let Ok((name, line)) = self.lines.try_recv() {
@@ -176,7 +196,8 @@ impl Stage {
 
     fn gave_up(&self, what: &str) -> Failure {
         let lines: Vec<String> = self.last_lines.iter().map(|line| format!("\n  {line}")).collect();
-        let message = format!("{what} did not happen within {PATIENCE:?}; the last lines:{}", lines.concat());
+        let message =
+            format!("{what} did not happen within {:?}; the last lines:{}", self.patience, lines.concat());
         Failure::new(Exit::Failed, message)
     }
 
@@ -236,6 +257,45 @@ impl Stage {
             std::thread::sleep(LOOK.min(until.saturating_duration_since(Instant::now())));
         }
         Ok(())
+    }
+
+    /// What actors tell within this time: all lines that are no events, with who told them.
+    pub(crate) fn hear_for(&mut self, time: Duration) -> Result<Vec<(String, String)>, Failure> {
+        let until = Instant::now() + time;
+        let mut heard = Vec::new();
+        while Instant::now() < until {
+            self.check_interrupted()?;
+            let left = LOOK.min(until.saturating_duration_since(Instant::now()));
+            let Ok((name, line)) = self.lines.recv_timeout(left) else { continue };
+            if self.hear(&name, &line).is_none_or(|line| !line["event"].is_string()) {
+                heard.push((name, line));
+            }
+        }
+        Ok(heard)
+    }
+
+    /// All processes of an actor that are there: the supervisor, its guardian, and what they have started.
+    pub(crate) fn processes(&self, name: &str) -> Vec<Pid> {
+        let Some(actor) = self.actors.get(name) else { return Vec::new() };
+        let mut roots = vec![Pid::from_child(&actor.child)];
+        roots.extend(actor.guardian.and_then(Pid::from_raw));
+        let mut all: Vec<Pid> = roots.iter().flat_map(|&root| descendants_of(root)).collect();
+        all.extend(roots);
+        all.sort_by_key(|pid| pid.as_raw_nonzero());
+        all.dedup();
+        all
+    }
+
+    /// Whether this is an actor's own process or its guardian, and none of its job.
+    pub(crate) fn is_watching(&self, name: &str, pid: Pid) -> bool {
+        self.actors.get(name).is_some_and(|actor| {
+            Pid::from_child(&actor.child) == pid || actor.guardian.and_then(Pid::from_raw) == Some(pid)
+        })
+    }
+
+    /// The first process of an actor's job, if it is there.
+    pub(crate) fn job(&self, name: &str) -> Option<Pid> {
+        self.actors.get(name)?.job.and_then(Pid::from_raw).filter(|&job| started_at(job).is_some())
     }
 
     fn check_interrupted(&self) -> Result<(), Failure> {

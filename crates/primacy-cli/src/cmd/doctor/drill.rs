@@ -1,0 +1,162 @@
+//! The drill: the user's own command is paused past its lease, whole, and woken.
+
+use std::ffi::OsString;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use primacy::stores::{Check, Verdict};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::cmd::stage::Stage;
+use crate::exit::Failure;
+use crate::process_tree::started_at;
+
+/// Who is paused, and who takes over.
+const NODES: [&str; 2] = ["doctor-1", "doctor-2"];
+
+/// How long anything may take beyond the leases that it has to wait for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long the command works before it is paused, so that it is at it.
+const WARM_UP: Duration = Duration::from_secs(1);
+
+/// How long the woken command is left to itself, before its guardian and its supervisor are woken too: time to try what it was
+/// about to write when it was paused. A machine's scheduler could do the same.
+const LATE: Duration = Duration::from_secs(2);
+
+/// How many of the lines that it prints are shown.
+const LINES_SHOWN: usize = 5;
+
+/// What the woken command came to.
+struct Late {
+    /// What it printed in the time that it had for itself.
+    lines: Vec<String>,
+    /// It had ended by itself by then.
+    ended_itself: bool,
+    /// How long it lived once its guardian was awake; `None` if it could not be ended.
+    lived: Option<Duration>,
+}
+
+/// Runs the drill.
+pub(super) fn drill(
+    url: &str,
+    election: &str,
+    lease: Duration,
+    command: &[OsString],
+) -> Result<Check, Failure> {
+    let mut stage = Stage::with("doctor", 3 * lease + PATIENCE)?;
+    let [leader, other] = NODES;
+    start(&mut stage, leader, (url, election, lease), command)?;
+    stage.wait_for("the start of the command", |name, line| started(name, line, leader))?;
+    start(&mut stage, other, (url, election, lease), command)?;
+    stage.wait_for_followers(&[other])?;
+    stage.hear_for(WARM_UP)?;
+    let paused = stage.processes(leader);
+    for &process in &paused {
+        kill_process(process, Signal::STOP)?;
+    }
+    stage.wait_for("the other's start", |name, line| started(name, line, other))?;
+    let late = wake(&mut stage, leader, &paused)?;
+    Ok(judge(&late))
+}
+
+fn start(
+    stage: &mut Stage,
+    node: &str,
+    (url, election, lease): (&str, &str, Duration),
+    job: &[OsString],
+) -> Result<(), Failure> {
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["run", "--json", "--election", election, "--node", node, "--lease"]);
+    command.arg(format!("{}ms", lease.as_millis())).arg("--state-dir").arg(stage.dir());
+    // Where nobody else can read the password that it may have.
+    command.env("PRIMACY_DOCTOR_STORE", url).args(["--on", "env:PRIMACY_DOCTOR_STORE", "--"]).args(job);
+    stage.start_command(node, command)
+}
+
+fn started(name: &str, line: &serde_json::Value, wanted: &str) -> Option<()> {
+    (name == wanted && line["event"] == "started").then_some(())
+}
+
+/// Wakes the command, and after a while those who watch over it.
+fn wake(stage: &mut Stage, leader: &str, paused: &[Pid]) -> Result<Late, Failure> {
+    let job = stage.job(leader);
+    let is_watching = |pid: &&Pid| stage.is_watching(leader, **pid);
+    let (watching, working): (Vec<&Pid>, Vec<&Pid>) = paused.iter().partition(is_watching);
+    for &&process in &working {
+        resume(process)?;
+    }
+    let heard = stage.hear_for(LATE)?;
+    let lines = heard.into_iter().filter(|(name, _)| name == leader).map(|(_, line)| line).collect();
+    let is_gone = |job: Option<Pid>| job.is_none_or(|job| !is_alive(job));
+    let ended_itself = is_gone(job);
+    let woken = Instant::now();
+    for &&process in &watching {
+        resume(process)?;
+    }
+    let ended = stage.look_for("the end of the paused command", |_| Ok(is_gone(job).then_some(())));
+    let lived = ended.is_ok().then(|| woken.elapsed());
+    Ok(Late { lines, ended_itself, lived })
+}
+
+/// Whether the process is there, and not merely waiting to be reaped.
+fn is_alive(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    let state =
+        stat.as_deref().ok().and_then(|stat| stat.rsplit_once(") ")).map(|(_, rest)| rest.as_bytes()[0]);
+    started_at(pid).is_some() && !matches!(state, Some(b'Z' | b'X') | None)
+}
+
+/// One that has been killed meanwhile needs no waking.
+fn resume(process: Pid) -> Result<(), Failure> {
+    match kill_process(process, Signal::CONT) {
+        Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn judge(late: &Late) -> Check {
+    const NAME: &str = "the late work of a leader that was paused past its lease";
+    let shown: Vec<&str> = late.lines.iter().rev().take(LINES_SHOWN).rev().map(String::as_str).collect();
+    let printed = if shown.is_empty() {
+        "printed nothing".to_owned()
+    } else {
+        format!("printed: {}", shown.join(" | "))
+    };
+    let why = "a leader that does not know yet that it was replaced writes what it was about to write";
+    let fix = "have the resource check the token: docs/fencing.md";
+    match (late.ended_itself, late.lived) {
+        (_, None) => {
+            let found = format!("it {printed}, and its guardian did not end it");
+            Check::not(Verdict::Fail, NAME, found, why, "report this; and have the resource check the token")
+        }
+        (true, Some(_)) => {
+            let found = format!(
+                "the command ended by itself when it was woken, beside the next leader; it {printed}"
+            );
+            Check::pass(NAME, found)
+        }
+        (false, Some(lived)) => {
+            let found = format!(
+                "the command went on for {LATE:?} beside the next leader and {printed}; its guardian ended it {lived:.0?} after it \
+                 woke up itself. Whether the resource refused what it wrote, only its output can tell",
+            );
+            Check::not(Verdict::Unknown, NAME, found, why, fix)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_on_is_not_known_to_be_refused() {
+        let late = |ended_itself, lived| Late { lines: vec!["refused: 409".to_owned()], ended_itself, lived };
+        assert_eq!(judge(&late(true, Some(LATE))).verdict, Verdict::Pass);
+        let unknown = judge(&late(false, Some(LATE)));
+        assert_eq!(unknown.verdict, Verdict::Unknown);
+        assert!(unknown.found.contains("refused: 409"), "{unknown:?}");
+        assert_eq!(judge(&late(false, None)).verdict, Verdict::Fail);
+    }
+}

@@ -1,0 +1,88 @@
+//! What was found, told as it is found.
+
+use std::io::Write as _;
+
+use primacy::stores::{Check, Verdict};
+use serde::Serialize;
+
+use crate::cmd::target::print;
+use crate::exit::{Exit, Failure};
+
+/// All checks so far.
+#[derive(Debug)]
+pub(super) struct Findings {
+    json: bool,
+    checks: Vec<Check>,
+}
+
+#[derive(Serialize)]
+struct Told<'a> {
+    checks: Vec<ToldCheck<'a>>,
+    /// The worst of all.
+    verdict: String,
+}
+
+#[derive(Serialize)]
+struct ToldCheck<'a> {
+    check: &'a str,
+    verdict: String,
+    found: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    why: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    fix: &'a str,
+}
+
+impl Findings {
+    pub(super) const fn new(json: bool) -> Self {
+        Self { json, checks: Vec::new() }
+    }
+
+    /// Tells of a check.
+    pub(super) fn add(&mut self, check: Check) -> Result<(), Failure> {
+        if !self.json {
+            let Check { name, verdict, found, why, fix } = &check;
+            print(&format!("{verdict:<8} {name}: {found}"))?;
+            for (label, text) in [("why", why), ("fix", fix)] {
+                if !text.is_empty() {
+                    print(&format!("{:<9}{label}: {text}", ""))?;
+                }
+            }
+        }
+        self.checks.push(check);
+        Ok(())
+    }
+
+    /// Says what takes long, to a person.
+    pub(super) fn tell(&self, what: &str) {
+        if !self.json {
+            // Whoever does not read it misses nothing.
+            let _ = writeln!(std::io::stderr(), "primacy: {what}");
+        }
+    }
+
+    /// Tells what it all comes to.
+    pub(super) fn end(self) -> Result<Exit, Failure> {
+        let worst = self.checks.iter().map(|check| check.verdict).max().unwrap_or(Verdict::Unknown);
+        if self.json {
+            let checks = self.checks.iter().map(|check| ToldCheck {
+                check: &check.name,
+                verdict: check.verdict.to_string(),
+                found: &check.found,
+                why: &check.why,
+                fix: &check.fix,
+            });
+            let told = Told { checks: checks.collect(), verdict: worst.to_string() };
+            print(
+                &serde_json::to_string(&told)
+                    .map_err(|error| Failure::new(Exit::Failed, error.to_string()))?,
+            )?;
+        } else {
+            let count = |wanted| self.checks.iter().filter(|check| check.verdict == wanted).count();
+            let [passed, unknown, warned, failed] =
+                [Verdict::Pass, Verdict::Unknown, Verdict::Warn, Verdict::Fail].map(count);
+            print(&format!("{passed} passed, {warned} to be mended, {failed} failed, {unknown} not known"))?;
+        }
+        Ok(if worst == Verdict::Fail { Exit::Failed } else { Exit::Success })
+    }
+}

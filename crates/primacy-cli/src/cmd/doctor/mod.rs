@@ -1,0 +1,110 @@
+//! `primacy doctor`: what an operator still got wrong, found by trying it.
+
+mod drill;
+mod findings;
+mod machine;
+mod store;
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::Parser;
+use primacy::config::{Timers, Venue, check_election};
+
+use self::findings::Findings;
+use super::store::block_on;
+use crate::duration;
+use crate::entry::layers::Sources;
+use crate::entry::place::{between_processes, resolve_url};
+use crate::exit::{self, Exit, Failure};
+
+/// The shortest watch of this machine's pauses that says anything.
+const WATCH_MIN: Duration = Duration::from_secs(1);
+
+/// Find what is wrong with a store, this machine and the timers, before it costs an election.
+///
+/// It tries what it can: whether the store refuses an old version, how long
+/// its answers take, and how long this machine keeps a process from running.
+/// What cannot be learned is printed as unknown, and never as passed. It writes
+/// only what it keeps under a name of its own, primacy/doctor.
+///
+/// With --drill it starts the command twice under `primacy run`, pauses the
+/// one that leads, whole, until its lease is over and the other one leads,
+/// wakes it, and tells what its late work came to.
+#[derive(Debug, Parser)]
+#[command(name = "doctor", verbatim_doc_comment, after_help = exit::DOCTOR_HELP)]
+pub(crate) struct Doctor {
+    /// The store; env:NAME reads the URL from the environment
+    #[arg(long, value_name = "URL")]
+    on: String,
+
+    /// The name of the election; for the drill
+    #[arg(long, value_name = "NAME", default_value = "doctor")]
+    election: String,
+
+    /// The lease that the nodes are started with
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "10s")]
+    lease: Duration,
+
+    /// How often a leader renews [default: a third of the lease]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    renewal: Option<Duration>,
+
+    /// How long the work may take to end in order [default: a quarter of the lease]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    drain: Option<Duration>,
+
+    /// For how long this machine's pauses are watched
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "60s")]
+    watch: Duration,
+
+    /// Pause this command past its lease, and tell what its late work comes to
+    #[arg(long, requires = "command")]
+    drill: bool,
+
+    /// Print JSON: an object with all checks
+    #[arg(long)]
+    json: bool,
+
+    /// The command of the drill
+    #[arg(last = true, value_name = "CMD", requires = "drill")]
+    command: Vec<OsString>,
+}
+
+/// Runs the verb.
+pub(crate) fn doctor(args: &Doctor) -> Result<Exit, Failure> {
+    let usage = |message: String| Failure::new(Exit::Usage, message);
+    check_election(&args.election).map_err(|error| usage(error.to_string()))?;
+    if args.lease.is_zero() || args.watch < WATCH_MIN {
+        return Err(usage(format!(
+            "--lease must be longer than nothing, and --watch at least {WATCH_MIN:?}"
+        )));
+    }
+    let url = resolve_url("on", &args.on, &Sources::default())?;
+    let derived = Timers::new(Venue::Store, Some(args.lease));
+    let timers = Timers {
+        renewal: args.renewal.unwrap_or(derived.renewal),
+        drain: args.drain.unwrap_or(derived.drain),
+        ..derived
+    };
+    let mut findings = Findings::new(args.json);
+    if args.drill {
+        let url = between_processes(url)?;
+        findings.add(drill::drill(&url, &args.election, args.lease, &args.command)?)?;
+        return findings.end();
+    }
+    // The pauses of a machine show while it works, and so beside the rest.
+    let watching = machine::watch_pauses(args.watch)?;
+    for check in store::examine(&url) {
+        findings.add(check)?;
+    }
+    if let Some(round_trips) = block_on(async { Ok(store::try_out(&url, &mut findings).await) })?? {
+        findings.add(store::round_trips(&round_trips, &timers))?;
+    }
+    findings.add(machine::clock_source())?;
+    findings.add(machine::suspends())?;
+    findings.add(machine::timers(&timers))?;
+    findings.tell(&format!("watching this machine for {:?}", args.watch));
+    findings.add(machine::pauses(watching.worst(), &timers))?;
+    findings.end()
+}

@@ -1,0 +1,98 @@
+//! The same verbs over a store that keeps sessions: who is first in its queue.
+
+use std::time::Duration;
+
+use primacy::core::FencingToken;
+use primacy::stores::{SessionError, Sessions};
+use serde::Serialize;
+use tokio::time::{sleep, timeout};
+
+use crate::cmd::target::tell;
+use crate::control::FirstEntry;
+use crate::exit::{Exit, Failure};
+
+/// How often a queue is looked at that tells nothing.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What can be known of a queue: the store itself counts out whose session has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Verdict {
+    /// Somebody is the first, and the session lives.
+    First,
+    /// Nobody stands.
+    Empty,
+}
+
+/// `primacy who --on`
+pub(super) async fn who(store: &dyn Sessions, election: &str, json: bool) -> Result<Exit, Failure> {
+    #[derive(Serialize)]
+    struct Told<'a> {
+        election: &'a str,
+        verdict: Verdict,
+        first: Option<FirstEntry>,
+    }
+    let first = store.first().await?.as_ref().map(FirstEntry::from);
+    let verdict = if first.is_some() { Verdict::First } else { Verdict::Empty };
+    let told = Told { election, verdict, first };
+    tell(json, &told, || match &told.first {
+        None => format!("{election}: nobody leads; nobody stands in the queue"),
+        Some(first) => {
+            format!("{election}: {} leads: it is the first in the queue\n  {}", first.node, first.text())
+        }
+    })?;
+    Ok(if told.first.is_some() { Exit::Success } else { Exit::NotElected })
+}
+
+/// Waits until the leadership with this token is over, as far as the queue shows.
+pub(super) async fn gone(store: &dyn Sessions, token: FencingToken) -> Result<(), Failure> {
+    loop {
+        match store.first().await {
+            Ok(Some(first)) if first.token == token => {
+                // A hint only: it is looked anyway.
+                let _ = timeout(LOOK_INTERVAL, store.changed()).await;
+            }
+            Ok(Some(_) | None) => return Ok(()),
+            // It may answer the next time.
+            Err(SessionError::NoAnswer { .. }) => sleep(LOOK_INTERVAL).await,
+            Err(error @ (SessionError::Ended { .. } | SessionError::Refused { .. })) => {
+                return Err(error.into());
+            }
+        }
+    }
+}
+
+impl From<SessionError> for Failure {
+    fn from(error: SessionError) -> Self {
+        crate::entry::place::failure(&error.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use primacy::core::election::lease::Holder;
+    use primacy::core::{Identity, Incarnation};
+    use primacy::stores::memory::MemorySessions;
+
+    use super::*;
+
+    /// Longer than anything here may take on a busy machine.
+    const BOUND: Duration = Duration::from_secs(20);
+
+    #[tokio::test]
+    async fn the_first_in_the_queue_is_shown_until_it_is_gone() {
+        let store = MemorySessions::open("cli", "e");
+        assert_eq!(who(&store, "e", true).await.unwrap(), Exit::NotElected);
+        let identity = Identity::new("a".parse().unwrap(), Incarnation { count: 1, nonce: 2 });
+        let holder = Holder { identity, address: "h:1".to_owned() };
+        let session = store.begin(BOUND * 10).await.unwrap().session;
+        store.stand(&session, &holder).await.unwrap();
+        assert_eq!(who(&store, "e", true).await.unwrap(), Exit::Success);
+        let first = store.first().await.unwrap().unwrap();
+        assert!(FirstEntry::from(&first).text().contains("a at h:1"));
+        let watching = MemorySessions::open("cli", "e");
+        let gone = tokio::spawn(async move { gone(&watching, first.token).await });
+        store.leave(&session).await.unwrap();
+        timeout(BOUND, gone).await.unwrap().unwrap().unwrap();
+    }
+}

@@ -1,0 +1,133 @@
+//! The command over every store that is reached over a network, on real servers, or on what stands in for them.
+//!
+//! `cargo xtask live` installs the servers.
+
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod stories;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use primacy_conformance::REQUIRE_LIVE_VARIABLE;
+use primacy_conformance::live::consul::Consul;
+use primacy_conformance::live::etcd::Etcd;
+use primacy_conformance::live::moto::{BUCKET, Moto};
+use primacy_conformance::live::nats::Nats;
+use primacy_conformance::live::postgres::Postgres;
+use primacy_conformance::live::proxy::Proxy;
+use primacy_conformance::live::redis::Redis;
+use primacy_conformance::live::zookeeper::ZooKeeper;
+use stories::Store;
+use support::Place;
+
+/// What most stores grant.
+const LEASE: Duration = Duration::from_secs(4);
+
+/// The shortest that Consul grants, and what is long enough for ZooKeeper, which believes a tick and a half less than it grants.
+const LONG_LEASE: Duration = Duration::from_secs(10);
+
+/// What a server comes to that is waited for; `None`, and said so, where there can be none.
+fn started<T>(
+    name: &str,
+    start: impl Future<Output = Result<T, String>>,
+) -> Option<(tokio::runtime::Runtime, T)> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    match runtime.block_on(start) {
+        Ok(server) => Some((runtime, server)),
+        Err(why) => {
+            eprintln!("{name}: NOT RUN: {why}");
+            assert!(
+                std::env::var_os(REQUIRE_LIVE_VARIABLE).is_none(),
+                "{name} is required to be there: {why}"
+            );
+            None
+        }
+    }
+}
+
+/// All stories over one store, whose URL has the server's address in it.
+fn tell(name: &'static str, url: &str, server: SocketAddr, lease: Duration) {
+    let direct = Store { name, url: url.to_owned(), lease };
+    stories::a_paused_leader_does_no_harm(&direct);
+    stories::a_guardian_that_wakes_first_ends_the_job(&direct);
+    let through = |proxy: &Proxy| {
+        let replaced = url.replace(&server.to_string(), &proxy.address().to_string());
+        assert_ne!(replaced, url, "the URL has the address");
+        replaced
+    };
+    let cut = Proxy::start(server);
+    stories::a_leader_without_its_store_stops_in_time(&direct, &through(&cut), || cut.refuse());
+    let proxy = Proxy::start(server);
+    let store = Store { name, url: through(&proxy), lease };
+    let outage = |time: Duration| {
+        proxy.refuse();
+        std::thread::sleep(time);
+        proxy.pass();
+    };
+    stories::a_short_outage_changes_no_leader(&store, outage);
+    stories::a_long_outage_deposes_and_the_same_processes_lead_again(&store, outage);
+}
+
+fn address(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+/// Of stores that need no server, for comparison.
+#[test]
+fn over_sqlite_a_paused_leader_does_no_harm() {
+    let place = Place::new("live-sqlite");
+    let url = format!("sqlite:{}", place.text("election.db"));
+    let store = Store { name: "sqlite", url, lease: Duration::from_secs(2) };
+    stories::a_paused_leader_does_no_harm(&store);
+    stories::a_guardian_that_wakes_first_ends_the_job(&store);
+}
+
+#[test]
+fn over_postgres() {
+    let Some((_runtime, postgres)) = started("postgres", Postgres::start(&[])) else { return };
+    tell("postgres", &postgres.url(), postgres.address(), LEASE);
+}
+
+#[test]
+fn over_etcd() {
+    let Some((_runtime, etcd)) = started("etcd", Etcd::start(None)) else { return };
+    let (host, port) = etcd.address(0);
+    tell("etcd", &etcd.url_of(&[0], "/stories"), address(&format!("{host}:{port}")), LEASE);
+}
+
+#[test]
+fn over_zookeeper() {
+    let Some((_runtime, zookeeper)) = started("zookeeper", ZooKeeper::start()) else { return };
+    let server = zookeeper.address(0);
+    tell("zookeeper", &format!("zookeeper://{server}/stories"), address(&server), LONG_LEASE);
+}
+
+#[test]
+fn over_s3() {
+    let Some((_runtime, moto)) = started("s3", Moto::start()) else { return };
+    let server = SocketAddr::from(([127, 0, 0, 1], moto.port()));
+    tell("s3", &moto.url_through(BUCKET, moto.port()), server, LEASE);
+}
+
+#[test]
+fn over_redis() {
+    let Some((_runtime, redis)) = started("redis", Redis::start(&[])) else { return };
+    tell("redis", &redis.url(), redis.address(), LEASE);
+}
+
+#[test]
+fn over_nats() {
+    let Some((_runtime, nats)) = started("nats", Nats::start(1)) else { return };
+    tell("nats", &nats.url(), nats.addresses()[0], LEASE);
+}
+
+#[test]
+fn over_a_stand_in_for_consul() {
+    let Some((_runtime, consul)) = started("consul", Consul::start()) else { return };
+    let server = SocketAddr::from(([127, 0, 0, 1], consul.port()));
+    tell("consul", &consul.url("stories"), server, LONG_LEASE);
+}

@@ -1,0 +1,219 @@
+//! What must go the same way over every store: a leader that is paused whole, one that is cut off from the store, and
+//! outages of the store itself.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+use serde_json::Value;
+
+use crate::support::ledger::Ledger;
+use crate::support::table::{self, Watch};
+use crate::support::{Node, Place, strings, wait_until};
+
+/// How long the jobs may take to end; they end at once. What is left of the lease is for outages: with a renewal each third, one of
+/// half a lease is survived whenever it begins.
+const DRAIN: &str = "200ms";
+
+/// A store that the stories are told over.
+pub(crate) struct Store {
+    /// For the report, and a part of file names.
+    pub(crate) name: &'static str,
+    /// Where the nodes find it.
+    pub(crate) url: String,
+    /// The lease of the nodes: short, since the stories wait for it, and not below what the store grants.
+    pub(crate) lease: Duration,
+}
+
+/// Two nodes in one election, whose jobs write to a guarded ledger.
+pub(crate) struct Pair {
+    place: Place,
+    ledger: Ledger,
+    nodes: Vec<Node>,
+}
+
+impl Pair {
+    /// Starts both; each finds the store at its own URL.
+    pub(crate) fn start(store: &Store, story: &str, urls: [&str; 2]) -> Self {
+        let mut place = Place::new(&format!("live-{}-{story}", store.name));
+        // Some have a password, which has no place on a command line.
+        place.set("STORE_OF_a", urls[0]);
+        place.set("STORE_OF_b", urls[1]);
+        let election = format!("{story}-{}", std::process::id());
+        let ledger = Ledger::create(&place.path("ledger.db"), &election);
+        let mut pair = Self { place, ledger, nodes: Vec::new() };
+        for name in ["a", "b"] {
+            pair.add(name, &election, store.lease);
+            if pair.nodes.len() == 1 {
+                // Else chance says which of the two leads.
+                pair.nodes[0].told.wait_for_event("started");
+            }
+        }
+        pair.nodes[1].told.wait_for("b's learning of its leader", |told| {
+            (told["event"] == "leader" && told["leader"] == "a").then_some(())
+        });
+        pair
+    }
+
+    fn add(&mut self, name: &str, election: &str, lease: Duration) {
+        let url = format!("env:STORE_OF_{name}");
+        let lease = format!("{}ms", lease.as_millis());
+        let mut args = strings(&["run", "--json", "--restart", "--election", election, "--node", name]);
+        args.extend(strings(&[
+            "--on",
+            &url,
+            "--lease",
+            &lease,
+            "--drain",
+            DRAIN,
+            "--state-dir",
+            &self.place.text(name),
+        ]));
+        args.extend(strings(&["--", crate::support::primacy(), "demo-job", "--ledger", self.ledger.path()]));
+        args.extend(strings(&["--every", "10ms"]));
+        self.nodes.push(Node::start(&self.place, name, &args));
+    }
+
+    /// Stops a job where it is in the middle of no write: SQLite takes the ledger's lock from nobody who lives.
+    fn stop_job(&self, job: Pid) {
+        table::signal(job, Signal::STOP);
+        wait_until("the job's standstill between two writes", || {
+            let stands = table::state(job).is_some_and(|state| state.starts_with('T'));
+            if stands && !self.ledger.is_free() {
+                table::signal(job, Signal::CONT);
+                table::signal(job, Signal::STOP);
+                return false;
+            }
+            stands
+        });
+    }
+
+    fn tokens(&self) -> Vec<i64> {
+        self.ledger.all().iter().map(|line| line.token).collect()
+    }
+
+    /// The tokens of the writes that were let in never fall, and no two jobs were seen alive at a time, unless one was
+    /// paused.
+    fn judge(&self, watch: Option<Watch>) {
+        assert!(self.tokens().is_sorted(), "a stale write was let in: {:?}", self.tokens());
+        if let Some(watch) = watch {
+            let (overlaps, looks) = watch.finish();
+            assert!(looks > 0 && overlaps.is_empty(), "{overlaps:?}");
+        }
+    }
+}
+
+/// The leader is paused whole: supervisor, guardian and job. Another takes over when its lease is over. The job wakes first,
+/// as it may on a machine, and its late write is refused; those who watch over it end it, and say why.
+pub(crate) fn a_paused_leader_does_no_harm(store: &Store) {
+    let pair = Pair::start(store, "zombie", [&store.url; 2]);
+    let [a, b] = [&pair.nodes[0], &pair.nodes[1]];
+    wait_until("a write of a", || pair.ledger.last().is_some());
+    let (job, guardian) = (a.job().expect("it has a job"), a.guardian().expect("it has a guardian"));
+    let began = Instant::now();
+    for process in [a.supervisor(), guardian] {
+        table::signal(process, Signal::STOP);
+    }
+    pair.stop_job(job);
+    let stale = pair.tokens().last().copied().expect("a has written");
+    b.told.wait_for_event("started");
+    println!("{}: another worked {:?} after the pause", store.name, began.elapsed());
+    wait_until("a write of b", || pair.ledger.last().is_some_and(|line| line.token > stale));
+    table::signal(job, Signal::CONT);
+    let refused = a.told.wait_for("the refusal of the late write", |told| {
+        (told["job"] == "refused").then(|| told["token"].as_i64())
+    });
+    assert_eq!(refused, Some(stale));
+    for process in [guardian, a.supervisor()] {
+        table::signal(process, Signal::CONT);
+    }
+    let why = a.told.wait_for_event("released");
+    println!("{}: the old leader says: {why}", store.name);
+    assert!(why["reason"].is_string(), "{why}");
+    a.told.wait_for("a's learning of its successor", |told| {
+        (told["event"] == "leader" && told["leader"] == "b").then_some(())
+    });
+    assert!(!table::is_alive(job));
+    pair.judge(None);
+}
+
+/// The same, and the guardian wakes first: the job does not live to write.
+pub(crate) fn a_guardian_that_wakes_first_ends_the_job(store: &Store) {
+    let pair = Pair::start(store, "woken", [&store.url; 2]);
+    let [a, b] = [&pair.nodes[0], &pair.nodes[1]];
+    wait_until("a write of a", || pair.ledger.last().is_some());
+    let (job, guardian) = (a.job().expect("it has a job"), a.guardian().expect("it has a guardian"));
+    for process in [a.supervisor(), guardian] {
+        table::signal(process, Signal::STOP);
+    }
+    pair.stop_job(job);
+    b.told.wait_for_event("started");
+    table::signal(guardian, Signal::CONT);
+    wait_until("the end of the paused job", || !table::is_alive(job));
+    table::signal(a.supervisor(), Signal::CONT);
+    a.told.wait_for_event("released");
+    assert_eq!(a.told.events().iter().filter(|told| told["job"] == "refused").count(), 0);
+    pair.judge(None);
+}
+
+/// The leader reaches its resource and not the store: it stops by itself at the end of its lease, and not a moment later than
+/// another begins.
+pub(crate) fn a_leader_without_its_store_stops_in_time(store: &Store, through: &str, cut: impl FnOnce()) {
+    let pair = Pair::start(store, "asymmetric", [through, &store.url]);
+    let watch = Watch::new(pair.ledger.path());
+    let [a, b] = [&pair.nodes[0], &pair.nodes[1]];
+    wait_until("a write of a", || pair.ledger.last().is_some());
+    let began = Instant::now();
+    cut();
+    let exited = a.told.wait_for_event("exited");
+    let started = b.told.wait_for_event("started");
+    println!("{}: cut off, and another worked {:?} later; {exited}", store.name, began.elapsed());
+    let at = |event: &Value| event["boot_ns"].as_u64().expect("every event has its time");
+    assert!(at(&exited) <= at(&started), "{exited} {started}");
+    let why = a.told.wait_for_event("released");
+    assert!(why["reason"].is_string(), "{why}");
+    pair.judge(Some(watch));
+}
+
+/// The store is away for half a lease: nobody notices.
+pub(crate) fn a_short_outage_changes_no_leader(store: &Store, outage: impl FnOnce(Duration)) {
+    let pair = Pair::start(store, "short", [&store.url; 2]);
+    let [a, b] = [&pair.nodes[0], &pair.nodes[1]];
+    let first = pair.ledger.last();
+    outage(store.lease / 2);
+    // As long again, in which whoever was deposed would have said so.
+    std::thread::sleep(store.lease);
+    assert!(a.leads() && !b.leads(), "{}\n{}", a.history(), b.history());
+    assert_eq!((a.told.count("elected"), b.told.count("elected")), (1, 0));
+    wait_until("a write after the outage", || pair.ledger.last() != first);
+    pair.judge(None);
+}
+
+/// The store is away for three leases: the leader is deposed in time, and when it is back the same processes lead again.
+pub(crate) fn a_long_outage_deposes_and_the_same_processes_lead_again(
+    store: &Store,
+    outage: impl FnOnce(Duration),
+) {
+    let pair = Pair::start(store, "long", [&store.url; 2]);
+    let [a, b] = [&pair.nodes[0], &pair.nodes[1]];
+    wait_until("a write of a", || pair.ledger.last().is_some());
+    let job = a.job().expect("it has a job");
+    let began = Instant::now();
+    let ended = std::thread::scope(|scope| {
+        let watch = scope.spawn(move || {
+            wait_until("the end of the leader's job", || !table::is_alive(job));
+            began.elapsed()
+        });
+        outage(3 * store.lease);
+        watch.join().expect("it ends")
+    });
+    println!("{}: its job ended {ended:?} into an outage of {:?}", store.name, 3 * store.lease);
+    assert!(ended <= store.lease, "it worked for {ended:?} without its store");
+    let before = pair.ledger.last().expect("a has written").token;
+    wait_until("somebody's lead after the outage", || {
+        pair.ledger.last().is_some_and(|line| line.token > before)
+    });
+    for node in [a, b] {
+        assert!(table::is_alive(node.supervisor()), "{}", node.history());
+    }
+    pair.judge(None);
+}

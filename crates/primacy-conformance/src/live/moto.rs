@@ -1,0 +1,110 @@
+//! An S3 server that honours conditional writes: moto, which is Python's.
+//!
+//! It is run with one request at a time. Its comparison and its write are two steps, and with several threads somebody
+//! could come between; the real S3 does both at once.
+
+use std::process::Command;
+
+use super::{Ground, Server, free_port, program, run_python};
+
+/// The bucket that is there.
+pub const BUCKET: &str = "primacy";
+
+/// Serves moto's application, one request at a time.
+const SERVE: &str = "
+import sys
+from werkzeug.serving import run_simple
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+run_simple('127.0.0.1', int(sys.argv[1]), DomainDispatcherApplication(create_backend_app), threaded=False)
+";
+
+/// Makes the bucket, as its users do.
+const MAKE_BUCKET: &str = "
+import sys, boto3
+s3 = boto3.client('s3', endpoint_url=sys.argv[1], region_name='us-east-1',
+                  aws_access_key_id='test', aws_secret_access_key='test')
+s3.create_bucket(Bucket=sys.argv[2])
+";
+
+/// An S3 server, and its directory with a file of credentials.
+#[derive(Debug)]
+pub struct Moto {
+    ground: Ground,
+    port: u16,
+    server: Server,
+}
+
+impl Moto {
+    /// Starts it, with a bucket.
+    ///
+    /// # Errors
+    /// What is missing, for the report.
+    pub async fn start() -> Result<Self, String> {
+        program("moto_server")?;
+        let ground = Ground::new("moto");
+        let text = "[default]\naws_access_key_id = test\naws_secret_access_key = test\n";
+        std::fs::write(ground.at("credentials"), text).map_err(|error| error.to_string())?;
+        let port = free_port();
+        let server = Self::serve(&ground, port).await;
+        let moto = Self { ground, port, server };
+        moto.make_bucket(BUCKET);
+        Ok(moto)
+    }
+
+    async fn serve(ground: &Ground, port: u16) -> Server {
+        let mut command = Command::new(python());
+        command.args(["-c", SERVE, &port.to_string()]);
+        let mut server = Server::start("moto", command, ground);
+        server.until(async || tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok()).await;
+        server
+    }
+
+    /// Makes a bucket.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    pub fn make_bucket(&self, bucket: &str) {
+        run_python(&python(), MAKE_BUCKET, &[&format!("http://127.0.0.1:{}", self.port), bucket]);
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The URL of a bucket there, or behind something else that listens at `port`.
+    #[must_use]
+    pub fn url_through(&self, bucket: &str, port: u16) -> String {
+        let credentials = self.ground.at("credentials");
+        format!("s3://{bucket}/laws?endpoint=http://127.0.0.1:{port}&credentials={}", credentials.display())
+    }
+
+    /// The URL of its bucket.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.url_through(BUCKET, self.port)
+    }
+
+    /// Kills it. What it had is gone: it keeps everything in memory.
+    pub fn kill(&mut self) {
+        self.server.kill();
+    }
+
+    /// Starts it anew at the same port, without a bucket.
+    pub async fn restart(&mut self) {
+        self.server = Self::serve(&self.ground, self.port).await;
+    }
+
+    /// Its process, for signals.
+    #[must_use]
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+}
+
+/// The interpreter that stands beside moto's own program.
+fn python() -> std::path::PathBuf {
+    let moto = program("moto_server").expect("it was there at the start");
+    moto.with_file_name("python3")
+}

@@ -1,0 +1,310 @@
+//! PostgreSQL, and `PgBouncer` in front of it.
+//!
+//! Neither runs as root. Where the tests do, they are started as the user `nobody`.
+
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
+
+use super::{Ground, Server, free_port, program};
+
+/// The user and group `nobody`, everywhere but on very old systems.
+const NOBODY: u32 = 65534;
+
+/// The superuser of each server.
+pub const SUPERUSER: &str = "postgres";
+
+/// How often a server is started again that finds something left of its earlier life.
+const STARTS_MAX: u32 = 100;
+
+/// Until then something of it is left for a moment.
+const START_PAUSE: Duration = Duration::from_millis(100);
+
+/// A PostgreSQL server in a directory of its own. Over its unix socket everybody is who they say; over TCP, everybody but the
+/// superuser needs a password.
+#[derive(Debug)]
+pub struct Postgres {
+    server: Option<Server>,
+    port: u16,
+    settings: Vec<String>,
+    // Removed last.
+    ground: Ground,
+}
+
+impl Postgres {
+    /// Makes a database cluster and starts its server, with further `settings` as `NAME=VALUE`.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub async fn start(settings: &[&str]) -> Result<Self, String> {
+        let ground = Ground::new("postgres");
+        let data = ground.at("data");
+        give_away(ground.path());
+        let mut command = as_nobody(program("initdb")?);
+        command.args([
+            "--auth=trust",
+            "--encoding=UTF8",
+            "--no-locale",
+            "--no-sync",
+            "--username",
+            SUPERUSER,
+            "--pgdata",
+        ]);
+        command.arg(&data).stdin(Stdio::null());
+        let made = command.output().map_err(|error| format!("initdb: {error}"))?;
+        if !made.status.success() {
+            return Err(format!("initdb: {}", String::from_utf8_lossy(&made.stderr)));
+        }
+        let access = "local all all trust\nhost all postgres 127.0.0.1/32 trust\n\
+                      host replication postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
+        std::fs::write(data.join("pg_hba.conf"), access).map_err(|error| error.to_string())?;
+        let settings = settings.iter().map(|setting| (*setting).to_owned()).collect();
+        Self::run(ground, free_port(), settings).await
+    }
+
+    /// A standby that follows this server.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub async fn standby(&self) -> Result<Self, String> {
+        let ground = Ground::new("postgres-standby");
+        give_away(ground.path());
+        let mut command = as_nobody(program("pg_basebackup")?);
+        command.args([
+            "--host=127.0.0.1",
+            "--username",
+            SUPERUSER,
+            "--write-recovery-conf",
+            "--checkpoint=fast",
+            "--no-sync",
+        ]);
+        command
+            .args(["--port", &self.port.to_string(), "--pgdata"])
+            .arg(ground.at("data"))
+            .stdin(Stdio::null());
+        let made = command.output().map_err(|error| format!("pg_basebackup: {error}"))?;
+        if !made.status.success() {
+            return Err(format!("pg_basebackup: {}", String::from_utf8_lossy(&made.stderr)));
+        }
+        Self::run(ground, free_port(), Vec::new()).await
+    }
+
+    async fn run(ground: Ground, port: u16, settings: Vec<String>) -> Result<Self, String> {
+        program("postgres")?;
+        let mut postgres = Self { server: None, port, settings, ground };
+        postgres.restart().await;
+        Ok(postgres)
+    }
+
+    /// Starts it again after it was [killed](Self::kill) or [stopped](Self::stop).
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn restart(&mut self) {
+        // Dropping it kills it.
+        self.server = None;
+        for _ in 0..STARTS_MAX {
+            let mut command = as_nobody(program("postgres").expect("it was there"));
+            command.arg("-D").arg(self.ground.at("data")).args(["-p", &self.port.to_string()]);
+            command.arg("-k").arg(self.ground.path()).args(["-h", "127.0.0.1"]);
+            for setting in &self.settings {
+                command.args(["-c", setting]);
+            }
+            let mut server = Server::start("postgres", command, &self.ground);
+            loop {
+                if self.try_connect().await.is_ok() {
+                    self.server = Some(server);
+                    return;
+                }
+                // What one that was killed has left is there still, for a moment.
+                if server.lives().is_err() {
+                    break;
+                }
+                tokio::time::sleep(START_PAUSE).await;
+            }
+            tokio::time::sleep(START_PAUSE).await;
+        }
+        panic!("PostgreSQL does not start again:\n{}", self.printed());
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        ([127, 0, 0, 1], self.port).into()
+    }
+
+    /// The directory of its unix socket and of its data, `data`.
+    #[must_use]
+    pub const fn ground(&self) -> &Ground {
+        &self.ground
+    }
+
+    /// The URL of its database `postgres`, for the superuser.
+    #[must_use]
+    pub fn url(&self) -> String {
+        url(SUPERUSER, self.address())
+    }
+
+    /// What it printed last.
+    #[must_use]
+    pub fn printed(&self) -> String {
+        let log = std::fs::read(self.ground.at("postgres.log")).unwrap_or_default();
+        String::from_utf8_lossy(&log).into_owned()
+    }
+
+    /// Kills it without a warning (SIGKILL), with what serves its connections.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub async fn kill(&mut self) {
+        let server = self.server.as_mut().expect("it runs");
+        let children = children(server.id());
+        server.kill();
+        // They would notice by themselves; but not before they have answered what they were asked.
+        for child in children {
+            if let Some(child) = i32::try_from(child).ok().and_then(rustix::process::Pid::from_raw) {
+                let _ = rustix::process::kill_process(child, Signal::KILL);
+            }
+        }
+        self.server = None;
+    }
+
+    /// Ends it in order, at once: `pg_ctl stop --mode fast`.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub async fn stop(&mut self) {
+        let mut server = self.server.take().expect("it runs");
+        server.signal(Signal::INT);
+        let ended = async {
+            while server.lives().is_ok() {
+                tokio::time::sleep(START_PAUSE).await;
+            }
+        };
+        tokio::time::timeout(super::START_PATIENCE, ended).await.expect("it ends");
+    }
+
+    /// Makes a standby the server that takes writes.
+    pub async fn promote(&self) {
+        self.run_sql("SELECT pg_promote(true, 60)").await;
+    }
+
+    /// Runs statements as the superuser; the first column of what they return.
+    ///
+    /// # Panics
+    /// If one fails.
+    pub async fn run_sql(&self, statements: &str) -> Vec<Option<String>> {
+        let client = self.try_connect().await.expect("the server answers");
+        let messages =
+            client.simple_query(statements).await.unwrap_or_else(|error| panic!("{statements}: {error:?}"));
+        let values = messages.iter().filter_map(|message| {
+            let SimpleQueryMessage::Row(row) = message else { return None };
+            Some(row.get(0).map(str::to_owned))
+        });
+        values.collect()
+    }
+
+    /// A connection as the superuser.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub async fn connect(&self) -> Client {
+        self.try_connect().await.expect("the server answers")
+    }
+
+    async fn try_connect(&self) -> Result<Client, tokio_postgres::Error> {
+        connect(&self.config(SUPERUSER)).await
+    }
+
+    /// How `user` connects, over the unix socket and so without a password.
+    #[must_use]
+    pub fn config(&self, user: &str) -> Config {
+        let mut config = Config::new();
+        config.host_path(self.ground.path()).port(self.port).user(user).dbname("postgres");
+        config
+    }
+}
+
+/// Connects, with a task that moves the bytes.
+///
+/// # Errors
+/// Those of the server.
+pub async fn connect(config: &Config) -> Result<Client, tokio_postgres::Error> {
+    let (client, connection) = config.connect(NoTls).await?;
+    tokio::spawn(connection);
+    Ok(client)
+}
+
+/// The URL of the database `postgres` behind an address.
+#[must_use]
+pub fn url(user: &str, address: SocketAddr) -> String {
+    format!("postgres://{user}@{address}/postgres")
+}
+
+/// `PgBouncer` in front of a server, which lends its connections for one transaction each.
+#[derive(Debug)]
+pub struct PgBouncer {
+    port: u16,
+    _server: Server,
+    _ground: Ground,
+}
+
+impl PgBouncer {
+    /// Starts one that has `connections` connections to the server.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub async fn start(postgres: &Postgres, connections: u32) -> Result<Self, String> {
+        let (ground, port) = (Ground::new("pgbouncer"), free_port());
+        give_away(ground.path());
+        let settings = format!(
+            "[databases]\npostgres = host=127.0.0.1 port={} dbname=postgres user={SUPERUSER}\n[pgbouncer]\n\
+             listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\npool_mode = transaction\n\
+             default_pool_size = {connections}\nmax_client_conn = 1000\nlogfile =\n",
+            postgres.port
+        );
+        let file = ground.at("pgbouncer.ini");
+        std::fs::write(&file, settings).map_err(|error| error.to_string())?;
+        let mut command = as_nobody(program("pgbouncer")?);
+        command.arg(&file);
+        let mut server = Server::start("pgbouncer", command, &ground);
+        let mut config = Config::new();
+        config.host("127.0.0.1").port(port).user(SUPERUSER).dbname("postgres");
+        server.until(async || connect(&config).await.is_ok()).await;
+        Ok(Self { port, _server: server, _ground: ground })
+    }
+
+    /// The URL of the database `postgres` behind it.
+    #[must_use]
+    pub fn url(&self) -> String {
+        url(SUPERUSER, ([127, 0, 0, 1], self.port).into())
+    }
+}
+
+fn as_nobody(program: impl AsRef<Path>) -> Command {
+    let mut command = Command::new(program.as_ref());
+    // It may not be allowed to be where the tests are.
+    command.current_dir(std::env::temp_dir());
+    if rustix::process::geteuid().is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    command
+}
+
+fn give_away(directory: &Path) {
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(directory, Some(NOBODY), Some(NOBODY)).expect("root may");
+    }
+}
+
+/// The processes that this one has started.
+fn children(parent: u32) -> Vec<u32> {
+    let path = format!("/proc/{parent}/task/{parent}/children");
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.split_whitespace().filter_map(|id| id.parse().ok()).collect()
+}

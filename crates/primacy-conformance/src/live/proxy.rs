@@ -1,0 +1,242 @@
+//! A proxy in front of a server, which loses what a network can lose, when it is told to.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{oneshot, watch};
+
+/// How much is read at once.
+const CHUNK: usize = 16 * 1024;
+
+/// How long something is waited for that must come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What becomes of the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Pass,
+    /// They stay where they are, in both directions.
+    Stall,
+    /// What the server says is thrown away; what it is asked arrives.
+    DropReplies,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Orders {
+    mode: Mode,
+    /// Connections of an earlier time are closed.
+    time: u64,
+    /// New ones are closed at once.
+    refuses: bool,
+}
+
+/// A proxy for TCP on a thread of its own. It passes on everything until it is told otherwise, and ends when it is dropped.
+#[derive(Debug)]
+pub struct Proxy {
+    address: SocketAddr,
+    orders: watch::Sender<Orders>,
+    dropped: Arc<AtomicU64>,
+    _end: oneshot::Sender<()>,
+}
+
+impl Proxy {
+    /// Begins to listen on a free port of the loopback interface, for connections to `server`.
+    ///
+    /// # Panics
+    /// If there is no free port, or no thread.
+    #[must_use]
+    pub fn start(server: SocketAddr) -> Self {
+        let listener =
+            std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port of the loopback interface");
+        listener.set_nonblocking(true).expect("a socket like any other");
+        let address = listener.local_addr().expect("it is bound");
+        let (orders, given) = watch::channel(Orders { mode: Mode::Pass, time: 0, refuses: false });
+        let (end, ended) = oneshot::channel();
+        let dropped = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&dropped);
+        let serve = move || {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async {
+                let listener = TcpListener::from_std(listener).expect("a listener");
+                tokio::select! {
+                    () = accept(listener, server, given, counter) => {}
+                    _ = ended => {}
+                }
+            });
+        };
+        std::thread::Builder::new().name("proxy".to_owned()).spawn(serve).expect("a thread");
+        Self { address, orders, dropped, _end: end }
+    }
+
+    /// Where to connect to instead of to the server.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Passes on everything, and takes connections.
+    pub fn pass(&self) {
+        self.orders.send_modify(|orders| *orders = Orders { mode: Mode::Pass, refuses: false, ..*orders });
+    }
+
+    /// Lets nothing through, in either direction. Connections stay open, and new ones are taken.
+    pub fn stall(&self) {
+        self.orders.send_modify(|orders| orders.mode = Mode::Stall);
+    }
+
+    /// Throws away what the server says; what it is asked arrives.
+    pub fn drop_replies(&self) {
+        self.orders.send_modify(|orders| orders.mode = Mode::DropReplies);
+    }
+
+    /// Closes the connections that are there. New ones are taken.
+    pub fn cut(&self) {
+        self.orders.send_modify(|orders| orders.time += 1);
+    }
+
+    /// Closes the connections that are there and all that come, until it [passes](Self::pass) again.
+    pub fn refuse(&self) {
+        self.orders
+            .send_modify(|orders| *orders = Orders { time: orders.time + 1, refuses: true, ..*orders });
+    }
+
+    /// How many bytes of replies were thrown away.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::SeqCst)
+    }
+
+    /// Waits until more than `count` bytes of replies were thrown away: then the server has answered.
+    ///
+    /// # Panics
+    /// If that does not come.
+    pub async fn until_dropped(&self, count: u64) {
+        let waiting = async {
+            while self.dropped() <= count {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        assert!(tokio::time::timeout(PATIENCE, waiting).await.is_ok(), "the server has not answered");
+    }
+}
+
+async fn accept(
+    listener: TcpListener,
+    server: SocketAddr,
+    orders: watch::Receiver<Orders>,
+    dropped: Arc<AtomicU64>,
+) {
+    while let Ok((client, _)) = listener.accept().await {
+        let given = *orders.borrow();
+        if !given.refuses {
+            tokio::spawn(connect(client, server, given.time, orders.clone(), Arc::clone(&dropped)));
+        }
+    }
+}
+
+async fn connect(
+    client: TcpStream,
+    server: SocketAddr,
+    time: u64,
+    mut orders: watch::Receiver<Orders>,
+    dropped: Arc<AtomicU64>,
+) {
+    // A server that is not there closes the connection, which is what its client would see.
+    let Ok(server) = TcpStream::connect(server).await else { return };
+    // Requests are not held back to make larger packets of them.
+    let _ = (client.set_nodelay(true), server.set_nodelay(true));
+    let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
+    let requests = forward(from_client, to_server, orders.clone(), None);
+    let replies = forward(from_server, to_client, orders.clone(), Some(dropped));
+    // When the one direction ends, so does the other, and both sockets are closed.
+    tokio::select! {
+        () = requests => {}
+        () = replies => {}
+        _ = orders.wait_for(|orders| orders.time != time) => {}
+    }
+}
+
+/// Passes on in one direction; those are replies which have a counter.
+async fn forward(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    mut orders: watch::Receiver<Orders>,
+    dropped: Option<Arc<AtomicU64>>,
+) {
+    let mut chunk = vec![0; CHUNK];
+    while let Ok(length @ 1..) = from.read(&mut chunk).await {
+        let Ok(mode) = orders.wait_for(|orders| orders.mode != Mode::Stall).await.map(|orders| orders.mode)
+        else {
+            return;
+        };
+        match &dropped {
+            Some(dropped) if mode == Mode::DropReplies => {
+                dropped.fetch_add(length as u64, Ordering::SeqCst);
+            }
+            Some(_) | None => {
+                if to.write_all(&chunk[..length]).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Answers each byte with the same one.
+    async fn echo() -> SocketAddr {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let (mut from, mut to) = stream.split();
+                    let _ = tokio::io::copy(&mut from, &mut to).await;
+                });
+            }
+        });
+        address
+    }
+
+    async fn ask(stream: &mut TcpStream, byte: u8) -> Option<u8> {
+        stream.write_all(&[byte]).await.ok()?;
+        stream.read_u8().await.ok()
+    }
+
+    #[tokio::test]
+    async fn it_passes_stalls_drops_and_cuts_as_it_is_told() {
+        let proxy = Proxy::start(echo().await);
+        let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+        assert_eq!(ask(&mut stream, 1).await, Some(1));
+        proxy.stall();
+        let stalled = tokio::time::timeout(Duration::from_millis(50), ask(&mut stream, 2)).await;
+        assert!(stalled.is_err(), "nothing moves");
+        proxy.pass();
+        assert_eq!(stream.read_u8().await.unwrap(), 2, "it was only late");
+        proxy.drop_replies();
+        stream.write_all(&[3]).await.unwrap();
+        proxy.until_dropped(0).await;
+        proxy.pass();
+        assert_eq!(ask(&mut stream, 4).await, Some(4), "the answer before it is lost");
+        proxy.cut();
+        assert_eq!(ask(&mut stream, 5).await, None);
+        let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+        assert_eq!(ask(&mut stream, 6).await, Some(6));
+        proxy.refuse();
+        assert_eq!(ask(&mut stream, 7).await, None);
+        let mut refused = TcpStream::connect(proxy.address()).await.unwrap();
+        assert_eq!(ask(&mut refused, 8).await, None);
+        proxy.pass();
+        let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+        assert_eq!(ask(&mut stream, 9).await, Some(9));
+    }
+}

@@ -1,0 +1,165 @@
+//! Three ZooKeeper servers that form one ensemble, each a process of its own, from Debian's packages.
+
+mod middle;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+pub use self::middle::Middle;
+use super::{Ground, Server, free_port, program};
+
+/// What a server needs of Java's libraries.
+const JARS: &str = "/usr/share/java";
+const CLASSES: [&str; 4] = ["zookeeper.jar", "zookeeper-jute.jar", "slf4j-api.jar", "slf4j-simple.jar"];
+
+/// ZooKeeper's unit of time, in milliseconds: a tenth of the usual one, so that sessions may be short.
+pub const TICK: u32 = 200;
+
+/// How long a server may take for one question about itself.
+const ASK_PATIENCE: Duration = Duration::from_secs(2);
+
+/// An ensemble of three.
+#[derive(Debug)]
+pub struct ZooKeeper {
+    java: PathBuf,
+    ground: Ground,
+    /// Of each the port for clients; it stays the same over restarts.
+    ports: [u16; 3],
+    /// Of each the two ports for the others.
+    among: [(u16, u16); 3],
+    servers: [Option<Server>; 3],
+}
+
+impl ZooKeeper {
+    /// Starts them, and waits until they serve.
+    ///
+    /// # Errors
+    /// What is not installed.
+    ///
+    /// # Panics
+    /// If they do not begin to serve.
+    pub async fn start() -> Result<Self, String> {
+        let java = program("java")?;
+        for class in CLASSES {
+            let jar = PathBuf::from(JARS).join(class);
+            if !jar.is_file() {
+                return Err(format!("there is no {}; `cargo xtask live` installs it", jar.display()));
+            }
+        }
+        let ports = [(); 3].map(|()| free_port());
+        let among = [(); 3].map(|()| (free_port(), free_port()));
+        let ground = Ground::new("zookeeper");
+        let mut ensemble = Self { java, ground, ports, among, servers: [None, None, None] };
+        for which in 0..3 {
+            ensemble.launch(which);
+        }
+        ensemble.serves().await;
+        Ok(ensemble)
+    }
+
+    fn launch(&mut self, which: usize) {
+        let name = format!("zookeeper{which}");
+        let directory = self.ground.at(&name);
+        std::fs::create_dir_all(&directory).expect("the ground can be written");
+        std::fs::write(directory.join("myid"), (which + 1).to_string()).expect("the ground can be written");
+        let port = self.ports[which];
+        let mut text = format!(
+            "tickTime={TICK}\ninitLimit=50\nsyncLimit=10\ndataDir={}\nclientPortAddress=127.0.0.1\nclientPort={port}\n\
+             maxSessionTimeout=120000\nadmin.enableServer=false\n4lw.commands.whitelist=srvr\nmaxClientCnxns=0\n\
+             standaloneEnabled=false\nquorumListenOnAllIPs=false\n",
+            directory.display()
+        );
+        for (number, (peers, election)) in self.among.iter().enumerate() {
+            text += &format!("server.{}=127.0.0.1:{peers}:{election}\n", number + 1);
+        }
+        let configuration = directory.join("zoo.cfg");
+        std::fs::write(&configuration, text).expect("the ground can be written");
+        let classes: Vec<String> = CLASSES.iter().map(|class| format!("{JARS}/{class}")).collect();
+        let mut command = Command::new(&self.java);
+        command.args(["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
+        command.args(["-Dzookeeper.jmx.log4j.disable=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]);
+        command.args(["-cp", &classes.join(":"), "org.apache.zookeeper.server.quorum.QuorumPeerMain"]);
+        command.arg(&configuration);
+        self.servers[which] = Some(Server::start(&name, command, &self.ground));
+    }
+
+    /// Waits until all that were started serve.
+    ///
+    /// # Panics
+    /// If one of them has ended, or does not begin to serve.
+    pub async fn serves(&mut self) {
+        for (server, port) in self.servers.iter_mut().zip(self.ports) {
+            if let Some(server) = server {
+                server.until(async || mode(port).is_some()).await;
+            }
+        }
+    }
+
+    /// Where it serves clients: `HOST:PORT`.
+    #[must_use]
+    pub fn address(&self, which: usize) -> String {
+        format!("127.0.0.1:{}", self.ports[which])
+    }
+
+    /// Where all of them do.
+    #[must_use]
+    pub fn addresses(&self) -> String {
+        [0, 1, 2].map(|which| self.address(which)).join(",")
+    }
+
+    /// The one that leads the ensemble.
+    #[must_use]
+    pub fn leader(&self) -> Option<usize> {
+        (0..3).find(|which| {
+            self.servers[*which].is_some() && mode(self.ports[*which]).is_some_and(|mode| mode == "leader")
+        })
+    }
+
+    /// Kills one.
+    pub fn kill(&mut self, which: usize) {
+        self.servers[which] = None;
+    }
+
+    /// Starts one that was killed.
+    pub fn restart(&mut self, which: usize) {
+        self.launch(which);
+    }
+
+    /// Stops one where it is.
+    ///
+    /// # Panics
+    /// If it was killed.
+    pub fn pause(&self, which: usize) {
+        self.servers[which].as_ref().expect("it was not killed").signal(Signal::STOP);
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Panics
+    /// If it was killed.
+    pub fn resume(&self, which: usize) {
+        self.servers[which].as_ref().expect("it was not killed").signal(Signal::CONT);
+    }
+
+    /// A directory for what belongs to a test.
+    #[must_use]
+    pub const fn ground(&self) -> &Ground {
+        &self.ground
+    }
+}
+
+/// What a server says it is, if it serves: `leader` or `follower`.
+fn mode(port: u16) -> Option<String> {
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let mut stream = TcpStream::connect_timeout(&address, ASK_PATIENCE).ok()?;
+    stream.set_read_timeout(Some(ASK_PATIENCE)).ok()?;
+    stream.write_all(b"srvr").ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("Mode: ")).map(str::to_owned)
+}

@@ -1,0 +1,191 @@
+//! Somebody between a client and a ZooKeeper server who knows their messages: loses an answer, says nothing for a while,
+//! or makes the server forget whose session it is.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// The number of the request that makes a znode and tells its stat.
+const CREATE2: i32 = 15;
+
+/// The longest message that is passed on, in bytes; ZooKeeper's own limit.
+const MESSAGE_MAX: usize = 1 << 20;
+
+/// Where the number and the password of a session stand in the message that a connection begins with.
+const SESSION_NUMBER: std::ops::Range<usize> = 16..24;
+const SESSION_PASSWORD: std::ops::Range<usize> = 28..44;
+
+/// Stands in the middle until it is dropped.
+#[derive(Debug)]
+pub struct Middle {
+    address: String,
+    orders: Arc<Orders>,
+    task: JoinHandle<()>,
+}
+
+#[derive(Debug)]
+struct Orders {
+    server: Mutex<String>,
+    silent: watch::Sender<bool>,
+    cuts: watch::Sender<u32>,
+    loses_create: AtomicBool,
+    lost: watch::Sender<u32>,
+    forgets: AtomicBool,
+}
+
+impl Middle {
+    /// Stands before `server`.
+    ///
+    /// # Panics
+    /// If the loopback interface has no port.
+    pub async fn before(server: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port of the loopback interface");
+        let address = listener.local_addr().expect("it is bound").to_string();
+        let orders = Arc::new(Orders {
+            server: Mutex::new(server.to_owned()),
+            silent: watch::Sender::new(false),
+            cuts: watch::Sender::new(0),
+            loses_create: AtomicBool::new(false),
+            lost: watch::Sender::new(0),
+            forgets: AtomicBool::new(false),
+        });
+        let told = Arc::clone(&orders);
+        let task = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(pass_on(client, Arc::clone(&told)));
+            }
+        });
+        Self { address, orders, task }
+    }
+
+    /// Where it listens: `HOST:PORT`.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Passes nothing on, either way, until it is told to speak again; nothing is thrown away.
+    pub fn be_silent(&self) {
+        self.orders.silent.send_replace(true);
+    }
+
+    /// Passes everything on again.
+    pub fn speak(&self) {
+        self.orders.silent.send_replace(false);
+    }
+
+    /// Closes the connections that are there.
+    pub fn cut(&self) {
+        self.orders.cuts.send_modify(|count| *count += 1);
+    }
+
+    /// The next znode is made, but the answer is lost with the connection.
+    pub fn lose_next_create(&self) {
+        self.orders.loses_create.store(true, Ordering::SeqCst);
+    }
+
+    /// Waits until an answer was lost.
+    ///
+    /// # Panics
+    /// Never: what it waits for belongs to it.
+    pub async fn has_lost(&self) {
+        self.orders.lost.subscribe().wait_for(|count| *count > 0).await.expect("the sender is there");
+    }
+
+    /// From now on, connections begin new sessions, whatever the client asks for.
+    pub fn forget_sessions(&self) {
+        self.orders.forgets.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Middle {
+    fn drop(&mut self) {
+        self.task.abort();
+        self.cut();
+    }
+}
+
+/// Two directions of one connection; both end with the first one that does.
+async fn pass_on(client: TcpStream, orders: Arc<Orders>) {
+    let mut cuts = orders.cuts.subscribe();
+    let server = orders.server.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let Ok(server) = TcpStream::connect(server).await else { return };
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
+    let swallowed = Arc::new(Mutex::new(None));
+    tokio::select! {
+        _ = requests(from_client, to_server, &orders, &swallowed) => {}
+        _ = answers(from_server, to_client, &orders, &swallowed) => {}
+        _ = cuts.changed() => {}
+    }
+}
+
+type Swallowed = Mutex<Option<i32>>;
+
+async fn requests(
+    mut client: OwnedReadHalf,
+    mut server: OwnedWriteHalf,
+    orders: &Orders,
+    swallowed: &Swallowed,
+) -> Option<()> {
+    let mut first = message(&mut client).await?;
+    if orders.forgets.load(Ordering::SeqCst) {
+        first.get_mut(SESSION_NUMBER)?.fill(0);
+        first.get_mut(SESSION_PASSWORD)?.fill(0);
+    }
+    send(&mut server, &first).await?;
+    loop {
+        let request = message(&mut client).await?;
+        orders.silent.subscribe().wait_for(|silent| !silent).await.ok()?;
+        if number(&request, 4) == Some(CREATE2) && orders.loses_create.swap(false, Ordering::SeqCst) {
+            *swallowed.lock().unwrap_or_else(PoisonError::into_inner) = number(&request, 0);
+        }
+        send(&mut server, &request).await?;
+    }
+}
+
+async fn answers(
+    mut server: OwnedReadHalf,
+    mut client: OwnedWriteHalf,
+    orders: &Orders,
+    swallowed: &Swallowed,
+) -> Option<()> {
+    let first = message(&mut server).await?;
+    send(&mut client, &first).await?;
+    loop {
+        let answer = message(&mut server).await?;
+        orders.silent.subscribe().wait_for(|silent| !silent).await.ok()?;
+        let is_lost = {
+            let swallowed = swallowed.lock().unwrap_or_else(PoisonError::into_inner);
+            swallowed.is_some() && *swallowed == number(&answer, 0)
+        };
+        if is_lost {
+            orders.lost.send_modify(|count| *count += 1);
+            return None;
+        }
+        send(&mut client, &answer).await?;
+    }
+}
+
+/// Each has its length before it.
+async fn message(from: &mut OwnedReadHalf) -> Option<Vec<u8>> {
+    let length = usize::try_from(from.read_u32().await.ok()?).ok().filter(|length| *length <= MESSAGE_MAX)?;
+    let mut message = vec![0; length];
+    from.read_exact(&mut message).await.ok()?;
+    Some(message)
+}
+
+async fn send(to: &mut OwnedWriteHalf, message: &[u8]) -> Option<()> {
+    to.write_u32(u32::try_from(message.len()).ok()?).await.ok()?;
+    to.write_all(message).await.ok()
+}
+
+fn number(message: &[u8], at: usize) -> Option<i32> {
+    let bytes = message.get(at..at + 4)?;
+    Some(i32::from_be_bytes(bytes.try_into().ok()?))
+}

@@ -1,0 +1,93 @@
+//! What the laws need to know of a store that keeps sessions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use primacy_stores::{Pending, Sessions};
+
+/// A store that keeps sessions, under the laws.
+pub trait SessionsHarness: Send + Sync {
+    /// The store's name, for the report.
+    fn name(&self) -> String;
+
+    /// What the store claims beyond what every such store must do.
+    fn capabilities(&self) -> SessionCapabilities;
+
+    /// How late the store says that its [`changed`](Sessions::changed) is at most.
+    fn change_bound(&self) -> Duration;
+
+    /// A timeout that is short enough to wait for its end. Asked for only where [`SessionCapabilities::expiry`] is claimed.
+    fn short_timeout(&self) -> Duration {
+        unreachable!("{} claims no expiry", self.name())
+    }
+
+    /// How long after its timeout the store says that it has ended a session at the latest. Asked for only where
+    /// [`SessionCapabilities::expiry`] is claimed.
+    fn expiry_bound(&self) -> Duration {
+        unreachable!("{} claims no expiry", self.name())
+    }
+
+    /// A timeout that is longer than a law takes. The store may give another one.
+    fn long_timeout(&self) -> Duration {
+        self.patience()
+    }
+
+    /// How long a law waits for something that must come, before it is taken not to come.
+    fn patience(&self) -> Duration {
+        // Far longer than anything takes that works.
+        Duration::from_secs(60)
+    }
+
+    /// Whether the store is there; an error says why not.
+    fn reach(&self) -> Pending<'_, Result<(), String>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    /// A new handle on an election, as another process would have it. Nobody stands in an election that was not named
+    /// before. Laws name theirs after themselves.
+    fn open<'a>(&'a self, election: &'a str) -> Pending<'a, Arc<dyn Sessions>>;
+
+    /// Takes the first entry out of the queue, as an operator could by hand. Asked for only where
+    /// [`SessionCapabilities::deletion`] is claimed.
+    fn remove_first<'a>(&'a self, election: &'a str) -> Pending<'a, ()> {
+        let _ = election;
+        unreachable!("{} claims no deletion", self.name())
+    }
+
+    /// Restarts everything, and returns when the store serves again. Asked for only where
+    /// [`SessionCapabilities::restart`] is claimed.
+    fn restart(&self) -> Pending<'_, ()> {
+        unreachable!("{} claims no restart", self.name())
+    }
+}
+
+/// What a store may claim, and what a law may need.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionCapabilities {
+    /// Those who wait stand in a queue, and who stood earlier is first earlier.
+    pub ordered: bool,
+    /// A session that is not kept alive ends after its timeout.
+    pub expiry: bool,
+    /// The first in the queue can be asked to resign.
+    pub requests: bool,
+    /// The harness can take an entry out behind the store's back.
+    pub deletion: bool,
+    /// The harness can restart the store.
+    pub restart: bool,
+}
+
+impl SessionCapabilities {
+    /// Nothing beyond what every such store must do.
+    pub const NONE: Self =
+        Self { ordered: false, expiry: false, requests: false, deletion: false, restart: false };
+
+    /// Whether all of `needs` is claimed.
+    #[must_use]
+    pub const fn contain(self, needs: Self) -> bool {
+        (self.ordered || !needs.ordered)
+            && (self.expiry || !needs.expiry)
+            && (self.requests || !needs.requests)
+            && (self.deletion || !needs.deletion)
+            && (self.restart || !needs.restart)
+    }
+}

@@ -1,0 +1,133 @@
+//! Kubernetes, by a stand-in for its API server: the laws, company, and what happens when something fails.
+
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use primacy_conformance::live::kubernetes::{ApiServer, lease_path};
+use primacy_conformance::{Capabilities, Harness, LAWS, Outcome, REQUIRE_LIVE_VARIABLE, rival};
+use primacy_stores::{Pending, Register, kubernetes, open};
+use serde_json::Value;
+
+use crate::{Column, ONLY_VARIABLE};
+
+mod company;
+mod controller;
+mod failing;
+mod guard;
+
+const NAME: &str = "kubernetes (stand-in)";
+
+/// What a rival's process is told: the URL, the election, its number and the last token, one a line.
+const RIVAL_VARIABLE: &str = "PRIMACY_TEST_KUBERNETES_RIVAL";
+
+/// The annotation that the record is in.
+const RECORD: &str = "primacy-rs.github.io/record";
+
+struct KubernetesHarness {
+    server: ApiServer,
+}
+
+/// The Lease of an election, without the help of the store.
+fn lease_of(election: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    if election.bytes().all(is_plain) {
+        return election.to_owned();
+    }
+    let letters = election.bytes().map(|byte| match byte {
+        byte if is_plain(byte) => char::from(byte).to_string(),
+        byte => format!("-{byte:02x}"),
+    });
+    format!("primacy-escaped.x{}", letters.collect::<String>())
+}
+
+/// Annotations are texts: a byte is the character of its number.
+fn text_of(bytes: &[u8]) -> String {
+    bytes.iter().map(|&byte| char::from(byte)).collect()
+}
+
+impl Harness for KubernetesHarness {
+    fn name(&self) -> String {
+        NAME.to_owned()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { processes: true, lasting: true, raw_bytes: true, deletion: true }
+    }
+
+    fn change_bound(&self) -> Duration {
+        kubernetes::CHANGE_BOUND
+    }
+
+    fn open<'a>(&'a self, election: &'a str) -> Pending<'a, Arc<dyn Register>> {
+        Box::pin(async move { open(&self.server.url(), election).await.expect("the server is there") })
+    }
+
+    fn plant<'a>(&'a self, election: &'a str, bytes: &'a [u8]) -> Pending<'a, ()> {
+        Box::pin(async move {
+            let text = text_of(bytes);
+            let put = |lease: &mut Value| lease["metadata"]["annotations"][RECORD] = text.clone().into();
+            self.server.change(&lease_of(election), put).await;
+        })
+    }
+
+    fn erase<'a>(&'a self, election: &'a str) -> Pending<'a, ()> {
+        Box::pin(async move {
+            let (code, answer) =
+                self.server.ask("DELETE", &lease_path(&lease_of(election)), &Value::Null).await;
+            assert_eq!(code, 200, "{answer}");
+        })
+    }
+
+    fn stored<'a>(&'a self, election: &'a str) -> Pending<'a, Option<Vec<u8>>> {
+        Box::pin(async move {
+            let lease = self.server.lease(&lease_of(election)).await?;
+            let text = lease["metadata"]["annotations"][RECORD].as_str()?.to_owned();
+            Some(text.chars().map(|letter| u8::try_from(u32::from(letter)).expect("a byte's")).collect())
+        })
+    }
+
+    fn rival(&self, election: &str, number: u64, last: u64) -> Command {
+        let mut command = Command::new(std::env::current_exe().expect("a test knows its own program"));
+        command.args(["--exact", "kubernetes::play_as_a_rival", "--nocapture"]);
+        command.env(RIVAL_VARIABLE, format!("{}\n{election}\n{number}\n{last}", self.server.url()));
+        command
+    }
+}
+
+/// Not a test of its own: what each rival's process does.
+#[tokio::test]
+async fn play_as_a_rival() {
+    let Ok(told) = std::env::var(RIVAL_VARIABLE) else { return };
+    let [url, election, number, last] = told.lines().collect::<Vec<_>>().try_into().unwrap();
+    let register = open(url, election).await.unwrap();
+    rival::play_as_process(register, number.parse().unwrap(), last.parse().unwrap()).await;
+}
+
+/// The laws.
+pub(crate) async fn check() -> Vec<Column> {
+    let outcomes = match server().await {
+        Some(server) => primacy_conformance::check(&KubernetesHarness { server }).await,
+        None => LAWS.iter().map(|law| (law.name, Outcome::NotRun)).collect(),
+    };
+    vec![(NAME.to_owned(), outcomes)]
+}
+
+/// A server, if there can be one; none, and said so, if there cannot.
+async fn server() -> Option<ApiServer> {
+    run_or_say(ApiServer::start().await)
+}
+
+fn run_or_say<T>(started: Result<T, String>) -> Option<T> {
+    if std::env::var(ONLY_VARIABLE).is_ok_and(|only| only.split(',').all(|wanted| wanted != "kubernetes")) {
+        return None;
+    }
+    match started {
+        Ok(server) => Some(server),
+        Err(why) => {
+            eprintln!("{NAME}: NOT RUN: {why}");
+            assert!(std::env::var_os(REQUIRE_LIVE_VARIABLE).is_none(), "it is required to be there: {why}");
+            None
+        }
+    }
+}

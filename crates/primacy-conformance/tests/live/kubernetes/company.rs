@@ -1,0 +1,121 @@
+//! One election with a stranger: the leader election of the Python package `kubernetes`, which reads and writes a Lease as
+//! client-go does, but for `leaseTransitions`, which it does not count.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use primacy::Elector;
+use primacy_conformance::live::kubernetes::{ApiServer, stand_in};
+use primacy_conformance::live::program;
+use primacy_stores::open;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::{run_or_say, server};
+
+/// Far longer than anything takes that works.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// So many of its rounds, a second each, are longer than the five seconds after which it takes a Lease that does not change.
+const ROUNDS: usize = 8;
+
+const LEASE: Duration = Duration::from_secs(2);
+
+struct Stranger {
+    process: Child,
+    lines: mpsc::UnboundedReceiver<String>,
+}
+
+impl Stranger {
+    fn start(server: &ApiServer, identity: &str) -> Self {
+        let mut command = Command::new(program("python3").expect("the server runs by it"));
+        command.arg(stand_in("kube_stranger.py")).args([&server.address(), "shared", identity]);
+        let mut process = command.stdout(Stdio::piped()).spawn().expect("it can be started");
+        let output = BufReader::new(process.stdout.take().expect("it was piped"));
+        let (sender, lines) = mpsc::unbounded_channel();
+        std::thread::spawn(move || {
+            output.lines().map_while(Result::ok).all(|line| sender.send(line).is_ok())
+        });
+        Self { process, lines }
+    }
+
+    /// Waits until it has said this so often; what it says else must not be `never`.
+    async fn says(&mut self, what: &str, count: usize, never: &str) {
+        for _ in 0..count {
+            loop {
+                let line = timeout(PATIENCE, self.lines.recv()).await.expect("in time").expect("it is there");
+                assert_ne!(line, never);
+                if line.contains(what) {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Whether the stranger's package is there.
+fn has_package() -> Result<(), String> {
+    let mut python = Command::new(program("python3")?);
+    let found = python.args(["-c", "import kubernetes.leaderelection"]).stderr(Stdio::null()).status();
+    match found {
+        Ok(status) if status.success() => Ok(()),
+        Ok(_) | Err(_) => {
+            Err("Python has no package `kubernetes`; `cargo xtask live` installs it".to_owned())
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stranger_and_primacy_hand_over_to_each_other_and_never_both_lead() {
+    let Some(server) = server().await else { return };
+    let Some(()) = run_or_say(has_package()) else { return };
+    let elector = Elector::builder().election("shared").lease(LEASE).connect(&server.url()).await.unwrap();
+    let first = timeout(PATIENCE, elector.campaign()).await.unwrap().unwrap();
+    let token = first.token();
+
+    let mut stranger = Stranger::start(&server, "python-1");
+    stranger.says("has not expired", ROUNDS, "leads").await;
+    first.check().expect("it sees the renewals");
+
+    first.resign().await;
+    stranger.says("leads", 1, "leads no more").await;
+    let register = open(&server.url(), "shared").await.unwrap();
+    let (record, _) = register.read().await.unwrap().unwrap();
+    assert_eq!(record.holder.unwrap().identity.node.as_str(), "python-1");
+    assert_eq!(record.token, token.next());
+
+    let standing =
+        tokio::spawn(async move { elector.campaign().await.map(|leadership| (elector, leadership)) });
+    stranger.says("successfully acquired", ROUNDS, "leads no more").await;
+    assert!(!standing.is_finished(), "it renews, and is waited for");
+    drop(stranger);
+    let (elector, second) = timeout(PATIENCE, standing).await.unwrap().unwrap().unwrap();
+    assert_eq!(second.token(), token.next().next());
+
+    let lease = server.lease("shared").await.unwrap();
+    let holder = lease["spec"]["holderIdentity"].as_str().unwrap();
+    assert!(holder.starts_with(elector.identity().node.as_str()), "{holder}");
+    let mut stranger = Stranger::start(&server, "python-2");
+    stranger.says("has not expired", 2, "leads").await;
+    second.resign().await;
+    stranger.says("leads", 1, "leads no more").await;
+}
+
+/// Otherwise all that is tried on it would say nothing of Kubernetes.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_stand_in_answers_a_stranger_as_an_api_server_does() {
+    let Some(server) = server().await else { return };
+    let Some(()) = run_or_say(has_package()) else { return };
+    let mut check = Command::new(program("python3").unwrap());
+    check.arg(stand_in("kube_check.py")).arg(server.address());
+    let ended = tokio::task::spawn_blocking(move || check.status()).await.unwrap().unwrap();
+    assert!(ended.success(), "{ended}");
+}

@@ -1,0 +1,112 @@
+//! Every store that is reached over a network under the laws, on a real server, and the table of what became of it.
+//!
+//! `cargo xtask live` installs the servers and runs this; `--only NAME` leaves the others out.
+
+mod az;
+mod consul;
+mod etcd;
+mod kubernetes;
+mod nats;
+mod object;
+mod postgres;
+mod redis;
+mod s3;
+mod zookeeper;
+
+use std::future::Future;
+use std::io::Write;
+use std::path::PathBuf;
+use std::pin::Pin;
+
+use primacy_conformance::{LAWS, Outcome, REQUIRE_LIVE_VARIABLE, SESSION_LAWS, table};
+
+/// What became of the laws in a store: a column of the table.
+type Column = (String, Vec<(&'static str, Outcome)>);
+
+/// What holds a store to the laws; it may have several columns.
+type Check = fn() -> Pin<Box<dyn Future<Output = Vec<Column>>>>;
+
+/// The stores that keep a record.
+#[rustfmt::skip]
+const STORES: &[(&str, Check)] = &[
+    ("postgres", || Box::pin(postgres::check())),
+    ("s3", s3::check),
+    ("az", az::check),
+    ("kubernetes", || Box::pin(kubernetes::check())),
+    ("nats", || Box::pin(nats::check())),
+    ("redis", || Box::pin(redis::check())),
+    ("etcd", || Box::pin(etcd::check())),
+];
+
+/// The stores that keep sessions; they have laws and a table of their own.
+#[rustfmt::skip]
+const SESSION_STORES: &[(&str, Check)] = &[
+    ("etcd", || Box::pin(etcd::check_sessions())),
+    ("zookeeper", || Box::pin(zookeeper::check())),
+    ("consul", || Box::pin(consul::check())),
+];
+
+/// Names the stores that are to be tried, with commas between them; all if it is not set.
+const ONLY_VARIABLE: &str = "PRIMACY_LIVE_ONLY";
+
+/// Set, to write the table anew.
+const UPDATE_VARIABLE: &str = "UPDATE_GOLDENFILES";
+const TABLE: (&str, &str) = (
+    "<!-- made by `UPDATE_GOLDENFILES=1 cargo test -p primacy-conformance --test live` -->\n\n",
+    "\n<!-- end -->",
+);
+
+const SESSION_TABLE: (&str, &str) = (
+    "<!-- of sessions, made by `UPDATE_GOLDENFILES=1 cargo test -p primacy-conformance --test live` -->\n\n",
+    "\n<!-- end -->",
+);
+
+/// One store after the other, so that what takes time by the clock is not disturbed by the others.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_live_store_keeps_the_laws_and_the_table_says_so() {
+    let laws = LAWS.map(|law| law.name);
+    hold(STORES, &laws, TABLE).await;
+    let session_laws = SESSION_LAWS.map(|law| law.name);
+    hold(SESSION_STORES, &session_laws, SESSION_TABLE).await;
+}
+
+/// Holds the stores of a table to their laws, and keeps the table.
+async fn hold(stores: &[(&str, Check)], laws: &[&str], place: (&str, &str)) {
+    let mut columns = Vec::new();
+    for (_, check) in stores.iter().filter(|(name, _)| is_wanted(name)) {
+        columns.extend(check().await);
+    }
+    let table = table::render(laws, &columns);
+    // Not by a macro: what a test prints is not shown when it passes.
+    let _ = write!(std::io::stderr(), "\n{table}\n");
+    let is_whole = std::env::var_os(ONLY_VARIABLE).is_none()
+        && columns.iter().flat_map(|(_, laws)| laws).all(|law| law.1 != Outcome::NotRun);
+    if is_whole {
+        let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/stores/README.md");
+        table::keep(&page, place, &table, std::env::var_os(UPDATE_VARIABLE).is_some());
+    }
+}
+
+/// Whether a store is to be tried.
+fn is_wanted(name: &str) -> bool {
+    std::env::var(ONLY_VARIABLE).map_or(true, |only| only.split(',').any(|wanted| wanted == name))
+}
+
+/// What a test of one server alone starts with: the server, if it is to be tried and there.
+async fn to_be_tried<T>(name: &str, start: impl Future<Output = Result<T, String>>) -> Option<T> {
+    if !is_wanted(name) {
+        return None;
+    }
+    match start.await {
+        Ok(server) => Some(server),
+        Err(why) => {
+            // Not by a macro: what a test prints is not shown when it passes.
+            let _ = writeln!(std::io::stderr(), "{name}: NOT RUN: {why}");
+            assert!(
+                std::env::var_os(REQUIRE_LIVE_VARIABLE).is_none(),
+                "{name} is required to be there: {why}"
+            );
+            None
+        }
+    }
+}

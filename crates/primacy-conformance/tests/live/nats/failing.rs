@@ -1,0 +1,184 @@
+//! What befalls servers, and what their elections are told then.
+
+use std::io::Write;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use async_nats::jetstream::stream;
+use primacy_conformance::live::nats::{BUCKET, Nats, PASSWORD};
+use primacy_conformance::live::proxy::Proxy;
+use primacy_core::election::lease::{Record, Version};
+use primacy_stores::{OpenError, ReadError, Register, SetError, open};
+use rustix::process::Signal;
+
+use super::{PATIENCE, open_in_the_end, record, refusal, servers};
+
+/// Reads again and again, until the store is there again.
+async fn read_in_the_end(register: &Arc<dyn Register>) -> Option<(Record, Version)> {
+    let reading = async {
+        loop {
+            match register.read().await {
+                Ok(found) => return found,
+                Err(ReadError::Unavailable { .. }) => tokio::time::sleep(Duration::from_millis(20)).await,
+                Err(error @ ReadError::Malformed { .. }) => panic!("{error}"),
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, reading).await.expect("it is reconnected to")
+}
+
+async fn set(
+    register: &Arc<dyn Register>,
+    expect: Option<&Version>,
+    token: u64,
+) -> Result<Version, SetError> {
+    let setting =
+        tokio::time::timeout(PATIENCE, async { register.compare_and_set(expect, &record(token)).await });
+    setting.await.expect("a request has a bound")
+}
+
+/// Writes as an election would: where it is not known, it reads.
+async fn set_in_the_end(register: &Arc<dyn Register>, token: u64) -> Version {
+    let began = std::time::Instant::now();
+    loop {
+        assert!(began.elapsed() < PATIENCE, "it can be written again");
+        let found = read_in_the_end(register).await;
+        if let Some((found, version)) = &found
+            && *found == record(token)
+        {
+            return version.clone();
+        }
+        match set(register, found.as_ref().map(|(_, version)| version), token).await {
+            Ok(version) => return version,
+            Err(SetError::Conflict | SetError::Unknown { .. } | SetError::Unavailable { .. }) => {}
+        }
+    }
+}
+
+/// Debian's is one of these: there, two writes at once have replaced the same entry, and both were acknowledged.
+#[tokio::test]
+async fn replicas_on_servers_before_2_11_are_refused() {
+    let Some(servers) = servers(3).await else { return };
+    let began = std::time::Instant::now();
+    let why = loop {
+        assert!(began.elapsed() < PATIENCE, "the servers find together");
+        if let OpenError::Refused { why } = refusal(&servers.url()).await {
+            break why;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    assert!(why.contains("2.11"), "{why}");
+}
+
+#[tokio::test]
+async fn of_servers_that_stand_still_nothing_is_known_until_they_go_on() {
+    let Some(servers) = servers(1).await else { return };
+    let register = open_in_the_end(&servers.url(), "paused").await;
+    let first = set_in_the_end(&register, 1).await;
+    for server in servers.servers() {
+        server.signal(Signal::STOP);
+    }
+    let failed = set(&register, Some(&first), 2).await;
+    assert!(matches!(failed, Err(SetError::Unknown { .. })), "it was sent: {failed:?}");
+    assert!(matches!(register.read().await, Err(ReadError::Unavailable { .. })));
+    assert!(matches!(refusal(&format!("{}?tls=on", servers.url())).await, OpenError::Unavailable { .. }));
+    for server in servers.servers() {
+        server.signal(Signal::CONT);
+    }
+    let (found, version) = read_in_the_end(&register).await.unwrap();
+    assert!(found == record(1) || found == record(2), "{found:?}");
+    assert_eq!(found == record(1), version == first);
+    set_in_the_end(&register, 3).await;
+    if found == record(1) {
+        assert_eq!(set(&register, Some(&first), 4).await, Err(SetError::Conflict));
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_refused_and_not_shown() {
+    let Some(servers) = servers(1).await else { return };
+    let address = servers.addresses()[0];
+    for login in ["elections:wrong-secret@", "", "wrong-secret@"] {
+        let error = refusal(&format!("nats://{login}{address}/{BUCKET}")).await;
+        assert!(matches!(error, OpenError::Refused { .. }), "{error:?}");
+        let told = error.to_string();
+        assert!(told.contains("USER:PASSWORD") && !told.contains("wrong-secret"), "{told}");
+    }
+    let error = refusal(&format!("nats://{address}/{BUCKET}?creds=/no/such/file")).await;
+    assert!(matches!(&error, OpenError::Refused { why } if why.contains("/no/such/file")), "{error:?}");
+}
+
+/// What was logged in this process.
+#[derive(Clone)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn log() -> &'static Log {
+    static LOG: OnceLock<Log> = OnceLock::new();
+    LOG.get_or_init(|| {
+        let log = Log(Arc::default());
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
+        subscriber.with_max_level(tracing_subscriber::filter::LevelFilter::WARN).init();
+        log
+    })
+}
+
+#[tokio::test]
+async fn a_single_server_is_warned_of_and_keeps_what_it_has_over_a_restart() {
+    let Some(mut servers) = servers(1).await else { return };
+    let log = log();
+    let register = open(&servers.url(), "single").await.unwrap();
+    let told = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    assert!(told.contains("fewer than 3 replicas") && !told.contains(PASSWORD), "{told}");
+    let first = set(&register, None, 1).await.unwrap();
+    servers.kill(0);
+    let failed = set(&register, Some(&first), 2).await;
+    assert!(matches!(failed, Err(SetError::Unavailable { .. } | SetError::Unknown { .. })), "{failed:?}");
+    assert!(matches!(refusal(&format!("{}-other", servers.url())).await, OpenError::Unavailable { .. }));
+    servers.restart(0);
+    let (found, version) = read_in_the_end(&register).await.unwrap();
+    assert_eq!((found, &version), (record(1), &first), "nobody was there to take the write");
+    set_in_the_end(&register, 2).await;
+}
+
+#[tokio::test]
+async fn a_write_whose_reply_is_lost_is_unknown_and_was_done() {
+    let Some(servers) = servers(1).await else { return };
+    let proxy = Proxy::start(servers.addresses()[0]);
+    let register = open(&Nats::url_at(&[proxy.address()]), "cut").await.unwrap();
+    let first = set(&register, None, 1).await.unwrap();
+    // The server also asks and answers whether the other one is there; so the first bytes need not be the reply.
+    proxy.drop_replies();
+    let failed = set(&register, Some(&first), 2).await;
+    assert!(matches!(failed, Err(SetError::Unknown { .. })), "{failed:?}");
+    proxy.refuse();
+    proxy.pass();
+    let (found, version) = read_in_the_end(&register).await.unwrap();
+    assert_eq!(found, record(2), "the server had done it");
+    assert_ne!(version, first);
+    assert_eq!(set(&register, Some(&first), 2).await, Err(SetError::Conflict), "a repetition is refused");
+}
+
+#[tokio::test]
+async fn a_bucket_whose_entries_expire_is_refused() {
+    let Some(servers) = servers(1).await else { return };
+    let config = stream::Config {
+        name: "KV_expiring".to_owned(),
+        subjects: vec!["$KV.expiring.>".to_owned()],
+        max_age: Duration::from_secs(60),
+        ..stream::Config::default()
+    };
+    servers.context().await.create_stream(config).await.unwrap();
+    let error = refusal(&servers.url().replace(BUCKET, "expiring")).await;
+    assert!(matches!(&error, OpenError::Refused { why } if why.contains("expire")), "{error:?}");
+}

@@ -1,0 +1,888 @@
+//! Session: whoever is first in a store's queue of entries leads; an entry goes when its owner's session ends.
+//!
+//! Assumes   the store's queue is linearizable, counts its entries, and ends a session no sooner than its timeout after
+//!           the last keep-alive was asked for; the rates of any two clocks differ by at most `drift_max`.
+//! Promises  at most one node at a time believes that it leads; each leadership has a higher token.
+//! Costs     one keep-alive per third of the session for each candidate, and a look; a take-over after silence costs the
+//!           whole session, after a resignation or a witnessed death the news of it and a look. No herd: only the next
+//!           in the queue is told.
+//!
+//! How it goes:
+//!
+//! ```text
+//!            a session, and an entry in the queue        the entry is the first, and the session was kept alive
+//!   Waiting ──────────────────────────────────► Waiting ──────────────────────────► Leading ──┐ keeps alive
+//!      ▲  ▲                                                                           │ │  ▲──┘ each third
+//!      │  └─── the store says that the session has ended, or that the entry is gone ──┘ │
+//!      └─── the entry is out of the queue ◄── Leaving ◄── drained, or not kept alive ───┘
+//! ```
+//!
+//! Why two never lead: the store shows a second entry as the first only when the one before it is gone, because its owner
+//! took it out, or its guardian did, or its session ended. The owner stops believing before it takes it out; and it counts
+//! from before it *asked* to be kept alive, less the drift, and so stops before the store may end its session.
+//!
+//! Every request may be repeated: a session that nobody keeps alive goes by itself, and an entry is found again by its
+//! session. So an answer that did not come is no riddle here, and needs no nonce.
+//!
+//! Two requests may be under way at once, and no more: a keep-alive, and one other. A keep-alive must not wait behind a
+//! look that the store is slow to answer, or the lead would be lost to a question; and what the queue is asked, is
+//! asked in order.
+
+mod eviction;
+mod finite;
+mod status;
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+
+pub use self::eviction::{Ending, Eviction};
+pub use self::status::Status;
+use super::lease::{Holder, RequestId};
+use crate::fence::FencingToken;
+use crate::id::Identity;
+use crate::protocol::{
+    Command, Endpoint, Event, Input, Leader, Mandate, Output, Protocol, Reason, Violation,
+};
+use crate::term::Term;
+use crate::time::{Drift, Duration, Instant};
+
+/// A session is kept alive this many times before it would end.
+const KEEP_ALIVES: u64 = 3;
+
+/// Who takes part, and how patient it is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// This node, in this life, and where it can be reached; goes into its entry.
+    pub me: Holder,
+    /// How long the store shall wait for a keep-alive. It may decide otherwise, and what it says counts.
+    pub timeout: Duration,
+    /// A session that the store ends sooner than this is of no use: the work could not end in order in it.
+    pub timeout_min: Duration,
+    /// How far the rates of two clocks may differ.
+    pub drift_max: Drift,
+    /// How often the session is kept alive, at the least: a third of it where that is less.
+    pub keep_alive_interval: Duration,
+    /// How often a node looks that the store has told nothing. Shorter than `timeout`: for no longer than that says what was seen
+    /// who leads.
+    pub look_interval: Duration,
+    /// After how long a request counts as unanswered.
+    pub request_timeout: Duration,
+    /// How long a node waits before it asks a store again that could not be reached, or begins a session anew.
+    pub poll_interval: Duration,
+}
+
+/// What a store calls a session.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(Box<str>);
+
+impl SessionId {
+    /// From what the store calls it.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self(name.into())
+    }
+
+    /// What the store calls it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// One candidate in the queue.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Entry {
+    /// Who stands. Of a stranger, who is no node of ours, the name is made of what the store shows of it, its count is 0,
+    /// and its nonce is made of its session.
+    pub holder: Holder,
+    /// What the store counted when the entry was made; later entries have higher ones.
+    pub token: FencingToken,
+}
+
+/// Where a session's entry stands.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// It is the first: it leads, as long as its session lives.
+    First {
+        /// Its token.
+        token: FencingToken,
+        /// Somebody has asked it to resign.
+        asked_to_resign: bool,
+    },
+    /// Others stand before it.
+    Behind {
+        /// The first one.
+        first: Entry,
+    },
+}
+
+/// Why a store did not answer as hoped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Trouble {
+    /// The session has ended, and its entries are gone.
+    Ended,
+    /// There was no answer; what was asked for may have been done, or may yet be.
+    NoAnswer,
+}
+
+/// How a request of a session ended.
+type Answer<T> = Result<T, Trouble>;
+
+/// What is said between a candidate and the store.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Message {
+    /// To the store: begin a session.
+    Begin {
+        /// The number of this request.
+        request: RequestId,
+        /// How long the store shall wait for a keep-alive.
+        timeout: Duration,
+    },
+    /// The answer: the session, and how long the store waits, from when it was asked.
+    BeginReply {
+        /// The request that is answered.
+        request: RequestId,
+        /// The session.
+        result: Result<(SessionId, Duration), Trouble>,
+    },
+    /// To the store: this process lives.
+    KeepAlive {
+        /// The number of this request.
+        request: RequestId,
+        /// The session.
+        session: SessionId,
+    },
+    /// The answer: how long the store waits, from when it was asked.
+    KeepAliveReply {
+        /// The request that is answered.
+        request: RequestId,
+        /// How long.
+        result: Result<Duration, Trouble>,
+    },
+    /// To the store: see to it that this session has an entry, and say where it stands.
+    Stand {
+        /// The number of this request.
+        request: RequestId,
+        /// The session.
+        session: SessionId,
+        /// Whom the entry names.
+        holder: Holder,
+    },
+    /// The answer.
+    StandReply {
+        /// The request that is answered.
+        request: RequestId,
+        /// Where the entry stands.
+        result: Result<Place, Trouble>,
+    },
+    /// To the store: take this session's entry away.
+    Leave {
+        /// The number of this request.
+        request: RequestId,
+        /// The session.
+        session: SessionId,
+    },
+    /// The answer.
+    LeaveReply {
+        /// The request that is answered.
+        request: RequestId,
+        /// Done, or not known.
+        result: Result<(), Trouble>,
+    },
+    /// To the store: end this session.
+    End {
+        /// The number of this request.
+        request: RequestId,
+        /// The session.
+        session: SessionId,
+    },
+    /// The answer.
+    EndReply {
+        /// The request that is answered.
+        request: RequestId,
+        /// Done, or not known.
+        result: Result<(), Trouble>,
+    },
+    /// To the store: who is first?
+    First {
+        /// The number of this request.
+        request: RequestId,
+    },
+    /// The answer.
+    FirstReply {
+        /// The request that is answered.
+        request: RequestId,
+        /// Who is first, or that nobody is.
+        result: Result<Option<Entry>, Trouble>,
+    },
+    /// To the store, from a guardian: this life and all its work are gone; let its entry go, and its session.
+    Evict {
+        /// The number of this request.
+        request: RequestId,
+        /// Who is gone.
+        dead: Identity,
+    },
+    /// The answer.
+    EvictReply {
+        /// The request that is answered.
+        request: RequestId,
+        /// Whether there was anything.
+        result: Result<bool, Trouble>,
+    },
+    /// From the store: what it said last may have changed.
+    Changed,
+}
+
+/// The machine of one candidate, or of one observer that does not stand.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Session {
+    config: Config,
+    role: Role,
+    /// The application wants this node to lead.
+    campaigning: bool,
+    healthy: bool,
+    /// The session, while there is one.
+    line: Option<Line>,
+    /// What the queue was asked.
+    asked: Option<Asked>,
+    /// The keep-alive under way: its number, and when it was asked for.
+    keeping: Option<(RequestId, Instant)>,
+    last_request: RequestId,
+    /// The store told of a change while a request was under way.
+    changed: bool,
+    /// When to ask the queue next, while no request is under way.
+    act_at: Instant,
+    /// One that has just resigned lets others go first.
+    stand_from: Instant,
+    /// A store that ends every session is not asked for one as fast as it can answer.
+    begin_from: Instant,
+    /// What the store gave, where that was too short to be of use.
+    too_short: Option<Duration>,
+    /// Another node's entry that the store showed as the first, and when.
+    seen: Option<(Entry, Instant)>,
+    /// Its entry is the first, with this token, and it leads as soon as its session has been kept alive: while that lives, who
+    /// is first stays so.
+    first: Option<FencingToken>,
+    /// The highest token that others had, or that an own leadership had which has ended. A new one must be higher.
+    spent: FencingToken,
+    told_leader: Option<Leader>,
+    outputs: VecDeque<Output<Message, ()>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Role {
+    /// Watches the queue, from within it if it stands.
+    Waiting,
+    Leading(Lead),
+    /// Has given up for good what it had; its entry may still be in the queue, or may yet get there.
+    Leaving {
+        until: Instant,
+        /// The entry is out. What is left is the session.
+        left: bool,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Lead {
+    token: FencingToken,
+    valid_until: Instant,
+    /// Set while the work is being drained; from then on the session is not kept alive.
+    resigning: Option<Reason>,
+}
+
+/// The line on which this node's life hangs, in the eyes of the store.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Line {
+    session: SessionId,
+    timeout: Duration,
+    /// When the last keep-alive that was answered was asked for.
+    kept_at: Instant,
+    /// When the next one is due.
+    keep_at: Instant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Asked {
+    request: RequestId,
+    at: Instant,
+    what: What,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum What {
+    Begin,
+    Stand,
+    Leave,
+    End,
+    First,
+}
+
+impl Protocol for Session {
+    type Message = Message;
+    type Durable = ();
+
+    fn handle(&mut self, now: Instant, input: Input<Message>) {
+        debug_assert!(self.outputs.is_empty(), "all outputs must be drained before the next input");
+        self.expire(now);
+        match input {
+            Input::Message { from: Endpoint::Store, message } => self.on_message(now, message),
+            Input::Message { from: Endpoint::Node(_), .. } => {} // The candidates do not talk to each other.
+            Input::Timeout => self.on_timeout(now),
+            Input::Command(command) => self.on_command(now, command),
+            Input::Evidence(_) => {} // Only the queue counts; a guardian takes an entry out of it.
+        }
+        self.tell_leader(now);
+    }
+
+    fn poll(&mut self) -> Option<Output<Message, ()>> {
+        self.outputs.pop_front()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let end = match &self.role {
+            Role::Leading(lead) => lead.valid_until,
+            Role::Leaving { until, .. } => *until,
+            Role::Waiting => Instant::NEVER,
+        };
+        let told_until = match (&self.told_leader, &self.seen) {
+            (Some(leader), Some((_, at))) if leader.identity != self.me() => self.is_told_until(*at),
+            (Some(_) | None, _) => Instant::NEVER,
+        };
+        let next = match &self.asked {
+            Some(asked) => self.times_out(asked.at),
+            None => self.act_at,
+        };
+        Some(next.min(end).min(told_until).min(self.next_keep_alive()))
+    }
+}
+
+impl Session {
+    /// The machine of `config.me`. It watches from the start, and stands when it is told to.
+    #[must_use]
+    pub fn new(config: Config, now: Instant) -> Self {
+        Self {
+            config,
+            role: Role::Waiting,
+            campaigning: false,
+            healthy: true,
+            line: None,
+            asked: None,
+            keeping: None,
+            last_request: RequestId(0),
+            changed: false,
+            act_at: now,
+            stand_from: now,
+            begin_from: now,
+            too_short: None,
+            seen: None,
+            first: None,
+            spent: FencingToken(0),
+            told_leader: None,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// Whether it has nothing left to do for a leadership that has ended, nor for an application that has withdrawn: its
+    /// entry is out of the queue, and no session is left behind.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        let begins = self.is_asked(What::Begin);
+        matches!(self.role, Role::Waiting) && (self.stands() || (self.line.is_none() && !begins))
+    }
+
+    /// The role, for people: `watching`, `waiting`, `leading` or `leaving`.
+    #[must_use]
+    pub const fn role(&self) -> &'static str {
+        match self.role {
+            Role::Waiting if self.line.is_none() => "watching",
+            Role::Waiting => "waiting",
+            Role::Leading(_) => "leading",
+            Role::Leaving { .. } => "leaving",
+        }
+    }
+
+    // ── inputs ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    fn on_message(&mut self, now: Instant, message: Message) {
+        match message {
+            Message::Changed => self.changed = true,
+            Message::KeepAliveReply { request, result } => {
+                if let Some((_, at)) = self.keeping.take_if(|(keeping, _)| *keeping == request) {
+                    self.on_kept_alive(now, at, result);
+                }
+            }
+            Message::BeginReply { request, result } => {
+                if let Some(at) = self.take_asked(request, What::Begin) {
+                    self.on_begun(now, at, result);
+                }
+            }
+            Message::StandReply { request, result } => {
+                if self.take_asked(request, What::Stand).is_some() {
+                    self.on_place(now, result);
+                }
+            }
+            Message::LeaveReply { request, result } => {
+                if self.take_asked(request, What::Leave).is_some() {
+                    self.on_left(now, result);
+                }
+            }
+            Message::EndReply { request, result } => {
+                if self.take_asked(request, What::End).is_some() {
+                    self.on_ended(now, result);
+                }
+            }
+            Message::FirstReply { request, result } => {
+                if self.take_asked(request, What::First).is_some() {
+                    self.on_first(now, result);
+                }
+            }
+            // The store asks nothing, and a guardian's answers go to the guardian.
+            Message::Begin { .. } | Message::KeepAlive { .. } | Message::Stand { .. } => {}
+            Message::Leave { .. } | Message::End { .. } | Message::First { .. } => {}
+            Message::Evict { .. } | Message::EvictReply { .. } => {}
+        }
+        if self.changed && self.asked.is_none() {
+            self.act(now);
+        }
+    }
+
+    /// When the request was asked that is answered; `None` where the answer is to one that was given up.
+    fn take_asked(&mut self, request: RequestId, what: What) -> Option<Instant> {
+        Some(self.asked.take_if(|asked| asked.request == request && asked.what == what)?.at)
+    }
+
+    fn on_timeout(&mut self, now: Instant) {
+        if now >= self.next_keep_alive() {
+            self.keep_alive(now);
+        }
+        match &self.asked {
+            // No answer. Whatever was asked may be asked again.
+            Some(asked) if now >= self.times_out(asked.at) => {
+                self.asked = None;
+                self.act(now);
+            }
+            None if now >= self.act_at => self.act(now),
+            Some(_) | None => {} // Early.
+        }
+    }
+
+    fn on_command(&mut self, now: Instant, command: Command) {
+        match command {
+            Command::Campaign => {
+                self.campaigning = true;
+                self.act_soon(now);
+            }
+            Command::Withdraw => {
+                self.campaigning = false;
+                self.retire(now, Reason::Resigned);
+            }
+            Command::Healthy(true) => {
+                self.healthy = true;
+                self.act_soon(now);
+            }
+            Command::Healthy(false) => {
+                self.healthy = false;
+                self.retire(now, Reason::Unhealthy);
+            }
+            Command::Resign => self.resign(Reason::Resigned),
+            // The queue says who is next.
+            Command::Transfer(_) => self.resign(Reason::Resigned),
+            Command::Down(_) => {} // It has no members.
+            Command::Drained => {
+                if let Role::Leading(Lead { resigning: Some(reason), .. }) = self.role {
+                    self.give_up(now, reason);
+                }
+            }
+        }
+    }
+
+    // ── the session ─────────────────────────────────────────────────────────────────────────────────────────
+
+    fn on_begun(&mut self, now: Instant, asked_at: Instant, result: Answer<(SessionId, Duration)>) {
+        let Ok((session, timeout)) = result else {
+            self.act_at = now.after(self.config.poll_interval);
+            return;
+        };
+        let is_too_short = timeout < self.config.timeout_min;
+        self.too_short = is_too_short.then_some(timeout);
+        let keep_at = asked_at.after(self.keep_alive_interval(timeout));
+        self.line = Some(Line { session, timeout, kept_at: asked_at, keep_at });
+        if is_too_short {
+            // Its operator may give longer ones some day.
+            self.begin_from = now.after(self.config.timeout);
+        }
+        if is_too_short || !self.stands() {
+            self.role = Role::Leaving { until: self.gone_by(now), left: true };
+        }
+        self.act(now);
+    }
+
+    fn on_kept_alive(&mut self, now: Instant, asked_at: Instant, result: Answer<Duration>) {
+        match result {
+            Ok(timeout) => {
+                let keep_at = asked_at.after(self.keep_alive_interval(timeout));
+                let Some(line) = &mut self.line else { return };
+                (line.timeout, line.kept_at, line.keep_at) = (timeout, asked_at, keep_at);
+                match self.role {
+                    Role::Leading(_) => self.prolong(now),
+                    Role::Waiting => {
+                        if let Some(token) = self.first.take() {
+                            self.become_leader(now, token);
+                        }
+                    }
+                    Role::Leaving { .. } => {}
+                }
+            }
+            Err(Trouble::Ended) => self.lose_session(now),
+            Err(Trouble::NoAnswer) => {
+                if let Some(line) = &mut self.line {
+                    line.keep_at = now.after(self.config.poll_interval);
+                }
+            }
+        }
+    }
+
+    /// Until when this node may believe, by the last keep-alive.
+    fn valid_until(&self) -> Option<Instant> {
+        let line = self.line.as_ref()?;
+        Some(line.kept_at.after(self.config.drift_max.shorten(line.timeout)))
+    }
+
+    fn prolong(&mut self, now: Instant) {
+        let Some(until) = self.valid_until() else { return };
+        let Role::Leading(lead) = &mut self.role else { return };
+        if until < lead.valid_until {
+            // The store waits for less long than it said before; what was believed by that is not so.
+            self.step_down(Reason::Expired);
+            return self.leave(now);
+        }
+        if lead.resigning.is_none() && until > lead.valid_until {
+            lead.valid_until = until;
+            self.tell(Event::Renewed { valid_until: until });
+        }
+    }
+
+    /// The store says that the session has ended, and with it go its entries.
+    fn lose_session(&mut self, now: Instant) {
+        self.step_down(Reason::SessionEnded);
+        self.drop_session(now);
+    }
+
+    fn drop_session(&mut self, now: Instant) {
+        (self.role, self.line, self.asked, self.keeping) = (Role::Waiting, None, None, None);
+        self.first = None;
+        self.act_at = now;
+    }
+
+    // ── the queue ───────────────────────────────────────────────────────────────────────────────────────────
+
+    /// Asks the queue what is to be asked now.
+    fn act(&mut self, now: Instant) {
+        self.act_at = now.after(self.config.look_interval);
+        match &self.role {
+            Role::Leaving { left: false, .. } => self.ask(now, What::Leave),
+            Role::Leaving { left: true, .. } => self.ask(now, What::End),
+            // An entry that is gone shall not be made again; it would only have to be taken out.
+            Role::Leading(Lead { resigning: Some(_), .. }) => self.look(now, What::First),
+            Role::Leading(_) => self.look(now, What::Stand),
+            Role::Waiting if self.stands() && now >= self.stand_from => match self.line {
+                Some(_) => self.look(now, What::Stand),
+                None if now >= self.begin_from => {
+                    self.begin_from = now.after(self.config.poll_interval);
+                    self.ask(now, What::Begin);
+                }
+                None => self.look(now, What::First),
+            },
+            Role::Waiting => self.look(now, What::First),
+        }
+    }
+
+    fn look(&mut self, now: Instant, what: What) {
+        self.changed = false;
+        self.ask(now, what);
+    }
+
+    /// When to look next, if the store tells nothing.
+    fn rest(&mut self, now: Instant) {
+        let next = now.after(self.config.look_interval);
+        let stands_at = match self.role {
+            Role::Waiting if self.stands() && now < self.stand_from => self.stand_from,
+            Role::Waiting if self.stands() && self.line.is_none() => self.begin_from,
+            Role::Waiting | Role::Leading(_) | Role::Leaving { .. } => Instant::NEVER,
+        };
+        self.act_at = next.min(stands_at.max(now));
+    }
+
+    fn on_no_answer(&mut self, now: Instant) {
+        // Asking at once would not help the store, nor would a change that could not be looked at.
+        self.changed = false;
+        self.act_at = now.after(self.config.poll_interval);
+    }
+
+    fn on_place(&mut self, now: Instant, result: Answer<Place>) {
+        let place = match result {
+            Ok(place) => place,
+            Err(Trouble::Ended) => return self.lose_session(now),
+            Err(Trouble::NoAnswer) => return self.on_no_answer(now),
+        };
+        self.rest(now);
+        match (&self.role, place) {
+            // It was asked for before this node gave up.
+            (Role::Leaving { .. }, Place::First { .. } | Place::Behind { .. }) => self.act(now),
+            (Role::Leading(lead), Place::First { token, asked_to_resign }) if token == lead.token => {
+                if asked_to_resign {
+                    self.resign(Reason::Resigned);
+                }
+            }
+            // Its entry was removed, and another one made. It may lead by that one, and only after another look.
+            (Role::Leading(_), Place::First { .. }) => self.overwritten(now),
+            (Role::Leading(_), Place::Behind { first }) => {
+                self.overwritten(now);
+                self.see(now, first);
+            }
+            (Role::Waiting, Place::First { token, .. }) => self.become_leader(now, token),
+            (Role::Waiting, Place::Behind { first }) => self.see(now, first),
+        }
+    }
+
+    fn on_first(&mut self, now: Instant, result: Answer<Option<Entry>>) {
+        let Ok(first) = result else { return self.on_no_answer(now) };
+        self.rest(now);
+        if let Role::Leading(lead) = &self.role {
+            if first.as_ref().is_some_and(|entry| entry.token == lead.token) {
+                return;
+            }
+            self.overwritten(now);
+        }
+        match first {
+            Some(entry) if entry.holder.identity != self.me() => self.see(now, entry),
+            // An own entry without a session is left from one that is ending.
+            Some(_) | None => self.seen = None,
+        }
+        if matches!(self.role, Role::Leaving { .. }) {
+            self.act(now);
+        }
+    }
+
+    /// Another node is the first.
+    fn see(&mut self, now: Instant, entry: Entry) {
+        let (seen, found) = (self.spent, entry.token);
+        let is_news = self.seen.as_ref().is_none_or(|(known, _)| *known != entry);
+        if found < seen && is_news {
+            self.tell(Event::Violation(Violation::TokenWentDown { seen, found }));
+        }
+        self.spent = seen.max(found);
+        (self.seen, self.first) = (Some((entry, now)), None);
+    }
+
+    fn overwritten(&mut self, now: Instant) {
+        self.step_down(Reason::Overwritten);
+        self.seen = None;
+        self.act_at = now;
+    }
+
+    /// This node's entry is the first.
+    fn become_leader(&mut self, now: Instant, token: FencingToken) {
+        self.seen = None;
+        if token <= self.spent {
+            // A store that was set back, or an entry of an ended leadership. Leftover writes of that must not pass the fence.
+            self.tell(Event::Violation(Violation::TokenWentDown { seen: self.spent, found: token }));
+            self.stand_from = now.after(self.config.timeout);
+            return self.leave(now);
+        }
+        let (Some(line), Some(valid_until)) = (&self.line, self.valid_until()) else { return };
+        if now >= line.keep_at || now >= valid_until {
+            // Little of the session is left for certain.
+            self.first = Some(token);
+            return;
+        }
+        self.role = Role::Leading(Lead { token, valid_until, resigning: None });
+        self.tell(Event::Elected { term: Term(token.0), mandate: Mandate::Fenced(token), valid_until });
+    }
+
+    // ── the end of a leadership ─────────────────────────────────────────────────────────────────────────────
+
+    fn expire(&mut self, now: Instant) {
+        match &self.role {
+            Role::Leading(lead) if now >= lead.valid_until => {
+                self.step_down(Reason::Expired);
+                self.leave(now);
+            }
+            // The store did not let it be known, and has ended the session long since.
+            Role::Leaving { until, .. } if now >= *until => self.drop_session(now),
+            Role::Leading(_) | Role::Leaving { .. } | Role::Waiting => {}
+        }
+    }
+
+    /// Leaves candidacy, or the lead in order.
+    fn retire(&mut self, now: Instant, reason: Reason) {
+        match &self.role {
+            Role::Leading(_) => self.resign(reason),
+            Role::Waiting if self.line.is_some() => self.leave(now),
+            // A session that is being begun is ended when it has begun.
+            Role::Waiting | Role::Leaving { .. } => {}
+        }
+    }
+
+    fn resign(&mut self, reason: Reason) {
+        let Role::Leading(lead) = &mut self.role else { return };
+        if lead.resigning.is_none() {
+            lead.resigning = Some(reason);
+            self.tell(Event::Resigning(reason));
+        }
+    }
+
+    /// Gives up the token for good, and only then tells the store.
+    fn give_up(&mut self, now: Instant, reason: Reason) {
+        self.step_down(reason);
+        // Whoever is about to stand goes first.
+        self.stand_from = now.after(self.config.poll_interval.times(2));
+        self.leave(now);
+    }
+
+    /// Takes the entry out of the queue, and then ends the session. Whoever stands again does so in another one.
+    fn leave(&mut self, now: Instant) {
+        (self.role, self.first) = (Role::Leaving { until: self.gone_by(now), left: false }, None);
+        // What asks only need not be waited for. An entry that is being made must be, or it could be made afterwards.
+        self.asked = self.asked.filter(|asked| asked.what != What::First);
+        if self.asked.is_none() {
+            self.act(now);
+        }
+    }
+
+    fn on_left(&mut self, now: Instant, result: Answer<()>) {
+        match result {
+            // The session goes as well: a request to leave that lands late, or twice, must not meet another entry.
+            Ok(()) => {
+                if let Role::Leaving { left, .. } = &mut self.role {
+                    *left = true;
+                }
+                self.act(now);
+            }
+            Err(Trouble::Ended) => self.lose_session(now),
+            Err(Trouble::NoAnswer) => self.on_no_answer(now),
+        }
+    }
+
+    fn on_ended(&mut self, now: Instant, result: Answer<()>) {
+        match result {
+            Ok(()) | Err(Trouble::Ended) => self.drop_session(now),
+            Err(Trouble::NoAnswer) => self.on_no_answer(now),
+        }
+    }
+
+    fn step_down(&mut self, reason: Reason) {
+        let Role::Leading(lead) = &self.role else { return };
+        self.spent = self.spent.max(lead.token);
+        self.role = Role::Waiting;
+        self.tell(Event::Deposed(reason));
+    }
+
+    /// When the store will have ended a session that nobody keeps alive any more.
+    fn gone_by(&self, now: Instant) -> Instant {
+        let timeout = self.line.as_ref().map_or(self.config.timeout, |line| line.timeout);
+        now.after(self.config.drift_max.lengthen(timeout))
+    }
+
+    // ── small things ────────────────────────────────────────────────────────────────────────────────────────
+
+    const fn me(&self) -> Identity {
+        self.config.me.identity
+    }
+
+    const fn stands(&self) -> bool {
+        self.campaigning && self.healthy
+    }
+
+    fn is_asked(&self, what: What) -> bool {
+        self.asked.is_some_and(|asked| asked.what == what)
+    }
+
+    fn times_out(&self, asked_at: Instant) -> Instant {
+        asked_at.after(self.config.request_timeout)
+    }
+
+    /// Acts at once, where a look is not to be waited for.
+    fn act_soon(&mut self, now: Instant) {
+        if matches!(self.role, Role::Waiting) {
+            self.asked = self.asked.filter(|asked| asked.what != What::First);
+            self.act_at = now;
+        }
+    }
+
+    fn keep_alive_interval(&self, timeout: Duration) -> Duration {
+        self.config.keep_alive_interval.min(timeout.divided_by(KEEP_ALIVES))
+    }
+
+    /// When the session must be kept alive. One that is given up, or whose work is draining, is not.
+    fn next_keep_alive(&self) -> Instant {
+        let keeps = match &self.role {
+            Role::Waiting => self.stands(),
+            Role::Leading(lead) => lead.resigning.is_none(),
+            Role::Leaving { .. } => false,
+        };
+        match (&self.line, &self.keeping) {
+            (Some(line), None) if keeps => line.keep_at,
+            (Some(_), Some((_, at))) if keeps => self.times_out(*at),
+            (Some(_) | None, _) => Instant::NEVER,
+        }
+    }
+
+    fn keep_alive(&mut self, now: Instant) {
+        let Some(session) = self.line.as_ref().map(|line| line.session.clone()) else { return };
+        let request = self.next_request();
+        self.keeping = Some((request, now));
+        self.send(Message::KeepAlive { request, session });
+    }
+
+    fn ask(&mut self, now: Instant, what: What) {
+        let request = self.next_request();
+        let session = self.line.as_ref().map(|line| line.session.clone());
+        let message = match (what, session) {
+            (What::Begin, _) => Message::Begin { request, timeout: self.config.timeout },
+            (What::Stand, Some(session)) => {
+                Message::Stand { request, session, holder: self.config.me.clone() }
+            }
+            (What::Leave, Some(session)) => Message::Leave { request, session },
+            (What::End, Some(session)) => Message::End { request, session },
+            (What::First | What::Stand | What::Leave | What::End, _) => Message::First { request },
+        };
+        self.asked = Some(Asked { request, at: now, what });
+        self.send(message);
+    }
+
+    fn next_request(&mut self) -> RequestId {
+        self.last_request = RequestId(self.last_request.0 + 1);
+        self.last_request
+    }
+
+    fn send(&mut self, message: Message) {
+        self.outputs.push_back(Output::Send { to: Endpoint::Store, message });
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.outputs.push_back(Output::Event(event));
+    }
+
+    /// Until when what was seen then says who leads: a store that has shown nothing since may have ended that session.
+    fn is_told_until(&self, seen_at: Instant) -> Instant {
+        seen_at.after(self.config.drift_max.lengthen(self.config.timeout))
+    }
+
+    fn leader(&self, now: Instant) -> Option<Leader> {
+        if let Role::Leading(lead) = &self.role {
+            return Some(Leader { identity: self.me(), term: Term(lead.token.0) });
+        }
+        let (entry, at) = self.seen.as_ref()?;
+        let is_other = entry.holder.identity != self.me() && now < self.is_told_until(*at);
+        is_other.then_some(Leader { identity: entry.holder.identity, term: Term(entry.token.0) })
+    }
+
+    fn tell_leader(&mut self, now: Instant) {
+        let leader = self.leader(now);
+        if leader != self.told_leader {
+            self.told_leader = leader;
+            self.tell(Event::LeaderChanged(leader));
+        }
+    }
+}

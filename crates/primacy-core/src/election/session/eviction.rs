@@ -1,0 +1,132 @@
+//! Eviction: what a guardian does where candidates have sessions, when its node's process and all its work are gone.
+//!
+//! It takes the entry of the dead out of the queue, so that nobody waits for the rest of the session. A last request of the
+//! dead may still land, so it looks again: until it finds nothing after it found something, and else for a whole session.
+
+use alloc::collections::VecDeque;
+
+use super::{Message, Trouble};
+use crate::election::lease::RequestId;
+use crate::id::Identity;
+use crate::protocol::{Endpoint, Input, Output, Protocol};
+use crate::time::{Duration, Instant};
+
+/// How an eviction ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ending {
+    /// What the dead had is gone.
+    Done,
+    /// The time passed, and there was nothing.
+    NothingToDo,
+    /// The time passed, and the store did not let it be known.
+    Unknown,
+}
+
+/// The machine of one eviction. It ends by itself; see [`Eviction::ending`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Eviction {
+    pub(super) dead: Identity,
+    pub(super) until: Instant,
+    pub(super) poll_interval: Duration,
+    pub(super) asked: Option<(RequestId, Instant)>,
+    pub(super) last_request: RequestId,
+    pub(super) act_at: Instant,
+    /// The last answer; `None` if there was none since it was asked.
+    pub(super) found: Option<bool>,
+    /// Something was taken away.
+    pub(super) evicted: bool,
+    pub(super) ending: Option<Ending>,
+    pub(super) outputs: VecDeque<Output<Message, ()>>,
+}
+
+impl Eviction {
+    /// The eviction of `dead`, which looks every `poll_interval`, for at most `patience`: one whole session.
+    #[must_use]
+    pub fn new(dead: Identity, patience: Duration, poll_interval: Duration, now: Instant) -> Self {
+        Self {
+            dead,
+            until: now.after(patience),
+            poll_interval,
+            asked: None,
+            last_request: RequestId(0),
+            act_at: now,
+            found: None,
+            evicted: false,
+            ending: None,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// How it ended; `None` while it goes on.
+    #[must_use]
+    pub const fn ending(&self) -> Option<Ending> {
+        self.ending
+    }
+
+    fn on_reply(&mut self, now: Instant, result: Result<bool, Trouble>) {
+        self.act_at = now.after(self.poll_interval);
+        match result {
+            Ok(true) => self.evicted = true,
+            Ok(false) if self.evicted => self.ending = Some(Ending::Done),
+            // That a session has ended is no answer to this.
+            Ok(false) | Err(Trouble::Ended | Trouble::NoAnswer) => {}
+        }
+        self.found = result.ok();
+    }
+
+    fn on_timeout(&mut self, now: Instant) {
+        if now >= self.until {
+            self.ending = Some(match (self.evicted, self.found) {
+                (true, _) => Ending::Done,
+                (false, Some(_)) => Ending::NothingToDo,
+                (false, None) => Ending::Unknown,
+            });
+            return;
+        }
+        let is_due = self.asked.map_or(self.act_at, |(_, at)| at.after(self.request_timeout()));
+        if now >= is_due {
+            self.last_request = RequestId(self.last_request.0 + 1);
+            (self.asked, self.found) = (Some((self.last_request, now)), None);
+            let message = Message::Evict { request: self.last_request, dead: self.dead };
+            self.outputs.push_back(Output::Send { to: Endpoint::Store, message });
+        }
+    }
+
+    /// Some stores look at every entry, so they have the time of two looks to answer.
+    const fn request_timeout(&self) -> Duration {
+        self.poll_interval.times(2)
+    }
+}
+
+impl Protocol for Eviction {
+    type Message = Message;
+    type Durable = ();
+
+    fn handle(&mut self, now: Instant, input: Input<Message>) {
+        if self.ending.is_some() {
+            return;
+        }
+        match input {
+            Input::Message { from: Endpoint::Store, message: Message::EvictReply { request, result } } => {
+                if self.asked.take_if(|(asked, _)| *asked == request).is_some() {
+                    self.on_reply(now, result);
+                }
+            }
+            Input::Timeout => self.on_timeout(now),
+            // It leads nowhere, and hears of nothing else.
+            Input::Message { .. } | Input::Command(_) | Input::Evidence(_) => {}
+        }
+    }
+
+    fn poll(&mut self) -> Option<Output<Message, ()>> {
+        self.outputs.pop_front()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        if self.ending.is_some() {
+            return None;
+        }
+        let next = self.asked.map_or(self.act_at, |(_, at)| at.after(self.request_timeout()));
+        Some(next.min(self.until))
+    }
+}

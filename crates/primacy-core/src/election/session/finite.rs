@@ -1,0 +1,100 @@
+//! The states of a candidate in a queue, made few for an exhaustive search.
+
+use super::{Asked, Eviction, Lead, Line, RequestId, Role, Session, SessionId};
+use crate::finite::{Finite, Use};
+use crate::time::Instant;
+
+impl Finite for Session {
+    fn visit_instants(&mut self, visit: &mut dyn FnMut(Use, &mut Instant)) {
+        // Every field is named, so that a new one must be thought of here.
+        let Self {
+            config: _,
+            role,
+            campaigning: _,
+            healthy: _,
+            line,
+            asked,
+            keeping,
+            last_request: _,
+            changed: _,
+            act_at,
+            stand_from,
+            begin_from,
+            too_short: _,
+            seen,
+            first: _,
+            spent: _,
+            told_leader: _,
+            outputs: _,
+        } = self;
+        visit(Use::End, act_at);
+        visit(Use::End, stand_from);
+        visit(Use::End, begin_from);
+        if let Some(Line { session: _, timeout: _, kept_at, keep_at }) = line {
+            visit(Use::Start, kept_at);
+            visit(Use::End, keep_at);
+        }
+        if let Some(Asked { request: _, at, what: _ }) = asked {
+            visit(Use::Start, at);
+        }
+        if let Some((_, at)) = keeping {
+            visit(Use::Start, at);
+        }
+        if let Some((_, at)) = seen {
+            visit(Use::Start, at);
+        }
+        match role {
+            Role::Waiting => {}
+            Role::Leading(Lead { token: _, valid_until, resigning: _ }) => visit(Use::End, valid_until),
+            Role::Leaving { until, left: _ } => visit(Use::End, until),
+        }
+    }
+
+    fn simplify(&mut self) {} // It draws nothing, and keeps no words for people but its own name.
+}
+
+impl Finite for Eviction {
+    fn visit_instants(&mut self, visit: &mut dyn FnMut(Use, &mut Instant)) {
+        let Self {
+            dead: _,
+            until,
+            poll_interval: _,
+            asked,
+            last_request: _,
+            act_at,
+            found: _,
+            evicted: _,
+            ending: _,
+            outputs: _,
+        } = self;
+        visit(Use::End, until);
+        visit(Use::End, act_at);
+        if let Some((_, at)) = asked {
+            visit(Use::Start, at);
+        }
+    }
+
+    fn simplify(&mut self) {} // It draws nothing.
+}
+
+impl Session {
+    /// Gives the requests under way these numbers, and the session this name, so that a search need not tell how many there
+    /// were. Nothing depends on more of a number than whether an answer has it.
+    pub fn renumber(
+        &mut self,
+        asked: RequestId,
+        keeping: RequestId,
+        session: impl FnOnce(&SessionId) -> SessionId,
+    ) {
+        if let Some(request) = &mut self.asked {
+            request.request = asked;
+        }
+        if let Some((request, _)) = &mut self.keeping {
+            *request = keeping;
+        }
+        if let Some(line) = &mut self.line {
+            line.session = session(&line.session);
+        }
+        self.last_request = asked.max(keeping);
+    }
+}

@@ -1,0 +1,51 @@
+//! What a candidate in a queue can tell of itself.
+
+use alloc::string::String;
+
+use super::{Entry, Session};
+use crate::protocol::Leader;
+use crate::time::{Duration, Instant};
+
+/// What a candidate knows, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Its role: `watching`, `waiting`, `leading` or `leaving`.
+    pub role: &'static str,
+    /// The session that it has begun, as the store calls it.
+    pub session: Option<SessionStatus>,
+    /// What the store gave, where that was too short to be of use.
+    pub too_short: Option<Duration>,
+    /// Another node's entry that the store showed as the first, and when.
+    pub first: Option<(Entry, Instant)>,
+    /// Who leads, as far as it knows.
+    pub leader: Option<Leader>,
+}
+
+/// A session that a candidate has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionStatus {
+    /// What the store calls it.
+    pub name: String,
+    /// How long the store waits for a keep-alive.
+    pub timeout: Duration,
+    /// When the last keep-alive that was answered was asked for.
+    pub kept_at: Instant,
+}
+
+impl Session {
+    /// What this node knows.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        Status {
+            role: self.role(),
+            session: self.line.as_ref().map(|line| SessionStatus {
+                name: line.session.as_str().into(),
+                timeout: line.timeout,
+                kept_at: line.kept_at,
+            }),
+            too_short: self.too_short,
+            first: self.seen.clone(),
+            leader: self.told_leader,
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! The queue of a store that keeps sessions in the world, and the guardian's eviction beside it.
+
+use primacy_core::election::lease::Holder;
+use primacy_core::election::session::{Config, Eviction, Message, Place, Session as Candidate, Trouble};
+use primacy_core::{Drift, Duration, Identity, Input, Instant, NodeId, Output, Protocol};
+
+use super::{Algorithm, Life, Settings, Surroundings, drift, duration, unknown_setting};
+use crate::invariants::drained_before_released::DrainedBeforeReleased;
+use crate::invariants::leader_after_healing::LeaderAfterHealing;
+use crate::invariants::no_needless_change::NoNeedlessChange;
+use crate::invariants::one_leader_at_a_time::OneLeaderAtATime;
+use crate::invariants::one_leader_per_term::OneLeaderPerTerm;
+use crate::invariants::tokens_grow::TokensGrow;
+use crate::invariants::{Invariant, Meaning};
+
+/// `session`.
+#[derive(Clone, Copy, Debug)]
+pub struct Session;
+
+/// What can be set for a node.
+#[derive(Clone, Debug)]
+pub struct Timers {
+    /// How long a session it asks for.
+    pub timeout: Duration,
+    /// The shortest one that it takes.
+    pub timeout_min: Duration,
+    /// The bound on drift.
+    pub drift_max: Drift,
+    /// How often it keeps its session alive.
+    pub keep_alive_interval: Duration,
+    /// How often it looks that is told nothing.
+    pub look_interval: Duration,
+    /// When a request is taken to be lost.
+    pub request_timeout: Duration,
+    /// How long it waits before it asks again.
+    pub poll_interval: Duration,
+}
+
+impl Default for Timers {
+    /// The defaults of the library.
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(10),
+            timeout_min: Duration::from_secs(5),
+            drift_max: Drift::from_ppm(10_000),
+            keep_alive_interval: Duration::from_millis(3_333),
+            look_interval: Duration::from_millis(3_333),
+            request_timeout: Duration::from_secs(1),
+            poll_interval: Duration::from_secs(1),
+        }
+    }
+}
+
+impl Settings for Timers {
+    fn set(&mut self, key: &str, text: &str) -> Result<(), String> {
+        match key {
+            "timeout" => {
+                self.timeout = duration(text)?;
+                self.timeout_min = self.timeout.divided_by(2);
+                self.keep_alive_interval = self.timeout.divided_by(3);
+                self.look_interval = self.keep_alive_interval;
+            }
+            "timeout_min" => self.timeout_min = duration(text)?,
+            "drift_max" => self.drift_max = drift(text)?,
+            "keep_alive_interval" => self.keep_alive_interval = duration(text)?,
+            "look_interval" => self.look_interval = duration(text)?,
+            "request_timeout" => self.request_timeout = duration(text)?,
+            "poll_interval" => self.poll_interval = duration(text)?,
+            _ => return unknown_setting(key),
+        }
+        Ok(())
+    }
+
+    fn lease_duration(&self) -> Duration {
+        self.timeout
+    }
+
+    fn patience(&self) -> Duration {
+        self.timeout
+    }
+}
+
+/// Who runs beside a store: a candidate, or the guardian of one that is gone.
+#[derive(Clone, Debug)]
+pub enum Machine {
+    /// A candidate.
+    Candidate(Box<Candidate>),
+    /// A guardian that evicts the dead.
+    Eviction(Box<Eviction>),
+}
+
+impl Protocol for Machine {
+    type Message = Message;
+    type Durable = ();
+
+    fn handle(&mut self, now: Instant, input: Input<Message>) {
+        match self {
+            Self::Candidate(machine) => machine.handle(now, input),
+            Self::Eviction(machine) => machine.handle(now, input),
+        }
+    }
+
+    fn poll(&mut self) -> Option<Output<Message, ()>> {
+        match self {
+            Self::Candidate(machine) => machine.poll(),
+            Self::Eviction(machine) => machine.poll(),
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        match self {
+            Self::Candidate(machine) => machine.deadline(),
+            Self::Eviction(machine) => machine.deadline(),
+        }
+    }
+}
+
+impl Algorithm for Session {
+    type Message = Message;
+    type Durable = ();
+    type Machine = Machine;
+    type Settings = Timers;
+
+    fn start(settings: &Timers, life: Life<'_, ()>) -> Machine {
+        let config = Config {
+            me: Holder { identity: life.me, address: String::new() },
+            timeout: settings.timeout,
+            timeout_min: settings.timeout_min,
+            drift_max: settings.drift_max,
+            keep_alive_interval: settings.keep_alive_interval,
+            look_interval: settings.look_interval,
+            request_timeout: settings.request_timeout,
+            poll_interval: settings.poll_interval,
+        };
+        Machine::Candidate(Box::new(Candidate::new(config, life.now)))
+    }
+
+    fn undertaker(settings: &Timers, dead: Identity, _seed: u64, now: Instant) -> Option<Machine> {
+        let eviction = Eviction::new(dead, settings.timeout, settings.poll_interval, now);
+        Some(Machine::Eviction(Box::new(eviction)))
+    }
+
+    fn kind(message: &Message) -> &'static str {
+        match message {
+            Message::Begin { .. } => "Begin",
+            Message::BeginReply { .. } => "BeginReply",
+            Message::KeepAlive { .. } => "KeepAlive",
+            Message::KeepAliveReply { .. } => "KeepAliveReply",
+            Message::Stand { .. } => "Stand",
+            Message::StandReply { .. } => "StandReply",
+            Message::Leave { .. } => "Leave",
+            Message::LeaveReply { .. } => "LeaveReply",
+            Message::End { .. } => "End",
+            Message::EndReply { .. } => "EndReply",
+            Message::First { .. } => "First",
+            Message::FirstReply { .. } => "FirstReply",
+            Message::Evict { .. } => "Evict",
+            Message::EvictReply { .. } => "EvictReply",
+            Message::Changed => "Changed",
+        }
+    }
+
+    /// Looks and keep-alives are said all the time; so are the good answers to them.
+    fn is_routine(message: &Message) -> bool {
+        match message {
+            Message::KeepAlive { .. } | Message::Stand { .. } | Message::First { .. } => true,
+            Message::KeepAliveReply { result, .. } => result.is_ok(),
+            Message::StandReply { result, .. } => result.is_ok(),
+            Message::FirstReply { result, .. } => result.is_ok(),
+            Message::Begin { .. } | Message::Leave { .. } | Message::End { .. } => false,
+            Message::BeginReply { .. } | Message::LeaveReply { .. } | Message::EndReply { .. } => false,
+            Message::Evict { .. } | Message::EvictReply { .. } | Message::Changed => false,
+        }
+    }
+
+    fn text(message: &Message) -> String {
+        let kind = Self::kind(message);
+        match message {
+            Message::Begin { timeout, .. } => format!("Begin a session of {timeout}"),
+            Message::KeepAlive { session, .. }
+            | Message::Stand { session, .. }
+            | Message::Leave { session, .. }
+            | Message::End { session, .. } => format!("{kind} {}", session.as_str()),
+            Message::Evict { dead, .. } => format!("Evict {}, life {}", dead.node, dead.incarnation.count),
+            Message::First { .. } | Message::Changed => kind.to_owned(),
+            Message::BeginReply { result: Ok((session, timeout)), .. } => {
+                format!("BeginReply {} of {timeout}", session.as_str())
+            }
+            Message::KeepAliveReply { result: Ok(timeout), .. } => format!("KeepAliveReply for {timeout}"),
+            Message::StandReply { result: Ok(Place::First { token, asked_to_resign }), .. } => {
+                let asked = if *asked_to_resign { ", asked to resign" } else { "" };
+                format!("StandReply first, token {token}{asked}")
+            }
+            Message::StandReply { result: Ok(Place::Behind { first }), .. } => {
+                format!("StandReply behind {}, token {}", first.holder.identity.node, first.token)
+            }
+            Message::FirstReply { result: Ok(Some(first)), .. } => {
+                format!("FirstReply {}, token {}", first.holder.identity.node, first.token)
+            }
+            Message::FirstReply { result: Ok(None), .. } => "FirstReply nobody".to_owned(),
+            Message::EvictReply { result: Ok(found), .. } => {
+                format!("EvictReply {}", if *found { "done" } else { "nothing" })
+            }
+            Message::LeaveReply { result: Ok(()), .. } | Message::EndReply { result: Ok(()), .. } => {
+                format!("{kind} done")
+            }
+            Message::BeginReply { result: Err(trouble), .. } => with(kind, *trouble),
+            Message::KeepAliveReply { result: Err(trouble), .. } => with(kind, *trouble),
+            Message::StandReply { result: Err(trouble), .. } => with(kind, *trouble),
+            Message::FirstReply { result: Err(trouble), .. } => with(kind, *trouble),
+            Message::EvictReply { result: Err(trouble), .. } => with(kind, *trouble),
+            Message::LeaveReply { result: Err(trouble), .. }
+            | Message::EndReply { result: Err(trouble), .. } => with(kind, *trouble),
+        }
+    }
+
+    fn meaning(_message: &Message, _to: Option<NodeId>) -> Meaning {
+        Meaning::Nothing // What a request lets go of, the store knows.
+    }
+
+    fn session_request(message: &Message) -> Option<&Message> {
+        Some(message)
+    }
+
+    fn session_reply(message: Message) -> Option<Message> {
+        Some(message)
+    }
+
+    fn met(message: &Message) -> Option<&'static str> {
+        let trouble = match message {
+            Message::StandReply { result: Ok(Place::First { asked_to_resign: true, .. }), .. } => {
+                return Some("place: asked to resign");
+            }
+            Message::StandReply { result: Ok(Place::Behind { .. }), .. } => {
+                return Some("place: behind another");
+            }
+            Message::Changed => return Some("change told"),
+            Message::EvictReply { result: Ok(true), .. } => return Some("dead evicted"),
+            Message::Leave { .. } => return Some("entry given up"),
+            Message::BeginReply { result, .. } => result.as_ref().err(),
+            Message::KeepAliveReply { result, .. } => result.as_ref().err(),
+            Message::StandReply { result, .. } => result.as_ref().err(),
+            Message::FirstReply { result, .. } => result.as_ref().err(),
+            Message::EvictReply { result, .. } => result.as_ref().err(),
+            Message::LeaveReply { result, .. } | Message::EndReply { result, .. } => result.as_ref().err(),
+            Message::Begin { .. } | Message::KeepAlive { .. } | Message::Stand { .. } => None,
+            Message::End { .. } | Message::First { .. } | Message::Evict { .. } => None,
+        };
+        trouble.map(|trouble| match trouble {
+            Trouble::Ended => "answer: the session has ended",
+            Trouble::NoAnswer => "answer: store not reached",
+        })
+    }
+
+    fn must_meet() -> &'static [&'static str] {
+        &[
+            "place: asked to resign",
+            "place: behind another",
+            "change told",
+            "dead evicted",
+            "entry given up",
+            "answer: the session has ended",
+            "answer: store not reached",
+            "deposed: resigned",
+            "deposed: unhealthy",
+            "deposed: expired",
+            "death told",
+            "store: silent",
+            "store: done, and the reply lost",
+            "store: done, and said to be unknown",
+            "store: not done, and said to be unknown",
+            "store: done twice",
+        ]
+    }
+
+    /// A session that is left behind runs out, and whoever it left behind may be another one's that is left behind by what was
+    /// under way; a node that has given up an entry waits until its own session is gone for certain.
+    fn settles_within(nodes: &[&Timers], surroundings: &Surroundings) -> Duration {
+        let longest =
+            |of: fn(&Timers) -> Duration| nodes.iter().map(|node| of(node)).max().unwrap_or_default();
+        let Surroundings { lag, delay, disk_latency: _, reconnect: _, drain } = *surroundings;
+        let sessions = longest(|node| node.drift_max.lengthen(node.timeout)).times(4);
+        let looks =
+            longest(|node| node.request_timeout.plus(node.poll_interval.times(2)).plus(node.look_interval));
+        lag.plus(drain).plus(sessions).plus(looks.plus(delay.times(4)).times(4))
+    }
+
+    fn stands(machine: &Machine) -> bool {
+        match machine {
+            Machine::Candidate(machine) => machine.status().role == "waiting",
+            Machine::Eviction(_) => false,
+        }
+    }
+
+    fn invariants(_settings: &Timers) -> Vec<Box<dyn Invariant>> {
+        vec![
+            Box::new(OneLeaderPerTerm::default()),
+            Box::new(OneLeaderAtATime::default()),
+            Box::new(TokensGrow::in_order_of_elections()),
+            Box::new(NoNeedlessChange::default()),
+            Box::new(LeaderAfterHealing::default()),
+            Box::new(DrainedBeforeReleased),
+        ]
+    }
+}
+
+fn with(kind: &str, trouble: Trouble) -> String {
+    match trouble {
+        Trouble::Ended => format!("{kind} the session has ended"),
+        Trouble::NoAnswer => format!("{kind} not reached"),
+    }
+}

@@ -1,0 +1,309 @@
+//! A linearizable queue of entries that go with their sessions, as a store keeps it by its own clock.
+
+use std::collections::BTreeMap;
+
+use primacy_core::election::lease::{Holder, RequestId};
+use primacy_core::election::session::{Entry, Message, Place, SessionId, Trouble};
+use primacy_core::{Duration, FencingToken, Identity};
+
+use crate::clock::Moment;
+use crate::store::{Mishap, Mood};
+
+/// The queue of a store that keeps sessions.
+#[derive(Clone, Debug, Default)]
+pub struct SessionStore {
+    sessions: BTreeMap<SessionId, Life>,
+    queue: Vec<Standing>,
+    /// Counts sessions and entries.
+    count: u64,
+    /// How much later than it may the store ends a session.
+    pub lateness: Duration,
+    /// The timeout that it gives, whatever it is asked for.
+    pub timeout: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Life {
+    timeout: Duration,
+    ends_at: Moment,
+}
+
+#[derive(Clone, Debug)]
+struct Standing {
+    session: SessionId,
+    entry: Entry,
+    asked_to_resign: bool,
+}
+
+/// What a request did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionServed {
+    /// The reply, unless it was lost.
+    pub reply: Option<Message>,
+    /// Who has news.
+    pub news: News,
+    /// The leadership that was let go of.
+    pub released: Option<FencingToken>,
+    /// The name under which it is counted, where what was met is worth it.
+    pub met: Option<&'static str>,
+    /// When the queue must be looked at again, for a session may have run out.
+    pub look_at: Option<Moment>,
+}
+
+/// Who is told of a change.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct News {
+    /// These lives, whose own entry was changed, or the one before theirs.
+    pub to: Vec<Identity>,
+    /// All who have no entry.
+    pub to_onlookers: bool,
+}
+
+impl News {
+    /// Whether nobody has any.
+    #[must_use]
+    pub const fn is_none(&self) -> bool {
+        self.to.is_empty() && !self.to_onlookers
+    }
+}
+
+impl SessionStore {
+    /// The first entry.
+    #[must_use]
+    pub fn first(&self) -> Option<&Entry> {
+        self.queue.first().map(|it| &it.entry)
+    }
+
+    /// Whether this life has an entry.
+    #[must_use]
+    pub fn has_entry(&self, who: Identity) -> bool {
+        self.queue.iter().any(|it| it.entry.holder.identity == who)
+    }
+
+    /// The queue, for people.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let text = |it: &Standing| {
+            let asked = if it.asked_to_resign { ", asked to resign" } else { "" };
+            format!(
+                "{} with token {} in {}{asked}",
+                it.entry.holder.identity.node,
+                it.entry.token,
+                it.session.as_str()
+            )
+        };
+        let entries: Vec<String> = self.queue.iter().map(text).collect();
+        if entries.is_empty() { "nobody".to_owned() } else { entries.join("; ") }
+    }
+
+    /// Takes the first entry out, as an operator does.
+    pub fn remove_first(&mut self) -> News {
+        if self.queue.is_empty() { News::default() } else { self.remove(|place, _| place == 0) }
+    }
+
+    /// Ends the session of this life at once, as no store may.
+    pub fn end_session_of(&mut self, who: Identity) -> News {
+        let session =
+            self.queue.iter().find(|it| it.entry.holder.identity == who).map(|it| it.session.clone());
+        session.map(|session| self.end(&session)).unwrap_or_default()
+    }
+
+    /// Asks the first to resign.
+    pub fn ask_to_resign(&mut self) -> News {
+        let Some(first) = self.queue.first_mut() else { return News::default() };
+        first.asked_to_resign = true;
+        News { to: vec![first.entry.holder.identity], to_onlookers: false }
+    }
+
+    /// Ends what has run out.
+    pub fn run_out(&mut self, now: Moment) -> News {
+        let over = self.sessions.iter().filter(|(_, life)| life.ends_at.after(self.lateness) <= now);
+        let over: Vec<SessionId> = over.map(|(session, _)| session.clone()).collect();
+        let mut news = News::default();
+        for session in over {
+            let more = self.end(&session);
+            news.to.extend(more.to);
+            news.to_onlookers |= more.to_onlookers;
+        }
+        news
+    }
+
+    fn end(&mut self, session: &SessionId) -> News {
+        self.sessions.remove(session);
+        self.remove(|_, it| it.session == *session)
+    }
+
+    /// Takes these entries out; their owners have news, and whoever was behind one of them, and if it was the first, all who
+    /// look on.
+    fn remove(&mut self, is_out: impl Fn(usize, &Standing) -> bool) -> News {
+        let mut news = News::default();
+        let mut stay = Vec::new();
+        let mut before_went = false;
+        for (place, it) in core::mem::take(&mut self.queue).into_iter().enumerate() {
+            let goes = is_out(place, &it);
+            if goes || before_went {
+                news.to.push(it.entry.holder.identity);
+            }
+            news.to_onlookers |= goes && place == 0;
+            before_went = goes;
+            if !goes {
+                stay.push(it);
+            }
+        }
+        self.queue = stay;
+        news
+    }
+
+    /// Serves one request, unless the store is in no mood to.
+    pub fn serve(
+        &mut self,
+        now: Moment,
+        mood: Mood,
+        mishap: Option<Mishap>,
+        message: &Message,
+    ) -> SessionServed {
+        match mood {
+            Mood::Silent => return SessionServed { met: Some("store: silent"), ..SessionServed::default() },
+            Mood::Down => {
+                return SessionServed {
+                    reply: refusal(message, Trouble::NoAnswer),
+                    ..SessionServed::default()
+                };
+            }
+            Mood::Up => {}
+        }
+        if mishap == Some(Mishap::UnknownNotDone) {
+            let reply = refusal(message, Trouble::NoAnswer);
+            return SessionServed { reply, met: mishap.map(Mishap::name), ..SessionServed::default() };
+        }
+        let mut served = self.serve_once(now, message);
+        if mishap == Some(Mishap::DoneTwice) {
+            let again = self.serve_once(now, message);
+            served.reply = again.reply;
+        }
+        match mishap {
+            Some(Mishap::ReplyLost) => served.reply = None,
+            Some(Mishap::UnknownButDone) => served.reply = refusal(message, Trouble::NoAnswer),
+            Some(Mishap::DoneTwice | Mishap::UnknownNotDone) | None => {}
+        }
+        served.met = mishap.map(Mishap::name);
+        served
+    }
+
+    fn serve_once(&mut self, now: Moment, message: &Message) -> SessionServed {
+        let mut served = SessionServed { news: self.run_out(now), ..SessionServed::default() };
+        let (reply, news) = match message.clone() {
+            Message::Begin { request, timeout } => {
+                let timeout = self.timeout.unwrap_or(timeout);
+                self.count += 1;
+                let session = SessionId::new(&format!("s{}", self.count));
+                served.look_at = Some(self.keep(now, &session, timeout));
+                (Message::BeginReply { request, result: Ok((session, timeout)) }, News::default())
+            }
+            Message::KeepAlive { request, session } => {
+                let timeout = self.sessions.get(&session).map(|life| life.timeout).ok_or(Trouble::Ended);
+                served.look_at = timeout.ok().map(|timeout| self.keep(now, &session, timeout));
+                (Message::KeepAliveReply { request, result: timeout }, News::default())
+            }
+            Message::Stand { request, session, holder } => {
+                let (result, news) = self.stand(&session, holder);
+                (Message::StandReply { request, result }, news)
+            }
+            Message::Leave { request, session } => {
+                let (result, news) = self.let_go(&session, &mut served.released, false);
+                (Message::LeaveReply { request, result }, news)
+            }
+            Message::End { request, session } => {
+                let (result, news) = self.let_go(&session, &mut served.released, true);
+                (Message::EndReply { request, result }, news)
+            }
+            Message::First { request } => {
+                (Message::FirstReply { request, result: Ok(self.first().cloned()) }, News::default())
+            }
+            Message::Evict { request, dead } => {
+                let entry = self.queue.iter().find(|it| it.entry.holder.identity == dead);
+                served.released = entry.map(|it| it.entry.token);
+                let found = served.released.is_some();
+                (Message::EvictReply { request, result: Ok(found) }, self.end_session_of(dead))
+            }
+            Message::BeginReply { .. }
+            | Message::KeepAliveReply { .. }
+            | Message::StandReply { .. }
+            | Message::LeaveReply { .. }
+            | Message::EndReply { .. }
+            | Message::FirstReply { .. }
+            | Message::EvictReply { .. }
+            | Message::Changed => return served, // No request.
+        };
+        served.reply = Some(reply);
+        served.news.to.extend(news.to);
+        served.news.to_onlookers |= news.to_onlookers;
+        served
+    }
+
+    /// When it would run out now.
+    fn keep(&mut self, now: Moment, session: &SessionId, timeout: Duration) -> Moment {
+        let ends_at = now.after(timeout);
+        self.sessions.insert(session.clone(), Life { timeout, ends_at });
+        ends_at.after(self.lateness)
+    }
+
+    fn stand(&mut self, session: &SessionId, holder: Holder) -> (Result<Place, Trouble>, News) {
+        if !self.sessions.contains_key(session) {
+            return (Err(Trouble::Ended), News::default());
+        }
+        let mut news = News::default();
+        if !self.queue.iter().any(|it| it.session == *session) {
+            news.to_onlookers = self.queue.is_empty();
+            self.count += 1;
+            let entry = Entry { holder, token: FencingToken(self.count) };
+            self.queue.push(Standing { session: session.clone(), entry, asked_to_resign: false });
+        }
+        let place = match self.queue.first() {
+            Some(first) if first.session != *session => Place::Behind { first: first.entry.clone() },
+            Some(Standing { entry, asked_to_resign, .. }) => {
+                Place::First { token: entry.token, asked_to_resign: *asked_to_resign }
+            }
+            None => return (Err(Trouble::Ended), news), // It has just been pushed.
+        };
+        (Ok(place), news)
+    }
+
+    fn let_go(
+        &mut self,
+        session: &SessionId,
+        released: &mut Option<FencingToken>,
+        ends: bool,
+    ) -> (Result<(), Trouble>, News) {
+        if !self.sessions.contains_key(session) {
+            return (Err(Trouble::Ended), News::default());
+        }
+        *released = self.queue.iter().find(|it| it.session == *session).map(|it| it.entry.token);
+        let news = if ends { self.end(session) } else { self.remove(|_, it| it.session == *session) };
+        (Ok(()), news)
+    }
+}
+
+/// An answer that says no more than this. `None` to what is no request.
+fn refusal(message: &Message, trouble: Trouble) -> Option<Message> {
+    let id = |request: &RequestId| *request;
+    Some(match message {
+        Message::Begin { request, .. } => Message::BeginReply { request: id(request), result: Err(trouble) },
+        Message::KeepAlive { request, .. } => {
+            Message::KeepAliveReply { request: id(request), result: Err(trouble) }
+        }
+        Message::Stand { request, .. } => Message::StandReply { request: id(request), result: Err(trouble) },
+        Message::Leave { request, .. } => Message::LeaveReply { request: id(request), result: Err(trouble) },
+        Message::End { request, .. } => Message::EndReply { request: id(request), result: Err(trouble) },
+        Message::First { request } => Message::FirstReply { request: id(request), result: Err(trouble) },
+        Message::Evict { request, .. } => Message::EvictReply { request: id(request), result: Err(trouble) },
+        Message::BeginReply { .. }
+        | Message::KeepAliveReply { .. }
+        | Message::StandReply { .. }
+        | Message::LeaveReply { .. }
+        | Message::EndReply { .. }
+        | Message::FirstReply { .. }
+        | Message::EvictReply { .. }
+        | Message::Changed => return None,
+    })
+}

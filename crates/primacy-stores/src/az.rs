@@ -1,0 +1,35 @@
+//! Azure Blob Storage: `az://CONTAINER/PREFIX`. What it promises is said in [`object`](crate::object).
+
+use std::sync::Arc;
+
+use object_store::ObjectStore;
+use object_store::azure::MicrosoftAzureBuilder;
+
+use crate::object::connect::{self, Settings, send_once};
+use crate::open::{Address, OpenError, Opening};
+
+pub(crate) const FORM: &str = "az://CONTAINER/PREFIX";
+
+/// Opens `az://CONTAINER/PREFIX?SETTINGS`.
+pub(crate) fn open_url(address: Address) -> Opening {
+    Box::pin(connect::open(address, FORM, build))
+}
+
+pub(crate) fn build(settings: &mut Settings) -> Result<Arc<dyn ObjectStore>, OpenError> {
+    let mut builder = MicrosoftAzureBuilder::from_env();
+    for (key, value) in settings.credentials()? {
+        builder = builder.with_config(key, value);
+    }
+    if let Some(account) = settings.location.take("account") {
+        builder = builder.with_account(account);
+    }
+    if let Some(endpoint) = &settings.endpoint {
+        builder = builder.with_endpoint(endpoint.clone()).with_allow_http(settings.allows_http());
+    }
+    let store = builder
+        .with_container_name(&settings.bucket)
+        .with_retry(send_once())
+        .with_http_connector(settings.connector())
+        .build();
+    Ok(Arc::new(store.map_err(|error| Settings::wrong(&error))?))
+}

@@ -1,0 +1,97 @@
+//! The thread on which stores that are reached over a network do their work.
+//!
+//! A connection must outlive the runtime that happened to open it, and a lease must not be lost because the
+//! application keeps its own runtime busy. So connections live here, and every request to a store runs here.
+
+use std::future::Future;
+use std::sync::OnceLock;
+
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+/// Runs `work` on the stores' thread, and waits for what it comes to. An error says that it did not come to an end.
+///
+/// Dropping the future gives the work up: it ends at the next point at which it waits.
+pub(crate) async fn run<T: Send + 'static>(
+    work: impl Future<Output = T> + Send + 'static,
+) -> Result<T, String> {
+    let mut task = Aborted(handle()?.spawn(work));
+    (&mut task.0).await.map_err(|error| format!("the stores' thread gave a request up: {error}"))
+}
+
+/// Runs `work` on the stores' thread, also when nobody waits for it, until it ends or the guard is dropped.
+pub(crate) fn spawn<T: Send + 'static>(
+    work: impl Future<Output = T> + Send + 'static,
+) -> Result<Aborted<T>, String> {
+    Ok(Aborted(handle()?.spawn(work)))
+}
+
+/// Runs `work` on the stores' thread to its end, or to that of the process.
+#[cfg(feature = "consul")]
+pub(crate) fn detach(work: impl Future<Output = ()> + Send + 'static) -> Result<(), String> {
+    // Dropping it leaves the work alone.
+    drop(handle()?.spawn(work));
+    Ok(())
+}
+
+/// Work that is given up when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Aborted<T>(JoinHandle<T>);
+
+impl<T> Drop for Aborted<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The runtime of that thread, which is started by the first who asks, and ends with the process.
+fn handle() -> Result<&'static Handle, String> {
+    static HANDLE: OnceLock<Result<Handle, String>> = OnceLock::new();
+    let start = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let serve = move || runtime.block_on(std::future::pending::<()>());
+        std::thread::Builder::new().name("primacy-stores".to_owned()).spawn(serve)?;
+        Ok(handle)
+    };
+    let started = HANDLE.get_or_init(|| {
+        start().map_err(|error: std::io::Error| format!("the stores' thread cannot be started: {error}"))
+    });
+    started.as_ref().map_err(Clone::clone)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[test]
+    fn what_was_started_outlives_the_runtime_that_asked_for_it() {
+        let (sender, receiver) = oneshot::channel();
+        let ask = || tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let guard = ask().block_on(async { spawn(receiver) }).unwrap();
+        let answer = run(async {
+            sender.send(7).unwrap();
+            8
+        });
+        assert_eq!(ask().block_on(answer), Ok(8));
+        drop(guard);
+    }
+
+    #[tokio::test]
+    async fn what_nobody_waits_for_is_given_up_and_a_panic_is_an_error() {
+        let (held, given_up) = oneshot::channel::<()>();
+        let work = run(async move {
+            let _held = held;
+            std::future::pending::<()>().await;
+        });
+        let waited = tokio::time::timeout(Duration::from_millis(1), work).await;
+        assert!(waited.is_err());
+        assert!(given_up.await.is_err(), "it was dropped with its work");
+        let panicked: Result<(), String> = run(async { panic!("on purpose") }).await;
+        assert!(panicked.unwrap_err().contains("gave a request up"));
+    }
+}

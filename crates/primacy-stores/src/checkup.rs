@@ -1,0 +1,69 @@
+//! What a store can say of itself, for `primacy doctor`: whether it would keep what it promises.
+
+use std::fmt;
+
+use crate::open::OpenError;
+use crate::register::Pending;
+
+/// What was looked at, and what it came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// What should be so, in a few words.
+    pub name: String,
+    /// Whether it is.
+    pub verdict: Verdict,
+    /// What was seen.
+    pub found: String,
+    /// Why it matters, where it is not as it should be.
+    pub why: String,
+    /// What to do about it, where it is not as it should be.
+    pub fix: String,
+}
+
+/// What a check came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// It is so; it was tried, or the store says so.
+    Pass,
+    /// It could not be learned, which is not to say that it is so.
+    Unknown,
+    /// It is not so, and that costs availability or a margin.
+    Warn,
+    /// It is not so, and two could act as leaders, or none.
+    Fail,
+}
+
+/// A store being examined.
+pub(crate) type Examination = Pending<'static, Result<Vec<Check>, OpenError>>;
+
+impl Check {
+    /// It is as it should be.
+    #[must_use]
+    pub fn pass(name: impl Into<String>, found: impl Into<String>) -> Self {
+        let (why, fix) = (String::new(), String::new());
+        Self { name: name.into(), verdict: Verdict::Pass, found: found.into(), why, fix }
+    }
+
+    /// It is not, or not known to be.
+    #[must_use]
+    pub fn not(
+        verdict: Verdict,
+        name: impl Into<String>,
+        found: impl Into<String>,
+        why: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Self {
+        Self { name: name.into(), verdict, found: found.into(), why: why.into(), fix: fix.into() }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Pass => "pass",
+            Self::Unknown => "unknown",
+            Self::Warn => "warn",
+            Self::Fail => "fail",
+        })
+    }
+}

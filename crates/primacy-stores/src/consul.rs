@@ -1,0 +1,186 @@
+//! Elections in Consul: a session, and a key that it locks, as `consul lock` has them, so that it stands in the same election.
+//!
+//! Promises  every answer that decides is linearizable; a token is higher than all before it, also where the key was deleted;
+//!           no more time is reported for a session than Consul waits; [`changed`](Sessions::changed) within a round trip, for
+//!           up to a hundred elections of a process.
+//! Assumes   Consul 1.7 or later, whose clocks run at about the rate of this one, and which is not restored from a snapshot.
+//! Leaves    all keys but those of its elections as they are.
+//!
+//! There is no queue in Consul: the first is who holds the key, and the others are not in it. Who of them is next is decided by
+//! who is fastest. The client is the crate's own, over HTTP.
+
+mod agent;
+mod api;
+mod duration;
+mod queue;
+mod session;
+mod url;
+mod value;
+mod watch;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use primacy_core::election::lease::Holder;
+use primacy_core::election::session::{Entry, Place, SessionId};
+use primacy_core::{FencingToken, Identity};
+
+use self::agent::there;
+use self::api::{Api, no_answer};
+use self::queue::Queue;
+use self::session::Pool;
+pub(crate) use self::url::open_url;
+use self::watch::Watches;
+use crate::background;
+use crate::register::Pending;
+use crate::sessions::{Begun, SessionError, Sessions};
+use crate::shared::Share;
+
+/// How late [`changed`](Sessions::changed) is at most, while an agent answers.
+pub const CHANGE_BOUND: Duration = Duration::from_secs(1);
+
+/// How soon after a lock-delay it is tried again: Consul tells nobody when it is over.
+const DELAY_POLL: Duration = Duration::from_millis(500);
+
+/// What elections of one process share.
+#[derive(Debug)]
+struct Connected {
+    api: Arc<Api>,
+    pool: Arc<Pool>,
+    watches: Arc<Watches>,
+}
+
+/// A handle on one election in one Consul.
+#[derive(Debug)]
+pub struct ConsulSessions {
+    share: Share<Connected>,
+    queue: Arc<Queue>,
+}
+
+/// A number for a handle that no other one of this process has.
+fn next_handle() -> u64 {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    COUNT.fetch_add(1, Ordering::SeqCst)
+}
+
+impl ConsulSessions {
+    fn new(share: Share<Connected>, queue: Arc<Queue>) -> Self {
+        Self { share, queue }
+    }
+
+    /// Does something with the key, on the stores' thread.
+    fn ask<'a, T, F>(
+        &'a self,
+        work: impl FnOnce(Arc<Queue>) -> F + Send + 'a,
+    ) -> Pending<'a, Result<T, SessionError>>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, SessionError>> + Send + 'static,
+    {
+        Box::pin(async move { there(work(Arc::clone(&self.queue)), no_answer).await })
+    }
+}
+
+impl Sessions for ConsulSessions {
+    fn begin(&self, timeout: Duration) -> Pending<'_, Result<Begun, SessionError>> {
+        let pool = Arc::clone(&self.share.pool);
+        self.ask(move |queue| async move { pool.begin(&queue.api, &queue.user, timeout).await })
+    }
+
+    fn keep_alive<'a>(&'a self, session: &'a SessionId) -> Pending<'a, Result<Duration, SessionError>> {
+        let (pool, session) = (Arc::clone(&self.share.pool), session.as_str().to_owned());
+        self.ask(move |queue| async move { pool.keep_alive(&queue.api, &session).await })
+    }
+
+    fn stand<'a>(
+        &'a self,
+        session: &'a SessionId,
+        holder: &'a Holder,
+    ) -> Pending<'a, Result<Place, SessionError>> {
+        let (pool, session, holder) =
+            (Arc::clone(&self.share.pool), session.as_str().to_owned(), holder.clone());
+        self.ask(move |queue| async move {
+            let place = queue.stand(&session, &holder).await;
+            if matches!(place, Err(SessionError::Ended { .. })) {
+                pool.forget(&session);
+            }
+            place
+        })
+    }
+
+    fn leave<'a>(&'a self, session: &'a SessionId) -> Pending<'a, Result<(), SessionError>> {
+        let session = session.as_str().to_owned();
+        self.ask(move |queue| async move { queue.leave(&session).await })
+    }
+
+    fn end<'a>(&'a self, session: &'a SessionId) -> Pending<'a, Result<(), SessionError>> {
+        let (pool, session) = (Arc::clone(&self.share.pool), session.as_str().to_owned());
+        self.ask(move |queue| async move {
+            if pool.leave(&session, &queue.user) { queue.api.destroy(&session).await } else { Ok(()) }
+        })
+    }
+
+    fn first(&self) -> Pending<'_, Result<Option<Entry>, SessionError>> {
+        self.ask(move |queue| async move { queue.first().await })
+    }
+
+    fn evict<'a>(&'a self, dead: &'a Identity) -> Pending<'a, Result<bool, SessionError>> {
+        let dead = *dead;
+        self.ask(move |queue| async move {
+            let Some(session) = queue.evict(&dead).await? else { return Ok(false) };
+            queue.api.destroy(&session).await.map(|()| true)
+        })
+    }
+
+    fn ask_to_resign<'a>(
+        &'a self,
+        token: FencingToken,
+        by: &'a str,
+    ) -> Pending<'a, Result<bool, SessionError>> {
+        let by = by.to_owned();
+        self.ask(move |queue| async move { queue.ask_to_resign(token, &by).await })
+    }
+
+    fn changed(&self) -> Pending<'_, ()> {
+        let (queue, watches) = (Arc::clone(&self.queue), Arc::clone(&self.share.watches));
+        Box::pin(async move {
+            let waiting = background::run(async move {
+                queue.watch.start(&queue.api, &watches, &queue.user.key);
+                let (told, is_delayed) = queue.told();
+                let mut latest = queue.watch.subscribe();
+                let news = latest.wait_for(|latest| told.is_some_and(|told| latest.is_news_to(&told)));
+                if is_delayed {
+                    drop(tokio::time::timeout(DELAY_POLL, news).await);
+                } else {
+                    drop(news.await);
+                }
+            });
+            if waiting.await.is_err() {
+                // Nothing will ever be noticed; the caller's own looking now and then has to do.
+                std::future::pending::<()>().await;
+            }
+        })
+    }
+}
+
+/// A session that goes on with other elections must not hold this one's key.
+impl Drop for ConsulSessions {
+    fn drop(&mut self) {
+        let (pool, queue) = (Arc::clone(&self.share.pool), Arc::clone(&self.queue));
+        let left = pool.left_by(&queue.user);
+        if left.is_empty() {
+            return;
+        }
+        // Without the thread nothing can be asked, and all sessions end by themselves.
+        drop(background::detach(async move {
+            for session in left {
+                // One that does not go on ends by itself, also if nothing of this succeeds.
+                drop(queue.leave(&session).await);
+                if pool.leave(&session, &queue.user) {
+                    drop(queue.api.destroy(&session).await);
+                }
+            }
+        }));
+    }
+}

@@ -1,0 +1,224 @@
+//! HTTP to the agents of Consul's that a URL names: connections of our own, one request at a time on each.
+//!
+//! A connection whose request was given up is closed and not used again, so no answer is ever taken for another's. A
+//! request that fails on a connection that has been used before is tried once on a new one, and after that with the next
+//! agent: everything that is asked may be done twice, see [`api`](super::api).
+
+use std::future::Future;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::header::{CONTENT_TYPE, HOST, HeaderValue};
+use hyper::{Method, Request};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::background::{self, Aborted};
+use crate::location::Host;
+
+/// How long a connection may take, TLS included. An agent stands on the same machine, or near.
+const CONNECT_MAX: Duration = Duration::from_secs(2);
+
+/// The longest answer that is read, in bytes. The longest value of a key is half of that by default.
+const BODY_MAX: usize = 1 << 20;
+
+/// How many connections are kept for the next request.
+const IDLE_MAX: usize = 8;
+
+/// The agents, in the order of the URL, and what is said to each.
+pub(super) struct Agents {
+    hosts: Vec<Host>,
+    default_port: u16,
+    tls: Option<Arc<ClientConfig>>,
+    token: Option<HeaderValue>,
+    /// The agent that is asked first.
+    current: AtomicUsize,
+    idle: Mutex<Vec<(usize, Connection)>>,
+}
+
+/// What an agent is asked.
+#[derive(Clone, Debug)]
+pub(super) struct Question {
+    pub(super) method: Method,
+    /// Path and query, in which all is encoded that must be.
+    pub(super) target: String,
+    pub(super) body: Vec<u8>,
+}
+
+/// What it said.
+#[derive(Clone, Debug)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    /// Of `X-Consul-Index`.
+    pub(super) index: Option<u64>,
+    pub(super) body: Vec<u8>,
+}
+
+struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+    /// Closes the connection when it is dropped.
+    _serving: Aborted<()>,
+}
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// Sees to it that a request that is given up is tried with the next agent.
+struct Turn<'a> {
+    agents: &'a Agents,
+    agent: usize,
+    is_over: bool,
+}
+
+impl Agents {
+    pub(super) fn new(hosts: Vec<Host>, tls: Option<Arc<ClientConfig>>, token: Option<HeaderValue>) -> Self {
+        let default_port = if tls.is_some() { super::url::TLS_PORT } else { super::url::PORT };
+        Self { hosts, default_port, tls, token, current: AtomicUsize::new(0), idle: Mutex::default() }
+    }
+
+    /// Asks one agent after the other until one answers with other than an error of its own, each within a share of
+    /// `patience`. The text says why there is no answer.
+    pub(super) async fn ask(&self, question: &Question, patience: Duration) -> Result<Answer, String> {
+        let count = u32::try_from(self.hosts.len()).unwrap_or(u32::MAX).max(1);
+        let share = patience / count;
+        let mut last = Err("no agent is named".to_owned());
+        for _ in &self.hosts {
+            last = self.ask_current(question, share).await;
+            // Of an agent that finds no server, or whose server has no leader, the next one may know better.
+            if matches!(&last, Ok(answer) if answer.status < 500 && answer.status != 429) {
+                return last;
+            }
+        }
+        last
+    }
+
+    /// Asks the agent whose turn it is. If it does not answer, it is the next one's turn.
+    pub(super) async fn ask_current(
+        &self,
+        question: &Question,
+        patience: Duration,
+    ) -> Result<Answer, String> {
+        let agent = self.current.load(Ordering::SeqCst) % self.hosts.len();
+        let mut turn = Turn { agents: self, agent, is_over: false };
+        let given_up = |_| format!("{}: no answer within {patience:?}", self.address(agent));
+        let told = tokio::time::timeout(patience, self.ask_agent(agent, question)).await.map_err(given_up)?;
+        turn.is_over = matches!(&told, Ok(answer) if answer.status < 500);
+        told.map_err(|why| format!("{}: {why}", self.address(agent)))
+    }
+
+    async fn ask_agent(&self, agent: usize, question: &Question) -> Result<Answer, String> {
+        if let Some(connection) = self.take_idle(agent) {
+            // It may have been closed since; then nothing is lost but this try.
+            if let Ok(answer) = self.exchange(agent, connection, question).await {
+                return Ok(answer);
+            }
+        }
+        let connecting = tokio::time::timeout(CONNECT_MAX, self.connect(agent)).await;
+        let connection = connecting.map_err(|_| format!("no connection within {CONNECT_MAX:?}"))?;
+        self.exchange(agent, connection.map_err(|error| error.to_string())?, question).await
+    }
+
+    async fn exchange(
+        &self,
+        agent: usize,
+        mut connection: Connection,
+        question: &Question,
+    ) -> Result<Answer, String> {
+        let told = |error: hyper::Error| error.to_string();
+        connection.sender.ready().await.map_err(told)?;
+        let request = self.request(agent, question).map_err(|error| error.to_string())?;
+        let (head, body) = connection.sender.send_request(request).await.map_err(told)?.into_parts();
+        let body = Limited::new(body, BODY_MAX).collect().await.map_err(|error| error.to_string())?;
+        let index = head.headers.get("x-consul-index").and_then(|index| index.to_str().ok()?.parse().ok());
+        let answer = Answer { status: head.status.as_u16(), index, body: body.to_bytes().to_vec() };
+        self.put_idle(agent, connection);
+        Ok(answer)
+    }
+
+    fn request(&self, agent: usize, question: &Question) -> Result<Request<Full<Bytes>>, http::Error> {
+        let mut request = Request::builder().method(question.method.clone()).uri(&question.target);
+        request = request.header(HOST, self.address(agent)).header(CONTENT_TYPE, "application/json");
+        if let Some(token) = &self.token {
+            request = request.header("x-consul-token", token);
+        }
+        request.body(Full::new(Bytes::from(question.body.clone())))
+    }
+
+    async fn connect(&self, agent: usize) -> io::Result<Connection> {
+        let stream = TcpStream::connect(self.address(agent)).await?;
+        // A keep-alive must not wait for more to be sent.
+        stream.set_nodelay(true)?;
+        let stream: Box<dyn Stream> = match &self.tls {
+            None => Box::new(stream),
+            Some(tls) => {
+                let name = self.hosts.get(agent).map_or("", |host| &host.name).to_owned();
+                let name = ServerName::try_from(name).map_err(io::Error::other)?;
+                Box::new(TlsConnector::from(Arc::clone(tls)).connect(name, stream).await?)
+            }
+        };
+        let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+        // How it ends is told to whoever has a request on it.
+        let serving = background::spawn(async move { drop(connection.await) }).map_err(io::Error::other)?;
+        Ok(Connection { sender, _serving: serving })
+    }
+
+    fn address(&self, agent: usize) -> String {
+        self.hosts.get(agent).map(|host| host.authority(self.default_port)).unwrap_or_default()
+    }
+
+    fn take_idle(&self, agent: usize) -> Option<Connection> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.retain(|(_, connection)| !connection.sender.is_closed());
+        let found = idle.iter().rposition(|(known, _)| *known == agent)?;
+        Some(idle.remove(found).1)
+    }
+
+    fn put_idle(&self, agent: usize, connection: Connection) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < IDLE_MAX && !connection.sender.is_closed() {
+            idle.push((agent, connection));
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            let next = (self.agent + 1) % self.agents.hosts.len();
+            let current = &self.agents.current;
+            // Another request may have found out before.
+            let _ = current.compare_exchange(self.agent, next, Ordering::SeqCst, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Without the token.
+impl std::fmt::Debug for Agents {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Agents")
+            .field("hosts", &self.hosts)
+            .field("tls", &self.tls.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Waits for `work` on the stores' thread; what it could not do there is told as `lost` makes it.
+pub(super) async fn there<T, E>(
+    work: impl Future<Output = Result<T, E>> + Send + 'static,
+    lost: impl FnOnce(String) -> E,
+) -> Result<T, E>
+where
+    T: Send + 'static,
+    E: Send + 'static,
+{
+    background::run(work).await.unwrap_or_else(|why| Err(lost(why)))
+}

@@ -1,0 +1,313 @@
+//! The election's key, which is all that Consul has of a queue: who holds it is the first, and nobody else is in it.
+//!
+//! The token is decided before the lock is taken, from what was read: one more than the index of the key's last change. It
+//! stands in the value that the same transaction writes which takes the lock, and which fails if the key has changed. So
+//!
+//! - it is there as soon as the lock is, and stays while the lock is held, whatever becomes of the index of the key;
+//! - it is higher than every token before it: the index of a change is higher than that of every earlier change of any key, also
+//!   of one that was deleted since, and a token is at most the index of the change that wrote it. A stranger's token is the
+//!   index of its key, and so in the same order.
+//!
+//! Where the key is held and its value is not what was written there (somebody has written over it), it is not known what
+//! happened meanwhile, and the lock is taken once more with a new token: a new leadership.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use primacy_core::election::lease::Holder;
+use primacy_core::election::session::{Entry as Candidate, Place};
+use primacy_core::{FencingToken, Identity};
+
+use super::api::{Api, Entry, Found, LOCK_FLAG, Written, no_answer};
+use super::session::{User, lock};
+use super::url::not_a_lock;
+use super::value::{Value, stranger};
+use super::watch::{Seen, Watch};
+use crate::sessions::SessionError;
+
+/// How often something is tried again that somebody else's write to the key has foiled. Each time, another one has won.
+const ROUNDS_MAX: usize = 8;
+
+/// The name of whoever's lock-delay it is, where the key does not tell.
+const DELAYED: &str = "lock-delay";
+
+/// One handle's view of one election.
+#[derive(Debug)]
+pub(super) struct Queue {
+    pub(super) api: Arc<Api>,
+    pub(super) user: User,
+    pub(super) watch: Watch,
+    own: Mutex<Own>,
+}
+
+/// What a handle knows.
+#[derive(Debug, Default)]
+struct Own {
+    /// What it has told of last.
+    told: Option<Seen>,
+    /// That was a lock-delay.
+    is_delayed: bool,
+    /// It holds the lock by this session, and this is the index of the key's last change.
+    held: Option<(String, u64)>,
+    /// A lock was asked for at this index, and it is not known what became of it.
+    unanswered: Option<u64>,
+    /// The stranger that was seen last, and its session.
+    stranger: Option<(String, Holder)>,
+}
+
+impl Queue {
+    pub(super) fn new(api: Arc<Api>, user: User) -> Self {
+        Self { api, user, watch: Watch::new(), own: Mutex::default() }
+    }
+
+    pub(super) async fn stand(&self, session: &str, holder: &Holder) -> Result<Place, SessionError> {
+        let mut guess = self.guess_free();
+        for _ in 0..ROUNDS_MAX {
+            let index = match guess.take() {
+                Some(index) => index,
+                None => {
+                    let found = self.read().await?;
+                    let Some(entry) = found.entry else {
+                        if let Written::Done(index) = self.api.make(&self.user.key).await? {
+                            guess = Some(index);
+                        }
+                        continue;
+                    };
+                    if entry.session.as_deref().is_some_and(|other| other != session) {
+                        self.note(found.index, Some(&entry));
+                        return Ok(Place::Behind { first: self.describe(&entry).await });
+                    }
+                    if let Some(value) = own_value(&entry, session, holder) {
+                        self.note(found.index, Some(&entry));
+                        self.own().held = Some((session.to_owned(), entry.modified));
+                        return Ok(Place::First {
+                            token: value.token,
+                            asked_to_resign: value.asked_by.is_some(),
+                        });
+                    }
+                    entry.modified
+                }
+            };
+            match self.claim(index, session, holder).await? {
+                Some(place) => return Ok(place),
+                None => continue,
+            }
+        }
+        Err(no_answer("others changed the key each time that the lock was tried"))
+    }
+
+    /// Takes the lock if the key has this index; `None` if it has not.
+    async fn claim(&self, index: u64, session: &str, holder: &Holder) -> Result<Option<Place>, SessionError> {
+        let token = FencingToken(index + 1);
+        let value =
+            Value { holder: holder.clone(), token, session: session.to_owned(), asked_by: None }.encode();
+        self.own().unanswered = Some(index);
+        let written = self.api.lock(&self.user.key, index, session, &value).await;
+        match written {
+            Ok(Written::Done(modified)) => {
+                let mut own = self.own();
+                own.unanswered = None;
+                own.held = Some((session.to_owned(), modified));
+                drop(own);
+                self.note_written(modified, false);
+                Ok(Some(Place::First { token, asked_to_resign: false }))
+            }
+            Ok(Written::Stale) => {
+                // One that was sent before finds the same.
+                self.own().unanswered = None;
+                Ok(None)
+            }
+            Ok(Written::Delayed) => self.delayed().await,
+            Err(error) => {
+                if matches!(error, SessionError::Ended { .. }) {
+                    self.own().unanswered = None;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Consul gives the lock to nobody for a while, because its last holder's session has ended, and that one may not know
+    /// yet. So it still counts as the first.
+    async fn delayed(&self) -> Result<Option<Place>, SessionError> {
+        let found = self.read().await?;
+        let Some(entry) = found.entry.filter(|entry| entry.session.is_none()) else { return Ok(None) };
+        self.note(found.index, Some(&entry));
+        self.own().is_delayed = true;
+        let first = match Value::decode(&entry.value) {
+            Some(value) => Candidate { holder: value.holder, token: value.token },
+            None => Candidate { holder: stranger(&[DELAYED], ""), token: FencingToken(entry.modified) },
+        };
+        Ok(Some(Place::Behind { first }))
+    }
+
+    pub(super) async fn leave(&self, session: &str) -> Result<(), SessionError> {
+        let held = self.own().held.take_if(|(holding, _)| holding == session);
+        let mut guess = held.map(|(_, index)| index);
+        for _ in 0..ROUNDS_MAX {
+            if let Some(index) = guess.take() {
+                if let Written::Done(modified) = self.api.unlock(&self.user.key, index, session).await? {
+                    self.own().unanswered = None;
+                    self.note_written(modified, true);
+                    return Ok(());
+                }
+                continue;
+            }
+            let found = self.read().await?;
+            let holder = found.entry.as_ref().and_then(|entry| entry.session.as_deref());
+            if holder == Some(session) {
+                guess = found.entry.as_ref().map(|entry| entry.modified);
+                continue;
+            }
+            // There is nothing to take out; but an ended session is to be told as one.
+            self.api.renew(session).await?;
+            // A lock that may still be on its way finds the index that it names only if nobody has changed the key since.
+            let unanswered = self.own().unanswered;
+            let index = found.entry.as_ref().filter(|_| holder.is_none()).map(|entry| entry.modified);
+            match index.filter(|index| Some(*index) == unanswered) {
+                Some(index) if !self.outrun(index, session).await? => continue,
+                Some(_) => {}
+                None => self.note(found.index, found.entry.as_ref()),
+            }
+            self.own().unanswered = None;
+            return Ok(());
+        }
+        Err(no_answer("others changed the key each time that it was to be left"))
+    }
+
+    /// Changes the index of the key, so that an earlier request finds another one than it names; `false` if it has changed
+    /// already.
+    async fn outrun(&self, index: u64, session: &str) -> Result<bool, SessionError> {
+        match self.api.touch(&self.user.key, index, session).await? {
+            Written::Done(modified) => {
+                self.note_written(modified, true);
+                Ok(true)
+            }
+            Written::Stale => Ok(false),
+            Written::Delayed => {
+                Err(no_answer("a lock that was asked for may still come, and a lock-delay holds"))
+            }
+        }
+    }
+
+    pub(super) async fn first(&self) -> Result<Option<Candidate>, SessionError> {
+        let found = self.read().await?;
+        self.note(found.index, found.entry.as_ref());
+        match found.entry.filter(|entry| entry.session.is_some()) {
+            Some(entry) => Ok(Some(self.describe(&entry).await)),
+            None => Ok(None),
+        }
+    }
+
+    /// Takes the lock from this life, by its own session, so that no lock-delay follows; the session that is to be destroyed.
+    pub(super) async fn evict(&self, dead: &Identity) -> Result<Option<String>, SessionError> {
+        for _ in 0..ROUNDS_MAX {
+            let Some((entry, value)) = self.held_by_ours().await? else { return Ok(None) };
+            if value.holder.identity != *dead {
+                return Ok(None);
+            }
+            match self.api.unlock(&self.user.key, entry.modified, &value.session).await {
+                Ok(Written::Done(_)) => return Ok(Some(value.session)),
+                Ok(Written::Stale | Written::Delayed) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(no_answer("others changed the key each time that it was to be freed"))
+    }
+
+    /// Writes the request into the value, by the session that holds the lock, and only while it does.
+    pub(super) async fn ask_to_resign(&self, token: FencingToken, by: &str) -> Result<bool, SessionError> {
+        for _ in 0..ROUNDS_MAX {
+            let Some((entry, mut value)) = self.held_by_ours().await? else { return Ok(false) };
+            if value.token != token {
+                return Ok(false);
+            }
+            value.asked_by = Some(by.to_owned());
+            let session = value.session.clone();
+            match self.api.lock(&self.user.key, entry.modified, &session, &value.encode()).await {
+                Ok(Written::Done(_)) => return Ok(true),
+                // That session ended just now: somebody else is first, or nobody.
+                Ok(Written::Stale | Written::Delayed) | Err(SessionError::Ended { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(no_answer("others changed the key each time that the request was to be written"))
+    }
+
+    /// What has been told of last, and whether that was a lock-delay.
+    pub(super) fn told(&self) -> (Option<Seen>, bool) {
+        let own = self.own();
+        (own.told, own.is_delayed)
+    }
+
+    /// The key, if a node of ours holds it.
+    async fn held_by_ours(&self) -> Result<Option<(Entry, Value)>, SessionError> {
+        let Some(entry) = self.read().await?.entry else { return Ok(None) };
+        let value =
+            Value::decode(&entry.value).filter(|value| entry.session.as_ref() == Some(&value.session));
+        Ok(value.map(|value| (entry, value)))
+    }
+
+    async fn read(&self) -> Result<Found, SessionError> {
+        let found = self.api.read(&self.user.key).await?;
+        match &found.entry {
+            Some(entry) if entry.flags != LOCK_FLAG => Err(not_a_lock(&self.user.key)),
+            Some(_) | None => Ok(found),
+        }
+    }
+
+    /// The index of the key, if the last that was seen of it is that nobody holds it. Whether that is so still, the
+    /// transaction finds out.
+    fn guess_free(&self) -> Option<u64> {
+        let (latest, told) = (self.watch.latest(), self.own().told);
+        let is_later = told.is_none_or(|told| latest.index >= told.index && latest.resets == told.resets);
+        latest.modified.filter(|_| latest.is_free && is_later)
+    }
+
+    /// Who holds the key.
+    async fn describe(&self, entry: &Entry) -> Candidate {
+        let session = entry.session.as_deref().unwrap_or_default();
+        if let Some(value) = Value::decode(&entry.value).filter(|value| value.session == session) {
+            return Candidate { holder: value.holder, token: value.token };
+        }
+        let token = FencingToken(entry.modified);
+        let known = self.own().stranger.clone().filter(|(known, _)| known == session);
+        if let Some((_, holder)) = known {
+            return Candidate { holder, token };
+        }
+        let text = String::from_utf8_lossy(&entry.value);
+        // Without its name, it is known by its session.
+        let name = if text.trim().is_empty() {
+            self.api.name(session).await.unwrap_or_default()
+        } else {
+            String::new()
+        };
+        let holder = stranger(&[&text, &name], session);
+        self.own().stranger = Some((session.to_owned(), holder.clone()));
+        Candidate { holder, token }
+    }
+
+    fn note(&self, index: u64, entry: Option<&Entry>) {
+        let seen = Seen::new(index, entry, self.watch.latest().resets);
+        let mut own = self.own();
+        own.told = Some(seen);
+        own.is_delayed = false;
+    }
+
+    /// After a write of this handle's.
+    fn note_written(&self, modified: u64, is_free: bool) {
+        let resets = self.watch.latest().resets;
+        let mut own = self.own();
+        own.told = Some(Seen { index: modified, modified: Some(modified), is_free, resets });
+        own.is_delayed = false;
+    }
+
+    fn own(&self) -> MutexGuard<'_, Own> {
+        lock(&self.own)
+    }
+}
+
+/// The value that this holder wrote by this session, if it is there still.
+fn own_value(entry: &Entry, session: &str, holder: &Holder) -> Option<Value> {
+    let value = Value::decode(&entry.value).filter(|_| entry.session.as_deref() == Some(session))?;
+    Some(value).filter(|value| value.session == session && value.holder == *holder)
+}

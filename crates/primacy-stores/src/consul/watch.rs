@@ -1,0 +1,122 @@
+//! What tells an election that its key has changed: a question that Consul answers when it has.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, watch};
+
+use super::api::{Api, Entry, LOCK_FLAG};
+use super::session::lock;
+use crate::background::{self, Aborted};
+
+/// How many elections of a process may have such a question open: each takes a connection, and an agent allows 200 from one
+/// address (`http_max_conns_per_client`), of which others want some. The elections above it look now and then.
+const WATCHES_MAX: usize = 100;
+
+/// How long nothing is asked after there was no answer.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// The questions that may be open.
+#[derive(Debug)]
+pub(super) struct Watches(Arc<Semaphore>);
+
+/// What a key was when somebody looked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// What Consul counted.
+    pub(super) index: u64,
+    /// Of its last change; `None` where there was no key.
+    pub(super) modified: Option<u64>,
+    /// A lock that nobody holds.
+    pub(super) is_free: bool,
+    /// How often Consul had been seen counting backwards, as it does when it was restored.
+    pub(super) resets: u64,
+}
+
+/// The question of one election.
+#[derive(Debug)]
+pub(super) struct Watch {
+    latest: watch::Sender<Seen>,
+    asking: Mutex<Option<Aborted<()>>>,
+}
+
+impl Default for Watches {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(WATCHES_MAX)))
+    }
+}
+
+impl Seen {
+    pub(super) fn new(index: u64, entry: Option<&Entry>, resets: u64) -> Self {
+        let is_free = entry.is_some_and(|entry| entry.session.is_none() && entry.flags == LOCK_FLAG);
+        Self { index, modified: entry.map(|entry| entry.modified), is_free, resets }
+    }
+
+    /// Whether this is later than `told`, and another thing.
+    pub(super) fn is_news_to(&self, told: &Self) -> bool {
+        self.resets > told.resets || (self.index > told.index && self.modified != told.modified)
+    }
+}
+
+impl Watch {
+    pub(super) fn new() -> Self {
+        Self { latest: watch::Sender::new(Seen::default()), asking: Mutex::new(None) }
+    }
+
+    /// What was seen last.
+    pub(super) fn latest(&self) -> Seen {
+        *self.latest.borrow()
+    }
+
+    /// What is seen from now on, too.
+    pub(super) fn subscribe(&self) -> watch::Receiver<Seen> {
+        self.latest.subscribe()
+    }
+
+    /// Asks from now on, until this is dropped.
+    pub(super) fn start(&self, api: &Arc<Api>, watches: &Watches, key: &str) {
+        let mut asking = lock(&self.asking);
+        if asking.is_none() {
+            let (api, permits, key) = (Arc::clone(api), Arc::clone(&watches.0), key.to_owned());
+            let latest = self.latest.clone();
+            // Where the thread cannot be started, the requests say so.
+            *asking = background::spawn(async move { ask(&api, &permits, &key, &latest).await }).ok();
+        }
+    }
+}
+
+async fn ask(api: &Api, permits: &Semaphore, key: &str, latest: &watch::Sender<Seen>) {
+    let Ok(_permit) = permits.acquire().await else { return };
+    let (mut index, mut resets) = (0, 0);
+    loop {
+        let Ok(found) = api.watch(key, index).await else {
+            tokio::time::sleep(RETRY).await;
+            continue;
+        };
+        // As Consul's documentation wants it: an index that goes backwards is that of another life, so all begins anew.
+        let is_reset = found.index < index;
+        resets += u64::from(is_reset);
+        index = if is_reset { 0 } else { found.index };
+        let seen = Seen::new(found.index, found.entry.as_ref(), resets);
+        latest.send_if_modified(|latest| std::mem::replace(latest, seen) != seen);
+        if found.index == 0 {
+            // It would not wait.
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_later_and_other_is_news() {
+        let seen = |index, modified| Seen { index, modified, is_free: false, resets: 0 };
+        let told = seen(7, Some(7));
+        assert!(seen(9, Some(9)).is_news_to(&told) && seen(9, None).is_news_to(&told));
+        assert!(!told.is_news_to(&told) && !seen(5, Some(5)).is_news_to(&told), "what was before");
+        assert!(!seen(9, None).is_news_to(&seen(8, None)), "another key has changed");
+        assert!(Seen { resets: 1, ..seen(2, Some(2)) }.is_news_to(&told));
+    }
+}

@@ -1,0 +1,357 @@
+//! Elections in etcd: a queue of keys that go with their leases, in the layout of etcd's own clients, so that `etcdctl elect`
+//! and every other of them stands in the same election.
+//!
+//! Promises  every answer that decides is linearizable; a token, which is the key's create revision, is higher than all before
+//!           it; no more time is reported for a session than etcd waits; [`changed`](Sessions::changed) misses nothing.
+//! Assumes   etcd 3.4 or later, whose clocks run at about the rate of this one.
+//! Leaves    all keys but those of its elections as they are.
+//!
+//! The client is the crate's own, over gRPC, with messages written by hand ([`api`]). Elections of one process that name the
+//! same URL share a connection, a stream of watches, and a session.
+//!
+//! What a lost answer leaves behind: an entry is put if its key is not there, and so only once, however often it is sent. But
+//! a write that is still on its way when its candidate has left the queue would put the entry back, and the session lives on
+//! with other elections. So after a write without an answer the key is watched, and the entry taken out again.
+
+pub mod api;
+mod client;
+mod connect;
+mod direct;
+mod queue;
+mod register;
+mod session;
+mod url;
+mod value;
+mod watch;
+
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use primacy_core::election::lease::Holder;
+use primacy_core::election::session::{Entry, Place, SessionId};
+use primacy_core::{FencingToken, Identity};
+
+use self::client::Client;
+pub use self::client::RequestError;
+pub use self::direct::EtcdClient;
+use self::queue::{Found, Queue, Standing};
+use self::session::{Lease, Pool, User, lock};
+pub(crate) use self::url::open_url;
+use self::watch::{Only, Target, Watch, Watches};
+use crate::background;
+use crate::register::Pending;
+use crate::sessions::{Begun, SessionError, Sessions};
+use crate::shared::Share;
+
+/// How late [`changed`](crate::Register::changed) is at most, of the record with `?recipe=lease`, where the cluster has a leader
+/// and the member that is watched answers. It is as a rule a few milliseconds.
+pub const CHANGE_BOUND: Duration = Duration::from_secs(1);
+
+/// What elections of one process share.
+#[derive(Clone, Debug)]
+struct Connected {
+    client: Arc<Client>,
+    pool: Arc<Pool>,
+    watches: Arc<Watches>,
+}
+
+/// A handle on one election in one etcd.
+#[derive(Debug)]
+pub struct EtcdSessions {
+    share: Share<Connected>,
+    queue: Queue,
+    user: User,
+    state: Arc<Mutex<State>>,
+}
+
+/// What a handle knows of its election.
+#[derive(Debug, Default)]
+struct State {
+    /// The entry that this handle has in the queue, or may have.
+    own: Option<Own>,
+    /// What [`Sessions::changed`] waits for, and the revision that has been seen.
+    seen: Option<(Target, i64)>,
+    watch: Option<Arc<Watch>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Own {
+    lease: Lease,
+    entry: u64,
+    /// A write without an answer may yet land.
+    in_doubt: bool,
+}
+
+impl EtcdSessions {
+    fn new(share: Share<Connected>, queue: Queue, election: &str) -> Self {
+        static HANDLES: AtomicU64 = AtomicU64::new(0);
+        let handle = HANDLES.fetch_add(1, Ordering::Relaxed);
+        let user = User { election: election.to_owned(), handle, key: queue.prefix() };
+        Self { share, queue, user, state: Arc::default() }
+    }
+
+    /// Runs a request on the stores' thread.
+    async fn run<T, F>(&self, request: impl FnOnce(Task) -> F) -> Result<T, SessionError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, SessionError>> + Send + 'static,
+    {
+        let task = Task {
+            connected: Connected::clone(&self.share),
+            queue: self.queue.clone(),
+            user: self.user.clone(),
+            state: Arc::clone(&self.state),
+        };
+        background::run(request(task)).await.unwrap_or_else(|why| Err(SessionError::NoAnswer { why }))
+    }
+}
+
+impl Sessions for EtcdSessions {
+    fn begin(&self, timeout: Duration) -> Pending<'_, Result<Begun, SessionError>> {
+        Box::pin(self.run(move |task: Task| async move {
+            task.connected.pool.begin(&task.connected.client, &task.user, timeout).await
+        }))
+    }
+
+    fn keep_alive<'a>(&'a self, session: &'a SessionId) -> Pending<'a, Result<Duration, SessionError>> {
+        Box::pin(async move {
+            let lease = lease_of(session)?;
+            self.run(move |task: Task| async move {
+                task.connected.pool.keep_alive(&task.connected.client, lease, &task.user).await
+            })
+            .await
+        })
+    }
+
+    fn stand<'a>(
+        &'a self,
+        session: &'a SessionId,
+        holder: &'a Holder,
+    ) -> Pending<'a, Result<Place, SessionError>> {
+        Box::pin(async move {
+            let (lease, holder) = (lease_of(session)?, holder.clone());
+            self.run(move |task: Task| async move { task.stand(lease, &holder).await }).await
+        })
+    }
+
+    fn leave<'a>(&'a self, session: &'a SessionId) -> Pending<'a, Result<(), SessionError>> {
+        Box::pin(async move {
+            let lease = lease_of(session)?;
+            self.run(move |task: Task| async move { task.leave(lease).await }).await
+        })
+    }
+
+    fn end<'a>(&'a self, session: &'a SessionId) -> Pending<'a, Result<(), SessionError>> {
+        Box::pin(async move {
+            let lease = lease_of(session)?;
+            self.run(move |task: Task| async move { task.end(lease).await }).await
+        })
+    }
+
+    fn first(&self) -> Pending<'_, Result<Option<Entry>, SessionError>> {
+        Box::pin(self.run(move |task: Task| async move { task.first().await }))
+    }
+
+    fn evict<'a>(&'a self, dead: &'a Identity) -> Pending<'a, Result<bool, SessionError>> {
+        let dead = *dead;
+        Box::pin(
+            self.run(
+                move |task: Task| async move { Ok(task.queue.evict(&task.connected.client, &dead).await?) },
+            ),
+        )
+    }
+
+    fn ask_to_resign<'a>(
+        &'a self,
+        token: FencingToken,
+        by: &'a str,
+    ) -> Pending<'a, Result<bool, SessionError>> {
+        let by = by.to_owned();
+        Box::pin(self.run(move |task: Task| async move {
+            Ok(task.queue.ask_to_resign(&task.connected.client, token, &by).await?)
+        }))
+    }
+
+    fn changed(&self) -> Pending<'_, ()> {
+        Box::pin(async move {
+            let watch = {
+                let mut state = lock(&self.state);
+                let whole = || {
+                    (Target { key: self.queue.prefix(), range_end: self.queue.end(), only: Only::Any }, -1)
+                };
+                let (target, revision) = state.seen.clone().unwrap_or_else(whole);
+                // One that has fired for what has been seen since is spent.
+                let is_of_use = |watch: &Arc<Watch>| {
+                    watch.target == target && watch.has_fired().is_none_or(|fired| fired > revision)
+                };
+                match state.watch.take().filter(is_of_use) {
+                    Some(watch) => Arc::clone(state.watch.insert(watch)),
+                    None => {
+                        let watch = self.share.watches.watch(target, revision + 1);
+                        Arc::clone(state.watch.insert(Arc::new(watch)))
+                    }
+                }
+            };
+            watch.fired().await;
+        })
+    }
+}
+
+/// A handle that is dropped may have left an entry in a session that goes on. Its leadership, if it had one, was good for as
+/// long as a session is, so the entry is taken out after that time, as it would have gone if the session had been its own.
+impl Drop for EtcdSessions {
+    fn drop(&mut self) {
+        let left = self.share.pool.forget(&self.user);
+        let Some(own) = lock(&self.state).own.take() else { return };
+        if let Some(session) = left.iter().find(|session| session.lease == own.lease) {
+            tidy_up(&self.share, session, self.queue.clone(), own, session.granted);
+        }
+    }
+}
+
+/// A handle's part in a request.
+struct Task {
+    connected: Connected,
+    queue: Queue,
+    user: User,
+    state: Arc<Mutex<State>>,
+}
+
+impl Task {
+    async fn stand(&self, lease: Lease, holder: &Holder) -> Result<Place, SessionError> {
+        let own = {
+            let mut state = lock(&self.state);
+            let known = state.own.filter(|own| own.lease == lease);
+            let own = match known {
+                Some(own) => own,
+                None => Own { lease, entry: draw()?, in_doubt: false },
+            };
+            // Until it is answered, also if this is given up.
+            state.own = Some(Own { in_doubt: true, ..own });
+            own
+        };
+        let (result, in_doubt) = self.queue.stand(&self.connected.client, lease, holder, own.entry).await;
+        let mut state = lock(&self.state);
+        state.own = Some(Own { in_doubt: own.in_doubt || in_doubt, ..own });
+        match result {
+            Ok(found) => {
+                state.seen = Some((self.to_watch(lease, &found), found.revision));
+                let token = FencingToken(u64::try_from(found.created).unwrap_or(0));
+                Ok(match found.standing {
+                    Standing::First => Place::First { token, asked_to_resign: found.asked_to_resign },
+                    Standing::Behind { first, .. } => Place::Behind { first },
+                })
+            }
+            Err(error) => {
+                if error == RequestError::NoSession {
+                    // With it go its entries.
+                    state.own = None;
+                    state.seen = None;
+                    self.connected.pool.ended(lease);
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    fn to_watch(&self, lease: Lease, found: &Found) -> Target {
+        let (key, only) = match &found.standing {
+            Standing::First => (self.queue.key(lease), Only::Any),
+            Standing::Behind { before, .. } => (before.clone(), Only::Deleted),
+        };
+        Target { key, range_end: vec![], only }
+    }
+
+    async fn leave(&self, lease: Lease) -> Result<(), SessionError> {
+        let Some(own) = lock(&self.state).own.filter(|own| own.lease == lease) else {
+            let session = self.connected.pool.find(lease).filter(|session| !session.has_ended());
+            return session.map(|_| ()).ok_or_else(|| SessionError::Ended { why: "it was ended".to_owned() });
+        };
+        self.queue.leave(&self.connected.client, lease, own.entry).await?;
+        {
+            let mut state = lock(&self.state);
+            if state.own.is_some_and(|now| now.entry == own.entry) {
+                state.own = None;
+                state.seen = None;
+            }
+        }
+        if own.in_doubt
+            && let Some(session) = self.connected.pool.find(lease)
+        {
+            tidy_up(&self.connected, &session, self.queue.clone(), own, Duration::ZERO);
+        }
+        Ok(())
+    }
+
+    async fn end(&self, lease: Lease) -> Result<(), SessionError> {
+        // Where the session goes on with others, the entry must not.
+        match self.leave(lease).await {
+            Ok(()) | Err(SessionError::Ended { .. }) => {}
+            Err(error @ (SessionError::NoAnswer { .. } | SessionError::Refused { .. })) => return Err(error),
+        }
+        self.connected.pool.end(&self.connected.client, lease, &self.user).await?;
+        Ok(())
+    }
+
+    async fn first(&self) -> Result<Option<Entry>, SessionError> {
+        let (first, revision) = self.queue.first(&self.connected.client).await?;
+        let mut state = lock(&self.state);
+        // Where it stands itself, what matters is what is before it.
+        if state.own.is_none() {
+            let whole = Target { key: self.queue.prefix(), range_end: self.queue.end(), only: Only::Any };
+            let alone =
+                |kv: &api::KeyValue| Target { key: kv.key.clone(), range_end: vec![], only: Only::Any };
+            state.seen = Some((first.as_ref().map_or(whole, alone), revision));
+        }
+        Ok(first.as_ref().map(queue::entry_of))
+    }
+}
+
+/// Sees to it, from `after` on, that this entry is not in the queue, for as long as the session lives.
+fn tidy_up(connected: &Connected, session: &Arc<session::Session>, queue: Queue, own: Own, after: Duration) {
+    let (client, watches) = (Arc::downgrade(&connected.client), Arc::downgrade(&connected.watches));
+    let alive = Arc::downgrade(session);
+    let work = async move {
+        tokio::time::sleep(after).await;
+        let lives = || alive.upgrade().is_some_and(|session| !session.has_ended());
+        while lives() {
+            let (Some(client), Some(watches)) = (client.upgrade(), watches.upgrade()) else { return };
+            // From before it is looked at, so that nothing is missed.
+            let target = Target { key: queue.key(own.lease), range_end: vec![], only: Only::Written };
+            let watch = watches.watch(target, 0);
+            if queue.leave(&client, own.lease, own.entry).await.is_err() {
+                tokio::time::sleep(TIDY_PAUSE).await;
+                continue;
+            }
+            if !own.in_doubt {
+                return;
+            }
+            drop((client, watches));
+            // A watch from now on begins when etcd has it, and a write may land before. So it is looked at now and then.
+            let _ = tokio::time::timeout(TIDY_INTERVAL, watch.fired()).await;
+        }
+    };
+    if let Ok(chore) = background::spawn(work) {
+        lock(&session.chores).push(chore);
+    }
+}
+
+/// The pause before an entry that could not be taken out is tried again.
+const TIDY_PAUSE: Duration = Duration::from_millis(500);
+
+/// How often a key is looked at that a late write may bring back, beside being watched.
+const TIDY_INTERVAL: Duration = Duration::from_secs(10);
+
+fn lease_of(session: &SessionId) -> Result<Lease, SessionError> {
+    let unknown = || SessionError::Ended { why: "this is no session of etcd's".to_owned() };
+    Lease::parse(session).ok_or_else(unknown)
+}
+
+fn draw() -> Result<u64, SessionError> {
+    let mut bytes = [0; 8];
+    let failed = |error| SessionError::NoAnswer { why: format!("no random number: {error}") };
+    getrandom::fill(&mut bytes).map_err(failed)?;
+    Ok(u64::from_ne_bytes(bytes))
+}

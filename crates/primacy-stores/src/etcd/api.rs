@@ -1,0 +1,723 @@
+//! What is said between a client of etcd and its server: the parts of etcd's public API that Primacy uses, written by hand.
+//!
+//! The numbers behind `tag` are those of etcd's `rpc.proto` and `kv.proto` (packages `etcdserverpb` and `mvccpb`), and so
+//! never change. What is not here is skipped when it is read.
+
+/// The methods, as gRPC names them.
+pub mod method {
+    /// Reads keys.
+    pub const RANGE: &str = "/etcdserverpb.KV/Range";
+    /// Writes a key.
+    pub const PUT: &str = "/etcdserverpb.KV/Put";
+    /// Deletes keys.
+    pub const DELETE_RANGE: &str = "/etcdserverpb.KV/DeleteRange";
+    /// Compares, and does one thing or the other, in one step.
+    pub const TXN: &str = "/etcdserverpb.KV/Txn";
+    /// Forgets what keys were before a revision.
+    pub const COMPACT: &str = "/etcdserverpb.KV/Compact";
+    /// Begins a session, which etcd calls a lease.
+    pub const LEASE_GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
+    /// Ends a session.
+    pub const LEASE_REVOKE: &str = "/etcdserverpb.Lease/LeaseRevoke";
+    /// Keeps sessions alive; both sides stream.
+    pub const LEASE_KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
+    /// Tells how long a session has.
+    pub const LEASE_TIME_TO_LIVE: &str = "/etcdserverpb.Lease/LeaseTimeToLive";
+    /// Tells what changes; both sides stream.
+    pub const WATCH: &str = "/etcdserverpb.Watch/Watch";
+    /// From a password to a token.
+    pub const AUTHENTICATE: &str = "/etcdserverpb.Auth/Authenticate";
+    /// How a member is.
+    pub const STATUS: &str = "/etcdserverpb.Maintenance/Status";
+    /// Who the members are.
+    pub const MEMBER_LIST: &str = "/etcdserverpb.Cluster/MemberList";
+}
+
+/// What stands at the top of every answer.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct ResponseHeader {
+    /// The cluster.
+    #[prost(uint64, tag = "1")]
+    pub cluster_id: u64,
+    /// The member that answers.
+    #[prost(uint64, tag = "2")]
+    pub member_id: u64,
+    /// How many writes the store had seen.
+    #[prost(int64, tag = "3")]
+    pub revision: i64,
+    /// The term of the cluster's own election, as this member knows it.
+    #[prost(uint64, tag = "4")]
+    pub raft_term: u64,
+}
+
+/// A key and what is kept under it.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct KeyValue {
+    /// The key.
+    #[prost(bytes = "vec", tag = "1")]
+    pub key: Vec<u8>,
+    /// The revision at which it was made.
+    #[prost(int64, tag = "2")]
+    pub create_revision: i64,
+    /// The revision at which it was last written.
+    #[prost(int64, tag = "3")]
+    pub mod_revision: i64,
+    /// How often it has been written since it was made.
+    #[prost(int64, tag = "4")]
+    pub version: i64,
+    /// The value.
+    #[prost(bytes = "vec", tag = "5")]
+    pub value: Vec<u8>,
+    /// The session with which it goes; 0 if it stays.
+    #[prost(int64, tag = "6")]
+    pub lease: i64,
+}
+
+/// What happened to a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum EventType {
+    /// It was written.
+    Put = 0,
+    /// It was deleted.
+    Delete = 1,
+}
+
+/// Something that happened to a key.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct Event {
+    /// What.
+    #[prost(enumeration = "EventType", tag = "1")]
+    pub kind: i32,
+    /// The key as it is now; of a deleted one, only its name and when.
+    #[prost(message, optional, tag = "2")]
+    pub kv: Option<KeyValue>,
+    /// The key as it was, where that was asked for.
+    #[prost(message, optional, tag = "3")]
+    pub prev_kv: Option<KeyValue>,
+}
+
+/// In which order keys are returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum SortOrder {
+    /// In that of the keys.
+    None = 0,
+    /// The lowest first.
+    Ascend = 1,
+    /// The highest first.
+    Descend = 2,
+}
+
+/// By what they are sorted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum SortTarget {
+    /// The key.
+    Key = 0,
+    /// How often it was written.
+    Version = 1,
+    /// When it was made.
+    Create = 2,
+    /// When it was last written.
+    Mod = 3,
+    /// The value.
+    Value = 4,
+}
+
+/// Asks for keys.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct RangeRequest {
+    /// The first key.
+    #[prost(bytes = "vec", tag = "1")]
+    pub key: Vec<u8>,
+    /// The first one that is none of them; empty for one key.
+    #[prost(bytes = "vec", tag = "2")]
+    pub range_end: Vec<u8>,
+    /// How many at most; 0 for all.
+    #[prost(int64, tag = "3")]
+    pub limit: i64,
+    /// As they were at this revision; 0 for now.
+    #[prost(int64, tag = "4")]
+    pub revision: i64,
+    /// In which order.
+    #[prost(enumeration = "SortOrder", tag = "5")]
+    pub sort_order: i32,
+    /// By what.
+    #[prost(enumeration = "SortTarget", tag = "6")]
+    pub sort_target: i32,
+    /// The member may answer by itself, from the past.
+    #[prost(bool, tag = "7")]
+    pub serializable: bool,
+    /// Without the values.
+    #[prost(bool, tag = "8")]
+    pub keys_only: bool,
+    /// Only how many.
+    #[prost(bool, tag = "9")]
+    pub count_only: bool,
+    /// Only what was written at this revision or later.
+    #[prost(int64, tag = "10")]
+    pub min_mod_revision: i64,
+    /// Only what was written at this revision or before; 0 for any.
+    #[prost(int64, tag = "11")]
+    pub max_mod_revision: i64,
+    /// Only what was made at this revision or later.
+    #[prost(int64, tag = "12")]
+    pub min_create_revision: i64,
+    /// Only what was made at this revision or before; 0 for any.
+    #[prost(int64, tag = "13")]
+    pub max_create_revision: i64,
+}
+
+/// The keys.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct RangeResponse {
+    /// Who answers, and when.
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<ResponseHeader>,
+    /// The keys.
+    #[prost(message, repeated, tag = "2")]
+    pub kvs: Vec<KeyValue>,
+    /// There are more.
+    #[prost(bool, tag = "3")]
+    pub more: bool,
+    /// How many there are, whatever the limit.
+    #[prost(int64, tag = "4")]
+    pub count: i64,
+}
+
+/// Writes a key.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct PutRequest {
+    /// The key.
+    #[prost(bytes = "vec", tag = "1")]
+    pub key: Vec<u8>,
+    /// The value.
+    #[prost(bytes = "vec", tag = "2")]
+    pub value: Vec<u8>,
+    /// The session with which it shall go; 0 if it stays.
+    #[prost(int64, tag = "3")]
+    pub lease: i64,
+    /// Return what was there.
+    #[prost(bool, tag = "4")]
+    pub prev_kv: bool,
+    /// Keep the value.
+    #[prost(bool, tag = "5")]
+    pub ignore_value: bool,
+    /// Keep the session.
+    #[prost(bool, tag = "6")]
+    pub ignore_lease: bool,
+}
+
+/// It was written.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct PutResponse {
+    /// Who answers, and when.
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<ResponseHeader>,
+    /// What was there.
+    #[prost(message, optional, tag = "2")]
+    pub prev_kv: Option<KeyValue>,
+}
+
+/// Deletes keys.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct DeleteRangeRequest {
+    /// The first key.
+    #[prost(bytes = "vec", tag = "1")]
+    pub key: Vec<u8>,
+    /// The first one that is none of them; empty for one key.
+    #[prost(bytes = "vec", tag = "2")]
+    pub range_end: Vec<u8>,
+    /// Return what was there.
+    #[prost(bool, tag = "3")]
+    pub prev_kv: bool,
+}
+
+/// They were deleted.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct DeleteRangeResponse {
+    /// Who answers, and when.
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<ResponseHeader>,
+    /// How many.
+    #[prost(int64, tag = "2")]
+    pub deleted: i64,
+    /// What was there.
+    #[prost(message, repeated, tag = "3")]
+    pub prev_kvs: Vec<KeyValue>,
+}
+
+/// One thing that a transaction does.
+#[derive(Clone, PartialEq, Eq, ::prost::Oneof)]
+pub enum Request {
+    /// Reads.
+    #[prost(message, tag = "1")]
+    Range(RangeRequest),
+    /// Writes.
+    #[prost(message, tag = "2")]
+    Put(PutRequest),
+    /// Deletes.
+    #[prost(message, tag = "3")]
+    DeleteRange(DeleteRangeRequest),
+    /// A transaction within.
+    #[prost(message, tag = "4")]
+    Txn(TxnRequest),
+}
+
+/// One thing that a transaction does.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct RequestOp {
+    /// What.
+    #[prost(oneof = "Request", tags = "1, 2, 3, 4")]
+    pub request: Option<Request>,
+}
+
+/// What became of one thing.
+#[derive(Clone, PartialEq, Eq, ::prost::Oneof)]
+pub enum Response {
+    /// What was read.
+    #[prost(message, tag = "1")]
+    Range(RangeResponse),
+    /// It was written.
+    #[prost(message, tag = "2")]
+    Put(PutResponse),
+    /// It was deleted.
+    #[prost(message, tag = "3")]
+    DeleteRange(DeleteRangeResponse),
+    /// What became of a transaction within.
+    #[prost(message, tag = "4")]
+    Txn(TxnResponse),
+}
+
+/// What became of one thing.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct ResponseOp {
+    /// What.
+    #[prost(oneof = "Response", tags = "1, 2, 3, 4")]
+    pub response: Option<Response>,
+}
+
+/// How two values are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum CompareResult {
+    /// They are equal.
+    Equal = 0,
+    /// What is there is greater than what is given.
+    Greater = 1,
+    /// What is there is less than what is given.
+    Less = 2,
+    /// They differ.
+    NotEqual = 3,
+}
+
+/// What of a key is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum CompareTarget {
+    /// How often it has been written.
+    Version = 0,
+    /// When it was made; 0 if it is not there.
+    Create = 1,
+    /// When it was last written; 0 if it is not there.
+    Mod = 2,
+    /// The value; of a key that is not there, no comparison holds.
+    Value = 3,
+    /// Its session.
+    Lease = 4,
+}
+
+/// What it is compared with.
+#[derive(Clone, PartialEq, Eq, ::prost::Oneof)]
+pub enum TargetUnion {
+    /// How often it has been written.
+    #[prost(int64, tag = "4")]
+    Version(i64),
+    /// When it was made.
+    #[prost(int64, tag = "5")]
+    CreateRevision(i64),
+    /// When it was last written.
+    #[prost(int64, tag = "6")]
+    ModRevision(i64),
+    /// The value.
+    #[prost(bytes = "vec", tag = "7")]
+    Value(Vec<u8>),
+    /// Its session.
+    #[prost(int64, tag = "8")]
+    Lease(i64),
+}
+
+/// A comparison.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct Compare {
+    /// How.
+    #[prost(enumeration = "CompareResult", tag = "1")]
+    pub result: i32,
+    /// What.
+    #[prost(enumeration = "CompareTarget", tag = "2")]
+    pub target: i32,
+    /// The key.
+    #[prost(bytes = "vec", tag = "3")]
+    pub key: Vec<u8>,
+    /// With what.
+    #[prost(oneof = "TargetUnion", tags = "4, 5, 6, 7, 8")]
+    pub target_union: Option<TargetUnion>,
+    /// All keys from `key` to here, which is none of them.
+    #[prost(bytes = "vec", tag = "64")]
+    pub range_end: Vec<u8>,
+}
+
+/// A transaction: if all comparisons hold, the one, else the other.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct TxnRequest {
+    /// The comparisons.
+    #[prost(message, repeated, tag = "1")]
+    pub compare: Vec<Compare>,
+    /// If all hold.
+    #[prost(message, repeated, tag = "2")]
+    pub success: Vec<RequestOp>,
+    /// Else.
+    #[prost(message, repeated, tag = "3")]
+    pub failure: Vec<RequestOp>,
+}
+
+/// What became of it.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct TxnResponse {
+    /// Who answers, and when.
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<ResponseHeader>,
+    /// All held.
+    #[prost(bool, tag = "2")]
+    pub succeeded: bool,
+    /// What became of each thing, in order.
+    #[prost(message, repeated, tag = "3")]
+    pub responses: Vec<ResponseOp>,
+}
+
+/// Forgets what keys were before a revision.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct CompactionRequest {
+    /// The revision.
+    #[prost(int64, tag = "1")]
+    pub revision: i64,
+    /// Wait until the space is free.
+    #[prost(bool, tag = "2")]
+    pub physical: bool,
+}
+
+/// It was forgotten.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct CompactionResponse {
+    /// Who answers, and when.
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<ResponseHeader>,
+}
+
+/// Begins a session.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct LeaseGrantRequest {
+    /// How long it shall live without being kept alive, in seconds.
+    #[prost(int64, tag = "1")]
+    pub ttl: i64,
+    /// Its number; 0 lets the server draw one.
+    #[prost(int64, tag = "2")]
+    pub id: i64,
+}
+
+/// It has begun.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct LeaseGrantResponse {
+    /// Who answers, and when.
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<ResponseHeader>,
+    /// Its number.
+    #[prost(int64, tag = "2")]
+    pub id: i64,
+    /// How long it lives, in seconds.
+    #[prost(int64, tag = "3")]
+    pub ttl: i64,
+    /// Why not.
+    #[prost(string, tag = "4")]
+    pub error: String,
+}
+
+/// Ends a session.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct LeaseRevokeRequest {
+    /// Its number.
+    #[prost(int64, tag = "1")]
+    pub id: i64,
+}
+
+/// It has ended.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct LeaseRevokeResponse {
+    /// Who answers, and when.
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<ResponseHeader>,
+}
+
+/// Keeps a session alive.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct LeaseKeepAliveRequest {
+    /// Its number.
+    #[prost(int64, tag = "1")]
+    pub id: i64,
+}
+
+/// It lives, or not.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct LeaseKeepAliveResponse {
+    /// Who answers, and when.
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<ResponseHeader>,
+    /// Its number.
+    #[prost(int64, tag = "2")]
+    pub id: i64,
+    /// How long it lives from now on, in seconds; 0 or less if there is none.
+    #[prost(int64, tag = "3")]
+    pub ttl: i64,
+}
+
+/// Asks how long a session has.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct LeaseTimeToLiveRequest {
+    /// Its number.
+    #[prost(int64, tag = "1")]
+    pub id: i64,
+    /// Return its keys too.
+    #[prost(bool, tag = "2")]
+    pub keys: bool,
+}
+
+/// How long it has.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct LeaseTimeToLiveResponse {
+    /// Who answers, and when.
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<ResponseHeader>,
+    /// Its number.
+    #[prost(int64, tag = "2")]
+    pub id: i64,
+    /// How long it still has, in seconds; -1 if there is none.
+    #[prost(int64, tag = "3")]
+    pub ttl: i64,
+    /// How long it had at first.
+    #[prost(int64, tag = "4")]
+    pub granted_ttl: i64,
+    /// Its keys.
+    #[prost(bytes = "vec", repeated, tag = "5")]
+    pub keys: Vec<Vec<u8>>,
+}
+
+/// What a watch does not tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum WatchFilter {
+    /// Writes.
+    NoPut = 0,
+    /// Deletions.
+    NoDelete = 1,
+}
+
+/// What is asked of a stream of watches.
+#[derive(Clone, PartialEq, Eq, ::prost::Oneof)]
+pub enum WatchUnion {
+    /// A new watch.
+    #[prost(message, tag = "1")]
+    Create(WatchCreateRequest),
+    /// The end of one.
+    #[prost(message, tag = "2")]
+    Cancel(WatchCancelRequest),
+    /// The revision up to which all has been told.
+    #[prost(message, tag = "3")]
+    Progress(WatchProgressRequest),
+}
+
+/// What is asked of a stream of watches.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct WatchRequest {
+    /// What.
+    #[prost(oneof = "WatchUnion", tags = "1, 2, 3")]
+    pub request: Option<WatchUnion>,
+}
+
+/// A new watch.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct WatchCreateRequest {
+    /// The first key.
+    #[prost(bytes = "vec", tag = "1")]
+    pub key: Vec<u8>,
+    /// The first one that is none of them; empty for one key.
+    #[prost(bytes = "vec", tag = "2")]
+    pub range_end: Vec<u8>,
+    /// From this revision on; 0 for from now on.
+    #[prost(int64, tag = "3")]
+    pub start_revision: i64,
+    /// Tell now and then how far it is.
+    #[prost(bool, tag = "4")]
+    pub progress_notify: bool,
+    /// What it does not tell.
+    #[prost(enumeration = "WatchFilter", repeated, tag = "5")]
+    pub filters: Vec<i32>,
+    /// Tell what was there.
+    #[prost(bool, tag = "6")]
+    pub prev_kv: bool,
+    /// Its number in this stream; 0 lets the server choose.
+    #[prost(int64, tag = "7")]
+    pub watch_id: i64,
+    /// Long answers may be split.
+    #[prost(bool, tag = "8")]
+    pub fragment: bool,
+}
+
+/// The end of a watch.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct WatchCancelRequest {
+    /// Its number.
+    #[prost(int64, tag = "1")]
+    pub watch_id: i64,
+}
+
+/// Asks for the revision up to which all has been told.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct WatchProgressRequest {}
+
+/// What a watch tells.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct WatchResponse {
+    /// Who answers, and when.
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<ResponseHeader>,
+    /// Its number.
+    #[prost(int64, tag = "2")]
+    pub watch_id: i64,
+    /// It has begun.
+    #[prost(bool, tag = "3")]
+    pub created: bool,
+    /// It has ended.
+    #[prost(bool, tag = "4")]
+    pub canceled: bool,
+    /// It has ended because all before this revision is forgotten.
+    #[prost(int64, tag = "5")]
+    pub compact_revision: i64,
+    /// Why it has ended.
+    #[prost(string, tag = "6")]
+    pub cancel_reason: String,
+    /// More of this answer follows.
+    #[prost(bool, tag = "7")]
+    pub fragment: bool,
+    /// What happened.
+    #[prost(message, repeated, tag = "11")]
+    pub events: Vec<Event>,
+}
+
+/// From a password to a token.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+#[prost(skip_debug)]
+pub struct AuthenticateRequest {
+    /// The user.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// The password.
+    #[prost(string, tag = "2")]
+    pub password: String,
+}
+
+/// The token.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct AuthenticateResponse {
+    /// Who answers, and when.
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<ResponseHeader>,
+    /// The token, for the metadata `token` of each request.
+    #[prost(string, tag = "2")]
+    pub token: String,
+}
+
+/// How is this member?
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct StatusRequest {}
+
+/// How it is.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct StatusResponse {
+    /// Who answers, and when.
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<ResponseHeader>,
+    /// The version of its program.
+    #[prost(string, tag = "2")]
+    pub version: String,
+    /// Bytes on disk.
+    #[prost(int64, tag = "3")]
+    pub db_size: i64,
+    /// The member that leads the cluster; 0 if none does.
+    #[prost(uint64, tag = "4")]
+    pub leader: u64,
+    /// The last entry of its log.
+    #[prost(uint64, tag = "5")]
+    pub raft_index: u64,
+    /// Its term.
+    #[prost(uint64, tag = "6")]
+    pub raft_term: u64,
+    /// The last entry that took effect.
+    #[prost(uint64, tag = "7")]
+    pub raft_applied_index: u64,
+    /// What is wrong with it.
+    #[prost(string, repeated, tag = "8")]
+    pub errors: Vec<String>,
+    /// Bytes on disk that are in use.
+    #[prost(int64, tag = "9")]
+    pub db_size_in_use: i64,
+    /// It does not vote.
+    #[prost(bool, tag = "10")]
+    pub is_learner: bool,
+}
+
+/// Who are the members?
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct MemberListRequest {
+    /// Not from the past (since 3.5).
+    #[prost(bool, tag = "1")]
+    pub linearizable: bool,
+}
+
+/// A member.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct Member {
+    /// Its number.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// Its name.
+    #[prost(string, tag = "2")]
+    pub name: String,
+    /// Where other members reach it.
+    #[prost(string, repeated, tag = "3")]
+    pub peer_urls: Vec<String>,
+    /// Where clients reach it.
+    #[prost(string, repeated, tag = "4")]
+    pub client_urls: Vec<String>,
+    /// It does not vote.
+    #[prost(bool, tag = "5")]
+    pub is_learner: bool,
+}
+
+/// Who they are.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct MemberListResponse {
+    /// Who answers, and when.
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<ResponseHeader>,
+    /// The members.
+    #[prost(message, repeated, tag = "2")]
+    pub members: Vec<Member>,
+}
+
+/// Without the password.
+impl std::fmt::Debug for AuthenticateRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AuthenticateRequest").field("name", &self.name).finish_non_exhaustive()
+    }
+}

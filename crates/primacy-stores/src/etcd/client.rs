@@ -1,0 +1,407 @@
+//! A client of etcd: one connection at a time, to the first member that answers; when that one fails, to the next.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use http::uri::PathAndQuery;
+use prost::Message;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status, Streaming};
+use tonic_prost::ProstCodec;
+
+use super::api::{self, method};
+use super::connect::{Member, Refusal};
+
+/// How long one member may take to answer the first try of a request. Far longer than a healthy cluster takes, and short
+/// enough that a member that hangs does not use up a session. Each further try may take twice as long, for a cluster that is
+/// slow everywhere.
+const TRY_FIRST: Duration = Duration::from_secs(1);
+
+/// How long a connection may take.
+const CONNECT_MAX: Duration = Duration::from_secs(1);
+
+/// The pause before the next member is tried.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+
+/// The longest answer that is read: a page of a queue whose entries are as long as etcd lets them be (1.5 MiB).
+const ANSWER_MAX: usize = 32 * 1024 * 1024;
+
+/// The requests that the login may be wrong for before it is taken to be. A token that has expired is renewed once, and may
+/// be overtaken by a change of rights.
+const LOGINS_MAX: u32 = 3;
+
+/// Why a request was not answered as hoped.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// Nothing was sent: no member could be connected to.
+    #[error("no member of etcd was reached: {why}")]
+    NotSent {
+        /// What went wrong at the last one.
+        why: String,
+    },
+    /// There was no answer that tells. What was asked for may have been done, or may yet be.
+    #[error("etcd did not answer: {why}")]
+    NoAnswer {
+        /// What went wrong at the last try.
+        why: String,
+    },
+    /// There is no such session, or no more; nothing was done.
+    #[error("etcd has no such lease")]
+    NoSession,
+    /// etcd answered that this is not to be; nothing was done. Trying again does not help by itself.
+    #[error("etcd refuses: {why}")]
+    Refused {
+        /// What etcd said.
+        why: String,
+    },
+}
+
+/// An answer, or why there is none, and whether a try before it may yet have its effect.
+pub(super) struct Told<A> {
+    pub(super) result: Result<A, RequestError>,
+    pub(super) in_doubt: bool,
+}
+
+/// How often a request may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tries {
+    /// Once: a second one would mean something else.
+    Once,
+    /// Again and again, for it means the same however often it arrives.
+    Many,
+}
+
+/// A client of one cluster. It is used on the stores' thread.
+pub(super) struct Client {
+    members: Vec<Member>,
+    login: Option<Login>,
+    token: Mutex<Option<MetadataValue<Ascii>>>,
+    /// The member to be tried next.
+    next: AtomicUsize,
+    connection: tokio::sync::Mutex<Option<Connection>>,
+    /// The number of the latest connection: who follows it learns that there is a new one.
+    latest: watch::Sender<u64>,
+}
+
+/// A connection, and its number.
+#[derive(Clone)]
+pub(super) struct Connection {
+    pub(super) number: u64,
+    pub(super) channel: Channel,
+    refusal: Refusal,
+}
+
+/// A user and its password.
+#[derive(Clone)]
+pub(super) struct Login {
+    pub(super) user: String,
+    pub(super) password: String,
+}
+
+impl Client {
+    pub(super) fn new(members: Vec<Member>, login: Option<Login>) -> Self {
+        // So that the processes of a fleet do not all begin with the first.
+        let first = usize::try_from(std::process::id()).unwrap_or(0) % members.len().max(1);
+        Self {
+            members,
+            login,
+            token: Mutex::new(None),
+            next: AtomicUsize::new(first),
+            connection: tokio::sync::Mutex::new(None),
+            latest: watch::Sender::new(0),
+        }
+    }
+
+    /// Resolves when there is a newer connection than this one.
+    pub(super) async fn newer_than(&self, number: u64) {
+        let mut latest = self.latest.subscribe();
+        // The sender lives as long as `self`.
+        let _ = latest.wait_for(|latest| *latest > number).await;
+    }
+
+    /// The connection, or a new one to the first member that takes it.
+    pub(super) async fn connection(&self) -> Result<Connection, RequestError> {
+        // Held while it connects: what one finds out, all others need not.
+        let mut connection = self.connection.lock().await;
+        if let Some(connection) = &*connection {
+            return Ok(connection.clone());
+        }
+        let mut failed = RequestError::NotSent { why: "the URL names no member".to_owned() };
+        for _ in &self.members {
+            // Before it is tried, so that also a try that is given up leads to the next one.
+            let index = self.next.fetch_add(1, Ordering::Relaxed) % self.members.len();
+            match self.members[index].connect(CONNECT_MAX).await {
+                Ok((channel, refusal)) => {
+                    let number = *self.latest.borrow() + 1;
+                    let opened = Connection { number, channel, refusal };
+                    *connection = Some(opened.clone());
+                    self.latest.send_replace(number);
+                    return Ok(opened);
+                }
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+
+    /// This connection is of no use any more.
+    pub(super) async fn give_up(&self, number: u64) {
+        let mut connection = self.connection.lock().await;
+        if connection.as_ref().is_some_and(|connection| connection.number == number) {
+            *connection = None;
+        }
+    }
+
+    /// The token of the login, which is asked for where there is none.
+    async fn log_in(&self, channel: &Channel) -> Result<(), Status> {
+        let Some(login) = &self.login else { return Ok(()) };
+        if self.token.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+            return Ok(());
+        }
+        let ask = api::AuthenticateRequest { name: login.user.clone(), password: login.password.clone() };
+        let answer: api::AuthenticateResponse =
+            unary(channel, method::AUTHENTICATE, with_leader(Request::new(ask))).await?;
+        let token = answer.token.parse().map_err(|_| Status::internal("its token cannot be sent"))?;
+        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Some(token);
+        Ok(())
+    }
+
+    /// The token is not accepted any more.
+    pub(super) fn forget_token(&self) {
+        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// With all that goes with each request.
+    fn complete<Q>(&self, request: Q) -> Request<Q> {
+        let mut request = with_leader(Request::new(request));
+        if let Some(token) = &*self.token.lock().unwrap_or_else(PoisonError::into_inner) {
+            request.metadata_mut().insert("token", token.clone());
+        }
+        request
+    }
+
+    /// Asks, within `patience`.
+    pub(super) async fn call<Q, A>(
+        &self,
+        method: &'static str,
+        question: Q,
+        tries: Tries,
+        patience: Duration,
+    ) -> Told<A>
+    where
+        Q: Message + Clone + 'static,
+        A: Message + Default + 'static,
+    {
+        let ask = |channel: Channel, bound| {
+            let mut request = self.complete(question.clone());
+            request.set_timeout(bound);
+            async move { unary(&channel, method, request).await }
+        };
+        self.repeat(tries, patience, ask).await
+    }
+
+    /// Keeps a session alive, within `patience`: its own stream, of one question and one answer.
+    pub(super) async fn keep_alive(
+        &self,
+        id: i64,
+        patience: Duration,
+    ) -> Result<api::LeaseKeepAliveResponse, RequestError> {
+        let ask = |channel: Channel, _| {
+            let question = self.complete(tokio_stream::once(api::LeaseKeepAliveRequest { id }));
+            async move {
+                let mut answers = stream(&channel, method::LEASE_KEEP_ALIVE, question).await?;
+                answers.message().await?.ok_or_else(|| Status::unavailable("the stream ended"))
+            }
+        };
+        self.repeat(Tries::Many, patience, ask).await.result
+    }
+
+    /// A stream of watches: what is asked of it, and its answers.
+    pub(super) async fn watch(
+        &self,
+        channel: &Channel,
+        questions: tokio::sync::mpsc::UnboundedReceiver<api::WatchRequest>,
+    ) -> Result<Streaming<api::WatchResponse>, Status> {
+        self.log_in(channel).await?;
+        let questions = tokio_stream::wrappers::UnboundedReceiverStream::new(questions);
+        stream(channel, method::WATCH, self.complete(questions)).await
+    }
+
+    async fn repeat<A, F>(
+        &self,
+        tries: Tries,
+        patience: Duration,
+        ask: impl Fn(Channel, Duration) -> F + Send + Sync,
+    ) -> Told<A>
+    where
+        A: Send,
+        F: Future<Output = Result<A, Status>> + Send,
+    {
+        let deadline = Instant::now() + patience;
+        let (mut logins, mut in_doubt) = (0, false);
+        let mut bound = match tries {
+            Tries::Once => patience,
+            Tries::Many => TRY_FIRST.min(patience / 3),
+        };
+        loop {
+            let began = Instant::now();
+            let failed = match self.attempt(deadline, bound, &ask).await {
+                Ok(answer) => return Told { result: Ok(answer), in_doubt },
+                Err(Failed::Login(why)) if logins + 1 >= LOGINS_MAX => RequestError::Refused { why },
+                Err(Failed::Login(_)) => {
+                    self.forget_token();
+                    logins += 1;
+                    continue;
+                }
+                Err(Failed::For(error)) => error,
+            };
+            let is_final = match &failed {
+                RequestError::NotSent { .. } => false,
+                RequestError::NoAnswer { .. } => {
+                    in_doubt = true;
+                    tries == Tries::Once
+                }
+                RequestError::NoSession | RequestError::Refused { .. } => true,
+            };
+            if began.elapsed() >= bound {
+                bound = (bound * 2).min(patience);
+            }
+            if is_final || Instant::now() + RETRY_PAUSE >= deadline {
+                // One of several tries that left a doubt; what the last one says does not dispel it.
+                if in_doubt && let RequestError::NotSent { why } = failed {
+                    return Told { result: Err(RequestError::NoAnswer { why }), in_doubt };
+                }
+                return Told { result: Err(failed), in_doubt };
+            }
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    async fn attempt<A, F>(
+        &self,
+        deadline: Instant,
+        bound: Duration,
+        ask: &(impl Fn(Channel, Duration) -> F + Send + Sync),
+    ) -> Result<A, Failed>
+    where
+        A: Send,
+        F: Future<Output = Result<A, Status>> + Send,
+    {
+        let not_sent = |why: &str| Failed::For(RequestError::NotSent { why: why.to_owned() });
+        let connecting = tokio::time::timeout_at(deadline, self.connection());
+        let connection =
+            connecting.await.map_err(|_| not_sent("no connection in time"))?.map_err(Failed::For)?;
+        let until = deadline.min(Instant::now() + bound);
+        let login = tokio::time::timeout_at(until, self.log_in(&connection.channel)).await;
+        let failed = match login {
+            Ok(Ok(())) => {
+                let left = until.saturating_duration_since(Instant::now());
+                match tokio::time::timeout_at(until, ask(connection.channel.clone(), left)).await {
+                    Ok(Ok(answer)) => return Ok(answer),
+                    Ok(Err(status)) => Failed::from(&status),
+                    Err(_) => Failed::For(RequestError::NoAnswer { why: "no answer in time".to_owned() }),
+                }
+            }
+            // Only the login was sent.
+            Ok(Err(status)) => match Failed::from(&status) {
+                Failed::For(RequestError::NoAnswer { why }) => Failed::For(RequestError::NotSent { why }),
+                failed @ (Failed::Login(_) | Failed::For(_)) => failed,
+            },
+            Err(_) => not_sent("no answer to the login in time"),
+        };
+        match &failed {
+            Failed::For(RequestError::NoAnswer { .. } | RequestError::NotSent { .. }) => {
+                self.give_up(connection.number).await;
+                if let Some(why) = connection.refusal.get() {
+                    return Err(Failed::For(RequestError::Refused { why: why.clone() }));
+                }
+            }
+            Failed::Login(_) | Failed::For(RequestError::NoSession | RequestError::Refused { .. }) => {}
+        }
+        Err(failed)
+    }
+}
+
+/// Why a try failed.
+enum Failed {
+    /// The token of the login is not accepted, and a new one may be.
+    Login(String),
+    For(RequestError),
+}
+
+impl From<&Status> for Failed {
+    fn from(status: &Status) -> Self {
+        let why = status.message().to_owned();
+        let says = |text: &str| why.contains(text);
+        // etcd has few codes for many things, so its words decide, as they do in its own client.
+        match status.code() {
+            Code::Unauthenticated => Self::Login(why),
+            Code::InvalidArgument if says("revision of auth store is old") => Self::Login(why),
+            Code::NotFound if says("lease not found") => Self::For(RequestError::NoSession),
+            Code::ResourceExhausted if says("too many requests") => Self::For(RequestError::NoAnswer { why }),
+            Code::InvalidArgument
+            | Code::NotFound
+            | Code::AlreadyExists
+            | Code::PermissionDenied
+            | Code::FailedPrecondition
+            | Code::OutOfRange
+            | Code::Unimplemented
+            | Code::ResourceExhausted => Self::For(RequestError::Refused { why }),
+            Code::Ok
+            | Code::Cancelled
+            | Code::Unknown
+            | Code::DeadlineExceeded
+            | Code::Aborted
+            | Code::Internal
+            | Code::Unavailable
+            | Code::DataLoss => Self::For(RequestError::NoAnswer { why }),
+        }
+    }
+}
+
+/// A member that knows no leader of the cluster answers so at once, and does not let the request wait.
+fn with_leader<Q>(mut request: Request<Q>) -> Request<Q> {
+    request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+    request
+}
+
+async fn unary<Q, A>(channel: &Channel, method: &'static str, question: Request<Q>) -> Result<A, Status>
+where
+    Q: Message + 'static,
+    A: Message + Default + 'static,
+{
+    let mut grpc = tonic::client::Grpc::new(channel.clone()).max_decoding_message_size(ANSWER_MAX);
+    grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+    let codec = ProstCodec::<Q, A>::default();
+    Ok(grpc.unary(question, PathAndQuery::from_static(method), codec).await?.into_inner())
+}
+
+async fn stream<S, Q, A>(
+    channel: &Channel,
+    method: &'static str,
+    questions: Request<S>,
+) -> Result<Streaming<A>, Status>
+where
+    S: tokio_stream::Stream<Item = Q> + Send + 'static,
+    Q: Message + 'static,
+    A: Message + Default + 'static,
+{
+    let mut grpc = tonic::client::Grpc::new(channel.clone()).max_decoding_message_size(ANSWER_MAX);
+    grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+    let codec = ProstCodec::<Q, A>::default();
+    Ok(grpc.streaming(questions, PathAndQuery::from_static(method), codec).await?.into_inner())
+}
+
+/// Without the password and the token.
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let members: Vec<String> = self.members.iter().map(Member::address).collect();
+        f.debug_struct("Client").field("members", &members).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,77 @@
+//! etcd without an election: for fences, and for tools that look at a cluster.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::api::{self, method};
+use super::client::{Client, RequestError, Tries};
+use super::queue::Queue;
+use super::url;
+use crate::background;
+use crate::open::OpenError;
+
+/// How long a request may take.
+const REQUEST_MAX: Duration = Duration::from_secs(5);
+
+/// How long one member may take to tell how it is.
+const STATUS_MAX: Duration = Duration::from_secs(2);
+
+/// A client of an etcd, for requests of one's own.
+#[derive(Clone, Debug)]
+pub struct EtcdClient {
+    client: Arc<Client>,
+    /// One for each member, with its address.
+    members: Vec<(String, Arc<Client>)>,
+    prefix: String,
+}
+
+impl EtcdClient {
+    /// A client of the etcd of this URL, `etcd://…`. It connects when it is used.
+    ///
+    /// # Errors
+    /// [`OpenError::Malformed`], or [`OpenError::Refused`] for files of TLS that cannot be used.
+    pub fn new(url: &str) -> Result<Self, OpenError> {
+        url::clients(url).map(|(client, members, prefix)| Self { client, members, prefix })
+    }
+
+    /// What the keys of all candidates of this election begin with.
+    #[must_use]
+    pub fn queue(&self, election: &str) -> String {
+        String::from_utf8_lossy(&Queue::new(&self.prefix, election).prefix()).into_owned()
+    }
+
+    /// Sends a transaction, once.
+    ///
+    /// Dropping the future does not take it back.
+    ///
+    /// # Errors
+    /// [`RequestError`]; after [`RequestError::NoAnswer`] it may have been done.
+    pub async fn transact(&self, transaction: api::TxnRequest) -> Result<api::TxnResponse, RequestError> {
+        let client = Arc::clone(&self.client);
+        let call = async move { client.call(method::TXN, transaction, Tries::Once, REQUEST_MAX).await };
+        background::run(call).await.map_err(|why| RequestError::NoAnswer { why })?.result
+    }
+
+    /// Reads keys; what was written before it was asked is seen, unless `range` says otherwise.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn read(&self, range: api::RangeRequest) -> Result<api::RangeResponse, RequestError> {
+        let client = Arc::clone(&self.client);
+        let call = async move { client.call(method::RANGE, range, Tries::Many, REQUEST_MAX).await };
+        background::run(call).await.map_err(|why| RequestError::NoAnswer { why })?.result
+    }
+
+    /// How each member of the URL is, by its own account.
+    pub async fn status(&self) -> Vec<(String, Result<api::StatusResponse, RequestError>)> {
+        let mut statuses = Vec::new();
+        for (address, client) in &self.members {
+            let client = Arc::clone(client);
+            let question = api::StatusRequest {};
+            let call = async move { client.call(method::STATUS, question, Tries::Many, STATUS_MAX).await };
+            let told = background::run(call).await.map_err(|why| RequestError::NoAnswer { why });
+            statuses.push((address.clone(), told.and_then(|told| told.result)));
+        }
+        statuses
+    }
+}

@@ -1,0 +1,346 @@
+//! The queue of one election, in the layout of `clientv3/concurrency.Election`: the candidates are the keys
+//! `PREFIX/ELECTION/LEASE`, each of which goes with its lease; the one that was made first leads.
+
+use std::time::Duration;
+
+use primacy_core::election::lease::Holder;
+use primacy_core::election::session::Entry;
+use primacy_core::{FencingToken, Identity};
+
+use super::api::{self, CompareTarget, Request, Response, SortOrder, SortTarget, TargetUnion, method};
+use super::client::{Client, RequestError, Told, Tries};
+use super::session::{self, Lease};
+use super::value::{self, Value};
+
+/// How long a request may take: a cluster without a leader elects one in a second or two.
+const REQUEST_MAX: Duration = Duration::from_secs(5);
+
+/// How often something is looked at anew that others change meanwhile, before it is left to the caller.
+const ROUNDS_MAX: u32 = 16;
+
+/// The entries that are read at once where all are looked at.
+const PAGE: i64 = 16;
+
+/// The keys of one election.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Queue {
+    /// With the slash at its end.
+    prefix: String,
+}
+
+/// Where an entry was found to stand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) created: i64,
+    pub(super) asked_to_resign: bool,
+    pub(super) standing: Standing,
+    /// What was found was so at this revision.
+    pub(super) revision: i64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    First,
+    /// The first one, and the key of the next one before the entry.
+    Behind {
+        first: Entry,
+        before: Vec<u8>,
+    },
+}
+
+impl Queue {
+    /// A slash in the name of an election would make it a part of another one's queue, so it is written `%2F`.
+    pub(super) fn new(prefix: &str, election: &str) -> Self {
+        let name = election.replace('%', "%25").replace('/', "%2F");
+        Self { prefix: if prefix.is_empty() { format!("{name}/") } else { format!("{prefix}/{name}/") } }
+    }
+
+    pub(super) fn prefix(&self) -> Vec<u8> {
+        self.prefix.clone().into_bytes()
+    }
+
+    /// The first key behind all that begin with the prefix: its last byte is a slash, which can be counted up.
+    pub(super) fn end(&self) -> Vec<u8> {
+        let mut end = self.prefix();
+        if let Some(last) = end.last_mut() {
+            *last += 1;
+        }
+        end
+    }
+
+    pub(super) fn key(&self, lease: Lease) -> Vec<u8> {
+        format!("{}{}", self.prefix, lease.hex()).into_bytes()
+    }
+
+    /// Where a record of this election is kept, apart from its queue.
+    pub(super) fn record_key(&self) -> Vec<u8> {
+        self.prefix.trim_end_matches('/').as_bytes().to_vec()
+    }
+
+    fn range_of_first(&self) -> api::RangeRequest {
+        api::RangeRequest {
+            key: self.prefix(),
+            range_end: self.end(),
+            limit: 1,
+            sort_order: SortOrder::Ascend.into(),
+            sort_target: SortTarget::Create.into(),
+            ..Default::default()
+        }
+    }
+
+    /// Sees to it that the session has exactly this entry, and finds out where it stands. The second answer is whether a
+    /// write may yet land.
+    pub(super) async fn stand(
+        &self,
+        client: &Client,
+        lease: Lease,
+        holder: &Holder,
+        entry: u64,
+    ) -> (Result<Found, RequestError>, bool) {
+        let mut in_doubt = false;
+        for _ in 0..ROUNDS_MAX {
+            let told = self.put_if_absent(client, lease, holder, entry).await;
+            in_doubt |= told.in_doubt;
+            let result = match told.result {
+                Ok(answer) => self.place(client, lease, (holder, entry), &answer).await,
+                Err(error) => {
+                    in_doubt |= matches!(error, RequestError::NoAnswer { .. });
+                    Err(error)
+                }
+            };
+            match result {
+                Ok(None) => {}
+                Ok(Some(found)) => return (Ok(found), in_doubt),
+                Err(error) => return (Err(error), in_doubt),
+            }
+        }
+        (Err(RequestError::NoAnswer { why: CHANGES.to_owned() }), in_doubt)
+    }
+
+    async fn put_if_absent(
+        &self,
+        client: &Client,
+        lease: Lease,
+        holder: &Holder,
+        entry: u64,
+    ) -> Told<api::TxnResponse> {
+        let key = self.key(lease);
+        let value = value::encode(&Value { holder: holder.clone(), entry, resign: None });
+        let put = api::PutRequest { key: key.clone(), value, lease: lease.0, ..Default::default() };
+        let own = api::RangeRequest { key: key.clone(), ..Default::default() };
+        let first = Request::Range(self.range_of_first());
+        let question = api::TxnRequest {
+            compare: vec![created(&key, 0)],
+            success: ops([Request::Put(put), first.clone()]),
+            failure: ops([Request::Range(own), first]),
+        };
+        // Once it is there, it is not put again: so it may be sent again.
+        client.call(method::TXN, question, Tries::Many, REQUEST_MAX).await
+    }
+
+    /// What the answer says; `None` if it has to be asked for again.
+    async fn place(
+        &self,
+        client: &Client,
+        lease: Lease,
+        own: (&Holder, u64),
+        answer: &api::TxnResponse,
+    ) -> Result<Option<Found>, RequestError> {
+        let key = self.key(lease);
+        let revision = revision_of(answer.header.as_ref())?;
+        let (created, asked_to_resign) = if answer.succeeded {
+            (revision, false)
+        } else {
+            let Some(kv) = keys(answer, 0)?.first() else { return Ok(None) };
+            match value::decode(&kv.value).filter(|value| (&value.holder, value.entry) == own) {
+                Some(value) => (kv.create_revision, value.resign.is_some()),
+                None => {
+                    // An earlier entry of this session, put there late.
+                    delete_if(client, kv).await?;
+                    return Ok(None);
+                }
+            }
+        };
+        let Some(first) = keys(answer, 1)?.first() else { return Ok(None) };
+        if first.key == key {
+            return Ok(Some(Found { created, asked_to_resign, standing: Standing::First, revision }));
+        }
+        let before = api::RangeRequest {
+            max_create_revision: created - 1,
+            sort_order: SortOrder::Descend.into(),
+            keys_only: true,
+            ..self.range_of_first()
+        };
+        let told = client.call(method::RANGE, before, Tries::Many, REQUEST_MAX).await;
+        let answer: api::RangeResponse = told.result?;
+        let revision = revision_of(answer.header.as_ref())?;
+        // Where there is none, those before it have gone meanwhile.
+        Ok(answer.kvs.into_iter().next().map(|before| {
+            let standing = Standing::Behind { first: entry_of(first), before: before.key };
+            Found { created, asked_to_resign, standing, revision }
+        }))
+    }
+
+    /// Takes this entry out of the queue, if it is there.
+    pub(super) async fn leave(&self, client: &Client, lease: Lease, entry: u64) -> Result<(), RequestError> {
+        for _ in 0..ROUNDS_MAX {
+            let own = api::RangeRequest { key: self.key(lease), ..Default::default() };
+            let told = client.call(method::RANGE, own, Tries::Many, REQUEST_MAX).await;
+            let answer: api::RangeResponse = told.result?;
+            let Some(kv) = answer.kvs.first() else { return Ok(()) };
+            if value::decode(&kv.value).is_none_or(|value| value.entry != entry) {
+                return Ok(());
+            }
+            // Somebody may ask it to resign in between, which makes it another version.
+            if delete_if(client, kv).await? {
+                return Ok(());
+            }
+        }
+        Err(RequestError::NoAnswer { why: CHANGES.to_owned() })
+    }
+
+    /// The first in the queue, as it is kept, and the revision at which it was the first.
+    pub(super) async fn first(&self, client: &Client) -> Result<(Option<api::KeyValue>, i64), RequestError> {
+        let told = client.call(method::RANGE, self.range_of_first(), Tries::Many, REQUEST_MAX).await;
+        let answer: api::RangeResponse = told.result?;
+        let revision = revision_of(answer.header.as_ref())?;
+        Ok((answer.kvs.into_iter().next(), revision))
+    }
+
+    /// Ends the sessions of all entries of this process life.
+    pub(super) async fn evict(&self, client: &Client, dead: &Identity) -> Result<bool, RequestError> {
+        let (mut key, mut found) = (self.prefix(), false);
+        loop {
+            let page = api::RangeRequest { key, range_end: self.end(), limit: PAGE, ..Default::default() };
+            let told = client.call(method::RANGE, page, Tries::Many, REQUEST_MAX).await;
+            let answer: api::RangeResponse = told.result?;
+            for kv in &answer.kvs {
+                if value::decode(&kv.value).is_some_and(|value| value.holder.identity == *dead) {
+                    found = true;
+                    session::revoke(client, Lease(kv.lease)).await?;
+                    // Somebody may have written it anew without a session, with which it would go.
+                    delete_if(client, kv).await?;
+                }
+            }
+            match answer.kvs.into_iter().last() {
+                Some(last) if answer.more => {
+                    key = last.key;
+                    key.push(0);
+                }
+                Some(_) | None => return Ok(found),
+            }
+        }
+    }
+
+    /// Adds a request to resign to the first entry, if it has this token and is one of ours.
+    pub(super) async fn ask_to_resign(
+        &self,
+        client: &Client,
+        token: FencingToken,
+        by: &str,
+    ) -> Result<bool, RequestError> {
+        for _ in 0..ROUNDS_MAX {
+            let Some(kv) = self.first(client).await?.0 else { return Ok(false) };
+            let Some(mut value) = value::decode(&kv.value).filter(|_| token_of(&kv) == token) else {
+                return Ok(false);
+            };
+            if value.resign.is_some() {
+                return Ok(true);
+            }
+            value.resign = Some(by.to_owned());
+            let value = value::encode(&value);
+            let put =
+                api::PutRequest { key: kv.key.clone(), value, ignore_lease: true, ..Default::default() };
+            let question = api::TxnRequest {
+                compare: vec![written(&kv.key, kv.mod_revision)],
+                success: ops([Request::Put(put)]),
+                failure: vec![],
+            };
+            // The second time it compares with what is no more, and it is looked at anew.
+            let told = client.call(method::TXN, question, Tries::Many, REQUEST_MAX).await;
+            let answer: api::TxnResponse = told.result?;
+            if answer.succeeded {
+                return Ok(true);
+            }
+        }
+        Err(RequestError::NoAnswer { why: CHANGES.to_owned() })
+    }
+}
+
+const CHANGES: &str = "what it asked about was changed by others all the time";
+
+/// Deletes a key if it is as it was read. Whether it was; it may have been deleted by an earlier try, too.
+async fn delete_if(client: &Client, kv: &api::KeyValue) -> Result<bool, RequestError> {
+    let delete = api::DeleteRangeRequest { key: kv.key.clone(), ..Default::default() };
+    let question = api::TxnRequest {
+        compare: vec![written(&kv.key, kv.mod_revision)],
+        success: ops([Request::DeleteRange(delete)]),
+        failure: vec![],
+    };
+    let answer: api::TxnResponse =
+        client.call(method::TXN, question, Tries::Many, REQUEST_MAX).await.result?;
+    Ok(answer.succeeded)
+}
+
+pub(super) fn entry_of(kv: &api::KeyValue) -> Entry {
+    let holder = match value::decode(&kv.value) {
+        Some(value) => value.holder,
+        None => value::stranger(&kv.value, kv.lease),
+    };
+    Entry { holder, token: token_of(kv) }
+}
+
+pub(super) fn token_of(kv: &api::KeyValue) -> FencingToken {
+    FencingToken(u64::try_from(kv.create_revision).unwrap_or(0))
+}
+
+fn created(key: &[u8], revision: i64) -> api::Compare {
+    compare(key, CompareTarget::Create, TargetUnion::CreateRevision(revision))
+}
+
+/// That the key was last written at this revision; 0 if it is not there.
+pub(super) fn written(key: &[u8], revision: i64) -> api::Compare {
+    compare(key, CompareTarget::Mod, TargetUnion::ModRevision(revision))
+}
+
+fn compare(key: &[u8], target: CompareTarget, with: TargetUnion) -> api::Compare {
+    let result = api::CompareResult::Equal.into();
+    let target = target.into();
+    api::Compare { result, target, key: key.to_vec(), target_union: Some(with), range_end: vec![] }
+}
+
+pub(super) fn ops<const N: usize>(requests: [Request; N]) -> Vec<api::RequestOp> {
+    requests.into_iter().map(|request| api::RequestOp { request: Some(request) }).collect()
+}
+
+/// What was read by the thing in this place of a transaction.
+pub(super) fn keys(answer: &api::TxnResponse, place: usize) -> Result<&[api::KeyValue], RequestError> {
+    match answer.responses.get(place).and_then(|op| op.response.as_ref()) {
+        Some(Response::Range(range)) => Ok(&range.kvs),
+        Some(Response::Put(_) | Response::DeleteRange(_) | Response::Txn(_)) | None => Err(unusable()),
+    }
+}
+
+pub(super) fn revision_of(header: Option<&api::ResponseHeader>) -> Result<i64, RequestError> {
+    header.map(|header| header.revision).ok_or_else(unusable)
+}
+
+fn unusable() -> RequestError {
+    RequestError::NoAnswer { why: "its answer is not to what it was asked".to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_those_of_etcds_own_elections_and_no_queue_is_in_another() {
+        let key =
+            |prefix, election| String::from_utf8(Queue::new(prefix, election).key(Lease(0xab))).unwrap();
+        assert_eq!(key("", "e"), "e/ab");
+        assert_eq!(key("app/leaders", "e"), "app/leaders/e/ab");
+        assert_eq!(key("p", "jobs/nightly"), "p/jobs%2Fnightly/ab");
+        assert_eq!(key("p", "jobs%2Fnightly"), "p/jobs%252Fnightly/ab");
+        assert_eq!(Queue::new("p", "e").end(), b"p/e0");
+    }
+}

@@ -1,0 +1,354 @@
+//! The sessions of one client, which etcd calls leases: elections share one, and one keep-alive answers for all of them.
+//!
+//! **A keep-alive counts only if the member that took it was of the same term before it and after a linearizable read that
+//! followed it.** etcd 3.4 lets a leader renew a lease that does not know yet that it has been deposed; its successor goes by a
+//! count of its own, and may have ended the lease. The read is answered only when a majority has confirmed the leader, so
+//! it was still the leader after it had renewed.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::api::{self, method};
+use super::client::{Client, RequestError, Tries};
+use crate::background::Aborted;
+use crate::sessions::{Begun, SessionError};
+
+/// How long the first election that asks for a keep-alive waits for others to join it, where a session has several: so
+/// there are at most twenty a second, however many elections there are. It is short beside the shortest session, a second.
+const JOIN_DELAY: Duration = Duration::from_millis(50);
+
+/// How long a session may take to begin or to end: a cluster without a leader elects one in a second or two.
+const REQUEST_MAX: Duration = Duration::from_secs(5);
+
+/// The number of a session in etcd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Lease(pub(super) i64);
+
+/// The sessions that this process keeps alive by one client.
+#[derive(Debug, Default)]
+pub(super) struct Pool {
+    sessions: Mutex<Vec<Arc<Session>>>,
+    /// So that of many that begin at once, the first one asks etcd.
+    beginning: tokio::sync::Mutex<()>,
+}
+
+/// A session.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) lease: Lease,
+    /// For how long it was asked for, in whole seconds.
+    asked: i64,
+    /// For how long it was granted.
+    pub(super) granted: Duration,
+    /// The handle that uses it, of each election; `None` where one has used it before. No other handle on that election may
+    /// use it: what the first one left undone has the same key.
+    users: Mutex<HashMap<String, Option<u64>>>,
+    /// Those who wait for the next keep-alive.
+    waiting: Mutex<Vec<oneshot::Sender<Result<Duration, SessionError>>>>,
+    ended: AtomicBool,
+    /// What still has to be tidied up while it lives.
+    pub(super) chores: Mutex<Vec<Aborted<()>>>,
+}
+
+/// One election's use of sessions.
+#[derive(Clone, Debug)]
+pub(super) struct User {
+    pub(super) election: String,
+    pub(super) handle: u64,
+    /// Something that it may read.
+    pub(super) key: Vec<u8>,
+}
+
+impl Pool {
+    pub(super) async fn begin(
+        &self,
+        client: &Arc<Client>,
+        user: &User,
+        timeout: Duration,
+    ) -> Result<Begun, SessionError> {
+        let asked = seconds(timeout);
+        loop {
+            let session = match self.join(asked, user) {
+                Some(session) => session,
+                None => {
+                    let _first = self.beginning.lock().await;
+                    match self.join(asked, user) {
+                        Some(session) => session,
+                        None => return self.begin_anew(client, user, asked).await,
+                    }
+                }
+            };
+            // It began long ago, so what it has from now on is to be asked.
+            match self.keep_alive(client, session.lease, user).await {
+                Ok(timeout) => return Ok(Begun { session: session.lease.id(), timeout }),
+                // It is shared no more.
+                Err(SessionError::Ended { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn begin_anew(&self, client: &Client, user: &User, asked: i64) -> Result<Begun, SessionError> {
+        let session = Arc::new(grant(client, asked).await?);
+        session.join(user);
+        self.lock().push(Arc::clone(&session));
+        // It began after it was asked for.
+        Ok(Begun { session: session.lease.id(), timeout: session.granted })
+    }
+
+    fn join(&self, asked: i64, user: &User) -> Option<Arc<Session>> {
+        let sessions = self.lock();
+        sessions.iter().find(|session| session.asked == asked && session.join(user)).cloned()
+    }
+
+    pub(super) fn find(&self, lease: Lease) -> Option<Arc<Session>> {
+        self.lock().iter().find(|session| session.lease == lease).cloned()
+    }
+
+    /// Keeps it alive: how long it lives from now on, at the least.
+    pub(super) async fn keep_alive(
+        &self,
+        client: &Arc<Client>,
+        lease: Lease,
+        user: &User,
+    ) -> Result<Duration, SessionError> {
+        let Some(session) = self.find(lease) else {
+            return Ok(renew(client, lease, &user.key, REQUEST_MAX).await?);
+        };
+        let (reply, answer) = oneshot::channel();
+        let is_first = {
+            let mut waiting = lock(&session.waiting);
+            waiting.push(reply);
+            waiting.len() == 1
+        };
+        if is_first {
+            let (client, session, key) = (Arc::clone(client), Arc::clone(&session), user.key.clone());
+            // On its own, because the others wait for it also when the first one has given up.
+            tokio::spawn(async move {
+                if session.is_shared() {
+                    tokio::time::sleep(JOIN_DELAY).await;
+                }
+                let waiting = std::mem::take(&mut *lock(&session.waiting));
+                // What comes after half of its time is of no use to anybody.
+                let result = renew(&client, session.lease, &key, session.granted / 2).await;
+                let result = result.map_err(SessionError::from);
+                for reply in waiting {
+                    let _ = reply.send(result.clone());
+                }
+            });
+        }
+        let result = answer.await.unwrap_or_else(|_| {
+            Err(SessionError::NoAnswer { why: "the keep-alive was given up".to_owned() })
+        });
+        if matches!(result, Err(SessionError::Ended { .. })) {
+            self.ended(lease);
+        }
+        result
+    }
+
+    /// This election uses it no more; the session is ended if no other one does.
+    pub(super) async fn end(&self, client: &Client, lease: Lease, user: &User) -> Result<(), SessionError> {
+        let is_used = {
+            let mut sessions = self.lock();
+            let is_used = sessions.iter().any(|session| session.lease == lease && session.leave(user));
+            if !is_used {
+                sessions.retain(|session| session.lease != lease);
+            }
+            is_used
+        };
+        if !is_used {
+            revoke(client, lease).await?;
+        }
+        Ok(())
+    }
+
+    /// This handle is gone: the sessions that it used, and that go on with others. The rest is kept alive no more.
+    pub(super) fn forget(&self, user: &User) -> Vec<Arc<Session>> {
+        let mut left = Vec::new();
+        self.lock().retain(|session| {
+            if !session.is_used_by(user) {
+                return true;
+            }
+            let goes_on = session.leave(user);
+            if goes_on {
+                left.push(Arc::clone(session));
+            }
+            goes_on
+        });
+        left
+    }
+
+    /// etcd says that it has ended.
+    pub(super) fn ended(&self, lease: Lease) {
+        if let Some(session) = self.find(lease) {
+            session.ended.store(true, Ordering::SeqCst);
+        }
+        self.remove(lease);
+    }
+
+    fn remove(&self, lease: Lease) {
+        self.lock().retain(|session| session.lease != lease);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Session>>> {
+        lock(&self.sessions)
+    }
+}
+
+impl Session {
+    /// Whether this election may use it; it does now.
+    fn join(&self, user: &User) -> bool {
+        if self.ended.load(Ordering::SeqCst) {
+            return false;
+        }
+        let mut users = lock(&self.users);
+        let entry = users.entry(user.election.clone()).or_insert(Some(user.handle));
+        *entry == Some(user.handle)
+    }
+
+    /// Whether others use it still.
+    fn leave(&self, user: &User) -> bool {
+        let mut users = lock(&self.users);
+        if let Some(used) = users.get_mut(&user.election).filter(|used| **used == Some(user.handle)) {
+            *used = None;
+        }
+        users.values().any(Option::is_some)
+    }
+
+    fn is_used_by(&self, user: &User) -> bool {
+        lock(&self.users).get(&user.election) == Some(&Some(user.handle))
+    }
+
+    fn is_shared(&self) -> bool {
+        lock(&self.users).values().filter(|user| user.is_some()).count() > 1
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
+    }
+}
+
+impl Lease {
+    /// As `etcdctl` shows it, and as it stands in the key of a candidate.
+    pub(super) fn hex(self) -> String {
+        format!("{:x}", self.0)
+    }
+
+    pub(super) fn id(self) -> primacy_core::election::session::SessionId {
+        primacy_core::election::session::SessionId::new(&self.hex())
+    }
+
+    /// `None` for what is no session of etcd's.
+    pub(super) fn parse(session: &primacy_core::election::session::SessionId) -> Option<Self> {
+        let number = i64::from_str_radix(session.as_str(), 16).ok()?;
+        Some(Self(number)).filter(|lease| number > 0 && lease.hex() == session.as_str())
+    }
+}
+
+/// etcd counts whole seconds: rounded up, so that nobody is given up sooner than was asked for.
+fn seconds(timeout: Duration) -> i64 {
+    let whole = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
+    i64::try_from(whole.max(1)).unwrap_or(i64::MAX)
+}
+
+fn granted(ttl: i64) -> Option<Duration> {
+    u64::try_from(ttl).ok().filter(|ttl| *ttl > 0).map(Duration::from_secs)
+}
+
+async fn grant(client: &Client, asked: i64) -> Result<Session, RequestError> {
+    let question = api::LeaseGrantRequest { ttl: asked, id: 0 };
+    // Where an answer is lost, a session is left that nobody keeps alive.
+    let told = client.call(method::LEASE_GRANT, question, Tries::Many, REQUEST_MAX).await;
+    let answer: api::LeaseGrantResponse = told.result?;
+    let refused = |why: String| RequestError::Refused { why };
+    if !answer.error.is_empty() {
+        return Err(refused(answer.error));
+    }
+    Ok(Session {
+        lease: Lease(answer.id),
+        asked,
+        granted: granted(answer.ttl).ok_or_else(|| refused("it grants leases of no time".to_owned()))?,
+        users: Mutex::default(),
+        waiting: Mutex::default(),
+        ended: AtomicBool::new(false),
+        chores: Mutex::default(),
+    })
+}
+
+/// Ends a session; that there is none is as good.
+pub(super) async fn revoke(client: &Client, lease: Lease) -> Result<(), RequestError> {
+    let question = api::LeaseRevokeRequest { id: lease.0 };
+    let told =
+        client.call::<_, api::LeaseRevokeResponse>(method::LEASE_REVOKE, question, Tries::Many, REQUEST_MAX);
+    match told.await.result {
+        Ok(_) | Err(RequestError::NoSession) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+async fn renew(
+    client: &Client,
+    lease: Lease,
+    key: &[u8],
+    patience: Duration,
+) -> Result<Duration, RequestError> {
+    let renewing = async {
+        loop {
+            let answer = client.keep_alive(lease.0, patience).await?;
+            let Some(left) = granted(answer.ttl) else { return Err(RequestError::NoSession) };
+            let question =
+                api::RangeRequest { key: key.to_vec(), limit: 1, count_only: true, ..Default::default() };
+            let read = client.call(method::RANGE, question, Tries::Many, patience).await;
+            let read: api::RangeResponse = read.result?;
+            let (before, after) = (answer.header.unwrap_or_default(), read.header.unwrap_or_default());
+            if (before.member_id, before.raft_term) == (after.member_id, after.raft_term) {
+                return Ok(left);
+            }
+        }
+    };
+    let given_up = |_| RequestError::NoAnswer { why: "the session was not renewed in time".to_owned() };
+    tokio::time::timeout(patience, renewing).await.map_err(given_up)?
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl From<RequestError> for SessionError {
+    fn from(error: RequestError) -> Self {
+        let why = error.to_string();
+        match error {
+            RequestError::NoSession => Self::Ended { why },
+            RequestError::NotSent { .. } | RequestError::NoAnswer { .. } => Self::NoAnswer { why },
+            RequestError::Refused { .. } => Self::Refused { why },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use primacy_core::election::session::SessionId;
+
+    use super::*;
+
+    #[test]
+    fn etcd_counts_whole_seconds_and_is_asked_for_no_less() {
+        let ms = Duration::from_millis;
+        assert_eq!([ms(0), ms(1), ms(1000), ms(1001), ms(9999)].map(seconds), [1, 1, 1, 2, 10]);
+        assert_eq!([-1, 0, 1].map(granted), [None, None, Some(Duration::from_secs(1))]);
+    }
+
+    #[test]
+    fn a_session_is_named_as_etcdctl_shows_it() {
+        let lease = Lease(0x694d_81d2);
+        assert_eq!(lease.id().as_str(), "694d81d2");
+        assert_eq!(Lease::parse(&lease.id()), Some(lease));
+        for other in ["", "0", "-1", "+1", "x", "00ff", "FF", "8000000000000000"] {
+            assert_eq!(Lease::parse(&SessionId::new(other)), None, "{other}");
+        }
+    }
+}

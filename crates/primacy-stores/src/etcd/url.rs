@@ -1,0 +1,157 @@
+//! From a URL to an election in etcd.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::client::{Client, Login, RequestError};
+use super::connect::Member;
+use super::queue::Queue;
+use super::register::EtcdRegister;
+use super::watch::Watches;
+use super::{Connected, EtcdSessions};
+use crate::background;
+use crate::location::Location;
+use crate::open::{Address, OpenError, Opened, Opening};
+use crate::shared::{Share, Shared};
+use crate::tls::Files;
+
+/// How the URL is written.
+pub(super) const FORM: &str = "etcd://HOST[:PORT][,HOST...][/PREFIX]";
+
+/// How long an open may take, whatever the members do.
+const OPEN_MAX: Duration = Duration::from_secs(5);
+
+static CONNECTIONS: Shared<Connected> = Shared::new();
+
+/// What a URL says.
+struct Place {
+    members: Vec<Member>,
+    login: Option<Login>,
+    prefix: String,
+    recipe: Recipe,
+}
+
+enum Recipe {
+    Session,
+    Lease,
+}
+
+fn parse(rest: &str) -> Result<Place, OpenError> {
+    let mut location = Location::parse(rest, FORM)?;
+    if location.hosts.is_empty() {
+        return Err(location.malformed("it names no host"));
+    }
+    let files = Files::take(&mut location)?;
+    let tls = match location.take("tls").as_deref() {
+        None => files.is_given(),
+        Some("true") => true,
+        Some("false") if !files.is_given() => false,
+        Some("false") => return Err(location.malformed("`tls=false` goes with no `ca`, `cert` and `key`")),
+        Some(_) => return Err(location.malformed("`tls` is true or false")),
+    };
+    let recipe = match location.take("recipe").as_deref() {
+        None | Some("session") => Recipe::Session,
+        Some("lease") => Recipe::Lease,
+        Some(_) => return Err(location.malformed("`recipe` is session or lease")),
+    };
+    location.finish()?;
+    let login = match (location.user.take(), location.password.take()) {
+        (Some(user), Some(password)) => Some(Login { user, password }),
+        // With the certificate of the client, etcd needs none.
+        (None, None) => None,
+        (Some(_), None) => return Err(location.malformed("a user needs a password: USER:PASSWORD@")),
+        (None, Some(_)) => return Err(location.malformed("a password needs a user: USER:PASSWORD@")),
+    };
+    let tls = if tls {
+        let mut config = files.client()?;
+        // etcd speaks nothing else, and some things in front of it want to be told.
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Some(Arc::new(config))
+    } else {
+        None
+    };
+    let members = location.hosts.into_iter().map(|host| Member::new(host, tls.clone())).collect();
+    Ok(Place { members, login, prefix: location.path, recipe })
+}
+
+/// A share of the connection to the cluster of this URL, for an election in it.
+fn join(rest: &str, election: &str, place: Place) -> Result<Share<Connected>, OpenError> {
+    CONNECTIONS.join(rest, election, || {
+        let client = Arc::new(Client::new(place.members, place.login));
+        let watches = Arc::new(Watches::new(Arc::clone(&client)));
+        Ok(Connected { client, pool: Arc::default(), watches })
+    })
+}
+
+/// A client of the cluster of this URL, one of each of its members, and the prefix.
+#[expect(clippy::type_complexity, reason = "it is taken apart at once")]
+pub(super) fn clients(url: &str) -> Result<(Arc<Client>, Vec<(String, Arc<Client>)>, String), OpenError> {
+    let Some(rest) = url.strip_prefix("etcd:") else {
+        return Err(OpenError::Malformed { form: FORM, why: "this is no URL of etcd".to_owned() });
+    };
+    let Place { members, login, prefix, recipe: _ } = parse(rest)?;
+    let alone =
+        |member: &Member| (member.address(), Arc::new(Client::new(vec![member.clone()], login.clone())));
+    let each = members.iter().map(alone).collect();
+    Ok((Arc::new(Client::new(members, login)), each, prefix))
+}
+
+/// Opens `etcd://HOST/PREFIX`.
+pub(crate) fn open_url(address: Address) -> Opening {
+    Box::pin(async move {
+        let mut place = parse(&address.rest)?;
+        let prefix = std::mem::take(&mut place.prefix);
+        let queue = Queue::new(&prefix, &address.election);
+        let is_lease = matches!(place.recipe, Recipe::Lease);
+        let share = join(&address.rest, &address.election, place)?;
+        // So that a wrong name, password or right is told now, and not by an election that nobody wins.
+        let (client, asked) = (Arc::clone(&share.client), queue.clone());
+        let look = async move { tokio::time::timeout(OPEN_MAX, asked.first(&client)).await };
+        let looked = background::run(look).await.map_err(|why| OpenError::Unavailable { why })?;
+        let in_time =
+            looked.unwrap_or_else(|_| Err(RequestError::NoAnswer { why: "not in time".to_owned() }));
+        in_time.map_err(refusal)?;
+        Ok(if is_lease {
+            Opened::Register(Arc::new(EtcdRegister::new(share, queue.record_key())))
+        } else {
+            Opened::Sessions(Arc::new(EtcdSessions::new(share, queue, &address.election)))
+        })
+    })
+}
+
+pub(super) fn refusal(error: RequestError) -> OpenError {
+    match error {
+        RequestError::Refused { why } => OpenError::Refused {
+            why: format!(
+                "etcd refuses: {why}. See to the user, its password, its rights, or the files of TLS"
+            ),
+        },
+        RequestError::NoSession | RequestError::NotSent { .. } | RequestError::NoAnswer { .. } => {
+            OpenError::Unavailable { why: error.to_string() }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_url_is_said_without_the_password() {
+        for (rest, word) in [
+            ("//", "no host"),
+            ("//u:secret@h?tls=maybe", "`tls`"),
+            ("//u:secret@h?tls=false&ca=x", "`tls=false`"),
+            ("//u:secret@h?recipe=x", "`recipe`"),
+            ("//u@h", "password"),
+            ("//u:secret@h?color=red", "`color`"),
+            ("//u:secret@h?ca=/no/such/file", "/no/such/file"),
+        ] {
+            let error = parse(rest).err().unwrap().to_string();
+            assert!(error.contains(word) && !error.contains("secret"), "{error}");
+        }
+        let place = parse("//u:secret@a,b:1/some/prefix/?tls=true").unwrap();
+        assert_eq!((place.members.len(), place.prefix.as_str()), (2, "some/prefix"));
+        assert!(!format!("{:?}", Client::new(place.members, place.login)).contains("secret"));
+    }
+}

@@ -1,0 +1,281 @@
+//! Watches: one stream of etcd's for all of a client, which is begun anew, from where it was, when it breaks.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tonic::Streaming;
+
+use super::api::{self, WatchFilter, WatchUnion};
+use super::client::{Client, Connection};
+use crate::background::{self, Aborted};
+
+/// The pause before a stream that broke is begun anew, and before one who watches is told that etcd will not have it:
+/// else somebody without the right would ask as fast as etcd answers.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// How long a member may take to begin a stream.
+const BEGIN_MAX: Duration = Duration::from_secs(2);
+
+/// What is watched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) key: Vec<u8>,
+    /// The first key that is not watched; empty for one key.
+    pub(super) range_end: Vec<u8>,
+    pub(super) only: Only,
+}
+
+/// Which events count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Only {
+    /// All.
+    Any,
+    /// A key was deleted.
+    Deleted,
+    /// A key was written.
+    Written,
+}
+
+/// The watches of one client.
+#[derive(Debug)]
+pub(super) struct Watches {
+    client: Arc<Client>,
+    commands: mpsc::UnboundedSender<Command>,
+    /// Until the first watch.
+    received: std::sync::Mutex<Option<mpsc::UnboundedReceiver<Command>>>,
+    task: OnceLock<Result<Aborted<()>, String>>,
+    ids: AtomicI64,
+}
+
+/// One watch. It ends when something has happened, or when this is dropped.
+#[derive(Debug)]
+pub(super) struct Watch {
+    id: i64,
+    pub(super) target: Target,
+    /// The revision of what happened, once something has.
+    fired: watch::Receiver<Option<i64>>,
+    commands: mpsc::WeakUnboundedSender<Command>,
+}
+
+#[derive(Debug)]
+enum Command {
+    Add(i64, Wanted),
+    Remove(i64),
+}
+
+#[derive(Debug)]
+struct Wanted {
+    target: Target,
+    /// The first revision that counts; 0 for whatever comes.
+    from: i64,
+    /// This stream watches for it.
+    is_confirmed: bool,
+    fire: watch::Sender<Option<i64>>,
+}
+
+impl Watches {
+    pub(super) fn new(client: Arc<Client>) -> Self {
+        let (commands, received) = mpsc::unbounded_channel();
+        let received = std::sync::Mutex::new(Some(received));
+        Self { client, commands, received, task: OnceLock::new(), ids: AtomicI64::new(1) }
+    }
+
+    /// Watches for what happens from the revision `from` on; 0 for whatever comes.
+    pub(super) fn watch(&self, target: Target, from: i64) -> Watch {
+        let start = || {
+            let received = self.received.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+            let received = received.ok_or("it was started before")?;
+            background::spawn(serve(Arc::downgrade(&self.client), received))
+        };
+        // Where there is no thread, nothing else works either, and says so.
+        let _ = self.task.get_or_init(start);
+        let id = self.ids.fetch_add(1, Ordering::Relaxed);
+        let (fire, fired) = watch::channel(None);
+        // Without the task nobody receives it, and the sender in it is dropped: the watch has fired.
+        let _ = self
+            .commands
+            .send(Command::Add(id, Wanted { target: target.clone(), from, is_confirmed: false, fire }));
+        Watch { id, target, fired, commands: self.commands.downgrade() }
+    }
+}
+
+impl Watch {
+    /// Resolves when something has happened, or may have: its revision, or 0 if it is not known.
+    pub(super) async fn fired(&self) -> i64 {
+        let mut fired = self.fired.clone();
+        match fired.wait_for(Option::is_some).await {
+            Ok(revision) => revision.unwrap_or(0),
+            Err(_) => 0,
+        }
+    }
+
+    /// Whether something has happened, or may have.
+    pub(super) fn has_fired(&self) -> Option<i64> {
+        let fired = *self.fired.borrow();
+        fired.or_else(|| self.fired.has_changed().is_err().then_some(0))
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some(commands) = self.commands.upgrade() {
+            let _ = commands.send(Command::Remove(self.id));
+        }
+    }
+}
+
+/// All that is watched, until nobody can watch any more.
+async fn serve(client: Weak<Client>, mut commands: mpsc::UnboundedReceiver<Command>) {
+    let mut wanted = BTreeMap::new();
+    loop {
+        while wanted.is_empty() {
+            match commands.recv().await {
+                Some(command) => apply(command, &mut wanted),
+                None => return,
+            };
+        }
+        let Some(client) = client.upgrade() else { return };
+        if let Ok(connection) = client.connection().await {
+            follow(&client, &connection, &mut commands, &mut wanted).await;
+        }
+        drop(client);
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// What is to be asked of a stream because of this.
+fn apply(command: Command, wanted: &mut BTreeMap<i64, Wanted>) -> Option<api::WatchRequest> {
+    let request = match command {
+        Command::Add(id, watch) => {
+            let request = create(id, &watch);
+            wanted.insert(id, watch);
+            Some(request)
+        }
+        Command::Remove(id) => {
+            wanted.remove(&id).map(|_| WatchUnion::Cancel(api::WatchCancelRequest { watch_id: id }))
+        }
+    };
+    Some(api::WatchRequest { request: Some(request?) })
+}
+
+fn create(id: i64, watch: &Wanted) -> WatchUnion {
+    let filters = match watch.target.only {
+        Only::Any => vec![],
+        Only::Deleted => vec![WatchFilter::NoPut.into()],
+        Only::Written => vec![WatchFilter::NoDelete.into()],
+    };
+    WatchUnion::Create(api::WatchCreateRequest {
+        key: watch.target.key.clone(),
+        range_end: watch.target.range_end.clone(),
+        start_revision: watch.from,
+        filters,
+        watch_id: id,
+        ..Default::default()
+    })
+}
+
+/// One stream, until it breaks, or the client has moved to another member, or nothing is watched.
+async fn follow(
+    client: &Client,
+    connection: &Connection,
+    commands: &mut mpsc::UnboundedReceiver<Command>,
+    wanted: &mut BTreeMap<i64, Wanted>,
+) {
+    let (questions, asked) = mpsc::unbounded_channel();
+    // The server answers nothing at all before the first one.
+    for (&id, watch) in wanted.iter_mut() {
+        watch.is_confirmed = false;
+        let _ = questions.send(api::WatchRequest { request: Some(create(id, watch)) });
+    }
+    let beginning = tokio::time::timeout(BEGIN_MAX, client.watch(&connection.channel, asked));
+    let mut answers = match beginning.await {
+        Ok(Ok(answers)) => answers,
+        Ok(Err(status)) => return broken(client, connection, Some(status)).await,
+        Err(_) => return broken(client, connection, None).await,
+    };
+    loop {
+        let answer = tokio::select! {
+            () = client.newer_than(connection.number) => return,
+            command = commands.recv() => {
+                let Some(command) = command else { return };
+                if let Some(question) = apply(command, wanted) {
+                    let _ = questions.send(question);
+                }
+                if wanted.is_empty() {
+                    return;
+                }
+                continue;
+            }
+            answer = next(&mut answers) => answer,
+        };
+        match answer {
+            Ok(answer) => heard(client, &answer, wanted),
+            Err(status) => return broken(client, connection, status).await,
+        }
+    }
+}
+
+async fn next(
+    answers: &mut Streaming<api::WatchResponse>,
+) -> Result<api::WatchResponse, Option<tonic::Status>> {
+    answers.message().await.map_err(Some)?.ok_or(None)
+}
+
+/// The stream broke: another member may be better. A login that has expired is renewed.
+async fn broken(client: &Client, connection: &Connection, status: Option<tonic::Status>) {
+    if status.is_some_and(|status| status.code() == tonic::Code::Unauthenticated) {
+        client.forget_token();
+    } else {
+        client.give_up(connection.number).await;
+    }
+}
+
+fn heard(client: &Client, answer: &api::WatchResponse, wanted: &mut BTreeMap<i64, Wanted>) {
+    let revision = answer.header.as_ref().map_or(0, |header| header.revision);
+    let id = answer.watch_id;
+    if answer.canceled {
+        // Of one that it would not begin, etcd does not always say which it is: then of all that it has not confirmed,
+        // one is. They look again, and ask again.
+        let ended = match wanted.remove(&id) {
+            Some(watch) => vec![watch],
+            None if answer.created => {
+                let unconfirmed = wanted.iter().filter(|(_, watch)| !watch.is_confirmed);
+                let ids: Vec<i64> = unconfirmed.map(|(&id, _)| id).collect();
+                ids.into_iter().filter_map(|id| wanted.remove(&id)).collect()
+            }
+            None => return,
+        };
+        if answer.compact_revision > 0 {
+            // What happened since is forgotten. Something may have.
+            fire(&ended, revision);
+        } else {
+            // The login may have expired, or lacks the right.
+            client.forget_token();
+            tokio::spawn(async move {
+                tokio::time::sleep(PAUSE).await;
+                fire(&ended, 0);
+            });
+        }
+    } else if answer.created {
+        if let Some(watch) = wanted.get_mut(&id) {
+            watch.is_confirmed = true;
+            if watch.from == 0 {
+                // Where the stream breaks, the next one goes on from here.
+                watch.from = revision + 1;
+            }
+        }
+    } else if !answer.events.is_empty()
+        && let Some(watch) = wanted.remove(&id)
+    {
+        watch.fire.send_replace(Some(revision));
+    }
+}
+
+fn fire(watches: &[Wanted], revision: i64) {
+    for watch in watches {
+        watch.fire.send_replace(Some(revision));
+    }
+}

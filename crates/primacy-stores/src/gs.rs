@@ -1,0 +1,34 @@
+//! Google Cloud Storage: `gs://BUCKET/PREFIX`. What it promises is said in [`object`](crate::object).
+
+use std::sync::Arc;
+
+use object_store::ObjectStore;
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+
+use crate::object::connect::{self, Settings, send_once};
+use crate::open::{Address, OpenError, Opening};
+
+pub(crate) const FORM: &str = "gs://BUCKET/PREFIX";
+
+/// Opens `gs://BUCKET/PREFIX?SETTINGS`.
+pub(crate) fn open_url(address: Address) -> Opening {
+    Box::pin(connect::open(address, FORM, build))
+}
+
+pub(crate) fn build(settings: &mut Settings) -> Result<Arc<dyn ObjectStore>, OpenError> {
+    let mut builder = GoogleCloudStorageBuilder::from_env();
+    for (key, value) in settings.credentials()? {
+        builder = builder.with_config(key, value);
+    }
+    if let Some(endpoint) = &settings.endpoint {
+        builder = builder.with_config(GoogleConfigKey::BaseUrl, endpoint);
+    }
+    let options = object_store::ClientOptions::new().with_allow_http(settings.allows_http());
+    let store = builder
+        .with_bucket_name(&settings.bucket)
+        .with_client_options(options)
+        .with_retry(send_once())
+        .with_http_connector(settings.connector())
+        .build();
+    Ok(Arc::new(store.map_err(|error| Settings::wrong(&error))?))
+}

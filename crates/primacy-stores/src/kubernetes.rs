@@ -1,0 +1,261 @@
+//! The record of an election in a Lease of Kubernetes (`coordination.k8s.io/v1`): for pods, and in one election with every
+//! controller that uses client-go or another client of its kind.
+//!
+//! Promises  linearizable, and durable when a write returns, as far as the cluster's etcd is;
+//!           [`changed`](Register::changed) by a watch.
+//! Assumes   that a Lease is not deleted while it is held, and that the cluster's etcd is not set back to a backup.
+//! Leaves    labels, owners, other annotations and all fields that are not its own as they are.
+//!
+//! Each write is an update that names the `resourceVersion` and the `uid` that were seen, or a create; the API server refuses
+//! it with 409 where they are not the present ones. `kubernetes/lease.rs` says how a Lease is a record, and how tokens grow
+//! when others hold it in between.
+//!
+//! [`KubernetesRegister::with_client`] takes a client of [`kube`], because an application's own credentials are in it; so a new
+//! major version of it is one of this module too. kube is built for one version of Kubernetes, which the *program* chooses by
+//! a feature of `k8s-openapi`, and no library.
+
+mod api;
+mod lease;
+mod name;
+mod watch;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, SystemTime};
+
+pub use kube;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use primacy_core::election::lease::{Record, Version};
+use tokio::sync::OnceCell;
+use tokio::time::timeout;
+
+use self::api::{Api, REQUEST_TIMEOUT};
+use self::lease::Lease;
+use self::watch::News;
+use crate::background::{self, Aborted};
+use crate::location::Location;
+use crate::open::{self, Address, OpenError, Opened, Opening};
+use crate::register::{Pending, ReadError, Register, SetError};
+use crate::shared::{Share, Shared};
+
+/// How late [`changed`](Register::changed) is at most, on a machine and a network that are not held up. A watch tells within
+/// milliseconds; where there is none, we look twice a second.
+pub const CHANGE_BOUND: Duration = Duration::from_secs(1);
+
+/// How its URL is written.
+const FORM: &str = "kubernetes://NAMESPACE";
+
+/// The longest name of a namespace.
+const NAMESPACE_LENGTH_MAX: usize = 63;
+
+/// How long opening may take: the configuration may start a program that fetches credentials.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The clients of this process, one for each configuration.
+static CLIENTS: Shared<OnceCell<Client>> = Shared::new();
+
+/// A handle on one election, in one Lease.
+pub struct KubernetesRegister {
+    api: Api,
+    /// What the server has shown last: an update takes the whole object.
+    shown: Arc<Mutex<Option<Lease>>>,
+    news: Arc<News>,
+    /// Started by the first who waits for a change.
+    watcher: OnceLock<Option<Aborted<()>>>,
+    _share: Option<Share<OnceCell<Client>>>,
+}
+
+/// Where the API server is, and who we are to it.
+#[derive(Clone, Debug)]
+struct Source {
+    kubeconfig: Option<PathBuf>,
+    context: Option<String>,
+}
+
+/// Opens `kubernetes://NAMESPACE?kubeconfig=PATH&context=NAME`.
+pub(crate) fn open_url(address: Address) -> Opening {
+    Box::pin(async move {
+        let mut location = Location::parse(&address.rest, FORM)?;
+        let source = Source {
+            kubeconfig: location.take("kubeconfig").map(PathBuf::from),
+            context: location.take("context"),
+        };
+        location.finish()?;
+        let namespace = match location.hosts.as_slice() {
+            [] => None,
+            [host] if host.port.is_none() => Some(host.name.clone()),
+            [_, ..] => return Err(location.malformed("there is one namespace, and no port")),
+        };
+        if !location.path.is_empty() || location.user.is_some() {
+            return Err(location
+                .malformed("the Lease has the name of the election, and the kubeconfig says who you are"));
+        }
+        let share = CLIENTS.join(&format!("{source:?}"), &address.election, || Ok(OnceCell::new()))?;
+        let connected = share.get_or_try_init(|| connect(source)).await?;
+        let client = connected.clone();
+        let namespace = namespace.unwrap_or_else(|| client.default_namespace().to_owned());
+        let register = KubernetesRegister::open(client, &namespace, &address.election, Some(share)).await?;
+        Ok(Opened::Register(Arc::new(register)))
+    })
+}
+
+/// A client that sends no request twice, and whose connections are on the stores' thread.
+async fn connect(source: Source) -> Result<Client, OpenError> {
+    let refused = |why: String| OpenError::Refused { why };
+    let made = background::run(async move {
+        let mut config = source.config().await?;
+        // A repetition of what was done would be refused, as if it had not been.
+        config.default_retry = false;
+        config.connect_timeout = Some(REQUEST_TIMEOUT);
+        config.write_timeout = Some(REQUEST_TIMEOUT);
+        Client::try_from(config).map_err(|error| format!("the configuration cannot be used: {error}"))
+    });
+    let late = || OpenError::Unavailable {
+        why: format!("the configuration of Kubernetes was not there within {OPEN_TIMEOUT:?}"),
+    };
+    let made = timeout(OPEN_TIMEOUT, made).await.map_err(|_| late())?;
+    // rustls ends a task where a program has two providers of cryptography and has chosen none.
+    made.map_err(|why| {
+        refused(format!("{why}; if rustls has no provider, install one when the program starts"))
+    })?
+    .map_err(refused)
+}
+
+impl Source {
+    async fn config(self) -> Result<Config, String> {
+        if self.kubeconfig.is_none() && self.context.is_none() {
+            return Config::infer().await.map_err(|error| {
+                format!("there is neither a kubeconfig nor the configuration that a pod has: {error}")
+            });
+        }
+        let read = match &self.kubeconfig {
+            Some(path) => Kubeconfig::read_from(path),
+            None => Kubeconfig::read(),
+        };
+        let kubeconfig = read.map_err(|error| format!("the kubeconfig cannot be read: {error}"))?;
+        let options = KubeConfigOptions { context: self.context, ..KubeConfigOptions::default() };
+        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+        config.map_err(|error| format!("the kubeconfig cannot be used: {error}"))
+    }
+}
+
+impl KubernetesRegister {
+    /// Opens `election` in a Lease of `namespace`, with the application's own client.
+    ///
+    /// The client's connections live in the runtime in which it was made, which must outlive this handle. A client may send a
+    /// request again by itself, as kube's do unless `Config::default_retry` is off: so a write that was
+    /// not done is always [`SetError::Unknown`] here, for that may be about a repetition.
+    ///
+    /// # Errors
+    /// [`OpenError::Refused`] if the server does not accept the credentials or the role allows too little,
+    /// [`OpenError::Unavailable`] if it was not reached.
+    pub async fn with_client(client: Client, namespace: &str, election: &str) -> Result<Self, OpenError> {
+        open::check_election(election)?;
+        Self::open(client, namespace, election, None).await
+    }
+
+    async fn open(
+        client: Client,
+        namespace: &str,
+        election: &str,
+        share: Option<Share<OnceCell<Client>>>,
+    ) -> Result<Self, OpenError> {
+        if !name::is_label(namespace) || namespace.len() > NAMESPACE_LENGTH_MAX {
+            let why = format!(
+                "the name of a namespace has at most {NAMESPACE_LENGTH_MAX} lower-case letters, digits and hyphens"
+            );
+            return Err(OpenError::Malformed { form: FORM, why });
+        }
+        let api = Api::new(client, namespace, name::lease_name(election)?, share.is_none());
+        let register = Self {
+            api,
+            shown: Arc::default(),
+            news: Arc::new(News::new()),
+            watcher: OnceLock::new(),
+            _share: share,
+        };
+        let api = register.api.clone();
+        // It tells what is wrong with the credentials and the role before anybody relies on them.
+        let looked = background::run(async move { api.read().await.map(drop) }).await;
+        looked.map_err(|why| OpenError::Unavailable { why })?.map_err(api::Failure::of_open)?;
+        Ok(register)
+    }
+
+    fn show(&self, lease: Option<Lease>, asked: u64) {
+        self.news.saw(lease.as_ref().map(|lease| lease.version_text().to_owned()), asked);
+        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = lease;
+    }
+
+    /// The Lease of this version, with all that is in it.
+    async fn whole(&self, version: &Version) -> Result<Lease, SetError> {
+        let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(lease) = shown.filter(|lease| lease.version() == *version) {
+            return Ok(lease);
+        }
+        let api = self.api.clone();
+        let found = background::run(async move { api.read().await }).await;
+        let unavailable = |why: String| SetError::Unavailable { why };
+        let found = found.map_err(unavailable)?.map_err(|failure| unavailable(failure.to_string()))?;
+        found.filter(|lease| lease.version() == *version).ok_or(SetError::Conflict)
+    }
+}
+
+impl Register for KubernetesRegister {
+    fn read(&self) -> Pending<'_, Result<Option<(Record, Version)>, ReadError>> {
+        Box::pin(async move {
+            let (api, asked) = (self.api.clone(), self.news.count());
+            let found = background::run(async move { api.read().await }).await;
+            let found =
+                found.map_err(|why| ReadError::Unavailable { why })?.map_err(api::Failure::of_read)?;
+            // Also one that is no record, because one that is not is no change either.
+            self.show(found.clone(), asked);
+            let Some(lease) = found else { return Ok(None) };
+            let record = lease.record().map_err(|error| ReadError::Malformed { error })?;
+            Ok(Some((record, lease.version())))
+        })
+    }
+
+    fn compare_and_set<'a>(
+        &'a self,
+        expect: Option<&'a Version>,
+        record: &'a Record,
+    ) -> Pending<'a, Result<Version, SetError>> {
+        Box::pin(async move {
+            let (api, asked, now) = (self.api.clone(), self.news.count(), SystemTime::now());
+            let written = match expect {
+                None => {
+                    let body = Lease::first(api.name(), record, now)?;
+                    background::run(async move { api.create(body).await }).await
+                }
+                Some(version) => {
+                    let body = self.whole(version).await?.replaced(record, now)?;
+                    background::run(async move { api.update(body).await }).await
+                }
+            };
+            let lease = written.unwrap_or_else(|why| Err(SetError::Unknown { why }))?;
+            let version = lease.version();
+            self.show(Some(lease), asked);
+            Ok(version)
+        })
+    }
+
+    fn changed(&self) -> Pending<'_, ()> {
+        Box::pin(async move {
+            let follow = || background::spawn(watch::follow(self.api.clone(), Arc::clone(&self.news))).ok();
+            if self.watcher.get_or_init(follow).is_none() {
+                // Nothing will ever be noticed; the caller's own reading now and then has to do.
+                std::future::pending::<()>().await;
+            }
+            self.news.changed().await;
+        })
+    }
+}
+
+/// Of the client nothing: it holds credentials.
+impl fmt::Debug for KubernetesRegister {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KubernetesRegister").field("lease", &self.api.name()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,237 @@
+//! Requests to the API server, and what its answers mean.
+
+use std::fmt;
+use std::time::Duration;
+
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use hyper_util::client::legacy;
+use kube::Client;
+use kube::client::Body;
+use serde::Deserialize;
+use tokio::time::timeout;
+
+use super::lease::Lease;
+use crate::open::OpenError;
+use crate::register::{ReadError, SetError};
+
+/// How long a request may take: many times what the API server needs, and short beside a lease. What comes of it after that is
+/// not waited for; a write names its version, however late it comes.
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// No Lease is as long as this; an API server takes no object above 3 MiB.
+const BODY_MAX: usize = 4 << 20;
+
+/// What a role must allow. `docs/stores/kubernetes.md` has the manifest.
+const RULE: &str = "its role needs the rule {apiGroups: [coordination.k8s.io], resources: [leases], \
+                    verbs: [get, create, update, watch]} in this namespace";
+
+/// One Lease, and a way to the server that has it.
+#[derive(Clone)]
+pub(super) struct Api {
+    client: Client,
+    leases: String,
+    name: String,
+    /// The client is the application's, and may send a request again by itself.
+    repeats: bool,
+}
+
+/// What the server says when it does not do what it was asked for.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Status {
+    kind: String,
+    message: String,
+    details: Option<Details>,
+    pub(super) code: u16,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Details {
+    name: String,
+}
+
+/// Why there is no Lease in the answer.
+pub(super) enum Failure {
+    /// Nothing was sent.
+    Unsent(String),
+    /// It was sent, and there was no answer, or one that is not the API server's.
+    Unanswered(String),
+    /// The server has answered otherwise.
+    Refused(StatusCode, Status),
+}
+
+impl Api {
+    pub(super) fn new(client: Client, namespace: &str, name: String, repeats: bool) -> Self {
+        let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
+        Self { client, leases, name, repeats }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The Lease; `None` if there is none.
+    pub(super) async fn read(&self) -> Result<Option<Lease>, Failure> {
+        match self.ask(Method::GET, &format!("{}/{}", self.leases, self.name), Vec::new()).await {
+            Ok(lease) => Ok(Some(lease)),
+            // Of anything else that is not found, such as the whole API behind a wrong address, nothing follows.
+            Err(Failure::Refused(StatusCode::NOT_FOUND, status)) if status.is_about(&self.name) => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    pub(super) async fn create(&self, lease: Vec<u8>) -> Result<Lease, SetError> {
+        let made = self.ask(Method::POST, &self.leases, lease).await;
+        made.map_err(|failure| failure.of_write(self, StatusCode::CONFLICT))
+    }
+
+    pub(super) async fn update(&self, lease: Vec<u8>) -> Result<Lease, SetError> {
+        let made = self.ask(Method::PUT, &format!("{}/{}", self.leases, self.name), lease).await;
+        made.map_err(|failure| failure.of_write(self, StatusCode::NOT_FOUND))
+    }
+
+    /// What happens to the Lease from now on, beginning with how it is; a line for each event.
+    pub(super) async fn watch(&self, seconds: u64) -> Result<Body, Failure> {
+        let (leases, name) = (&self.leases, &self.name);
+        let path = format!("{leases}?watch=1&fieldSelector=metadata.name%3D{name}&timeoutSeconds={seconds}");
+        within(async {
+            let response = self.send(Method::GET, &path, Vec::new()).await?;
+            if response.status().is_success() {
+                Ok(response.into_body())
+            } else {
+                Err(refused(response).await)
+            }
+        })
+        .await
+    }
+
+    async fn ask(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Lease, Failure> {
+        within(async {
+            let response = self.send(method, path, body).await?;
+            if !response.status().is_success() {
+                return Err(refused(response).await);
+            }
+            Lease::parse(&whole(response).await?).map_err(Failure::Unanswered)
+        })
+        .await
+    }
+
+    async fn send(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Response<Body>, Failure> {
+        let request = Request::builder().method(method).uri(path);
+        let request = request.header("Content-Type", "application/json").header("Accept", "application/json");
+        let request = request.body(Body::from(body)).map_err(|error| Failure::Unsent(error.to_string()))?;
+        self.client.send(request).await.map_err(|error| {
+            let why = chain(&error);
+            if is_unsent(&error) { Failure::Unsent(why) } else { Failure::Unanswered(why) }
+        })
+    }
+}
+
+async fn within<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let late = || Failure::Unanswered(format!("the API server did not answer within {REQUEST_TIMEOUT:?}"));
+    timeout(REQUEST_TIMEOUT, work).await.unwrap_or_else(|_| Err(late()))
+}
+
+/// What the server says instead.
+async fn refused(response: Response<Body>) -> Failure {
+    let code = response.status();
+    let body = match whole(response).await {
+        Ok(body) => body,
+        Err(failure) => return failure,
+    };
+    match serde_json::from_slice::<Status>(&body) {
+        Ok(status) if status.kind == "Status" => Failure::Refused(code, status),
+        Ok(_) | Err(_) => Failure::Unanswered(format!("it answered {code}, and not as an API server does")),
+    }
+}
+
+async fn whole(response: Response<Body>) -> Result<Vec<u8>, Failure> {
+    let body = Limited::new(response.into_body(), BODY_MAX).collect().await;
+    let body = body.map_err(|error| Failure::Unanswered(format!("the answer was cut off: {error}")))?;
+    Ok(body.to_bytes().to_vec())
+}
+
+/// Whether no connection was made, or no credentials could be had.
+fn is_unsent(error: &kube::Error) -> bool {
+    if matches!(error, kube::Error::Auth(_)) {
+        return true;
+    }
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if error.downcast_ref::<legacy::Error>().is_some_and(legacy::Error::is_connect) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let inner = error.to_string();
+        if !text.contains(&inner) {
+            text = format!("{text}: {inner}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+impl Status {
+    fn is_about(&self, name: &str) -> bool {
+        self.details.as_ref().is_some_and(|details| details.name == name)
+    }
+}
+
+impl Failure {
+    pub(super) fn of_read(self) -> ReadError {
+        ReadError::Unavailable { why: self.to_string() }
+    }
+
+    pub(super) fn of_open(self) -> OpenError {
+        let why = self.to_string();
+        match self {
+            Self::Refused(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => OpenError::Refused { why },
+            Self::Unsent(_) | Self::Unanswered(_) | Self::Refused(..) => OpenError::Unavailable { why },
+        }
+    }
+
+    /// `other` is the code by which this request, beside 409, says that the Lease is not the expected one.
+    fn of_write(self, api: &Api, other: StatusCode) -> SetError {
+        let why = self.to_string();
+        match self {
+            // This may be about a repetition, and the first attempt was done.
+            Self::Unsent(_) | Self::Refused(..) if api.repeats => SetError::Unknown { why },
+            Self::Unsent(_) => SetError::Unavailable { why },
+            Self::Refused(StatusCode::CONFLICT, _) => SetError::Conflict,
+            Self::Refused(code, status) if code == other && status.is_about(&api.name) => SetError::Conflict,
+            Self::Refused(code, _) if code.is_client_error() && code != StatusCode::REQUEST_TIMEOUT => {
+                SetError::Unavailable { why }
+            }
+            Self::Refused(..) | Self::Unanswered(_) => SetError::Unknown { why },
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unsent(why) | Self::Unanswered(why) => write!(f, "the API server was not reached: {why}"),
+            Self::Refused(code, status) => {
+                write!(f, "the API server says {}: {}", code.as_u16(), status.message)?;
+                match *code {
+                    StatusCode::FORBIDDEN => write!(f, "; {RULE}"),
+                    StatusCode::UNAUTHORIZED => f.write_str("; it does not accept these credentials"),
+                    StatusCode::TOO_MANY_REQUESTS => {
+                        f.write_str("; it has too much to do, or holds this account to a limit")
+                    }
+                    _ => Ok(()),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Noticing that somebody has written: a watch on the one Lease.
+//!
+//! Each watch begins with how the Lease is, and is asked for anew when it ends, so no version has to be remembered that the
+//! server may have forgotten (410). Where a watch cannot be had, we look twice a second.
+
+use std::time::{Duration, Instant};
+
+use http_body_util::BodyExt;
+use serde::Deserialize;
+use tokio::sync::watch as channel;
+use tokio::time::{sleep, timeout};
+
+use super::api::{Api, REQUEST_TIMEOUT};
+
+/// How long a watch lasts, so that a connection that has silently gone is not waited for any longer.
+const WATCH_DURATION: Duration = Duration::from_secs(60);
+
+/// How often to look while there is no watch.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+
+/// No event is as long as this: it holds one Lease.
+const LINE_MAX: usize = 4 << 20;
+
+/// What has been told of the Lease, and what the handle has seen of it.
+#[derive(Debug)]
+pub(super) struct News(channel::Sender<Told>);
+
+#[derive(Debug, Default)]
+struct Told {
+    /// How often something was told that the handle had not seen.
+    count: u64,
+    /// How much of it the handle has seen.
+    seen: u64,
+    /// What was told last: a version, or that there is no Lease.
+    latest: Option<Sight>,
+    /// What the handle saw last.
+    known: Option<Sight>,
+}
+
+/// The version of a Lease; `None` where there is none.
+type Sight = Option<String>;
+
+#[derive(Deserialize)]
+struct Event {
+    #[serde(rename = "type")]
+    kind: String,
+    object: Object,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Object {
+    metadata: Metadata,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Metadata {
+    resource_version: String,
+}
+
+/// How a watch has ended.
+enum End {
+    /// In order, or with a 410: it is asked for again at once.
+    Over,
+    /// It was refused, or broke.
+    Failed,
+}
+
+impl News {
+    pub(super) fn new() -> Self {
+        Self(channel::channel(Told::default()).0)
+    }
+
+    /// To be noted when a read or a write is sent, for [`saw`](Self::saw).
+    pub(super) fn count(&self) -> u64 {
+        self.0.borrow().count
+    }
+
+    /// The handle has read or written this, and has asked when so much had been told.
+    pub(super) fn saw(&self, sight: Sight, asked: u64) {
+        self.0.send_modify(|told| {
+            // Events come in order: when it was told last, so was all before it.
+            told.seen = told.seen.max(if told.latest.as_ref() == Some(&sight) { told.count } else { asked });
+            told.known = Some(sight);
+        });
+    }
+
+    fn tell(&self, sight: Sight) {
+        self.0.send_modify(|told| {
+            if told.known.as_ref() == Some(&sight) {
+                told.seen = told.count;
+            } else if told.latest.as_ref() != Some(&sight) {
+                told.count += 1;
+            }
+            told.latest = Some(sight);
+        });
+    }
+
+    /// Resolves when something was told that the handle has not seen.
+    pub(super) async fn changed(&self) {
+        // The sender is here, so it does not end.
+        let _ = self.0.subscribe().wait_for(|told| told.count > told.seen).await;
+    }
+}
+
+/// Tells what happens to the Lease, for ever.
+pub(super) async fn follow(api: Api, news: std::sync::Arc<News>) {
+    loop {
+        let began = Instant::now();
+        match watch(&api, &news).await {
+            // One that ends at once would else be asked for as fast as the server answers.
+            End::Over if began.elapsed() < POLL_INTERVAL => sleep(POLL_INTERVAL).await,
+            End::Over => {}
+            End::Failed => {
+                sleep(POLL_INTERVAL).await;
+                look(&api, &news).await;
+            }
+        }
+    }
+}
+
+/// What cannot be read now is read when somebody asks, who then gets the error.
+async fn look(api: &Api, news: &News) {
+    if let Ok(found) = api.read().await {
+        news.tell(found.map(|lease| lease.version_text().to_owned()));
+    }
+}
+
+async fn watch(api: &Api, news: &News) -> End {
+    let Ok(mut body) = api.watch(WATCH_DURATION.as_secs()).await else { return End::Failed };
+    // That there is no Lease, no event tells. From here on the watch does.
+    look(api, news).await;
+    let mut line = Vec::new();
+    loop {
+        let frame = match timeout(WATCH_DURATION + REQUEST_TIMEOUT, body.frame()).await {
+            Ok(Some(Ok(frame))) => frame,
+            Ok(None) => return End::Over,
+            Ok(Some(Err(_))) | Err(_) => return End::Failed,
+        };
+        let Ok(data) = frame.into_data() else { continue };
+        for part in data.split_inclusive(|&byte| byte == b'\n') {
+            line.extend_from_slice(part);
+            if line.len() > LINE_MAX {
+                return End::Failed;
+            }
+            if part.ends_with(b"\n")
+                && let Some(end) = take(&std::mem::take(&mut line), news)
+            {
+                return end;
+            }
+        }
+    }
+}
+
+/// Passes an event on; how the watch ends with it, if it does.
+fn take(line: &[u8], news: &News) -> Option<End> {
+    let event: Event = match serde_json::from_slice(line) {
+        Ok(event) => event,
+        Err(_) => return Some(End::Failed),
+    };
+    match event.kind.as_str() {
+        "ADDED" | "MODIFIED" => news.tell(Some(event.object.metadata.resource_version)),
+        "DELETED" => news.tell(None),
+        // The server has forgotten what it was to tell; a new watch begins with how things are.
+        "ERROR" => return Some(if is_gone(line) { End::Over } else { End::Failed }),
+        // A bookmark, or what a later server tells.
+        _ => {}
+    }
+    None
+}
+
+fn is_gone(line: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Failed {
+        object: super::api::Status,
+    }
+    serde_json::from_slice::<Failed>(line).is_ok_and(|failed| failed.object.code == 410)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_news(news: &News) -> bool {
+        let told = news.0.borrow();
+        told.count > told.seen
+    }
+
+    #[test]
+    fn what_the_handle_has_seen_is_no_news() {
+        let news = News::new();
+        let sight = |version: &str| Some(version.to_owned());
+        news.saw(None, news.count());
+        news.tell(None);
+        assert!(!is_news(&news));
+        news.tell(sight("1"));
+        assert!(is_news(&news));
+        news.saw(sight("1"), 0);
+        assert!(!is_news(&news), "told before it was read");
+        news.saw(sight("2"), news.count());
+        news.tell(sight("2"));
+        assert!(!is_news(&news), "told after it was written");
+        let asked = news.count();
+        news.tell(sight("3"));
+        news.saw(sight("2"), asked);
+        assert!(is_news(&news), "told while the read was under way, which did not see it");
+        news.tell(None);
+        news.saw(None, asked);
+        assert!(!is_news(&news), "all before it was told, too");
+    }
+
+    #[test]
+    fn events_are_read_and_what_is_none_ends_the_watch() {
+        let news = News::new();
+        let event = |text: &str| take(text.as_bytes(), &news);
+        assert!(event(r#"{"type":"ADDED","object":{"metadata":{"resourceVersion":"7"}}}"#).is_none());
+        assert_eq!(news.0.borrow().latest, Some(Some("7".to_owned())));
+        assert!(event(r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"8"}}}"#).is_none());
+        assert_eq!(news.0.borrow().latest, Some(Some("7".to_owned())));
+        assert!(event(r#"{"type":"DELETED","object":{"metadata":{"resourceVersion":"9"}}}"#).is_none());
+        assert_eq!(news.0.borrow().latest, Some(None));
+        let gone = r#"{"type":"ERROR","object":{"kind":"Status","code":410}}"#;
+        assert!(matches!(event(gone), Some(End::Over)));
+        for wrong in [r#"{"type":"ERROR","object":{"kind":"Status","code":500}}"#, "[]", "\u{0}"] {
+            assert!(matches!(event(wrong), Some(End::Failed)));
+        }
+    }
+}

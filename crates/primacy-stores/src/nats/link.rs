@@ -1,0 +1,408 @@
+//! The [`Link`]: one connection and one watch for all elections of a process that were opened with one URL.
+
+mod bucket;
+
+use std::collections::HashMap;
+use std::error::Error as _;
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use async_nats::connection::State;
+use async_nats::jetstream::context::{PublishError, PublishErrorKind};
+use async_nats::jetstream::kv::Operation;
+use async_nats::jetstream::message::StreamMessage;
+use async_nats::jetstream::stream::{LastRawMessageError, LastRawMessageErrorKind, Stream};
+use async_nats::jetstream::{self, Context, ErrorCode};
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, HeaderMap, header};
+use futures_util::StreamExt;
+use tokio::sync::{OnceCell, watch};
+use tokio::time::{sleep, timeout};
+
+use super::settings::{Login, Settings};
+use crate::background::{self, Aborted};
+use crate::open::OpenError;
+
+/// How long a server may take until it can be used, before the next one is tried: half a dozen round trips.
+const SERVER_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long an open waits for the connection, and then for the bucket.
+const OPEN_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a request may take. A renewal has a third of the lease, of which this must leave room for another try.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How often the server is asked whether it is there. After three that are not answered another one is looked for.
+const PING_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Between two attempts to watch.
+const WATCH_PAUSE: Duration = Duration::from_secs(1);
+
+/// Where a key that was deleted says so.
+const OPERATION: &str = "KV-Operation";
+
+/// What the server says of a write that names another sequence number than the newest, where another write of the key is
+/// under way.
+const WRONG_LAST_SEQUENCE_CONSTANT: ErrorCode = ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT;
+
+/// Why a request has no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The sequence number is not the newest one; nothing was written.
+    Conflict,
+    /// Nothing was written, and nothing will be.
+    NotDone(String),
+    /// It may have been written, or may yet be.
+    Unknown(String),
+}
+
+impl Failure {
+    pub(super) fn why(self) -> String {
+        match self {
+            Self::Conflict => "it has changed meanwhile".to_owned(),
+            Self::NotDone(why) | Self::Unknown(why) => why,
+        }
+    }
+}
+
+/// What is under a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Entry {
+    /// No record. The number is that of the marker in its place, 0 if there is none.
+    Absent {
+        sequence: u64,
+    },
+    Present {
+        sequence: u64,
+        bytes: Vec<u8>,
+    },
+}
+
+impl Entry {
+    /// 0 for absence.
+    pub(super) const fn version(&self) -> u64 {
+        match self {
+            Self::Absent { .. } => 0,
+            Self::Present { sequence, .. } => *sequence,
+        }
+    }
+}
+
+/// What has been heard of an election.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Heard {
+    /// How often something was.
+    pub(super) count: u64,
+    /// The version that was named last; 0 is absence.
+    pub(super) version: u64,
+}
+
+/// A connection that looks for another server by itself when it breaks.
+pub(super) struct Link {
+    inner: Arc<Inner>,
+    /// Started by the first who waits for a change, or not at all if the stores' thread could not be.
+    watcher: OnceLock<Option<Aborted<()>>>,
+}
+
+struct Inner {
+    settings: Settings,
+    /// The elections that are open over this connection, by their keys, and what has been heard of each.
+    elections: Mutex<HashMap<String, watch::Sender<Heard>>>,
+    ready: OnceCell<Ready>,
+}
+
+/// A connection that was made once, and a bucket that was there then.
+struct Ready {
+    client: Client,
+    context: Context,
+    stream: Stream<()>,
+}
+
+/// What asks and writes over the link; to be used on the stores' thread.
+#[derive(Clone)]
+pub(super) struct Handle(Arc<Inner>);
+
+impl Link {
+    pub(super) fn new(settings: Settings) -> Self {
+        let inner = Inner { settings, elections: Mutex::default(), ready: OnceCell::new() };
+        Self { inner: Arc::new(inner), watcher: OnceLock::new() }
+    }
+
+    /// What will be heard of a key.
+    pub(super) fn listen_for(&self, key: &str) -> watch::Receiver<Heard> {
+        let (sender, receiver) = watch::channel(Heard::default());
+        self.inner.elections().insert(key.to_owned(), sender);
+        receiver
+    }
+
+    /// Nobody wants to hear of it any more.
+    pub(super) fn forget(&self, key: &str) {
+        self.inner.elections().remove(key);
+    }
+
+    /// Connects, and looks for the bucket, which is made if `create` says so.
+    pub(super) async fn open(&self, create: bool) -> Result<(), OpenError> {
+        let inner = Arc::clone(&self.inner);
+        let opening =
+            background::run(
+                async move { inner.ready.get_or_try_init(|| inner.open(create)).await.map(|_| ()) },
+            );
+        opening.await.map_err(|why| OpenError::Unavailable { why })?
+    }
+
+    pub(super) fn handle(&self) -> Handle {
+        Handle(Arc::clone(&self.inner))
+    }
+
+    /// Sees to it that changes are told.
+    pub(super) fn watch(&self) {
+        self.watcher.get_or_init(|| background::spawn(Arc::clone(&self.inner).watch()).ok());
+    }
+}
+
+impl Handle {
+    /// The connection, if there is one at this moment.
+    fn ready(&self) -> Result<&Ready, Failure> {
+        let inner = &self.0;
+        let name = inner.settings.authorities.join(", ");
+        // A request would wait for a connection, and could then be sent long after it was given up.
+        match inner.ready.get() {
+            Some(ready) if ready.client.connection_state() == State::Connected => Ok(ready),
+            Some(_) | None => Err(Failure::NotDone(format!("none of {name} is in reach"))),
+        }
+    }
+
+    /// Asks the stream's leader what is under a key.
+    pub(super) async fn find(&self, key: &str) -> Result<Entry, Failure> {
+        let ready = self.ready()?;
+        let subject = self.0.settings.subject(key);
+        match timeout(REQUEST_PATIENCE, ready.stream.get_last_raw_message_by_subject(&subject)).await {
+            Ok(Ok(message)) => Ok(entry(&message)),
+            Ok(Err(error)) => match error.kind() {
+                LastRawMessageErrorKind::NoMessageFound => Ok(Entry::Absent { sequence: 0 }),
+                LastRawMessageErrorKind::InvalidSubject
+                | LastRawMessageErrorKind::JetStream(_)
+                | LastRawMessageErrorKind::Other => Err(self.0.unread(&error)),
+            },
+            Err(_) => Err(Failure::Unknown(self.0.silence())),
+        }
+    }
+
+    /// Writes `bytes`, if `sequence` is the newest number of the key.
+    pub(super) async fn write(&self, key: &str, sequence: u64, bytes: Vec<u8>) -> Result<u64, Failure> {
+        let ready = self.ready()?;
+        let subject = self.0.settings.subject(key);
+        let mut headers = HeaderMap::new();
+        headers.insert(header::NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, sequence.to_string().as_str());
+        headers.insert(header::NATS_EXPECTED_STREAM, self.0.settings.stream().as_str());
+        let sending = async {
+            let sent = ready.context.publish_with_headers(subject, headers, bytes.into()).await?;
+            sent.await
+        };
+        match timeout(REQUEST_PATIENCE, sending).await {
+            Ok(Ok(acknowledged)) => Ok(acknowledged.sequence),
+            Ok(Err(error)) => Err(unwritten(&error)),
+            Err(_) => Err(Failure::Unknown(self.0.silence())),
+        }
+    }
+}
+
+impl Settings {
+    fn stream(&self) -> String {
+        format!("KV_{}", self.bucket)
+    }
+
+    fn subject(&self, key: &str) -> String {
+        format!("$KV.{}.{key}", self.bucket)
+    }
+}
+
+impl Inner {
+    fn elections(&self) -> std::sync::MutexGuard<'_, HashMap<String, watch::Sender<Heard>>> {
+        self.elections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn silence(&self) -> String {
+        format!("the stream {} did not answer in time; it may have no leader now", self.settings.stream())
+    }
+
+    fn unread(&self, error: &LastRawMessageError) -> Failure {
+        let stream = self.settings.stream();
+        match error.kind() {
+            LastRawMessageErrorKind::JetStream(error)
+                if error.error_code() == ErrorCode::STREAM_NOT_FOUND =>
+            {
+                Failure::NotDone(format!(
+                    "there is no stream {stream} any more; open the election anew to make it"
+                ))
+            }
+            LastRawMessageErrorKind::JetStream(error) => Failure::NotDone(format!("{stream}: {error}")),
+            LastRawMessageErrorKind::NoMessageFound
+            | LastRawMessageErrorKind::InvalidSubject
+            | LastRawMessageErrorKind::Other => Failure::NotDone(format!("{stream}: {}", told(error))),
+        }
+    }
+
+    async fn open(&self, create: bool) -> Result<Ready, OpenError> {
+        let unavailable = |why: String| OpenError::Unavailable { why };
+        let name = self.settings.authorities.join(", ");
+        let connecting = timeout(OPEN_PATIENCE, self.connect());
+        let client =
+            connecting.await.map_err(|_| unavailable(format!("{name} did not answer in time")))??;
+        let mut context = jetstream::new(client.clone());
+        context.set_timeout(REQUEST_PATIENCE);
+        let stream = self.settings.stream();
+        let found = timeout(OPEN_PATIENCE, bucket::find(&context, &stream, &self.settings, create));
+        let late =
+            || unavailable(format!("{name}: JetStream did not answer in time; it may have no leader now"));
+        let warnings = found.await.map_err(|_| late())??;
+        for warning in warnings {
+            tracing::warn!(bucket = self.settings.bucket, "NATS: {warning}");
+        }
+        let stream = context.get_stream_no_info(stream).await;
+        let stream = stream.map_err(|error| OpenError::Refused { why: error.to_string() })?;
+        Ok(Ready { client, context, stream })
+    }
+
+    async fn connect(&self) -> Result<Client, OpenError> {
+        let settings = &self.settings;
+        let refused = |why: String| OpenError::Refused { why };
+        let options = ConnectOptions::new()
+            .connection_timeout(SERVER_PATIENCE)
+            .request_timeout(Some(REQUEST_PATIENCE))
+            .ping_interval(PING_INTERVAL)
+            .require_tls(settings.requires_tls)
+            .tls_client_config(settings.tls.clone());
+        let options = match &settings.login {
+            Login::None => options,
+            Login::Password { user, password } => options.user_and_password(user.clone(), password.clone()),
+            Login::Token(token) => options.token(token.clone()),
+            Login::Credentials(file) => {
+                let named = |why: String| refused(format!("{}: {why}", file.display()));
+                let text = std::fs::read_to_string(file).map_err(|error| named(error.to_string()))?;
+                // Its own error could show a part of the file.
+                options.credentials(&text).map_err(|_| named("it holds no credentials of NATS".to_owned()))?
+            }
+        };
+        options.connect(&settings.authorities).await.map_err(|error| {
+            let name = settings.authorities.join(", ");
+            match error.kind() {
+                ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
+                    refused(format!(
+                        "{name} does not accept this login; put USER:PASSWORD@ into the URL, or creds=FILE"
+                    ))
+                }
+                ConnectErrorKind::Tls | ConnectErrorKind::ServerParse => {
+                    refused(format!("{name}: {}", told(&error)))
+                }
+                ConnectErrorKind::Dns
+                | ConnectErrorKind::TimedOut
+                | ConnectErrorKind::Io
+                | ConnectErrorKind::MaxReconnects => {
+                    OpenError::Unavailable { why: format!("{name}: {}", told(&error)) }
+                }
+            }
+        })
+    }
+
+    /// Tells what changes in the bucket, as long as somebody listens.
+    async fn watch(self: Arc<Self>) {
+        loop {
+            if let Some(ready) = self.ready.get()
+                && let Ok(bucket) = ready.context.get_key_value(&self.settings.bucket).await
+                && let Ok(mut entries) = bucket.watch_all().await
+            {
+                // An error ends the watch, and another one is begun. What was missed is found by those who look.
+                while let Some(Ok(entry)) = entries.next().await {
+                    let is_record = entry.operation == Operation::Put;
+                    let version = if is_record { entry.revision } else { 0 };
+                    if let Some(heard) = self.elections().get(&entry.key) {
+                        heard.send_modify(|heard| *heard = Heard { count: heard.count + 1, version });
+                    }
+                }
+            }
+            sleep(WATCH_PAUSE).await;
+        }
+    }
+}
+
+/// What a message of the bucket's stream says of its key.
+fn entry(message: &StreamMessage) -> Entry {
+    let sequence = message.sequence;
+    match message.headers.get(OPERATION).map(header::HeaderValue::as_str) {
+        Some("DEL" | "PURGE") => Entry::Absent { sequence },
+        Some(_) | None => Entry::Present { sequence, bytes: message.payload.to_vec() },
+    }
+}
+
+/// What an error means for a write: only of those named here is it known that nothing was written.
+fn unwritten(error: &PublishError) -> Failure {
+    match error.kind() {
+        PublishErrorKind::WrongLastSequence => Failure::Conflict,
+        // Nobody was there to take it: the stream has no leader now, or is gone.
+        PublishErrorKind::StreamNotFound => {
+            Failure::NotDone("the bucket's stream has no leader now, or is gone".to_owned())
+        }
+        // It was not sent.
+        PublishErrorKind::MaxAckPending | PublishErrorKind::MaxPayloadExceeded => {
+            Failure::NotDone(told(error))
+        }
+        PublishErrorKind::Other => match error.source().and_then(|source| source.downcast_ref()) {
+            Some(source) if jetstream_code(source) == WRONG_LAST_SEQUENCE_CONSTANT => Failure::Conflict,
+            Some(_) | None => Failure::Unknown(told(error)),
+        },
+        PublishErrorKind::WrongLastMessageId | PublishErrorKind::TimedOut | PublishErrorKind::BrokenPipe => {
+            Failure::Unknown(told(error))
+        }
+    }
+}
+
+fn jetstream_code(error: &jetstream::Error) -> ErrorCode {
+    error.error_code()
+}
+
+/// An error with what is behind it.
+fn told(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut behind = error.source();
+    while let Some(error) = behind {
+        let reason = error.to_string();
+        if !text.contains(&reason) {
+            text = format!("{text}: {reason}");
+        }
+        behind = error.source();
+    }
+    text
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("settings", &self.inner.settings).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_surely_not_written_counts_as_not_done() {
+        let of = |kind| unwritten(&PublishError::new(kind));
+        assert_eq!(of(PublishErrorKind::WrongLastSequence), Failure::Conflict);
+        for kind in [
+            PublishErrorKind::StreamNotFound,
+            PublishErrorKind::MaxAckPending,
+            PublishErrorKind::MaxPayloadExceeded,
+        ] {
+            assert!(matches!(of(kind), Failure::NotDone(_)), "{kind}");
+        }
+        for kind in [
+            PublishErrorKind::Other,
+            PublishErrorKind::TimedOut,
+            PublishErrorKind::BrokenPipe,
+            PublishErrorKind::WrongLastMessageId,
+        ] {
+            assert!(matches!(of(kind), Failure::Unknown(_)), "{kind}");
+        }
+    }
+}

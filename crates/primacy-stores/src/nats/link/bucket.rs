@@ -1,0 +1,167 @@
+//! The bucket: the stream behind it, which is made if there is none, and what speaks against it.
+
+use std::time::Duration;
+
+use async_nats::jetstream::context::{CreateStreamErrorKind, GetStreamErrorKind};
+use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
+use async_nats::jetstream::{Context, ErrorCode};
+
+use super::super::settings::Settings;
+use super::told;
+use crate::open::OpenError;
+
+/// How many servers keep a bucket that this store makes: one may be lost.
+const REPLICAS: usize = 3;
+
+/// Finds the stream of the bucket, or makes it if `create` says so; returns what whoever opens it should know.
+///
+/// # Errors
+/// [`OpenError::Refused`] for a bucket whose records go away by themselves, and for servers without JetStream;
+/// [`OpenError::Unavailable`] if there is no answer, or no bucket.
+pub(super) async fn find(
+    context: &Context,
+    stream: &str,
+    settings: &Settings,
+    create: bool,
+) -> Result<Vec<String>, OpenError> {
+    let name = &settings.bucket;
+    let config = match context.get_stream(stream).await {
+        Ok(found) => found.cached_info().config.clone(),
+        Err(error) => match error.kind() {
+            GetStreamErrorKind::JetStream(code) if code.error_code() == ErrorCode::STREAM_NOT_FOUND => {
+                if !create {
+                    let why = format!("there is no bucket {name}; the first candidate makes it");
+                    return Err(OpenError::Unavailable { why });
+                }
+                make(context, stream, name).await?
+            }
+            GetStreamErrorKind::JetStream(code) if is_disabled(code.error_code()) => {
+                let why = format!("this account has no JetStream, which keeps buckets ({code})");
+                return Err(OpenError::Refused { why });
+            }
+            GetStreamErrorKind::JetStream(_)
+            | GetStreamErrorKind::Request
+            | GetStreamErrorKind::EmptyName
+            | GetStreamErrorKind::InvalidStreamName => {
+                let why = format!("JetStream does not answer, or is not turned on: {}", told(&error));
+                return Err(OpenError::Unavailable { why });
+            }
+        },
+    };
+    judge(name, &config, &context.client().server_info().version)
+}
+
+fn is_disabled(code: ErrorCode) -> bool {
+    code == ErrorCode::JETSTREAM_NOT_ENABLED || code == ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT
+}
+
+/// Makes the stream, with three replicas in a cluster, and with one where there is none.
+async fn make(context: &Context, stream: &str, name: &str) -> Result<Config, OpenError> {
+    let config = |num_replicas| Config {
+        name: stream.to_owned(),
+        description: Some("elections of Primacy".to_owned()),
+        subjects: vec![format!("$KV.{name}.>")],
+        max_messages_per_subject: 1,
+        discard: DiscardPolicy::New,
+        storage: StorageType::File,
+        allow_rollup: true,
+        deny_delete: true,
+        num_replicas,
+        ..Config::default()
+    };
+    for replicas in [REPLICAS, 1] {
+        match context.create_stream(config(replicas)).await {
+            Ok(made) => return Ok(made.cached_info().config.clone()),
+            Err(error) => match error.kind() {
+                CreateStreamErrorKind::JetStream(code)
+                    if replicas > 1 && code.error_code() == ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED => {}
+                // Somebody else has made it meanwhile, in another way.
+                CreateStreamErrorKind::JetStream(code)
+                    if code.error_code() == ErrorCode::STREAM_NAME_EXIST =>
+                {
+                    break;
+                }
+                CreateStreamErrorKind::JetStream(_)
+                | CreateStreamErrorKind::JetStreamUnavailable
+                | CreateStreamErrorKind::TimedOut
+                | CreateStreamErrorKind::Response
+                | CreateStreamErrorKind::NotFound
+                | CreateStreamErrorKind::ResponseParse
+                | CreateStreamErrorKind::EmptyStreamName
+                | CreateStreamErrorKind::InvalidStreamName
+                | CreateStreamErrorKind::DomainAndExternalSet => {
+                    let why = format!(
+                        "the bucket {name} could not be made with {replicas} replicas: {}. Start the servers that are \
+                         missing, or make it by hand: nats kv add {name} --replicas N",
+                        told(&error)
+                    );
+                    return Err(OpenError::Unavailable { why });
+                }
+            },
+        }
+    }
+    let found = context.get_stream(stream).await;
+    let found = found.map_err(|error| OpenError::Unavailable { why: told(&error) })?;
+    Ok(found.cached_info().config.clone())
+}
+
+/// A version that cannot be read is taken for an old one.
+fn is_before_2_11(server: &str) -> bool {
+    let mut numbers = server.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < (2, 11)
+}
+
+/// What speaks against a bucket.
+fn judge(name: &str, config: &Config, server: &str) -> Result<Vec<String>, OpenError> {
+    if config.max_age != Duration::ZERO {
+        let why = format!("the bucket {name} lets its entries expire (`--ttl`); name one that does not");
+        return Err(OpenError::Refused { why });
+    }
+    if config.mirror.is_some() {
+        let why =
+            format!("the bucket {name} is a mirror, which nobody can write; name the one that it mirrors");
+        return Err(OpenError::Refused { why });
+    }
+    if config.num_replicas > 1 && is_before_2_11(server) {
+        let why = format!(
+            "the bucket {name} has replicas, and server {server} lets two writes at once replace the same entry of such a \
+             bucket: two could lead. Upgrade all servers to 2.11 or later, or name a bucket with one replica"
+        );
+        return Err(OpenError::Refused { why });
+    }
+    let mut warnings = Vec::new();
+    if config.storage != StorageType::File {
+        warnings.push(
+            "the bucket is kept in memory: after a restart of its servers a token can be given twice"
+                .to_owned(),
+        );
+    }
+    if config.num_replicas < REPLICAS {
+        warnings.push(format!(
+            "the bucket has fewer than {REPLICAS} replicas ({}): if its server is lost, so is the election, and a \
+             token can be given twice",
+            config.num_replicas
+        ));
+    }
+    Ok(warnings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_that_lose_records_are_refused_or_warned_of() {
+        let safe = Config { storage: StorageType::File, num_replicas: 3, ..Config::default() };
+        assert_eq!(judge("b", &safe, "2.11.0"), Ok(Vec::new()));
+        let single = Config { num_replicas: 1, ..safe.clone() };
+        assert!(judge("b", &single, "2.9.10").unwrap().join("").contains("replicas"));
+        let memory = Config { storage: StorageType::Memory, ..safe.clone() };
+        assert!(judge("b", &memory, "2.11.1").unwrap().join("").contains("memory"));
+        for old in ["2.9.10", "1.99", "", "x"] {
+            assert!(matches!(judge("b", &safe, old), Err(OpenError::Refused { .. })), "{old}");
+        }
+        let expiring = Config { max_age: Duration::from_secs(1), ..safe };
+        assert!(matches!(judge("b", &expiring, "2.11.0"), Err(OpenError::Refused { .. })));
+    }
+}

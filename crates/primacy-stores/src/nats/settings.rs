@@ -1,0 +1,143 @@
+//! What a URL says: `nats://USER:PASSWORD@HOST:PORT,HOST2/BUCKET?ca=FILE&cert=FILE&key=FILE&tls=on&creds=FILE`.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use rustls::ClientConfig;
+
+use crate::location::Location;
+use crate::open::OpenError;
+use crate::tls::Files;
+
+/// How a URL of this store is written.
+const FORM: &str = "nats://HOST,HOST/BUCKET, with USER:PASSWORD@ or TOKEN@ before the hosts, :PORT behind each, and \
+                    ?creds=FILE, ca=FILE, cert=FILE, key=FILE, tls=on";
+
+/// Where servers listen unless they are told otherwise.
+const DEFAULT_PORT: u16 = 4222;
+
+/// The bucket where the URL does not say.
+const DEFAULT_BUCKET: &str = "primacy";
+
+/// The longest name of a bucket, in bytes.
+const BUCKET_LENGTH_MAX: usize = 200;
+
+/// Which servers, and as whom.
+#[derive(Clone)]
+pub(super) struct Settings {
+    /// One or more.
+    pub(super) authorities: Vec<String>,
+    pub(super) login: Login,
+    pub(super) bucket: String,
+    /// The connection must be encrypted.
+    pub(super) requires_tls: bool,
+    pub(super) tls: ClientConfig,
+}
+
+/// Who this is.
+#[derive(Clone)]
+pub(super) enum Login {
+    None,
+    Password {
+        user: String,
+        password: String,
+    },
+    Token(String),
+    /// A file of NATS's own, with a signed name and a key.
+    Credentials(PathBuf),
+}
+
+impl Settings {
+    /// Takes apart what stands behind `nats:`.
+    ///
+    /// # Errors
+    /// [`OpenError::Malformed`], or [`OpenError::Refused`] for a file of TLS that cannot be used.
+    pub(super) fn parse(rest: &str) -> Result<Self, OpenError> {
+        let mut location = Location::parse(rest, FORM)?;
+        let files = Files::take(&mut location)?;
+        let requires_tls = match location.take("tls").as_deref() {
+            None => files.is_given(),
+            Some("on") => true,
+            Some(_) => return Err(location.malformed("`tls` is `on` or left out")),
+        };
+        let credentials = location.take("creds").map(PathBuf::from);
+        location.finish()?;
+        let login = match (credentials, location.user.clone(), location.password.clone()) {
+            (None, None, None) => Login::None,
+            (None, Some(user), Some(password)) => Login::Password { user, password },
+            (None, Some(token), None) => Login::Token(token),
+            (Some(file), None, None) => Login::Credentials(file),
+            (None, None, Some(_)) => {
+                return Err(location.malformed("a password needs a user before the colon"));
+            }
+            (Some(_), _, _) => {
+                return Err(location.malformed("`creds` takes the place of a user and a password"));
+            }
+        };
+        if location.hosts.is_empty() {
+            return Err(location.malformed("it names no host"));
+        }
+        let bucket = match location.path.as_str() {
+            "" => DEFAULT_BUCKET,
+            path => path,
+        };
+        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
+        if bucket.len() > BUCKET_LENGTH_MAX || !bucket.chars().all(is_plain) {
+            return Err(location.malformed(format!(
+                "the name of a bucket has at most {BUCKET_LENGTH_MAX} letters of the Latin alphabet, digits, - and _"
+            )));
+        }
+        let authorities = location.hosts.iter().map(|host| host.authority(DEFAULT_PORT)).collect();
+        // Also where it is not asked for: a server may, and then the library would take whatever provider of cryptography the
+        // program has.
+        let tls = files.client()?;
+        Ok(Self { authorities, login, bucket: bucket.to_owned(), requires_tls, tls })
+    }
+}
+
+/// Without what could be a secret.
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("authorities", &self.authorities)
+            .field("bucket", &self.bucket)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_has_a_default() {
+        let least = Settings::parse("//host").unwrap();
+        assert_eq!(
+            (least.authorities.as_slice(), least.bucket.as_str()),
+            (&["host:4222".to_owned()][..], "primacy")
+        );
+        assert!(!least.requires_tls && matches!(least.login, Login::None));
+        let whole = Settings::parse("//u:secret@a:1,[::1]/b-1?tls=on").unwrap();
+        assert_eq!((whole.authorities.join(" ").as_str(), whole.bucket.as_str()), ("a:1 [::1]:4222", "b-1"));
+        assert!(whole.requires_tls && matches!(whole.login, Login::Password { .. }));
+        assert!(!format!("{whole:?}").contains("secret"));
+        assert!(matches!(Settings::parse("//secret@a").unwrap().login, Login::Token(_)));
+        assert!(matches!(Settings::parse("//a?creds=/x").unwrap().login, Login::Credentials(_)));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_without_the_password() {
+        for (wrong, said) in [
+            ("//", "no host"),
+            ("//:secret@a", "needs a user"),
+            ("//u:secret@a?creds=/x", "`creds`"),
+            ("//u:secret@a?tls=maybe", "`tls`"),
+            ("//u:secret@a/b.c", "bucket"),
+            ("//u:secret@a/b/c", "bucket"),
+            ("//u:secret@a?replicas=3", "`replicas`"),
+        ] {
+            let error = Settings::parse(wrong).unwrap_err().to_string();
+            assert!(error.contains(said) && !error.contains("secret"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! A bucket: how its store is asked, what its answers mean, and whether it honours conditions.
+
+use std::error::Error as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::client::{HttpError, HttpErrorKind};
+use object_store::path::Path;
+use object_store::{Error, ObjectStore, PutMode, PutPayload, UpdateVersion};
+use tokio::sync::OnceCell;
+
+use crate::open::OpenError;
+
+/// How long a request may take, with all that belongs to it. A store takes some tens of milliseconds, and now and then a
+/// second; what takes longer than this is of no use to a lease.
+pub(super) const REQUEST_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The object on which it is tried whether conditions are honoured. No election's object has this name.
+const PROBE: &str = "primacy.probe";
+
+/// An ETag and a generation that no object has.
+const NO_ETAG: &str = "\"00000000000000000000000000000000\"";
+const NO_GENERATION: &str = "1";
+
+/// How much of an error is shown. Some stores answer with pages.
+const SHOWN_LENGTH_MAX: usize = 400;
+
+/// A store, and the place in it below which everything is.
+#[derive(Debug)]
+pub(crate) struct Bucket {
+    pub(super) store: Arc<dyn ObjectStore>,
+    prefix: Path,
+    /// Filled when the store has shown that it honours conditions.
+    probed: OnceCell<()>,
+}
+
+/// What an error of the store says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// The condition does not hold.
+    Condition,
+    /// For S3 that another conditional write is under way, for others that there is an object already. Nothing was written
+    /// in either case.
+    Busy,
+    /// There is no such object; or no such bucket.
+    Absent,
+    /// The bucket, not the object, is not there.
+    NoBucket,
+    /// The credentials, or their rights, do not allow it.
+    Forbidden,
+    /// The store does not know such requests.
+    NotImplemented,
+    /// The store was not connected to, and so not asked.
+    NotAsked,
+    /// Anything else: the request may have been done.
+    Doubtful,
+}
+
+impl Bucket {
+    pub(crate) fn new(store: Arc<dyn ObjectStore>, prefix: &str) -> Result<Self, OpenError> {
+        let prefix = Path::parse(prefix.trim_matches('/')).map_err(|error| OpenError::Refused {
+            why: format!("the prefix cannot be a part of an object's name: {error}; name another one"),
+        })?;
+        Ok(Self { store, prefix, probed: OnceCell::new() })
+    }
+
+    /// The path of an object below the prefix. `name` has only characters that need no escapes.
+    pub(super) fn path(&self, name: &str) -> Path {
+        self.prefix.clone().join(name)
+    }
+
+    /// Tries, once for this connection, whether the store refuses what it must.
+    pub(super) async fn probe(&self) -> Result<(), OpenError> {
+        let probing = self.probed.get_or_try_init(|| self.try_conditions());
+        match tokio::time::timeout(REQUEST_PATIENCE, probing).await {
+            Ok(probed) => probed.copied(),
+            Err(_) => Err(OpenError::Unavailable {
+                why: format!("{} did not answer within {REQUEST_PATIENCE:?}", self.store),
+            }),
+        }
+    }
+
+    /// Creates an object that is there, and replaces one by a version that it has not.
+    async fn try_conditions(&self) -> Result<(), OpenError> {
+        let mut found = self.try_write(PutMode::Create).await;
+        if found.is_ok() {
+            // It was not there, or it does not matter to this store.
+            found = self.try_write(PutMode::Create).await;
+        }
+        self.judge(found, "If-None-Match")?;
+        let wrong =
+            UpdateVersion { e_tag: Some(NO_ETAG.to_owned()), version: Some(NO_GENERATION.to_owned()) };
+        let found = self.try_write(PutMode::Update(wrong)).await;
+        self.judge(found, "If-Match")
+    }
+
+    async fn try_write(&self, mode: PutMode) -> Result<(), Error> {
+        let text = "Primacy tries on this object whether the store honours conditional writes.\n";
+        let payload = PutPayload::from_static(text.as_bytes());
+        self.store.put_opts(&self.path(PROBE), payload, mode.into()).await.map(|_| ())
+    }
+
+    /// What it says of the store that it has answered a write like this, whose condition could not hold.
+    fn judge(&self, answer: Result<(), Error>, condition: &str) -> Result<(), OpenError> {
+        let store = &self.store;
+        let refused = |why: String| Err(OpenError::Refused { why });
+        let ignores = format!(
+            "{store} ignores the condition {condition} of a write, so that two could lead at once. Upgrade it, turn \
+             conditional writes on there, or hold the election in another store"
+        );
+        let Err(error) = answer else { return refused(ignores) };
+        match meaning(&error) {
+            Meaning::Condition | Meaning::Busy => Ok(()),
+            Meaning::NotImplemented => refused(format!(
+                "{store} does not know the condition {condition} of a write ({}). Upgrade it, or hold the election in \
+                 another store",
+                shown(&error)
+            )),
+            Meaning::Forbidden
+            | Meaning::NoBucket
+            | Meaning::Absent
+            | Meaning::NotAsked
+            | Meaning::Doubtful => Err(self.refusal(meaning(&error), shown(&error))),
+        }
+    }
+
+    /// Why the store cannot be used now.
+    pub(super) fn refusal(&self, meaning: Meaning, why: String) -> OpenError {
+        let store = &self.store;
+        match meaning {
+            Meaning::Forbidden => OpenError::Refused {
+                why: format!(
+                    "{store} refuses these credentials ({why}). Check them, and that they may read and write objects \
+                     below the prefix and list the bucket"
+                ),
+            },
+            Meaning::NoBucket | Meaning::Absent => OpenError::Refused {
+                why: format!("{store} is not there ({why}). Make it, or name another one"),
+            },
+            Meaning::NotImplemented
+            | Meaning::Condition
+            | Meaning::Busy
+            | Meaning::NotAsked
+            | Meaning::Doubtful => OpenError::Unavailable { why: format!("{store} cannot be used: {why}") },
+        }
+    }
+}
+
+/// What an error says about what was done.
+pub(super) fn meaning(error: &Error) -> Meaning {
+    match error {
+        Error::Precondition { .. } | Error::NotModified { .. } => Meaning::Condition,
+        Error::AlreadyExists { .. } => Meaning::Busy,
+        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => Meaning::Forbidden,
+        Error::NotImplemented { .. } | Error::NotSupported { .. } => Meaning::NotImplemented,
+        Error::NotFound { .. } => {
+            let text = error.to_string();
+            let names_bucket = ["NoSuchBucket", "ContainerNotFound", "specified bucket does not exist"];
+            if names_bucket.iter().any(|name| text.contains(name)) {
+                Meaning::NoBucket
+            } else {
+                Meaning::Absent
+            }
+        }
+        _ if is_not_connected(error) => Meaning::NotAsked,
+        // The status of an answer that has no variant of its own is only in the text.
+        _ if error.to_string().contains("status code: 501 ") => Meaning::NotImplemented,
+        Error::Generic { .. }
+        | Error::InvalidPath { .. }
+        | Error::JoinError { .. }
+        | Error::UnknownConfigurationKey { .. }
+        | _ => Meaning::Doubtful,
+    }
+}
+
+/// Whether the connection itself was not made, so that nothing was sent.
+fn is_not_connected(error: &Error) -> bool {
+    let mut next = error.source();
+    while let Some(source) = next {
+        if let Some(http) = source.downcast_ref::<HttpError>() {
+            return http.kind() == HttpErrorKind::Connect;
+        }
+        next = source.source();
+    }
+    false
+}
+
+/// An error on one line, not too long. It has the address of the request and what the store has answered, and no secret.
+pub(super) fn shown(error: &Error) -> String {
+    let mut text: Vec<String> = vec![error.to_string()];
+    let mut next = error.source();
+    while let Some(source) = next {
+        let more = source.to_string();
+        if !text.iter().any(|told| told.contains(&more)) {
+            text.push(more);
+        }
+        next = source.source();
+    }
+    let text = text.join(": ").split_whitespace().collect::<Vec<_>>().join(" ");
+    text.chars().filter(|letter| !letter.is_control()).take(SHOWN_LENGTH_MAX).collect()
+}

@@ -1,0 +1,223 @@
+//! From a URL to a store: what the three kinds have in common. Always with rustls and ring, and never sent twice.
+
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::client::{HttpClient, HttpConnector};
+use object_store::{ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
+use rustls::ClientConfig;
+
+use super::ObjectRegister;
+use super::bucket::{Bucket, REQUEST_PATIENCE};
+use crate::location::Location;
+use crate::open::{Address, OpenError, Opened};
+use crate::shared::Shared;
+use crate::tls::Files;
+
+/// How long connecting may take.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
+
+/// The section of a file of credentials that is read, and what stands before the first.
+const SECTION: &str = "[default]";
+
+/// The connections that the elections of this process share.
+static BUCKETS: Shared<Arc<Bucket>> = Shared::new();
+
+/// What a URL says that all kinds understand.
+pub(crate) struct Settings {
+    pub(crate) bucket: String,
+    pub(crate) location: Location,
+    /// Another address than the provider's.
+    pub(crate) endpoint: Option<String>,
+    /// Of the file of credentials: names, in lower case, and values.
+    credentials: Vec<(String, String)>,
+    tls: ClientConfig,
+}
+
+/// Opens `SCHEME://BUCKET/PREFIX?SETTINGS`, where `build` makes the store.
+pub(crate) async fn open(
+    address: Address,
+    form: &'static str,
+    build: impl FnOnce(&mut Settings) -> Result<Arc<dyn ObjectStore>, OpenError>,
+) -> Result<Opened, OpenError> {
+    let share = BUCKETS.join(&format!("{form} {}", address.rest), &address.election, || {
+        let (store, prefix) = build_store(&address.rest, form, build)?;
+        Bucket::new(store, &prefix).map(Arc::new)
+    })?;
+    let register = ObjectRegister::open_shared(share, &address.election, address.create).await?;
+    Ok(Opened::Register(Arc::new(register)))
+}
+
+/// The store, and the prefix.
+pub(crate) fn build_store(
+    rest: &str,
+    form: &'static str,
+    build: impl FnOnce(&mut Settings) -> Result<Arc<dyn ObjectStore>, OpenError>,
+) -> Result<(Arc<dyn ObjectStore>, String), OpenError> {
+    let mut settings = Settings::parse(rest, form)?;
+    let store = build(&mut settings)?;
+    settings.location.finish()?;
+    Ok((store, settings.location.path))
+}
+
+/// The object store of a URL `s3:`, `gs:` or `az:`, and what stands behind the bucket in it: for a
+/// [document](super::ObjectDocument) or a fenced object in the same place as an election. Nothing is asked of the store.
+///
+/// # Errors
+/// As of [`open_any`](crate::open_any).
+pub fn store(url: &str) -> Result<(Arc<dyn ObjectStore>, String), OpenError> {
+    crate::open::check_scheme(url)?;
+    match url.split_once(':') {
+        #[cfg(feature = "s3")]
+        Some(("s3", rest)) => build_store(rest, crate::s3::FORM, crate::s3::build),
+        #[cfg(feature = "gs")]
+        Some(("gs", rest)) => build_store(rest, crate::gs::FORM, crate::gs::build),
+        #[cfg(feature = "az")]
+        Some(("az", rest)) => build_store(rest, crate::az::FORM, crate::az::build),
+        Some(_) | None => {
+            Err(OpenError::Refused { why: "this is no object store; name one of s3:, gs: or az:".to_owned() })
+        }
+    }
+}
+
+impl Settings {
+    fn parse(rest: &str, form: &'static str) -> Result<Self, OpenError> {
+        let mut location = Location::parse(rest, form)?;
+        if location.user.is_some() || location.password.is_some() {
+            let why =
+                "credentials stand in the environment or in the file of `credentials=FILE`, not in the URL";
+            return Err(location.malformed(why));
+        }
+        let bucket = match location.hosts.as_slice() {
+            [host] if host.port.is_none() => host.name.clone(),
+            _ => return Err(location.malformed("behind the slashes comes the name of one bucket")),
+        };
+        let tls = Files::take(&mut location)?.client()?;
+        let credentials = match location.take("credentials") {
+            None => Vec::new(),
+            Some(path) => read_credentials(Path::new(&path))?,
+        };
+        let endpoint = location.take("endpoint");
+        if let Some(endpoint) = &endpoint
+            && !endpoint.starts_with("http://")
+            && !endpoint.starts_with("https://")
+        {
+            return Err(location.malformed("`endpoint` begins with https:// or http://"));
+        }
+        Ok(Self { bucket, location, endpoint, credentials, tls })
+    }
+
+    /// The settings of the file of credentials, as this kind of store names them.
+    pub(crate) fn credentials<K: FromStr>(&self) -> Result<Vec<(K, String)>, OpenError> {
+        let named = |(name, value): &(String, String)| match name.parse() {
+            Ok(key) => Ok((key, value.clone())),
+            Err(_) => Err(OpenError::Refused {
+                why: format!("the file of credentials has a line `{name}`, which this store does not know"),
+            }),
+        };
+        self.credentials.iter().map(named).collect()
+    }
+
+    /// What asks the store.
+    pub(crate) fn connector(&self) -> Connector {
+        Connector { tls: self.tls.clone() }
+    }
+
+    /// Without encryption only where the endpoint says so.
+    pub(crate) fn allows_http(&self) -> bool {
+        self.endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://"))
+    }
+
+    /// An error of the settings, which the builder of the store has found.
+    pub(crate) fn wrong(error: &object_store::Error) -> OpenError {
+        OpenError::Refused { why: super::bucket::shown(error) }
+    }
+}
+
+/// Nothing is sent twice but by us: a conditional write that is sent again meets itself, and looks like a rival's.
+pub(crate) fn send_once() -> RetryConfig {
+    RetryConfig { max_retries: 0, ..RetryConfig::default() }
+}
+
+/// Makes HTTP clients with our own TLS: reqwest's own would want a provider for the whole process.
+#[derive(Debug)]
+pub(crate) struct Connector {
+    tls: ClientConfig,
+}
+
+impl HttpConnector for Connector {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        // Of the options only this counts. The store's own services for credentials speak HTTP on the machine itself.
+        let allows_http = options.get_config_value(&ClientConfigKey::AllowHttp).as_deref() == Some("true");
+        let client = reqwest::Client::builder()
+            .tls_backend_preconfigured(self.tls.clone())
+            .https_only(!allows_http)
+            .redirect(reqwest::redirect::Policy::none())
+            .retry(reqwest::retry::never())
+            .http1_only()
+            .connect_timeout(CONNECT_PATIENCE)
+            .timeout(REQUEST_PATIENCE)
+            .build();
+        let client = client.map_err(|error| object_store::Error::Generic {
+            store: "HTTP client",
+            source: Box::new(error),
+        })?;
+        Ok(HttpClient::new(client))
+    }
+}
+
+/// Reads `NAME = VALUE` lines, up to the first section that is not the default one, or below it. It is the form of the file
+/// that the tools of AWS write.
+fn read_credentials(path: &Path) -> Result<Vec<(String, String)>, OpenError> {
+    let text = std::fs::read_to_string(path).map_err(|error| OpenError::Refused {
+        why: format!("the credentials {} cannot be read: {error}", path.display()),
+    })?;
+    parse_credentials(&text).map_err(|number| OpenError::Refused {
+        why: format!("line {number} of the credentials {} is no NAME = VALUE", path.display()),
+    })
+}
+
+/// An error is the number of the wrong line.
+fn parse_credentials(text: &str) -> Result<Vec<(String, String)>, u32> {
+    let mut found = Vec::new();
+    let mut is_ours = true;
+    for (number, line) in (1u32..).zip(text.lines().map(str::trim)) {
+        if line.is_empty() || line.starts_with(['#', ';']) {
+            continue;
+        }
+        if line.starts_with('[') {
+            is_ours = line == SECTION;
+        } else if is_ours {
+            let (name, value) = line.split_once('=').ok_or(number)?;
+            found.push((name.trim().to_ascii_lowercase(), value.trim().to_owned()));
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_credentials_is_read_as_the_tools_of_aws_write_it() {
+        let text = "# ours\n[default]\naws_access_key_id = A=B\nAWS_SECRET_ACCESS_KEY=s\n\n[other]\nx\n";
+        let expected = [("aws_access_key_id", "A=B"), ("aws_secret_access_key", "s")];
+        let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(parse_credentials(text), Ok(expected.to_vec()));
+        assert_eq!(parse_credentials("a = b\nc\n"), Err(2));
+        assert_eq!(parse_credentials("[other]\na=b"), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_without_a_secret() {
+        let parse = |rest: &str| Settings::parse(rest, "s3://BUCKET/PREFIX").err().unwrap().to_string();
+        assert!(parse("//key:secret@bucket/prefix").contains("environment"));
+        assert!(!parse("//key:secret@bucket/prefix").contains("secret@"));
+        assert!(parse("//a,b/prefix").contains("one bucket"));
+        assert!(parse("//bucket/p?endpoint=localhost:1").contains("https://"));
+        assert!(parse("//bucket/p?credentials=/no/such/file").contains("/no/such/file"));
+    }
+}

@@ -1,0 +1,273 @@
+//! The record of an election in a table of a PostgreSQL database: for processes that share a server.
+//!
+//! Promises  linearizable, and durable when a write returns, as the server is configured (`synchronous_commit` is
+//!           raised to `on`); [`changed`](Register::changed) within [`CHANGE_BOUND`], of a new holder at once.
+//! Assumes   one server that writes are sent to. Where it is replaced, what it had answered must have reached its
+//!           successor (`synchronous_standby_names`), and it must not go on by itself.
+//! Leaves    everything else in the database as it is. No clock of the server takes part.
+//!
+//! Each compare-and-set is one statement, and so one transaction. It names the version that it replaces; two that name
+//! the same one wait for each other at the row, and the later one finds it changed. **Every write draws a version of its
+//! own**, 63 random bits: none comes back, be it that a row was deleted, a backup restored, or that a standby took over
+//! which had not heard of the latest ones.
+//!
+//! All elections of a process that were opened with one URL share one connection, which is made anew when it breaks: the
+//! link. What they ask for at the same moment is one statement: the batch. Statements are sent without a name, and what they set holds for
+//! their own transaction, so that a pooler which lends its connections for one transaction each may stand in between;
+//! it is found out, and then changes are looked for instead of listened to.
+
+mod batch;
+mod link;
+mod password;
+mod pooler;
+mod refusal;
+mod settings;
+mod table;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use primacy_core::election::lease::{Record, Version};
+use tokio::sync::watch;
+
+use self::batch::Write;
+use self::link::{Heard, Link};
+use self::refusal::Failure;
+use self::settings::Settings;
+use crate::open::{Address, OpenError, Opened, Opening};
+use crate::record;
+use crate::register::{Pending, ReadError, Register, SetError};
+use crate::shared::{Share, Shared};
+use crate::tls;
+
+/// How late [`changed`](Register::changed) is at most, while the server answers and the machine lets its threads run. A
+/// new holder, a release and a request to resign are told at once, unless a pooler is in between.
+pub const CHANGE_BOUND: Duration = Duration::from_secs(2);
+
+/// The connections of this process.
+static LINKS: Shared<Link> = Shared::new();
+
+/// A PostgreSQL server that the application has a configuration for. All elections that are opened through it share one
+/// connection, which is made when the first one is opened.
+#[derive(Debug)]
+pub struct Postgres {
+    settings: Settings,
+    /// What tells it from other servers of this process.
+    key: String,
+}
+
+impl Postgres {
+    /// The server of `config`, which may name several hosts: the first that takes writes is used. `ca` is the file of who
+    /// signs its certificate, or none for whom the system trusts; it counts unless the configuration turns TLS off.
+    ///
+    /// A certificate that is shown is always verified, whatever `sslmode` says. Timeouts and `target_session_attrs` are this
+    /// store's own.
+    ///
+    /// # Errors
+    /// [`OpenError::Refused`] if the file cannot be used, [`OpenError::Malformed`] if no host is named.
+    pub fn new(config: &tokio_postgres::Config, ca: Option<&Path>) -> Result<Self, OpenError> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let files = tls::Files { ca: ca.map(Path::to_owned), ..tls::Files::default() };
+        let settings = Settings::of_config(config, &files)?;
+        // No URL begins so.
+        let key = format!("configuration {}", COUNT.fetch_add(1, Ordering::Relaxed));
+        Ok(Self { settings, key })
+    }
+
+    /// Opens an election, and makes the table if there is none.
+    ///
+    /// # Errors
+    /// [`OpenError::Refused`] for a login or a right that is missing, [`OpenError::Unavailable`] if no server that takes
+    /// writes was reached in time.
+    pub async fn open(&self, election: &str) -> Result<Arc<dyn Register>, OpenError> {
+        crate::open::check_election(election)?;
+        let register = start(&self.key, &self.settings, election, true).await?;
+        Ok(Arc::new(register))
+    }
+}
+
+/// Runs statements over a connection of its own to the server of a URL `postgres:…`: what is no part of an election, as the
+/// making of a fence.
+///
+/// # Errors
+/// [`OpenError::Malformed`] for the URL, [`OpenError::Unavailable`] if no server that takes writes was reached or none answered
+/// in time, [`OpenError::Refused`] for what the server says to the statements.
+pub async fn run(url: &str, statements: &str) -> Result<(), OpenError> {
+    let rest = url.strip_prefix("postgres:").ok_or(OpenError::UnknownScheme { scheme: String::new() })?;
+    Link::new(&Settings::of_url(rest)?).run(statements).await
+}
+
+/// Opens `postgres:…`.
+pub(crate) fn open_url(address: Address) -> Opening {
+    Box::pin(async move {
+        let settings = Settings::of_url(&address.rest)?;
+        let register = start(&address.rest, &settings, &address.election, address.create).await?;
+        Ok(Opened::Register(Arc::new(register)))
+    })
+}
+
+async fn start(
+    key: &str,
+    settings: &Settings,
+    election: &str,
+    create: bool,
+) -> Result<PostgresRegister, OpenError> {
+    let link = LINKS.join(key, election, || Ok::<_, OpenError>(Link::new(settings)))?;
+    let heard = link.listen_for(election);
+    let last = Mutex::new(None);
+    let (looked_at, seen) = (AtomicU64::new(0), AtomicI64::new(0));
+    let register =
+        PostgresRegister { link, election: election.to_owned(), create, heard, looked_at, seen, last };
+    register.link.open(create).await?;
+    Ok(register)
+}
+
+/// A handle on one election in one database.
+#[derive(Debug)]
+struct PostgresRegister {
+    link: Share<Link>,
+    election: String,
+    /// The table may be made.
+    create: bool,
+    heard: watch::Receiver<Heard>,
+    /// How much had been heard when the last request that was answered began.
+    looked_at: AtomicU64,
+    /// The version that was last read or written through this handle; 0 is absence.
+    seen: AtomicI64,
+    /// The record of that version, if it was one.
+    last: Mutex<Option<(i64, Record)>>,
+}
+
+impl Drop for PostgresRegister {
+    fn drop(&mut self) {
+        self.link.forget(&self.election);
+    }
+}
+
+impl PostgresRegister {
+    /// Notes what was seen, where `count` had been heard before it was asked for.
+    fn look(&self, count: u64, version: i64, record: Option<&Record>) {
+        self.seen.store(version, Ordering::SeqCst);
+        self.looked_at.store(count, Ordering::SeqCst);
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) =
+            record.map(|record| (version, record.clone()));
+    }
+
+    /// Whether others must be told of the write at once. A renewal is found by those who look, which is soon enough: a
+    /// notification takes a lock of the whole server while it is committed.
+    fn is_news(&self, expect: i64, record: &Record) -> bool {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = last.as_ref().filter(|(version, _)| *version == expect).map(|(_, before)| before);
+        before.is_none_or(|before| {
+            before.holder != record.holder
+                || before.token != record.token
+                || before.young != record.young
+                || before.resign_request != record.resign_request
+        })
+    }
+
+    async fn write(&self, expect: Option<i64>, record: &Record) -> Result<i64, SetError> {
+        let bytes = record::encode(record)?;
+        let version = draw_version().map_err(|error| SetError::Unavailable { why: error.to_string() })?;
+        let is_news = expect.is_none_or(|expect| self.is_news(expect, record));
+        let (election, token) = (self.election.clone(), record.token.to_string());
+        let write = Write { election, expect, version, token, bytes, is_news };
+        let written = match self.link.queue() {
+            Ok(queue) => queue.write(write).await,
+            Err(failure) => Err(failure),
+        };
+        match written {
+            Ok(false) => Err(SetError::Conflict),
+            Ok(true) => Ok(version),
+            Err(Failure::NoTable) if expect.is_some() => Err(SetError::Conflict),
+            Err(Failure::NoTable) => Err(SetError::Unavailable { why: self.link.no_table() }),
+            Err(Failure::NotDone(why)) => Err(SetError::Unavailable { why }),
+            Err(Failure::Unknown(why)) => Err(SetError::Unknown { why }),
+        }
+    }
+
+    async fn find(&self) -> Result<Option<(i64, Vec<u8>)>, ReadError> {
+        let unavailable = |why: String| ReadError::Unavailable { why };
+        let found = match self.link.queue() {
+            Ok(queue) => queue.read(&self.election).await,
+            Err(failure) => Err(failure),
+        };
+        match found {
+            Ok(Some((version, _))) if version <= 0 => {
+                Err(unavailable(format!("the version {version} in {} is not above 0", table::NAME)))
+            }
+            Ok(found) => Ok(found),
+            Err(Failure::NoTable) => Ok(None),
+            Err(Failure::NotDone(why) | Failure::Unknown(why)) => Err(unavailable(why)),
+        }
+    }
+}
+
+impl Register for PostgresRegister {
+    fn read(&self) -> Pending<'_, Result<Option<(Record, Version)>, ReadError>> {
+        Box::pin(async {
+            let count = self.heard.borrow().count;
+            let Some((version, bytes)) = self.find().await? else {
+                self.look(count, 0, None);
+                return Ok(None);
+            };
+            // Noted before the record is decoded, because one that cannot be is not a change either.
+            self.look(count, version, None);
+            let record = record::decode(&bytes).map_err(|error| ReadError::Malformed { error })?;
+            self.look(count, version, Some(&record));
+            Ok(Some((record, Version::from(version.unsigned_abs()))))
+        })
+    }
+
+    fn compare_and_set<'a>(
+        &'a self,
+        expect: Option<&'a Version>,
+        record: &'a Record,
+    ) -> Pending<'a, Result<Version, SetError>> {
+        Box::pin(async move {
+            let expect = match expect {
+                None => None,
+                // A version that is no number of ours is of another store, and so it is not the present one.
+                Some(version) => Some(number_of(version).ok_or(SetError::Conflict)?),
+            };
+            let count = self.heard.borrow().count;
+            if expect.is_none() && self.create {
+                // Somebody may have dropped it since it was opened.
+                self.link.make_table().await?;
+            }
+            let version = self.write(expect, record).await?;
+            self.look(count, version, Some(record));
+            Ok(Version::from(version.unsigned_abs()))
+        })
+    }
+
+    fn changed(&self) -> Pending<'_, ()> {
+        let mut heard = self.heard.clone();
+        Box::pin(async move {
+            let is_watched = self.link.watch();
+            let is_news = |heard: &Heard| {
+                heard.count > self.looked_at.load(Ordering::SeqCst)
+                    && heard.version != self.seen.load(Ordering::SeqCst)
+            };
+            if !is_watched || heard.wait_for(is_news).await.is_err() {
+                // Nothing will ever be noticed; the caller's own reading now and then has to do.
+                std::future::pending::<()>().await;
+            }
+        })
+    }
+}
+
+fn number_of(version: &Version) -> Option<i64> {
+    i64::try_from(version.as_u64()?).ok().filter(|number| *number > 0)
+}
+
+/// Positive.
+fn draw_version() -> Result<i64, getrandom::Error> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes)?;
+    Ok((i64::from_ne_bytes(bytes) & i64::MAX).max(1))
+}

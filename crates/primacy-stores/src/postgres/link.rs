@@ -1,0 +1,393 @@
+//! The [`Link`]: one connection for all elections of a process that were opened with one URL.
+//!
+//! It is made when somebody needs it, by a task of its own, so that whoever gives up waiting does not end the attempt. It
+//! is looked after by the watcher, which asks for all versions now and then: that notices what was not told, and also a
+//! server that has fallen silent.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Row, Socket};
+
+use super::batch::Queue;
+use super::pooler;
+use super::refusal::{self, Failure};
+use super::settings::{Server, Settings};
+use super::table::{self, Statements};
+use crate::background::{self, Aborted};
+use crate::open::OpenError;
+use crate::register::SetError;
+
+/// How long a server may take until it can be used, before the next one is tried: a dozen round trips.
+const SERVER_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long an open waits for the connection, and then for the table.
+const OPEN_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long statements may take that are no request of an election: they wait for the locks of tables.
+const RUN_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a request may take, the connecting included. A renewal has a third of the lease, of which this must leave room
+/// for another try.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Between two attempts to connect.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+
+/// How often all versions are asked for, in one statement: what is not told is noticed so.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The same where nothing is told, because a pooler is in between.
+const POOLED_LOOK_INTERVAL: Duration = Duration::from_millis(200);
+
+/// A value of a statement, and its type: so the server need not be asked for it.
+pub(super) type Parameter = (Box<dyn ToSql + Sync + Send>, Type);
+
+/// What has been heard of an election.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Heard {
+    /// How often something was.
+    pub(super) count: u64,
+    /// The version that was named last; 0 is absence.
+    pub(super) version: i64,
+}
+
+/// The elections that are open over this connection, and what has been heard of each.
+type Elections = Arc<Mutex<HashMap<String, watch::Sender<Heard>>>>;
+
+/// A connection that is made anew when it breaks.
+pub(super) struct Link {
+    inner: Arc<Inner>,
+    /// Started by the first who asks something.
+    queue: OnceLock<Result<Queue, String>>,
+    /// Started by the first who waits for a change, or not at all if the stores' thread could not be.
+    watcher: OnceLock<Option<Aborted<()>>>,
+}
+
+/// What the tasks on the stores' thread have in common.
+pub(super) struct Inner {
+    settings: Settings,
+    statements: Statements,
+    elections: Elections,
+    state: Mutex<State>,
+    /// The table was seen, and it is ours.
+    has_table: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    live: Option<Arc<Live>>,
+    attempt: Option<Attempt>,
+    /// When the next attempt may begin.
+    next_at: Option<Instant>,
+}
+
+type Outcome = Option<Result<Arc<Live>, OpenError>>;
+
+/// Connecting, and what becomes of it.
+struct Attempt {
+    outcome: watch::Receiver<Outcome>,
+    _task: Aborted<()>,
+}
+
+/// A connection that works, as far as is known.
+struct Live {
+    client: Client,
+    is_pooled: bool,
+    _driver: Aborted<()>,
+}
+
+impl Link {
+    pub(super) fn new(settings: &Settings) -> Self {
+        let inner = Inner {
+            settings: settings.clone(),
+            statements: Statements::new(settings.schema.as_deref()),
+            elections: Elections::default(),
+            state: Mutex::default(),
+            has_table: AtomicBool::new(false),
+        };
+        Self { inner: Arc::new(inner), queue: OnceLock::new(), watcher: OnceLock::new() }
+    }
+
+    pub(super) fn statements(&self) -> &Statements {
+        &self.inner.statements
+    }
+
+    /// What will be heard of an election.
+    pub(super) fn listen_for(&self, election: &str) -> watch::Receiver<Heard> {
+        let (sender, receiver) = watch::channel(Heard::default());
+        lock(&self.inner.elections).insert(election.to_owned(), sender);
+        receiver
+    }
+
+    /// Nobody wants to hear of it any more.
+    pub(super) fn forget(&self, election: &str) {
+        lock(&self.inner.elections).remove(election);
+    }
+
+    /// Connects, and looks for the table, which is made if `create` says so.
+    pub(super) async fn open(&self, create: bool) -> Result<(), OpenError> {
+        let inner = Arc::clone(&self.inner);
+        let work = async move {
+            let unavailable = |why: String| OpenError::Unavailable { why };
+            let waiting = timeout(OPEN_PATIENCE, inner.connection());
+            let live = waiting.await.map_err(|_| unavailable(inner.silence("connect")))??;
+            let ensuring = timeout(OPEN_PATIENCE, inner.ensure_table(&live, create));
+            ensuring.await.map_err(|_| unavailable(inner.silence("answer")))?
+        };
+        background::run(work).await.map_err(|why| OpenError::Unavailable { why })?
+    }
+
+    /// Runs statements that are no request of an election, and so may wait for long.
+    pub(super) async fn run(&self, statements: &str) -> Result<(), OpenError> {
+        let (inner, statements) = (Arc::clone(&self.inner), statements.to_owned());
+        let work = async move {
+            let unavailable = |why: String| OpenError::Unavailable { why };
+            let waiting = timeout(OPEN_PATIENCE, inner.connection());
+            let live = waiting.await.map_err(|_| unavailable(inner.silence("connect")))??;
+            let running = timeout(RUN_PATIENCE, live.client.batch_execute(&statements));
+            let run = running.await.map_err(|_| unavailable(inner.silence("answer")))?;
+            run.map_err(|error| match error.as_db_error() {
+                Some(_) => OpenError::Refused { why: refusal::told(&error) },
+                None => unavailable(refusal::told(&error)),
+            })
+        };
+        background::run(work).await.map_err(|why| OpenError::Unavailable { why })?
+    }
+
+    /// Sees to it that there is a table.
+    pub(super) async fn make_table(&self) -> Result<(), SetError> {
+        if self.inner.has_table.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        self.open(true).await.map_err(|error| SetError::Unavailable { why: error.to_string() })
+    }
+
+    /// What to say where there is none.
+    pub(super) fn no_table(&self) -> String {
+        format!("there is no table {}; make it with: {}", self.statements().table, self.statements().create())
+    }
+
+    /// Where to ask; an error where the stores' thread cannot be started, and then nothing was done.
+    pub(super) fn queue(&self) -> Result<&Queue, Failure> {
+        let queue = self.queue.get_or_init(|| Queue::start(&self.inner));
+        queue.as_ref().map_err(|why| Failure::NotDone(why.clone()))
+    }
+
+    /// Sees to it that changes are noticed; whether they will be.
+    pub(super) fn watch(&self) -> bool {
+        let start = || background::spawn(Arc::clone(&self.inner).watch()).ok();
+        self.watcher.get_or_init(start).is_some()
+    }
+}
+
+impl Inner {
+    pub(super) fn statements(&self) -> &Statements {
+        &self.statements
+    }
+
+    /// The connection: the one that is there, or that which is being made, or a new one.
+    async fn connection(self: &Arc<Self>) -> Result<Arc<Live>, OpenError> {
+        let mut outcome = {
+            let mut state = lock(&self.state);
+            if let Some(live) = state.live.as_ref().filter(|live| !live.client.is_closed()) {
+                return Ok(Arc::clone(live));
+            }
+            state.live = None;
+            match &state.attempt {
+                Some(attempt) => attempt.outcome.clone(),
+                None => {
+                    let (sender, outcome) = watch::channel(None);
+                    let begin_at = state.next_at;
+                    let inner = Arc::clone(self);
+                    let attempt = async move {
+                        if let Some(at) = begin_at {
+                            sleep_until(at).await;
+                        }
+                        let result = connect(&inner.settings, &inner.elections).await;
+                        let mut state = lock(&inner.state);
+                        state.live = result.as_ref().ok().map(Arc::clone);
+                        state.next_at = Some(Instant::now() + RETRY_PAUSE);
+                        sender.send_replace(Some(result));
+                        // Whoever waits for it has the outcome; this task is at its end.
+                        state.attempt = None;
+                    };
+                    let task = background::spawn(attempt).map_err(|why| OpenError::Unavailable { why })?;
+                    state.attempt = Some(Attempt { outcome: outcome.clone(), _task: task });
+                    outcome
+                }
+            }
+        };
+        let ended = || OpenError::Unavailable { why: "the attempt to connect was given up".to_owned() };
+        let found = outcome.wait_for(Option::is_some).await.map_err(|_| ended())?;
+        found.clone().ok_or_else(ended)?
+    }
+
+    /// Does not use this connection again.
+    fn give_up(&self, live: &Arc<Live>) {
+        let mut state = lock(&self.state);
+        if state.live.as_ref().is_some_and(|newest| Arc::ptr_eq(newest, live)) {
+            state.live = None;
+        }
+    }
+
+    fn silence(&self, doing: &str) -> String {
+        let names: Vec<&str> = self.settings.servers.iter().map(|server| server.name.as_str()).collect();
+        format!("{} did not {doing} in time", names.join(", "))
+    }
+
+    async fn ensure_table(&self, live: &Live, create: bool) -> Result<(), OpenError> {
+        if !self.has_table.load(Ordering::SeqCst) {
+            let has_table = table::ensure(&live.client, &self.statements, create).await?;
+            self.has_table.store(has_table, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+
+    /// Sends a statement, and waits for what it returns.
+    pub(super) async fn query(
+        self: &Arc<Self>,
+        statement: &str,
+        parameters: &[Parameter],
+    ) -> Result<Vec<Row>, Failure> {
+        let until = Instant::now() + REQUEST_PATIENCE;
+        // Nothing has been sent before there is a connection.
+        let live = match timeout_at(until, self.connection()).await {
+            Err(_) => return Err(Failure::NotDone(self.silence("connect"))),
+            Ok(connected) => connected.map_err(|error| Failure::NotDone(error.to_string()))?,
+        };
+        let parameters: Vec<(&(dyn ToSql + Sync), Type)> =
+            parameters.iter().map(|(value, kind)| (&**value as &(dyn ToSql + Sync), kind.clone())).collect();
+        let Ok(answer) = timeout_at(until, live.client.query_typed(statement, &parameters)).await else {
+            // What is on the way is not taken back: it may wait for a standby, and must not be seen before that has it.
+            self.give_up(&live);
+            return Err(Failure::Unknown(self.silence("answer")));
+        };
+        answer.map_err(|error| {
+            let failure = Failure::of(&error);
+            match &failure {
+                Failure::NoTable => self.has_table.store(false, Ordering::SeqCst),
+                // One that has become a standby, or is ending: there may be another server.
+                Failure::NotDone(_) if refusal::is_elsewhere(&error) => self.give_up(&live),
+                Failure::NotDone(_) => {}
+                Failure::Unknown(_) => self.give_up(&live),
+            }
+            failure
+        })
+    }
+
+    /// Asks for all versions now and then.
+    async fn watch(self: Arc<Self>) {
+        loop {
+            let elections: Vec<String> = lock(&self.elections).keys().cloned().collect();
+            let counts = self.counts();
+            let asked: Vec<Parameter> = vec![(Box::new(elections), Type::TEXT_ARRAY)];
+            match self.query(&self.statements.versions, &asked).await {
+                Ok(rows) => {
+                    let found =
+                        rows.iter().filter_map(|row| Some((row.try_get(0).ok()?, row.try_get(1).ok()?)));
+                    self.look(&found.collect(), &counts);
+                }
+                Err(Failure::NoTable) => self.look(&HashMap::new(), &counts),
+                // It was said to those who wanted something.
+                Err(Failure::NotDone(_) | Failure::Unknown(_)) => {}
+            }
+            let is_pooled = lock(&self.state).live.as_ref().is_some_and(|live| live.is_pooled);
+            sleep(if is_pooled { POOLED_LOOK_INTERVAL } else { LOOK_INTERVAL }).await;
+        }
+    }
+
+    fn counts(&self) -> HashMap<String, u64> {
+        lock(&self.elections).iter().map(|(name, heard)| (name.clone(), heard.borrow().count)).collect()
+    }
+
+    /// Takes in the versions that are there. Where something was told meanwhile, that may be newer.
+    fn look(&self, found: &HashMap<String, i64>, counts: &HashMap<String, u64>) {
+        for (name, heard) in lock(&self.elections).iter() {
+            let version = found.get(name).copied().unwrap_or(0);
+            heard.send_if_modified(|heard| {
+                let is_newest = counts.get(name) == Some(&heard.count);
+                if is_newest {
+                    *heard = Heard { count: heard.count + 1, version };
+                }
+                is_newest
+            });
+        }
+    }
+}
+
+/// Tries one server after the other.
+async fn connect(settings: &Settings, elections: &Elections) -> Result<Arc<Live>, OpenError> {
+    let (mut told, mut is_final) = (Vec::new(), true);
+    for server in &settings.servers {
+        let connecting = async {
+            match &settings.tls {
+                Some(tls) => start(server, tls.clone(), elections).await,
+                None => start(server, NoTls, elections).await,
+            }
+        };
+        let why = match timeout(SERVER_PATIENCE, connecting).await {
+            Ok(Ok(live)) => return Ok(Arc::new(live)),
+            Ok(Err(error)) => error,
+            Err(_) => OpenError::Unavailable { why: "it does not answer".to_owned() },
+        };
+        is_final &= matches!(why, OpenError::Refused { .. });
+        told.push(format!("{}: {why}", server.name));
+    }
+    let why = told.join("; ");
+    Err(if is_final { OpenError::Refused { why } } else { OpenError::Unavailable { why } })
+}
+
+async fn start<T>(server: &Server, tls: T, elections: &Elections) -> Result<Live, OpenError>
+where
+    T: MakeTlsConnect<Socket>,
+    T::Stream: Send + 'static,
+{
+    let config: &Config = &server.config;
+    let failed = |error| refusal::of_opening(&error);
+    let (client, connection) = config.connect(tls).await.map_err(failed)?;
+    let driver = background::spawn(drive(connection, Arc::clone(elections)));
+    let driver = driver.map_err(|why| OpenError::Unavailable { why })?;
+    let is_pooled = pooler::is_between(&client).await.map_err(failed)?;
+    if !is_pooled {
+        client.batch_execute(&format!("LISTEN {}", table::NAME)).await.map_err(failed)?;
+    }
+    Ok(Live { client, is_pooled, _driver: driver })
+}
+
+/// Moves bytes until the connection ends, and passes on what is told on the way.
+async fn drive<S, T>(mut connection: Connection<S, T>, elections: Elections)
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+    T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+{
+    // An error is also that of each request that waits.
+    while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
+        if let AsyncMessage::Notification(told) = message
+            && told.channel() == table::NAME
+            && let Some((version, election)) = told.payload().split_once(' ')
+            && let Ok(version) = version.parse()
+            && let Some(heard) = lock(&elections).get(election)
+        {
+            heard.send_modify(|heard| *heard = Heard { count: heard.count + 1, version });
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("settings", &self.inner.settings).finish_non_exhaustive()
+    }
+}

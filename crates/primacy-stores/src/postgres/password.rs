@@ -1,0 +1,79 @@
+//! The password, where the URL has none: `PGPASSWORD`, or the file that PostgreSQL's own programs read.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+/// The longest file of passwords that is read, in bytes.
+const FILE_LENGTH_MAX: u64 = 1024 * 1024;
+
+/// Who logs in where.
+#[derive(Debug)]
+pub(super) struct Login<'a> {
+    pub(super) host: &'a str,
+    pub(super) port: u16,
+    pub(super) database: Option<&'a str>,
+    pub(super) user: Option<&'a str>,
+}
+
+/// The password of a login, if there is one: from `PGPASSWORD`, or else from the file `PGPASSFILE`, or `.pgpass` at home. As
+/// by PostgreSQL's own programs, a file that others may read is ignored.
+pub(super) fn find(login: &Login<'_>) -> Option<String> {
+    if let Some(password) = std::env::var("PGPASSWORD").ok().filter(|password| !password.is_empty()) {
+        return Some(password);
+    }
+    let file = std::env::var_os("PGPASSFILE").filter(|file| !file.is_empty()).map(PathBuf::from);
+    let file = file.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".pgpass")))?;
+    let about = file.metadata().ok()?;
+    let is_private = about.permissions().mode() & 0o077 == 0;
+    if !about.is_file() || !is_private || about.len() > FILE_LENGTH_MAX {
+        return None;
+    }
+    search(&std::fs::read_to_string(file).ok()?, login)
+}
+
+/// The first line whose fields are those of the login: `HOST:PORT:DATABASE:USER:PASSWORD`, where `*` fits all, and a
+/// backslash makes the next letter an ordinary one.
+fn search(text: &str, login: &Login<'_>) -> Option<String> {
+    let port = login.port.to_string();
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    for fields in lines.map(fields) {
+        let [host, at, database, user, password] = fields.as_slice() else { continue };
+        let fits = |field: &str, value: Option<&str>| field == "*" || Some(field) == value;
+        if fits(host, Some(login.host))
+            && fits(at, Some(&port))
+            && fits(database, login.database)
+            && fits(user, login.user)
+        {
+            return Some(password.clone());
+        }
+    }
+    None
+}
+
+fn fields(line: &str) -> Vec<String> {
+    let (mut fields, mut letters) = (vec![String::new()], line.chars());
+    while let Some(letter) = letters.next() {
+        let field = fields.last_mut().expect("there is one from the beginning");
+        match letter {
+            ':' => fields.push(String::new()),
+            '\\' => field.extend(letters.next()),
+            letter => field.push(letter),
+        }
+    }
+    fields
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_that_fits_has_the_password() {
+        let text = "# host:port\nother:*:*:*:no\nshort:line\n\
+                    db:5432:app:us\\:er:p\\\\w\\:d\n*:*:*:*:any\n";
+        let login = |host, user| Login { host, port: 5432, database: Some("app"), user };
+        assert_eq!(search(text, &login("db", Some("us:er"))).as_deref(), Some("p\\w:d"));
+        assert_eq!(search(text, &login("db", None)).as_deref(), Some("any"));
+        assert_eq!(search("db:1:app:u:p", &login("db", Some("u"))), None);
+    }
+}

@@ -1,0 +1,92 @@
+//! Finding out whether a pooler stands between this connection and the server.
+//!
+//! A server tells at the beginning of a connection which of its processes serves it, for those who want to cancel a
+//! statement. A pooler, which has no process yet for it, tells a number of its own.
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
+use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Error};
+
+/// More than a cancellation has: a request for TLS, and 16 bytes.
+const CANCELLATION_MAX: usize = 64;
+
+/// Whether the process that serves this connection is another one than was told.
+///
+/// # Errors
+/// That of the connection.
+pub(super) async fn is_between(client: &Client) -> Result<bool, Error> {
+    let no_parameters: &[(&(dyn tokio_postgres::types::ToSql + Sync), Type)] = &[];
+    let row = client.query_typed_one("SELECT pg_backend_pid()", no_parameters).await?;
+    let serving: i32 = row.try_get(0)?;
+    Ok(announced(client).await != Some(serving))
+}
+
+/// The process that the server has announced. The library keeps it for cancellations only; so one is written, to nobody.
+async fn announced(client: &Client) -> Option<i32> {
+    let (near, mut far) = tokio::io::duplex(CANCELLATION_MAX);
+    // The answer to a request for TLS, if there will be one.
+    far.write_all(b"S").await.ok()?;
+    client.cancel_token().cancel_query_raw(near, Nobody).await.ok()?;
+    let mut written = Vec::new();
+    far.read_to_end(&mut written).await.ok()?;
+    // Its length, its code, the process, and the secret, which are four bytes each.
+    let (_, cancellation) = written.split_at_checked(written.len().checked_sub(16)?)?;
+    let process = cancellation.get(8..12)?.try_into().ok()?;
+    Some(i32::from_be_bytes(process))
+}
+
+/// Takes the place of TLS, and leaves what is written as it is.
+struct Nobody;
+
+struct Plain(DuplexStream);
+
+impl TlsConnect<DuplexStream> for Nobody {
+    type Stream = Plain;
+    type Error = Infallible;
+    type Future = Ready<Result<Plain, Infallible>>;
+
+    fn connect(self, stream: DuplexStream) -> Self::Future {
+        ready(Ok(Plain(stream)))
+    }
+}
+
+impl TlsStream for Plain {
+    fn channel_binding(&self) -> ChannelBinding {
+        ChannelBinding::none()
+    }
+}
+
+impl AsyncRead for Plain {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Plain {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,110 @@
+//! What an error means: for somebody who opens the store, and for somebody who has asked it something.
+
+use std::error::Error as _;
+use std::io;
+
+use tokio_postgres::Error;
+use tokio_postgres::error::{DbError, Severity, SqlState};
+
+use crate::open::OpenError;
+
+/// Why a request has no answer.
+#[derive(Clone, Debug)]
+pub(super) enum Failure {
+    /// The server has done nothing, and will do nothing.
+    NotDone(String),
+    /// There is no table, and so nothing was done.
+    NoTable,
+    /// It may have been done, or may yet be.
+    Unknown(String),
+}
+
+impl Failure {
+    /// Of a request that was handed to a connection.
+    pub(super) fn of(error: &Error) -> Self {
+        let Some(refused) = error.as_db_error() else {
+            // The connection broke, at the one end or the other, before the answer or after it.
+            return Self::Unknown(told(error));
+        };
+        if *refused.code() == SqlState::UNDEFINED_TABLE {
+            Self::NoTable
+        } else if is_undone(refused) {
+            Self::NotDone(told(error))
+        } else {
+            Self::Unknown(told(error))
+        }
+    }
+}
+
+/// Whether this error says that the statement's transaction was undone. One that ends the connection says nothing about it:
+/// the server may have committed before it ended, and a pooler does not know. Nor do classes of errors that poolers and
+/// failing servers use.
+fn is_undone(error: &DbError) -> bool {
+    let class = error.code().code().get(..2).unwrap_or_default();
+    let is_doubtful = ["08", "57", "58", "XX"].contains(&class)
+        || *error.code() == SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN;
+    error.parsed_severity() == Some(Severity::Error)
+        && (!is_doubtful || *error.code() == SqlState::QUERY_CANCELED)
+}
+
+/// Whether another server may do what this one refuses: it has become a standby, or is ending.
+pub(super) fn is_elsewhere(error: &Error) -> bool {
+    let codes = [SqlState::READ_ONLY_SQL_TRANSACTION, SqlState::ADMIN_SHUTDOWN, SqlState::CANNOT_CONNECT_NOW];
+    error.code().is_some_and(|code| codes.contains(code))
+}
+
+/// What an error while connecting means: whether trying again helps.
+pub(super) fn of_opening(error: &Error) -> OpenError {
+    let why = told(error);
+    if is_final(error) { OpenError::Refused { why } } else { OpenError::Unavailable { why } }
+}
+
+/// Whether trying the same again leads to the same.
+pub(super) fn is_final(error: &Error) -> bool {
+    match error.as_db_error() {
+        Some(refused) => {
+            let class = refused.code().code().get(..2).unwrap_or_default();
+            // Invalid authorization; no such database; no such schema; a right that is missing, or something unknown.
+            ["28", "3D", "3F", "42"].contains(&class)
+        }
+        // The server wants something that we do not have: a password, TLS, a certificate that we trust.
+        None => {
+            let shown = error.to_string();
+            let is_ours =
+                ["TLS", "authentication", "invalid configuration"].iter().any(|part| shown.contains(part));
+            // A connection that is cut in the middle of a handshake shows the same, and may work the next time.
+            let is_cut =
+                source(error).and_then(|source| source.downcast_ref::<io::Error>()).is_some_and(|error| {
+                    !matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput)
+                });
+            is_ours && !is_cut
+        }
+    }
+}
+
+/// Whether the server was reached and takes no writes.
+pub(super) fn is_read_only(error: &Error) -> bool {
+    let source = source(error).and_then(|source| source.downcast_ref::<io::Error>());
+    source.is_some_and(|error| {
+        error.kind() == io::ErrorKind::PermissionDenied && error.raw_os_error().is_none()
+    })
+}
+
+fn source(error: &Error) -> Option<&(dyn std::error::Error + 'static)> {
+    error.source()
+}
+
+/// The error with its reasons. Servers put no password into them.
+pub(super) fn told(error: &Error) -> String {
+    match error.as_db_error() {
+        Some(refused) => {
+            let hint = refused.hint().map(|hint| format!("; {hint}")).unwrap_or_default();
+            format!("PostgreSQL says: {} ({}){hint}", refused.message(), refused.code().code())
+        }
+        None if is_read_only(error) => "it takes no writes, as a standby does not".to_owned(),
+        None => match source(error) {
+            Some(source) => format!("{error}: {source}"),
+            None => error.to_string(),
+        },
+    }
+}

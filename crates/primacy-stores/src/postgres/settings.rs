@@ -1,0 +1,294 @@
+//! Where the servers are and how to log in: from a URL, or from a configuration of the application's.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::password;
+use crate::location::Location;
+use crate::open::OpenError;
+use crate::tls::Files;
+
+/// How a URL is written.
+const FORM: &str = "postgres://USER:PASSWORD@HOST/DATABASE";
+
+const DEFAULT_PORT: u16 = 5432;
+
+/// What the server is told of who it is that connects; `pg_stat_activity` shows it.
+const APPLICATION: &str = "primacy";
+
+/// How long bytes may stay unacknowledged before the connection counts as broken: many times a round trip, and a fraction
+/// of a lease.
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(2);
+
+/// Servers that are tried in turn, and what they have in common.
+#[derive(Clone)]
+pub(super) struct Settings {
+    pub(super) servers: Vec<Server>,
+    pub(super) schema: Option<String>,
+    /// What connections are protected with, where one wants to be.
+    pub(super) tls: Option<MakeRustlsConnect>,
+}
+
+/// One of them.
+#[derive(Clone)]
+pub(super) struct Server {
+    /// Its host and port, for people.
+    pub(super) name: String,
+    pub(super) config: Config,
+}
+
+impl Settings {
+    /// Takes a URL apart, without its scheme.
+    ///
+    /// # Errors
+    /// [`OpenError::Malformed`], or [`OpenError::Refused`] for files that cannot be used.
+    pub(super) fn of_url(rest: &str) -> Result<Self, OpenError> {
+        let mut location = Location::parse(rest, FORM)?;
+        let files = Files::take(&mut location)?;
+        let wanted = location.take("sslmode");
+        let (directory, port) = (location.take("host"), location.take("port"));
+        let schema = location.take("schema").filter(|schema| !schema.is_empty());
+        let application = location.take("application_name").unwrap_or_else(|| APPLICATION.to_owned());
+        location.finish()?;
+        let mut common = Config::new();
+        common.application_name(application);
+        let user = location.user.clone().or_else(|| std::env::var("PGUSER").ok());
+        if let Some(user) = &user {
+            common.user(user);
+        }
+        if !location.path.is_empty() {
+            common.dbname(&location.path);
+        }
+        let mut hosts: Vec<(Host, u16)> = location
+            .hosts
+            .iter()
+            .map(|host| (Host::Tcp(host.name.clone()), host.port.unwrap_or(DEFAULT_PORT)))
+            .collect();
+        match (directory, port) {
+            (Some(directory), port) if directory.starts_with('/') && hosts.is_empty() => {
+                // It is a part of the socket's name.
+                let port = port.map_or(Ok(DEFAULT_PORT), |port| port.parse());
+                let port = port.map_err(|_| location.malformed("`port` is a number from 1 to 65535"))?;
+                hosts = vec![(Host::Unix(directory.into()), port)];
+            }
+            (None, None) => {}
+            (Some(_), _) | (None, Some(_)) => {
+                let why =
+                    "`host` and `port` are for a unix socket: postgres:///DATABASE?host=/DIRECTORY&port=5432";
+                return Err(location.malformed(why));
+            }
+        }
+        if hosts.is_empty() {
+            return Err(location
+                .malformed("it names no host (for a unix socket: postgres:///DATABASE?host=/DIRECTORY)"));
+        }
+        let mode = ssl_mode(wanted.as_deref(), &hosts, &files).map_err(|why| location.malformed(why))?;
+        common.ssl_mode(mode);
+        let mut servers = Vec::new();
+        for (host, port) in hosts {
+            let mut config = common.clone();
+            let login = password::Login {
+                host: match &host {
+                    Host::Tcp(name) => name,
+                    Host::Unix(_) => "localhost",
+                },
+                port,
+                database: if location.path.is_empty() { user.as_deref() } else { Some(&location.path) },
+                user: user.as_deref(),
+            };
+            if let Some(password) = location.password.clone().or_else(|| password::find(&login)) {
+                config.password(password);
+            }
+            servers.push(Server::new(config, host, port));
+        }
+        Self::new(servers, schema, &files)
+    }
+
+    /// The servers of a configuration.
+    ///
+    /// # Errors
+    /// [`OpenError::Malformed`] if it names none, [`OpenError::Refused`] for files that cannot be used.
+    pub(super) fn of_config(config: &Config, files: &Files) -> Result<Self, OpenError> {
+        let (hosts, addresses) = (config.get_hosts(), config.get_hostaddrs());
+        let malformed = |why: &str| OpenError::Malformed { form: FORM, why: why.to_owned() };
+        if !hosts.is_empty() && !addresses.is_empty() && hosts.len() != addresses.len() {
+            return Err(malformed("the configuration has another number of hosts than of addresses"));
+        }
+        let mut servers = Vec::new();
+        for index in 0..hosts.len().max(addresses.len()) {
+            let port = config.get_ports().get(index).or(config.get_ports().first());
+            let port = port.copied().unwrap_or(DEFAULT_PORT);
+            let address = addresses.get(index);
+            let host = hosts.get(index).cloned();
+            let mut one = without_hosts(config);
+            if let Some(address) = address {
+                one.hostaddr(*address);
+            }
+            match (host, address) {
+                (Some(host), _) => servers.push(Server::new(one, host, port)),
+                (None, Some(address)) => {
+                    one.port(port);
+                    servers.push(Server { name: format!("{address}:{port}"), config: one });
+                }
+                (None, None) => {}
+            }
+        }
+        if servers.is_empty() {
+            return Err(malformed("the configuration names no host"));
+        }
+        Self::new(servers, None, files)
+    }
+
+    fn new(mut servers: Vec<Server>, schema: Option<String>, files: &Files) -> Result<Self, OpenError> {
+        for Server { config, .. } in &mut servers {
+            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+            config.tcp_user_timeout(UNACKNOWLEDGED_MAX);
+        }
+        let is_wanted = servers.iter().any(|server| server.config.get_ssl_mode() != SslMode::Disable);
+        let tls = is_wanted.then(|| files.client().map(MakeRustlsConnect::new)).transpose()?;
+        Ok(Self { servers, schema, tls })
+    }
+}
+
+impl Server {
+    fn new(mut config: Config, host: Host, port: u16) -> Self {
+        config.port(port);
+        let name = match host {
+            Host::Tcp(name) => {
+                config.host(&name);
+                format!("{name}:{port}")
+            }
+            Host::Unix(directory) => {
+                config.host_path(&directory);
+                format!("{}/.s.PGSQL.{port}", directory.display())
+            }
+        };
+        Self { name, config }
+    }
+}
+
+/// Whether TLS is used. Other than in libpq, a certificate is always verified, and over a network the default is to insist.
+fn ssl_mode(wanted: Option<&str>, hosts: &[(Host, u16)], files: &Files) -> Result<SslMode, String> {
+    match wanted {
+        Some("disable") if files.is_given() => Err("with `sslmode=disable` there is nothing to use `ca`, `cert` and `key` for".to_owned()),
+        Some("disable") => Ok(SslMode::Disable),
+        Some("prefer") => Ok(SslMode::Prefer),
+        Some("require" | "verify-full") => Ok(SslMode::Require),
+        Some(_) => Err("`sslmode` is `disable`, `prefer`, `require` or `verify-full`; a certificate is always verified in full".to_owned()),
+        None if !files.is_given() && hosts.iter().all(|(host, _)| is_of_this_machine(host)) => Ok(SslMode::Disable),
+        None => Ok(SslMode::Require),
+    }
+}
+
+fn is_of_this_machine(host: &Host) -> bool {
+    match host {
+        Host::Tcp(name) => {
+            name == "localhost" || name.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+        }
+        Host::Unix(_) => true,
+    }
+}
+
+/// All the rest of it: one configuration tries one host, so that each has a bound of its own.
+fn without_hosts(config: &Config) -> Config {
+    let mut rest = Config::new();
+    rest.application_name(config.get_application_name().unwrap_or(APPLICATION))
+        .ssl_mode(config.get_ssl_mode())
+        .ssl_negotiation(config.get_ssl_negotiation())
+        .channel_binding(config.get_channel_binding())
+        .keepalives(config.get_keepalives())
+        .keepalives_idle(config.get_keepalives_idle());
+    if let Some(user) = config.get_user() {
+        rest.user(user);
+    }
+    if let Some(password) = config.get_password() {
+        rest.password(password);
+    }
+    if let Some(database) = config.get_dbname() {
+        rest.dbname(database);
+    }
+    if let Some(options) = config.get_options() {
+        rest.options(options);
+    }
+    if let Some(interval) = config.get_keepalives_interval() {
+        rest.keepalives_interval(interval);
+    }
+    if let Some(retries) = config.get_keepalives_retries() {
+        rest.keepalives_retries(retries);
+    }
+    rest
+}
+
+/// Without what could be a secret.
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.servers.iter().map(|server| server.name.as_str()).collect();
+        f.debug_struct("Settings")
+            .field("servers", &names)
+            .field("schema", &self.schema)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_names_servers_and_how_they_are_protected() {
+        let two = Settings::of_url("//u:p@127.0.0.1:1,[::1]/db?schema=s").unwrap();
+        let names: Vec<&str> = two.servers.iter().map(|server| server.name.as_str()).collect();
+        assert_eq!(names, ["127.0.0.1:1", "::1:5432"]);
+        assert!(two.servers.iter().all(|server| server.config.get_user() == Some("u")
+            && server.config.get_password() == Some(b"p")
+            && server.config.get_dbname() == Some("db")
+            && server.config.get_hosts().len() == 1
+            && server.config.get_target_session_attrs() == TargetSessionAttrs::ReadWrite));
+        assert_eq!(two.schema.as_deref(), Some("s"));
+        let mode = |rest: &str| Settings::of_url(rest).unwrap().servers[0].config.get_ssl_mode();
+        assert_eq!(mode("//u@localhost"), SslMode::Disable);
+        assert_eq!(mode("//u@db.example"), SslMode::Require, "nobody reads what goes over a network");
+        assert_eq!(mode("//u@localhost,db.example"), SslMode::Require);
+        assert_eq!(mode("//u@db.example?sslmode=disable"), SslMode::Disable);
+        assert_eq!(mode("//u@localhost?sslmode=prefer"), SslMode::Prefer);
+        let socket = Settings::of_url("//u@/db?host=/run/postgresql").unwrap();
+        assert_eq!(socket.servers[0].name, "/run/postgresql/.s.PGSQL.5432");
+        let secret = Settings::of_url("//u:secret@localhost/db").unwrap();
+        assert!(!format!("{secret:?}").contains("secret"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (rest, part) in [
+            ("//u:secret@h/db?sslmode=verify-ca", "always verified"),
+            ("//u:secret@h/db?sslmode=disable&ca=/x", "nothing to use"),
+            ("//u:secret@/db", "names no host"),
+            ("//u:secret@h/db?host=/there", "for a unix socket"),
+            ("//u:secret@h/db?timeout=3", "`timeout`"),
+            ("//u:secret@h/db?ca=/no/such/file", "/no/such/file"),
+        ] {
+            let error = Settings::of_url(rest).unwrap_err().to_string();
+            assert!(error.contains(part) && !error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_configuration_of_several_hosts_is_one_for_each() {
+        let config: Config = "host=a,b port=1,2 user=u password=p dbname=d sslmode=disable".parse().unwrap();
+        let settings = Settings::of_config(&config, &Files::default()).unwrap();
+        let names: Vec<&str> = settings.servers.iter().map(|server| server.name.as_str()).collect();
+        assert_eq!(names, ["a:1", "b:2"]);
+        let config = &settings.servers[1].config;
+        assert_eq!((config.get_ports(), config.get_user()), (&[2][..], Some("u")));
+        let none = Settings::of_config(&Config::new(), &Files::default());
+        assert!(none.unwrap_err().to_string().contains("names no host"));
+        let address: Config = "hostaddr=127.0.0.1 user=u sslmode=disable".parse().unwrap();
+        let settings = Settings::of_config(&address, &Files::default()).unwrap();
+        assert_eq!(settings.servers[0].name, "127.0.0.1:5432");
+    }
+}

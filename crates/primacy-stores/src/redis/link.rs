@@ -1,0 +1,356 @@
+//! The [`Link`]: one connection for all elections of a process that were opened with one URL.
+//!
+//! It is made when somebody needs it, by a task of its own, so that whoever gives up waiting does not end the attempt, and
+//! of many who need it at once none waits longer than one attempt takes.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, RedisResult, Value,
+};
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio_rustls::TlsConnector;
+
+use super::inspection::Inspection;
+use super::refusal::{self, Failure};
+use super::script::Request;
+use super::settings::Settings;
+use crate::background::{self, Aborted};
+use crate::open::OpenError;
+
+/// How long connecting may take, the login and the questions at the beginning included: half a dozen round trips.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
+
+/// How long a request may take, the connecting included. A renewal has a third of the lease, of which this must leave room
+/// for another try.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Between two attempts to connect.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+
+/// What has been heard of an election.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Heard {
+    /// How often something was.
+    pub(super) count: u64,
+    /// The version that was named last.
+    pub(super) version: u64,
+}
+
+/// The elections that are open over this connection, and what has been heard of each.
+type Elections = Arc<Mutex<HashMap<String, watch::Sender<Heard>>>>;
+
+/// A connection that is made anew when it breaks.
+pub(super) struct Link {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    settings: Settings,
+    elections: Elections,
+    state: Mutex<State>,
+    /// What speaks against this server has been said.
+    has_warned: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    live: Option<Arc<Live>>,
+    attempt: Option<Attempt>,
+    /// When the next attempt may begin.
+    next_at: Option<Instant>,
+}
+
+type Outcome = Option<Result<Arc<Live>, OpenError>>;
+
+/// Connecting, and what becomes of it.
+struct Attempt {
+    outcome: watch::Receiver<Outcome>,
+    _task: Aborted<()>,
+}
+
+/// A connection that works, as far as is known.
+struct Live {
+    connection: MultiplexedConnection,
+    is_over: Arc<AtomicBool>,
+    _driver: Aborted<()>,
+}
+
+/// What sends requests over the link, also when nobody waits for it on the link's own thread.
+#[derive(Clone)]
+pub(super) struct Handle(Arc<Inner>);
+
+impl Link {
+    pub(super) fn new(settings: Settings) -> Self {
+        let inner = Inner {
+            settings,
+            elections: Elections::default(),
+            state: Mutex::default(),
+            has_warned: AtomicBool::new(false),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// What will be heard of an election.
+    pub(super) fn listen_for(&self, election: &str) -> watch::Receiver<Heard> {
+        let (sender, receiver) = watch::channel(Heard::default());
+        lock(&self.inner.elections).insert(election.to_owned(), sender);
+        receiver
+    }
+
+    /// Nobody wants to hear of it any more.
+    pub(super) fn forget(&self, election: &str) {
+        lock(&self.inner.elections).remove(election);
+    }
+
+    /// Where news is told to all who use this prefix.
+    pub(super) fn channel(&self) -> String {
+        self.inner.settings.channel()
+    }
+
+    /// Connects.
+    pub(super) async fn open(&self) -> Result<(), OpenError> {
+        let inner = Arc::clone(&self.inner);
+        let connected = background::run(async move { inner.connection().await.map(|_| ()) });
+        connected.await.map_err(|why| OpenError::Unavailable { why })?
+    }
+
+    /// Sends a request, and waits for its answer.
+    pub(super) async fn request(&self, request: Request) -> Result<Value, Failure> {
+        let handle = self.handle();
+        let answer = background::run(async move { handle.request(request).await });
+        // It may have been sent.
+        answer.await.map_err(Failure::Unknown)?
+    }
+
+    pub(super) fn handle(&self) -> Handle {
+        Handle(Arc::clone(&self.inner))
+    }
+}
+
+impl Handle {
+    /// As [`Link::request`]; to be called on the stores' thread.
+    pub(super) async fn request(&self, request: Request) -> Result<Value, Failure> {
+        let inner = &self.0;
+        let until = Instant::now() + REQUEST_PATIENCE;
+        // Nothing has been sent before there is a connection.
+        let live = match timeout_at(until, inner.connection()).await {
+            Err(_) => return Err(Failure::NotDone(inner.silence("connect"))),
+            Ok(connected) => connected.map_err(|error| Failure::NotDone(error.to_string()))?,
+        };
+        let mut connection = live.connection.clone();
+        let sending = async {
+            match (request.command.query_async(&mut connection).await, &request.whole) {
+                (Err(error), Some(whole)) if refusal::is_unknown_script(&error) => {
+                    whole.query_async(&mut connection).await
+                }
+                (answer, _) => answer,
+            }
+        };
+        let Ok(answer) = timeout_at(until, sending).await else {
+            // What is silent may be gone, which nobody would tell.
+            inner.give_up(&live);
+            return Err(Failure::Unknown(inner.silence("answer")));
+        };
+        answer.map_err(|error| {
+            let failure = Failure::of(&error);
+            match &failure {
+                Failure::NotDone(_) if !refusal::is_elsewhere(&error) => {}
+                Failure::NotDone(_) | Failure::Unknown(_) => inner.give_up(&live),
+            }
+            inner.named(failure)
+        })
+    }
+}
+
+impl Inner {
+    /// The connection: the one that is there, or that which is being made, or a new one.
+    async fn connection(self: &Arc<Self>) -> Result<Arc<Live>, OpenError> {
+        let mut outcome = {
+            let mut state = lock(&self.state);
+            if let Some(live) = state.live.as_ref().filter(|live| !live.is_over.load(Ordering::SeqCst)) {
+                return Ok(Arc::clone(live));
+            }
+            state.live = None;
+            match &state.attempt {
+                Some(attempt) => attempt.outcome.clone(),
+                None => {
+                    let (sender, outcome) = watch::channel(None);
+                    let attempt = Arc::clone(self).attempt(state.next_at, sender);
+                    let task = background::spawn(attempt).map_err(|why| OpenError::Unavailable { why })?;
+                    state.attempt = Some(Attempt { outcome: outcome.clone(), _task: task });
+                    outcome
+                }
+            }
+        };
+        let ended = || OpenError::Unavailable { why: "the attempt to connect was given up".to_owned() };
+        let found = outcome.wait_for(Option::is_some).await.map_err(|_| ended())?;
+        found.clone().ok_or_else(ended)?
+    }
+
+    async fn attempt(self: Arc<Self>, begin_at: Option<Instant>, sender: watch::Sender<Outcome>) {
+        if let Some(at) = begin_at {
+            sleep_until(at).await;
+        }
+        let result = match timeout(CONNECT_PATIENCE, self.connect()).await {
+            Ok(result) => result.map(Arc::new).map_err(|error| self.named_error(error)),
+            Err(_) => Err(OpenError::Unavailable { why: self.silence("answer") }),
+        };
+        let mut state = lock(&self.state);
+        state.live = result.as_ref().ok().map(Arc::clone);
+        state.next_at = Some(Instant::now() + RETRY_PAUSE);
+        sender.send_replace(Some(result));
+        // Whoever waits for it has the outcome; this task is at its end.
+        state.attempt = None;
+    }
+
+    async fn connect(&self) -> Result<Live, OpenError> {
+        let unavailable = |error: std::io::Error| OpenError::Unavailable { why: error.to_string() };
+        let stream = TcpStream::connect(&self.settings.authority).await.map_err(unavailable)?;
+        stream.set_nodelay(true).map_err(unavailable)?;
+        let Some(tls) = &self.settings.tls else { return self.log_in(stream).await };
+        let name = ServerName::try_from(self.settings.host.clone()).map_err(|_| OpenError::Refused {
+            why: "its name is no name or address that a certificate could be for".to_owned(),
+        })?;
+        let connector = TlsConnector::from(Arc::clone(tls));
+        let stream = connector.connect(name, stream).await.map_err(|error| match error.get_ref() {
+            // The certificates on either side: that does not change by itself.
+            Some(inner) if inner.is::<rustls::Error>() => OpenError::Refused { why: format!("TLS: {inner}") },
+            Some(_) | None => OpenError::Unavailable { why: format!("TLS: {error}") },
+        })?;
+        self.log_in(stream).await
+    }
+
+    /// Makes a connection of a stream, asks what the server is, and listens.
+    async fn log_in<S>(&self, stream: S) -> Result<Live, OpenError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let failed = |error| refusal::of_opening(&error);
+        let mut login = RedisConnectionInfo::default()
+            .set_protocol(ProtocolVersion::RESP3)
+            .set_db(self.settings.database)
+            .set_skip_set_lib_name();
+        if let Some(user) = &self.settings.user {
+            login = login.set_username(user);
+        }
+        if let Some(password) = &self.settings.password {
+            login = login.set_password(password);
+        }
+        let elections = Arc::clone(&self.elections);
+        let hear = move |push: PushInfo| -> Result<(), ()> {
+            hear(&elections, &push);
+            Ok(())
+        };
+        // This link has bounds of its own.
+        let config = AsyncConnectionConfig::new()
+            .set_response_timeout(None)
+            .set_connection_timeout(None)
+            .set_push_sender(hear);
+        let made = MultiplexedConnection::new_with_config(&login, stream, config).await;
+        let (mut connection, driver) = made.map_err(failed)?;
+        let is_over = Arc::new(AtomicBool::new(false));
+        let driver = background::spawn(drive(driver, Arc::clone(&is_over)));
+        let driver = driver.map_err(|why| OpenError::Unavailable { why })?;
+        self.inspect(&mut connection).await?;
+        connection.subscribe(self.settings.channel()).await.map_err(failed)?;
+        Ok(Live { connection, is_over, _driver: driver })
+    }
+
+    /// Asks what the server is, and says once what speaks against it.
+    async fn inspect(&self, connection: &mut MultiplexedConnection) -> Result<(), OpenError> {
+        let failed = |error| refusal::of_opening(&error);
+        let info = allowed(redis::cmd("INFO").query_async(connection).await).map_err(failed)?;
+        let asked = redis::cmd("CONFIG").arg("GET").arg("appendfsync").query_async(connection).await;
+        let config: Option<HashMap<String, String>> = allowed(asked).map_err(failed)?;
+        let appendfsync = config.and_then(|config| config.get("appendfsync").cloned());
+        let warnings = Inspection { info, appendfsync }.judge()?;
+        if !self.has_warned.swap(true, Ordering::SeqCst) {
+            for warning in warnings {
+                tracing::warn!(server = self.settings.authority, "Redis: {warning}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Does not use this connection again.
+    fn give_up(&self, live: &Arc<Live>) {
+        let mut state = lock(&self.state);
+        if state.live.as_ref().is_some_and(|newest| Arc::ptr_eq(newest, live)) {
+            state.live = None;
+        }
+    }
+
+    fn silence(&self, doing: &str) -> String {
+        format!("{} did not {doing} in time", self.settings.authority)
+    }
+
+    fn named(&self, failure: Failure) -> Failure {
+        let name = &self.settings.authority;
+        match failure {
+            Failure::NotDone(why) => Failure::NotDone(format!("{name}: {why}")),
+            Failure::Unknown(why) => Failure::Unknown(format!("{name}: {why}")),
+        }
+    }
+
+    fn named_error(&self, error: OpenError) -> OpenError {
+        let name = &self.settings.authority;
+        match error {
+            OpenError::Refused { why } => OpenError::Refused { why: format!("{name}: {why}") },
+            OpenError::Unavailable { why } => OpenError::Unavailable { why: format!("{name}: {why}") },
+            error @ (OpenError::Malformed { .. }
+            | OpenError::UnknownScheme { .. }
+            | OpenError::NotBuiltIn { .. }
+            | OpenError::KeepsSessions { .. }
+            | OpenError::Election { .. }) => error,
+        }
+    }
+}
+
+/// An answer, or none where this user may not ask, or the server has no such command.
+fn allowed<T>(answer: RedisResult<T>) -> RedisResult<Option<T>> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error) if matches!(error.code(), Some("NOPERM" | "ERR")) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Moves bytes until the connection ends.
+async fn drive(driver: impl Future<Output = ()>, is_over: Arc<AtomicBool>) {
+    driver.await;
+    is_over.store(true, Ordering::SeqCst);
+}
+
+/// Takes in what was told on the channel: `VERSION ELECTION`.
+fn hear(elections: &Elections, push: &PushInfo) {
+    if push.kind == PushKind::Message
+        && let [_, Value::BulkString(told)] = push.data.as_slice()
+        && let Ok(told) = std::str::from_utf8(told)
+        && let Some((version, election)) = told.split_once(' ')
+        && let Ok(version) = version.parse()
+        && let Some(heard) = lock(elections).get(election)
+    {
+        heard.send_modify(|heard| *heard = Heard { count: heard.count + 1, version });
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("settings", &self.inner.settings).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,153 @@
+//! What a URL says: `redis://USER:PASSWORD@HOST:PORT/PREFIX?db=N&ca=FILE&cert=FILE&key=FILE&tls=on`.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::ClientConfig;
+
+use crate::location::{Host, Location};
+use crate::open::OpenError;
+use crate::tls::Files;
+
+/// How a URL of this store is written.
+const FORM: &str = "redis://HOST/PREFIX, with USER:PASSWORD@ before the host, :PORT behind it, and ?db=N, ca=FILE, \
+                    cert=FILE, key=FILE, tls=on";
+
+/// Where servers listen unless they are told otherwise.
+const DEFAULT_PORT: u16 = 6379;
+
+/// What keys begin with where the URL does not say.
+const DEFAULT_PREFIX: &str = "primacy";
+
+/// The longest prefix, in bytes: it is a part of every key.
+const PREFIX_LENGTH_MAX: usize = 200;
+
+/// Which server, and as whom.
+#[derive(Clone)]
+pub(super) struct Settings {
+    /// A name or an address, for TLS.
+    pub(super) host: String,
+    /// What is connected to.
+    pub(super) authority: String,
+    pub(super) user: Option<String>,
+    pub(super) password: Option<String>,
+    pub(super) database: i64,
+    pub(super) prefix: String,
+    pub(super) tls: Option<Arc<ClientConfig>>,
+}
+
+impl Settings {
+    /// Where news is told to all who use this prefix.
+    pub(super) fn channel(&self) -> String {
+        format!("{}:changed", self.prefix)
+    }
+
+    /// Takes apart what stands behind `redis:`.
+    ///
+    /// # Errors
+    /// [`OpenError::Malformed`], or [`OpenError::Refused`] for a file of TLS that cannot be used.
+    pub(super) fn parse(rest: &str) -> Result<Self, OpenError> {
+        let mut location = Location::parse(rest, FORM)?;
+        let files = Files::take(&mut location)?;
+        let is_tls = match location.take("tls").as_deref() {
+            None => files.is_given(),
+            Some("on") => true,
+            Some("off") if !files.is_given() => false,
+            Some("off") => return Err(location.malformed("`tls=off` leaves `ca`, `cert` and `key` unused")),
+            Some(_) => return Err(location.malformed("`tls` is `on` or `off`")),
+        };
+        let database = match location.take("db") {
+            None => 0,
+            Some(text) => text
+                .parse::<u32>()
+                .map_err(|_| location.malformed("`db` is the number of a database, from 0"))?
+                .into(),
+        };
+        location.finish()?;
+        let host = match location.hosts.as_slice() {
+            [host] => host.clone(),
+            [] => return Err(location.malformed("it names no host")),
+            [_, _, ..] => {
+                return Err(location.malformed(
+                    "it names several hosts, and an election is held on one server: a replica that takes over \
+                     may not have the latest writes",
+                ));
+            }
+        };
+        if location.path.len() > PREFIX_LENGTH_MAX || location.path.contains(char::is_control) {
+            return Err(location.malformed(format!(
+                "the prefix has at most {PREFIX_LENGTH_MAX} bytes, and no control characters"
+            )));
+        }
+        if location.user.is_some() && location.password.is_none() {
+            return Err(location.malformed("a user needs a password; write USER:PASSWORD@"));
+        }
+        Ok(Self::new(&location, &host, database, is_tls.then(|| files.client()).transpose()?))
+    }
+
+    fn new(location: &Location, host: &Host, database: i64, tls: Option<ClientConfig>) -> Self {
+        let prefix = match location.path.as_str() {
+            "" => DEFAULT_PREFIX,
+            path => path,
+        };
+        Self {
+            host: host.name.clone(),
+            authority: host.authority(DEFAULT_PORT),
+            user: location.user.clone(),
+            password: location.password.clone(),
+            database,
+            prefix: prefix.to_owned(),
+            tls: tls.map(Arc::new),
+        }
+    }
+}
+
+/// Without what could be a secret.
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("authority", &self.authority)
+            .field("database", &self.database)
+            .field("prefix", &self.prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_has_a_default() {
+        let least = Settings::parse("//host").unwrap();
+        assert_eq!(
+            (least.authority.as_str(), least.prefix.as_str(), least.database),
+            ("host:6379", "primacy", 0)
+        );
+        assert!(least.tls.is_none() && least.user.is_none() && least.password.is_none());
+        let whole = Settings::parse("//u:secret@[::1]:7000/a/b?db=3&tls=on").unwrap();
+        assert_eq!(
+            (whole.authority.as_str(), whole.prefix.as_str(), whole.database),
+            ("[::1]:7000", "a/b", 3)
+        );
+        assert!(whole.tls.is_some() && whole.password.as_deref() == Some("secret"));
+        assert!(!format!("{whole:?}").contains("secret"));
+        assert_eq!(Settings::parse("//:secret@host").unwrap().user, None, "a password of the default user");
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_without_the_password() {
+        for (wrong, said) in [
+            ("//", "no host"),
+            ("//:secret@a,b", "one server"),
+            ("//:secret@a?db=-1", "`db`"),
+            ("//:secret@a?tls=maybe", "`tls`"),
+            ("//:secret@a?tls=off&ca=/x", "unused"),
+            ("//:secret@a?timeout=3", "`timeout`"),
+            ("//u@a", "USER:PASSWORD"),
+        ] {
+            let error = Settings::parse(wrong).unwrap_err().to_string();
+            assert!(error.contains(said) && !error.contains("secret"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Amazon S3, and what speaks its protocol: `s3://BUCKET/PREFIX`. What it promises is said in [`object`](crate::object).
+
+use std::sync::Arc;
+
+use object_store::ObjectStore;
+use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
+
+use crate::object::connect::{self, Settings, send_once};
+use crate::open::{Address, OpenError, Opening};
+
+pub(crate) const FORM: &str = "s3://BUCKET/PREFIX";
+
+/// Where a bucket is if nothing says so. It is what servers take that have no regions.
+const REGION: &str = "us-east-1";
+
+/// Opens `s3://BUCKET/PREFIX?SETTINGS`.
+pub(crate) fn open_url(address: Address) -> Opening {
+    Box::pin(connect::open(address, FORM, build))
+}
+
+pub(crate) fn build(settings: &mut Settings) -> Result<Arc<dyn ObjectStore>, OpenError> {
+    // Credentials, and what else an environment says to all programs that use S3.
+    let mut builder = AmazonS3Builder::from_env();
+    if std::env::var_os("AWS_REGION").is_none() && std::env::var_os("AWS_DEFAULT_REGION").is_none() {
+        builder = builder.with_region(REGION);
+    }
+    for (key, value) in settings.credentials()? {
+        builder = builder.with_config(key, value);
+    }
+    if let Some(region) = settings.location.take("region") {
+        builder = builder.with_region(region);
+    }
+    if let Some(endpoint) = &settings.endpoint {
+        builder = builder.with_endpoint(endpoint).with_allow_http(settings.allows_http());
+    }
+    builder = match settings.location.take("style").as_deref() {
+        None => builder,
+        Some("path") => builder.with_virtual_hosted_style_request(false),
+        Some("host") => builder.with_virtual_hosted_style_request(true),
+        Some(_) => return Err(settings.location.malformed("`style` is `path` or `host`")),
+    };
+    let store = builder
+        .with_bucket_name(&settings.bucket)
+        .with_conditional_put(S3ConditionalPut::ETagMatch)
+        .with_retry(send_once())
+        .with_http_connector(settings.connector())
+        .build();
+    Ok(Arc::new(store.map_err(|error| Settings::wrong(&error))?))
+}

@@ -1,0 +1,117 @@
+//! Connections that several elections of one process share, so that each need not have its own.
+//!
+//! Two handles on the *same* election do not share one: what one of them holds open in the store, a session for
+//! example, must not be taken for the other's.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// The connections of one kind of store, each under what it was opened with.
+#[derive(Debug)]
+pub(crate) struct Shared<T> {
+    slots: Mutex<Vec<(String, Weak<Slot<T>>)>>,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    connection: T,
+    elections: Mutex<HashSet<String>>,
+}
+
+/// One election's share of a connection; the connection goes when the last share is dropped.
+pub(crate) struct Share<T> {
+    slot: Arc<Slot<T>>,
+    election: String,
+}
+
+impl<T> Shared<T> {
+    pub(crate) const fn new() -> Self {
+        Self { slots: Mutex::new(Vec::new()) }
+    }
+
+    /// A share of a connection that was opened with `key`, for `election`: of one that is there and has no handle on
+    /// this election yet, or of a new one, which `open` makes. It must return at once, and connect when it is used.
+    pub(crate) fn join<E>(
+        &self,
+        key: &str,
+        election: &str,
+        open: impl FnOnce() -> Result<T, E>,
+    ) -> Result<Share<T>, E> {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.retain(|(_, slot)| slot.strong_count() > 0);
+        let same = slots.iter().filter(|(name, _)| name == key).filter_map(|(_, slot)| slot.upgrade());
+        for slot in same {
+            if slot.take(election) {
+                return Ok(Share { slot, election: election.to_owned() });
+            }
+        }
+        let elections = Mutex::new(HashSet::from([election.to_owned()]));
+        let slot = Arc::new(Slot { connection: open()?, elections });
+        slots.push((key.to_owned(), Arc::downgrade(&slot)));
+        Ok(Share { slot, election: election.to_owned() })
+    }
+}
+
+impl<T> Slot<T> {
+    /// Whether the election had no share yet; it has one now.
+    fn take(&self, election: &str) -> bool {
+        self.elections.lock().unwrap_or_else(PoisonError::into_inner).insert(election.to_owned())
+    }
+}
+
+impl<T> Deref for Share<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.slot.connection
+    }
+}
+
+impl<T> Drop for Share<T> {
+    fn drop(&mut self) {
+        self.slot.elections.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.election);
+    }
+}
+
+/// Of the key nothing: it may hold a password.
+impl<T: fmt::Debug> fmt::Debug for Share<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Share")
+            .field("connection", &self.slot.connection)
+            .field("election", &self.election)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+
+    #[test]
+    fn elections_share_a_connection_and_two_handles_on_one_do_not() {
+        let shared = Shared::new();
+        let mut count = 0;
+        let mut join = |key: &str, election: &str| {
+            let open = || {
+                count += 1;
+                Ok::<_, Infallible>(count)
+            };
+            shared.join(key, election, open).unwrap()
+        };
+        let (a, b) = (join("url", "a"), join("url", "b"));
+        assert_eq!((*a, *b), (1, 1));
+        let again = join("url", "a");
+        assert_eq!(*again, 2, "the same election");
+        assert_eq!(*join("other", "a"), 3, "another store");
+        drop(a);
+        assert_eq!(*join("url", "a"), 1, "the first handle has gone");
+        drop((b, again));
+        assert_eq!(*join("url", "a"), 4, "all have gone");
+        assert!(!format!("{:?}", join("secret", "a")).contains("secret"));
+        assert!(shared.join("fails", "a", || Err("no")).is_err_and(|error| error == "no"));
+    }
+}

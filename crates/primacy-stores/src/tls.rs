@@ -1,0 +1,107 @@
+//! TLS towards a store: the settings `ca`, `cert` and `key` of its URL, which name PEM files.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+
+use crate::location::Location;
+use crate::open::OpenError;
+
+/// Which files protect a connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Files {
+    /// Who signs the server's certificate; whom the system trusts if none is given.
+    pub(crate) ca: Option<PathBuf>,
+    /// What this client shows of itself.
+    pub(crate) identity: Option<(PathBuf, PathBuf)>,
+}
+
+impl Files {
+    /// Takes the settings `ca`, `cert` and `key` from a URL.
+    ///
+    /// # Errors
+    /// [`OpenError::Malformed`] for a certificate without its key, or the other way round.
+    pub(crate) fn take(location: &mut Location) -> Result<Self, OpenError> {
+        let ca = location.take("ca").map(PathBuf::from);
+        let identity = match (location.take("cert"), location.take("key")) {
+            (Some(cert), Some(key)) => Some((cert.into(), key.into())),
+            (None, None) => None,
+            (Some(_), None) => return Err(location.malformed("`cert` needs `key`, the file of its key")),
+            (None, Some(_)) => {
+                return Err(location.malformed("`key` needs `cert`, the file of its certificate"));
+            }
+        };
+        Ok(Self { ca, identity })
+    }
+
+    /// Whether any file was named.
+    pub(crate) const fn is_given(&self) -> bool {
+        self.ca.is_some() || self.identity.is_some()
+    }
+
+    /// What a client connects with. Always with ring, whatever other provider the program has.
+    ///
+    /// # Errors
+    /// [`OpenError::Refused`] for a file that cannot be read or holds no certificate, no key, or one that does not fit.
+    pub(crate) fn client(&self) -> Result<ClientConfig, OpenError> {
+        let refused = |why: String| OpenError::Refused { why };
+        let mut roots = RootCertStore::empty();
+        match &self.ca {
+            Some(path) => {
+                for certificate in certificates(path)? {
+                    let added = roots.add(certificate);
+                    added.map_err(|error| refused(format!("{}: {error}", path.display())))?;
+                }
+            }
+            None => {
+                // Some of a system's certificates are often of no use; without any, the handshake says so.
+                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            }
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let builder = builder.map_err(|error| refused(error.to_string()))?.with_root_certificates(roots);
+        match &self.identity {
+            None => Ok(builder.with_no_client_auth()),
+            Some((cert, key)) => {
+                let chain = certificates(cert)?;
+                let named = |error| refused(format!("{} holds no private key: {error}", key.display()));
+                let private = PrivateKeyDer::from_pem_file(key).map_err(named)?;
+                let fits = builder.with_client_auth_cert(chain, private);
+                fits.map_err(|error| refused(format!("{} and {}: {error}", cert.display(), key.display())))
+            }
+        }
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, OpenError> {
+    let refused = |why: String| OpenError::Refused { why: format!("{} {why}", path.display()) };
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let found = read.map_err(|error| refused(format!("cannot be read as certificates: {error}")))?;
+    if found.is_empty() {
+        return Err(refused("holds no certificate".to_owned()));
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FORM: &str = "x://HOST";
+
+    #[test]
+    fn settings_come_in_pairs_and_files_are_named_in_errors() {
+        let take = |rest: &str| Files::take(&mut Location::parse(rest, FORM).unwrap());
+        assert!(take("//h?cert=a").unwrap_err().to_string().contains("`key`"));
+        assert!(take("//h?key=a").unwrap_err().to_string().contains("`cert`"));
+        let none = take("//h").unwrap();
+        assert!(!none.is_given() && none.client().is_ok());
+        let files = take("//h?ca=/no/such/ca.pem&cert=/no/c&key=/no/k").unwrap();
+        assert!(files.is_given());
+        assert!(files.client().unwrap_err().to_string().contains("/no/such/ca.pem"));
+    }
+}

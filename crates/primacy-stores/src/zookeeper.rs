@@ -1,0 +1,138 @@
+//! A queue of ephemeral, sequential znodes in ZooKeeper: the recipe that Curator and kazoo follow too.
+//!
+//! Promises  of the entries in the queue the oldest leads, and no two candidates are first at once; a token that grows with
+//!           each leadership; [`changed`](Sessions::changed) as soon as the servers tell it, to the one who is next.
+//! Assumes   that all who stand follow the same recipe, with the same `layout`; that the servers' leader asks the
+//!           others twice a tick whom they have heard, and grants no session less than two ticks, as it does by default.
+//! Leaves    all other znodes as they are. The election's own znode and those above it are made, and stay.
+//!
+//! The first one in the queue leads for as long as its session lives. It is found by the sequence number that ZooKeeper
+//! gives; the token is the transaction that made the entry (`czxid`), which unlike the number is never used again. How an
+//! entry whose making was not confirmed is found again, and what happens at the end of the numbers, is said in `layout`;
+//! what a keep-alive proves, in `link`.
+//!
+//! All elections that one process holds in the same ZooKeeper with the same timeout share a session. Without TLS: that of the
+//! client library would bring a second cryptographic provider into the program.
+
+mod entry;
+mod layout;
+mod link;
+mod place;
+mod queue;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use primacy_core::election::lease::Holder;
+use primacy_core::election::session::{Entry, Place as Standing, SessionId};
+use primacy_core::{FencingToken, Identity};
+use zookeeper_client::Error;
+
+use self::link::{Link, SHARED, told};
+use self::place::Place;
+use self::queue::{Queue, SharedQueue};
+use crate::background;
+use crate::open::{Address, OpenError, Opened, Opening};
+use crate::register::Pending;
+use crate::sessions::{Begun, SessionError, Sessions};
+
+/// A handle on the queue of one election in ZooKeeper.
+#[derive(Debug)]
+pub struct ZooKeeperSessions {
+    queue: SharedQueue,
+}
+
+/// Opens `zookeeper://…`.
+pub(crate) fn open_url(address: Address) -> Opening {
+    Box::pin(async move {
+        let Place { servers, login, directory, layout } = Place::parse(&address.rest, &address.election)?;
+        let key = format!("{servers} {}", login.as_deref().unwrap_or_default());
+        let open = || Ok::<_, Infallible>(Link::new(servers, login));
+        let Ok(link) = SHARED.join(&key, &directory, open);
+        let queue = Arc::new(Queue::new(link, directory, layout));
+        let probed = Arc::clone(&queue);
+        let answer = background::run(async move { probed.probe().await }).await;
+        answer.map_err(|why| OpenError::Unavailable { why })?.map_err(|error| refusal(&error))?;
+        Ok(Opened::Sessions(Arc::new(ZooKeeperSessions { queue })))
+    })
+}
+
+fn refusal(error: &Error) -> OpenError {
+    match told(error) {
+        SessionError::Refused { why } => OpenError::Refused { why: format!("zookeeper: {why}") },
+        SessionError::Ended { why } | SessionError::NoAnswer { why } => OpenError::Unavailable {
+            why: format!("zookeeper: no server was reached, or none answers: {why}"),
+        },
+    }
+}
+
+impl ZooKeeperSessions {
+    /// Has `work` done where the connections are.
+    fn run<'a, T, F>(&self, work: impl FnOnce(SharedQueue) -> F) -> Pending<'a, Result<T, SessionError>>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, SessionError>> + Send + 'static,
+    {
+        let work = background::run(work(Arc::clone(&self.queue)));
+        Box::pin(async move { work.await.unwrap_or_else(|why| Err(SessionError::NoAnswer { why })) })
+    }
+}
+
+impl Sessions for ZooKeeperSessions {
+    fn begin(&self, timeout: Duration) -> Pending<'_, Result<Begun, SessionError>> {
+        self.run(async move |queue| queue.link().begin(timeout, queue.directory()).await)
+    }
+
+    fn keep_alive<'a>(&'a self, session: &'a SessionId) -> Pending<'a, Result<Duration, SessionError>> {
+        let session = session.clone();
+        self.run(async move |queue| queue.link().keep_alive(&session, queue.directory()).await)
+    }
+
+    fn stand<'a>(
+        &'a self,
+        session: &'a SessionId,
+        holder: &'a Holder,
+    ) -> Pending<'a, Result<Standing, SessionError>> {
+        let (session, holder) = (session.clone(), holder.clone());
+        self.run(async move |queue| queue.stand(&session, &holder).await)
+    }
+
+    fn leave<'a>(&'a self, session: &'a SessionId) -> Pending<'a, Result<(), SessionError>> {
+        let session = session.clone();
+        self.run(async move |queue| queue.leave(&session).await)
+    }
+
+    fn end<'a>(&'a self, session: &'a SessionId) -> Pending<'a, Result<(), SessionError>> {
+        let session = session.clone();
+        self.run(async move |queue| queue.link().end(&session, queue.directory()).await)
+    }
+
+    fn first(&self) -> Pending<'_, Result<Option<Entry>, SessionError>> {
+        self.run(async move |queue| queue.first().await)
+    }
+
+    fn evict<'a>(&'a self, dead: &'a Identity) -> Pending<'a, Result<bool, SessionError>> {
+        let dead = *dead;
+        self.run(async move |queue| queue.evict(&dead).await)
+    }
+
+    fn ask_to_resign<'a>(
+        &'a self,
+        token: FencingToken,
+        by: &'a str,
+    ) -> Pending<'a, Result<bool, SessionError>> {
+        let by = by.to_owned();
+        self.run(async move |queue| queue.ask_to_resign(token, &by).await)
+    }
+
+    fn changed(&self) -> Pending<'_, ()> {
+        let mut stale = self.queue.stale();
+        Box::pin(async move {
+            if stale.wait_for(|stale| *stale).await.is_err() {
+                // The queue has the sender, and it is still there.
+                std::future::pending::<()>().await;
+            }
+        })
+    }
+}

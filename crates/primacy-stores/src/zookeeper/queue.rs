@@ -1,0 +1,445 @@
+//! The queue of one election: the children of its znode.
+
+use std::sync::Arc;
+
+use primacy_core::election::lease::Holder;
+use primacy_core::election::session::{Entry, Place, SessionId};
+use primacy_core::{FencingToken, Identity};
+use tokio::sync::{Mutex, watch};
+use zookeeper_client::{CreateMode, Error, OneshotWatcher, Stat};
+
+use super::entry::{self, Data};
+use super::layout::{self, Guid, Layout, Named};
+use super::link::{Held, Link, guid, told};
+use crate::background::{self, Aborted};
+use crate::sessions::SessionError;
+use crate::shared::Share;
+
+/// How often a queue that changes while it is looked at is looked at again, before the caller has to.
+const LOOKS_MAX: usize = 20;
+
+/// A handle on the queue.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    link: Share<Link>,
+    directory: String,
+    layout: Layout,
+    state: Mutex<State>,
+    /// What was said last may no longer be so.
+    stale: watch::Sender<bool>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    own: Option<Own>,
+    watched: Option<Watched>,
+}
+
+/// The entry of this handle.
+#[derive(Debug)]
+struct Own {
+    session: SessionId,
+    guid: Guid,
+    /// It was asked for; so it may be there, or may yet be.
+    is_tried: bool,
+    /// Its name and its token, once the servers have told them.
+    made: Option<(String, FencingToken)>,
+}
+
+/// What the servers were asked to tell a change of.
+#[derive(Debug)]
+struct Watched {
+    path: String,
+    owner: i64,
+    _task: Aborted<()>,
+}
+
+impl Queue {
+    pub(crate) fn new(link: Share<Link>, directory: String, layout: Layout) -> Self {
+        Self { link, directory, layout, state: Mutex::default(), stale: watch::Sender::new(false) }
+    }
+
+    pub(crate) fn link(&self) -> &Link {
+        &self.link
+    }
+
+    pub(crate) fn directory(&self) -> &str {
+        &self.directory
+    }
+
+    pub(crate) fn stale(&self) -> watch::Receiver<bool> {
+        self.stale.subscribe()
+    }
+
+    /// Looks whether the servers are there and let this process look; nothing is written.
+    pub(crate) async fn probe(&self) -> Result<(), Error> {
+        let held = self.link.look().await?;
+        self.list(&held).await.map(|_| ())
+    }
+
+    pub(crate) async fn stand(&self, session: &SessionId, holder: &Holder) -> Result<Place, SessionError> {
+        let mut state = self.state.lock().await;
+        let held = self.link.held(session)?;
+        for _ in 0..LOOKS_MAX {
+            let (name, token) = self.enter(&mut state, &held, session, holder).await?;
+            let queue = self.list(&held).await.map_err(|error| told(&error))?.unwrap_or_default();
+            let Some(position) = queue.iter().position(|entry| entry.name == name) else {
+                // Somebody has removed it.
+                state.own = None;
+                continue;
+            };
+            let place = match queue.get(..position) {
+                Some([first, .., before]) => self.behind(&mut state, &held, first, before).await?,
+                Some([first]) => self.behind(&mut state, &held, first, first).await?,
+                Some([]) | None => self.first_place(&mut state, &held, &name, token).await?,
+            };
+            if let Some(place) = place {
+                return Ok(place);
+            }
+        }
+        Err(restless())
+    }
+
+    /// Sees to it that there is an entry.
+    async fn enter(
+        &self,
+        state: &mut State,
+        held: &Held,
+        session: &SessionId,
+        holder: &Holder,
+    ) -> Result<(String, FencingToken), SessionError> {
+        if state.own.as_ref().is_none_or(|own| own.session != *session) {
+            let guid = guid().map_err(|why| SessionError::NoAnswer { why })?;
+            state.own = Some(Own { session: session.clone(), guid, is_tried: false, made: None });
+        }
+        let own = state.own.as_mut().expect("it was just made");
+        if let Some(made) = &own.made {
+            return Ok(made.clone());
+        }
+        if own.is_tried
+            && let Some((name, stat)) = self.find(held, own.guid).await?
+        {
+            held.check_owner(stat.ephemeral_owner)?;
+            return Ok(own.made.insert((name, token_of(&stat))).clone());
+        }
+        let others = self.children(held).await.map_err(|error| told(&error))?.unwrap_or_default();
+        if let Some(other) = others.iter().find_map(|name| self.layout.other().parse(name)) {
+            let (ours, theirs) = (self.layout, self.layout.other());
+            let why = format!(
+                "{} is in the queue, an entry of the layout `{theirs}`, and this one stands with `{ours}`; all need \
+                 the same `layout` in their URLs",
+                other.name
+            );
+            return Err(SessionError::Refused { why });
+        }
+        let prefix = self.layout.prefix(own.guid);
+        let (path, data) = (format!("{}/{prefix}", self.directory), Data::new(holder).encode());
+        own.is_tried = true;
+        let options = CreateMode::EphemeralSequential.with_acls(self.link.rights());
+        let create = || held.ask(async { held.client.create(&path, &data, &options).await });
+        let created = match create().await {
+            Err(Error::NoNode) => {
+                let parents = CreateMode::Persistent.with_acls(self.link.rights());
+                let made = held.ask(async { held.client.mkdir(&self.directory, &parents).await });
+                made.await.map_err(|error| told(&error))?;
+                create().await
+            }
+            other => other,
+        };
+        let (stat, sequence) = created.map_err(|error| told(&error))?;
+        held.check_owner(stat.ephemeral_owner)?;
+        Ok(own.made.insert((format!("{prefix}{sequence}"), token_of(&stat))).clone())
+    }
+
+    /// Where the own entry is the first one; `None` if it is not there any more.
+    async fn first_place(
+        &self,
+        state: &mut State,
+        held: &Held,
+        name: &str,
+        token: FencingToken,
+    ) -> Result<Option<Place>, SessionError> {
+        let path = self.path(name);
+        let read = if self.is_watched(state, held, &path) {
+            held.ask(async { held.client.get_data(&path).await }).await
+        } else {
+            state.watched = None;
+            self.stale.send_replace(false);
+            let read = held.ask(async { held.client.get_and_watch_data(&path).await }).await;
+            read.and_then(|(data, stat, watcher)| {
+                self.watch(state, held, path.clone(), watcher)?;
+                Ok((data, stat))
+            })
+        };
+        let Some((data, stat)) = present(read)? else { return Ok(None) };
+        held.check_owner(stat.ephemeral_owner)?;
+        held.verify(&self.directory, self.link.rights()).await?;
+        let asked = Data::decode(&data).and_then(|data| data.resign_request);
+        Ok(Some(Place::First { token, asked_to_resign: asked == Some(token) }))
+    }
+
+    /// Where others stand before the own entry; `None` if the queue has changed meanwhile.
+    async fn behind(
+        &self,
+        state: &mut State,
+        held: &Held,
+        first: &Named,
+        before: &Named,
+    ) -> Result<Option<Place>, SessionError> {
+        let path = self.path(&before.name);
+        if !self.watch_for_end(state, held, path).await? {
+            return Ok(None);
+        }
+        let entry = self.entry(held, first).await.map_err(|error| told(&error))?;
+        Ok(entry.map(|first| Place::Behind { first }))
+    }
+
+    pub(crate) async fn leave(&self, session: &SessionId) -> Result<(), SessionError> {
+        let mut state = self.state.lock().await;
+        let held = self.link.held(session)?;
+        let Some(own) = state.own.as_ref().filter(|own| own.session == *session) else { return Ok(()) };
+        let name = match &own.made {
+            Some((name, _)) => Some(name.clone()),
+            None if own.is_tried => self.find(&held, own.guid).await?.map(|(name, _)| name),
+            None => None,
+        };
+        if let Some(name) = name {
+            let path = self.path(&name);
+            present(held.ask(async { held.client.delete(&path, None).await }).await)?;
+        }
+        *state = State::default();
+        // Whoever waits for a change has to look anew, which has the servers tell of other things.
+        self.stale.send_replace(true);
+        Ok(())
+    }
+
+    pub(crate) async fn first(&self) -> Result<Option<Entry>, SessionError> {
+        let mut state = self.state.lock().await;
+        let held = self.link.look().await.map_err(|error| told(&error))?;
+        for _ in 0..LOOKS_MAX {
+            self.catch_up(&held).await?;
+            let looked = self.look_at_first(&mut state, &held).await.map_err(|error| told(&error))?;
+            if let Some(first) = looked {
+                return Ok(first);
+            }
+        }
+        Err(restless())
+    }
+
+    /// Who is first, or that nobody is; `None` if the queue has changed meanwhile.
+    async fn look_at_first(&self, state: &mut State, held: &Held) -> Result<Option<Option<Entry>>, Error> {
+        let has_entry = state.own.as_ref().is_some_and(|own| own.made.is_some());
+        let Some(queue) = self.list(held).await? else {
+            let is_missing = has_entry || self.watch_for_beginning(state, held).await?;
+            return Ok(is_missing.then_some(None));
+        };
+        if let Some(first) = queue.first() {
+            let is_there = has_entry || self.watch_stat(state, held, self.path(&first.name)).await?;
+            let entry = if is_there { self.entry(held, first).await? } else { None };
+            return Ok(entry.map(Some));
+        }
+        if has_entry {
+            return Ok(Some(None));
+        }
+        state.watched = None;
+        self.stale.send_replace(false);
+        let listed = held.ask(async { held.client.list_and_watch_children(&self.directory).await });
+        let Some((children, watcher)) = unless_missing(listed.await)? else { return Ok(None) };
+        self.watch(state, held, self.directory.clone(), watcher)?;
+        let is_empty = !children.iter().any(|name| self.layout.parse(name).is_some());
+        Ok(is_empty.then_some(None))
+    }
+
+    pub(crate) async fn evict(&self, dead: &Identity) -> Result<bool, SessionError> {
+        let held = self.link.look().await.map_err(|error| told(&error))?;
+        self.catch_up(&held).await?;
+        let evict = async {
+            let mut found = false;
+            for entry in self.list(&held).await?.unwrap_or_default() {
+                let path = self.path(&entry.name);
+                let read = held.ask(async { held.client.get_data(&path).await }).await;
+                let Some((data, _)) = unless_missing(read)? else { continue };
+                if Data::decode(&data).is_some_and(|data| data.holder.identity == *dead) {
+                    let deleted = held.ask(async { held.client.delete(&path, None).await }).await;
+                    unless_missing(deleted)?;
+                    found = true;
+                }
+            }
+            Ok(found)
+        };
+        evict.await.map_err(|error: Error| told(&error))
+    }
+
+    pub(crate) async fn ask_to_resign(&self, token: FencingToken, by: &str) -> Result<bool, SessionError> {
+        let held = self.link.look().await.map_err(|error| told(&error))?;
+        for _ in 0..LOOKS_MAX {
+            self.catch_up(&held).await?;
+            let asked = self.try_to_ask(&held, token, by).await.map_err(|error| told(&error))?;
+            if let Some(is_asked) = asked {
+                return Ok(is_asked);
+            }
+        }
+        Err(restless())
+    }
+
+    /// `None` if the entry or the queue has changed meanwhile.
+    async fn try_to_ask(&self, held: &Held, token: FencingToken, by: &str) -> Result<Option<bool>, Error> {
+        let queue = self.list(held).await?.unwrap_or_default();
+        let Some(first) = queue.first() else { return Ok(Some(false)) };
+        let path = self.path(&first.name);
+        let read = held.ask(async { held.client.get_data(&path).await }).await;
+        let Some((data, stat)) = unless_missing(read)? else { return Ok(None) };
+        let ours = Data::decode(&data).filter(|_| token_of(&stat) == token);
+        let Some(data) = ours else { return Ok(Some(false)) };
+        let asked = data.asked(token, by).encode();
+        let set = held.ask(async { held.client.set_data(&path, &asked, Some(stat.version)).await });
+        match set.await {
+            Ok(_) => Ok(Some(true)),
+            Err(Error::BadVersion | Error::NoNode) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn path(&self, name: &str) -> String {
+        format!("{}/{name}", self.directory)
+    }
+
+    /// Has the server learn all that was agreed on before; a server may be behind. ZooKeeper's own `sync` is no
+    /// agreement of the servers: one that leads without knowing that others have chosen another leader answers it.
+    async fn catch_up(&self, held: &Held) -> Result<(), SessionError> {
+        held.agree(&self.directory).await.map(|_| ())
+    }
+
+    /// The children of the election's znode; `None` if it is not there.
+    async fn children(&self, held: &Held) -> Result<Option<Vec<String>>, Error> {
+        unless_missing(held.ask(async { held.client.list_children(&self.directory).await }).await)
+    }
+
+    /// The queue in its order.
+    async fn list(&self, held: &Held) -> Result<Option<Vec<Named>>, Error> {
+        let Some(children) = self.children(held).await? else { return Ok(None) };
+        let mut queue: Vec<Named> = children.iter().filter_map(|name| self.layout.parse(name)).collect();
+        if layout::sort(&mut queue) {
+            return Ok(Some(queue));
+        }
+        let mut dated = Vec::new();
+        for entry in queue {
+            let path = self.path(&entry.name);
+            if let Some(stat) = held.ask(async { held.client.check_stat(&path).await }).await? {
+                dated.push((stat.czxid, entry));
+            }
+        }
+        dated.sort_by_key(|(czxid, _)| *czxid);
+        Ok(Some(dated.into_iter().map(|(_, entry)| entry).collect()))
+    }
+
+    /// The entry with this GUID, also one that was asked for over a connection that was lost meanwhile.
+    async fn find(&self, held: &Held, guid: Guid) -> Result<Option<(String, Stat)>, SessionError> {
+        self.catch_up(held).await?;
+        let find = async {
+            let prefix = self.layout.prefix(guid);
+            let children = self.children(held).await?.unwrap_or_default();
+            let Some(name) = children.into_iter().find(|name| name.starts_with(&prefix)) else {
+                return Ok(None);
+            };
+            let path = self.path(&name);
+            let stat = held.ask(async { held.client.check_stat(&path).await }).await?;
+            Ok(stat.map(|stat| (name, stat)))
+        };
+        find.await.map_err(|error: Error| told(&error))
+    }
+
+    /// Who stands there; `None` if nobody does any more.
+    async fn entry(&self, held: &Held, named: &Named) -> Result<Option<Entry>, Error> {
+        let path = self.path(&named.name);
+        let read = unless_missing(held.ask(async { held.client.get_data(&path).await }).await)?;
+        Ok(read.map(|(data, stat)| Entry {
+            holder: entry::holder(&named.name, &data, stat.ephemeral_owner),
+            token: token_of(&stat),
+        }))
+    }
+
+    async fn watch_for_end(
+        &self,
+        state: &mut State,
+        held: &Held,
+        path: String,
+    ) -> Result<bool, SessionError> {
+        self.watch_stat(state, held, path).await.map_err(|error| told(&error))
+    }
+
+    /// Has the servers tell when this entry changes or goes; `false` if it is not there.
+    async fn watch_stat(&self, state: &mut State, held: &Held, path: String) -> Result<bool, Error> {
+        if self.is_watched(state, held, &path) {
+            return Ok(true);
+        }
+        state.watched = None;
+        self.stale.send_replace(false);
+        let looked = held.ask(async { held.client.check_and_watch_stat(&path).await }).await;
+        let (stat, watcher) = looked?;
+        if stat.is_some() {
+            self.watch(state, held, path, watcher)?;
+        }
+        Ok(stat.is_some())
+    }
+
+    /// Has the servers tell when the election's znode is made; `false` if it is there.
+    async fn watch_for_beginning(&self, state: &mut State, held: &Held) -> Result<bool, Error> {
+        state.watched = None;
+        self.stale.send_replace(false);
+        let looked = held.ask(async { held.client.check_and_watch_stat(&self.directory).await }).await;
+        let (stat, watcher) = looked?;
+        if stat.is_none() {
+            self.watch(state, held, self.directory.clone(), watcher)?;
+        }
+        Ok(stat.is_none())
+    }
+
+    fn is_watched(&self, state: &State, held: &Held, path: &str) -> bool {
+        let watched = state.watched.as_ref();
+        watched.is_some_and(|watched| watched.path == path && watched.owner == held.owner)
+            && !*self.stale.borrow()
+    }
+
+    /// Waits for what the servers tell, which is also that the session has ended.
+    fn watch(
+        &self,
+        state: &mut State,
+        held: &Held,
+        path: String,
+        watcher: OneshotWatcher,
+    ) -> Result<(), Error> {
+        let stale = self.stale.clone();
+        let task = background::spawn(async move {
+            watcher.changed().await;
+            stale.send_replace(true);
+        });
+        let task = task.map_err(Error::UnexpectedError)?;
+        state.watched = Some(Watched { path, owner: held.owner, _task: task });
+        Ok(())
+    }
+}
+
+fn restless() -> SessionError {
+    SessionError::NoAnswer { why: "the queue changes all the time".to_owned() }
+}
+
+/// What the servers count, since which transaction an entry is there. It grows for as long as their data lasts.
+fn token_of(stat: &Stat) -> FencingToken {
+    FencingToken(stat.czxid.cast_unsigned())
+}
+
+fn unless_missing<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(Error::NoNode) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn present<T>(result: Result<T, Error>) -> Result<Option<T>, SessionError> {
+    unless_missing(result).map_err(|error| told(&error))
+}
+
+/// What several tasks hold at once.
+pub(crate) type SharedQueue = Arc<Queue>;

@@ -1,0 +1,292 @@
+//! A guard for one object of an object store: a write that carries its token in the object, and a condition.
+//!
+//! An object store compares no tokens, but it compares versions. So a writer reads the object, refuses itself if a higher token
+//! is there, and replaces just the version that it has read. Whoever comes between the reading and the writing changes the
+//! version, and the write is refused by the store:
+//!
+//! ```text
+//! primacy-fenced 1 1763719200124 0123456789abcdef0123456789abcdef orders
+//! what the application keeps there
+//! ```
+//!
+//! The first line has the version of this format, the token, a number that is drawn for each write, and the election. The rest
+//! are the application's bytes, whatever they are. The token stands in the content and not in the object's metadata, because
+//! the ETag of S3 is a checksum of the content: a write that changes only the metadata leaves it as it was, and the condition of
+//! a stale writer would hold.
+//!
+//! What gets around it is listed in `docs/fencing.md`.
+
+use std::fmt;
+use std::sync::Arc;
+
+use primacy_core::election::lease::Version;
+use primacy_core::fence::{Fence, FenceError, FencingToken};
+use primacy_stores::object::{ObjectDocument, ObjectStore};
+use primacy_stores::{Document, OpenError, ReadError, SetError};
+
+/// What the first line begins with.
+const MAGIC: &str = "primacy-fenced";
+/// The version of the format that is written, and the highest that is understood.
+const FORMAT: u64 = 1;
+
+/// How often a write is begun anew because somebody else, whose token is not higher, was faster.
+const ROUNDS_MAX: u32 = 32;
+
+/// One object, written by leaders only.
+#[derive(Clone)]
+pub struct FencedObject {
+    document: Arc<dyn Document>,
+    election: String,
+}
+
+/// What a fenced object holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fenced {
+    /// Of the leader that wrote it.
+    pub token: FencingToken,
+    /// What it wrote.
+    pub bytes: Vec<u8>,
+}
+
+/// Why an object was not read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum FencedObjectError {
+    /// A later leader has been here. Nothing was written.
+    #[error(transparent)]
+    Stale(#[from] FenceError),
+    /// What is there was not written through a fence. It was left as it is.
+    #[error(
+        "the object is not a fenced one ({why}); it was left as it is. Move it away, or name another one"
+    )]
+    NotFenced {
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The object belongs to another election. It was left as it is.
+    #[error("the object belongs to the election {found:?}; it was left as it is")]
+    OtherElection {
+        /// The election that it belongs to.
+        found: String,
+    },
+    /// The name of the election cannot stand in the first line.
+    #[error("the name of an election has no line breaks, and is not empty")]
+    Election,
+    /// Others were faster again and again, with a token that is not higher. Nothing was written.
+    #[error("others write this object under the same token all the time; let one of them do it")]
+    Busy,
+    /// The store was not reached, or refuses. Nothing was written.
+    #[error("the object cannot be reached: {why}")]
+    Unavailable {
+        /// What went wrong.
+        why: String,
+    },
+    /// It may have been written, or may yet be, as long as nobody else has written. Read before believing anything.
+    #[error("it is not known whether the object was written: {why}")]
+    Unknown {
+        /// What went wrong.
+        why: String,
+    },
+}
+
+impl fmt::Debug for FencedObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FencedObject")
+            .field("document", &self.document)
+            .field("election", &self.election)
+            .finish()
+    }
+}
+
+impl FencedObject {
+    /// The object `key` of `store` (parts with `/` between them), for leaders of `election`. Nothing is asked of the store; before
+    /// the first write it is tried whether it honours conditions, with an object `primacy.probe` beside this one. The store
+    /// must send each write once, as [`ObjectRegister::open`](primacy_stores::object::ObjectRegister::open) says.
+    ///
+    /// # Errors
+    /// [`OpenError`] for a key or a name that cannot be one.
+    pub fn new(store: Arc<dyn ObjectStore>, key: &str, election: &str) -> Result<Self, OpenError> {
+        Self::over(Arc::new(ObjectDocument::new(store, key)?), election)
+            .map_err(|error| OpenError::Election { why: error.to_string() })
+    }
+
+    /// The same over any document.
+    ///
+    /// # Errors
+    /// [`FencedObjectError::Election`].
+    pub fn over(document: Arc<dyn Document>, election: &str) -> Result<Self, FencedObjectError> {
+        if election.is_empty() || election.contains(['\n', '\r']) {
+            return Err(FencedObjectError::Election);
+        }
+        Ok(Self { document, election: election.to_owned() })
+    }
+
+    /// What is there; `None` if there is nothing.
+    ///
+    /// # Errors
+    /// [`FencedObjectError`], but never [`Stale`](FencedObjectError::Stale) or [`Unknown`](FencedObjectError::Unknown).
+    pub async fn read(&self) -> Result<Option<Fenced>, FencedObjectError> {
+        Ok(self.find().await?.map(|(fenced, _)| fenced))
+    }
+
+    /// Writes `bytes` if no token above `token` has been here.
+    ///
+    /// # Errors
+    /// [`FencedObjectError`].
+    pub async fn write(&self, token: FencingToken, bytes: &[u8]) -> Result<(), FencedObjectError> {
+        self.update(token, |_| bytes.to_vec()).await
+    }
+
+    /// Refuses lower tokens from now on, and leaves the bytes as they are; an object that is not there is made, empty. A new
+    /// leader does well to begin with it.
+    ///
+    /// # Errors
+    /// [`FencedObjectError`].
+    pub async fn raise(&self, token: FencingToken) -> Result<(), FencedObjectError> {
+        self.update(token, |found| found.map(<[u8]>::to_vec).unwrap_or_default()).await
+    }
+
+    /// Replaces what is there by what `change` makes of it (it is given `None` where there is nothing), if no token above `token`
+    /// has been here. `change` is called again when somebody else was faster.
+    ///
+    /// # Errors
+    /// [`FencedObjectError`].
+    pub async fn update(
+        &self,
+        token: FencingToken,
+        mut change: impl FnMut(Option<&[u8]>) -> Vec<u8>,
+    ) -> Result<(), FencedObjectError> {
+        for _ in 0..ROUNDS_MAX {
+            let found = self.find().await?;
+            let highest = found.as_ref().map_or_else(FencingToken::default, |(fenced, _)| fenced.token);
+            let admitted = Fence::new(highest).admit(token);
+            admitted.inspect_err(|FenceError::Stale { .. }| super::count_refused())?;
+            let bytes = change(found.as_ref().map(|(fenced, _)| fenced.bytes.as_slice()));
+            let text = self.format(token, &bytes)?;
+            let expect = found.as_ref().map(|(_, version)| version);
+            match self.document.compare_and_set(expect, &text).await {
+                Ok(_) => return Ok(()),
+                // The next reading tells by whom.
+                Err(SetError::Conflict) => {}
+                Err(SetError::Unavailable { why }) => return Err(FencedObjectError::Unavailable { why }),
+                Err(SetError::Unknown { why }) => return Err(FencedObjectError::Unknown { why }),
+            }
+        }
+        Err(FencedObjectError::Busy)
+    }
+
+    async fn find(&self) -> Result<Option<(Fenced, Version)>, FencedObjectError> {
+        let found = self.document.read().await.map_err(|error| match error {
+            ReadError::Unavailable { why } => FencedObjectError::Unavailable { why },
+            ReadError::Malformed { error } => FencedObjectError::Unavailable { why: error.to_string() },
+        })?;
+        let Some((text, version)) = found else { return Ok(None) };
+        Ok(Some((self.parse(&text)?, version)))
+    }
+
+    fn format(&self, token: FencingToken, bytes: &[u8]) -> Result<Vec<u8>, FencedObjectError> {
+        let mut number = [0; 16];
+        getrandom::fill(&mut number).map_err(|error| FencedObjectError::Unavailable {
+            why: format!("no random number could be drawn: {error}"),
+        })?;
+        let number = u128::from_ne_bytes(number);
+        let line = format!("{MAGIC} {FORMAT} {} {number:032x} {}\n", token.0, self.election);
+        Ok([line.as_bytes(), bytes].concat())
+    }
+
+    fn parse(&self, text: &[u8]) -> Result<Fenced, FencedObjectError> {
+        let not_fenced = |why| FencedObjectError::NotFenced { why };
+        let line_end = text.iter().position(|byte| *byte == b'\n');
+        let line_end = line_end.ok_or_else(|| not_fenced("it has no first line"))?;
+        let line =
+            std::str::from_utf8(&text[..line_end]).map_err(|_| not_fenced("its first line is no text"))?;
+        let mut words = line.splitn(5, ' ');
+        if words.next() != Some(MAGIC) {
+            return Err(not_fenced("its first line is another one"));
+        }
+        if words.next().and_then(|format| format.parse().ok()) != Some(FORMAT) {
+            return Err(not_fenced("its format is of another version of Primacy"));
+        }
+        let token = words.next().and_then(|token| token.parse().ok());
+        let token = FencingToken(token.ok_or_else(|| not_fenced("its token is no number"))?);
+        match (words.next(), words.next()) {
+            (Some(_), Some(election)) if election == self.election => {
+                Ok(Fenced { token, bytes: text[line_end + 1..].to_vec() })
+            }
+            (Some(_), Some(found)) => Err(FencedObjectError::OtherElection { found: found.to_owned() }),
+            (_, None) | (None, Some(_)) => Err(not_fenced("its first line is cut off")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use primacy_stores::object::object_store::memory::InMemory;
+    use primacy_stores::object::object_store::{ObjectStoreExt, PutPayload, path::Path};
+
+    use super::*;
+
+    fn open(store: &Arc<InMemory>, election: &str) -> FencedObject {
+        FencedObject::new(Arc::clone(store) as Arc<dyn ObjectStore>, "a/orders", election).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_stale_token_is_refused_and_changes_nothing() {
+        let store = Arc::new(InMemory::new());
+        let (old, new) = (open(&store, "e"), open(&store, "e"));
+        assert_eq!(old.read().await.unwrap(), None);
+        old.write(FencingToken(7), b"seven").await.unwrap();
+        new.raise(FencingToken(8)).await.unwrap();
+        let refused = super::super::stale_writes_refused();
+        let late = old.write(FencingToken(7), b"late\nand long").await;
+        let stale = FenceError::Stale { presented: FencingToken(7), highest: FencingToken(8) };
+        assert!(matches!(late, Err(FencedObjectError::Stale(error)) if error == stale));
+        assert!(super::super::stale_writes_refused() > refused);
+        let found = new.read().await.unwrap().unwrap();
+        assert_eq!(found, Fenced { token: FencingToken(8), bytes: b"seven".to_vec() });
+        new.write(FencingToken(8), b"eight\nand long").await.unwrap();
+        assert_eq!(old.read().await.unwrap().unwrap().bytes, b"eight\nand long");
+    }
+
+    #[tokio::test]
+    async fn whoever_comes_between_the_reading_and_the_writing_is_noticed() {
+        let store = Arc::new(InMemory::new());
+        let (old, new) = (open(&store, "e"), open(&store, "e"));
+        old.write(FencingToken(7), b"same").await.unwrap();
+        let mut asked = 0;
+        let late = old
+            .update(FencingToken(7), |_| {
+                asked += 1;
+                // The new leader writes the same bytes at this very moment.
+                let new = new.clone();
+                std::thread::spawn(move || {
+                    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                    runtime.block_on(new.write(FencingToken(8), b"same")).unwrap();
+                })
+                .join()
+                .unwrap();
+                b"late".to_vec()
+            })
+            .await;
+        assert!(matches!(late, Err(FencedObjectError::Stale(_))), "{late:?}");
+        assert_eq!(asked, 1);
+        assert_eq!(new.read().await.unwrap().unwrap().bytes, b"same");
+    }
+
+    #[tokio::test]
+    async fn what_is_no_fenced_object_or_anothers_is_left_as_it_is() {
+        let store = Arc::new(InMemory::new());
+        open(&store, "e").write(FencingToken(1), b"x").await.unwrap();
+        let other = open(&store, "f").write(FencingToken(9), b"y").await;
+        assert!(matches!(other, Err(FencedObjectError::OtherElection { found }) if found == "e"));
+        let path = Path::from("a/orders");
+        for wrong in
+            ["", "plain", "primacy-fenced 2 1 n e\n", "primacy-fenced 1 x n e\n", "primacy-fenced 1 1\n"]
+        {
+            store.put(&path, PutPayload::from(wrong.to_owned())).await.unwrap();
+            let refused = open(&store, "e").write(FencingToken(9), b"y").await;
+            assert!(matches!(refused, Err(FencedObjectError::NotFenced { .. })), "{wrong:?}: {refused:?}");
+            assert_eq!(store.get(&path).await.unwrap().bytes().await.unwrap(), wrong.as_bytes());
+        }
+        assert!(FencedObject::new(store, "a/orders", "a\nb").is_err());
+    }
+}

@@ -1,0 +1,109 @@
+-- The fence of Primacy for PostgreSQL 12 and later; docs/fencing.md says how to use it.
+-- It may be run again at any time, and changes nothing then.
+BEGIN;
+SELECT pg_advisory_xact_lock(1347571033, 0);
+
+CREATE TABLE IF NOT EXISTS :schema.primacy_fence(
+    election text COLLATE "C" PRIMARY KEY,
+    highest bigint NOT NULL CHECK (highest >= 0)
+);
+REVOKE ALL ON :schema.primacy_fence FROM PUBLIC;
+GRANT SELECT ON :schema.primacy_fence TO PUBLIC;
+
+-- Not for those who mean it: they can drop it. For those who repair something by hand.
+CREATE OR REPLACE FUNCTION :schema.primacy_fence_keeps() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $primacy$
+BEGIN
+    IF TG_OP = 'UPDATE' THEN
+        IF NEW.election = OLD.election AND NEW.highest >= OLD.highest THEN
+            RETURN NEW;
+        END IF;
+    END IF;
+    RAISE EXCEPTION USING ERRCODE = 'PRM04', MESSAGE = 'primacy: the highest token never goes down, and is never forgotten';
+END $primacy$;
+DO $primacy$ BEGIN
+    IF NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = to_regclass(:schema_text || '.primacy_fence') AND tgname = 'primacy_keeps') THEN
+        CREATE TRIGGER primacy_keeps BEFORE UPDATE OR DELETE ON :schema.primacy_fence
+            FOR EACH ROW EXECUTE FUNCTION :schema.primacy_fence_keeps();
+        CREATE TRIGGER primacy_keeps_all BEFORE TRUNCATE ON :schema.primacy_fence
+            FOR EACH STATEMENT EXECUTE FUNCTION :schema.primacy_fence_keeps();
+    END IF;
+END $primacy$;
+
+-- Admits a token until the end of the transaction, or refuses it. Transactions of the highest token hold a lock together; one that
+-- raises it holds the lock alone. So it waits for those under way, and a lower one waits until it is known whether it was raised.
+-- Called by the two functions below only, with their rights and their search_path.
+CREATE OR REPLACE FUNCTION :schema.primacy_admit(of_election text, shown bigint) RETURNS void LANGUAGE plpgsql AS $primacy$
+DECLARE
+    seen bigint;
+BEGIN
+    SELECT highest INTO seen FROM :schema.primacy_fence WHERE election = of_election;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'PRM03',
+            MESSAGE = format('primacy: no fence is installed for the election %s', of_election),
+            HINT = 'Install it with: primacy fence install --on URL --election NAME --table TABLE';
+    END IF;
+    IF shown > seen THEN
+        -- At once alone: two that held it together and each wanted it alone would wait for each other.
+        PERFORM pg_advisory_xact_lock(1347571033, hashtext(of_election));
+        UPDATE :schema.primacy_fence SET highest = shown WHERE election = of_election AND highest < shown;
+    ELSE
+        PERFORM pg_advisory_xact_lock_shared(1347571033, hashtext(of_election));
+    END IF;
+    -- Under the lock the answer stays true. Only at this level of isolation does a statement see what was committed while the
+    -- transaction waited; at the others, locking the row fails if somebody has raised it since.
+    IF current_setting('transaction_isolation') IN ('read committed', 'read uncommitted') THEN
+        SELECT highest INTO seen FROM :schema.primacy_fence WHERE election = of_election;
+    ELSE
+        SELECT highest INTO seen FROM :schema.primacy_fence WHERE election = of_election FOR SHARE;
+    END IF;
+    IF shown < seen THEN
+        RAISE EXCEPTION USING ERRCODE = 'PRM02',
+            MESSAGE = format('primacy: the token %s of the election %s is stale: a leader with token %s has been here; stop, another leads',
+                shown, of_election, seen);
+    END IF;
+END $primacy$;
+REVOKE ALL ON FUNCTION :schema.primacy_admit(text, bigint) FROM PUBLIC;
+
+-- Shows a token for the rest of the transaction. A new leader calls it before it does anything else.
+CREATE OR REPLACE FUNCTION :schema.primacy_token(of_election text, shown bigint) RETURNS void LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $primacy$
+BEGIN
+    IF of_election IS NULL OR shown IS NULL OR shown < 0 OR strpos(of_election, E'\n') > 0 THEN
+        RAISE EXCEPTION USING ERRCODE = 'PRM05', MESSAGE = 'primacy: a token is a whole number of an election';
+    END IF;
+    PERFORM :schema.primacy_admit(of_election, shown);
+    -- The latest comes first, and those of other elections stay.
+    PERFORM set_config('primacy.token', shown || ' ' || of_election
+        || coalesce(E'\n' || nullif(current_setting('primacy.token', true), ''), ''), true);
+END $primacy$;
+REVOKE ALL ON FUNCTION :schema.primacy_token(text, bigint) FROM PUBLIC;
+
+-- The guard of a table. It trusts nothing but the fence: the token that it finds is compared in this very transaction.
+CREATE OR REPLACE FUNCTION :schema.primacy_guard() RETURNS trigger LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $primacy$
+DECLARE
+    line text;
+    seen bigint;
+BEGIN
+    FOREACH line IN ARRAY string_to_array(coalesce(current_setting('primacy.token', true), ''), E'\n') LOOP
+        IF substr(line, strpos(line, ' ') + 1) = TG_ARGV[0] AND line ~ '^[0-9]{1,18} ' THEN
+            -- What most writes meet, without a call: the token is the highest, and still is under the lock.
+            SELECT highest INTO seen FROM :schema.primacy_fence WHERE election = TG_ARGV[0];
+            IF split_part(line, ' ', 1)::bigint = seen AND current_setting('transaction_isolation') = 'read committed' THEN
+                PERFORM pg_advisory_xact_lock_shared(1347571033, hashtext(TG_ARGV[0]));
+                SELECT highest INTO seen FROM :schema.primacy_fence WHERE election = TG_ARGV[0];
+                IF split_part(line, ' ', 1)::bigint = seen THEN
+                    RETURN NULL;
+                END IF;
+            END IF;
+            PERFORM :schema.primacy_admit(TG_ARGV[0], split_part(line, ' ', 1)::bigint);
+            RETURN NULL;
+        END IF;
+    END LOOP;
+    RAISE EXCEPTION USING ERRCODE = 'PRM01',
+        MESSAGE = format('primacy: no token of the election %s is shown, and the table %I is guarded', TG_ARGV[0], TG_TABLE_NAME),
+        HINT = format('In the same transaction, before the write: SET LOCAL primacy.token = ''TOKEN %s'';', TG_ARGV[0]);
+END $primacy$;
+-- Else anybody could put it on a table of their own, and show a number there that is far too high. A trigger that is there runs all the same.
+REVOKE ALL ON FUNCTION :schema.primacy_guard() FROM PUBLIC;

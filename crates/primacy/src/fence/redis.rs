@@ -1,0 +1,159 @@
+//! A guard for what is kept on a Redis server: the token is compared and the commands are run in one script, which the
+//! server runs as a whole.
+//!
+//! ```no_run
+//! # async fn write(mut connection: primacy::fence::redis::redis::aio::MultiplexedConnection)
+//! # -> Result<(), primacy::fence::redis::GuardError> {
+//! use primacy::fence::FencingToken;
+//! use primacy::fence::redis::{RedisFence, redis};
+//!
+//! let fence = RedisFence::of_election("primacy", "orders");
+//! let mut write = redis::cmd("HSET");
+//! write.arg("orders:17").arg("state").arg("sent");
+//! fence.run(&mut connection, FencingToken(42), &[write]).await?;
+//! # Ok(()) }
+//! ```
+//!
+//! Redis cannot refuse a writer that does not ask: the guard holds among programs that write through it, or through a script
+//! that begins with [`GUARD`]. What gets around it is listed in `docs/fencing.md`.
+//!
+//! This module takes connections of [`redis`], because they are the application's own; so a new major version of it is one of
+//! this module too.
+
+use primacy_core::fence::{FenceError, FencingToken};
+pub use redis;
+use redis::aio::ConnectionLike;
+use redis::{Arg, Cmd, RedisError, RedisResult, Value};
+
+/// Lua that refuses a stale token, and remembers one that is higher than all before: `KEYS[1]` is the fence's key, `ARGV[1]`
+/// the token in decimal digits; zeros in front of it do not count. A script that begins with it goes on only under a token that is not
+/// stale; otherwise it returns the error `STALETOKEN`, with the highest token behind it.
+///
+/// Numbers are compared as texts, because Lua's hold no more than 53 bits.
+pub const GUARD: &str = r"
+local token, highest = string.match(ARGV[1] or '', '^0*(%d+)$'), redis.call('GET', KEYS[1])
+if not token then return redis.error_reply('NOTOKEN what was shown is no number') end
+if highest then
+  highest = string.match(highest, '^0*(%d+)$')
+  if not highest then return redis.error_reply('NOTOKEN it holds no number') end
+  if #token < #highest or (#token == #highest and token < highest) then
+    return redis.error_reply('STALETOKEN ' .. highest)
+  end
+end
+if token ~= highest then redis.call('SET', KEYS[1], token) end
+";
+
+/// Runs commands, each given as how many words it has, and the words.
+const RUN: &str = r"
+local replies, at = {}, 2
+while at <= #ARGV do
+  local length, words = tonumber(ARGV[at]), {}
+  for word = 1, length do words[word] = ARGV[at + word] end
+  local reply = redis.pcall(unpack(words))
+  if type(reply) == 'table' and reply.err then return reply end
+  replies[#replies + 1] = reply
+  at = at + 1 + length
+end
+return replies
+";
+
+/// Why commands were not run, or not all.
+#[derive(Debug, thiserror::Error)]
+pub enum GuardError {
+    /// A later leader has been here. Nothing was written.
+    #[error(transparent)]
+    Stale(#[from] FenceError),
+    /// The fence's key holds something that is no number. Nothing was written.
+    #[error("the key {key:?} holds no token; set it to the highest one that was given")]
+    NoToken {
+        /// The key.
+        key: String,
+    },
+    /// The server has refused a command, or there is no answer. What came before the command was done, as in Redis's own
+    /// transactions; without an answer, everything may have been.
+    #[error(transparent)]
+    Redis(RedisError),
+}
+
+/// A fence on a Redis server: the name of the key that keeps the highest token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RedisFence {
+    key: String,
+}
+
+impl RedisFence {
+    /// A fence under a key of your own. It is made by the first token that is shown.
+    ///
+    /// On a Redis Cluster, the key needs the same hash tag as those that are written.
+    #[must_use]
+    pub fn new(key: impl Into<String>) -> Self {
+        Self { key: key.into() }
+    }
+
+    /// The fence of the election `election`, where it is held on this very server and in this database, by the URL
+    /// `redis://HOST/PREFIX`. Whoever takes the record raises it in the same step: a predecessor is refused before its
+    /// successor has written anything.
+    #[must_use]
+    pub fn of_election(prefix: &str, election: &str) -> Self {
+        Self::new(primacy_stores::redis::fence_key(prefix, election))
+    }
+
+    /// Runs `commands` under `token`, one after the other, and nobody's in between; returns their answers.
+    ///
+    /// A new leader does well to call this once with no commands: from then on its predecessor is refused. Dropping the future
+    /// does not take back what was sent.
+    ///
+    /// # Errors
+    /// [`GuardError`].
+    pub async fn run(
+        &self,
+        connection: &mut (impl ConnectionLike + Send),
+        token: FencingToken,
+        commands: &[Cmd],
+    ) -> Result<Vec<Value>, GuardError> {
+        let reply = self.guarded(token, commands).query_async(connection).await;
+        self.outcome(token, reply)
+    }
+
+    /// What [`run`](Self::run) sends, to be sent by other means; [`outcome`](Self::outcome) knows what the answer means.
+    #[must_use]
+    pub fn guarded(&self, token: FencingToken, commands: &[Cmd]) -> Cmd {
+        let mut script = redis::cmd("EVAL");
+        script.arg([GUARD, RUN].concat()).arg(1).arg(&self.key).arg(token.0.to_string());
+        for command in commands {
+            script.arg(command.args_iter().len());
+            for word in command.args_iter() {
+                // The other kind of word is where a scan begins.
+                if let Arg::Simple(word) = word {
+                    script.arg(word)
+                } else {
+                    script.arg(0)
+                };
+            }
+        }
+        script
+    }
+
+    /// The answers to the commands, or why there are none.
+    ///
+    /// # Errors
+    /// [`GuardError`].
+    pub fn outcome(&self, token: FencingToken, reply: RedisResult<Value>) -> Result<Vec<Value>, GuardError> {
+        let error = match reply {
+            Ok(Value::Array(replies)) => return Ok(replies),
+            Ok(other) => return Ok(vec![other]),
+            Err(error) => error,
+        };
+        match error.code() {
+            Some("STALETOKEN") => {
+                super::count_refused();
+                let highest = error.detail().and_then(|highest| highest.trim().parse().ok());
+                // A number that is none of ours is above all of them.
+                let highest = FencingToken(highest.unwrap_or(u64::MAX));
+                Err(FenceError::Stale { presented: token, highest }.into())
+            }
+            Some("NOTOKEN") => Err(GuardError::NoToken { key: self.key.clone() }),
+            Some(_) | None => Err(GuardError::Redis(error)),
+        }
+    }
+}

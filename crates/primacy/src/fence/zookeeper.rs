@@ -1,0 +1,174 @@
+//! A guard for znodes: writes go in one transaction with a check of the token, and fail together where it is stale.
+//!
+//! The *fence* is a znode whose data is the highest token that was shown, in decimal digits. [`fenced`] makes one transaction
+//! (a `multi`) of the application's writes and of a first operation, which names the version of the fence that it has read: it
+//! raises the fence to a higher token, or checks that it is as it was. ZooKeeper does all of a transaction or nothing.
+//!
+//! Why it holds: between the reading of the fence and the transaction, another leader can only raise it, which gives it another
+//! version; then nothing is written, and the fence is read again. It is never lowered. So once a token was shown, no
+//! transaction with a lower one is done.
+//!
+//! What gets around it is listed in `docs/fencing.md`: above all, a write that is not made through this, or the same
+//! transaction in another language.
+//!
+//! This module takes clients of [`zookeeper_client`], because the session must be the application's own; so a new major
+//! version of it is one of this module too. A client belongs to the runtime in which it connected.
+
+use primacy_core::fence::{Fence, FenceError, FencingToken};
+pub use zookeeper_client;
+use zookeeper_client::{
+    Client, CreateMode, CreateOptions, Error, MultiWriteError, MultiWriteResult, MultiWriter,
+};
+
+/// How often a write is tried again because the fence was raised meanwhile. Each time, there was a later leader.
+const TRIES_MAX: usize = 20;
+
+/// Why a guard was not installed, or a guarded write was not made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GuardError {
+    /// A later leader has been here. Nothing was written.
+    #[error(transparent)]
+    Stale(#[from] FenceError),
+    /// There is no fence at this path. Nothing was written.
+    #[error("there is no fence at {path:?}; install it first")]
+    NotInstalled {
+        /// The path.
+        path: String,
+    },
+    /// What is there is no fence. Nothing was written.
+    #[error("the data of {path:?} is no token in decimal digits, so it is no fence; nothing was changed")]
+    Foreign {
+        /// The path.
+        path: String,
+    },
+    /// An operation of the application cannot be done, for example because a version is not the expected one. Nothing
+    /// was written.
+    #[error("operation {index} was refused, and nothing was written: {error}")]
+    Operation {
+        /// Which one, from 0, in the order in which they were added.
+        index: usize,
+        /// Why.
+        error: Error,
+    },
+    /// The fence is raised all the time. Nothing was written.
+    #[error("the fence at {path:?} changes all the time; nothing was written")]
+    Busy {
+        /// The path.
+        path: String,
+    },
+    /// The servers were not reached, or did not answer, or refuse. The write may have been made, unless the error says that
+    /// it was not.
+    #[error("whether it was written is not known: {0}")]
+    ZooKeeper(Error),
+}
+
+/// Makes a fence at `path`, and the znodes above it, all with the rights of `options`, which must be persistent. A fence that
+/// is there stays as it is: it may be called at every start.
+///
+/// # Errors
+/// [`GuardError::Foreign`] if something else is there; [`GuardError::ZooKeeper`] if the fence may not have been made.
+pub async fn install(client: &Client, path: &str, options: &CreateOptions<'_>) -> Result<(), GuardError> {
+    if let Some((parent, _)) = path.rsplit_once('/').filter(|(parent, _)| !parent.is_empty()) {
+        client.mkdir(parent, options).await.map_err(GuardError::ZooKeeper)?;
+    }
+    match client.create(path, FencingToken(0).to_string().as_bytes(), options).await {
+        Ok(_) => Ok(()),
+        Err(Error::NodeExists) => read(client, path).await.map(|_| ()),
+        Err(error) => Err(GuardError::ZooKeeper(error)),
+    }
+}
+
+/// The same, open to everyone who reaches the servers.
+///
+/// # Errors
+/// As of [`install`].
+pub async fn install_open(client: &Client, path: &str) -> Result<(), GuardError> {
+    let options = CreateMode::Persistent.with_acls(zookeeper_client::Acls::anyone_all());
+    install(client, path, &options).await
+}
+
+/// Makes the writes that `write` adds in one transaction, with `token` shown to the fence at `path`: all of them, or none;
+/// what came of each. `write` may be called several times, each time for another transaction.
+///
+/// A new leader does well to call this once with nothing to write: from then on its predecessor is refused.
+///
+/// # Errors
+/// [`GuardError`]. Only after [`GuardError::ZooKeeper`] may it have been written. Dropping the future leaves open whether it
+/// was.
+pub async fn fenced(
+    client: &Client,
+    path: &str,
+    token: FencingToken,
+    mut write: impl FnMut(&mut MultiWriter<'_>) -> Result<(), Error>,
+) -> Result<Vec<MultiWriteResult>, GuardError> {
+    for _ in 0..TRIES_MAX {
+        let (highest, version) = read(client, path).await?;
+        Fence::new(highest).admit(token).inspect_err(|FenceError::Stale { .. }| super::count_refused())?;
+        let mut transaction = client.new_multi_writer();
+        let guarded = if token > highest {
+            transaction.add_set_data(path, token.to_string().as_bytes(), Some(version))
+        } else {
+            transaction.add_check_version(path, version)
+        };
+        guarded.map_err(|error| GuardError::Operation { index: 0, error })?;
+        write(&mut transaction).map_err(|error| GuardError::Operation { index: 0, error })?;
+        match transaction.commit().await {
+            Ok(mut results) => return Ok(results.split_off(results.len().min(1))),
+            Err(MultiWriteError::OperationFailed { index: 0, source: Error::BadVersion }) => {
+                // That was agreed on, as a write is; so this server has learned by now what came before.
+            }
+            Err(MultiWriteError::OperationFailed { index: 0, source: Error::NoNode }) => {
+                return Err(GuardError::NotInstalled { path: path.to_owned() });
+            }
+            Err(MultiWriteError::OperationFailed { index: 0, source }) => {
+                return Err(GuardError::ZooKeeper(source));
+            }
+            Err(MultiWriteError::OperationFailed { index, source }) => {
+                return Err(GuardError::Operation { index: index - 1, error: source });
+            }
+            Err(MultiWriteError::RequestFailed { source }) => return Err(GuardError::ZooKeeper(source)),
+        }
+    }
+    Err(GuardError::Busy { path: path.to_owned() })
+}
+
+/// The highest token that was shown to the fence at `path`, as far as the server that is asked has learned.
+///
+/// # Errors
+/// [`GuardError::NotInstalled`], [`GuardError::Foreign`] or [`GuardError::ZooKeeper`].
+pub async fn highest(client: &Client, path: &str) -> Result<FencingToken, GuardError> {
+    read(client, path).await.map(|(highest, _)| highest)
+}
+
+/// The highest token, and the version of the znode.
+async fn read(client: &Client, path: &str) -> Result<(FencingToken, i32), GuardError> {
+    match client.get_data(path).await {
+        Ok((data, stat)) => match parse(&data) {
+            Some(token) => Ok((token, stat.version)),
+            None => Err(GuardError::Foreign { path: path.to_owned() }),
+        },
+        Err(Error::NoNode) => Err(GuardError::NotInstalled { path: path.to_owned() }),
+        Err(error) => Err(GuardError::ZooKeeper(error)),
+    }
+}
+
+fn parse(data: &[u8]) -> Option<FencingToken> {
+    let text = std::str::from_utf8(data).ok()?;
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| is_number).map(FencingToken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_digits_are_a_fence() {
+        assert_eq!(parse(b"0"), Some(FencingToken(0)));
+        assert_eq!(parse(b"18446744073709551615"), Some(FencingToken(u64::MAX)));
+        for other in [&b""[..], b"+1", b"-1", b" 1", b"18446744073709551616", b"1\n", &[0xff]] {
+            assert_eq!(parse(other), None);
+        }
+        assert_eq!(FencingToken(7).to_string(), "7", "what is written can be read");
+    }
+}

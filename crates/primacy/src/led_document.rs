@@ -1,0 +1,557 @@
+//! [`LedDocument`]: leadership and state in one document, where every write of the state is fenced by its own compare-and-set.
+//!
+//! Promises  the state is only ever changed by the leader that has read the newest one; a change is acknowledged when it is
+//!           durable, and then every later leader has it; whoever was replaced finds it out at its next write, and changes
+//!           nothing.
+//! Assumes   a [`Document`] whose compare-and-set is linearizable. No clock of another machine takes part.
+//! Leaves    whatever else reads the document.
+//!
+//! It is the design of brokers that keep their queue in an object store: no lock, no database, one object. There is nothing
+//! to fence besides, because the resource and the election are one: a stale leader's write names a version that is no more.
+//!
+//! - **Elected** by writing oneself into the document over the version that was read. A leader is taken to be gone when the
+//!   document has not changed for its whole timeout, on the reader's own clock, since the reader first saw this version.
+//! - **Group commit.** Changes wait while a write is under way; the next write takes all of them, in order. Each is
+//!   acknowledged when that write is durable.
+//! - **A conflict deposes.** A leader never reads again to try once more: it would write itself over its successor, and both
+//!   would lead for ever.
+//! - **A lost answer is looked into**, by a number that each write carries. The same bytes are written again over the same
+//!   version only while they are not there; so they are written once or never.
+//! - **A leader that could not write for its whole timeout** leads no more, whether or not somebody has replaced it, and
+//!   stands again: its next leadership has another token.
+//!
+//! ```
+//! use primacy::led_document::{Election, LedDocument, LedOptions};
+//! use primacy::stores::file::FileDocument;
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Clone, Default, Serialize, Deserialize)]
+//! struct Queue {
+//!     jobs: Vec<String>,
+//! }
+//!
+//! # let directory = std::env::temp_dir().join(format!("primacy-led-doc-{}", std::process::id()));
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+//! let store = FileDocument::open(&directory, "queue").await?;
+//! let broker = LedDocument::<Queue>::new(store, LedOptions::new("10.0.0.7:8080"))?;
+//! match broker.try_elect().await? {
+//!     Election::Elected { token } | Election::AlreadyLeader { token } => println!("leading under {token}"),
+//!     Election::OtherLeader { address, .. } => println!("{address} leads; ask there, and try again later"),
+//!     Election::Conflict => println!("somebody else was faster; try again"),
+//! }
+//! // Returns when it is durable; an error says what is known of it.
+//! let length = broker.submit(|queue| { queue.jobs.push("job".to_owned()); queue.jobs.len() }).await?;
+//! assert_eq!(length, 1);
+//! broker.resign().await;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # std::fs::remove_dir_all(&directory)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod commit;
+mod content;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use primacy_core::{FencingToken, Instant};
+use primacy_stores::{Document, ReadError, SetError};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+
+use self::commit::{Committer, Queue};
+use self::content::{Broker, Head, decode, draw_nonce, encode};
+use crate::clock;
+use crate::config::{DRIFT_MAX, LEASE};
+
+/// Which broker this is, and how long it leads without a write.
+#[derive(Clone, Debug)]
+pub struct LedOptions {
+    /// Where clients reach it. Two brokers may have the same: what tells them apart is drawn for each
+    /// [`LedDocument`].
+    pub address: String,
+    /// How long others wait for a leader that writes nothing. What others do is said by the leader's own; the default is 10
+    /// seconds.
+    pub timeout: Duration,
+    /// How long the least pause between two writes is: each costs money, and stores have limits. None by default.
+    pub write_interval_min: Duration,
+}
+
+impl LedOptions {
+    /// The defaults.
+    #[must_use]
+    pub fn new(address: &str) -> Self {
+        Self { address: address.to_owned(), timeout: LEASE, write_interval_min: Duration::ZERO }
+    }
+
+    /// When nothing was written for this long, the document is written as it is: a third of the timeout.
+    fn heartbeat(&self) -> Duration {
+        self.timeout / 3
+    }
+
+    fn check(&self) -> Result<(), LedError> {
+        if self.timeout.is_zero() || self.write_interval_min > self.heartbeat() {
+            return Err(LedError::Options);
+        }
+        Ok(())
+    }
+}
+
+/// What came of standing for election.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Election {
+    /// This broker leads from now on.
+    Elected {
+        /// Higher than that of any leader before it.
+        token: FencingToken,
+    },
+    /// It led already, and its last write is younger than its timeout.
+    AlreadyLeader {
+        /// Of its leadership.
+        token: FencingToken,
+    },
+    /// Another broker leads, as far as can be known.
+    OtherLeader {
+        /// Where it is reached; empty in a document that another program wrote.
+        address: String,
+        /// Of its leadership.
+        token: FencingToken,
+        /// How long it has still to be silent until it is taken to be gone.
+        remaining: Duration,
+    },
+    /// Somebody else has written meanwhile. Nothing was changed.
+    Conflict,
+}
+
+/// Why it was not possible to stand for election.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LedError {
+    /// The store does not answer, or not clearly. Try again: what has been written will be found then.
+    #[error("the document's store cannot be used: {why}")]
+    Unavailable {
+        /// What went wrong.
+        why: String,
+    },
+    /// The document is not one that can be led. It was left as it is.
+    #[error("the document cannot be used: {why}")]
+    Malformed {
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The options do not fit together.
+    #[error("the timeout must be above zero, and the least pause between two writes at most a third of it")]
+    Options,
+}
+
+/// Why a change was not acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SubmitError {
+    /// This broker does not lead. The change was not made.
+    #[error("this broker does not lead, and nothing was changed; find the leader")]
+    NotLeading,
+    /// It was replaced, or could not write in time. The change was not made.
+    #[error("this broker has lost its leadership, and nothing was changed: {why}")]
+    NotDone {
+        /// What happened.
+        why: String,
+    },
+    /// It lost its leadership in the middle of the write. The change was made, or not; the next leader knows.
+    #[error("this broker has lost its leadership, and it is not known whether the change was made: {why}")]
+    Unknown {
+        /// What happened.
+        why: String,
+    },
+    /// The state cannot be written down with this change, and the others that came with it; none of them was made.
+    #[error("the state cannot be written with this change, and nothing was changed: {why}")]
+    Rejected {
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// What a broker is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It has not led since it was made.
+    Standby,
+    /// It leads.
+    Leading {
+        /// Of its leadership.
+        token: FencingToken,
+    },
+    /// It has led.
+    Ended {
+        /// Of the leadership that has ended.
+        token: FencingToken,
+        /// Why.
+        why: Ended,
+    },
+}
+
+/// Why a leadership ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It resigned.
+    Resigned,
+    /// Somebody else has written the document.
+    Deposed,
+    /// It could not write for its whole timeout.
+    Expired {
+        /// What went wrong last.
+        why: String,
+    },
+}
+
+/// What an application may want to put into its own fields with each write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// Of the leader; `None` in the last write of one that resigns.
+    pub address: Option<String>,
+    /// Milliseconds since 1970, by this machine. For people and other programs only.
+    pub millis: u64,
+}
+
+type Stamping<S> = Arc<dyn Fn(&mut S, &Stamp) + Send + Sync>;
+/// Asked for the time; tests have one of their own.
+type Clock = Arc<dyn Fn() -> Instant + Send + Sync>;
+
+/// A document with state of type `S`, and this process's part in its election.
+///
+/// `S` is written as a JSON object. Its field `primacy` belongs to this library; whatever else other programs put there is
+/// kept if `S` keeps it (`#[serde(flatten)]`).
+pub struct LedDocument<S> {
+    ground: Arc<Ground<S>>,
+    term: tokio::sync::Mutex<Option<JoinHandle<()>>>,
+    queue: Mutex<Arc<Queue<S>>>,
+    state: watch::Sender<Option<Arc<S>>>,
+    standing: watch::Sender<Standing>,
+    /// The highest token that was seen in the document.
+    highest: AtomicU64,
+    /// The version of another leader's document, and when it was first seen.
+    observed: Mutex<Option<(primacy_core::election::lease::Version, Instant)>>,
+}
+
+/// What all leaderships of a broker share.
+struct Ground<S> {
+    store: Arc<dyn Document>,
+    options: LedOptions,
+    me: Broker,
+    stamping: Option<Stamping<S>>,
+    clock: Clock,
+    /// Until when this broker leads by its last durable write, in nanoseconds of its clock.
+    led_until: AtomicU64,
+}
+
+impl<S> Ground<S> {
+    /// A write that was asked for at this time is durable.
+    fn written(&self, asked_at: Instant) {
+        let until = asked_at.after(DRIFT_MAX.shorten(self.options.timeout.into()));
+        self.led_until.store(until.as_nanos(), Ordering::SeqCst);
+    }
+
+    /// How long this broker still leads without a write.
+    fn remaining(&self) -> Duration {
+        Instant::from_nanos(self.led_until.load(Ordering::SeqCst)).since((self.clock)()).into()
+    }
+}
+
+impl<S> fmt::Debug for LedDocument<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let standing = self.standing.borrow().clone();
+        f.debug_struct("LedDocument")
+            .field("store", &self.ground.store)
+            .field("standing", &standing)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S> LedDocument<S>
+where
+    S: Serialize + DeserializeOwned + Default + Clone + Send + Sync + 'static,
+{
+    /// A broker that does not lead yet. Nothing is read or written.
+    ///
+    /// # Errors
+    /// [`LedError::Options`].
+    pub fn new(store: impl Document + 'static, options: LedOptions) -> Result<Self, LedError> {
+        Self::with(Arc::new(store), options, None, Arc::new(clock::now))
+    }
+
+    /// The same, where `stamping` is called on the state before each write, last of all: for fields in which other programs
+    /// look for the leader.
+    ///
+    /// # Errors
+    /// [`LedError::Options`].
+    pub fn stamping(
+        store: impl Document + 'static,
+        options: LedOptions,
+        stamping: impl Fn(&mut S, &Stamp) + Send + Sync + 'static,
+    ) -> Result<Self, LedError> {
+        Self::with(Arc::new(store), options, Some(Arc::new(stamping)), Arc::new(clock::now))
+    }
+
+    fn with(
+        store: Arc<dyn Document>,
+        options: LedOptions,
+        stamping: Option<Stamping<S>>,
+        clock: Clock,
+    ) -> Result<Self, LedError> {
+        options.check()?;
+        let id = draw_nonce().map_err(|why| LedError::Unavailable { why })?;
+        let me = Broker { id, address: options.address.clone() };
+        Ok(Self {
+            ground: Arc::new(Ground { store, options, me, stamping, clock, led_until: AtomicU64::new(0) }),
+            term: tokio::sync::Mutex::default(),
+            queue: Mutex::default(),
+            state: watch::Sender::new(None),
+            standing: watch::Sender::new(Standing::Standby),
+            highest: AtomicU64::new(0),
+            observed: Mutex::default(),
+        })
+    }
+
+    /// Stands for election once. A broker that does not lead calls it again and again, with some time in between.
+    ///
+    /// Must be called in a tokio runtime, which carries the leadership. Dropping the future may leave a document that names
+    /// this broker without its leading: its next call leads.
+    ///
+    /// # Errors
+    /// [`LedError`]; this broker does not lead then.
+    pub async fn try_elect(&self) -> Result<Election, LedError> {
+        let mut term = self.term.lock().await;
+        if let Some(running) = term.as_mut() {
+            if let (Standing::Leading { token }, false) = (self.standing(), running.is_finished()) {
+                return Ok(Election::AlreadyLeader { token });
+            }
+            // What it has begun comes to its end first.
+            let _ = running.await;
+            *term = None;
+        }
+        let found = self.ground.store.read().await.map_err(|error| match error {
+            ReadError::Unavailable { why } => LedError::Unavailable { why },
+            ReadError::Malformed { error } => LedError::Malformed { why: error.to_string() },
+        })?;
+        let seen_at = (self.ground.clock)();
+        let (state, token, expect) = match found {
+            None => (S::default(), self.first_token(), None),
+            Some((bytes, version)) => {
+                let (state, head) = decode::<S>(&bytes).map_err(|why| LedError::Malformed { why })?;
+                self.check_age(head.as_ref())?;
+                if let Some(other) = self.other_leader(head.as_ref(), &version, seen_at) {
+                    return Ok(other);
+                }
+                let token = head.map_or_else(|| self.first_token(), |head| head.token.next());
+                (state, token, Some(version))
+            }
+        };
+        let first = self.ground.content(&state, token, 0, true).map_err(|why| LedError::Malformed { why })?;
+        let asked_at = (self.ground.clock)();
+        let written = self.ground.store.compare_and_set(expect.as_ref(), &first).await;
+        let version = match written {
+            Ok(version) => version,
+            Err(SetError::Conflict) => return Ok(Election::Conflict),
+            Err(SetError::Unavailable { why }) => return Err(LedError::Unavailable { why }),
+            Err(SetError::Unknown { why }) => match self.ground.store.read().await {
+                Ok(Some((bytes, version))) if bytes == first => version,
+                // Replaced it may be, or still to come.
+                Ok(_) | Err(_) => return Err(LedError::Unavailable { why }),
+            },
+        };
+        *term = Some(self.lead(state, version, token, asked_at));
+        Ok(Election::Elected { token })
+    }
+
+    /// Above any token of a document that was deleted.
+    fn first_token(&self) -> FencingToken {
+        let seen = FencingToken(self.highest.load(Ordering::SeqCst));
+        seen.max(FencingToken(clock::wall_millis())).next()
+    }
+
+    /// Notes the token of a document, or refuses one that somebody has put back.
+    fn check_age(&self, head: Option<&Head>) -> Result<(), LedError> {
+        let token = head.map_or(0, |head| head.token.0);
+        let highest = self.highest.fetch_max(token, Ordering::SeqCst);
+        if head.is_some() && token < highest {
+            let why = format!(
+                "it has the token {token}, and {highest} was seen there: somebody has put an older copy back, and what \
+                 was written since is missing. Put the newest one there, or start the brokers anew to go on with this one"
+            );
+            return Err(LedError::Malformed { why });
+        }
+        Ok(())
+    }
+
+    /// What another leader there means; `None` where nobody has to be waited for any more.
+    fn other_leader(
+        &self,
+        head: Option<&Head>,
+        version: &primacy_core::election::lease::Version,
+        now: Instant,
+    ) -> Option<Election> {
+        let mut observed = self.observed.lock().unwrap_or_else(PoisonError::into_inner);
+        let (leader, token, timeout) = match head {
+            // Another program's document. Its broker may be at work, and then it will write.
+            None => (None, FencingToken::default(), self.ground.options.timeout.into()),
+            Some(head) => (Some(head.leader.as_ref()?), head.token, head.timeout),
+        };
+        if leader.is_some_and(|leader| leader.id == self.ground.me.id) {
+            // Named, and not leading: its own writes of the past name versions that are no more.
+            return None;
+        }
+        let first_seen = match &*observed {
+            Some((seen, at)) if seen == version => *at,
+            Some(_) | None => {
+                *observed = Some((version.clone(), now));
+                now
+            }
+        };
+        let (waited, patience) = (now.since(first_seen), DRIFT_MAX.lengthen(timeout));
+        let address = leader.map(|leader| leader.address.clone()).unwrap_or_default();
+        let remaining = patience.minus(waited).into();
+        (waited < patience).then_some(Election::OtherLeader { address, token, remaining })
+    }
+
+    fn lead(
+        &self,
+        state: S,
+        version: primacy_core::election::lease::Version,
+        token: FencingToken,
+        asked_at: Instant,
+    ) -> JoinHandle<()> {
+        let queue = Arc::new(Queue::new());
+        *self.queue.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&queue);
+        let state = Arc::new(state);
+        self.highest.fetch_max(token.0, Ordering::SeqCst);
+        self.ground.written(asked_at);
+        self.state.send_replace(Some(Arc::clone(&state)));
+        self.standing.send_replace(Standing::Leading { token });
+        let committer = Committer {
+            ground: Arc::clone(&self.ground),
+            queue,
+            published: self.state.clone(),
+            standing: self.standing.clone(),
+            state,
+            version,
+            token,
+            beat: 0,
+            written_at: asked_at,
+        };
+        tokio::spawn(committer.run())
+    }
+
+    /// Changes the state, and returns what `change` returns when the change is durable. All changes that wait for one write
+    /// are made in order, before it, or none of them is. What `change` sees may hold changes that are not durable yet.
+    ///
+    /// Dropping the future does not take the change back.
+    ///
+    /// # Errors
+    /// [`SubmitError`].
+    pub async fn submit<R: Send + 'static>(
+        &self,
+        change: impl FnOnce(&mut S) -> R + Send + 'static,
+    ) -> Result<R, SubmitError> {
+        let queue = Arc::clone(&*self.queue.lock().unwrap_or_else(PoisonError::into_inner));
+        let (reply, answer) = oneshot::channel();
+        let is_begun = Arc::new(AtomicBool::new(false));
+        let begins = Arc::clone(&is_begun);
+        let job = move |state: &mut S| {
+            begins.store(true, Ordering::SeqCst);
+            let result = change(state);
+            let acknowledge = move |done: Result<(), SubmitError>| drop(reply.send(done.map(|()| result)));
+            Box::new(acknowledge) as commit::Acknowledge
+        };
+        if !queue.push(Box::new(job)) {
+            return Err(SubmitError::NotLeading);
+        }
+        // One that was never made is dropped with its queue; one that was made, with the runtime that was writing it.
+        answer.await.unwrap_or_else(|_| match is_begun.load(Ordering::SeqCst) {
+            true => Err(SubmitError::Unknown { why: "its runtime has ended".to_owned() }),
+            false => Err(SubmitError::NotLeading),
+        })
+    }
+
+    /// The state as it was last written by this broker; `None` unless it leads. Another broker may have replaced it since:
+    /// what must be the newest is asked by [`submit`](Self::submit).
+    #[must_use]
+    pub fn state(&self) -> Option<Arc<S>> {
+        // Taken before it is asked whether it still counts.
+        let state = self.state.borrow().clone();
+        match self.standing() {
+            Standing::Leading { .. } => state,
+            Standing::Standby | Standing::Ended { .. } => None,
+        }
+    }
+
+    /// What this broker is now.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        let standing = self.standing.borrow().clone();
+        match standing {
+            // It will find that out itself, when it runs again.
+            Standing::Leading { token } if self.ground.remaining().is_zero() => {
+                let why = Ended::Expired { why: "its last write is older than that".to_owned() };
+                Standing::Ended { token, why }
+            }
+            Standing::Standby | Standing::Leading { .. } | Standing::Ended { .. } => standing,
+        }
+    }
+
+    /// Resolves when this broker does not lead (any more), with what it is. It may be dropped and asked for again.
+    pub async fn ended(&self) -> Standing {
+        let mut standing = self.standing.subscribe();
+        let found = standing.wait_for(|standing| !matches!(standing, Standing::Leading { .. })).await;
+        found.map_or_else(|_| self.standing(), |standing| standing.clone())
+    }
+
+    /// Makes the changes that wait, writes that nobody leads, and returns: others need not wait for a timeout then. Changes
+    /// that come later are refused. A broker that does not lead has nothing to resign.
+    pub async fn resign(&self) {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner).close();
+        let mut term = self.term.lock().await;
+        // It stays there while it is waited for: whoever stops waiting has not ended it.
+        if let Some(running) = term.as_mut() {
+            let _ = running.await;
+            *term = None;
+        }
+    }
+}
+
+impl<S: Serialize + Clone> Ground<S> {
+    /// The bytes of a write, unlike those of any other.
+    fn content(
+        &self,
+        state: &S,
+        token: FencingToken,
+        beat: u64,
+        is_leading: bool,
+    ) -> Result<Vec<u8>, String> {
+        let mut stamped;
+        let mut written = state;
+        if let Some(stamping) = &self.stamping {
+            stamped = state.clone();
+            let address = is_leading.then(|| self.me.address.clone());
+            stamping(&mut stamped, &Stamp { address, millis: clock::wall_millis() });
+            written = &stamped;
+        }
+        let leader = is_leading.then(|| self.me.clone());
+        let timeout = self.options.timeout.into();
+        encode(written, &Head { token, leader, timeout, beat, nonce: draw_nonce()? })
+    }
+}
+
+impl<S> Drop for LedDocument<S> {
+    fn drop(&mut self) {
+        // What is under way ends by itself; nothing new is begun.
+        if let Some(running) = self.term.get_mut().take() {
+            running.abort();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,289 @@
+//! The leader's side: changes wait while a write is under way, and go into the next one together.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use primacy_core::election::lease::Version;
+use primacy_core::{FencingToken, Instant};
+use primacy_stores::SetError;
+use serde::Serialize;
+use tokio::sync::{Notify, watch};
+
+use super::{Ended, Ground, Standing, SubmitError};
+
+/// Tells a caller what came of its change.
+pub(super) type Acknowledge = Box<dyn FnOnce(Result<(), SubmitError>) + Send>;
+/// Makes a change, and says whom to tell.
+pub(super) type Job<S> = Box<dyn FnOnce(&mut S) -> Acknowledge + Send>;
+
+/// The wait before a write is looked into or made once more is the timeout divided by this.
+const TRIES_PER_TIMEOUT: u32 = 20;
+
+/// The changes that wait.
+pub(super) struct Queue<S> {
+    waiting: Mutex<Waiting<S>>,
+    rung: Notify,
+}
+
+struct Waiting<S> {
+    jobs: VecDeque<Job<S>>,
+    is_open: bool,
+}
+
+impl<S> Default for Queue<S> {
+    /// One that takes nothing.
+    fn default() -> Self {
+        let waiting = Waiting { jobs: VecDeque::new(), is_open: false };
+        Self { waiting: Mutex::new(waiting), rung: Notify::new() }
+    }
+}
+
+impl<S> Queue<S> {
+    pub(super) fn new() -> Self {
+        let waiting = Waiting { jobs: VecDeque::new(), is_open: true };
+        Self { waiting: Mutex::new(waiting), rung: Notify::new() }
+    }
+
+    /// Whether it was taken.
+    pub(super) fn push(&self, job: Job<S>) -> bool {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.is_open {
+            waiting.jobs.push_back(job);
+            self.rung.notify_one();
+        }
+        waiting.is_open
+    }
+
+    /// Takes no more. What waits is made still.
+    pub(super) fn close(&self) {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).is_open = false;
+        self.rung.notify_one();
+    }
+
+    /// All that waits, and whether more may come.
+    fn take(&self) -> (Vec<Job<S>>, bool) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        (waiting.jobs.drain(..).collect(), waiting.is_open)
+    }
+}
+
+/// One leadership.
+pub(super) struct Committer<S> {
+    pub(super) ground: Arc<Ground<S>>,
+    pub(super) queue: Arc<Queue<S>>,
+    pub(super) published: watch::Sender<Option<Arc<S>>>,
+    pub(super) standing: watch::Sender<Standing>,
+    pub(super) state: Arc<S>,
+    pub(super) version: Version,
+    pub(super) token: FencingToken,
+    pub(super) beat: u64,
+    /// When the last write that is durable was asked for.
+    pub(super) written_at: Instant,
+}
+
+/// What came of a write.
+enum Outcome {
+    Durable(Version, Instant),
+    /// Nothing of it is there, and nothing will be.
+    NotDone(Ended),
+    Unknown(Ended),
+}
+
+/// What stands in the document after a write whose answer is open.
+enum Look {
+    Ours(Version),
+    /// What it was to replace.
+    Before,
+    Other,
+    Nothing,
+}
+
+impl<S: Serialize + Clone> Committer<S> {
+    pub(super) async fn run(mut self) {
+        let why = loop {
+            self.wait().await;
+            let (jobs, is_open) = self.queue.take();
+            if !is_open && jobs.is_empty() {
+                break self.resign().await;
+            }
+            if let Err(why) = self.commit(jobs).await {
+                break why;
+            }
+        };
+        self.end(why);
+    }
+
+    /// Until there is something to write, or it is time for a sign of life.
+    async fn wait(&self) {
+        let options = &self.ground.options;
+        // Between two writes at least this, whatever comes.
+        tokio::time::sleep(options.write_interval_min.saturating_sub(self.silence())).await;
+        let has_jobs = {
+            let waiting = self.queue.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            !waiting.jobs.is_empty() || !waiting.is_open
+        };
+        if !has_jobs {
+            let due = options.heartbeat().saturating_sub(self.silence());
+            // Ended by whichever comes first.
+            let _ = tokio::time::timeout(due, self.queue.rung.notified()).await;
+        }
+    }
+
+    fn silence(&self) -> Duration {
+        (self.ground.clock)().since(self.written_at).into()
+    }
+
+    /// Whether others may take this broker to be gone soon.
+    fn is_expired(&self) -> bool {
+        self.ground.remaining().is_zero()
+    }
+
+    /// Not waited for longer than this broker leads.
+    async fn bounded<T>(&self, request: impl Future<Output = T>) -> Result<T, String> {
+        let bounded = tokio::time::timeout(self.ground.remaining(), request).await;
+        bounded.map_err(|_| "the store did not answer in time".to_owned())
+    }
+
+    /// Makes the changes and writes them.
+    async fn commit(&mut self, jobs: Vec<Job<S>>) -> Result<(), Ended> {
+        let mut next = Arc::clone(&self.state);
+        let mut waiting = Vec::with_capacity(jobs.len());
+        if !jobs.is_empty() {
+            let mut changed = (*self.state).clone();
+            waiting.extend(jobs.into_iter().map(|job| job(&mut changed)));
+            next = Arc::new(changed);
+        }
+        let bytes = match self.ground.content(&next, self.token, self.beat + 1, true) {
+            Ok(bytes) => bytes,
+            Err(why) => {
+                tell(waiting, &Err(SubmitError::Rejected { why }));
+                return Ok(());
+            }
+        };
+        match self.write(&bytes).await {
+            Outcome::Durable(version, asked_at) => {
+                (self.version, self.written_at, self.state) = (version, asked_at, next);
+                self.ground.written(asked_at);
+                self.beat += 1;
+                self.published.send_replace(Some(Arc::clone(&self.state)));
+                tell(waiting, &Ok(()));
+                Ok(())
+            }
+            Outcome::NotDone(ended) => {
+                tell(waiting, &Err(SubmitError::NotDone { why: ended.to_string() }));
+                Err(ended)
+            }
+            Outcome::Unknown(ended) => {
+                tell(waiting, &Err(SubmitError::Unknown { why: ended.to_string() }));
+                Err(ended)
+            }
+        }
+    }
+
+    /// Writes `bytes` over the version that this leadership has made, until it is known what came of it or its time is over.
+    async fn write(&self, bytes: &[u8]) -> Outcome {
+        // Of the sendings whose outcome is open, the first: what is found to be there counts from it.
+        let mut open_since: Option<Instant> = None;
+        let mut why = String::new();
+        while !self.is_expired() {
+            let asked_at = open_since.unwrap_or_else(|| (self.ground.clock)());
+            let written = self.bounded(self.ground.store.compare_and_set(Some(&self.version), bytes)).await;
+            match written.unwrap_or_else(|why| Err(SetError::Unknown { why })) {
+                Ok(version) => return Outcome::Durable(version, asked_at),
+                Err(SetError::Conflict) if open_since.is_none() => return Outcome::NotDone(Ended::Deposed),
+                // Not this sending; an earlier one may have been faster than its answer.
+                Err(SetError::Conflict) => {}
+                Err(SetError::Unavailable { why: found }) => {
+                    why = found;
+                    self.pause().await;
+                    continue;
+                }
+                Err(SetError::Unknown { why: found }) => {
+                    why = found;
+                    open_since = Some(asked_at);
+                }
+            }
+            match self.look(bytes, &mut why).await {
+                Look::Ours(version) => return Outcome::Durable(version, asked_at),
+                Look::Other => return Outcome::Unknown(Ended::Deposed),
+                // Not there, or not yet: written again, it is there once.
+                Look::Before => self.pause().await,
+                Look::Nothing => {}
+            }
+        }
+        let ended = Ended::Expired { why };
+        if open_since.is_some() { Outcome::Unknown(ended) } else { Outcome::NotDone(ended) }
+    }
+
+    /// Reads until it is known what is there, or the time is over.
+    async fn look(&self, bytes: &[u8], why: &mut String) -> Look {
+        while !self.is_expired() {
+            match self.bounded(self.ground.store.read()).await {
+                Ok(Ok(Some((found, version)))) if found == bytes => return Look::Ours(version),
+                Ok(Ok(Some((_, version)))) if version == self.version => return Look::Before,
+                Ok(Ok(_)) => return Look::Other,
+                Ok(Err(error)) => *why = error.to_string(),
+                Err(found) => *why = found,
+            }
+            self.pause().await;
+        }
+        Look::Nothing
+    }
+
+    async fn pause(&self) {
+        tokio::time::sleep(self.ground.options.timeout / TRIES_PER_TIMEOUT).await;
+    }
+
+    /// Writes that nobody leads. Whatever comes of it, this leadership is over.
+    async fn resign(&mut self) -> Ended {
+        match self.ground.content(&self.state, self.token, self.beat + 1, false) {
+            Err(why) => Ended::Expired { why },
+            Ok(bytes) => match self.write(&bytes).await {
+                Outcome::Durable(..) => Ended::Resigned,
+                Outcome::NotDone(ended) | Outcome::Unknown(ended) => ended,
+            },
+        }
+    }
+}
+
+impl<S> Committer<S> {
+    fn end(&self, why: Ended) {
+        self.queue.close();
+        self.standing.send_if_modified(|standing| {
+            let is_own = *standing == Standing::Leading { token: self.token };
+            if is_own {
+                *standing = Standing::Ended { token: self.token, why };
+            }
+            is_own
+        });
+        // Those who still wait learn by it that nothing was changed.
+        drop(self.queue.take());
+    }
+}
+
+impl<S> Drop for Committer<S> {
+    fn drop(&mut self) {
+        // It was given up in the middle: by its owner, or by a change that panicked.
+        if *self.standing.borrow() == (Standing::Leading { token: self.token }) {
+            self.end(Ended::Expired { why: "it was given up".to_owned() });
+        }
+    }
+}
+
+fn tell(waiting: Vec<Acknowledge>, done: &Result<(), SubmitError>) {
+    for acknowledge in waiting {
+        acknowledge(done.clone());
+    }
+}
+
+impl std::fmt::Display for Ended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Resigned => f.write_str("it resigned"),
+            Self::Deposed => f.write_str("another broker has written the document"),
+            Self::Expired { why } => write!(f, "it could not write for its whole timeout ({why})"),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! A controller in Kubernetes, of which several pods run and one works: each reconciliation is a guarded write, and at SIGTERM
+//! it ends its work first and then hands over.
+//!
+//! `docs/stores/kubernetes.md` has the manifests. Outside of a cluster it takes the kubeconfig:
+//! `cargo run --features kubernetes --example kubernetes_controller -- kubernetes://default`
+
+use std::error::Error;
+use std::time::Duration;
+
+use primacy::fence::kubernetes::kube::api::{ApiResource, DynamicObject, GroupVersionKind};
+use primacy::fence::kubernetes::{GuardError, create, fenced, kube};
+use primacy::{Elector, FencingToken, Leadership, NodeId};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+/// The election, and with it the Lease; also in the name of the annotation that keeps the highest token.
+const ELECTION: &str = "orders-controller";
+
+/// How often to reconcile where nothing asks for it.
+const RECONCILE_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Runs the example.
+///
+/// # Errors
+/// If the election cannot be entered, or the API server refuses what the controller needs.
+pub fn main() -> Result<(), Box<dyn Error>> {
+    let url = std::env::args().nth(1).unwrap_or_else(|| "kubernetes://".to_owned());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let (stop, stopped) = watch::channel(false);
+        let mut terminated = signal(SignalKind::terminate())?;
+        let client = kube::Client::try_default().await?;
+        let controller = control(&url, client, stopped);
+        tokio::pin!(controller);
+        tokio::select! {
+            ended = &mut controller => return ended,
+            _ = terminated.recv() => {}
+        }
+        // Kubernetes waits `terminationGracePeriodSeconds` for what follows.
+        stop.send_replace(true);
+        controller.await
+    })
+}
+
+/// Stands, and works whenever it leads, until it is stopped.
+///
+/// # Errors
+/// As [`main`].
+pub async fn control(
+    url: &str,
+    client: kube::Client,
+    mut stopped: watch::Receiver<bool>,
+) -> Result<(), Box<dyn Error>> {
+    let mut builder = Elector::builder().election(ELECTION);
+    // The pod's name, by the Downward API. It is in the Lease's `holderIdentity`, with a number for this life of the process.
+    if let Ok(pod) = std::env::var("POD_NAME") {
+        builder = builder.node(NodeId::new(&pod)?);
+    }
+    let elector = builder.connect(url).await?;
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
+    let state = kube::Api::default_namespaced_with(client, &kind);
+    while !*stopped.borrow() {
+        println!("{} stands", elector.identity());
+        let leadership = tokio::select! {
+            leadership = elector.campaign() => leadership?,
+            _ = stopped.wait_for(|stopped| *stopped) => break,
+        };
+        if let Err(error) = lead(leadership, &state, &mut stopped).await {
+            println!("{error}");
+        }
+    }
+    // Also a claim that is under way is taken back.
+    elector.close().await;
+    println!("has left the election");
+    Ok(())
+}
+
+/// Works until it is stopped, and then hands over; or until it must stop, because it leads no more.
+async fn lead(
+    leadership: Leadership,
+    state: &kube::Api<DynamicObject>,
+    stopped: &mut watch::Receiver<bool>,
+) -> Result<(), Box<dyn Error>> {
+    let token = leadership.token();
+    println!("leads with token {token}");
+    let work = async {
+        while !*stopped.borrow() {
+            reconcile(state, token).await?;
+            // The work that is begun is ended before it stops.
+            let _ = tokio::time::timeout(RECONCILE_INTERVAL, stopped.wait_for(|stopped| *stopped)).await;
+        }
+        Ok::<(), GuardError>(())
+    };
+    // Dropped if the lead is lost. When it has ended, the Lease is released, and the next pod leads at once.
+    Ok(leadership.run(work).await??)
+}
+
+/// Brings the world to what it should be, as often as it is called. A leader of the past is refused here.
+async fn reconcile(state: &kube::Api<DynamicObject>, token: FencingToken) -> Result<(), GuardError> {
+    let work = |object: &mut DynamicObject| {
+        object.data["data"]["phase"] = "Ready".into();
+        Ok(())
+    };
+    match fenced(state, ELECTION, ELECTION, token, work).await {
+        Err(GuardError::Kube(kube::Error::Api(status))) if status.code == 404 => {
+            let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
+            create(state, ELECTION, token, DynamicObject::new(ELECTION, &kind)).await.map(drop)
+        }
+        written => written.map(drop),
+    }
+}

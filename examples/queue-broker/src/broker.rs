@@ -1,0 +1,124 @@
+//! One broker: it stands, leads, lets jobs expire, and stands again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use primacy::led_document::{Election, LedDocument, LedError, LedOptions, Standing, SubmitError};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use crate::place::Place;
+use crate::queue::{Done, Mutation, Queue};
+
+/// How patient the broker is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timers {
+    /// After how long without a write a leader is taken to be gone.
+    pub(crate) timeout: Duration,
+    /// How often one that does not lead looks.
+    pub(crate) retry: Duration,
+    /// After how long without a heartbeat a job is given to another worker.
+    pub(crate) job_timeout: Duration,
+}
+
+/// A broker; clones are the same one.
+#[derive(Clone)]
+pub(crate) struct Broker {
+    document: Arc<LedDocument<Queue>>,
+    /// Where another one leads, as it was seen last.
+    leader: watch::Sender<Option<String>>,
+    timers: Timers,
+}
+
+impl Broker {
+    pub(crate) fn new(place: Place, address: String, timers: Timers) -> Result<Self, LedError> {
+        let options = LedOptions { timeout: timers.timeout, ..LedOptions::new(&address) };
+        let document = LedDocument::stamping(place, options, Queue::stamp)?;
+        Ok(Self { document: Arc::new(document), leader: watch::Sender::new(None), timers })
+    }
+
+    /// Changes the queue; returns when that is durable.
+    pub(crate) async fn submit(&self, mutation: Mutation) -> Result<Done, SubmitError> {
+        self.document.submit(move |queue| queue.apply(now(), mutation)).await
+    }
+
+    /// The queue, if this broker leads.
+    pub(crate) fn queue(&self) -> Option<Arc<Queue>> {
+        self.document.state()
+    }
+
+    /// Where another one leads, if it does.
+    pub(crate) fn leader(&self) -> Option<String> {
+        self.leader.borrow().clone()
+    }
+
+    /// What this broker is.
+    pub(crate) fn standing(&self) -> Standing {
+        self.document.standing()
+    }
+
+    pub(crate) async fn resign(&self) {
+        self.document.resign().await;
+    }
+
+    /// Stands, leads, and stands again, for ever; what it returns is why it cannot.
+    pub(crate) async fn lead_and_stand_by(&self) -> String {
+        loop {
+            match self.document.try_elect().await {
+                Ok(Election::Elected { token }) => {
+                    eprintln!("queue-broker: leads with the token {token}");
+                    self.leader.send_replace(None);
+                    let ended = tokio::select! {
+                        ended = self.document.ended() => ended,
+                        () = self.expire_jobs() => self.standing(),
+                    };
+                    eprintln!("queue-broker: leads no more: {ended:?}");
+                }
+                Ok(Election::AlreadyLeader { .. }) => {}
+                Ok(Election::OtherLeader { address, .. }) => {
+                    if self.leader().as_deref() != Some(&address) {
+                        eprintln!("queue-broker: stands by for {address}");
+                        self.leader.send_replace(Some(address));
+                    }
+                }
+                Ok(Election::Conflict) => continue,
+                Err(LedError::Unavailable { why }) => eprintln!("queue-broker: {why}; it is tried again"),
+                Err(error @ (LedError::Malformed { .. } | LedError::Options)) => return error.to_string(),
+            }
+            sleep(self.timers.retry).await;
+        }
+    }
+
+    /// Gives jobs to others whose workers are not heard of; until this broker does not lead any more. It counts on its own clock, from
+    /// when it saw the last sign of life: what its predecessor wrote is no time of this machine.
+    async fn expire_jobs(&self) {
+        let mut seen: BTreeMap<(String, String), (Option<u64>, Instant)> = BTreeMap::new();
+        loop {
+            sleep(self.timers.job_timeout / 10).await;
+            let Some(queue) = self.queue() else { return };
+            let now = Instant::now();
+            let signs = queue.signs_of_life();
+            seen.retain(|claim, _| signs.contains_key(claim));
+            for (claim, sign) in signs {
+                let known = seen.entry(claim).or_insert((sign, now));
+                if known.0 != sign {
+                    *known = (sign, now);
+                }
+            }
+            let is_late =
+                |(_, since): &(Option<u64>, Instant)| now.duration_since(*since) >= self.timers.job_timeout;
+            let late: Vec<_> =
+                seen.iter().filter(|(_, seen)| is_late(seen)).map(|(claim, _)| claim.clone()).collect();
+            if !late.is_empty() && self.submit(Mutation::Expire(late)).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// For people who read the file; nobody waits by it.
+fn now() -> u64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX)
+}

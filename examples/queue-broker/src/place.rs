@@ -1,0 +1,57 @@
+//! Where the queue is kept.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use object_store::aws::AmazonS3Builder;
+use object_store::{ClientOptions, RetryConfig};
+use primacy::core::election::lease::Version;
+use primacy::stores::file::FileDocument;
+use primacy::stores::object::ObjectDocument;
+use primacy::stores::{Document, Pending, ReadError, SetError};
+
+/// The name of the object, as osqueue has it.
+const NAME: &str = "queue.json";
+
+/// A document in a directory, or in a bucket.
+#[derive(Debug)]
+pub(crate) struct Place(Box<dyn Document>);
+
+/// Opens `file:DIRECTORY` or `s3://BUCKET/PREFIX`.
+pub(crate) async fn open(url: &str) -> Result<Place, String> {
+    if let Some(directory) = url.strip_prefix("file:") {
+        let document =
+            FileDocument::open(Path::new(directory), NAME).await.map_err(|error| error.to_string())?;
+        return Ok(Place(Box::new(document)));
+    }
+    let Some(rest) = url.strip_prefix("s3://") else {
+        return Err("--store: write file:DIRECTORY or s3://BUCKET/PREFIX".to_owned());
+    };
+    let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+    let key =
+        if prefix.is_empty() { NAME.to_owned() } else { format!("{}/{NAME}", prefix.trim_end_matches('/')) };
+    let is_local = std::env::var("AWS_ENDPOINT_URL").is_ok_and(|url| url.starts_with("http://"));
+    let store = AmazonS3Builder::from_env()
+        .with_bucket_name(bucket)
+        .with_client_options(ClientOptions::new().with_allow_http(is_local))
+        // What is sent again may meet itself; the led document looks into every doubtful answer.
+        .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
+        .build()
+        .map_err(|error| format!("--store: {error}"))?;
+    let document = ObjectDocument::new(Arc::new(store), &key).map_err(|error| error.to_string())?;
+    Ok(Place(Box::new(document)))
+}
+
+impl Document for Place {
+    fn read(&self) -> Pending<'_, Result<Option<(Vec<u8>, Version)>, ReadError>> {
+        self.0.read()
+    }
+
+    fn compare_and_set<'a>(
+        &'a self,
+        expect: Option<&'a Version>,
+        bytes: &'a [u8],
+    ) -> Pending<'a, Result<Version, SetError>> {
+        self.0.compare_and_set(expect, bytes)
+    }
+}

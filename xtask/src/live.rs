@@ -1,0 +1,127 @@
+//! `cargo xtask live`: every store that is reached over a network, on real servers.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use crate::needs::{self, Step};
+
+/// Where what is not the system's is installed; the tests look there.
+const DIRECTORY_VARIABLE: &str = "PRIMACY_LIVE_DIR";
+/// A server that is not there fails.
+const REQUIRE_VARIABLE: &str = "PRIMACY_REQUIRE_LIVE";
+/// The stores that are to be tried.
+const ONLY_VARIABLE: &str = "PRIMACY_LIVE_ONLY";
+
+/// What Python has: servers, and strangers' clients that stand in the same election.
+const PYTHON: &[&str] = &[
+    "moto[server]==5.2.5",
+    "azure-storage-blob==12.31.1",
+    "kubernetes==37.0.1",
+    "kazoo==2.11.0",
+    "python-consul2==0.1.5",
+];
+
+/// What npm has.
+const NPM: &[&str] = &["azurite@3.37.0"];
+
+/// Installs, and runs the laws on each server.
+pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
+    let mut command =
+        crate::cargo(root, &["test", "--package", "primacy-conformance", "--test", "live", "--locked"]);
+    let mut rest = arguments.iter();
+    let mut only = Vec::new();
+    while let Some(&argument) = rest.next() {
+        match (argument, rest.as_slice().first()) {
+            ("--require-live", _) => drop(command.env(REQUIRE_VARIABLE, "1")),
+            ("--only", Some(name)) => {
+                only.push(*name);
+                rest.next();
+            }
+            _ => {
+                eprintln!("cargo xtask live [--require-live] [--only STORE]...");
+                return ExitCode::from(2);
+            }
+        }
+    }
+    if !only.is_empty() {
+        command.env(ONLY_VARIABLE, only.join(","));
+    }
+    match install(root) {
+        Ok(told) => println!("{told}"),
+        Err(why) => {
+            eprintln!("{why}");
+            return ExitCode::FAILURE;
+        }
+    }
+    command.env(DIRECTORY_VARIABLE, directory(root)).args(["--", "--nocapture"]);
+    match command.status() {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("cargo cannot be run: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// For `cargo xtask test`: the variables that its tests need to find what was installed.
+pub(crate) fn environment(root: &Path) -> [(&'static str, PathBuf); 1] {
+    [(DIRECTORY_VARIABLE, directory(root))]
+}
+
+/// Installs the servers and the strangers' clients that are missing; what it did.
+///
+/// # Errors
+/// What could not be installed.
+pub(crate) fn install(root: &Path) -> Result<String, String> {
+    let told = needs::meet(Step::Live)?;
+    let live = directory(root);
+    std::fs::create_dir_all(&live).map_err(|error| format!("{}: {error}", live.display()))?;
+    let python = live.join("python");
+    if !PYTHON.is_empty() {
+        if !python.join("bin/pip").exists() {
+            succeeds(Command::new("python3").args(["-m", "venv"]).arg(&python))?;
+        }
+        install_once(&live.join("python.installed"), PYTHON, || {
+            let mut pip = Command::new(python.join("bin/pip"));
+            pip.args(["install", "--quiet", "--disable-pip-version-check"]).args(PYTHON);
+            pip
+        })?;
+    }
+    if !NPM.is_empty() {
+        install_once(&live.join("npm.installed"), NPM, || {
+            let mut npm = Command::new("npm");
+            npm.args(["install", "--no-audit", "--no-fund", "--prefix"]).arg(live.join("npm")).args(NPM);
+            npm
+        })?;
+    }
+    Ok(told)
+}
+
+/// Runs the installation unless a file says that just these packages were installed before.
+fn install_once(
+    noted: &Path,
+    packages: &[&str],
+    installation: impl FnOnce() -> Command,
+) -> Result<(), String> {
+    let wanted = packages.join("\n");
+    if std::fs::read_to_string(noted).is_ok_and(|installed| installed == wanted) {
+        return Ok(());
+    }
+    succeeds(&mut installation())?;
+    std::fs::write(noted, wanted).map_err(|error| format!("{}: {error}", noted.display()))
+}
+
+fn succeeds(command: &mut Command) -> Result<(), String> {
+    let shown = format!("{command:?}");
+    println!("  {shown}");
+    match command.stdin(Stdio::null()).status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{shown}: {status}")),
+        Err(error) => Err(format!("{shown}: {error}")),
+    }
+}
+
+fn directory(root: &Path) -> PathBuf {
+    crate::target(root).join("live")
+}
