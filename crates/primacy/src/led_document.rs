@@ -53,7 +53,7 @@ mod commit;
 mod content;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -457,10 +457,7 @@ where
     ) -> Result<R, SubmitError> {
         let queue = Arc::clone(&*self.queue.lock().unwrap_or_else(PoisonError::into_inner));
         let (reply, answer) = oneshot::channel();
-        let is_begun = Arc::new(AtomicBool::new(false));
-        let begins = Arc::clone(&is_begun);
         let job = move |state: &mut S| {
-            begins.store(true, Ordering::SeqCst);
             let result = change(state);
             let acknowledge = move |done: Result<(), SubmitError>| drop(reply.send(done.map(|()| result)));
             Box::new(acknowledge) as commit::Acknowledge
@@ -468,11 +465,8 @@ where
         if !queue.push(Box::new(job)) {
             return Err(SubmitError::NotLeading);
         }
-        // One that was never made is dropped with its queue; one that was made, with the runtime that was writing it.
-        answer.await.unwrap_or_else(|_| match is_begun.load(Ordering::SeqCst) {
-            true => Err(SubmitError::Unknown { why: "its runtime has ended".to_owned() }),
-            false => Err(SubmitError::NotLeading),
-        })
+        // Dropped without an answer is only what was never written: see `Unanswered`.
+        answer.await.unwrap_or(Err(SubmitError::NotLeading))
     }
 
     /// The state as it was last written by this broker; `None` unless it leads. Another broker may have replaced it since:

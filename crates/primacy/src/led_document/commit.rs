@@ -162,21 +162,22 @@ impl<S: Serialize + Clone> Committer<S> {
                 return Ok(());
             }
         };
+        let unanswered = Unanswered(waiting);
         match self.write(&bytes).await {
             Outcome::Durable(version, asked_at) => {
                 (self.version, self.written_at, self.state) = (version, asked_at, next);
                 self.ground.written(asked_at);
                 self.beat += 1;
                 self.published.send_replace(Some(Arc::clone(&self.state)));
-                tell(waiting, &Ok(()));
+                unanswered.answer(&Ok(()));
                 Ok(())
             }
             Outcome::NotDone(ended) => {
-                tell(waiting, &Err(SubmitError::NotDone { why: ended.to_string() }));
+                unanswered.answer(&Err(SubmitError::NotDone { why: ended.to_string() }));
                 Err(ended)
             }
             Outcome::Unknown(ended) => {
-                tell(waiting, &Err(SubmitError::Unknown { why: ended.to_string() }));
+                unanswered.answer(&Err(SubmitError::Unknown { why: ended.to_string() }));
                 Err(ended)
             }
         }
@@ -269,6 +270,23 @@ impl<S> Drop for Committer<S> {
         if *self.standing.borrow() == (Standing::Leading { token: self.token }) {
             self.end(Ended::Expired { why: "it was given up".to_owned() });
         }
+    }
+}
+
+/// Those whose changes are being written. Dropped in the middle, with the task that writes, it tells them that this may have
+/// happened; changes that are dropped before, as after one that panicked, have not happened.
+struct Unanswered(Vec<Acknowledge>);
+
+impl Unanswered {
+    fn answer(mut self, done: &Result<(), SubmitError>) {
+        tell(std::mem::take(&mut self.0), done);
+    }
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        let given_up = SubmitError::Unknown { why: "the task that wrote it was ended".to_owned() };
+        tell(std::mem::take(&mut self.0), &Err(given_up));
     }
 }
 

@@ -481,6 +481,24 @@ async fn a_change_that_cannot_be_written_or_panics_leaves_the_state_as_it_was() 
     assert_eq!(a.state().unwrap().jobs, ["job"]);
 }
 
+/// The write was sent, so nobody may say that it was not made; what came too late for it was not made.
+#[tokio::test(start_paused = true)]
+async fn a_change_whose_write_is_given_up_in_the_middle_is_unknown() {
+    let cell = Cell::default();
+    let a = broker(&cell, "a");
+    elected(&a).await;
+    cell.inner().gate = Some(Arc::new(tokio::sync::Semaphore::new(0)));
+    let give_up = async {
+        tokio::time::sleep(TIMEOUT / 10).await;
+        let late = a.submit(push("late"));
+        let abort = async { a.term.lock().await.take().expect("a term").abort() };
+        tokio::join!(late, abort).0
+    };
+    let (sent, late) = tokio::join!(a.submit(push("sent")), give_up);
+    assert!(matches!(sent, Err(SubmitError::Unknown { .. })), "{sent:?}");
+    assert_eq!(late, Err(SubmitError::NotLeading));
+}
+
 #[cfg(feature = "file")]
 #[tokio::test]
 async fn over_a_directory() {
