@@ -66,7 +66,9 @@ fn not_whole(arguments: &[&str]) -> Option<String> {
 
 /// The run that belongs to the tests, with what they have built.
 pub(crate) fn a_minute(root: &Path) -> Result<Option<String>, String> {
-    match build_and_run(root, &["build", "--workspace", "--bins", "--locked"], &["--minutes", "1"]) {
+    // With the tests, whose dependencies have other features: else all of it would be built once more.
+    match build_and_run(root, &["build", "--workspace", "--bins", "--tests", "--locked"], &["--minutes", "1"])
+    {
         Ended::Code(0, _) => Ok(None),
         Ended::Code(NOT_RUN, _) => {
             Ok(Some("see above for what this user or this machine cannot do".to_owned()))

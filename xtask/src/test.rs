@@ -59,7 +59,11 @@ const STEPS: &[(&str, Step)] = &[
     ("features", features),
     ("licences, sources, bans", licences),
     ("cargo deny", cargo_deny),
-    ("tests", tests),
+    ("tests", |session| run_tests(session, &[])),
+    ("tests on servers", |session| {
+        let arguments = ["--test", "live", "--", "--test-threads", LIVE_AT_A_TIME];
+        run_tests(session, &arguments)
+    }),
     ("fixed seeds, run twice", seeds_twice),
     ("mutants, a handful", mutants_handful),
     ("chaos on real processes, a minute", chaos_minute),
@@ -153,9 +157,14 @@ fn cargo_deny(session: &mut Session<'_>) -> Outcome {
 /// Makes a live test fail where what it needs is not there; without it, the test says NOT RUN.
 const REQUIRE_LIVE_VARIABLE: &str = "PRIMACY_REQUIRE_LIVE";
 
+/// How many of the tests on servers run at a time, however few processors there are: they wait for leases most of the time.
+const LIVE_AT_A_TIME: &str = "4";
+
 /// `cargo test`, with every line shown and the results of all binaries added up.
-fn tests(session: &mut Session<'_>) -> Outcome {
+fn run_tests(session: &mut Session<'_>, arguments: &[&str]) -> Outcome {
+    let before = session.count;
     let mut command = session.command(&["test", "--workspace", "--no-fail-fast", "--locked"]);
+    command.args(arguments);
     command.envs(live::environment(session.root));
     if needs::all_of_use() {
         // What the first step has installed must be found: a live test that is left out fails.
@@ -184,7 +193,8 @@ fn tests(session: &mut Session<'_>) -> Outcome {
     if !left.is_empty() {
         return Outcome::Failed(format!("tests left processes behind, ended now: {}", left.join(", ")));
     }
-    let Count { passed, failed } = session.count;
+    let passed = session.count.passed - before.passed;
+    let failed = session.count.failed - before.failed;
     match ended {
         Ok(status) if status.success() && failed == 0 => Outcome::Passed(format!("{passed} tests")),
         Ok(status) if failed == 0 => {

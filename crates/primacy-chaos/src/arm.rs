@@ -4,27 +4,42 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::fault::Kind;
+use crate::server::Make;
 
 /// The table: every election and every store that is tried is one line of it. Those that are not of the usual run are to be
 /// named: a machine that runs all of them at once measures itself. An advisory election promises nothing that could be judged,
 /// so each of them runs as what nominates.
 #[rustfmt::skip]
 pub(crate) const ARMS: &[Arm] = &[
-    Arm { name: "peers-3",           nodes: 3, usual: true,  held: Held::AmongPeers(Way::Quorum) },
-    Arm { name: "peers-5",           nodes: 5, usual: true,  held: Held::AmongPeers(Way::Quorum) },
-    Arm { name: "sqlite",            nodes: 3, usual: true,  held: Held::OverStore("sqlite:{store}/election.db") },
-    Arm { name: "file",              nodes: 3, usual: true,  held: Held::OverStore("file:{store}/election") },
-    Arm { name: "ranked",            nodes: 5, usual: false, held: Held::AmongPeers(Way::Ranked) },
-    Arm { name: "bully",             nodes: 5, usual: false, held: Held::AmongPeers(Way::ByQuorum("bully")) },
-    Arm { name: "ring",              nodes: 5, usual: false, held: Held::AmongPeers(Way::ByStore("ring", SQLITE)) },
-    Arm { name: "ring-bidirectional", nodes: 5, usual: false, held: Held::AmongPeers(Way::ByQuorum("ring-bidirectional")) },
-    Arm { name: "seniority",         nodes: 5, usual: false, held: Held::AmongPeers(Way::ByQuorum("seniority")) },
+    Arm { name: "peers-3",    nodes: 3, usual: true,  lease: LEASE, held: Held::AmongPeers(Way::Quorum) },
+    Arm { name: "peers-5",    nodes: 5, usual: true,  lease: LEASE, held: Held::AmongPeers(Way::Quorum) },
+    Arm { name: "sqlite",     nodes: 3, usual: true,  lease: LEASE, held: Held::OverStore("sqlite:{store}/election.db") },
+    Arm { name: "file",       nodes: 3, usual: true,  lease: LEASE, held: Held::OverStore("file:{store}/election") },
+    Arm { name: "ranked",     nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::Ranked) },
+    Arm { name: "bully",      nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::ByQuorum("bully")) },
+    Arm { name: "ring",       nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::ByStore("ring", SQLITE)) },
+    Arm { name: "ring-bidirectional", nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::ByQuorum("ring-bidirectional")) },
+    Arm { name: "seniority",  nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::ByQuorum("seniority")) },
+    Arm { name: "postgres",   nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::Postgres) },
+    Arm { name: "etcd",       nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::Etcd) },
+    Arm { name: "etcd-lease", nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::EtcdLease) },
+    Arm { name: "zookeeper",  nodes: 3, usual: false, lease: LEASE_LONG, held: Held::OnServer(Make::ZooKeeper) },
+    Arm { name: "consul",     nodes: 3, usual: false, lease: LEASE_LONG, held: Held::OnServer(Make::Consul) },
+    Arm { name: "kubernetes", nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::Kubernetes) },
+    Arm { name: "s3",         nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::S3) },
+    Arm { name: "az",         nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::Az) },
+    Arm { name: "nats",       nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::Nats) },
+    Arm { name: "redis",      nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::Redis) },
 ];
 
 const SQLITE: &str = "sqlite:{store}/election.db";
 
-/// The lease of every arm: short, so that an hour has many leaders; and as long as `primacy run` takes among peers.
-pub(crate) const LEASE: Duration = Duration::from_secs(1);
+/// The lease of most arms: short, so that an hour has many leaders; and as long as `primacy run` takes among peers.
+const LEASE: Duration = Duration::from_secs(1);
+/// Over a network: a request may take as long as that before its server is given up.
+const LEASE_OVER_NETWORK: Duration = Duration::from_secs(3);
+/// The shortest that Consul grants, and what is long enough for ZooKeeper.
+const LEASE_LONG: Duration = Duration::from_secs(10);
 /// How long a job may take to end in order, and how long before the end of the lease it is killed: the margin of a longer
 /// lease, for a machine that is busy with everything else.
 pub(crate) const DRAIN: Duration = Duration::from_millis(250);
@@ -42,6 +57,8 @@ pub(crate) struct Arm {
     pub(crate) nodes: usize,
     /// Whether it is part of a run that names no arm.
     pub(crate) usual: bool,
+    /// How long a leader may lead without a renewal.
+    pub(crate) lease: Duration,
     /// Where the election is held.
     pub(crate) held: Held,
 }
@@ -53,7 +70,12 @@ pub(crate) enum Held {
     AmongPeers(Way),
     /// In a store of this URL, where `{store}` stands for a directory.
     OverStore(&'static str),
+    /// On a server that the run starts; between it and each node stands a proxy.
+    OnServer(Make),
 }
+
+/// The variable in which a node finds the URL of a store that is a server: it may have a password.
+pub(crate) const STORE_VARIABLE: &str = "PRIMACY_CHAOS_STORE";
 
 /// How a leader is found among peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,11 +114,14 @@ impl Arm {
     /// Whether this fault means anything here.
     pub(crate) fn knows(&self, kind: Kind) -> bool {
         let enough = self.nodes >= kind.nodes_min();
+        let server = if let Held::OnServer(make) = self.held { Some(make) } else { None };
         enough
             && (self.has_network() || !kind.is_of_network())
+            && (server.is_some() || !kind.is_of_store())
+            && (kind != Kind::StoreKilled || server.is_some_and(Make::keeps_what_it_answered))
             && (self.chooses_successor() || kind != Kind::Transfer)
-            // The state file of a peer has its room from the first start on, and is written in place.
-            && (!self.has_network() || kind != Kind::FullDisk)
+            // The state file of a peer has its room from the first start on, and is written in place; a server has a disk of its own.
+            && (matches!(self.held, Held::OverStore(_)) || kind != Kind::FullDisk)
     }
 
     /// The options of `primacy run` that say where the election is held, but for the list of peers.
@@ -122,9 +147,10 @@ impl Arm {
                 let url = url.replace("{store}", &store.display().to_string());
                 options.extend(["--on".into(), url]);
             }
+            Held::OnServer(_) => options.extend(["--on".into(), format!("env:{STORE_VARIABLE}")]),
         }
         let millis = |duration: Duration| format!("{}ms", duration.as_millis());
-        options.extend(["--lease".into(), millis(LEASE), "--drain".into(), millis(DRAIN)]);
+        options.extend(["--lease".into(), millis(self.lease), "--drain".into(), millis(DRAIN)]);
         options.extend(["--kill-margin".into(), millis(KILL_MARGIN)]);
         options
     }

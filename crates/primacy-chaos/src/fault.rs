@@ -20,6 +20,16 @@ pub(crate) enum Kind {
     Constrained,
     /// Each node reaches the one before and the one after it (OmniPaxos' chained scenario).
     Chain,
+    /// The way from one node to the store is closed, and stays closed.
+    StoreCut,
+    /// Nothing moves between one node and the store; its connections stay open.
+    StoreStall,
+    /// What the store answers to one node is lost, what it is asked arrives; at the end the connections are closed.
+    StoreRepliesLost,
+    /// No node reaches the store.
+    StoreOutage,
+    /// SIGKILL to the server of the store, or to the member that leads the others; it is started again.
+    StoreKilled,
     /// SIGKILL to the supervisor.
     KillSupervisor,
     /// SIGKILL to the guardian.
@@ -61,6 +71,11 @@ pub(crate) const KINDS: &[Kind] = &[
     Kind::QuorumLoss,
     Kind::Constrained,
     Kind::Chain,
+    Kind::StoreCut,
+    Kind::StoreStall,
+    Kind::StoreRepliesLost,
+    Kind::StoreOutage,
+    Kind::StoreKilled,
     Kind::KillSupervisor,
     Kind::KillGuardian,
     Kind::KillJob,
@@ -101,6 +116,11 @@ impl Kind {
             Self::QuorumLoss => "partial: quorum loss",
             Self::Constrained => "partial: constrained",
             Self::Chain => "partial: chain",
+            Self::StoreCut => "store cut off from a node",
+            Self::StoreStall => "store silent to a node",
+            Self::StoreRepliesLost => "store's replies lost",
+            Self::StoreOutage => "store out of reach of all",
+            Self::StoreKilled => "SIGKILL store's server",
             Self::KillSupervisor => "SIGKILL supervisor",
             Self::KillGuardian => "SIGKILL guardian",
             Self::KillJob => "SIGKILL job",
@@ -133,12 +153,25 @@ impl Kind {
         )
     }
 
+    /// Whether it is made on the way to the store, or on its servers.
+    pub(crate) const fn is_of_store(self) -> bool {
+        matches!(
+            self,
+            Self::StoreCut
+                | Self::StoreStall
+                | Self::StoreRepliesLost
+                | Self::StoreOutage
+                | Self::StoreKilled
+        )
+    }
+
     /// Whether it holds for a while and is then taken back.
     pub(crate) const fn lasts(self) -> bool {
         matches!(
             self,
             Self::PauseSupervisor | Self::PauseGuardian | Self::PauseJob | Self::Freeze | Self::FullDisk
         ) || self.is_of_network()
+            || self.is_of_store()
     }
 
     /// How many nodes it needs: with fewer it is the same as another fault.
@@ -150,6 +183,11 @@ impl Kind {
             | Self::Drop
             | Self::Isolate
             | Self::Chain
+            | Self::StoreCut
+            | Self::StoreStall
+            | Self::StoreRepliesLost
+            | Self::StoreOutage
+            | Self::StoreKilled
             | Self::KillSupervisor
             | Self::KillGuardian
             | Self::KillJob

@@ -5,7 +5,7 @@
 //! disks. All arms of the table in `arm.rs` run at the same time, each with its own schedule, which follows from the seed:
 //!
 //! 1. `schedule.rs` draws which fault comes when and whom it hits; `make.rs` makes it, on the processes of `node.rs`, the
-//!    links of `network.rs`, the disks of `disk.rs` and the clock of `faked.rs`.
+//!    links of `network.rs`, the disks of `disk.rs`, the servers of `server.rs` and the clock of `faked.rs`.
 //! 2. The job of every leader (`job.rs`) writes to a ledger that the project's own fence guards, and locks a file.
 //! 3. When all is over, the judge (`judge/`) reads the files: the notes of the run, what the nodes told in JSON, the ledger
 //!    and the journal of the jobs.
@@ -35,6 +35,7 @@ mod processes;
 mod report;
 mod run;
 mod schedule;
+mod server;
 mod session;
 mod stalls;
 mod sweep;

@@ -15,6 +15,7 @@ use crate::notes::{Note, Sent};
 use crate::processes::{LOOK_INTERVAL, MARK, marked, signal};
 use crate::run::Stage;
 use crate::schedule::{Fault, Target};
+use crate::server::Store;
 use crate::trouble::Trouble;
 
 /// The parts of a node, from the top down.
@@ -42,6 +43,8 @@ const fn signals(fault: Fault) -> Option<(&'static [Part], Sent)> {
         }
         Kind::Chain | Kind::Freeze | Kind::FullDisk | Kind::RestartAll | Kind::RollingRestart => return None,
         Kind::Resign | Kind::Transfer | Kind::FakedClock => return None,
+        Kind::StoreCut | Kind::StoreStall | Kind::StoreRepliesLost => return None,
+        Kind::StoreOutage | Kind::StoreKilled => return None,
     };
     let sent = if matches!(fault.kind, Kind::Terminate) {
         Sent::Terminate
@@ -71,7 +74,8 @@ const DISOBEYED: [i32; 2] = [69, 75];
 fn whom(kind: Kind, name: String, other: &str) -> String {
     match kind {
         Kind::RestartAll | Kind::RollingRestart => "all nodes".to_owned(),
-        Kind::FullDisk => "the store".to_owned(),
+        Kind::FullDisk | Kind::StoreOutage | Kind::StoreKilled => "the store".to_owned(),
+        Kind::StoreCut | Kind::StoreStall | Kind::StoreRepliesLost => name,
         Kind::Transfer => format!("{name} to {other}"),
         Kind::Freeze | Kind::Resign | Kind::Terminate | Kind::FakedClock => name,
         Kind::KillSupervisor | Kind::KillGuardian | Kind::KillJob | Kind::KillBoth => name,
@@ -105,6 +109,12 @@ impl Stage {
                 self.cuts.push(kind);
             }
             // Its counters tell when it is healed.
+            false
+        } else if kind.is_of_store() {
+            self.notes.note(note(whom(kind, name, "")))?;
+            if let Some(store) = &mut self.store {
+                store.make(kind, node);
+            }
             false
         } else {
             let to = self.nodes[self.other(node, fault.detail)].name.clone();
@@ -145,6 +155,8 @@ impl Stage {
             Kind::PauseSupervisor | Kind::PauseGuardian | Kind::PauseJob | Kind::Terminate => Ok(false),
             Kind::Cut | Kind::CutOneWay | Kind::Drop | Kind::Isolate => Ok(false),
             Kind::QuorumLoss | Kind::Constrained | Kind::Chain | Kind::FakedClock => Ok(false),
+            Kind::StoreCut | Kind::StoreStall | Kind::StoreRepliesLost => Ok(false),
+            Kind::StoreOutage | Kind::StoreKilled => Ok(false),
         }
     }
 
@@ -232,6 +244,8 @@ impl Stage {
             Kind::PauseSupervisor | Kind::PauseGuardian | Kind::PauseJob | Kind::Freeze => Default::default(),
             Kind::FullDisk | Kind::Terminate | Kind::RestartAll | Kind::RollingRestart => Default::default(),
             Kind::Resign | Kind::Transfer | Kind::FakedClock => Default::default(),
+            Kind::StoreCut | Kind::StoreStall | Kind::StoreRepliesLost => Default::default(),
+            Kind::StoreOutage | Kind::StoreKilled => Default::default(),
         }
     }
 
@@ -333,6 +347,9 @@ impl Stage {
         };
         let cuts = std::mem::take(&mut self.cuts).into_iter().zip(by_cut);
         for (kind, _) in cuts.filter(|(_, dropped)| *dropped > 0) {
+            self.notes.note(Note::Took { step, kind })?;
+        }
+        for kind in self.store.iter_mut().flat_map(Store::heal) {
             self.notes.note(Note::Took { step, kind })?;
         }
         if std::mem::take(&mut self.full)

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use primacy::clock;
 use primacy_core::rng::Rng;
 
-use crate::arm::Arm;
+use crate::arm::{Arm, Held, STORE_VARIABLE};
 use crate::disk::SmallDisk;
 use crate::faked::FakedClock;
 use crate::fault::{Kind, Part};
@@ -19,14 +19,14 @@ use crate::node::{Node, Start, TRACES};
 use crate::notes::{Note, Notebook, Sent};
 use crate::processes::{LOOK_INTERVAL, end_marked};
 use crate::schedule::{Schedule, seed_of};
+use crate::server::Store;
 use crate::tail::Tail;
 use crate::trouble::Trouble;
 
 /// How old the last write may be where a leader is said to work.
 const WORKS: Duration = Duration::from_millis(300);
-/// How long it may take until a leader works again when everything is healed; a guard against hanging, of twenty leases,
-/// and no promise.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long it may take until a leader works again when everything is healed, in leases; a guard against hanging, and no promise.
+const PATIENCE_LEASES: u32 = 30;
 /// How long a node that has ended stays away, at most: mostly shorter than a lease, sometimes for some leases.
 const AWAY_MAX_MS: u64 = 500;
 const LONG_AWAY_MAX_MS: u64 = 4_000;
@@ -81,6 +81,8 @@ pub(crate) struct Stage {
     pub(crate) cuts: Vec<Kind>,
     /// The disk of the store, which can be filled.
     pub(crate) disk: Option<SmallDisk>,
+    /// The store, where it is a server.
+    pub(crate) store: Option<Store>,
     pub(crate) verbs: Vec<Verb>,
     /// The nodes of which processes were stopped, and whether the disk is full.
     pub(crate) stopped: Vec<usize>,
@@ -143,8 +145,14 @@ impl Stage {
         })?;
         let network = if arm.has_network() { Some(Network::new(arm.name, &names)?) } else { None };
         let disk = disk(&plan)?;
+        let store = match arm.held {
+            Held::OnServer(make) => Some(Store::start(make, arm.nodes)?),
+            Held::AmongPeers(_) | Held::OverStore(_) => None,
+        };
         let node = |(index, name): (usize, &String)| {
             let env = faked.iter().filter(|_| index == faked_node).flat_map(|faked| faked.env().to_vec());
+            let url = store.as_ref().map(|store| store.url(index, &dir.join("store"))).transpose()?;
+            let env = env.chain(url.map(|url| (STORE_VARIABLE.to_owned(), url)));
             let start = Start {
                 primacy: plan.primacy.clone(),
                 dir: dir.clone(),
@@ -155,9 +163,9 @@ impl Stage {
                 env: env.collect(),
                 mark: format!("{}{name}", mark(&arm)),
             };
-            Node::new(name, start)
+            Ok(Node::new(name, start))
         };
-        let nodes = names.iter().enumerate().map(node).collect();
+        let nodes = names.iter().enumerate().map(node).collect::<Result<_, Trouble>>()?;
         let ledger = Tail::new(dir.join(LEDGER));
         let (verbs, last, read_at) = (Vec::new(), None, Instant::now());
         let (stopped, cuts, full) = (Vec::new(), Vec::new(), false);
@@ -168,6 +176,7 @@ impl Stage {
             network,
             cuts,
             disk,
+            store,
             verbs,
             stopped,
             full,
@@ -276,7 +285,8 @@ impl Stage {
 
     /// Waits until every node is up and a leader works, and notes that, or that it does not come to that.
     fn settle(&mut self, step: u32) -> Result<bool, Trouble> {
-        let until = Instant::now() + PATIENCE;
+        let patience = PATIENCE_LEASES * self.plan.arm.lease;
+        let until = Instant::now() + patience;
         // What was done last must have had its effect, or the writes of before would be taken for those of after.
         self.pause(WORKS)?;
         loop {
@@ -294,7 +304,7 @@ impl Stage {
             if Instant::now() > until {
                 let missing: Vec<&str> =
                     self.nodes.iter().filter(|node| !node.is_up()).map(|node| node.name.as_str()).collect();
-                let what = format!("no leader works, {PATIENCE:?} after all was healed; not up: {missing:?}");
+                let what = format!("no leader works, {patience:?} after all was healed; not up: {missing:?}");
                 self.notes.note(Note::Stuck { step, what })?;
                 return Ok(false);
             }

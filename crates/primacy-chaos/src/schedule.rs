@@ -55,8 +55,10 @@ pub(crate) struct Schedule {
 
 /// The pause between two steps, at most.
 const GAP_MAX_MS: u64 = 700;
-/// How long what is taken back holds: up to three leases, so that some faults are shorter than a lease and some longer.
-const LASTS_MAX_MS: u64 = 3_000;
+/// How long what is taken back holds: up to so many leases, so that some faults are shorter than a lease and some longer.
+const LASTS_MAX_LEASES: u32 = 3;
+/// And not longer than this, so that a run with long leases still meets every kind.
+const LASTS_MAX: Duration = Duration::from_secs(15);
 /// How long a disk is full, at least: two leases.
 const FULL_MIN: Duration = Duration::from_secs(2);
 
@@ -71,7 +73,8 @@ impl Schedule {
     /// The next step. Every kind comes once before any comes again, so that a short run meets them all.
     pub(crate) fn next_step(&mut self) -> Step {
         let after = Duration::from_millis(self.rng.up_to(GAP_MAX_MS));
-        let lasts = Duration::from_millis(self.rng.up_to(LASTS_MAX_MS));
+        let lasts_max = (LASTS_MAX_LEASES * self.arm.lease).min(LASTS_MAX);
+        let lasts = Duration::from_millis(self.rng.up_to(u64::try_from(lasts_max.as_millis()).unwrap_or(0)));
         let settle = self.rng.up_to(9) < 7;
         let kind = self.draw();
         let mut faults = vec![self.fault(kind)];
@@ -121,7 +124,7 @@ pub(crate) fn seed_of(seed: u64, name: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arm::ARMS;
+    use crate::arm::{ARMS, Held};
 
     fn steps(arm: Arm, seed: u64, count: usize) -> Vec<Step> {
         let mut schedule = Schedule::new(arm, seed, &[]);
@@ -147,6 +150,7 @@ mod tests {
             met.sort();
             assert_eq!(met, known, "{}", arm.name);
             assert_eq!(known.iter().any(|kind| kind.is_of_network()), arm.has_network());
+            assert_eq!(known.contains(&Kind::StoreCut), matches!(arm.held, Held::OnServer(_)));
         }
     }
 

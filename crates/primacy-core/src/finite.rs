@@ -14,6 +14,8 @@ pub enum Use {
     End,
     /// A duration is counted from it. Only those that passed longer ago than the longest duration are alike.
     Start,
+    /// An answer is waited for from it, and nothing else counts from it. Those are alike for which that is over.
+    Asked,
 }
 
 /// A machine whose states can be made few.

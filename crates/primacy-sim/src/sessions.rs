@@ -285,7 +285,7 @@ impl SessionStore {
 }
 
 /// An answer that says no more than this. `None` to what is no request.
-fn refusal(message: &Message, trouble: Trouble) -> Option<Message> {
+pub(crate) fn refusal(message: &Message, trouble: Trouble) -> Option<Message> {
     let id = |request: &RequestId| *request;
     Some(match message {
         Message::Begin { request, .. } => Message::BeginReply { request: id(request), result: Err(trouble) },

@@ -5,6 +5,7 @@ use primacy_sim::algorithm::Algorithm;
 use primacy_sim::algorithm::lease::Lease;
 use primacy_sim::algorithm::quorum::Quorum;
 use primacy_sim::algorithm::ranked::Ranked;
+use primacy_sim::algorithm::session::Session;
 use primacy_sim::invariants::Invariant;
 
 use crate::arm::{Arm, Held, Way};
@@ -16,7 +17,7 @@ const NOT_SHOWN: &[(&str, &str)] = &[
     (
         "I6",
         "it asks which leader each node names, within a bound for an idle machine; judged in worlds. \
-            A run is stuck, which is a violation, when 30 s after all was healed no leader works",
+            A run is stuck, which is a violation, when 30 leases after all was healed no leader works",
     ),
 ];
 
@@ -56,7 +57,8 @@ fn all(arm: &Arm) -> Vec<Box<dyn Invariant>> {
         Held::AmongPeers(Way::Quorum | Way::ByQuorum(_)) => Quorum::invariants(&Default::default()),
         Held::AmongPeers(Way::Ranked) => Ranked::invariants(&Default::default()),
         Held::AmongPeers(Way::ByStore(..)) => Lease::invariants(&Default::default()),
-        Held::OverStore(_) => Lease::invariants(&Default::default()),
+        Held::OnServer(make) if make.keeps_sessions() => Session::invariants(&Default::default()),
+        Held::OverStore(_) | Held::OnServer(_) => Lease::invariants(&Default::default()),
     }
 }
 
@@ -81,7 +83,7 @@ mod tests {
                 arm.name
             );
             let named = promised.not_judged.iter().map(|(name, _)| *name);
-            let votes = !matches!(arm.held, Held::OverStore(_) | Held::AmongPeers(Way::ByStore(..)));
+            let votes = matches!(arm.held, Held::AmongPeers(Way::Quorum | Way::Ranked | Way::ByQuorum(_)));
             assert!(
                 named.eq(["I4", "I5", "I6"].into_iter().filter(|name| votes || *name != "I4")),
                 "{}",

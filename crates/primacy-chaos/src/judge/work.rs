@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::excuses::{Excuse, Excuses, nanos};
 use super::record::{Life, Record, Said};
 use super::{Finding, Tally};
-use crate::arm::{DRAIN, KILL_MARGIN, LEASE};
+use crate::arm::{DRAIN, KILL_MARGIN};
 use crate::fault::Part;
 use crate::ledger::{Entry, Told, Writer};
 use crate::notes::{Note, Noted, Sent};
@@ -45,7 +45,7 @@ fn leaderships(record: &Record) -> BTreeMap<u64, Leadership> {
     let acts = record.ledger.iter().map(|line| (&line.writer, line.boot_ns));
     for (writer, at) in acts.chain(record.journal.iter().map(|entry| (&entry.writer, entry.boot_ns))) {
         let first = untold.get(&writer.token).map_or(at, |leadership| leadership.elected.min(at));
-        let until = first.saturating_add(nanos(LEASE));
+        let until = first.saturating_add(nanos(record.arm.lease));
         untold.insert(writer.token, Leadership { elected: first, until });
     }
     untold.retain(|token, _| !all.contains_key(token));
@@ -206,29 +206,33 @@ fn refusals(record: &Record, leaderships: &BTreeMap<u64, Leadership>, tally: &mu
 /// 128 and the number of the signal.
 const BY_SIGKILL: i32 = 137;
 const BY_SIGTERM: i32 = 143;
-/// What `primacy run` ends with when its state or its store cannot be used, as on a full disk.
-const NO_DISK: [i32; 2] = [74, 69];
-/// How long after it is free a full disk may still be the reason.
-const DISK_REACH_NS: u64 = 2_000_000_000;
+/// What `primacy run` ends with when its state or its store cannot be used, as on a full disk or without its server.
+const NO_STORE: [i32; 2] = [74, 69];
+/// How long after it is free a full disk may still be the reason, and after it is back a store that was out of reach.
+const STORE_REACH_NS: u64 = 2_000_000_000;
 
 fn ends(record: &Record) -> Vec<Finding> {
-    let mut full: Vec<(u64, u64)> = Vec::new();
+    let mut out: Vec<(u64, u64)> = Vec::new();
     for noted in &record.notes {
-        let Note::Disk { full: is_full } = noted.note else { continue };
-        if is_full {
-            full.push((noted.boot_ns, u64::MAX));
-        } else {
-            for span in full.iter_mut().filter(|span| span.1 == u64::MAX) {
-                span.1 = noted.boot_ns + DISK_REACH_NS;
+        match &noted.note {
+            Note::Disk { full: true } => out.push((noted.boot_ns, u64::MAX)),
+            Note::Fault { kind, .. } if kind.is_of_store() => out.push((noted.boot_ns, u64::MAX)),
+            Note::Disk { full: false } | Note::Healed { .. } => {
+                for span in out.iter_mut().filter(|span| span.1 == u64::MAX) {
+                    span.1 = noted.boot_ns + STORE_REACH_NS;
+                }
             }
+            Note::Run { .. } | Note::Life { .. } | Note::Ended { .. } | Note::Fault { .. } => {}
+            Note::Took { .. } | Note::Well { .. } | Note::Stuck { .. } | Note::Failed { .. } => {}
+            Note::Signal { .. } | Note::Clock { .. } | Note::End => {}
         }
     }
-    let of_disk = |at: u64| full.iter().any(|span| (span.0..=span.1).contains(&at));
+    let of_store = |at: u64| out.iter().any(|span| (span.0..=span.1).contains(&at));
     let unexplained = |life: &&Life| match life.ended {
         None => false,
         Some((_, BY_SIGKILL)) => life.killed.is_none(),
         Some((_, BY_SIGTERM)) => !life.told_to_end,
-        Some((at, code)) => !(NO_DISK.contains(&code) && of_disk(at)),
+        Some((at, code)) => !(NO_STORE.contains(&code) && of_store(at)),
     };
     let finding = |life: &Life| {
         let (at, code) = life.ended.unwrap_or_default();
@@ -246,7 +250,8 @@ fn guardians(record: &Record) -> Vec<Finding> {
             match told.said {
                 Said::Guardian => since = told.at,
                 Said::GuardianLost => {
-                    let (from, node) = (told.at.saturating_sub(nanos(LEASE)), life.who.node.as_str());
+                    let (from, node) =
+                        (told.at.saturating_sub(nanos(record.arm.lease)), life.who.node.as_str());
                     let mut signals = record.notes.iter().filter_map(|noted| match &noted.note {
                         Note::Signal { node: of, part: Part::Guardian, signal, .. } if of == node => {
                             Some((noted.boot_ns, *signal))

@@ -40,8 +40,23 @@ struct Orders {
 pub struct Proxy {
     address: SocketAddr,
     orders: watch::Sender<Orders>,
-    dropped: Arc<AtomicU64>,
+    counts: Arc<Counts>,
     _end: oneshot::Sender<()>,
+}
+
+/// What became of what went through.
+#[derive(Debug, Default)]
+struct Counts {
+    /// Bytes of replies that were thrown away.
+    dropped: AtomicU64,
+    /// Connections that were closed or refused, and pieces that were held up or thrown away.
+    hindered: AtomicU64,
+}
+
+impl Counts {
+    fn hinder(&self) {
+        self.hindered.fetch_add(1, Ordering::SeqCst);
+    }
 }
 
 impl Proxy {
@@ -57,21 +72,21 @@ impl Proxy {
         let address = listener.local_addr().expect("it is bound");
         let (orders, given) = watch::channel(Orders { mode: Mode::Pass, time: 0, refuses: false });
         let (end, ended) = oneshot::channel();
-        let dropped = Arc::new(AtomicU64::new(0));
-        let counter = Arc::clone(&dropped);
+        let counts = Arc::<Counts>::default();
+        let counted = Arc::clone(&counts);
         let serve = move || {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async {
                 let listener = TcpListener::from_std(listener).expect("a listener");
                 tokio::select! {
-                    () = accept(listener, server, given, counter) => {}
+                    () = accept(listener, server, given, counted) => {}
                     _ = ended => {}
                 }
             });
         };
         std::thread::Builder::new().name("proxy".to_owned()).spawn(serve).expect("a thread");
-        Self { address, orders, dropped, _end: end }
+        Self { address, orders, counts, _end: end }
     }
 
     /// Where to connect to instead of to the server.
@@ -109,7 +124,13 @@ impl Proxy {
     /// How many bytes of replies were thrown away.
     #[must_use]
     pub fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::SeqCst)
+        self.counts.dropped.load(Ordering::SeqCst)
+    }
+
+    /// How often it has closed, refused, held up or thrown away anything: whether somebody has met what it was told.
+    #[must_use]
+    pub fn hindered(&self) -> u64 {
+        self.counts.hindered.load(Ordering::SeqCst)
     }
 
     /// Waits until more than `count` bytes of replies were thrown away: then the server has answered.
@@ -130,12 +151,14 @@ async fn accept(
     listener: TcpListener,
     server: SocketAddr,
     orders: watch::Receiver<Orders>,
-    dropped: Arc<AtomicU64>,
+    counts: Arc<Counts>,
 ) {
     while let Ok((client, _)) = listener.accept().await {
         let given = *orders.borrow();
-        if !given.refuses {
-            tokio::spawn(connect(client, server, given.time, orders.clone(), Arc::clone(&dropped)));
+        if given.refuses {
+            counts.hinder();
+        } else {
+            tokio::spawn(connect(client, server, given.time, orders.clone(), Arc::clone(&counts)));
         }
     }
 }
@@ -145,45 +168,45 @@ async fn connect(
     server: SocketAddr,
     time: u64,
     mut orders: watch::Receiver<Orders>,
-    dropped: Arc<AtomicU64>,
+    counts: Arc<Counts>,
 ) {
     // A server that is not there closes the connection, which is what its client would see.
     let Ok(server) = TcpStream::connect(server).await else { return };
     // Requests are not held back to make larger packets of them.
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
-    let requests = forward(from_client, to_server, orders.clone(), None);
-    let replies = forward(from_server, to_client, orders.clone(), Some(dropped));
+    let requests = forward(from_client, to_server, orders.clone(), false, &counts);
+    let replies = forward(from_server, to_client, orders.clone(), true, &counts);
     // When the one direction ends, so does the other, and both sockets are closed.
     tokio::select! {
         () = requests => {}
         () = replies => {}
-        _ = orders.wait_for(|orders| orders.time != time) => {}
+        _ = orders.wait_for(|orders| orders.time != time) => counts.hinder(),
     }
 }
 
-/// Passes on in one direction; those are replies which have a counter.
+/// Passes on in one direction.
 async fn forward(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     mut orders: watch::Receiver<Orders>,
-    dropped: Option<Arc<AtomicU64>>,
+    are_replies: bool,
+    counts: &Counts,
 ) {
     let mut chunk = vec![0; CHUNK];
     while let Ok(length @ 1..) = from.read(&mut chunk).await {
+        if orders.borrow().mode == Mode::Stall {
+            counts.hinder();
+        }
         let Ok(mode) = orders.wait_for(|orders| orders.mode != Mode::Stall).await.map(|orders| orders.mode)
         else {
             return;
         };
-        match &dropped {
-            Some(dropped) if mode == Mode::DropReplies => {
-                dropped.fetch_add(length as u64, Ordering::SeqCst);
-            }
-            Some(_) | None => {
-                if to.write_all(&chunk[..length]).await.is_err() {
-                    return;
-                }
-            }
+        if are_replies && mode == Mode::DropReplies {
+            counts.dropped.fetch_add(length as u64, Ordering::SeqCst);
+            counts.hinder();
+        } else if to.write_all(&chunk[..length]).await.is_err() {
+            return;
         }
     }
 }
@@ -217,9 +240,11 @@ mod tests {
         let proxy = Proxy::start(echo().await);
         let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
         assert_eq!(ask(&mut stream, 1).await, Some(1));
+        assert_eq!(proxy.hindered(), 0);
         proxy.stall();
         let stalled = tokio::time::timeout(Duration::from_millis(50), ask(&mut stream, 2)).await;
         assert!(stalled.is_err(), "nothing moves");
+        assert_eq!(proxy.hindered(), 1);
         proxy.pass();
         assert_eq!(stream.read_u8().await.unwrap(), 2, "it was only late");
         proxy.drop_replies();
@@ -235,6 +260,7 @@ mod tests {
         assert_eq!(ask(&mut stream, 7).await, None);
         let mut refused = TcpStream::connect(proxy.address()).await.unwrap();
         assert_eq!(ask(&mut refused, 8).await, None);
+        assert_eq!(proxy.hindered(), 5, "late, lost, cut, cut, refused");
         proxy.pass();
         let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
         assert_eq!(ask(&mut stream, 9).await, Some(9));

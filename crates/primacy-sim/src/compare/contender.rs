@@ -14,6 +14,8 @@ pub enum Contender {
     Quorum,
     /// Over an expiring record in a store.
     Lease,
+    /// Over a queue of sessions in a store.
+    Session,
     /// Among peers, by a majority of votes for the best claim.
     Ranked,
     /// Bully nominates, a quorum confirms.
@@ -48,6 +50,7 @@ impl Contender {
     pub const ALL: &[Self] = &[
         Self::Quorum,
         Self::Lease,
+        Self::Session,
         Self::Ranked,
         Self::Confirmed,
         Self::ConfirmedLease,
@@ -66,6 +69,7 @@ impl Contender {
         match self {
             Self::Quorum => "quorum",
             Self::Lease => "lease",
+            Self::Session => "session",
             Self::Ranked => "ranked",
             Self::Confirmed => "confirmed",
             Self::ConfirmedLease => "confirmed_lease",
@@ -89,7 +93,8 @@ impl Contender {
     #[must_use]
     pub const fn is_fenced(self) -> bool {
         match self {
-            Self::Quorum | Self::Lease | Self::Ranked | Self::Confirmed | Self::ConfirmedLease => true,
+            Self::Quorum | Self::Lease | Self::Session | Self::Ranked => true,
+            Self::Confirmed | Self::ConfirmedLease => true,
             Self::Seniority(_) | Self::Bully | Self::Ring | Self::RingBidirectional => false,
         }
     }
@@ -102,6 +107,7 @@ impl Contender {
         match self {
             Self::Quorum => quorum(setup),
             Self::Lease => lease(setup),
+            Self::Session => session(setup),
             Self::Ranked => ranked(setup),
             Self::Confirmed => {
                 let patience = pairs([("patience", twice(setup.peers.lease))]);
@@ -138,6 +144,16 @@ fn lease(Setup { store, .. }: &Setup) -> Vec<(String, String)> {
     pairs([
         ("duration", text(store.lease)),
         ("renew_interval", text(store.renewal)),
+        ("request_timeout", text(store.answer_timeout)),
+        ("poll_interval", text(store.poll_interval)),
+    ])
+}
+
+fn session(Setup { store, .. }: &Setup) -> Vec<(String, String)> {
+    pairs([
+        ("timeout", text(store.lease)),
+        ("keep_alive_interval", text(store.renewal)),
+        ("look_interval", text(store.renewal)),
         ("request_timeout", text(store.answer_timeout)),
         ("poll_interval", text(store.poll_interval)),
     ])

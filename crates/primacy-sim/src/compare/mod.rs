@@ -21,7 +21,7 @@ use core::ops::RangeInclusive;
 
 use primacy_core::{Duration, NodeId};
 
-use crate::algorithm::{bully, confirmed, lease, quorum, ranked, ring, seniority};
+use crate::algorithm::{bully, confirmed, lease, quorum, ranked, ring, seniority, session};
 
 pub use contender::Contender;
 pub use readme::readme;
@@ -126,6 +126,7 @@ pub fn run(contender: Contender, scenario: Scenario, setup: &Setup, seed: u64) -
         }
         Contender::Seniority(_) => stage::run::<seniority::Seniority>(scenario, setup, &settings, seed),
         Contender::Lease => stage::run::<lease::Lease>(scenario, setup, &settings, seed),
+        Contender::Session => stage::run::<session::Session>(scenario, setup, &settings, seed),
         Contender::Confirmed => {
             stage::run::<By<bully::Bully, quorum::Quorum>>(scenario, setup, &settings, seed)
         }

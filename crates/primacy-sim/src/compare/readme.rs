@@ -25,6 +25,11 @@ const fn choice(contender: Contender) -> Option<Choice> {
         Contender::Lease => {
             ("[lease](docs/algorithms/lease.md)", "there is a store with compare-and-set", "the same")
         }
+        Contender::Session => (
+            "[session](docs/algorithms/session.md)",
+            "there is etcd, ZooKeeper or Consul, or others stand in the same election",
+            "the same",
+        ),
         Contender::Ranked => {
             ("[ranked](docs/algorithms/ranked.md)", "the server that has seen most shall lead", "a token")
         }

@@ -34,6 +34,7 @@ marks! {
     14, LED_OVER_EARLIER_WORK, "led again while earlier work drained";
     15, VOTES_SPLIT, "votes of a term were split";
     16, SETTLED, "nothing was left to be heard, and all agreed";
+    17, SESSION_ENDED, "deposed, for the store had ended the session";
 }
 
 impl fmt::Display for Marks {

@@ -1,7 +1,7 @@
 //! Exhaustive search over the real machines: every order of events within stated bounds.
 //!
 //! Start reading at [`spaces`], which lists what is searched. [`search`] goes through all states, in the order of how few
-//! steps lead to them, so that what breaks an invariant is told by the shortest story. [`peers`], [`membership`] and [`lease`] are the
+//! steps lead to them, so that what breaks an invariant is told by the shortest story. [`peers`], [`membership`] and [`store`] are the
 //! surroundings in which the machines live: what can happen to them, and what must never be.
 //!
 //! Time is in ticks. Every instant is kept by how far it is from now, and those that have passed are alike, so that time
@@ -10,7 +10,6 @@
 
 mod fold;
 mod interned;
-pub mod lease;
 pub mod mark;
 pub mod membership;
 mod now;
@@ -18,4 +17,5 @@ pub mod peers;
 pub mod search;
 mod seen;
 pub mod spaces;
+pub mod store;
 mod work;

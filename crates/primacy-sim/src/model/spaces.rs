@@ -12,7 +12,8 @@ use super::mark::Marks;
 use super::peers::confirmed::AnyConfirmed;
 use super::peers::{self, Peers, Timers, ranked};
 use super::search::{Searched, search};
-use super::{lease, membership};
+use super::store::{Contenders, Queue, Record};
+use super::{membership, store};
 
 /// A space, by its name.
 #[derive(Clone, Copy, Debug)]
@@ -42,18 +43,21 @@ pub enum Bounds {
     Confirmed(peers::Space),
     /// By seniority.
     Seniority(membership::Space),
-    /// Over a store.
-    Lease(lease::Space),
+    /// Over a store, by a record.
+    Lease(store::Space),
+    /// Over a store, by sessions.
+    Session(store::Space),
 }
 
 impl Bounds {
     /// Where nothing goes wrong but what is always searched: the bounds that the others are told against.
-    pub const CALM: [(&str, Self); 5] = [
+    pub const CALM: [(&str, Self); 6] = [
         ("among peers", Self::Quorum(peers::Space::CALM)),
         ("ranked", Self::Ranked(ranked::Space::CALM)),
         ("confirmed", Self::Confirmed(peers::Space::CALM)),
         ("by seniority", Self::Seniority(membership::Space::CALM)),
-        ("over a store", Self::Lease(lease::Space::CALM)),
+        ("over a store", Self::Lease(store::Space::CALM)),
+        ("by sessions", Self::Session(store::Space::CALM_SESSIONS)),
     ];
 
     /// Each bound, as `name: value`, in an order of its own.
@@ -63,7 +67,7 @@ impl Bounds {
             Self::Ranked(space) => format!("{space:?}"),
             Self::Confirmed(space) => format!("{space:?}"),
             Self::Seniority(space) => format!("{space:?}"),
-            Self::Lease(space) => format!("{space:?}"),
+            Self::Lease(space) | Self::Session(space) => format!("{space:?}"),
         };
         // Of a bound within another, such as that of a timer, its own name is enough.
         let own =
@@ -75,13 +79,14 @@ impl Bounds {
 impl fmt::Display for Bounds {
     /// All of them for what is calm; else those that differ from it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [(_, peers), (_, ranked), (_, confirmed), (_, cluster), (_, store)] = &Self::CALM;
+        let [(_, peers), (_, ranked), (_, confirmed), (_, cluster), (_, store), (_, queue)] = &Self::CALM;
         let calm = match self {
             Self::Quorum(_) => peers.each(),
             Self::Ranked(_) => ranked.each(),
             Self::Confirmed(_) => confirmed.each(),
             Self::Seniority(_) => cluster.each(),
             Self::Lease(_) => store.each(),
+            Self::Session(_) => queue.each(),
         };
         let own = self.each();
         let differ: Vec<&str> =
@@ -102,7 +107,8 @@ impl Row {
             Bounds::Ranked(space) => search(&mut Peers::<Ranked>::new(space.among_peers()), states_max),
             Bounds::Confirmed(space) => search(&mut Peers::<AnyConfirmed>::new(space), states_max),
             Bounds::Seniority(space) => search(&mut membership::Members::new(space), states_max),
-            Bounds::Lease(space) => search(&mut lease::Contenders::new(space), states_max),
+            Bounds::Lease(space) => search(&mut Contenders::<Record>::new(space), states_max),
+            Bounds::Session(space) => search(&mut Contenders::<Queue>::new(space), states_max),
         }
     }
 
@@ -177,10 +183,13 @@ const GUARDED: peers::Space = peers::Space { crashes: 1, guardians: true, guardi
 const RANKED: ranked::Space = ranked::Space::CALM;
 
 /// Two that contend for a record.
-const STORE: lease::Space = lease::Space { writes: 2, ..lease::Space::CALM };
+const STORE: store::Space = store::Space { writes: 2, ..store::Space::CALM };
+
+/// Two that stand in a queue, for as long as two sessions.
+const QUEUE: store::Space = store::Space::CALM_SESSIONS;
 
 /// With guardians that witness a death, and die themselves.
-const WITNESSED: lease::Space = lease::Space { crashes: 1, guardians: true, ..STORE };
+const WITNESSED: store::Space = store::Space { crashes: 1, guardians: true, ..STORE };
 
 const fn peers(name: &'static str, space: peers::Space, sometimes: u64, states: u64) -> Row {
     Row { name, small: true, bounds: Bounds::Quorum(space), sometimes, breaks: None, states }
@@ -198,8 +207,12 @@ const fn members(name: &'static str, space: membership::Space, sometimes: u64, s
     Row { name, small: true, bounds: Bounds::Seniority(space), sometimes, breaks: None, states }
 }
 
-const fn store(name: &'static str, space: lease::Space, sometimes: u64, states: u64) -> Row {
+const fn store(name: &'static str, space: store::Space, sometimes: u64, states: u64) -> Row {
     Row { name, small: true, bounds: Bounds::Lease(space), sometimes, breaks: None, states }
+}
+
+const fn sessions(name: &'static str, space: store::Space, sometimes: u64, states: u64) -> Row {
+    Row { name, small: true, bounds: Bounds::Session(space), sometimes, breaks: None, states }
 }
 
 impl Row {
@@ -286,23 +299,35 @@ pub const SPACES: &[Row] = &[
     members("members_down_resign", membership::Space { downs: 1, resignations: 1, restarts: 0, wakes: 0, hears: 7 }, Marks::ELECTED | Marks::RESIGNED | Marks::SETTLED, 60_688),
     members("members_down_long", membership::Space { downs: 1, restarts: 0, hears: 11, ..membership::Space::CALM }, Marks::ELECTED | Marks::DEPOSED | Marks::SETTLED, 51_078).large(),
     // Over a store.
-    store("store", lease::Space { writes: 3, ..STORE }, TAKEN_OVER | Marks::RENEWED, 253_248),
-    store("store_unknown", lease::Space { unknowns: 2, ..STORE }, TAKEN_OVER, 133_471),
-    store("store_unknown_waits", lease::Space { unknowns: 2, poll: 1, ..STORE }, TAKEN_OVER, 120_827),
-    store("store_restart", lease::Space { crashes: 1, ..STORE }, TAKEN_OVER | Marks::TAKEN_OVER_AFTER_CRASH, 193_492),
-    store("store_resign", lease::Space { resignations: 1, job_exits: 1, ..STORE }, Marks::ELECTED | Marks::RELEASED | Marks::JOB_EXITED, 156_632),
-    store("store_deleted", lease::Space { deletions: 1, ..STORE }, TAKEN_OVER, 110_292),
-    store("store_created", lease::Space { writes: 3, initialised: false, ..STORE }, Marks::ELECTED, 233_788),
-    store("store_late_answers", lease::Space { late_answers: true, ..STORE }, TAKEN_OVER, 217_644),
-    store("store_drift", lease::Space { rate_max: 2, drift_percent: 100, ..STORE }, TAKEN_OVER, 115_802),
-    store("store_drift_beyond", lease::Space { rate_max: 2, ..STORE }, Marks::ELECTED, 4_281).breaks("I3"),
+    store("store", store::Space { writes: 3, ..STORE }, TAKEN_OVER | Marks::RENEWED, 253_248),
+    store("store_unknown", store::Space { unknowns: 2, ..STORE }, TAKEN_OVER, 133_471),
+    store("store_unknown_waits", store::Space { unknowns: 2, poll: 1, ..STORE }, TAKEN_OVER, 120_827),
+    store("store_restart", store::Space { crashes: 1, ..STORE }, TAKEN_OVER | Marks::TAKEN_OVER_AFTER_CRASH, 193_492),
+    store("store_resign", store::Space { resignations: 1, job_exits: 1, ..STORE }, Marks::ELECTED | Marks::RELEASED | Marks::JOB_EXITED, 156_632),
+    store("store_deleted", store::Space { deletions: 1, ..STORE }, TAKEN_OVER, 110_292),
+    store("store_created", store::Space { writes: 3, initialised: false, ..STORE }, Marks::ELECTED, 233_788),
+    store("store_late_answers", store::Space { late_answers: true, ..STORE }, TAKEN_OVER, 217_644),
+    store("store_drift", store::Space { rate_max: 2, drift_percent: 100, ..STORE }, TAKEN_OVER, 115_802),
+    store("store_drift_beyond", store::Space { rate_max: 2, ..STORE }, Marks::ELECTED, 4_281).breaks("I3"),
     store("store_death", WITNESSED, TAKEN_OVER | Marks::TAKEN_OVER_AFTER_CRASH | Marks::ERRAND_DONE, 539_506),
-    store("store_long", lease::Space { writes: 4, ..STORE }, TAKEN_OVER | Marks::RENEWED, 1_934_121).large(),
-    store("store_three", lease::Space { candidates: 3, ..STORE }, TAKEN_OVER, 1_419_286).large(),
-    store("store_unknown_long", lease::Space { writes: 3, unknowns: 2, ..STORE }, TAKEN_OVER | Marks::RENEWED, 2_046_091).large(),
-    store("store_restart_long", lease::Space { writes: 3, crashes: 1, ..STORE }, TAKEN_OVER | Marks::TAKEN_OVER_AFTER_CRASH, 2_309_916).large(),
-    store("store_resign_long", lease::Space { writes: 3, resignations: 1, job_exits: 1, ..STORE }, TAKEN_OVER | Marks::RELEASED | Marks::JOB_EXITED, 1_841_178).large(),
-    store("store_deleted_long", lease::Space { writes: 3, deletions: 1, resignations: 1, ..STORE }, TAKEN_OVER | Marks::VIOLATION | Marks::RELEASED, 3_521_456).large(),
-    store("store_drift_long", lease::Space { writes: 3, rate_max: 2, drift_percent: 100, ..STORE }, TAKEN_OVER, 1_157_052).large(),
-    store("store_death_long", lease::Space { guardian_deaths: 1, job_exits: 1, ..WITNESSED }, TAKEN_OVER | Marks::TAKEN_OVER_AFTER_CRASH | Marks::ERRAND_DONE | Marks::JOB_EXITED, 4_102_994).large(),
+    store("store_long", store::Space { writes: 4, ..STORE }, TAKEN_OVER | Marks::RENEWED, 1_934_121).large(),
+    store("store_three", store::Space { candidates: 3, ..STORE }, TAKEN_OVER, 1_419_286).large(),
+    store("store_unknown_long", store::Space { writes: 3, unknowns: 2, ..STORE }, TAKEN_OVER | Marks::RENEWED, 2_046_091).large(),
+    store("store_restart_long", store::Space { writes: 3, crashes: 1, ..STORE }, TAKEN_OVER | Marks::TAKEN_OVER_AFTER_CRASH, 2_309_916).large(),
+    store("store_resign_long", store::Space { writes: 3, resignations: 1, job_exits: 1, ..STORE }, TAKEN_OVER | Marks::RELEASED | Marks::JOB_EXITED, 1_841_178).large(),
+    store("store_deleted_long", store::Space { writes: 3, deletions: 1, resignations: 1, ..STORE }, TAKEN_OVER | Marks::VIOLATION | Marks::RELEASED, 3_521_456).large(),
+    store("store_drift_long", store::Space { writes: 3, rate_max: 2, drift_percent: 100, ..STORE }, TAKEN_OVER, 1_157_052).large(),
+    store("store_death_long", store::Space { guardian_deaths: 1, job_exits: 1, ..WITNESSED }, TAKEN_OVER | Marks::TAKEN_OVER_AFTER_CRASH | Marks::ERRAND_DONE | Marks::JOB_EXITED, 4_102_994).large(),
+    // Over a store, by sessions.
+    sessions("session", QUEUE, TAKEN_OVER | Marks::EXPIRED | Marks::RELEASED, 328_088),
+    sessions("session_unknown", store::Space { unknowns: 1, ..QUEUE }, TAKEN_OVER, 1_104_855).large(),
+    sessions("session_restart", store::Space { crashes: 1, ..QUEUE }, Marks::ELECTED, 1_072_120).large(),
+    sessions("session_resign", store::Space { resignations: 1, job_exits: 1, ..QUEUE }, TAKEN_OVER | Marks::RELEASED | Marks::JOB_EXITED, 1_569_244).large(),
+    sessions("session_removed", store::Space { deletions: 1, ..QUEUE }, Marks::ELECTED | Marks::DEPOSED, 9_424).breaks("I3"),
+    sessions("session_drift", store::Space { rate_max: 2, drift_percent: 100, ..QUEUE }, TAKEN_OVER, 2_423_260).large(),
+    sessions("session_drift_beyond", store::Space { rate_max: 2, ..QUEUE }, Marks::ELECTED, 30_810).breaks("I3"),
+    sessions("session_death", store::Space { crashes: 1, guardians: true, ..QUEUE }, TAKEN_OVER | Marks::TAKEN_OVER_AFTER_CRASH | Marks::ERRAND_DONE, 2_708_898).large(),
+    sessions("session_long", store::Space { requests: 2, ..QUEUE }, TAKEN_OVER | Marks::RENEWED, 4_530_892).large(),
+    sessions("session_again", store::Space { writes: 3, ..QUEUE }, TAKEN_OVER, 6_292_091).large(),
+    sessions("session_restart_long", store::Space { writes: 3, crashes: 1, ..QUEUE }, TAKEN_OVER | Marks::TAKEN_OVER_AFTER_CRASH, 24_188_521).large(),
 ];

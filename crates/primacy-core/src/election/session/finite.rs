@@ -1,6 +1,6 @@
 //! The states of a candidate in a queue, made few for an exhaustive search.
 
-use super::{Asked, Eviction, Lead, Line, RequestId, Role, Session, SessionId};
+use super::{Asked, Eviction, Lead, Line, RequestId, Role, Session, What};
 use crate::finite::{Finite, Use};
 use crate::time::Instant;
 
@@ -34,8 +34,9 @@ impl Finite for Session {
             visit(Use::Start, kept_at);
             visit(Use::End, keep_at);
         }
-        if let Some(Asked { request: _, at, what: _ }) = asked {
-            visit(Use::Start, at);
+        if let Some(Asked { request: _, at, what }) = asked {
+            // A session counts from when it was asked for.
+            visit(if *what == What::Begin { Use::Start } else { Use::Asked }, at);
         }
         if let Some((_, at)) = keeping {
             visit(Use::Start, at);
@@ -50,7 +51,12 @@ impl Finite for Session {
         }
     }
 
-    fn simplify(&mut self) {} // It draws nothing, and keeps no words for people but its own name.
+    fn simplify(&mut self) {
+        // By when it was seen is only known until when others are told who leads.
+        if let Some((_, at)) = &mut self.seen {
+            *at = Instant::NEVER;
+        }
+    }
 }
 
 impl Finite for Eviction {
@@ -70,7 +76,7 @@ impl Finite for Eviction {
         visit(Use::End, until);
         visit(Use::End, act_at);
         if let Some((_, at)) = asked {
-            visit(Use::Start, at);
+            visit(Use::Asked, at);
         }
     }
 
@@ -78,23 +84,37 @@ impl Finite for Eviction {
 }
 
 impl Session {
-    /// Gives the requests under way these numbers, and the session this name, so that a search need not tell how many there
-    /// were. Nothing depends on more of a number than whether an answer has it.
-    pub fn renumber(
-        &mut self,
-        asked: RequestId,
-        keeping: RequestId,
-        session: impl FnOnce(&SessionId) -> SessionId,
-    ) {
+    /// Gives the requests under way these numbers, so that a search need not tell how many there were. Nothing depends on more
+    /// of a number than whether an answer has it.
+    pub fn renumber(&mut self, asked: RequestId, keeping: RequestId) {
         if let Some(request) = &mut self.asked {
             request.request = asked;
         }
         if let Some((request, _)) = &mut self.keeping {
             *request = keeping;
         }
-        if let Some(line) = &mut self.line {
-            line.session = session(&line.session);
-        }
         self.last_request = asked.max(keeping);
+    }
+
+    /// The numbers of what the queue was asked, and of the keep-alive.
+    #[must_use]
+    pub fn under_way(&self) -> [Option<RequestId>; 2] {
+        [self.asked.map(|asked| asked.request), self.keeping.map(|(request, _)| request)]
+    }
+}
+
+impl Eviction {
+    /// Gives the last request this number, as [`Session::renumber`] does.
+    pub fn renumber(&mut self, last: RequestId) {
+        if let Some((request, _)) = &mut self.asked {
+            *request = last;
+        }
+        self.last_request = last;
+    }
+
+    /// The number of the last request.
+    #[must_use]
+    pub const fn last_request(&self) -> RequestId {
+        self.last_request
     }
 }

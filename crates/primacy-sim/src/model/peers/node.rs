@@ -181,7 +181,7 @@ impl<M: Machine> Node<M> {
             machine.visit_instants(&mut |used, instant| {
                 let floor = match used {
                     Use::End => NOW,
-                    Use::Start => NOW.before(ticks(longest)),
+                    Use::Start | Use::Asked => NOW.before(ticks(longest)),
                 };
                 *instant = floor.max(*instant);
             });

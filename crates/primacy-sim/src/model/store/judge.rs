@@ -2,17 +2,18 @@
 
 use primacy_core::Reason;
 
+use super::kept::Kept;
 use super::node::{Doings, Fact, SEATS};
 use super::{Contenders, State};
 use crate::model::mark::Marks;
 
-impl Contenders {
+impl<K: Kept> Contenders<K> {
     /// What is reached by what a node has done, and what is broken.
     pub(super) fn judge(
         &self,
         next: &mut State,
         seat: usize,
-        doings: &Doings,
+        doings: &Doings<K::Message>,
     ) -> (Marks, Option<&'static str>) {
         let mut marks = Marks::default();
         let mut broken = doings.broken;
@@ -33,11 +34,13 @@ impl Contenders {
                 }
                 Fact::Renewed => Marks::RENEWED,
                 Fact::Deposed(Reason::Expired) => Marks::EXPIRED,
+                Fact::Deposed(Reason::SessionEnded) => Marks::SESSION_ENDED,
                 Fact::Deposed(_) => Marks::DEPOSED,
                 Fact::Released(token) => {
                     // Whoever releases it: the work that it guards has drained.
                     let holder = next.nodes.get(usize::from(next.given_to));
-                    if token.0 == next.given && holder.is_some_and(|&node| self.signs[node as usize].works) {
+                    let is_its = token.is_some_and(|token| token.0 == next.given);
+                    if is_its && holder.is_some_and(|&node| self.signs[node as usize].works) {
                         broken = broken.or(Some("I8"));
                     }
                     Marks::RELEASED

@@ -5,7 +5,7 @@
 pub struct Space {
     /// How many stand, up to three.
     pub candidates: u8,
-    /// How many writes all together may ask for.
+    /// How many writes all together may ask for; where there are sessions, how many of these.
     pub writes: u8,
     /// How many requests of one node may be under way unserved; of more, the oldest is lost.
     pub requests: u8,
@@ -19,11 +19,11 @@ pub struct Space {
     pub crashes: u8,
     /// How often a holder is asked to resign.
     pub resignations: u8,
-    /// How often somebody deletes the record.
+    /// How often somebody deletes the record, or takes the first entry out of the queue.
     pub deletions: u8,
-    /// Whether there is a record at the beginning, which nobody holds.
+    /// Whether there is a record at the beginning, which nobody holds. Of a queue this says nothing.
     pub initialised: bool,
-    /// Each node has a guardian, which ends the job of a dead process and then releases the record for it.
+    /// Each node has a guardian, which ends the job of a dead process and then lets go for it.
     pub guardians: bool,
     /// How often a guardian dies, and the job with it.
     pub guardian_deaths: u8,
@@ -33,7 +33,7 @@ pub struct Space {
     pub rate_max: u8,
     /// The bound on drift that the nodes are configured with.
     pub drift_percent: u32,
-    /// How long a lease is.
+    /// How long a lease is, or a session.
     pub duration: u8,
     /// After how long the holder renews.
     pub renew: u8,
@@ -67,4 +67,7 @@ impl Space {
         request_timeout: 1,
         poll: 0,
     };
+
+    /// The same where there are sessions, of which so many may be begun.
+    pub const CALM_SESSIONS: Self = Self { writes: 2, requests: 1, ..Self::CALM };
 }

@@ -1,28 +1,27 @@
 //! What happens, for people.
 
-use primacy_core::election::lease::Message;
 use primacy_core::{Output, text};
 
+use super::kept::Kept;
 use super::node::{Act, name};
-use crate::algorithm::{Algorithm as _, lease::Lease};
 use crate::model::now::NOW;
 
 /// An effect.
-pub(super) fn effect(output: &Output<Message, ()>) -> String {
+pub(super) fn effect<K: Kept>(output: &Output<K::Message, ()>) -> String {
     match output {
         Output::Persist(()) => "writes".to_owned(),
-        Output::Send { message, .. } => format!("to the store: {}", Lease::text(message)),
+        Output::Send { message, .. } => format!("to the store: {}", K::text(message)),
         Output::Event(event) => {
-            text::event(event, |until| format!("for {} ticks", until.since(NOW).as_nanos()))
+            text::event(event, |until| format!("for {} ticks", until.since(NOW).as_nanos().div_ceil(K::TICK)))
         }
     }
 }
 
 /// What is done.
-pub(super) fn act(seat: u8, act: &Act) -> String {
+pub(super) fn act<K: Kept>(seat: u8, act: &Act<K::Message>) -> String {
     let who = name(seat);
     match act {
-        Act::Hear(_, message) => format!("{who} hears the store: {}", Lease::text(message)),
+        Act::Hear(_, message) => format!("{who} hears the store: {}", K::text(message)),
         Act::Timeout => format!("{who} looks at its clock"),
         Act::ErrandTimeout => format!("{who}: its guardian looks at its clock"),
         Act::Tick(by) => format!("{who}: {by} ticks pass"),
@@ -31,12 +30,12 @@ pub(super) fn act(seat: u8, act: &Act) -> String {
         Act::Drained => format!("{who}: the work has drained"),
         Act::Resign => format!("{who} is asked to resign"),
         Act::JobExits => format!("{who}: the job ends by itself"),
-        Act::JobEnds => format!("{who}: the guardian has ended the job, and goes to release the record"),
+        Act::JobEnds => format!("{who}: the guardian has ended the job, and goes to let go for the dead"),
         Act::GuardianDies => format!("{who}: the guardian dies, and the job with it"),
     }
 }
 
 /// What the store does.
-pub(super) fn served(seat: u8, request: &Message, how: &str) -> String {
-    format!("the store takes from {}: {}{how}", name(seat), Lease::text(request))
+pub(super) fn served<K: Kept>(seat: u8, request: &K::Message, how: &str) -> String {
+    format!("the store takes from {}: {}{how}", name(seat), K::text(request))
 }

@@ -1,12 +1,15 @@
-//! Elections over a store: real [`Lease`](primacy_core::election::lease::Lease) machines, and the errands of guardians,
-//! around one register.
+//! Elections over a store: the real machines, and the errands of guardians, around what the store keeps: a
+//! [`Record`] for `lease`, a [`Queue`] for `session`.
 //!
-//! A state is the nodes, the register, what is on the way between each node and it, the tokens that were given, and how
+//! A state is the nodes, what is kept, what is on the way between each node and the store, the tokens that were given, and how
 //! much of each fault is left.
 
-mod cell;
 mod judge;
+mod kept;
+mod link;
 mod node;
+mod queue;
+mod record;
 mod space;
 mod text;
 
@@ -14,15 +17,17 @@ use std::collections::HashMap;
 use std::hash::Hasher as _;
 use std::rc::Rc;
 
-use primacy_core::Protocol as _;
-use primacy_core::election::lease::Message;
+use primacy_core::Protocol;
 
-use self::cell::{Cell, Link, Mood};
+use self::kept::{Kept, Machine as _, Mood};
+use self::link::Link;
 use self::node::{Act, Doings, Node, SEATS};
+pub use self::queue::Queue;
+pub use self::record::Record;
 pub use self::space::Space;
 use super::fold::{BuildFold, Fold};
 use super::interned::Interned;
-use super::now::{NOW, ticks};
+use super::now::NOW;
 use super::search::{Found, Model};
 use super::work::Guardian;
 
@@ -53,8 +58,8 @@ struct Left {
 
 /// What can happen.
 #[derive(Clone, Debug)]
-enum Move {
-    Node(Act, Left),
+enum Move<M> {
+    Node(Act<M>, Left),
     /// The answer at this place comes.
     Hear(usize),
     /// The request at this place is served.
@@ -63,9 +68,9 @@ enum Move {
 
 /// What an act comes to.
 #[derive(Debug)]
-struct Outcome {
+struct Outcome<M> {
     node: u32,
-    doings: Doings,
+    doings: Doings<M>,
 }
 
 /// What can be asked of a node without looking into it.
@@ -85,17 +90,17 @@ struct Sign {
 
 /// The search of one space.
 #[derive(Debug)]
-pub struct Contenders {
+pub struct Contenders<K: Kept> {
     space: Space,
-    nodes: Interned<Node>,
+    nodes: Interned<Node<K>>,
     signs: Vec<Sign>,
-    links: Interned<Link>,
-    cells: Interned<Cell>,
-    acts: Interned<Act>,
-    known: HashMap<u64, Rc<Outcome>, BuildFold>,
+    links: Interned<Link<K::Message>>,
+    cells: Interned<K>,
+    acts: Interned<Act<K::Message>>,
+    known: HashMap<u64, Rc<Outcome<K::Message>>, BuildFold>,
 }
 
-impl Contenders {
+impl<K: Kept> Contenders<K> {
     /// The model with these bounds.
     #[must_use]
     pub fn new(space: Space) -> Self {
@@ -110,19 +115,19 @@ impl Contenders {
         }
     }
 
-    fn node(&mut self, node: Node) -> u32 {
+    fn node(&mut self, node: Node<K>) -> u32 {
         let machine = node.machine.as_ref();
         let due = |at: Option<primacy_core::Instant>| at.is_some_and(|at| at <= NOW);
         let sign = Sign {
             up: machine.is_some(),
-            due: due(machine.and_then(primacy_core::election::lease::Lease::deadline)),
+            due: due(machine.and_then(Protocol::deadline)),
             errand_due: node.errand.as_ref().is_some_and(|errand| due(errand.deadline())),
             errand: node.errand.is_some(),
             works: node.works.run(),
             drains: node.works.drain(),
             may_exit: node.works.may_exit(),
             has_exited: node.works.have_exited(),
-            holds: machine.is_some_and(|machine| machine.role() == "holding"),
+            holds: machine.is_some_and(K::Machine::leads),
             guardian: node.works.guardian,
         };
         let (number, new) = self.nodes.number(node);
@@ -132,7 +137,7 @@ impl Contenders {
         number
     }
 
-    fn outcome(&mut self, number: u32, act: Act) -> Rc<Outcome> {
+    fn outcome(&mut self, number: u32, act: Act<K::Message>) -> Rc<Outcome<K::Message>> {
         let (act_number, _) = self.acts.number(act.clone());
         let key = u64::from(number) << 32 | u64::from(act_number);
         if let Some(known) = self.known.get(&key) {
@@ -148,14 +153,13 @@ impl Contenders {
     }
 
     /// What may happen to one node, or at the store to what is on the way from it.
-    fn plan(&self, state: &State, seat: usize) -> Vec<Move> {
+    fn plan(&self, state: &State, seat: usize) -> Vec<Move<K::Message>> {
         let (left, sign) = (state.left, self.signs[state.nodes[seat] as usize]);
         let link = self.links.value(state.links[seat]);
-        let mut moves: Vec<Move> = (0..link.replies.len()).map(Move::Hear).collect();
+        let mut moves: Vec<Move<K::Message>> = (0..link.replies.len()).map(Move::Hear).collect();
         for (place, (_, request)) in link.requests.iter().enumerate() {
             moves.push(Move::Serve(place, Mood::Serves, left));
-            let is_write = matches!(request, Message::CompareAndSet { .. });
-            if let Some(unknowns) = left.unknowns.checked_sub(1).filter(|_| is_write) {
+            if let Some(unknowns) = left.unknowns.checked_sub(1).filter(|_| K::is_write(request)) {
                 let left = Left { unknowns, ..left };
                 moves.push(Move::Serve(place, Mood::DoneUnknown, left));
                 moves.push(Move::Serve(place, Mood::NotDoneUnknown, left));
@@ -193,13 +197,13 @@ impl Contenders {
     }
 
     /// Takes a move.
-    fn take(&mut self, state: &State, seat: usize, planned: &Move, found: &mut Found<State>) {
+    fn take(&mut self, state: &State, seat: usize, planned: &Move<K::Message>, found: &mut Found<State>) {
         let mut next = *state;
         let mut link = Link::clone(self.links.value(state.links[seat]));
         let act = match planned {
             Move::Serve(place, mood, left) => {
                 let (asker, request) = link.requests.remove(*place);
-                let mut cell = Cell::clone(self.cells.value(state.cell));
+                let mut cell = K::clone(self.cells.value(state.cell));
                 if let Some(reply) = cell.serve(&request, *mood) {
                     link.answer(asker, reply, self.space.replies);
                 }
@@ -221,16 +225,16 @@ impl Contenders {
         next.nodes[seat] = outcome.node;
         let mut within = true;
         for (asker, request) in &outcome.doings.asked {
-            if matches!(request, Message::CompareAndSet { .. }) {
+            if K::is_bounded(request) {
                 within &= next.left.writes > 0;
                 next.left.writes = next.left.writes.saturating_sub(1);
             }
             link.ask(*asker, request.clone(), self.space.requests);
         }
-        for &(asker, by) in &outcome.doings.renumbered {
-            link.renumber(asker, by, self.space.late_answers);
+        for &(asker, under_way) in &outcome.doings.renumbered {
+            link.renumber::<K>(asker, under_way, self.space.late_answers);
         }
-        link.forget_lives_before(self.nodes.value(outcome.node).starts);
+        link.forget_lives_before::<K>(self.nodes.value(outcome.node).starts);
         next.links[seat] = self.links.number(link).0;
         let (reached, broken) = self.judge(&mut next, seat, &outcome.doings);
         // What breaks an invariant is told even where it leads out of the bounds.
@@ -241,17 +245,27 @@ impl Contenders {
         }
     }
 
-    /// Time passes for all at once.
+    /// Time passes for all at once, and for a store that has a clock.
     fn ticks(&mut self, state: &State, found: &mut Found<State>) {
         let rates = u32::from(self.space.rate_max);
         let candidates = self.space.candidates;
-        for code in 0..rates.pow(u32::from(candidates)) {
+        let has_clock = K::clone(self.cells.value(state.cell)).tick(0);
+        let clocks = u32::from(candidates) + u32::from(has_clock);
+        for code in 0..rates.pow(clocks) {
             let mut next = *state;
             let mut rest = code;
-            for node in next.nodes.iter_mut().take(usize::from(candidates)) {
+            let mut by = || {
                 let by = u8::try_from(1 + rest % rates).expect("at most the highest rate");
                 rest /= rates;
-                *node = self.outcome(*node, Act::Tick(by)).node;
+                by
+            };
+            for node in next.nodes.iter_mut().take(usize::from(candidates)) {
+                *node = self.outcome(*node, Act::Tick(by())).node;
+            }
+            if has_clock {
+                let mut cell = K::clone(self.cells.value(state.cell));
+                cell.tick(by());
+                next.cell = self.cells.number(cell).0;
             }
             found.push(next, 0, None);
         }
@@ -261,25 +275,41 @@ impl Contenders {
         &mut self,
         state: &State,
         found: &mut Found<State>,
-        mut at: impl FnMut(usize, usize, &Move),
+        mut at: impl FnMut(usize, Taken<'_, K::Message>),
     ) {
         for seat in 0..usize::from(self.space.candidates) {
             for planned in self.plan(state, seat) {
                 self.take(state, seat, &planned, found);
-                at(found.steps.len(), seat, &planned);
+                at(found.steps.len(), Taken::Of(seat, &planned));
             }
         }
+        let mut of_store: Vec<(K, Left, String)> = Vec::new();
         if let Some(deletions) = state.left.deletions.checked_sub(1) {
-            let mut cell = Cell::clone(self.cells.value(state.cell));
-            cell.delete();
-            let left = Left { deletions, ..state.left };
+            let mut cell = K::clone(self.cells.value(state.cell));
+            if cell.delete() {
+                let left = Left { deletions, ..state.left };
+                of_store.push((cell, left, "somebody takes away by hand what is kept".to_owned()));
+            }
+        }
+        let by_itself = self.cells.value(state.cell).by_itself().into_iter();
+        of_store.extend(by_itself.map(|(cell, what)| (cell, state.left, what)));
+        for (cell, left, what) in of_store {
             let cell = self.cells.number(cell).0;
             found.push(State { cell, left, ..*state }, 0, None);
+            at(found.steps.len(), Taken::AtStore(&what));
         }
     }
 }
 
-impl Model for Contenders {
+/// A move that was taken.
+enum Taken<'a, M> {
+    /// By this seat.
+    Of(usize, &'a Move<M>),
+    /// In the store alone.
+    AtStore(&'a str),
+}
+
+impl<K: Kept> Model for Contenders<K> {
     type State = State;
 
     fn starts(&mut self) -> Vec<State> {
@@ -299,7 +329,7 @@ impl Model for Contenders {
             links[usize::from(seat)] = self.links.number(link).0;
             self.node(node)
         });
-        let cell = self.cells.number(Cell::new(space.initialised, ticks(space.duration))).0;
+        let cell = self.cells.number(K::new(&space)).0;
         let left = Left {
             writes: space.writes,
             unknowns: space.unknowns,
@@ -335,21 +365,24 @@ impl Model for Contenders {
     }
 
     fn steps(&mut self, state: &State, found: &mut Found<State>) {
-        self.every_move(state, found, |_, _, _| {});
+        self.every_move(state, found, |_, _| {});
         self.ticks(state, found);
     }
 
     fn tell(&mut self, state: &State, step: u32) -> Vec<String> {
         let mut found = Found { steps: Vec::new(), cut: 0 };
         let mut taken = None;
-        self.every_move(state, &mut found, |until, seat, planned| {
-            if taken.is_none() && until > step as usize {
-                taken = Some((seat, planned.clone()));
+        let mut at_store = None;
+        self.every_move(state, &mut found, |until, move_taken| {
+            if taken.is_none() && at_store.is_none() && until > step as usize {
+                match move_taken {
+                    Taken::Of(seat, planned) => taken = Some((seat, planned.clone())),
+                    Taken::AtStore(what) => at_store = Some(what.to_owned()),
+                }
             }
         });
         let Some((seat, planned)) = taken else {
-            let deleted = (step as usize) < found.steps.len();
-            return vec![(if deleted { "somebody deletes the record" } else { "a tick passes" }).to_owned()];
+            return vec![at_store.unwrap_or_else(|| "a tick passes".to_owned())];
         };
         let link = Rc::clone(self.links.value(state.links[seat]));
         let number = u8::try_from(seat).expect("a seat");
@@ -360,7 +393,7 @@ impl Model for Contenders {
                     Mood::DoneUnknown => ", and does it, and says that nobody knows",
                     Mood::NotDoneUnknown => ", and does not do it, and says that nobody knows",
                 };
-                return vec![text::served(number, &link.requests[place].1, how)];
+                return vec![text::served::<K>(number, &link.requests[place].1, how)];
             }
             Move::Hear(place) => {
                 let (asker, reply) = link.replies[place].clone();
@@ -368,7 +401,7 @@ impl Model for Contenders {
             }
             Move::Node(act, _) => act,
         };
-        let mut lines = vec![text::act(number, &act)];
+        let mut lines = vec![text::act::<K>(number, &act)];
         lines.extend(self.outcome(state.nodes[seat], act).doings.told.iter().cloned());
         lines
     }

@@ -1,37 +1,38 @@
 //! One candidate: its process, its work and its guardian, with all that happens within it.
 
-use primacy_core::election::errand::{Ending, Errand, Task};
-use primacy_core::election::lease::{Config, Lease, Message, Record, RequestId};
-use primacy_core::finite::{Finite, Use};
+use primacy_core::election::lease::RequestId;
+use primacy_core::finite::{Finite as _, Use};
 use primacy_core::{
     Command, Drift, Endpoint, Event, FencingToken, Identity, Incarnation, Input, Instant, NodeId, Output,
-    Protocol, Reason, Term,
+    Protocol as _, Reason, Term,
 };
 
-use super::cell::Asker;
+use super::kept::{Errand as _, Kept, Machine as _};
+use super::link::Asker;
 use super::space::Space;
 use crate::model::now::{NOW, ticks};
 use crate::model::work::{Guardian, Works};
 
-/// The number of every last request.
-pub(super) const LAST: RequestId = RequestId(1);
+/// The numbers that the requests under way always have, and that of all others.
+pub(super) const NUMBERS: [RequestId; 2] = [RequestId(1), RequestId(2)];
+pub(super) const UNWAITED: RequestId = RequestId(0);
 pub(super) const SEATS: u8 = 3;
 
 /// One node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Node {
+pub(super) struct Node<K: Kept> {
     pub(super) seat: u8,
     pub(super) starts: u8,
-    pub(super) machine: Option<Lease>,
+    pub(super) machine: Option<K::Machine>,
     /// What its guardian does for the last process, which is dead.
-    pub(super) errand: Option<Errand>,
+    pub(super) errand: Option<K::Errand>,
     pub(super) works: Works,
 }
 
 /// What happens to a node by itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Act {
-    Hear(Asker, Box<Message>),
+pub(super) enum Act<M> {
+    Hear(Asker, Box<M>),
     Timeout,
     ErrandTimeout,
     Tick(u8),
@@ -46,14 +47,22 @@ pub(super) enum Act {
 }
 
 /// What came of it.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Doings {
-    pub(super) asked: Vec<(Asker, Message)>,
+#[derive(Clone, Debug)]
+pub(super) struct Doings<M> {
+    pub(super) asked: Vec<(Asker, M)>,
     pub(super) facts: Vec<Fact>,
     pub(super) broken: Option<&'static str>,
     pub(super) told: Vec<String>,
-    /// By how much the numbers of an asker's requests are to be moved down.
-    pub(super) renumbered: Vec<(Asker, u64)>,
+    /// The numbers that an asker's requests under way had, before they got those that they always have.
+    pub(super) renumbered: Vec<(Asker, [Option<RequestId>; 2])>,
+}
+
+impl<M> Default for Doings<M> {
+    /// Nothing.
+    fn default() -> Self {
+        let (asked, facts, told, renumbered) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { asked, facts, broken: None, told, renumbered }
+    }
 }
 
 /// What the judge and the counters must know.
@@ -62,12 +71,12 @@ pub(super) enum Fact {
     Elected(Term),
     Renewed,
     Deposed(Reason),
-    /// The token of the leadership that is let go of.
-    Released(FencingToken),
+    /// The token of the leadership that is let go of, where that is said.
+    Released(Option<FencingToken>),
     /// Its job ends by itself.
     JobExited,
     Violation,
-    /// What the guardian went out for is done: the record was released by it.
+    /// What the guardian went out for is done: it has let go for the dead.
     ErrandDone,
 }
 
@@ -75,7 +84,7 @@ pub(super) fn name(seat: u8) -> NodeId {
     NodeId::new(["a", "b", "c"][usize::from(seat)]).expect("a letter is a name")
 }
 
-impl Node {
+impl<K: Kept> Node<K> {
     pub(super) fn new(seat: u8, space: &Space) -> Self {
         Self { seat, starts: 0, machine: None, errand: None, works: Works::new(space.guardians) }
     }
@@ -84,26 +93,12 @@ impl Node {
         Identity::new(name(self.seat), Incarnation { count: u64::from(self.starts), nonce: 0 })
     }
 
-    fn config(&self, space: &Space) -> Config {
-        Config {
-            me: self.me(),
-            address: String::new(),
-            duration: ticks(space.duration),
-            drift_max: Drift::from_ppm(space.drift_percent * 10_000),
-            renew_interval: ticks(space.renew),
-            request_timeout: ticks(space.request_timeout),
-            // It may look at any time; looking late is being late.
-            poll_interval: ticks(space.poll),
-            seed: u64::from(self.seat) << 8 | u64::from(self.starts),
-        }
-    }
-
     /// An act, as it goes.
-    pub(super) fn act(&mut self, act: &Act, space: &Space, doings: &mut Doings) {
+    pub(super) fn act(&mut self, act: &Act<K::Message>, space: &Space, doings: &mut Doings<K::Message>) {
         let life = Asker::Life(self.starts);
         match act {
             Act::Hear(asker, message) => {
-                let input = Input::Message { from: Endpoint::Store, message: Message::clone(message) };
+                let input = Input::Message { from: Endpoint::Store, message: K::Message::clone(message) };
                 self.hand(*asker, input, doings);
             }
             Act::Timeout => self.hand(life, Input::Timeout, doings),
@@ -123,8 +118,7 @@ impl Node {
             Act::JobEnds => {
                 self.works.end();
                 let seed = 1 << 16 | u64::from(self.seat) << 8 | u64::from(self.starts);
-                let task = Task::ReleaseFor(self.me());
-                self.errand = Some(Errand::new(task, ticks(space.duration), ticks(space.poll), seed, NOW));
+                self.errand = Some(K::errand(self.me(), seed, space));
             }
             Act::GuardianDies => {
                 self.works.guardian_dies();
@@ -134,8 +128,8 @@ impl Node {
         self.settle(space, doings);
     }
 
-    fn hand(&mut self, asker: Asker, input: Input<Message>, doings: &mut Doings) {
-        let outputs: Vec<Output<Message, ()>> = match asker {
+    fn hand(&mut self, asker: Asker, input: Input<K::Message>, doings: &mut Doings<K::Message>) {
+        let outputs: Vec<Output<K::Message, ()>> = match asker {
             Asker::Life(starts) if starts == self.starts => {
                 self.machine.as_mut().map_or_else(Vec::new, |machine| {
                     machine.handle(NOW, input);
@@ -151,25 +145,25 @@ impl Node {
             Asker::Life(_) | Asker::GuardianOf(_) => Vec::new(), // Gone.
         };
         for output in outputs {
-            doings.told.push(super::text::effect(&output));
+            doings.told.push(super::text::effect::<K>(&output));
             match output {
                 Output::Persist(()) => {}
                 Output::Send { message, .. } => self.ask(asker, message, doings),
                 Output::Event(event) => self.hear_event(&event, doings),
             }
         }
-        let ending = self.errand.as_ref().and_then(Errand::ending);
+        let ending = self.errand.as_ref().and_then(K::Errand::ending);
         if ending.is_some() && self.machine.is_none() {
             self.errand = None;
         }
-        if ending == Some(Ending::Done) {
+        if ending == Some(true) {
             doings.facts.push(Fact::ErrandDone);
         }
     }
 
-    fn ask(&mut self, asker: Asker, message: Message, doings: &mut Doings) {
-        if let Message::CompareAndSet { record: Record { holder: None, token, .. }, .. } = &message {
-            doings.facts.push(Fact::Released(*token));
+    fn ask(&mut self, asker: Asker, message: K::Message, doings: &mut Doings<K::Message>) {
+        if let Some(token) = K::lets_go(&message) {
+            doings.facts.push(Fact::Released(token));
             // Who lets go of a leadership lets go of what guarded the earlier ones, too.
             if self.works.run() {
                 doings.broken = doings.broken.or(Some("I8"));
@@ -179,7 +173,7 @@ impl Node {
     }
 
     fn tick(&mut self, by: u8) {
-        let by = ticks(by);
+        let by = ticks(by).times(K::TICK);
         self.works.tick(by);
         let mut earlier = |_, instant: &mut Instant| *instant = instant.before(by);
         if let Some(machine) = &mut self.machine {
@@ -191,34 +185,34 @@ impl Node {
     }
 
     /// What has passed is all alike, as far as it is, and so are the numbers of requests.
-    pub(super) fn settle(&mut self, space: &Space, doings: &mut Doings) {
+    pub(super) fn settle(&mut self, space: &Space, doings: &mut Doings<K::Message>) {
         self.works.settle();
         let drift = Drift::from_ppm(space.drift_percent * 10_000);
-        let longest = drift.lengthen(ticks(space.duration)).max(ticks(space.request_timeout));
+        let longest = drift.lengthen(ticks(space.duration)).max(ticks(space.request_timeout)).times(K::TICK);
+        let asked = ticks(space.request_timeout).times(K::TICK);
         let mut clip = |used, instant: &mut Instant| {
             let floor = match used {
                 Use::End => NOW,
                 Use::Start => NOW.before(longest),
+                Use::Asked => NOW.before(asked),
             };
             *instant = floor.max(*instant);
         };
         if let Some(machine) = &mut self.machine {
             machine.simplify();
             machine.visit_instants(&mut clip);
-            let by = machine.last_request().0.saturating_sub(LAST.0);
-            doings.renumbered.push((Asker::Life(self.starts), by));
-            machine.renumber(LAST);
+            doings.renumbered.push((Asker::Life(self.starts), machine.under_way()));
+            machine.renumber(NUMBERS);
         }
         if let Some(errand) = &mut self.errand {
             errand.simplify();
             errand.visit_instants(&mut clip);
-            let by = errand.last_request().0.saturating_sub(LAST.0);
-            doings.renumbered.push((Asker::GuardianOf(self.starts), by));
-            errand.renumber(LAST);
+            doings.renumbered.push((Asker::GuardianOf(self.starts), [Some(errand.last_request()), None]));
+            errand.renumber(NUMBERS[0]);
         }
     }
 
-    fn crash(&mut self, space: &Space, doings: &mut Doings) {
+    fn crash(&mut self, space: &Space, doings: &mut Doings<K::Message>) {
         self.machine = None;
         self.works.crash();
         if self.works.guardian == Guardian::Absent {
@@ -228,17 +222,18 @@ impl Node {
     }
 
     /// A process starts; it first ends what an earlier one has left.
-    pub(super) fn start(&mut self, space: &Space, doings: &mut Doings) {
+    pub(super) fn start(&mut self, space: &Space, doings: &mut Doings<K::Message>) {
         self.works.start();
         self.errand = None;
         self.starts += 1;
-        let mut machine = Lease::new(self.config(space), NOW);
-        machine.renumber(LAST);
+        let seed = u64::from(self.seat) << 8 | u64::from(self.starts);
+        let mut machine = K::machine(self.me(), seed, space);
+        machine.renumber(NUMBERS);
         self.machine = Some(machine);
         self.hand(Asker::Life(self.starts), Input::Command(Command::Campaign), doings);
     }
 
-    fn hear_event(&mut self, event: &Event, doings: &mut Doings) {
+    fn hear_event(&mut self, event: &Event, doings: &mut Doings<K::Message>) {
         doings.facts.extend(match *event {
             Event::Elected { term, .. } => Some(Fact::Elected(term)),
             Event::Renewed { .. } => Some(Fact::Renewed),

@@ -1,0 +1,79 @@
+//! What is on the way between a node and the store.
+
+use primacy_core::election::lease::RequestId;
+
+use super::kept::Kept;
+use super::node::{NUMBERS, UNWAITED};
+
+/// Who asks: a process, or the guardian of a dead one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Asker {
+    /// The process of this life.
+    Life(u8),
+    /// The guardian of it.
+    GuardianOf(u8),
+}
+
+/// What is on the way between a node and the store, the oldest first.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Link<M> {
+    pub(super) requests: Vec<(Asker, M)>,
+    pub(super) replies: Vec<(Asker, M)>,
+}
+
+impl<M> Default for Link<M> {
+    /// Nothing is.
+    fn default() -> Self {
+        Self { requests: Vec::new(), replies: Vec::new() }
+    }
+}
+
+impl<M> Link<M> {
+    /// A request leaves; the oldest is lost where there are too many.
+    pub(super) fn ask(&mut self, who: Asker, request: M, most: u8) {
+        self.requests.push((who, request));
+        if self.requests.len() > usize::from(most) {
+            self.requests.remove(0);
+        }
+    }
+
+    /// An answer leaves.
+    pub(super) fn answer(&mut self, who: Asker, reply: M, most: u8) {
+        self.replies.push((who, reply));
+        if self.replies.len() > usize::from(most) {
+            self.replies.remove(0);
+        }
+    }
+
+    /// Of one asker's requests, those under way get the numbers that these always have, and all earlier ones are alike: nobody
+    /// waits for their answers. A write among them may still land.
+    pub(super) fn renumber<K: Kept<Message = M>>(
+        &mut self,
+        who: Asker,
+        under_way: [Option<RequestId>; 2],
+        keep_late_answers: bool,
+    ) {
+        let all = self.requests.iter_mut().chain(&mut self.replies);
+        for (_, message) in all.filter(|(asker, _)| *asker == who) {
+            if let Some(number) = K::number(message) {
+                let place = under_way.iter().position(|waited_for| *waited_for == Some(*number));
+                *number = place.map_or(UNWAITED, |place| NUMBERS[place]);
+            }
+        }
+        if !keep_late_answers {
+            let waited_for = |message: &mut M| K::number(message).is_some_and(|number| *number != UNWAITED);
+            self.replies.retain_mut(|(asker, reply)| *asker != who || waited_for(reply));
+            self.requests
+                .retain_mut(|(asker, request)| *asker != who || waited_for(request) || K::is_write(request));
+        }
+    }
+
+    /// The answers to the lives before this one are heard by nobody, nor are their questions.
+    pub(super) fn forget_lives_before<K: Kept<Message = M>>(&mut self, starts: u8) {
+        let lives = |asker: &Asker| match asker {
+            Asker::Life(life) | Asker::GuardianOf(life) => *life >= starts,
+        };
+        self.replies.retain(|(asker, _)| lives(asker));
+        self.requests.retain(|(asker, request)| lives(asker) || K::is_write(request));
+    }
+}

@@ -1,0 +1,252 @@
+//! Entries in a queue, which go with their sessions: the election `session`.
+
+use primacy_core::election::lease::{Holder, RequestId};
+use primacy_core::election::session::{
+    Config, Ending, Entry, Eviction, Message, Place, Session, SessionId, Trouble,
+};
+use primacy_core::{Drift, Duration, FencingToken, Identity};
+
+use super::kept::{Errand, Kept, Machine, Mood};
+use super::space::Space;
+use crate::algorithm::{self, Algorithm as _};
+use crate::model::now::{self, NOW};
+use crate::sessions::refusal;
+
+/// So many ticks, each of three nanoseconds: a session is kept alive when a third of it has passed, and the shortest one here has
+/// two ticks.
+fn ticks(count: u8) -> Duration {
+    now::ticks(count).times(Queue::TICK)
+}
+
+/// The queue, and the sessions that live.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Queue {
+    sessions: Vec<Life>,
+    entries: Vec<(SessionId, Entry)>,
+    /// How many sessions were begun.
+    begun: u8,
+    /// The token of the last entry.
+    token: u64,
+    timeout: u8,
+}
+
+/// A session.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Life {
+    session: SessionId,
+    /// After how many ticks of the store's clock it may be ended. It may be ended at any later time.
+    left: u8,
+}
+
+impl Queue {
+    fn lives(&self, session: &SessionId) -> bool {
+        self.sessions.iter().any(|life| life.session == *session)
+    }
+
+    fn keep_alive(&mut self, session: &SessionId) -> Result<(), Trouble> {
+        let life = self.sessions.iter_mut().find(|life| life.session == *session).ok_or(Trouble::Ended)?;
+        life.left = self.timeout;
+        Ok(())
+    }
+
+    fn begin(&mut self) -> SessionId {
+        self.begun += 1;
+        let session = SessionId::new(&format!("s{}", self.begun));
+        self.sessions.push(Life { session: session.clone(), left: self.timeout });
+        session
+    }
+
+    fn stand(&mut self, session: &SessionId, holder: &Holder) -> Result<Place, Trouble> {
+        if !self.lives(session) {
+            return Err(Trouble::Ended);
+        }
+        if self.entries.iter().all(|(of, _)| of != session) {
+            self.token += 1;
+            let entry = Entry { holder: holder.clone(), token: FencingToken(self.token) };
+            self.entries.push((session.clone(), entry));
+        }
+        match self.entries.first() {
+            Some((of, first)) if of != session => Ok(Place::Behind { first: first.clone() }),
+            Some((_, own)) => Ok(Place::First { token: own.token, asked_to_resign: false }),
+            None => Err(Trouble::Ended), // One has just been made.
+        }
+    }
+
+    fn leave(&mut self, session: &SessionId) -> Result<(), Trouble> {
+        let lived = self.lives(session);
+        self.entries.retain(|(of, _)| of != session);
+        if lived { Ok(()) } else { Err(Trouble::Ended) }
+    }
+
+    fn end(&mut self, session: &SessionId) -> Result<(), Trouble> {
+        let left = self.leave(session);
+        self.sessions.retain(|life| life.session != *session);
+        left
+    }
+
+    fn evict(&mut self, dead: Identity) -> bool {
+        let entry = self.entries.iter().find(|(_, entry)| entry.holder.identity == dead);
+        let Some((session, _)) = entry.cloned() else { return false };
+        self.end(&session).is_ok()
+    }
+}
+
+impl Kept for Queue {
+    type Message = Message;
+    type Machine = Session;
+    type Errand = Eviction;
+
+    const TICK: u64 = 3;
+
+    fn new(space: &Space) -> Self {
+        Self { sessions: Vec::new(), entries: Vec::new(), begun: 0, token: 1, timeout: space.duration }
+    }
+
+    fn machine(me: Identity, _: u64, space: &Space) -> Session {
+        let config = Config {
+            me: Holder { identity: me, address: String::new() },
+            timeout: ticks(space.duration),
+            timeout_min: ticks(space.duration),
+            drift_max: Drift::from_ppm(space.drift_percent * 10_000),
+            keep_alive_interval: ticks(space.renew),
+            // It may look at any time; looking late is being late.
+            look_interval: ticks(space.poll),
+            request_timeout: ticks(space.request_timeout),
+            poll_interval: ticks(space.poll),
+        };
+        Session::new(config, NOW)
+    }
+
+    fn errand(dead: Identity, _: u64, space: &Space) -> Eviction {
+        Eviction::new(dead, ticks(space.duration), ticks(space.poll), NOW)
+    }
+
+    fn serve(&mut self, message: &Message, mood: Mood) -> Option<Message> {
+        let unknown = refusal(message, Trouble::NoAnswer);
+        if mood == Mood::NotDoneUnknown {
+            return unknown;
+        }
+        let timeout = ticks(self.timeout);
+        let reply = match message.clone() {
+            Message::Begin { request, .. } => {
+                Message::BeginReply { request, result: Ok((self.begin(), timeout)) }
+            }
+            Message::KeepAlive { request, session } => {
+                let result = self.keep_alive(&session).map(|()| timeout);
+                Message::KeepAliveReply { request, result }
+            }
+            Message::Stand { request, session, holder } => {
+                Message::StandReply { request, result: self.stand(&session, &holder) }
+            }
+            Message::Leave { request, session } => {
+                Message::LeaveReply { request, result: self.leave(&session) }
+            }
+            Message::End { request, session } => Message::EndReply { request, result: self.end(&session) },
+            Message::First { request } => {
+                let first = self.entries.first().map(|(_, entry)| entry.clone());
+                Message::FirstReply { request, result: Ok(first) }
+            }
+            Message::Evict { request, dead } => Message::EvictReply { request, result: Ok(self.evict(dead)) },
+            Message::BeginReply { .. } | Message::KeepAliveReply { .. } | Message::StandReply { .. } => {
+                return None;
+            }
+            Message::LeaveReply { .. } | Message::EndReply { .. } | Message::FirstReply { .. } => {
+                return None;
+            }
+            Message::EvictReply { .. } | Message::Changed => return None,
+        };
+        if mood == Mood::DoneUnknown { unknown } else { Some(reply) }
+    }
+
+    fn delete(&mut self) -> bool {
+        let any = !self.entries.is_empty();
+        if any {
+            self.entries.remove(0);
+        }
+        any
+    }
+
+    fn by_itself(&self) -> Vec<(Self, String)> {
+        let over = self.sessions.iter().filter(|life| life.left == 0);
+        let ended = |life: &Life| {
+            let mut queue = self.clone();
+            let lived = queue.end(&life.session).is_ok();
+            lived.then(|| (queue, format!("the store ends the session {}", life.session.as_str())))
+        };
+        over.filter_map(ended).collect()
+    }
+
+    fn tick(&mut self, by: u8) -> bool {
+        for life in &mut self.sessions {
+            life.left = life.left.saturating_sub(by);
+        }
+        true
+    }
+
+    fn is_bounded(request: &Message) -> bool {
+        matches!(request, Message::Begin { .. })
+    }
+
+    fn is_write(request: &Message) -> bool {
+        match request {
+            Message::Stand { .. } | Message::Leave { .. } | Message::End { .. } | Message::Evict { .. } => {
+                true
+            }
+            // A session that nobody knows of stands for nothing, and one that is kept alive too late is one that ends late.
+            Message::Begin { .. } | Message::KeepAlive { .. } | Message::First { .. } => false,
+            Message::BeginReply { .. } | Message::KeepAliveReply { .. } | Message::StandReply { .. } => false,
+            Message::LeaveReply { .. } | Message::EndReply { .. } | Message::FirstReply { .. } => false,
+            Message::EvictReply { .. } | Message::Changed => false,
+        }
+    }
+
+    fn lets_go(request: &Message) -> Option<Option<FencingToken>> {
+        let lets_go = matches!(request, Message::Leave { .. } | Message::End { .. } | Message::Evict { .. });
+        lets_go.then_some(None)
+    }
+
+    fn number(message: &mut Message) -> Option<&mut RequestId> {
+        match message {
+            Message::Begin { request, .. } | Message::BeginReply { request, .. } => Some(request),
+            Message::KeepAlive { request, .. } | Message::KeepAliveReply { request, .. } => Some(request),
+            Message::Stand { request, .. } | Message::StandReply { request, .. } => Some(request),
+            Message::Leave { request, .. } | Message::LeaveReply { request, .. } => Some(request),
+            Message::End { request, .. } | Message::EndReply { request, .. } => Some(request),
+            Message::First { request } | Message::FirstReply { request, .. } => Some(request),
+            Message::Evict { request, .. } | Message::EvictReply { request, .. } => Some(request),
+            Message::Changed => None,
+        }
+    }
+
+    fn text(message: &Message) -> String {
+        algorithm::session::Session::text(message)
+    }
+}
+
+impl Machine for Session {
+    fn leads(&self) -> bool {
+        self.role() == "leading"
+    }
+
+    fn under_way(&self) -> [Option<RequestId>; 2] {
+        Self::under_way(self)
+    }
+
+    fn renumber(&mut self, [asked, keeping]: [RequestId; 2]) {
+        Self::renumber(self, asked, keeping);
+    }
+}
+
+impl Errand for Eviction {
+    fn ending(&self) -> Option<bool> {
+        Self::ending(self).map(|ending| ending == Ending::Done)
+    }
+
+    fn last_request(&self) -> RequestId {
+        Self::last_request(self)
+    }
+
+    fn renumber(&mut self, last: RequestId) {
+        Self::renumber(self, last);
+    }
+}
