@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
 use crate::needs::{self, Step};
-use crate::record;
+use crate::{live, record};
 
 /// The exit code of a run of which this user or this machine cannot make some fault, or any.
 pub(crate) const NOT_RUN: i32 = 77;
@@ -98,6 +98,8 @@ fn build_and_run(root: &Path, build: &[&str], arguments: &[&str]) -> Ended {
         return Ended::Failed("cargo has built no `primacy`, or no `primacy-chaos`".to_owned());
     };
     let mut command = Command::new(chaos);
+    // Some of the servers of stores, which `cargo xtask live` installs.
+    command.envs(live::environment(root));
     match command.args(["--primacy", primacy]).args(arguments).stderr(Stdio::inherit()).output() {
         Ok(output) => {
             let printed = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -67,7 +67,7 @@ fn three_nodes_in_every_scenario() {
 #[test]
 fn who_promises_one_leader_has_one_and_who_does_not_has_two() {
     for scenario in Scenario::ALL.iter().copied() {
-        for name in ["quorum", "lease", "ranked", "confirmed", "confirmed_lease"] {
+        for name in ["quorum", "lease", "session", "ranked", "confirmed", "confirmed_lease"] {
             assert_eq!(row(&setup(5), find(name), scenario).leaders_max, 1, "{name} in {scenario:?}");
         }
     }

@@ -12,7 +12,7 @@ const DIRECTION: &[(&str, &[&str])] = &[
     ("primacy-cli", &["primacy-core", "primacy-stores", "primacy", "primacy-sim"]),
     ("primacy-conformance", &["primacy-core", "primacy-stores", "primacy", "primacy-sim"]),
     ("primacy-fuzz", &["primacy-core"]),
-    ("primacy-chaos", &["primacy-core", "primacy-stores", "primacy", "primacy-sim"]),
+    ("primacy-chaos", &["primacy-core", "primacy-stores", "primacy", "primacy-sim", "primacy-conformance"]),
 ];
 
 /// Those that may use any crate, because nothing is built on them.
