@@ -32,8 +32,9 @@ async fn simulated_elections_keep_the_laws_with_every_seed() {
     }
 }
 
-fn simulated_arms(seed: u64) -> [Box<dyn ElectionHarness>; 2] {
-    [Box::new(simulated::quorum(seed)), Box::new(simulated::lease(seed))]
+fn simulated_arms(seed: u64) -> [Box<dyn ElectionHarness>; 3] {
+    let (quorum, lease) = (simulated::quorum(seed), simulated::lease(seed));
+    [Box::new(quorum), Box::new(lease), Box::new(simulated::session(seed))]
 }
 
 /// This program once more, with nothing to do but [`stand_as_a_candidate`].
@@ -99,6 +100,8 @@ async fn every_election_keeps_the_laws_and_the_table_says_so() {
     let directory = Directory::new();
     let store = |scheme: &str, name: &str| Venue::Store(format!("{scheme}:{}", directory.at(name).display()));
     let mut memory = InProcess::new("lease over memory", Venue::Store("memory:election-laws".to_owned()));
+    let sessions = Venue::Store("memory-sessions:election-laws".to_owned());
+    let mut sessions = InProcess::new("session over memory", sessions);
     let mut sqlite = Processes::new("lease over sqlite", store("sqlite", "laws.db"), candidate);
     let mut files = Processes::new("lease over files", store("file", "laws"), candidate);
     let mut peers = Processes::new("quorum among processes", Venue::Peers(directory.at("peers")), candidate);
@@ -107,8 +110,9 @@ async fn every_election_keeps_the_laws_and_the_table_says_so() {
     for mut arm in simulated_arms(0) {
         columns.push(keeps_all_but(&mut *arm, &[]).await);
     }
-    columns.extend(<[Column; 5]>::from(tokio::join!(
+    columns.extend(<[Column; 6]>::from(tokio::join!(
         keeps_all_but(&mut memory, &NO_PAUSE),
+        keeps_all_but(&mut sessions, &NO_PAUSE),
         keeps_all_but(&mut sqlite, &NO_DRIFT),
         keeps_all_but(&mut files, &NO_DRIFT),
         keeps_all_but(&mut peers, &NO_DRIFT),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use primacy_core::election::lease::Record;
 use primacy_core::{Command, Drift, FencingToken, Input, Mandate, NodeId};
-use primacy_sim::algorithm::{Algorithm, lease, quorum};
+use primacy_sim::algorithm::{Algorithm, lease, quorum, session};
 use primacy_sim::clock::Moment;
 use primacy_sim::disk::MetByCrash;
 use primacy_sim::faults::Crash;
@@ -97,6 +97,29 @@ pub fn lease(seed: u64) -> SimulatedElection<lease::Lease> {
         expiry: ROUND_TRIP + lengthen(held(pace)) + 2 * ROUND_TRIP,
     };
     SimulatedElection::new("simulated lease", seed, bounds, set)
+}
+
+/// The queue of a store's sessions, of three candidates.
+#[must_use]
+pub fn session(seed: u64) -> SimulatedElection<session::Session> {
+    let set = |world: &mut World<session::Session>, pace| {
+        for seat in world.seats() {
+            let settings = &mut world.node_mut(seat).settings;
+            settings.drift_max = Drift::from_ppm(DRIFT_PPM);
+            settings.timeout = held(pace).into();
+            settings.timeout_min = (held(pace) / 2).into();
+            settings.keep_alive_interval = (held(pace) / 3).into();
+            settings.look_interval = (held(pace) / 3).into();
+        }
+        world.store.tells_changes = true;
+    };
+    // docs/algorithms/session.md, "What it costs"; half a round trip until the store has it, and half for the news. Whose session
+    // has to be kept alive first waits for that, too.
+    let bounds = |pace| Bounds {
+        release: ROUND_TRIP + 2 * ROUND_TRIP,
+        expiry: ROUND_TRIP + lengthen(held(pace)) + 2 * ROUND_TRIP,
+    };
+    SimulatedElection::new("simulated session", seed, bounds, set)
 }
 
 const fn promise(pace: Pace) -> Duration {

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use primacy::disk::DiskError;
 use primacy::{Builder, ConnectError, Elector, NodeId, Peers, Timers, config};
-use primacy_stores::faulty::{FaultSwitch, FaultyRegister};
+use primacy_stores::faulty::{FaultSwitch, FaultyRegister, FaultySessions};
+use primacy_stores::{OpenError, Opened, open_any};
 
 use super::harness::{Bounds, NAMES, Pace};
 use super::listener::PATIENCE;
@@ -116,16 +117,25 @@ impl Entry {
         let builder = Elector::builder().election(&self.election).node(node).lease(self.lease);
         match &self.place {
             Place::Store(url) => {
-                let register = loop {
-                    match primacy_stores::open(url, &self.election).await {
-                        Ok(register) => break register,
+                let store = loop {
+                    match open_any(url, &self.election).await {
+                        Ok(store) => break store,
                         // Others make it at the same time.
-                        Err(primacy_stores::OpenError::Unavailable { .. }) => tokio::task::yield_now().await,
+                        Err(OpenError::Unavailable { .. }) => tokio::task::yield_now().await,
                         Err(error) => panic!("the store cannot be opened: {error}"),
                     }
                 };
-                let (register, switch) = FaultyRegister::new(register);
-                (builder.register(Arc::new(register)).await.expect("the election can be entered"), switch)
+                let (entered, switch) = match store {
+                    Opened::Register(register) => {
+                        let (register, switch) = FaultyRegister::new(register);
+                        (builder.register(Arc::new(register)).await, switch)
+                    }
+                    Opened::Sessions(sessions) => {
+                        let (sessions, switch) = FaultySessions::new(sessions);
+                        (builder.sessions(Arc::new(sessions)).await, switch)
+                    }
+                };
+                (entered.expect("the election can be entered"), switch)
             }
             Place::Peers { peers, dir } => {
                 let peers: Peers = peers.parse().expect("a list of peers");
