@@ -7,10 +7,11 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use primacy::clock;
 
+use crate::processes::LOOK_INTERVAL;
 use crate::trouble::Trouble;
 
 /// The variable that names a library to load before all others.
@@ -24,6 +25,8 @@ const OFFSET_SECONDS: u32 = 3_600;
 
 /// How long the first measurement takes: a difference of 8000 ppm is four milliseconds then.
 const PROOF_TIME: Duration = Duration::from_millis(500);
+/// How long a process may take that only starts, on a machine that is busy.
+const START_MAX: Duration = Duration::from_secs(10);
 /// How often one reading is tried; the one that took the shortest time counts.
 const TRIES: usize = 20;
 
@@ -102,6 +105,29 @@ impl FakedClock {
             }
         }
         best.ok_or_else(|| missing("it was not read"))
+    }
+
+    /// Whether processes still start under it. One that is killed while it begins may leave libfaketime's lock behind, and all that
+    /// begin later wait for that; of the node this says nothing.
+    ///
+    /// # Errors
+    /// [`Trouble`] if one does not, within [`START_MAX`].
+    pub(crate) fn check(&self) -> Result<(), Trouble> {
+        let own = std::env::current_exe().map_err(Trouble::file("find", Path::new("this program")))?;
+        let mut command = Command::new(own);
+        command.arg("clock").envs(self.env.clone()).stdin(Stdio::null()).stdout(Stdio::null());
+        let mut child = command.spawn().map_err(|error| missing(&error.to_string()))?;
+        let began = Instant::now();
+        while began.elapsed() < START_MAX {
+            if child.try_wait().is_ok_and(|ended| ended.is_some()) {
+                return Ok(());
+            }
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+        // It may have ended just now.
+        let _ = child.kill();
+        let _ = child.wait();
+        Err(missing("none starts any more, since one was killed while it had libfaketime's lock"))
     }
 
     fn try_read(&mut self) -> Result<Reading, Trouble> {

@@ -302,6 +302,9 @@ impl Stage {
                 return Ok(true);
             }
             if Instant::now() > until {
+                if let Some(faked) = &self.faked {
+                    faked.check()?;
+                }
                 let missing: Vec<&str> =
                     self.nodes.iter().filter(|node| !node.is_up()).map(|node| node.name.as_str()).collect();
                 let what = format!("no leader works, {patience:?} after all was healed; not up: {missing:?}");
