@@ -189,16 +189,14 @@ async fn end(pool: &Pool, queue: &Queue, session: &str) -> Result<(), SessionErr
 impl Drop for ConsulSessions {
     fn drop(&mut self) {
         let (pool, queue) = (Arc::clone(&self.share.pool), Arc::clone(&self.queue));
-        let left = pool.left_by(&queue.user);
-        if left.is_empty() {
+        let used = pool.forget_user(&queue.user);
+        if used.is_empty() {
             return;
         }
         // Without the thread nothing can be asked, and all sessions end by themselves.
         drop(background::detach(async move {
-            for (session, ttl) in left {
-                if queue.may_hold(&session) {
-                    tokio::time::sleep(ttl).await;
-                }
+            for (session, ttl) in used {
+                tokio::time::sleep(ttl).await;
                 while end(&pool, &queue, &session).await.is_err() {
                     tokio::time::sleep(TIDY_PAUSE).await;
                 }

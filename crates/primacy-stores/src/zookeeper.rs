@@ -71,8 +71,9 @@ fn refusal(error: &Error) -> OpenError {
 impl Drop for ZooKeeperSessions {
     fn drop(&mut self) {
         let queue = Arc::clone(&self.queue);
+        let used = queue.link().forget(queue.directory());
         // Without the thread nothing can be asked, and all sessions end by themselves.
-        drop(background::detach(async move { queue.tidy_up().await }));
+        drop(background::detach(async move { queue.tidy_up(used).await }));
     }
 }
 

@@ -112,12 +112,18 @@ impl Pool {
         !is_used
     }
 
-    /// The sessions that this handle, which is gone, has not left, and for how long each was asked for.
-    pub(super) fn left_by(&self, user: &User) -> Vec<(String, Duration)> {
-        let sessions = self.lock();
-        let left =
-            sessions.iter().filter(|session| lock(&session.users).get(&user.key) == Some(&Some(user.handle)));
-        left.map(|session| (session.id.clone(), session.asked)).collect()
+    /// This handle is gone: the sessions that it has used, and for how long each was asked for. Those that no other election
+    /// uses are shared no more.
+    pub(super) fn forget_user(&self, user: &User) -> Vec<(String, Duration)> {
+        let mut used = Vec::new();
+        self.lock().retain(|session| {
+            if lock(&session.users).get(&user.key) != Some(&Some(user.handle)) {
+                return true;
+            }
+            used.push((session.id.clone(), session.asked));
+            session.leave(user)
+        });
+        used
     }
 
     /// Consul says that it has ended, or is told so.

@@ -76,7 +76,7 @@ pub(crate) struct Held {
     pub(crate) owner: i64,
     name: SessionId,
     asked: Duration,
-    granted: Duration,
+    pub(crate) granted: Duration,
     /// Within which time the servers' leader knows of what the server has heard.
     told_within: Duration,
     users: Mutex<HashSet<String>>,
@@ -181,11 +181,18 @@ impl Link {
         timeout(REQUEST_PATIENCE, closed).await.map_err(|_| SessionError::NoAnswer { why: late.to_owned() })
     }
 
-    /// The sessions that `user` has begun and not ended, and how long the servers wait for each.
-    pub(crate) fn used_by(&self, user: &str) -> Vec<(SessionId, Duration)> {
-        let sessions = lock(&self.sessions);
-        let used = sessions.iter().filter(|held| lock(&held.users).contains(user));
-        used.map(|held| (held.name.clone(), held.granted)).collect()
+    /// `user` is gone: the sessions that it has begun and not ended. Those that no other election uses are shared no more.
+    pub(crate) fn forget(&self, user: &str) -> Vec<Arc<Held>> {
+        let mut used = Vec::new();
+        lock(&self.sessions).retain(|held| {
+            let mut users = lock(&held.users);
+            if !users.remove(user) {
+                return true;
+            }
+            used.push(Arc::clone(held));
+            !users.is_empty()
+        });
+        used
     }
 
     /// The session of this name.

@@ -228,17 +228,19 @@ impl Queue {
         }
     }
 
-    /// Ends what a handle that was dropped has not ended. Its leadership, if it had one, was good for as long as a session is,
-    /// so the entry is taken out after that time, as it would have gone if the session had been its own.
-    pub(crate) async fn tidy_up(&self) {
-        let standing = self.state.lock().await.own.as_ref().map(|own| own.session.clone());
-        for (session, granted) in self.link.used_by(&self.directory) {
-            if standing.as_ref() == Some(&session) {
-                sleep(granted).await;
-            }
-            while self.end(&session).await.is_err() {
-                sleep(TIDY_PAUSE).await;
-            }
+    /// Leaves what a handle that was dropped has not left, and ends `used`, its sessions, unless others use them. Its leadership,
+    /// if it had one, was good for as long as a session is, so that is done after that time.
+    pub(crate) async fn tidy_up(&self, used: Vec<Arc<Held>>) {
+        let Some(longest) = used.iter().map(|held| held.granted).max() else { return };
+        sleep(longest).await;
+        let own = self.state.lock().await.own.as_ref().map(|own| own.session.clone());
+        // Where nobody else uses it, this was the last that kept the client library from closing it.
+        drop(used);
+        let Some(session) = own else { return };
+        while let Err(SessionError::NoAnswer { .. } | SessionError::Refused { .. }) =
+            self.leave(&session).await
+        {
+            sleep(TIDY_PAUSE).await;
         }
     }
 

@@ -14,12 +14,13 @@ const NEW: &str = r#""version":"2.11.0""#;
 
 /// Something before a server that says of it that it is of version 2.11, until it is told to tell the truth.
 pub(super) async fn relay_that_lies(server: SocketAddr, lies: Arc<AtomicBool>) -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let address = listener.local_addr().unwrap();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+    let address = listener.local_addr().expect("it is bound");
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
             let (mut from_client, mut to_client) = client.into_split();
-            let (mut from_server, mut to_server) = TcpStream::connect(server).await.unwrap().into_split();
+            let (mut from_server, mut to_server) =
+                TcpStream::connect(server).await.expect("the server is there").into_split();
             let lied = lies.load(Ordering::SeqCst);
             tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
             let lies = Arc::clone(&lies);
