@@ -310,10 +310,9 @@ mod tests {
     }
 
     async fn begin(world: &mut SessionsWorld) -> SessionId {
-        match ask(world, Message::Begin { request: RequestId(1), timeout: TIMEOUT }).await {
-            Message::BeginReply { result: Ok((session, _)), .. } => session,
-            other => panic!("{other:?}"),
-        }
+        let told = ask(world, Message::Begin { request: RequestId(1), timeout: TIMEOUT }).await;
+        let Message::BeginReply { result: Ok((session, _)), .. } = told else { panic!("{told:?}") };
+        session
     }
 
     /// Begins, and has the first entry.
@@ -322,10 +321,11 @@ mod tests {
         let identity = Identity::new("a".parse().expect("a name"), Incarnation { count: 1, nonce: 1 });
         let holder = Holder { identity, address: String::new() };
         let stand = Message::Stand { request: RequestId(2), session: session.clone(), holder };
-        match ask(world, stand).await {
-            Message::StandReply { result: Ok(Place::First { token, .. }), .. } => (session, token),
-            other => panic!("{other:?}"),
-        }
+        let told = ask(world, stand).await;
+        let Message::StandReply { result: Ok(Place::First { token, .. }), .. } = told else {
+            panic!("{told:?}")
+        };
+        (session, token)
     }
 
     /// Leaves while the store does not answer, for so long that the machine gives the session up.
