@@ -55,7 +55,7 @@ macro_rules! law {
 }
 
 /// All laws; this is their one list.
-pub const SESSION_LAWS: [SessionLaw; 27] = [
+pub const SESSION_LAWS: [SessionLaw; 29] = [
     law!(where_nobody_stands_nobody_is_first),
     law!(a_session_has_one_entry_however_often_it_stands),
     law!(an_entry_whose_answer_was_lost_is_found_again),
@@ -67,6 +67,7 @@ pub const SESSION_LAWS: [SessionLaw; 27] = [
     law!(leaving_hands_over_to_the_next),
     law!(leaving_twice_is_leaving_once),
     law!(ending_a_session_takes_its_entry_along),
+    law!(ending_takes_the_entry_along_also_where_others_share_the_session),
     law!(an_ended_session_is_told_as_ended),
     law!(an_ended_session_touches_no_later_one),
     law!(tokens_grow_across_leaving_and_ending),
@@ -83,6 +84,7 @@ pub const SESSION_LAWS: [SessionLaw; 27] = [
     law!(changed_wakes_the_first_whose_entry_is_removed, DELETION),
     law!(changed_wakes_the_first_that_is_asked_to_resign, REQUESTS),
     law!(changed_rests_while_nothing_changes),
+    law!(changed_rests_for_whoever_has_lost_its_entry),
 ];
 
 /// A candidate of a law, with its session.

@@ -46,10 +46,11 @@ enum Flaw {
     BringsRemovedEntriesBack,
     NeverTells,
     TellsAllTheTime,
+    TellsForEverOfALostEntry,
 }
 
 /// The laws, each with what it must catch.
-const CAUGHT: [(&str, Flaw); 30] = [
+const CAUGHT: [(&str, Flaw); 32] = [
     ("where_nobody_stands_nobody_is_first", Flaw::InventsAFirst),
     ("a_session_has_one_entry_however_often_it_stands", Flaw::MakesAnEntryEachTime),
     ("an_entry_whose_answer_was_lost_is_found_again", Flaw::MakesAnEntryEachTime),
@@ -80,6 +81,8 @@ const CAUGHT: [(&str, Flaw); 30] = [
     ("changed_wakes_the_first_that_is_asked_to_resign", Flaw::NeverTells),
     ("changed_rests_while_nothing_changes", Flaw::TellsAllTheTime),
     ("tokens_grow_across_leaving_and_ending", Flaw::KeepsEntriesOfEndedSessions),
+    ("ending_takes_the_entry_along_also_where_others_share_the_session", Flaw::KeepsEntriesOfEndedSessions),
+    ("changed_rests_for_whoever_has_lost_its_entry", Flaw::TellsForEverOfALostEntry),
 ];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -344,6 +347,11 @@ impl Sessions for Handle {
                 Flaw::NeverTells => std::future::pending().await,
                 Flaw::TellsAllTheTime => {}
                 _ => {
+                    let own = self.own.lock().expect("no panic there").clone();
+                    let is_lost = own.is_some_and(|own| !self.state().sessions.contains_key(&own));
+                    if self.server.flaw == Flaw::TellsForEverOfALostEntry && is_lost {
+                        return;
+                    }
                     let is_news = || {
                         let view = self.view(&self.state());
                         self.seen.lock().expect("no panic there").as_ref().is_some_and(|seen| *seen != view)

@@ -31,7 +31,7 @@ use self::api::{Api, no_answer};
 use self::queue::Queue;
 use self::session::Pool;
 pub(crate) use self::url::open_url;
-use self::watch::Watches;
+use self::watch::{Seen, Watches};
 use crate::background;
 use crate::register::Pending;
 use crate::sessions::{Begun, SessionError, Sessions};
@@ -42,6 +42,9 @@ pub const CHANGE_BOUND: Duration = Duration::from_secs(1);
 
 /// How soon after a lock-delay it is tried again: Consul tells nobody when it is over.
 const DELAY_POLL: Duration = Duration::from_millis(500);
+
+/// The pause before what a dropped handle has left is tried again to be freed.
+const TIDY_PAUSE: Duration = Duration::from_millis(500);
 
 /// What elections of one process share.
 #[derive(Debug)]
@@ -116,9 +119,7 @@ impl Sessions for ConsulSessions {
 
     fn end<'a>(&'a self, session: &'a SessionId) -> Pending<'a, Result<(), SessionError>> {
         let (pool, session) = (Arc::clone(&self.share.pool), session.as_str().to_owned());
-        self.ask(move |queue| async move {
-            if pool.leave(&session, &queue.user) { queue.api.destroy(&session).await } else { Ok(()) }
-        })
+        self.ask(move |queue| async move { end(&pool, &queue, &session).await })
     }
 
     fn first(&self) -> Pending<'_, Result<Option<Entry>, SessionError>> {
@@ -126,9 +127,12 @@ impl Sessions for ConsulSessions {
     }
 
     fn evict<'a>(&'a self, dead: &'a Identity) -> Pending<'a, Result<bool, SessionError>> {
-        let dead = *dead;
+        let (dead, pool) = (*dead, Arc::clone(&self.share.pool));
         self.ask(move |queue| async move {
             let Some(session) = queue.evict(&dead).await? else { return Ok(false) };
+            if !pool.lock_delay.is_zero() {
+                queue.free_others(&session).await?;
+            }
             queue.api.destroy(&session).await.map(|()| true)
         })
     }
@@ -147,13 +151,18 @@ impl Sessions for ConsulSessions {
         Box::pin(async move {
             let waiting = background::run(async move {
                 queue.watch.start(&queue.api, &watches, &queue.user.key);
-                let (told, is_delayed) = queue.told();
                 let mut latest = queue.watch.subscribe();
-                let news = latest.wait_for(|latest| told.is_some_and(|told| latest.is_news_to(&told)));
-                if is_delayed {
-                    drop(tokio::time::timeout(DELAY_POLL, news).await);
-                } else {
-                    drop(news.await);
+                // What was told last may be told anew while this waits. Before anything was, whatever there is is news.
+                let is_news = |latest: &Seen| match queue.told() {
+                    (Some(told), _) => latest.is_news_to(&told),
+                    (None, _) => latest.index > 0,
+                };
+                loop {
+                    let news = tokio::time::timeout(DELAY_POLL, latest.wait_for(is_news)).await;
+                    let (_, is_delayed) = queue.told();
+                    if news.is_ok() || is_delayed {
+                        return;
+                    }
                 }
             });
             if waiting.await.is_err() {
@@ -164,21 +173,32 @@ impl Sessions for ConsulSessions {
     }
 }
 
-/// A session that goes on with other elections must not hold this one's key.
+/// Frees the lock, and destroys the session unless other elections use it: with those it goes on, and the lock must not.
+async fn end(pool: &Pool, queue: &Queue, session: &str) -> Result<(), SessionError> {
+    if queue.may_hold(session) {
+        match queue.leave(session).await {
+            Ok(()) | Err(SessionError::Ended { .. }) => {}
+            Err(error @ (SessionError::NoAnswer { .. } | SessionError::Refused { .. })) => return Err(error),
+        }
+    }
+    if pool.leave(session, &queue.user) { queue.api.destroy(session).await } else { Ok(()) }
+}
+
+/// A handle that is dropped may hold its key by a session that goes on with others. Its leadership, if it had one, was good for
+/// as long as a session is, so the key is freed after that time, and tried to be for as long as the session lasts.
 impl Drop for ConsulSessions {
     fn drop(&mut self) {
         let (pool, queue) = (Arc::clone(&self.share.pool), Arc::clone(&self.queue));
-        let left = pool.left_by(&queue.user);
-        if left.is_empty() {
+        let used = pool.forget_user(&queue.user);
+        if used.is_empty() {
             return;
         }
         // Without the thread nothing can be asked, and all sessions end by themselves.
         drop(background::detach(async move {
-            for session in left {
-                // One that does not go on ends by itself, also if nothing of this succeeds.
-                drop(queue.leave(&session).await);
-                if pool.leave(&session, &queue.user) {
-                    drop(queue.api.destroy(&session).await);
+            for (session, ttl) in used {
+                tokio::time::sleep(ttl).await;
+                while end(&pool, &queue, &session).await.is_err() {
+                    tokio::time::sleep(TIDY_PAUSE).await;
                 }
             }
         }));

@@ -298,8 +298,11 @@ impl Task {
     async fn first(&self) -> Result<Option<Entry>, SessionError> {
         let (first, revision) = self.queue.first(&self.connected.client).await?;
         let mut state = lock(&self.state);
-        // Where it stands itself, what matters is what is before it.
-        if state.own.is_none() {
+        // Where it stands itself, what matters is what is before it; but not by a session that is lost, and not after that
+        // has changed.
+        let stands = state.own.is_some_and(|own| self.connected.pool.find(own.lease).is_some());
+        let has_changed = state.watch.as_ref().is_some_and(|watch| watch.has_fired().is_some());
+        if !stands || has_changed {
             let whole = Target { key: self.queue.prefix(), range_end: self.queue.end(), only: Only::Any };
             let alone =
                 |kv: &api::KeyValue| Target { key: kv.key.clone(), range_end: vec![], only: Only::Any };

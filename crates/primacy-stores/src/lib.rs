@@ -29,6 +29,8 @@ pub mod az;
 #[cfg(feature = "network")]
 mod background;
 pub mod checkup;
+#[cfg(any(feature = "consul", feature = "zookeeper"))]
+mod clock;
 #[cfg(feature = "consul")]
 pub mod consul;
 pub mod document;

@@ -17,12 +17,13 @@
 mod link;
 mod settings;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use primacy_core::election::lease::{Record, Version};
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 
 use self::link::{Entry, Failure, Heard, Link};
 use self::settings::Settings;
@@ -51,7 +52,7 @@ pub(crate) fn open_url(address: Address) -> Opening {
         let key = key_of(&address.election);
         let heard = link.listen_for(&key);
         let (looked_at, seen) = (AtomicU64::new(0), Arc::new(AtomicU64::new(0)));
-        let register = NatsRegister { link, key, heard, looked_at, seen };
+        let register = NatsRegister { link, key, heard, looked_at, seen, look_at: Arc::default() };
         register.link.open(address.create).await?;
         Ok(Opened::Register(Arc::new(register)))
     })
@@ -78,6 +79,9 @@ struct NatsRegister {
     looked_at: AtomicU64,
     /// The version that was last read or written through this handle; 0 is absence.
     seen: Arc<AtomicU64>,
+    /// When whoever waits for a change asks for the record next, whoever it is: a wait that is dropped and begun again goes
+    /// on with the one before.
+    look_at: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Drop for NatsRegister {
@@ -158,13 +162,18 @@ impl Register for NatsRegister {
         let mut heard = self.heard.clone();
         let handle = self.link.handle();
         let (key, seen) = (self.key.clone(), Arc::clone(&self.seen));
+        let look_at = Arc::clone(&self.look_at);
         Box::pin(async move {
             self.link.watch();
             let looking = background::run(async move {
                 loop {
-                    tokio::time::sleep(LOOK_INTERVAL).await;
+                    let due = || Instant::now() + LOOK_INTERVAL;
+                    let at = *lock(&look_at).get_or_insert_with(due);
+                    sleep_until(at).await;
+                    let found = handle.find(&key).await;
+                    *lock(&look_at) = Some(due());
                     // An error was said to those who wanted something.
-                    if let Ok(found) = handle.find(&key).await
+                    if let Ok(found) = found
                         && found.version() != seen.load(Ordering::SeqCst)
                     {
                         return;
@@ -191,6 +200,10 @@ impl Register for NatsRegister {
             std::future::pending::<()>().await;
         })
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

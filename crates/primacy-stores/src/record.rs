@@ -42,10 +42,10 @@ const KNOWN: [&str; 8] =
 pub enum RecordError {
     /// It has more than [`LENGTH_MAX`] bytes.
     #[error(
-        "it has {length} bytes, and at most {LENGTH_MAX} are allowed; shorten the address or the names in it"
+        "it has {length} bytes or more, and at most {LENGTH_MAX} are allowed; shorten the address or the names in it"
     )]
     TooLong {
-        /// How many bytes it has.
+        /// How many bytes it has, as far as it was read.
         length: usize,
     },
     /// It is not a JSON object.

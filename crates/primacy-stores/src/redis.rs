@@ -24,11 +24,12 @@ mod script;
 mod settings;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use primacy_core::election::lease::{Record, Version};
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 
 use self::link::{Heard, Link};
 use self::refusal::Failure;
@@ -74,6 +75,7 @@ pub(crate) fn open_url(address: Address) -> Opening {
             looked_at: AtomicU64::new(0),
             seen: Arc::new(AtomicU64::new(0)),
             last: Mutex::new(None),
+            look_at: Arc::default(),
         };
         register.link.open().await?;
         Ok(Opened::Register(Arc::new(register)))
@@ -93,6 +95,9 @@ struct RedisRegister {
     seen: Arc<AtomicU64>,
     /// The record of that version, if it was one.
     last: Mutex<Option<(u64, Record)>>,
+    /// When whoever waits for a change asks for the version next, whoever it is: a wait that is dropped and begun again goes
+    /// on with the one before.
+    look_at: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Drop for RedisRegister {
@@ -106,13 +111,12 @@ impl RedisRegister {
     fn look(&self, count: u64, version: u64, record: Option<&Record>) {
         self.seen.store(version, Ordering::SeqCst);
         self.looked_at.store(count, Ordering::SeqCst);
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) =
-            record.map(|record| (version, record.clone()));
+        *lock(&self.last) = record.map(|record| (version, record.clone()));
     }
 
     /// Whether others must be told of the write at once. A renewal is found by those who look, which is soon enough.
     fn is_news(&self, expect: Option<u64>, record: &Record) -> bool {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = lock(&self.last);
         let before = last.as_ref().filter(|(version, _)| Some(*version) == expect).map(|(_, before)| before);
         before.is_none_or(|before| {
             before.holder != record.holder
@@ -191,12 +195,17 @@ impl Register for RedisRegister {
         let mut heard = self.heard.clone();
         let asking = self.link.handle();
         let (keys, seen) = (self.keys.clone(), Arc::clone(&self.seen));
+        let look_at = Arc::clone(&self.look_at);
         Box::pin(async move {
             let looking = background::run(async move {
                 loop {
-                    tokio::time::sleep(LOOK_INTERVAL).await;
+                    let due = || Instant::now() + LOOK_INTERVAL;
+                    let at = *lock(&look_at).get_or_insert_with(due);
+                    sleep_until(at).await;
+                    let found = asking.request(script::look(&keys)).await;
+                    *lock(&look_at) = Some(due());
                     // An error was said to those who wanted something.
-                    if let Ok(reply) = asking.request(script::look(&keys)).await
+                    if let Ok(reply) = found
                         && script::version(&reply).is_some_and(|found| found != seen.load(Ordering::SeqCst))
                     {
                         return;
@@ -223,6 +232,10 @@ impl Register for RedisRegister {
             std::future::pending::<()>().await;
         })
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Above 0, and below what other tools take for a negative number.

@@ -14,7 +14,8 @@ use crate::register::Pending;
 /// strangers that follow the same recipe.
 ///
 /// A handle is cheap to keep and may be used from many tasks at once; handles of several elections of one process may
-/// share a session, two handles on one election never do. Requests of a session that has ended do nothing.
+/// share a session, two handles on one election never do. Requests of a session that has ended do nothing. What a handle that is
+/// dropped has in the queue goes by itself, after the session's timeout.
 pub trait Sessions: Send + Sync + Debug {
     /// Begins a session, or takes the one that other elections of this process have begun with the same `timeout`:
     /// how long the store shall wait for a keep-alive before it takes this process to be gone.
@@ -39,7 +40,7 @@ pub trait Sessions: Send + Sync + Debug {
     /// may have made; never one that a later `stand` makes, however late or often this lands. The session goes on.
     fn leave<'a>(&'a self, session: &'a SessionId) -> Pending<'a, Result<(), SessionError>>;
 
-    /// Ends the session, unless other elections use it.
+    /// Takes this session's entry out of the queue, if it is still there, and ends the session, unless other elections use it.
     fn end<'a>(&'a self, session: &'a SessionId) -> Pending<'a, Result<(), SessionError>>;
 
     /// Who is first in the queue; `None` if nobody stands.

@@ -67,6 +67,16 @@ fn refusal(error: &Error) -> OpenError {
     }
 }
 
+/// A session that goes on with other elections must not hold this one's entry for ever.
+impl Drop for ZooKeeperSessions {
+    fn drop(&mut self) {
+        let queue = Arc::clone(&self.queue);
+        let used = queue.link().forget(queue.directory());
+        // Without the thread nothing can be asked, and all sessions end by themselves.
+        drop(background::detach(async move { queue.tidy_up(used).await }));
+    }
+}
+
 impl ZooKeeperSessions {
     /// Has `work` done where the connections are.
     fn run<'a, T, F>(&self, work: impl FnOnce(SharedQueue) -> F) -> Pending<'a, Result<T, SessionError>>
@@ -105,7 +115,7 @@ impl Sessions for ZooKeeperSessions {
 
     fn end<'a>(&'a self, session: &'a SessionId) -> Pending<'a, Result<(), SessionError>> {
         let session = session.clone();
-        self.run(async move |queue| queue.link().end(&session, queue.directory()).await)
+        self.run(async move |queue| queue.end(&session).await)
     }
 
     fn first(&self) -> Pending<'_, Result<Option<Entry>, SessionError>> {

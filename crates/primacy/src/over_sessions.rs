@@ -1,11 +1,12 @@
 //! An election over a store that keeps sessions: the session machine, and a queue that answers it.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use primacy_core::election::lease::Holder;
-use primacy_core::election::session::{self, Message, Session, Trouble};
+use primacy_core::election::session::{self, Message, Session, SessionId, Trouble};
 use primacy_core::{Duration, Endpoint, Identity, Input, NodeId, Occasion, Protocol};
 use primacy_stores::{SessionError, Sessions};
 use tokio::sync::{Notify, mpsc};
@@ -33,6 +34,7 @@ pub(crate) struct SessionsWorld {
     _changes: JoinSet<()>,
     /// Told when the store has shown what it has: only then is a further change news.
     looked: Rc<Notify>,
+    leftover: Leftover,
     measures: Arc<Measures>,
     /// A session that is shorter is of no use.
     timeout_min: Duration,
@@ -54,6 +56,7 @@ impl SessionsWorld {
             keep_alives: JoinSet::new(),
             _changes: changes,
             looked,
+            leftover: Leftover::default(),
             measures,
             timeout_min,
         }
@@ -69,9 +72,13 @@ impl SessionsWorld {
         let (store, answers, looked) =
             (Arc::clone(&self.store), self.answers.clone(), Rc::clone(&self.looked));
         let (measures, timeout_min) = (Arc::clone(&self.measures), self.timeout_min);
+        if let Message::Leave { session, .. } | Message::End { session, .. } = &message {
+            self.leftover.replace(Some(session.clone()));
+        }
+        let leftover = Rc::clone(&self.leftover);
         requests.spawn_local(async move {
             let began = clock::now();
-            let Some(answer) = answer(store.as_ref(), message, &measures).await else { return };
+            let Some(answer) = answer(store.as_ref(), message, &leftover, &measures).await else { return };
             measures.store_requests.observe(clock::now().since(began));
             complain_of_a_short_session(&answer, timeout_min);
             if is_look(&answer) {
@@ -83,13 +90,45 @@ impl SessionsWorld {
     }
 }
 
-async fn answer(store: &dyn Sessions, message: Message, measures: &Measures) -> Option<Message> {
+/// The session that the machine wants to be rid of, until the store has said that it is. The machine gives it up after a
+/// while, because a session that nobody keeps alive ends by itself; but one that other elections of this process use goes on,
+/// and with it an entry that nobody stands behind.
+type Leftover = Rc<RefCell<Option<SessionId>>>;
+
+/// Ends what is left over.
+async fn end_leftover(store: &dyn Sessions, leftover: &Leftover) -> Result<(), SessionError> {
+    let session = leftover.borrow().clone();
+    let Some(session) = session else { return Ok(()) };
+    match store.end(&session).await {
+        Ok(()) | Err(SessionError::Ended { .. }) => {
+            leftover.take();
+            Ok(())
+        }
+        Err(error @ (SessionError::NoAnswer { .. } | SessionError::Refused { .. })) => Err(error),
+    }
+}
+
+async fn begin(
+    store: &dyn Sessions,
+    timeout: Duration,
+    leftover: &Leftover,
+) -> Result<(SessionId, Duration), SessionError> {
+    // First, or it could be the same session, and the entry in it one whose leadership has ended.
+    end_leftover(store, leftover).await?;
+    let begun = store.begin(timeout.into()).await?;
+    Ok((begun.session, begun.timeout.into()))
+}
+
+async fn answer(
+    store: &dyn Sessions,
+    message: Message,
+    leftover: &Leftover,
+    measures: &Measures,
+) -> Option<Message> {
     let told = |error| told(error, measures);
     Some(match message {
         Message::Begin { request, timeout } => {
-            let begun = store.begin(timeout.into()).await;
-            let result = begun.map(|begun| (begun.session, begun.timeout.into())).map_err(told);
-            Message::BeginReply { request, result }
+            Message::BeginReply { request, result: begin(store, timeout, leftover).await.map_err(told) }
         }
         Message::KeepAlive { request, session } => {
             let result = store.keep_alive(&session).await.map(Duration::from).map_err(told);
@@ -100,13 +139,18 @@ async fn answer(store: &dyn Sessions, message: Message, measures: &Measures) -> 
             Message::StandReply { request, result }
         }
         Message::Leave { request, session } => {
-            Message::LeaveReply { request, result: store.leave(&session).await.map_err(told) }
+            let left = store.leave(&session).await;
+            if matches!(left, Err(SessionError::Ended { .. })) {
+                leftover.take();
+            }
+            Message::LeaveReply { request, result: left.map_err(told) }
         }
-        Message::End { request, session } => {
-            Message::EndReply { request, result: store.end(&session).await.map_err(told) }
+        Message::End { request, session: _ } => {
+            Message::EndReply { request, result: end_leftover(store, leftover).await.map_err(told) }
         }
         Message::First { request } => {
-            let first = store.first().await;
+            // Who is first is asked for besides, whatever becomes of that.
+            let (first, _) = tokio::join!(store.first(), end_leftover(store, leftover));
             if first.is_err() {
                 measures.store_reads_failed.fetch_add(1, Ordering::Relaxed);
             }
@@ -237,4 +281,92 @@ pub(crate) fn machine(config: &Config, me: Identity) -> Session {
         poll_interval: timers.poll_interval.into(),
     };
     Session::new(session, clock::now())
+}
+
+#[cfg(test)]
+mod tests {
+    use primacy_core::election::lease::RequestId;
+    use primacy_core::election::session::Place;
+    use primacy_core::{FencingToken, Incarnation};
+    use primacy_stores::faulty::{Fault, FaultSwitch, FaultySessions};
+    use primacy_stores::memory::MemorySessions;
+    use tokio::task::LocalSet;
+
+    use super::*;
+
+    /// Longer than any test.
+    const TIMEOUT: Duration = Duration::from_secs(600);
+
+    /// A world over a store in memory, and what turns its faults on.
+    fn world(name: &str) -> (SessionsWorld, Arc<MemorySessions>, FaultSwitch) {
+        let memory = Arc::new(MemorySessions::open(name, "e"));
+        let (faulty, switch) = FaultySessions::new(Arc::clone(&memory) as Arc<dyn Sessions>);
+        (SessionsWorld::new(Arc::new(faulty), Arc::new(Measures::new()), Duration::ZERO), memory, switch)
+    }
+
+    async fn ask(world: &mut SessionsWorld, message: Message) -> Message {
+        world.request(message);
+        world.inbox.recv().await.expect("this world holds a sender itself")
+    }
+
+    async fn begin(world: &mut SessionsWorld) -> SessionId {
+        let told = ask(world, Message::Begin { request: RequestId(1), timeout: TIMEOUT }).await;
+        let Message::BeginReply { result: Ok((session, _)), .. } = told else { panic!("{told:?}") };
+        session
+    }
+
+    /// Begins, and has the first entry.
+    async fn lead(world: &mut SessionsWorld) -> (SessionId, FencingToken) {
+        let session = begin(world).await;
+        let identity = Identity::new("a".parse().expect("a name"), Incarnation { count: 1, nonce: 1 });
+        let holder = Holder { identity, address: String::new() };
+        let stand = Message::Stand { request: RequestId(2), session: session.clone(), holder };
+        let told = ask(world, stand).await;
+        let Message::StandReply { result: Ok(Place::First { token, .. }), .. } = told else {
+            panic!("{told:?}")
+        };
+        (session, token)
+    }
+
+    /// Leaves while the store does not answer, for so long that the machine gives the session up.
+    async fn lead_and_be_cut_off(world: &mut SessionsWorld, switch: &FaultSwitch) -> FencingToken {
+        let (session, token) = lead(world).await;
+        switch.always(Fault::Unavailable);
+        let left = ask(world, Message::Leave { request: RequestId(3), session }).await;
+        let unknown = Message::LeaveReply { request: RequestId(3), result: Err(Trouble::NoAnswer) };
+        assert_eq!(left, unknown);
+        token
+    }
+
+    #[tokio::test]
+    async fn whoever_begins_anew_has_left_what_was_given_up() {
+        let test = async {
+            let (mut world, memory, switch) = world("begins-anew");
+            let earlier = lead_and_be_cut_off(&mut world, &switch).await;
+            let begin_again = Message::Begin { request: RequestId(4), timeout: TIMEOUT };
+            let cut_off = Message::BeginReply { request: RequestId(4), result: Err(Trouble::NoAnswer) };
+            assert_eq!(ask(&mut world, begin_again).await, cut_off);
+            switch.always(Fault::None);
+            let (_, token) = lead(&mut world).await;
+            assert!(token > earlier, "{token} after {earlier}");
+            assert_eq!((memory.entries().len(), memory.sessions()), (1, 1));
+        };
+        LocalSet::new().run_until(test).await;
+    }
+
+    #[tokio::test]
+    async fn whoever_only_looks_leaves_nothing_of_what_was_given_up() {
+        let test = async {
+            let (mut world, memory, switch) = world("only-looks");
+            lead_and_be_cut_off(&mut world, &switch).await;
+            let look = || Message::First { request: RequestId(5) };
+            let cut_off = Message::FirstReply { request: RequestId(5), result: Err(Trouble::NoAnswer) };
+            assert_eq!(ask(&mut world, look()).await, cut_off);
+            assert_eq!(memory.entries().len(), 1);
+            switch.always(Fault::None);
+            assert!(matches!(ask(&mut world, look()).await, Message::FirstReply { result: Ok(_), .. }));
+            assert_eq!((memory.entries().len(), memory.sessions()), (0, 0));
+        };
+        LocalSet::new().run_until(test).await;
+    }
 }

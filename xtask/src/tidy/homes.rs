@@ -24,6 +24,7 @@ const NO_STORES: &[&str] = &[
     "file_system",
     "watch",
     "background",
+    "clock",
     "checkup",
     "location",
     "shared",

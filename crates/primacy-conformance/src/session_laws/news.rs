@@ -139,6 +139,25 @@ pub async fn changed_rests_while_nothing_changes(harness: &dyn SessionsHarness) 
     assert!(rests(&onlooker, &look).await, "where somebody is first");
 }
 
+/// The same for whoever was first and is an onlooker now, because its entry was taken away and its session has perhaps ended.
+pub async fn changed_rests_for_whoever_has_lost_its_entry(harness: &dyn SessionsHarness) {
+    let election = "changed_rests_for_whoever_has_lost_its_entry";
+    let one = Candidate::new(harness, election, "a").await;
+    one.lead().await;
+    let guardian = harness.open(election).await;
+    assert!(guardian.evict(&one.holder.identity).await.expect("the store is there"), "it had an entry");
+    within(harness, "the first to be woken", one.store.changed()).await;
+    let look = || {
+        let store = Arc::clone(&one.store);
+        Box::pin(async move { drop(first(&store).await) }) as Pending<'static, ()>
+    };
+    assert!(rests(&one.store, &look).await, "where nobody stands");
+    let two = Candidate::new(harness, election, "b").await;
+    two.lead().await;
+    look().await;
+    assert!(rests(&one.store, &look).await, "where another one is first");
+}
+
 async fn rests(store: &Arc<dyn Sessions>, look: &(dyn Fn() -> Pending<'static, ()> + Sync)) -> bool {
     for _ in 0..VAIN_MAX {
         if tokio::time::timeout(REST, store.changed()).await.is_err() {

@@ -204,6 +204,23 @@ pub async fn ending_a_session_takes_its_entry_along(harness: &dyn SessionsHarnes
     assert!(token > earlier, "{token} after {earlier}");
 }
 
+/// The same where the session goes on, because another election of the process uses it; and whoever begins anew does so at the
+/// end of the queue.
+pub async fn ending_takes_the_entry_along_also_where_others_share_the_session(harness: &dyn SessionsHarness) {
+    let (election, other) = ("ending_takes_the_entry_along_shared", "ending_takes_the_entry_along_other");
+    let mut one = Candidate::new(harness, election, "a").await;
+    let sharing = Candidate::new(harness, other, "a").await;
+    let (earlier, kept) = (one.lead().await, sharing.lead().await);
+    one.store.end(&one.session).await.expect("it lives");
+    let onlooker = harness.open(election).await;
+    assert_eq!(first(&onlooker).await, None, "its entry has gone with it");
+    sharing.store.keep_alive(&sharing.session).await.expect("the other election's session lives");
+    assert_eq!(sharing.lead().await, kept, "nothing has happened to the other election");
+    one.session = one.store.begin(harness.long_timeout()).await.expect("the store is there").session;
+    let token = one.lead().await;
+    assert!(token > earlier, "{token} after {earlier}");
+}
+
 /// Every request of a session that has ended is answered so, and none brings it back.
 pub async fn an_ended_session_is_told_as_ended(harness: &dyn SessionsHarness) {
     let election = "an_ended_session_is_told_as_ended";

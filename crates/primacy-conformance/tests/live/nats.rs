@@ -15,6 +15,7 @@ use primacy_stores::{OpenError, Pending, Register, nats as store, open};
 use crate::{Column, to_be_tried};
 
 mod failing;
+mod relay;
 
 /// What a rival's process is told: the URL, the election, its number and the last token, one a line.
 const RIVAL_VARIABLE: &str = "PRIMACY_TEST_NATS_RIVAL";

@@ -45,6 +45,7 @@ async fn zookeeper_keeps_its_word() {
     requests::whoever_is_first_can_be_asked_to_resign_and_is_told(&ensemble).await;
     requests::what_a_dead_life_has_left_is_removed(&ensemble).await;
     requests::elections_of_a_process_share_a_session_that_ends_with_the_last(&ensemble).await;
+    requests::what_a_dropped_handle_has_left_goes(&ensemble).await;
     requests::different_layouts_refuse_each_other(&ensemble).await;
     requests::entries_of_a_user_are_closed_to_others(&ensemble).await;
     requests::an_open_does_not_hang(&ensemble).await;

@@ -659,7 +659,7 @@ impl Session {
             // An own entry without a session is left from one that is ending.
             Some(_) | None => self.seen = None,
         }
-        if matches!(self.role, Role::Leaving { .. }) {
+        if matches!(self.role, Role::Leaving { .. }) && self.asked.is_none() {
             self.act(now);
         }
     }
@@ -679,6 +679,10 @@ impl Session {
         self.step_down(Reason::Overwritten);
         self.seen = None;
         self.act_at = now;
+        if !self.stands() {
+            // It was draining to withdraw. There is nothing to come back for, and its session must not stay.
+            self.leave(now);
+        }
     }
 
     /// This node's entry is the first.

@@ -76,6 +76,8 @@ pub(super) enum Written {
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct WireEntry {
+    #[serde(default)]
+    key: String,
     value: Option<String>,
     #[serde(default)]
     session: Option<String>,
@@ -117,6 +119,25 @@ impl Api {
     pub(super) async fn read(&self, key: &str) -> Result<Found, SessionError> {
         let question = self.question(Method::GET, &format!("kv/{}", encode(key)), "consistent", Vec::new());
         found(&self.ask(&question).await?)
+    }
+
+    /// The keys below a prefix that this session holds, with the index of each.
+    pub(super) async fn held_by(
+        &self,
+        prefix: &str,
+        session: &str,
+    ) -> Result<Vec<(String, u64)>, SessionError> {
+        let path = format!("kv/{}/", encode(prefix));
+        let question = self.question(Method::GET, &path, "recurse=true&consistent", Vec::new());
+        let answer = self.ask(&question).await?;
+        if answer.status == 404 {
+            return Ok(Vec::new());
+        }
+        let entries: Vec<WireEntry> = parse(&expect_ok(answer)?)?;
+        let is_held =
+            |entry: &WireEntry| entry.session.as_deref() == Some(session) && entry.flags == LOCK_FLAG;
+        let held = entries.into_iter().filter(is_held);
+        Ok(held.map(|entry| (entry.key, entry.modify_index)).collect())
     }
 
     /// What is under the key when its index is another one than `known`, or some time has passed; from the agent whose

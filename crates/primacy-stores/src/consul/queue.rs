@@ -50,6 +50,8 @@ struct Own {
     held: Option<(String, u64)>,
     /// A lock was asked for at this index, and it is not known what became of it.
     unanswered: Option<u64>,
+    /// The session by which it has asked for the lock, and may hold it still.
+    stands_by: Option<String>,
     /// The stranger that was seen last, and its session.
     stranger: Option<(String, Holder)>,
 }
@@ -78,7 +80,10 @@ impl Queue {
                     }
                     if let Some(value) = own_value(&entry, session, holder) {
                         self.note(found.index, Some(&entry));
-                        self.own().held = Some((session.to_owned(), entry.modified));
+                        let mut own = self.own();
+                        own.held = Some((session.to_owned(), entry.modified));
+                        own.stands_by = Some(session.to_owned());
+                        drop(own);
                         return Ok(Place::First {
                             token: value.token,
                             asked_to_resign: value.asked_by.is_some(),
@@ -100,7 +105,10 @@ impl Queue {
         let token = FencingToken(index + 1);
         let value =
             Value { holder: holder.clone(), token, session: session.to_owned(), asked_by: None }.encode();
-        self.own().unanswered = Some(index);
+        {
+            let mut own = self.own();
+            (own.unanswered, own.stands_by) = (Some(index), Some(session.to_owned()));
+        }
         let written = self.api.lock(&self.user.key, index, session, &value).await;
         match written {
             Ok(Written::Done(modified)) => {
@@ -140,7 +148,21 @@ impl Queue {
         Ok(Some(Place::Behind { first }))
     }
 
+    /// Whether the lock may be held by this session, as far as this handle has asked for it.
+    pub(super) fn may_hold(&self, session: &str) -> bool {
+        self.own().stands_by.as_deref() == Some(session)
+    }
+
     pub(super) async fn leave(&self, session: &str) -> Result<(), SessionError> {
+        let left = self.free(session).await;
+        if matches!(left, Ok(()) | Err(SessionError::Ended { .. })) {
+            self.own().stands_by.take_if(|by| by == session);
+        }
+        left
+    }
+
+    /// Sees to it that this session does not hold the lock, and that no earlier request gives it to it.
+    async fn free(&self, session: &str) -> Result<(), SessionError> {
         let held = self.own().held.take_if(|(holding, _)| holding == session);
         let mut guess = held.map(|(_, index)| index);
         for _ in 0..ROUNDS_MAX {
@@ -212,6 +234,24 @@ impl Queue {
             }
         }
         Err(no_answer("others changed the key each time that it was to be freed"))
+    }
+
+    /// Takes all that a dead session holds below the prefix of this election from it, so that no lock-delay follows for those
+    /// either. Without a prefix, all keys of Consul would have to be looked at, and nothing is done.
+    pub(super) async fn free_others(&self, session: &str) -> Result<(), SessionError> {
+        // Behind the prefix there are the election, in which slashes are encoded, and the name of the lock.
+        let Some(prefix) = self.user.key.rsplitn(3, '/').nth(2) else { return Ok(()) };
+        for _ in 0..ROUNDS_MAX {
+            let held = self.api.held_by(prefix, session).await?;
+            if held.is_empty() {
+                break;
+            }
+            for (key, index) in held {
+                // One that has changed meanwhile is found again if it is held still.
+                self.api.unlock(&key, index, session).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Writes the request into the value, by the session that holds the lock, and only while it does.

@@ -7,11 +7,13 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use primacy_core::Instant;
 use primacy_core::election::session::SessionId;
 
 use super::api::Api;
+use crate::clock;
 use crate::sessions::{Begun, SessionError};
 
 /// The shortest and the longest time that Consul gives a session, where its `session_ttl_min` says nothing else.
@@ -71,7 +73,7 @@ impl Pool {
         loop {
             let beginning = self.beginning.lock().await;
             let Some(session) = self.join(asked, user) else {
-                let began = Instant::now();
+                let began = clock::now();
                 let id = api.create(asked, self.lock_delay).await?;
                 let session = Session { id, asked, users: Mutex::default(), renewals: Renewals::new(began) };
                 session.join(user);
@@ -110,12 +112,18 @@ impl Pool {
         !is_used
     }
 
-    /// The sessions that this handle, which is gone, has not left.
-    pub(super) fn left_by(&self, user: &User) -> Vec<String> {
-        let sessions = self.lock();
-        let left =
-            sessions.iter().filter(|session| lock(&session.users).get(&user.key) == Some(&Some(user.handle)));
-        left.map(|session| session.id.clone()).collect()
+    /// This handle is gone: the sessions that it has used, and for how long each was asked for. Those that no other election
+    /// uses are shared no more.
+    pub(super) fn forget_user(&self, user: &User) -> Vec<(String, Duration)> {
+        let mut used = Vec::new();
+        self.lock().retain(|session| {
+            if lock(&session.users).get(&user.key) != Some(&Some(user.handle)) {
+                return true;
+            }
+            used.push((session.id.clone(), session.asked));
+            session.leave(user)
+        });
+        used
     }
 
     /// Consul says that it has ended, or is told so.
@@ -169,10 +177,10 @@ impl Renewals {
             return result.clone();
         }
         let asked_before = self.asked.load(Ordering::SeqCst);
-        let began = Instant::now();
+        let began = clock::now();
         // A leader of the servers that was deposed and does not know it may take a keep-alive. Its successor gives the session twice its
         // time, which covers one such answer after one that counted; after a longer silence it may have ended the session.
-        let is_late = began.duration_since(*lock(&self.kept_at)) > session.asked;
+        let is_late = began.since(*lock(&self.kept_at)) > session.asked.into();
         let result = match is_late {
             true => Err(SessionError::Ended { why: "it was not kept alive in time".to_owned() }),
             false => api.renew(&session.id).await.map(|ttl| ttl.min(session.asked)),
@@ -213,7 +221,7 @@ mod tests {
             id: "s".to_owned(),
             asked: TTL.0,
             users: Mutex::default(),
-            renewals: Renewals::new(Instant::now()),
+            renewals: Renewals::new(clock::now()),
         };
         let user = |key: &str, handle| User { key: key.to_owned(), handle };
         assert!(session.join(&user("a", 1)) && session.join(&user("a", 1)) && session.join(&user("b", 2)));

@@ -158,6 +158,11 @@ impl Client {
         }
     }
 
+    /// Goes on with another member than the one that is asked now.
+    pub(super) async fn move_on(&self) {
+        *self.connection.lock().await = None;
+    }
+
     /// The token of the login, which is asked for where there is none.
     async fn log_in(&self, channel: &Channel) -> Result<(), Status> {
         let Some(login) = &self.login else { return Ok(()) };

@@ -48,11 +48,14 @@ pub(super) struct Session {
     /// use it: what the first one left undone has the same key.
     users: Mutex<HashMap<String, Option<u64>>>,
     /// Those who wait for the next keep-alive.
-    waiting: Mutex<Vec<oneshot::Sender<Result<Duration, SessionError>>>>,
+    waiting: Mutex<Vec<Waiting>>,
     ended: AtomicBool,
     /// What still has to be tidied up while it lives.
     pub(super) chores: Mutex<Vec<Aborted<()>>>,
 }
+
+/// One who waits for a keep-alive, and something that it may read.
+type Waiting = (Vec<u8>, oneshot::Sender<Result<Duration, SessionError>>);
 
 /// One election's use of sessions.
 #[derive(Clone, Debug)]
@@ -116,35 +119,17 @@ impl Pool {
         lease: Lease,
         user: &User,
     ) -> Result<Duration, SessionError> {
-        let Some(session) = self.find(lease) else {
-            return Ok(renew(client, lease, &user.key, REQUEST_MAX).await?);
+        let result = match self.find(lease) {
+            Some(session) => session.keep_alive_with_others(client, user).await,
+            None => renew(client, lease, &user.key, REQUEST_MAX).await.map_err(SessionError::from),
         };
-        let (reply, answer) = oneshot::channel();
-        let is_first = {
-            let mut waiting = lock(&session.waiting);
-            waiting.push(reply);
-            waiting.len() == 1
-        };
-        if is_first {
-            let (client, session, key) = (Arc::clone(client), Arc::clone(&session), user.key.clone());
-            // On its own, because the others wait for it also when the first one has given up.
-            tokio::spawn(async move {
-                if session.is_shared() {
-                    tokio::time::sleep(JOIN_DELAY).await;
-                }
-                let waiting = std::mem::take(&mut *lock(&session.waiting));
-                // What comes after half of its time is of no use to anybody.
-                let result = renew(&client, session.lease, &key, session.granted / 2).await;
-                let result = result.map_err(SessionError::from);
-                for reply in waiting {
-                    let _ = reply.send(result.clone());
-                }
-            });
-        }
-        let result = answer.await.unwrap_or_else(|_| {
-            Err(SessionError::NoAnswer { why: "the keep-alive was given up".to_owned() })
-        });
         if matches!(result, Err(SessionError::Ended { .. })) {
+            // A member may say so that has led, or does not know of this session yet. What a majority has goes with it.
+            if has_entry(client, lease, &user.key).await? {
+                client.move_on().await;
+                let why = "a member does not know the session, whose entry is there; another one is asked";
+                return Err(SessionError::NoAnswer { why: why.to_owned() });
+            }
             self.ended(lease);
         }
         result
@@ -200,6 +185,51 @@ impl Pool {
 }
 
 impl Session {
+    /// One keep-alive for all who have asked before it is sent.
+    async fn keep_alive_with_others(
+        self: Arc<Self>,
+        client: &Arc<Client>,
+        user: &User,
+    ) -> Result<Duration, SessionError> {
+        let (reply, answer) = oneshot::channel();
+        let is_first = {
+            let mut waiting = lock(&self.waiting);
+            waiting.push((user.key.clone(), reply));
+            waiting.len() == 1
+        };
+        if is_first {
+            let client = Arc::clone(client);
+            // On its own, because the others wait for it also when the first one has given up.
+            tokio::spawn(async move {
+                if self.is_shared() {
+                    tokio::time::sleep(JOIN_DELAY).await;
+                }
+                let waiting = std::mem::take(&mut *lock(&self.waiting));
+                self.answer(&client, waiting).await;
+            });
+        }
+        answer
+            .await
+            .unwrap_or_else(|_| Err(SessionError::NoAnswer { why: "the keep-alive was given up".to_owned() }))
+    }
+
+    /// Sends a keep-alive, which answers all who wait. Where the first one of them lacks a right, that says nothing of the
+    /// others, and the next one's is sent.
+    async fn answer(&self, client: &Client, waiting: Vec<Waiting>) {
+        let mut waiting = waiting.into_iter();
+        while let Some((key, reply)) = waiting.next() {
+            // What comes after half of its time is of no use to anybody.
+            let result = renew(client, self.lease, &key, self.granted / 2).await.map_err(SessionError::from);
+            let _ = reply.send(result.clone());
+            if !matches!(result, Err(SessionError::Refused { .. })) {
+                for (_, reply) in waiting {
+                    let _ = reply.send(result.clone());
+                }
+                return;
+            }
+        }
+    }
+
     /// Whether this election may use it; it does now.
     fn join(&self, user: &User) -> bool {
         if self.ended.load(Ordering::SeqCst) {
@@ -290,6 +320,16 @@ pub(super) async fn revoke(client: &Client, lease: Lease) -> Result<(), RequestE
     }
 }
 
+/// Whether an entry below this prefix goes with the session, and so whether the session is there, by a majority's word. An
+/// election without an entry loses nothing if it begins anew.
+async fn has_entry(client: &Client, lease: Lease, prefix: &[u8]) -> Result<bool, RequestError> {
+    let key = [prefix, lease.hex().as_bytes()].concat();
+    let question = api::RangeRequest { key, keys_only: true, ..Default::default() };
+    let read: api::RangeResponse =
+        client.call(method::RANGE, question, Tries::Many, REQUEST_MAX).await.result?;
+    Ok(read.kvs.iter().any(|entry| entry.lease == lease.0))
+}
+
 async fn renew(
     client: &Client,
     lease: Lease,
@@ -330,25 +370,4 @@ impl From<RequestError> for SessionError {
 }
 
 #[cfg(test)]
-mod tests {
-    use primacy_core::election::session::SessionId;
-
-    use super::*;
-
-    #[test]
-    fn etcd_counts_whole_seconds_and_is_asked_for_no_less() {
-        let ms = Duration::from_millis;
-        assert_eq!([ms(0), ms(1), ms(1000), ms(1001), ms(9999)].map(seconds), [1, 1, 1, 2, 10]);
-        assert_eq!([-1, 0, 1].map(granted), [None, None, Some(Duration::from_secs(1))]);
-    }
-
-    #[test]
-    fn a_session_is_named_as_etcdctl_shows_it() {
-        let lease = Lease(0x694d_81d2);
-        assert_eq!(lease.id().as_str(), "694d81d2");
-        assert_eq!(Lease::parse(&lease.id()), Some(lease));
-        for other in ["", "0", "-1", "+1", "x", "00ff", "FF", "8000000000000000"] {
-            assert_eq!(Lease::parse(&SessionId::new(other)), None, "{other}");
-        }
-    }
-}
+mod tests;

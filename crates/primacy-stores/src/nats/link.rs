@@ -5,6 +5,7 @@ mod bucket;
 use std::collections::HashMap;
 use std::error::Error as _;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -109,6 +110,10 @@ struct Inner {
     /// The elections that are open over this connection, by their keys, and what has been heard of each.
     elections: Mutex<HashMap<String, watch::Sender<Heard>>>,
     ready: OnceCell<Ready>,
+    /// How many servers keep the bucket, as it was found last.
+    replicas: AtomicUsize,
+    /// What speaks against this bucket has been said.
+    has_warned: AtomicBool,
 }
 
 /// A connection that was made once, and a bucket that was there then.
@@ -124,7 +129,13 @@ pub(super) struct Handle(Arc<Inner>);
 
 impl Link {
     pub(super) fn new(settings: Settings) -> Self {
-        let inner = Inner { settings, elections: Mutex::default(), ready: OnceCell::new() };
+        let inner = Inner {
+            settings,
+            elections: Mutex::default(),
+            ready: OnceCell::new(),
+            replicas: AtomicUsize::new(0),
+            has_warned: AtomicBool::new(false),
+        };
         Self { inner: Arc::new(inner), watcher: OnceLock::new() }
     }
 
@@ -143,10 +154,11 @@ impl Link {
     /// Connects, and looks for the bucket, which is made if `create` says so.
     pub(super) async fn open(&self, create: bool) -> Result<(), OpenError> {
         let inner = Arc::clone(&self.inner);
-        let opening =
-            background::run(
-                async move { inner.ready.get_or_try_init(|| inner.open(create)).await.map(|_| ()) },
-            );
+        let opening = background::run(async move {
+            let ready = inner.ready.get_or_try_init(|| inner.open()).await?;
+            // For each election anew: it may have been deleted since the one before was opened.
+            inner.find_bucket(&ready.context, create).await
+        });
         opening.await.map_err(|why| OpenError::Unavailable { why })?
     }
 
@@ -167,7 +179,13 @@ impl Handle {
         let name = inner.settings.authorities.join(", ");
         // A request would wait for a connection, and could then be sent long after it was given up.
         match inner.ready.get() {
-            Some(ready) if ready.client.connection_state() == State::Connected => Ok(ready),
+            Some(ready) if ready.client.connection_state() == State::Connected => {
+                // It may be another server than that to which the first connection was made.
+                let version = ready.client.server_info().version;
+                let replicas = inner.replicas.load(Ordering::SeqCst);
+                bucket::judge_server(&inner.settings.bucket, replicas, &version).map_err(Failure::NotDone)?;
+                Ok(ready)
+            }
             Some(_) | None => Err(Failure::NotDone(format!("none of {name} is in reach"))),
         }
     }
@@ -243,7 +261,7 @@ impl Inner {
         }
     }
 
-    async fn open(&self, create: bool) -> Result<Ready, OpenError> {
+    async fn open(&self) -> Result<Ready, OpenError> {
         let unavailable = |why: String| OpenError::Unavailable { why };
         let name = self.settings.authorities.join(", ");
         let connecting = timeout(OPEN_PATIENCE, self.connect());
@@ -251,17 +269,29 @@ impl Inner {
             connecting.await.map_err(|_| unavailable(format!("{name} did not answer in time")))??;
         let mut context = jetstream::new(client.clone());
         context.set_timeout(REQUEST_PATIENCE);
-        let stream = self.settings.stream();
-        let found = timeout(OPEN_PATIENCE, bucket::find(&context, &stream, &self.settings, create));
-        let late =
-            || unavailable(format!("{name}: JetStream did not answer in time; it may have no leader now"));
-        let warnings = found.await.map_err(|_| late())??;
-        for warning in warnings {
-            tracing::warn!(bucket = self.settings.bucket, "NATS: {warning}");
-        }
-        let stream = context.get_stream_no_info(stream).await;
+        let stream = context.get_stream_no_info(self.settings.stream()).await;
         let stream = stream.map_err(|error| OpenError::Refused { why: error.to_string() })?;
         Ok(Ready { client, context, stream })
+    }
+
+    /// Looks for the bucket, which is made if `create` says so, and says once what speaks against it.
+    async fn find_bucket(&self, context: &Context, create: bool) -> Result<(), OpenError> {
+        let (settings, stream) = (&self.settings, self.settings.stream());
+        let found = timeout(OPEN_PATIENCE, bucket::find(context, &stream, settings, create));
+        let late = || OpenError::Unavailable {
+            why: format!(
+                "{}: JetStream did not answer in time; it may have no leader now",
+                settings.authorities.join(", ")
+            ),
+        };
+        let found = found.await.map_err(|_| late())??;
+        self.replicas.store(found.replicas, Ordering::SeqCst);
+        if !self.has_warned.swap(true, Ordering::SeqCst) {
+            for warning in found.warnings {
+                tracing::warn!(bucket = settings.bucket, "NATS: {warning}");
+            }
+        }
+        Ok(())
     }
 
     async fn connect(&self) -> Result<Client, OpenError> {

@@ -6,6 +6,7 @@ use tokio_postgres::types::Type;
 
 use super::refusal;
 use crate::open::OpenError;
+use crate::record;
 
 /// The name of the table, and of the channel on which changes are told.
 pub(super) const NAME: &str = "primacy_record";
@@ -57,7 +58,11 @@ impl Statements {
         let tell =
             format!("SELECT CASE WHEN $5 THEN pg_notify('{NAME}', $2 || ' ' || $1) END IS NULL FROM written");
         Self {
-            read: format!("SELECT election, version, record FROM {table} WHERE election = ANY ($1)"),
+            // Of one that is too long, as much as tells that it is.
+            read: format!(
+                "SELECT election, version, substring(record FROM 1 FOR {}) FROM {table} WHERE election = ANY ($1)",
+                record::LENGTH_MAX + 1
+            ),
             insert: format!(
                 "WITH {limits}, written AS (INSERT INTO {table}(election, version, token, record) \
                  SELECT $1, $2, $3::numeric, $4 FROM limits ON CONFLICT (election) DO NOTHING RETURNING 1) {tell}"

@@ -14,6 +14,8 @@ use std::sync::LazyLock;
 use primacy_core::FencingToken;
 use redis::{Cmd, Value};
 
+use crate::record;
+
 /// Compares and writes. Tokens are compared as texts, because Lua's numbers hold no more than 53 bits.
 const WRITE: &str = r"
 local found = redis.pcall('HGET', KEYS[1], 'version')
@@ -37,12 +39,16 @@ if ARGV[5] ~= '' then redis.pcall('PUBLISH', ARGV[5], ARGV[2] .. ' ' .. ARGV[6])
 return 1
 ";
 
-/// Reads. `PERSIST` takes away the end of a key's time, which a record has not; so it changes nothing, and is refused by a
+/// Reads. Of what is too long it returns as much as tells that it is. `PERSIST` takes away the end of a key's time, which a record has not; so it changes nothing, and is refused by a
 /// replica all the same.
 const READ: &str = r"
 local kept = redis.pcall('PERSIST', KEYS[1])
 if type(kept) == 'table' then return kept end
-return redis.pcall('HMGET', KEYS[1], 'version', 'record')
+local found = redis.pcall('HMGET', KEYS[1], 'version', 'record')
+for place = 1, 2 do
+  if type(found[place]) == 'string' then found[place] = string.sub(found[place], 1, tonumber(ARGV[1])) end
+end
+return found
 ";
 
 /// What the server calls a script by.
@@ -97,7 +103,7 @@ pub(super) fn write(keys: &Keys, election: &str, write: &Write) -> Request {
 
 pub(super) fn read(keys: &Keys) -> Request {
     call(&READ_HASH, READ, |command| {
-        command.arg(1).arg(&keys.record);
+        command.arg(1).arg(&keys.record).arg(record::LENGTH_MAX + 1);
     })
 }
 

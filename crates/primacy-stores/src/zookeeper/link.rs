@@ -20,12 +20,14 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use getrandom::u64 as random;
+use primacy_core::Instant;
 use primacy_core::election::session::SessionId;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, sleep_until, timeout};
 use zookeeper_client::{Acls, Client, CreateMode, Error, SessionState};
 
 use super::layout::Guid;
 use crate::background::{self, Aborted};
+use crate::clock;
 use crate::sessions::{Begun, SessionError};
 use crate::shared::Shared;
 
@@ -38,6 +40,9 @@ const REQUEST_PATIENCE: Duration = Duration::from_secs(5);
 /// The timeout that is asked for where nothing depends on the session: as a rule less than servers grant, which
 /// tells how little they do.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The pause between two such sessions: servers that end each at once are not asked for one as fast as they answer.
+const LOOK_PAUSE: Duration = Duration::from_millis(200);
 
 /// How long the servers' leader may not know that this process was heard, of the shortest timeout that was granted. It asks
 /// twice a tick, and grants no less than two ticks unless it is told to; so a quarter, and something for the way.
@@ -57,6 +62,8 @@ pub(crate) struct Link {
     sessions: Arc<Mutex<Vec<Arc<Held>>>>,
     /// For those who only look, while no session has begun.
     looking: Mutex<Option<Arc<Held>>>,
+    /// When the next one of those may begin.
+    look_from: Mutex<Option<tokio::time::Instant>>,
     connecting: tokio::sync::Mutex<()>,
     /// The shortest timeout that was granted so far, in nanoseconds.
     shortest: AtomicU64,
@@ -69,7 +76,7 @@ pub(crate) struct Held {
     pub(crate) owner: i64,
     name: SessionId,
     asked: Duration,
-    granted: Duration,
+    pub(crate) granted: Duration,
     /// Within which time the servers' leader knows of what the server has heard.
     told_within: Duration,
     users: Mutex<HashSet<String>>,
@@ -102,6 +109,7 @@ impl Link {
             login,
             sessions: Arc::default(),
             looking: Mutex::default(),
+            look_from: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
             shortest: AtomicU64::new(u64::MAX),
         }
@@ -141,16 +149,16 @@ impl Link {
         directory: &str,
     ) -> Result<Duration, SessionError> {
         let held = self.held(session)?;
-        let called_at = Instant::now();
+        let called_at = clock::now();
         lock(&held.life).wanted_at = called_at;
         let sent_at = held.agree(directory).await?;
         held.verify(directory, self.rights()).await?;
         let known_at = {
             let mut life = lock(&held.life);
-            life.heard_at.push_back((sent_at, Instant::now()));
+            life.heard_at.push_back((sent_at, clock::now()));
             life.known_at(sent_at, held.told_within)
         };
-        Ok((known_at + held.granted).saturating_duration_since(called_at))
+        Ok(known_at.after(held.granted.into()).since(called_at).into())
     }
 
     /// Ends the session for `user`, and altogether if it was the last one.
@@ -173,6 +181,20 @@ impl Link {
         timeout(REQUEST_PATIENCE, closed).await.map_err(|_| SessionError::NoAnswer { why: late.to_owned() })
     }
 
+    /// `user` is gone: the sessions that it has begun and not ended. Those that no other election uses are shared no more.
+    pub(crate) fn forget(&self, user: &str) -> Vec<Arc<Held>> {
+        let mut used = Vec::new();
+        lock(&self.sessions).retain(|held| {
+            let mut users = lock(&held.users);
+            if !users.remove(user) {
+                return true;
+            }
+            used.push(Arc::clone(held));
+            !users.is_empty()
+        });
+        used
+    }
+
     /// The session of this name.
     pub(crate) fn held(&self, session: &SessionId) -> Result<Arc<Held>, SessionError> {
         let found = lock(&self.sessions).iter().find(|held| held.name == *session).cloned();
@@ -193,13 +215,18 @@ impl Link {
         if let Some(held) = begun().or_else(looking) {
             return Ok(held);
         }
+        let look_from = *lock(&self.look_from);
+        if let Some(at) = look_from {
+            sleep_until(at).await;
+        }
         let held = Arc::new(self.connect(LOOK_TIMEOUT).await?);
+        *lock(&self.look_from) = Some(tokio::time::Instant::now() + LOOK_PAUSE);
         *lock(&self.looking) = Some(Arc::clone(&held));
         Ok(held)
     }
 
     async fn connect(&self, asked: Duration) -> Result<Held, Error> {
-        let began_at = Instant::now();
+        let began_at = clock::now();
         let mut connector = Client::connector().with_session_timeout(asked);
         if let Some(login) = &self.login {
             connector = connector.with_auth("digest", login.as_bytes());
@@ -278,14 +305,14 @@ impl Held {
 
     /// Has a write agreed on that changes nothing; after it, the server knows of all that was agreed on before. When it was sent, which is not before the call.
     pub(crate) async fn agree(&self, directory: &str) -> Result<Instant, SessionError> {
-        let called_at = Instant::now();
+        let called_at = clock::now();
         let mut agreed = self.agreed.lock().await;
         if let Some((sent_at, result)) = &*agreed
             && *sent_at >= called_at
         {
             return result.clone().map(|()| *sent_at);
         }
-        let sent_at = Instant::now();
+        let sent_at = clock::now();
         let written = self.ask(async {
             let writer = self.client.new_check_writer(directory, None)?;
             writer.commit().await.map_err(Error::from)
@@ -337,7 +364,7 @@ impl Life {
     fn known_at(&mut self, sent_at: Instant, told_within: Duration) -> Instant {
         // A server may have heard as late as it answered; what is counted from is when it was told.
         while let Some((told_at, answered_at)) = self.heard_at.front().copied()
-            && answered_at + told_within <= sent_at
+            && answered_at.after(told_within.into()) <= sent_at
         {
             self.heard_at.pop_front();
             self.known_at = self.known_at.max(told_at);
@@ -354,8 +381,8 @@ async fn beat(held: Weak<Held>, sessions: Weak<Mutex<Vec<Arc<Held>>>>) {
         };
         sleep((told_within / HEARD_WITHIN).max(granted / HEARD_MAX)).await;
         let Some(held) = held.upgrade() else { return };
-        let sent_at = Instant::now();
-        if lock(&held.life).wanted_at + granted <= sent_at {
+        let sent_at = clock::now();
+        if lock(&held.life).wanted_at.after(granted.into()) <= sent_at {
             if let Some(sessions) = sessions.upgrade() {
                 lock(&sessions).retain(|other| !Arc::ptr_eq(other, &held));
             }
@@ -366,7 +393,7 @@ async fn beat(held: Weak<Held>, sessions: Weak<Mutex<Vec<Arc<Held>>>>) {
         }
         let heard = timeout(REQUEST_PATIENCE, async { held.client.check_stat("/").await }).await;
         if let Ok(Ok(_) | Err(Error::NoAuth)) = heard {
-            lock(&held.life).heard_at.push_back((sent_at, Instant::now()));
+            lock(&held.life).heard_at.push_back((sent_at, clock::now()));
         }
     }
 }
@@ -420,8 +447,8 @@ mod tests {
 
     #[test]
     fn what_a_server_may_have_kept_for_itself_does_not_count() {
-        let began_at = Instant::now();
-        let at = |milliseconds| began_at + Duration::from_millis(milliseconds);
+        let began_at = clock::now();
+        let at = |milliseconds| began_at.after(Duration::from_millis(milliseconds).into());
         let mut life = Life { wanted_at: began_at, known_at: began_at, heard_at: VecDeque::new() };
         let told_within = Duration::from_millis(100);
         assert_eq!(life.known_at(at(1000), told_within), began_at, "nothing was heard since");

@@ -1,11 +1,13 @@
 //! The queue of one election: the children of its znode.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use primacy_core::election::lease::Holder;
 use primacy_core::election::session::{Entry, Place, SessionId};
 use primacy_core::{FencingToken, Identity};
 use tokio::sync::{Mutex, watch};
+use tokio::time::sleep;
 use zookeeper_client::{CreateMode, Error, OneshotWatcher, Stat};
 
 use super::entry::{self, Data};
@@ -17,6 +19,9 @@ use crate::shared::Share;
 
 /// How often a queue that changes while it is looked at is looked at again, before the caller has to.
 const LOOKS_MAX: usize = 20;
+
+/// The pause before what a dropped handle has left is tried again to be taken out.
+const TIDY_PAUSE: Duration = Duration::from_millis(500);
 
 /// A handle on the queue.
 #[derive(Debug)]
@@ -213,6 +218,32 @@ impl Queue {
         Ok(())
     }
 
+    /// Takes the entry out of the queue, and ends the session unless other elections use it.
+    pub(crate) async fn end(&self, session: &SessionId) -> Result<(), SessionError> {
+        // Where the session goes on with others, the entry must not. And where it does not: the end of a session is told by
+        // the client library, which may have given up waiting for the servers; a deletion is told by them.
+        match self.leave(session).await {
+            Ok(()) | Err(SessionError::Ended { .. }) => self.link.end(session, &self.directory).await,
+            Err(error @ (SessionError::NoAnswer { .. } | SessionError::Refused { .. })) => Err(error),
+        }
+    }
+
+    /// Leaves what a handle that was dropped has not left, and ends `used`, its sessions, unless others use them. Its leadership,
+    /// if it had one, was good for as long as a session is, so that is done after that time.
+    pub(crate) async fn tidy_up(&self, used: Vec<Arc<Held>>) {
+        let Some(longest) = used.iter().map(|held| held.granted).max() else { return };
+        sleep(longest).await;
+        let own = self.state.lock().await.own.as_ref().map(|own| own.session.clone());
+        // Where nobody else uses it, this was the last that kept the client library from closing it.
+        drop(used);
+        let Some(session) = own else { return };
+        while let Err(SessionError::NoAnswer { .. } | SessionError::Refused { .. }) =
+            self.leave(&session).await
+        {
+            sleep(TIDY_PAUSE).await;
+        }
+    }
+
     pub(crate) async fn first(&self) -> Result<Option<Entry>, SessionError> {
         let mut state = self.state.lock().await;
         let held = self.link.look().await.map_err(|error| told(&error))?;
@@ -228,18 +259,21 @@ impl Queue {
 
     /// Who is first, or that nobody is; `None` if the queue has changed meanwhile.
     async fn look_at_first(&self, state: &mut State, held: &Held) -> Result<Option<Option<Entry>>, Error> {
-        let has_entry = state.own.as_ref().is_some_and(|own| own.made.is_some());
         let Some(queue) = self.list(held).await? else {
-            let is_missing = has_entry || self.watch_for_beginning(state, held).await?;
+            let is_missing = self.watch_for_beginning(state, held).await?;
             return Ok(is_missing.then_some(None));
         };
-        if let Some(first) = queue.first() {
-            let is_there = has_entry || self.watch_stat(state, held, self.path(&first.name)).await?;
+        // An entry of a session that is lost tells this handle nothing any more, wherever it still stands.
+        let own = state.own.as_ref().filter(|own| self.link.held(&own.session).is_ok());
+        let prefix = own.map(|own| self.layout.prefix(own.guid));
+        let stands_at =
+            prefix.and_then(|prefix| queue.iter().position(|entry| entry.name.starts_with(&prefix)));
+        // Whoever stands behind others has to do with the one before it.
+        let watched = queue.get(stands_at.unwrap_or(0).saturating_sub(1));
+        if let (Some(first), Some(watched)) = (queue.first(), watched) {
+            let is_there = self.watch_stat(state, held, self.path(&watched.name)).await?;
             let entry = if is_there { self.entry(held, first).await? } else { None };
             return Ok(entry.map(Some));
-        }
-        if has_entry {
-            return Ok(Some(None));
         }
         state.watched = None;
         self.stale.send_replace(false);

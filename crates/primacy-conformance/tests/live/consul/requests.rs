@@ -1,5 +1,7 @@
 //! What each method does in Consul.
 
+use std::time::Instant;
+
 use serde_json::json;
 
 use super::*;
@@ -129,4 +131,51 @@ async fn a_dead_life_is_taken_out_at_once_in_spite_of_a_lock_delay() {
     assert!(!consul.sessions().contains(&one.session.as_str().to_owned()));
     assert!(matches!(one.store.keep_alive(&one.session).await, Err(SessionError::Ended { .. })));
     assert!(!guardian.evict(&one.holder.identity).await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_lock_delay_follows_for_the_other_elections_of_a_dead_life() {
+    let Some(consul) = consul().await else { return };
+    let url = consul.url("dead?lock-delay=60s");
+    let (one, other) = (Candidate::new(&url, "one", "a").await, Candidate::new(&url, "other", "a").await);
+    assert_eq!(one.session, other.session);
+    one.lead().await;
+    let token = other.lead().await;
+    let (guardian, next) = (open_url(&url, "one").await, Candidate::new(&url, "other", "b").await);
+    next.behind().await;
+    assert!(guardian.evict(&one.holder.identity).await.unwrap());
+    assert!(next.lead().await > token, "at once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_dropped_handle_held_is_freed_also_if_that_fails_at_first() {
+    /// How often it fails.
+    const FAILURES: u32 = 3;
+    let Some(consul) = consul().await else { return };
+    let url = consul.url("dropped");
+    let (one, two) = (Candidate::new(&url, "one", "a").await, Candidate::new(&url, "two", "a").await);
+    assert_eq!(one.session, two.session);
+    one.lead().await;
+    let token = two.lead().await;
+    let began = Instant::now();
+    drop(one);
+    consul.fault("PUT /v1/txn", FAILURES, json!({"status": 500, "body": "No cluster leader"}));
+    let freed = async {
+        while consul.key("dropped/one/.lock").unwrap()["Session"].as_str().is_some_and(|it| !it.is_empty()) {
+            two.store.keep_alive(&two.session).await.expect("the session goes on");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, freed).await.expect("it is freed");
+    assert!(began.elapsed() >= TIMEOUT, "whoever had led by it may have believed so long");
+    assert_eq!(two.lead().await, token, "by the same session");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_is_told_also_before_the_first_look() {
+    let Some(consul) = consul().await else { return };
+    let url = consul.url("unseen");
+    let (watching, one) = (open_url(&url, "e").await, Candidate::new(&url, "e", "a").await);
+    one.lead().await;
+    tokio::time::timeout(PATIENCE, watching.changed()).await.expect("the change is noticed");
 }

@@ -1,6 +1,7 @@
 //! What befalls servers, and what their elections are told then.
 
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use primacy_core::election::lease::{Record, Version};
 use primacy_stores::{OpenError, ReadError, Register, SetError, open};
 use rustix::process::Signal;
 
+use super::relay::relay_that_lies;
 use super::{PATIENCE, open_in_the_end, record, refusal, servers};
 
 /// Reads again and again, until the store is there again.
@@ -181,4 +183,45 @@ async fn a_bucket_whose_entries_expire_is_refused() {
     servers.context().await.create_stream(config).await.unwrap();
     let error = refusal(&servers.url().replace(BUCKET, "expiring")).await;
     assert!(matches!(&error, OpenError::Refused { why } if why.contains("expire")), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_bucket_that_was_deleted_is_made_again_by_the_next_open() {
+    let Some(servers) = servers(1).await else { return };
+    let register = open(&servers.url(), "before").await.unwrap();
+    set(&register, None, 1).await.unwrap();
+    servers.context().await.delete_stream(format!("KV_{BUCKET}")).await.unwrap();
+    let gone = register.read().await;
+    assert!(matches!(gone, Err(ReadError::Unavailable { .. })), "{gone:?}");
+    // Over the connection that the other election uses, too.
+    let next = open(&servers.url(), "after").await.unwrap();
+    set(&next, None, 1).await.unwrap();
+    assert_eq!(register.read().await, Ok(None), "the record went with the bucket");
+}
+
+/// As where the servers of a cluster are not all of one version, and the connection goes on to an older one.
+#[tokio::test]
+async fn a_server_before_2_11_is_refused_also_when_it_is_met_later() {
+    let Some(servers) = servers(3).await else { return };
+    let lies = Arc::new(AtomicBool::new(true));
+    let mut relays = Vec::new();
+    for server in servers.addresses() {
+        relays.push(relay_that_lies(server, Arc::clone(&lies)).await);
+    }
+    let register = open_in_the_end(&Nats::url_at(&relays), "mixed").await;
+    set_in_the_end(&register, 1).await;
+    lies.store(false, Ordering::SeqCst);
+    let refused = async {
+        loop {
+            match register.read().await {
+                Err(ReadError::Unavailable { why }) if why.contains("2.11") => return,
+                Ok(_) | Err(ReadError::Unavailable { .. }) => {
+                    tokio::time::sleep(Duration::from_millis(20)).await
+                }
+                Err(error @ ReadError::Malformed { .. }) => panic!("{error}"),
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, refused).await.expect("the older server is met");
+    assert!(matches!(set(&register, None, 2).await, Err(SetError::Unavailable { .. })));
 }

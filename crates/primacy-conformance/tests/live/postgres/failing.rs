@@ -8,7 +8,8 @@ use primacy_conformance::live::postgres::{PgBouncer, Postgres, SUPERUSER, url};
 use primacy_conformance::live::proxy::Proxy;
 use primacy_core::FencingToken;
 use primacy_core::election::lease::{Record, Version};
-use primacy_stores::{OpenError, ReadError, Register, SetError, open, open_existing};
+use primacy_stores::record::LENGTH_MAX;
+use primacy_stores::{OpenError, ReadError, RecordError, Register, SetError, open, open_existing};
 
 use super::{refusal, server};
 
@@ -304,4 +305,16 @@ async fn a_pooler_is_found_out_and_changes_are_looked_for() {
     // Nobody listens on a connection that is lent to others, and nothing that was set has stayed there.
     let idle = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'";
     assert_eq!(server.run_sql(idle).await, [Some("0".to_owned())]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_record_that_is_too_long_no_more_is_read_than_tells_so() {
+    let Some(server) = server(&[]).await else { return };
+    let register = opened(server.address()).await;
+    register.compare_and_set(None, &record(1)).await.unwrap();
+    let long =
+        format!("UPDATE primacy_record SET record = convert_to(repeat(' ', {}), 'UTF8')", 10 * LENGTH_MAX);
+    server.run_sql(&long).await;
+    let error = RecordError::TooLong { length: LENGTH_MAX + 1 };
+    assert_eq!(register.read().await, Err(ReadError::Malformed { error }));
 }

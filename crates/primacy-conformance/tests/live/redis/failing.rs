@@ -6,7 +6,8 @@ use std::time::Duration;
 use primacy_conformance::live::proxy::Proxy;
 use primacy_conformance::live::redis::{PASSWORD, Redis};
 use primacy_core::election::lease::{Record, Version};
-use primacy_stores::{OpenError, ReadError, Register, SetError, open};
+use primacy_stores::record::LENGTH_MAX;
+use primacy_stores::{OpenError, ReadError, RecordError, Register, SetError, open};
 use rustix::process::Signal;
 
 use super::{record, record_key, refusal, server};
@@ -216,4 +217,31 @@ async fn a_record_does_not_expire() {
     register.read().await.unwrap().unwrap();
     let left: i64 = server.ask(redis::cmd("TTL").arg(record_key("expiring")));
     assert_eq!(left, -1, "reading takes the time away");
+}
+
+#[tokio::test]
+async fn of_a_record_that_is_too_long_no_more_is_read_than_tells_so() {
+    let Some(server) = server(&[]).await else { return };
+    let register = open(&server.url(), "long").await.unwrap();
+    set(&register, None, 1).await.unwrap();
+    let long = vec![b' '; 10 * LENGTH_MAX];
+    let _: u32 = server.ask(redis::cmd("HSET").arg(record_key("long")).arg("record").arg(long));
+    let error = RecordError::TooLong { length: LENGTH_MAX + 1 };
+    assert_eq!(register.read().await, Err(ReadError::Malformed { error }));
+}
+
+#[tokio::test]
+async fn a_wait_that_is_dropped_again_and_again_notices_what_is_not_told() {
+    let Some(server) = server(&[]).await else { return };
+    let register = open(&server.url(), "again").await.unwrap();
+    let first = set(&register, None, 1).await.unwrap();
+    // A renewal, which is not published.
+    let other = open(&server.url(), "again").await.unwrap();
+    other.read().await.unwrap();
+    let renewed = Record { renewal: 1, ..record(1) };
+    other.compare_and_set(Some(&first), &renewed).await.unwrap();
+    let noticed = async {
+        while tokio::time::timeout(Duration::from_millis(100), register.changed()).await.is_err() {}
+    };
+    tokio::time::timeout(PATIENCE, noticed).await.expect("it is noticed");
 }

@@ -1,6 +1,6 @@
 //! Each request of the store, where nothing fails.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use primacy_conformance::live::zookeeper::ZooKeeper;
 use primacy_core::FencingToken;
@@ -129,13 +129,27 @@ pub(crate) async fn elections_of_a_process_share_a_session_that_ends_with_the_la
     b.keep_alive(&of_b).await.expect("the other election uses it still");
     b.end(&of_b).await.expect("it ends");
     let watching = open(ensemble, "shared-b").await;
-    // On a busy machine it was seen to be there still when the end was confirmed.
-    let gone = async {
-        while watching.first().await != Ok(None) {
-            watching.changed().await;
-        }
-    };
-    soon(gone).await;
+    assert_eq!(watching.first().await, Ok(None));
+}
+
+/// Though its session goes on with another election.
+pub(crate) async fn what_a_dropped_handle_has_left_goes(ensemble: &ZooKeeper) {
+    let (a, b) = (open(ensemble, "dropped-a").await, open(ensemble, "dropped-b").await);
+    let (of_a, of_b) = (begin(&*a).await, begin(&*b).await);
+    assert_eq!(of_a, of_b);
+    let earlier = become_first(&*a, &of_a, &holder("a")).await.expect("it is first");
+    let kept = become_first(&*b, &of_b, &holder("a")).await.expect("it is first");
+    let _kept = Kept::new(&b, &of_b);
+    let next = open(ensemble, "dropped-a").await;
+    let of_next = begin(&*next).await;
+    assert_ne!(of_next, of_a);
+    assert!(matches!(next.stand(&of_next, &holder("c")).await, Ok(Place::Behind { .. })));
+    let dropped_at = Instant::now();
+    drop(a);
+    let later = become_first(&*next, &of_next, &holder("c")).await.expect("it is first");
+    assert!(later > earlier);
+    assert!(dropped_at.elapsed() >= TIMEOUT, "whoever had led by it may have believed so long");
+    assert_eq!(become_first(&*b, &of_b, &holder("a")).await, Ok(kept), "the session goes on");
 }
 
 pub(crate) async fn different_layouts_refuse_each_other(ensemble: &ZooKeeper) {

@@ -13,7 +13,15 @@ use crate::open::OpenError;
 /// How many servers keep a bucket that this store makes: one may be lost.
 const REPLICAS: usize = 3;
 
-/// Finds the stream of the bucket, or makes it if `create` says so; returns what whoever opens it should know.
+/// A bucket that was found.
+pub(super) struct Found {
+    /// How many servers keep it.
+    pub(super) replicas: usize,
+    /// What whoever opens it should know.
+    pub(super) warnings: Vec<String>,
+}
+
+/// Finds the stream of the bucket, or makes it if `create` says so.
 ///
 /// # Errors
 /// [`OpenError::Refused`] for a bucket whose records go away by themselves, and for servers without JetStream;
@@ -23,7 +31,7 @@ pub(super) async fn find(
     stream: &str,
     settings: &Settings,
     create: bool,
-) -> Result<Vec<String>, OpenError> {
+) -> Result<Found, OpenError> {
     let name = &settings.bucket;
     let config = match context.get_stream(stream).await {
         Ok(found) => found.cached_info().config.clone(),
@@ -48,7 +56,8 @@ pub(super) async fn find(
             }
         },
     };
-    judge(name, &config, &context.client().server_info().version)
+    let warnings = judge(name, &config, &context.client().server_info().version)?;
+    Ok(Found { replicas: config.num_replicas, warnings })
 }
 
 fn is_disabled(code: ErrorCode) -> bool {
@@ -111,6 +120,17 @@ fn is_before_2_11(server: &str) -> bool {
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < (2, 11)
 }
 
+/// Whether a server of this version may be asked for a bucket with so many replicas; else why not.
+pub(super) fn judge_server(name: &str, replicas: usize, server: &str) -> Result<(), String> {
+    if replicas > 1 && is_before_2_11(server) {
+        return Err(format!(
+            "the bucket {name} has replicas, and server {server} lets two writes at once replace the same entry of such a \
+             bucket: two could lead. Upgrade all servers to 2.11 or later, or name a bucket with one replica"
+        ));
+    }
+    Ok(())
+}
+
 /// What speaks against a bucket.
 fn judge(name: &str, config: &Config, server: &str) -> Result<Vec<String>, OpenError> {
     if config.max_age != Duration::ZERO {
@@ -122,13 +142,7 @@ fn judge(name: &str, config: &Config, server: &str) -> Result<Vec<String>, OpenE
             format!("the bucket {name} is a mirror, which nobody can write; name the one that it mirrors");
         return Err(OpenError::Refused { why });
     }
-    if config.num_replicas > 1 && is_before_2_11(server) {
-        let why = format!(
-            "the bucket {name} has replicas, and server {server} lets two writes at once replace the same entry of such a \
-             bucket: two could lead. Upgrade all servers to 2.11 or later, or name a bucket with one replica"
-        );
-        return Err(OpenError::Refused { why });
-    }
+    judge_server(name, config.num_replicas, server).map_err(|why| OpenError::Refused { why })?;
     let mut warnings = Vec::new();
     if config.storage != StorageType::File {
         warnings.push(
