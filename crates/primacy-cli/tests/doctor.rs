@@ -7,14 +7,18 @@
 mod doctor;
 mod support;
 
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use doctor::Found;
 use rustix::process::{Pid, Signal};
+use support::authority::{Authority, NOW, replace};
 use support::{Node, Place, get, stderr, strings, table, wait_until};
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned, crypto};
 
 const PAUSES: &str = "the lease is ten times the worst pause";
 const RESOURCE: &str = "the resource refuses a stale write";
@@ -64,20 +68,33 @@ fn a_store_of_one_machine_is_to_be_mended_and_does_not_fail() {
     }
 }
 
-/// A service that does whatever it is asked; the requests that reached it.
-struct Careless {
+/// What a service says that does whatever it is asked, and one that has seen a leader.
+const DONE: &str = "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n";
+const STALE: &str =
+    "HTTP/1.1 409 Conflict\r\nFencing-Token-Highest: 8\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+
+/// A service that answers every request the same; the requests that reached it.
+struct Service {
     address: SocketAddr,
     requests: std::sync::mpsc::Receiver<String>,
 }
 
-impl Careless {
-    fn start() -> Self {
+impl Service {
+    fn start(answer: &'static str, tls: Option<ServerConfig>) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let (sender, requests) = std::sync::mpsc::channel();
+        let tls = tls.map(Arc::new);
         std::thread::spawn(move || {
             while let Ok((stream, _)) = listener.accept() {
-                if serve(stream).is_some_and(|request| sender.send(request).is_err()) {
+                let request = match &tls {
+                    None => serve(stream, answer),
+                    Some(tls) => {
+                        let connection = ServerConnection::new(Arc::clone(tls)).unwrap();
+                        serve(StreamOwned::new(connection, stream), answer)
+                    }
+                };
+                if request.is_some_and(|request| sender.send(request).is_err()) {
                     return;
                 }
             }
@@ -87,14 +104,15 @@ impl Careless {
 }
 
 /// Reads the head of a request, and answers.
-fn serve(mut stream: TcpStream) -> Option<String> {
+fn serve(mut stream: impl std::io::Read + std::io::Write, answer: &str) -> Option<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
         stream.read_exact(&mut byte).ok()?;
         head.push(byte[0]);
     }
-    stream.write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n").ok()?;
+    stream.write_all(answer.as_bytes()).ok()?;
+    stream.flush().ok()?;
     String::from_utf8(head).ok()
 }
 
@@ -102,7 +120,7 @@ fn serve(mut stream: TcpStream) -> Option<String> {
 fn a_service_that_lets_a_stale_write_in_fails_and_one_behind_the_fence_passes() {
     let mut place = Place::new("doctor-service");
     let store = format!("sqlite:{}", place.text("election.db"));
-    let service = Careless::start();
+    let service = Service::start(DONE, None);
     let open = format!("http://{}/orders/1", service.address);
     let found = Found::on(&mut place, &store, &["--resource", &open]);
     // A GET writes nothing, so nothing follows from its being let in.
@@ -119,7 +137,7 @@ fn a_service_that_lets_a_stale_write_in_fails_and_one_behind_the_fence_passes() 
     let upstream = format!("http://{}", service.address);
     let proxy = Node::start(&place, "proxy", &strings(&[&args[..], &["--upstream", &upstream]].concat()));
     let address = proxy.told.wait_for_event("listening")["address"].as_str().unwrap().to_owned();
-    // A leader has been here.
+    // A leader has been here. Its header stands where the path ends.
     let (head, _) = get(&address, "PUT", "/orders/1 HTTP/1.1\r\nFencing-Token: 7\r\nX-Rest:");
     assert!(head.starts_with("HTTP/1.1 204"), "{head}");
     while service.requests.try_recv().is_ok() {}
@@ -130,6 +148,28 @@ fn a_service_that_lets_a_stale_write_in_fails_and_one_behind_the_fence_passes() 
         found.ends(0);
     }
     assert!(service.requests.try_recv().is_err(), "nothing stale has reached it");
+}
+
+#[test]
+fn a_service_is_asked_over_tls_by_whom_trusts_its_certificate() {
+    let mut place = Place::new("doctor-tls");
+    let store = format!("sqlite:{}", place.text("election.db"));
+    let authority = Authority::new();
+    replace(&place, "ca.pem", &authority.pem);
+    authority.issue(&place, "service", "localhost", NOW);
+    let chain = vec![CertificateDer::from_pem_file(place.path("service.pem")).unwrap()];
+    let key = PrivateKeyDer::from_pem_file(place.path("service.key")).unwrap();
+    let provider = Arc::new(crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = config.with_no_client_auth().with_single_cert(chain, key).unwrap();
+    let service = Service::start(STALE, Some(config));
+    let resource = format!("https://localhost:{}/orders", service.address.port());
+    let found = Found::on(&mut place, &store, &["--resource", &resource]);
+    found.expect(RESOURCE, "unknown", "certificate");
+    place.set("SSL_CERT_FILE", &place.text("ca.pem"));
+    let found = Found::on(&mut place, &store, &["--resource", &resource]);
+    found.expect(RESOURCE, "pass", "the highest token there is 8");
+    assert!(service.requests.recv().unwrap().starts_with("GET /orders "));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 use primacy_conformance::live::consul::Consul;
 use primacy_conformance::live::etcd::Etcd;
 use primacy_conformance::live::http_faults::{Fault, HttpFaults};
-use primacy_conformance::live::kubernetes::Kubernetes;
+use primacy_conformance::live::kubernetes::ApiServer;
 use primacy_conformance::live::moto::{BUCKET, Moto};
 use primacy_conformance::live::nats::Nats;
 use primacy_conformance::live::postgres::{PgBouncer, Postgres, url};
@@ -163,7 +163,7 @@ fn a_table_without_a_guard_fails_and_what_the_doctor_says_mends_it() {
 #[test]
 fn a_bucket_that_ignores_conditions_fails() {
     let mut place = Place::new("doctor-s3");
-    let Some((_runtime, moto)) = started("s3", Moto::start()) else { return };
+    let Some((runtime, moto)) = started("s3", Moto::start()) else { return };
     let found = Found::on(&mut place, &moto.url(), &[]);
     found.expect("it refuses a write that names an old version", "pass", "");
     found.expect(SURVIVES, "unknown", "does not tell");
@@ -183,6 +183,16 @@ fn a_bucket_that_ignores_conditions_fails() {
     let found = Found::on(&mut place, &store, &["--resource", &object(&moto.url())]);
     found.expect(RESOURCE, "unknown", "refused a write that names an old version");
     found.ends(0);
+    let (bucket, key) = primacy::stores::object::store(&object(&moto.url())).unwrap();
+    let fenced = primacy::fence::object::FencedObject::new(bucket, &key, "orders").unwrap();
+    runtime.block_on(fenced.write(primacy::FencingToken(7), b"kept")).unwrap();
+    let found = Found::on(&mut place, &store, &["--resource", &object(&moto.url()), "--election", "orders"]);
+    found.expect(RESOURCE, "pass", "the token 7");
+    found.ends(0);
+    let other = Found::on(&mut place, &store, &["--resource", &object(&moto.url()), "--election", "billing"]);
+    other.expect(RESOURCE, "fail", "orders");
+    let kept = runtime.block_on(fenced.read()).unwrap().unwrap();
+    assert_eq!((kept.token, kept.bytes.as_slice()), (primacy::FencingToken(7), &b"kept"[..]));
 }
 
 #[test]
@@ -265,7 +275,7 @@ fn a_stand_in_for_kubernetes_tells_what_an_account_may() {
     std::fs::write(&file, users.to_string()).unwrap();
     let file = file.to_str().unwrap().to_owned();
     let Some((_runtime, kubernetes)) =
-        started("kubernetes", Kubernetes::start_with(ground, &["--users", &file], "http"))
+        started("kubernetes", ApiServer::start_with(ground, &["--users", &file], "http"))
     else {
         return;
     };

@@ -94,14 +94,15 @@ mod tests {
 
     #[test]
     fn a_right_that_is_missing_or_not_told_is_not_passed() {
-        let unknown = || Err(Failure::Unanswered("no answer".to_owned()));
+        let no_answer = || Failure::Unanswered("no answer".to_owned());
+        let unknown = || Err(no_answer());
         assert_eq!(rights([Ok(true), Ok(true), Ok(true), Ok(true)]).verdict, Verdict::Pass);
         let watch = rights([Ok(true), unknown(), Ok(true), Ok(false)]);
         assert!(
             watch.verdict == Verdict::Fail && watch.found.contains("watch") && watch.fix.contains("leases")
         );
         assert_eq!(rights([Ok(true), Ok(true), Ok(true), unknown()]).verdict, Verdict::Unknown);
-        let none = Seen { version: unknown(), rights: Vec::new() };
+        let none = Seen { version: Err(no_answer()), rights: Vec::new() };
         assert_eq!(none.survives().verdict, Verdict::Unknown);
     }
 }
