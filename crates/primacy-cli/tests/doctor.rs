@@ -181,6 +181,7 @@ fn what_is_no_resource_is_a_wrong_command_line() {
         (&["--resource", "postgres://u:secret@h/d#t"], "password"),
         (&["--resource", "http://h/", "--resource-method", "A B"], "resource-method"),
         (&["--watch", "1ms"], "--watch"),
+        (&["--resource", "http://h/", "--drill", "--", "true"], "--drill"),
     ] {
         let output = place.output(&[&["doctor", "--on", &url][..], more].concat());
         assert_eq!(output.status.code(), Some(64), "{more:?}");

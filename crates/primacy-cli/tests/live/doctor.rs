@@ -109,6 +109,18 @@ fn a_postgres_passes_when_writes_wait_for_its_standbys_and_fails_when_they_do_no
     found.expect(SURVIVES, "pass", "2");
     found.expect(SURVIVES_CRASH, "pass", "");
     found.ends(0);
+    // A role that may see nothing of the standbys sees that there are some, and that writes wait for them.
+    let role = "CREATE ROLE app LOGIN PASSWORD 'app'; GRANT ALL ON primacy_record TO app";
+    runtime.block_on(postgres.run_sql(role));
+    let found = Found::on(&mut place, &url("app:app", postgres.address()), &[]);
+    found.expect(KEEPS_TOKENS, "pass", "ANY 1 (*)");
+    assert!(
+        !found.check(KEEPS_TOKENS)["found"].to_string().contains("standbys of these"),
+        "{:#}",
+        found.told
+    );
+    found.expect(SURVIVES, "pass", "2");
+    found.ends(0);
     // A standby takes no writes, and so no election.
     let found = Found::on(&mut place, &standbys[0].url(), &[]);
     found.expect(USABLE, "fail", "standby");

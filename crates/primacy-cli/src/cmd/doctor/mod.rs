@@ -75,7 +75,7 @@ pub(crate) struct Doctor {
     watch: Duration,
 
     /// What the leader writes to; may be repeated
-    #[arg(long = "resource", value_name = "RESOURCE")]
+    #[arg(long = "resource", value_name = "RESOURCE", conflicts_with = "drill")]
     resources: Vec<String>,
 
     /// The method of the stale request to an HTTP service. One that writes must do no harm where it is let in
