@@ -9,6 +9,7 @@ use crate::register::Pending;
 pub(crate) const SURVIVES: &str = "survives the loss of a machine";
 
 /// Why that is asked.
+#[cfg(any(feature = "etcd", feature = "zookeeper", feature = "s3", feature = "gs", feature = "az"))]
 pub(crate) const ONE_COPY: &str =
     "a store with one copy is one failure away from an outage, or from a lost token";
 
