@@ -2,7 +2,7 @@
 """A stand-in for a Kubernetes API server, for tests on machines that can have no real one.
 
 It follows the public API where Leases and ConfigMaps are concerned: create, get, list, watch, update, patch and delete, with
-optimistic concurrency by resourceVersion, Status objects, 401, 403, 404, 409, 410, 422. It is no API server: there is no
+optimistic concurrency by resourceVersion, Status objects, 401, 403, 404, 409, 410, 422; and SelfSubjectAccessReview. It is no API server: there is no
 admission, no API discovery, no etcd behind it, and its roles are a list of verbs for each token.
 
     kube_apiserver.py --port 6443 --state state.json [--cert cert.pem --key key.pem] [--users users.json]
@@ -42,6 +42,7 @@ LEASE_SPEC = {
 }
 ANNOTATIONS_MAX = 256 * 1024
 BODY_MAX = 3 * 1024 * 1024
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 class Refusal(Exception):
@@ -170,6 +171,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 return self.control(url.path, json.loads(body or b"{}"))
             if url.path == "/readyz":
                 return self.answer(200, {})
+            if url.path == "/version":
+                return self.answer(200, {"major": "1", "minor": "33", "gitVersion": "v1.33.0-stand-in"})
+            if url.path == REVIEWS and self.command == "POST":
+                return self.review(json.loads(body or b"{}"))
             self.route(url.path, body)
         except Refusal as refusal:
             headers = [("Retry-After", "1")] if refusal.status["code"] == 429 else []
@@ -247,6 +252,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
             named = f' "{self.name}"' if self.name else ""
             raise Refusal(403, "Forbidden", f'{resource}{named} is forbidden: User "{user["name"]}" cannot {verb} resource '
                           f'"{self.api[1]}" in API group "{group}" in the namespace "{self.namespace}"')
+
+    def review(self, review):
+        asked = review["spec"]["resourceAttributes"]
+        token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
+        user = {"verbs": [asked["verb"]]} if self.server.users is None else self.server.users.get(token)
+        if user is None:
+            raise Refusal(401, "Unauthorized", "Unauthorized")
+        review["status"] = {"allowed": asked["verb"] in user["verbs"]}
+        self.answer(201, review)
 
     def details(self):
         return {"name": self.name, "group": self.api[0].rpartition("/")[0], "kind": self.api[1]}

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use object_store::ObjectStore;
 use object_store::azure::MicrosoftAzureBuilder;
 
+use crate::checkup::Examination;
 use crate::object::connect::{self, Settings, send_once};
 use crate::open::{Address, OpenError, Opening};
 
@@ -13,6 +14,11 @@ pub(crate) const FORM: &str = "az://CONTAINER/PREFIX";
 /// Opens `az://CONTAINER/PREFIX?SETTINGS`.
 pub(crate) fn open_url(address: Address) -> Opening {
     Box::pin(connect::open(address, FORM, build))
+}
+
+/// Asks nothing: an object store tells nobody how it keeps objects.
+pub(crate) fn examine(address: Address) -> Examination {
+    connect::examine(&address, FORM, build)
 }
 
 pub(crate) fn build(settings: &mut Settings) -> Result<Arc<dyn ObjectStore>, OpenError> {

@@ -2,8 +2,16 @@
 
 use std::fmt;
 
-use crate::open::OpenError;
+use crate::open::{Address, OpenError};
 use crate::register::Pending;
+
+/// What every store is asked first.
+pub(crate) const SURVIVES: &str = "survives the loss of a machine";
+
+/// Why that is asked.
+#[cfg(any(feature = "etcd", feature = "zookeeper", feature = "s3", feature = "gs", feature = "az"))]
+pub(crate) const ONE_COPY: &str =
+    "a store with one copy is one failure away from an outage, or from a lost token";
 
 /// What was looked at, and what it came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +63,26 @@ impl Check {
     ) -> Self {
         Self { name: name.into(), verdict, found: found.into(), why: why.into(), fix: fix.into() }
     }
+}
+
+/// A store that ends with the process.
+pub(crate) fn of_one_process(_: Address) -> Examination {
+    let found = "it is shared by the tasks of one process, and ends with it";
+    let fix = "for an election between processes, use file:, sqlite:, --peers, or a store with a server";
+    told(Check::not(Verdict::Warn, SURVIVES, found, "all who stand are gone together", fix))
+}
+
+/// A store that the processes of one machine share.
+#[cfg(any(feature = "file", feature = "sqlite"))]
+pub(crate) fn of_one_machine(_: Address) -> Examination {
+    let found = "it is shared by the processes of one machine, and ends with it";
+    let why = "when the machine is gone, nobody leads until it is back";
+    let fix = "for an election between machines, use --peers, or a store that survives the loss of one";
+    told(Check::not(Verdict::Warn, SURVIVES, found, why, fix))
+}
+
+fn told(check: Check) -> Examination {
+    Box::pin(async move { Ok(vec![check]) })
 }
 
 impl fmt::Display for Verdict {

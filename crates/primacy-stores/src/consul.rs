@@ -12,6 +12,7 @@
 mod agent;
 mod api;
 mod duration;
+mod examine;
 mod queue;
 mod session;
 mod url;
@@ -28,6 +29,7 @@ use primacy_core::{FencingToken, Identity};
 
 use self::agent::there;
 use self::api::{Api, no_answer};
+pub(crate) use self::examine::examine;
 use self::queue::Queue;
 use self::session::Pool;
 pub(crate) use self::url::open_url;

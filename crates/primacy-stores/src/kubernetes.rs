@@ -15,6 +15,7 @@
 //! a feature of `k8s-openapi`, and no library.
 
 mod api;
+mod examine;
 mod lease;
 mod name;
 mod watch;
@@ -32,6 +33,7 @@ use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
 use self::api::{Api, REQUEST_TIMEOUT};
+pub(crate) use self::examine::examine;
 use self::lease::Lease;
 use self::watch::News;
 use crate::background::{self, Aborted};
@@ -77,21 +79,7 @@ struct Source {
 /// Opens `kubernetes://NAMESPACE?kubeconfig=PATH&context=NAME`.
 pub(crate) fn open_url(address: Address) -> Opening {
     Box::pin(async move {
-        let mut location = Location::parse(&address.rest, FORM)?;
-        let source = Source {
-            kubeconfig: location.take("kubeconfig").map(PathBuf::from),
-            context: location.take("context"),
-        };
-        location.finish()?;
-        let namespace = match location.hosts.as_slice() {
-            [] => None,
-            [host] if host.port.is_none() => Some(host.name.clone()),
-            [_, ..] => return Err(location.malformed("there is one namespace, and no port")),
-        };
-        if !location.path.is_empty() || location.user.is_some() {
-            return Err(location
-                .malformed("the Lease has the name of the election, and the kubeconfig says who you are"));
-        }
+        let (source, namespace) = Source::parse(&address.rest)?;
         let share = CLIENTS.join(&format!("{source:?}"), &address.election, || Ok(OnceCell::new()))?;
         let connected = share.get_or_try_init(|| connect(source)).await?;
         let client = connected.clone();
@@ -124,6 +112,26 @@ async fn connect(source: Source) -> Result<Client, OpenError> {
 }
 
 impl Source {
+    /// From a URL without its scheme; and the namespace, if it names one.
+    fn parse(rest: &str) -> Result<(Self, Option<String>), OpenError> {
+        let mut location = Location::parse(rest, FORM)?;
+        let source = Self {
+            kubeconfig: location.take("kubeconfig").map(PathBuf::from),
+            context: location.take("context"),
+        };
+        location.finish()?;
+        let namespace = match location.hosts.as_slice() {
+            [] => None,
+            [host] if host.port.is_none() => Some(host.name.clone()),
+            [_, ..] => return Err(location.malformed("there is one namespace, and no port")),
+        };
+        if !location.path.is_empty() || location.user.is_some() {
+            return Err(location
+                .malformed("the Lease has the name of the election, and the kubeconfig says who you are"));
+        }
+        Ok((source, namespace))
+    }
+
     async fn config(self) -> Result<Config, String> {
         if self.kubeconfig.is_none() && self.context.is_none() {
             return Config::infer().await.map_err(|error| {

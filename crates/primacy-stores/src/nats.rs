@@ -14,6 +14,7 @@
 //! A read asks the stream's leader, and not just any replica. All elections of a process that were opened with one URL share
 //! one connection, which looks for another server by itself when it breaks, and one watch: the link.
 
+mod examine;
 mod link;
 mod settings;
 
@@ -25,6 +26,7 @@ use primacy_core::election::lease::{Record, Version};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+pub(crate) use self::examine::examine;
 use self::link::{Entry, Failure, Heard, Link};
 use self::settings::Settings;
 use crate::background;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 #[cfg(feature = "az")]
 use crate::az;
-use crate::checkup::{Check, Examination, Verdict};
+use crate::checkup::{self, Check, Examination};
 #[cfg(feature = "consul")]
 use crate::consul;
 #[cfg(feature = "etcd")]
@@ -36,23 +36,23 @@ use crate::zookeeper;
 /// The longest name of an election, in bytes.
 pub const ELECTION_LENGTH_MAX: usize = 200;
 
-/// One line a store: its scheme, how its URL is written, and what opens it.
+/// One line a store: its scheme, how its URL is written, what opens it, and what asks it how it is kept.
 #[rustfmt::skip]
 const STORES: [Store; 14] = [
-    Store { scheme: "memory",     form: "memory:NAME",                   support: Support::BuiltIn(memory::open_url) },
-    Store { scheme: "memory-sessions", form: "memory-sessions:NAME",     support: Support::BuiltIn(memory::open_sessions_url) },
-    Store { scheme: "file",       form: "file:DIRECTORY",                support: built_in!("file", file::open_url) },
-    Store { scheme: "sqlite",     form: "sqlite:PATH",                   support: built_in!("sqlite", sqlite::open_url) },
-    Store { scheme: "postgres",   form: "postgres://HOST/DATABASE",      support: built_in!("postgres", postgres::open_url) },
-    Store { scheme: "etcd",       form: "etcd://HOST/PREFIX",            support: built_in!("etcd", etcd::open_url) },
-    Store { scheme: "zookeeper",  form: "zookeeper://HOST/PATH",         support: built_in!("zookeeper", zookeeper::open_url) },
-    Store { scheme: "consul",     form: "consul://HOST/PREFIX",          support: built_in!("consul", consul::open_url) },
-    Store { scheme: "kubernetes", form: "kubernetes://NAMESPACE",        support: built_in!("kubernetes", kubernetes::open_url) },
-    Store { scheme: "s3",         form: "s3://BUCKET/PREFIX",            support: built_in!("s3", s3::open_url) },
-    Store { scheme: "gs",         form: "gs://BUCKET/PREFIX",            support: built_in!("gs", gs::open_url) },
-    Store { scheme: "az",         form: "az://CONTAINER/PREFIX",         support: built_in!("az", az::open_url) },
-    Store { scheme: "nats",       form: "nats://HOST/BUCKET",            support: built_in!("nats", nats::open_url) },
-    Store { scheme: "redis",      form: "redis://HOST/PREFIX",           support: built_in!("redis", redis::open_url) },
+    Store { scheme: "memory",      form: "memory:NAME",                  support: Support::BuiltIn(memory::open_url, checkup::of_one_process) },
+    Store { scheme: "memory-sessions", form: "memory-sessions:NAME",         support: Support::BuiltIn(memory::open_sessions_url, checkup::of_one_process) },
+    Store { scheme: "file",        form: "file:DIRECTORY",               support: built_in!("file", file::open_url, checkup::of_one_machine) },
+    Store { scheme: "sqlite",      form: "sqlite:PATH",                  support: built_in!("sqlite", sqlite::open_url, checkup::of_one_machine) },
+    Store { scheme: "postgres",    form: "postgres://HOST/DATABASE",     support: built_in!("postgres", postgres::open_url, postgres::examine) },
+    Store { scheme: "etcd",        form: "etcd://HOST/PREFIX",           support: built_in!("etcd", etcd::open_url, etcd::examine) },
+    Store { scheme: "zookeeper",   form: "zookeeper://HOST/PATH",        support: built_in!("zookeeper", zookeeper::open_url, zookeeper::examine) },
+    Store { scheme: "consul",      form: "consul://HOST/PREFIX",         support: built_in!("consul", consul::open_url, consul::examine) },
+    Store { scheme: "kubernetes",  form: "kubernetes://NAMESPACE",       support: built_in!("kubernetes", kubernetes::open_url, kubernetes::examine) },
+    Store { scheme: "s3",          form: "s3://BUCKET/PREFIX",           support: built_in!("s3", s3::open_url, s3::examine) },
+    Store { scheme: "gs",          form: "gs://BUCKET/PREFIX",           support: built_in!("gs", gs::open_url, gs::examine) },
+    Store { scheme: "az",          form: "az://CONTAINER/PREFIX",        support: built_in!("az", az::open_url, az::examine) },
+    Store { scheme: "nats",        form: "nats://HOST/BUCKET",           support: built_in!("nats", nats::open_url, nats::examine) },
+    Store { scheme: "redis",       form: "redis://HOST/PREFIX",          support: built_in!("redis", redis::open_url, redis::examine) },
 ];
 
 /// A line of the table.
@@ -63,26 +63,29 @@ struct Store {
 }
 
 enum Support {
-    BuiltIn(fn(Address) -> Opening),
+    BuiltIn(fn(Address) -> Opening, fn(Address) -> Examination),
     #[allow(dead_code, reason = "where every store is built in, none is missing")]
     Feature(&'static str),
 }
 
+/// What opens a store, and what asks it how it is kept.
+type Code = (fn(Address) -> Opening, fn(Address) -> Examination);
+
 impl Store {
-    fn opener(&self) -> Result<fn(Address) -> Opening, OpenError> {
+    fn code(&self) -> Result<Code, OpenError> {
         match &self.support {
-            Support::BuiltIn(open) => Ok(*open),
+            Support::BuiltIn(open, examine) => Ok((*open, *examine)),
             Support::Feature(feature) => Err(OpenError::NotBuiltIn { scheme: self.scheme, feature }),
         }
     }
 }
 
-/// What opens a store, or the name of the feature that would build it in.
+/// What opens and examines a store, or the name of the feature that would build it in.
 macro_rules! built_in {
-    ($feature:literal, $open:path) => {{
+    ($feature:literal, $open:path, $examine:path) => {{
         #[cfg(feature = $feature)]
         {
-            Support::BuiltIn($open)
+            Support::BuiltIn($open, $examine)
         }
         #[cfg(not(feature = $feature))]
         {
@@ -202,47 +205,21 @@ impl Opened {
     }
 }
 
-/// What the store of `url` says of itself: whether it is made to keep what an election needs. Nothing is written.
+/// What the store of `url` says of itself: whether it is made to keep what an election needs. It is asked only for what no
+/// election writes, and nothing is written.
 ///
 /// # Errors
 /// [`OpenError`], if it cannot be asked.
 pub async fn examine(url: &str) -> Result<Vec<Check>, OpenError> {
     let (store, rest) = find(url)?;
-    store.opener()?;
-    let address = Address { rest: rest.to_owned(), election: mark::NAME.to_owned(), create: false };
-    match store.scheme {
-        #[cfg(feature = "file")]
-        "file" => local_only(store.scheme),
-        #[cfg(feature = "sqlite")]
-        "sqlite" => local_only(store.scheme),
-        scheme => nothing_known(scheme, &address),
-    }
-    .await
+    let (_, examine) = store.code()?;
+    examine(Address { rest: rest.to_owned(), election: mark::NAME.to_owned(), create: false }).await
 }
-
-/// A store that the processes of one machine share.
-fn local_only(scheme: &'static str) -> Examination {
-    let found = format!("`{scheme}:` is shared by the processes of one machine, and ends with it");
-    let why = "when the machine is gone, nobody leads until it is back";
-    let fix = "for an election between machines, use --peers, or a store that survives the loss of one";
-    Box::pin(async move { Ok(vec![Check::not(Verdict::Warn, SURVIVES, found, why, fix)]) })
-}
-
-/// A store that tells nothing of itself.
-fn nothing_known(scheme: &str, _: &Address) -> Examination {
-    let found = format!("nothing is known about how `{scheme}:` is kept");
-    let why = "a store with one copy is one failure away from an outage, or from a lost token";
-    let fix = "look it up in the page of the store, docs/stores";
-    Box::pin(async move { Ok(vec![Check::not(Verdict::Unknown, SURVIVES, found, why, fix)]) })
-}
-
-/// What every store is asked first.
-pub(crate) const SURVIVES: &str = "survives the loss of a machine";
 
 async fn open_with(url: &str, election: &str, create: bool) -> Result<Opened, OpenError> {
     check_election(election)?;
     let (store, rest) = find(url)?;
-    let open = store.opener()?;
+    let (open, _) = store.code()?;
     open(Address { rest: rest.to_owned(), election: election.to_owned(), create }).await
 }
 
@@ -252,7 +229,7 @@ async fn open_with(url: &str, election: &str, create: bool) -> Result<Opened, Op
 /// [`OpenError::UnknownScheme`] or [`OpenError::NotBuiltIn`].
 pub fn check_scheme(url: &str) -> Result<(), OpenError> {
     let (store, _) = find(url)?;
-    store.opener().map(|_| ())
+    store.code().map(|_| ())
 }
 
 /// The line of the table that this URL names, and what stands behind `scheme:`.
@@ -288,7 +265,7 @@ pub(crate) fn check_election(election: &str) -> Result<(), OpenError> {
 
 /// The URLs that this program can open, for help texts: each form, in the order of the table.
 pub fn forms() -> impl Iterator<Item = &'static str> {
-    STORES.iter().filter(|store| matches!(store.support, Support::BuiltIn(_))).map(|store| store.form)
+    STORES.iter().filter(|store| matches!(store.support, Support::BuiltIn(..))).map(|store| store.form)
 }
 
 impl fmt::Display for OpenError {

@@ -17,6 +17,7 @@
 //! it is found out, and then changes are looked for instead of listened to.
 
 mod batch;
+mod examine;
 mod link;
 mod password;
 mod pooler;
@@ -35,6 +36,7 @@ use primacy_core::election::lease::{Record, Version};
 use tokio::sync::watch;
 
 use self::batch::Write;
+pub(crate) use self::examine::examine;
 use self::link::{Heard, Link};
 use self::refusal::Failure;
 use self::settings::Settings;
@@ -97,8 +99,16 @@ impl Postgres {
 /// [`OpenError::Malformed`] for the URL, [`OpenError::Unavailable`] if no server that takes writes was reached or none answered
 /// in time, [`OpenError::Refused`] for what the server says to the statements.
 pub async fn run(url: &str, statements: &str) -> Result<(), OpenError> {
+    ask(url, statements).await.map(drop)
+}
+
+/// The same, and the values of each row that they return, as text.
+///
+/// # Errors
+/// As of [`run`].
+pub async fn ask(url: &str, statements: &str) -> Result<Vec<Vec<Option<String>>>, OpenError> {
     let rest = url.strip_prefix("postgres:").ok_or(OpenError::UnknownScheme { scheme: String::new() })?;
-    Link::new(&Settings::of_url(rest)?).run(statements).await
+    Ok(Link::new(&Settings::of_url(rest)?).ask(statements).await?.rows)
 }
 
 /// Opens `postgres:…`.

@@ -17,6 +17,7 @@
 //! All elections of a process that were opened with one URL share one connection, and their requests are on the way at
 //! once. It is made anew when it breaks: the link.
 
+mod examine;
 mod inspection;
 mod link;
 mod refusal;
@@ -31,6 +32,7 @@ use primacy_core::election::lease::{Record, Version};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+pub(crate) use self::examine::examine;
 use self::link::{Heard, Link};
 use self::refusal::Failure;
 use self::script::Keys;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use object_store::ObjectStore;
 use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
 
+use crate::checkup::Examination;
 use crate::object::connect::{self, Settings, send_once};
 use crate::open::{Address, OpenError, Opening};
 
@@ -16,6 +17,11 @@ const REGION: &str = "us-east-1";
 /// Opens `s3://BUCKET/PREFIX?SETTINGS`.
 pub(crate) fn open_url(address: Address) -> Opening {
     Box::pin(connect::open(address, FORM, build))
+}
+
+/// Asks nothing: an object store tells nobody how it keeps objects.
+pub(crate) fn examine(address: Address) -> Examination {
+    connect::examine(&address, FORM, build)
 }
 
 pub(crate) fn build(settings: &mut Settings) -> Result<Arc<dyn ObjectStore>, OpenError> {

@@ -15,6 +15,7 @@
 //! client library would bring a second cryptographic provider into the program.
 
 mod entry;
+mod examine;
 mod layout;
 mod link;
 mod place;
@@ -29,6 +30,7 @@ use primacy_core::election::session::{Entry, Place as Standing, SessionId};
 use primacy_core::{FencingToken, Identity};
 use zookeeper_client::Error;
 
+pub(crate) use self::examine::examine;
 use self::link::{Link, SHARED, told};
 use self::place::Place;
 use self::queue::{Queue, SharedQueue};

@@ -7,6 +7,9 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod doctor;
+#[path = "../support/doctor.rs"]
+mod found;
 mod stories;
 
 use std::net::SocketAddr;

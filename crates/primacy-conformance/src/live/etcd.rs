@@ -1,4 +1,4 @@
-//! An etcd of three members.
+//! An etcd of three members, or of as many as are asked for.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -43,15 +43,26 @@ impl Etcd {
     /// # Panics
     /// If they do not start.
     pub async fn start(tls: Option<Tls>) -> Result<Self, String> {
+        Self::start_of(MEMBERS, tls).await
+    }
+
+    /// The same of another number of members.
+    ///
+    /// # Errors
+    /// Which program is missing, for the report.
+    ///
+    /// # Panics
+    /// If they do not start.
+    pub async fn start_of(count: usize, tls: Option<Tls>) -> Result<Self, String> {
         let (program, client) = (program("etcd")?, program("etcdctl")?);
         let ground = Ground::new("etcd");
-        let ports = (0..MEMBERS).map(|_| (free_port(), free_port())).collect();
-        let members = (0..MEMBERS).map(|_| None).collect();
+        let ports = (0..count).map(|_| (free_port(), free_port())).collect();
+        let members = (0..count).map(|_| None).collect();
         let mut etcd = Self { program, client, tls, ports, members, ground };
-        for member in 0..MEMBERS {
+        for member in 0..count {
             etcd.launch(member);
         }
-        for member in 0..MEMBERS {
+        for member in 0..count {
             etcd.await_member(member).await;
         }
         Ok(etcd)
@@ -103,7 +114,8 @@ impl Etcd {
     /// The same for all members, and with `login`, which ends with `@`, in front.
     #[must_use]
     pub fn url(&self, login: &str, path: &str) -> String {
-        self.url_for(login, &[0, 1, 2], path)
+        let all: Vec<usize> = (0..self.ports.len()).collect();
+        self.url_for(login, &all, path)
     }
 
     fn url_for(&self, login: &str, members: &[usize], path: &str) -> String {

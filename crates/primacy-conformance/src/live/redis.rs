@@ -100,6 +100,16 @@ impl Redis {
         command.query(&mut self.connect()).expect("the server does what it is asked for")
     }
 
+    /// The same in words, of which only that it is done matters.
+    ///
+    /// # Panics
+    /// If it refuses.
+    pub fn tell(&self, words: &[&str]) {
+        let mut command = Cmd::new();
+        command.arg(words);
+        self.ask::<()>(&command);
+    }
+
     /// Kills it by SIGKILL.
     pub fn kill(&mut self) {
         self.server.kill();

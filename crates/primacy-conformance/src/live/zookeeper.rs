@@ -1,4 +1,4 @@
-//! Three ZooKeeper servers that form one ensemble, each a process of its own, from Debian's packages.
+//! Three ZooKeeper servers that form one ensemble, or one that stands alone, each a process of its own, from Debian's packages.
 
 mod middle;
 
@@ -23,16 +23,16 @@ pub const TICK: u32 = 200;
 /// How long a server may take for one question about itself.
 const ASK_PATIENCE: Duration = Duration::from_secs(2);
 
-/// An ensemble of three.
+/// An ensemble of three, or one server.
 #[derive(Debug)]
 pub struct ZooKeeper {
     java: PathBuf,
     ground: Ground,
     /// Of each the port for clients; it stays the same over restarts.
-    ports: [u16; 3],
+    ports: Vec<u16>,
     /// Of each the two ports for the others.
-    among: [(u16, u16); 3],
-    servers: [Option<Server>; 3],
+    among: Vec<(u16, u16)>,
+    servers: Vec<Option<Server>>,
 }
 
 impl ZooKeeper {
@@ -44,6 +44,21 @@ impl ZooKeeper {
     /// # Panics
     /// If they do not begin to serve.
     pub async fn start() -> Result<Self, String> {
+        Self::start_of(3).await
+    }
+
+    /// Starts one that stands alone, as it is by default, and waits until it serves.
+    ///
+    /// # Errors
+    /// What is not installed.
+    ///
+    /// # Panics
+    /// If it does not begin to serve.
+    pub async fn start_alone() -> Result<Self, String> {
+        Self::start_of(1).await
+    }
+
+    async fn start_of(count: usize) -> Result<Self, String> {
         let java = program("java")?;
         for class in CLASSES {
             let jar = PathBuf::from(JARS).join(class);
@@ -51,11 +66,11 @@ impl ZooKeeper {
                 return Err(format!("there is no {}; `cargo xtask live` installs it", jar.display()));
             }
         }
-        let ports = [(); 3].map(|()| free_port());
-        let among = [(); 3].map(|()| (free_port(), free_port()));
+        let ports = (0..count).map(|_| free_port()).collect();
+        let among = (0..count).map(|_| (free_port(), free_port())).collect();
         let ground = Ground::new("zookeeper");
-        let mut ensemble = Self { java, ground, ports, among, servers: [None, None, None] };
-        for which in 0..3 {
+        let mut ensemble = Self { java, ground, ports, among, servers: (0..count).map(|_| None).collect() };
+        for which in 0..count {
             ensemble.launch(which);
         }
         ensemble.serves().await;
@@ -70,11 +85,14 @@ impl ZooKeeper {
         let port = self.ports[which];
         let mut text = format!(
             "tickTime={TICK}\ninitLimit=50\nsyncLimit=10\ndataDir={}\nclientPortAddress=127.0.0.1\nclientPort={port}\n\
-             maxSessionTimeout=120000\nadmin.enableServer=false\n4lw.commands.whitelist=srvr\nmaxClientCnxns=0\n\
-             standaloneEnabled=false\nquorumListenOnAllIPs=false\n",
+             maxSessionTimeout=120000\nadmin.enableServer=false\n4lw.commands.whitelist=srvr\nmaxClientCnxns=0\n",
             directory.display()
         );
-        for (number, (peers, election)) in self.among.iter().enumerate() {
+        if self.among.len() > 1 {
+            text += "standaloneEnabled=false\nquorumListenOnAllIPs=false\n";
+        }
+        // One that stands alone names nobody, not even itself.
+        for (number, (peers, election)) in self.among.iter().enumerate().filter(|_| self.among.len() > 1) {
             text += &format!("server.{}=127.0.0.1:{peers}:{election}\n", number + 1);
         }
         let configuration = directory.join("zoo.cfg");
@@ -93,9 +111,9 @@ impl ZooKeeper {
     /// # Panics
     /// If one of them has ended, or does not begin to serve.
     pub async fn serves(&mut self) {
-        for (server, port) in self.servers.iter_mut().zip(self.ports) {
+        for (server, port) in self.servers.iter_mut().zip(&self.ports) {
             if let Some(server) = server {
-                server.until(async || mode(port).is_some()).await;
+                server.until(async || mode(*port).is_some()).await;
             }
         }
     }
@@ -109,13 +127,14 @@ impl ZooKeeper {
     /// Where all of them do.
     #[must_use]
     pub fn addresses(&self) -> String {
-        [0, 1, 2].map(|which| self.address(which)).join(",")
+        let all: Vec<String> = (0..self.ports.len()).map(|which| self.address(which)).collect();
+        all.join(",")
     }
 
     /// The one that leads the ensemble.
     #[must_use]
     pub fn leader(&self) -> Option<usize> {
-        (0..3).find(|which| {
+        (0..self.servers.len()).find(|which| {
             self.servers[*which].is_some() && mode(self.ports[*which]).is_some_and(|mode| mode == "leader")
         })
     }

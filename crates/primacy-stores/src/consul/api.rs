@@ -250,6 +250,18 @@ impl Api {
         expect_ok(answer).map(drop)
     }
 
+    /// The servers that agree on each write.
+    pub(super) async fn peers(&self) -> Result<Vec<String>, SessionError> {
+        let question = self.question(Method::GET, "status/peers", "", Vec::new());
+        parse(&expect_ok(self.ask(&question).await?)?)
+    }
+
+    /// The one of them that leads; empty if none does.
+    pub(super) async fn leader(&self) -> Result<String, SessionError> {
+        let question = self.question(Method::GET, "status/leader", "", Vec::new());
+        parse(&expect_ok(self.ask(&question).await?)?)
+    }
+
     /// What its owner calls a session; empty if that may not be seen.
     pub(super) async fn name(&self, session: &str) -> Result<String, SessionError> {
         let path = format!("session/info/{}", encode(session));

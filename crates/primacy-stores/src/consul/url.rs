@@ -166,10 +166,19 @@ async fn look(connected: &Connected, key: &str) -> Result<(), OpenError> {
         }
     });
     let unavailable = |why: String| OpenError::Unavailable { why };
-    looking.await.map_err(unavailable)?.map_err(|error| match error {
+    looking.await.map_err(unavailable)?.map_err(of_opening)
+}
+
+pub(super) fn of_opening(error: SessionError) -> OpenError {
+    match error {
         SessionError::Refused { why } => OpenError::Refused { why },
         SessionError::Ended { why } | SessionError::NoAnswer { why } => OpenError::Unavailable { why },
-    })
+    }
+}
+
+/// What asks the agents of this URL.
+pub(super) fn api(rest: &str) -> Result<Api, OpenError> {
+    Ok(parse(rest)?.api)
 }
 
 pub(super) fn not_a_lock(key: &str) -> SessionError {

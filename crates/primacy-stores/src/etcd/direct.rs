@@ -62,6 +62,18 @@ impl EtcdClient {
         background::run(call).await.map_err(|why| RequestError::NoAnswer { why })?.result
     }
 
+    /// Who the members of the cluster are, also those that the URL does not name.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn members(&self) -> Result<Vec<api::Member>, RequestError> {
+        let client = Arc::clone(&self.client);
+        let question = api::MemberListRequest { linearizable: true };
+        let call = async move { client.call(method::MEMBER_LIST, question, Tries::Many, REQUEST_MAX).await };
+        let told = background::run(call).await.map_err(|why| RequestError::NoAnswer { why })?;
+        told.result.map(|list: api::MemberListResponse| list.members)
+    }
+
     /// How each member of the URL is, by its own account.
     pub async fn status(&self) -> Vec<(String, Result<api::StatusResponse, RequestError>)> {
         let mut statuses = Vec::new();

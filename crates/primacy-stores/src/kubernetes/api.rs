@@ -9,6 +9,7 @@ use hyper_util::client::legacy;
 use kube::Client;
 use kube::client::Body;
 use serde::Deserialize;
+use serde_json::json;
 use tokio::time::timeout;
 
 use super::lease::Lease;
@@ -22,8 +23,11 @@ pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// No Lease is as long as this; an API server takes no object above 3 MiB.
 const BODY_MAX: usize = 4 << 20;
 
+/// What this store does with Leases.
+pub(super) const VERBS: [&str; 4] = ["get", "create", "update", "watch"];
+
 /// What a role must allow. `docs/stores/kubernetes.md` has the manifest.
-const RULE: &str = "its role needs the rule {apiGroups: [coordination.k8s.io], resources: [leases], \
+pub(super) const RULE: &str = "its role needs the rule {apiGroups: [coordination.k8s.io], resources: [leases], \
                     verbs: [get, create, update, watch]} in this namespace";
 
 /// One Lease, and a way to the server that has it.
@@ -107,13 +111,53 @@ impl Api {
         .await
     }
 
+    /// The server's version, as it names it.
+    pub(super) async fn version(&self) -> Result<String, Failure> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Version {
+            git_version: String,
+        }
+        let told = self.ask_for(Method::GET, "/version", Vec::new()).await?;
+        let version = serde_json::from_slice::<Version>(&told);
+        Ok(version.map_err(|error| Failure::Unanswered(error.to_string()))?.git_version)
+    }
+
+    /// Whether this account may do this with Leases of the namespace. The review is not kept.
+    pub(super) async fn may(&self, namespace: &str, verb: &str) -> Result<bool, Failure> {
+        #[derive(Deserialize)]
+        struct Review {
+            status: Answer,
+        }
+        #[derive(Deserialize)]
+        struct Answer {
+            allowed: bool,
+        }
+        let wanted = json!({
+            "namespace": namespace, "verb": verb, "group": "coordination.k8s.io", "resource": "leases",
+        });
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+            "spec": { "resourceAttributes": wanted },
+        });
+        let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+        let told = self.ask_for(Method::POST, path, review.to_string().into_bytes()).await?;
+        let review = serde_json::from_slice::<Review>(&told);
+        Ok(review.map_err(|error| Failure::Unanswered(error.to_string()))?.status.allowed)
+    }
+
     async fn ask(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Lease, Failure> {
+        let told = self.ask_for(method, path, body).await?;
+        Lease::parse(&told).map_err(Failure::Unanswered)
+    }
+
+    async fn ask_for(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Vec<u8>, Failure> {
         within(async {
             let response = self.send(method, path, body).await?;
             if !response.status().is_success() {
                 return Err(refused(response).await);
             }
-            Lease::parse(&whole(response).await?).map_err(Failure::Unanswered)
+            whole(response).await
         })
         .await
     }

@@ -1,6 +1,6 @@
 //! The [`Link`]: one connection and one watch for all elections of a process that were opened with one URL.
 
-mod bucket;
+pub(super) mod bucket;
 
 use std::collections::HashMap;
 use std::error::Error as _;
@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_nats::connection::State;
-use async_nats::jetstream::context::{PublishError, PublishErrorKind};
+use async_nats::jetstream::context::{GetStreamError, PublishError, PublishErrorKind};
 use async_nats::jetstream::kv::Operation;
 use async_nats::jetstream::message::StreamMessage;
-use async_nats::jetstream::stream::{LastRawMessageError, LastRawMessageErrorKind, Stream};
+use async_nats::jetstream::stream::{Info, LastRawMessageError, LastRawMessageErrorKind, Stream};
 use async_nats::jetstream::{self, Context, ErrorCode};
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, HeaderMap, header};
 use futures_util::StreamExt;
@@ -164,6 +164,21 @@ impl Link {
 
     pub(super) fn handle(&self) -> Handle {
         Handle(Arc::clone(&self.inner))
+    }
+
+    /// What the stream of the bucket is like now, and the version of the server that is asked.
+    pub(super) async fn look(&self) -> Result<(Info, String), OpenError> {
+        let handle = self.handle();
+        let looking = background::run(async move {
+            let inner = &handle.0;
+            let ready = handle.ready().map_err(|failure| OpenError::Unavailable { why: failure.why() })?;
+            let asking = timeout(REQUEST_PATIENCE, ready.context.get_stream(inner.settings.stream()));
+            let late = |_| OpenError::Unavailable { why: inner.silence() };
+            let failed = |error: GetStreamError| OpenError::Unavailable { why: told(&error) };
+            let found = asking.await.map_err(late)?.map_err(failed)?;
+            Ok((found.cached_info().clone(), ready.client.server_info().version))
+        });
+        looking.await.map_err(|why| OpenError::Unavailable { why })?
     }
 
     /// Sees to it that changes are told.

@@ -11,6 +11,7 @@ use rustls::ClientConfig;
 
 use super::ObjectRegister;
 use super::bucket::{Bucket, REQUEST_PATIENCE};
+use crate::checkup::{Check, Examination, ONE_COPY, SURVIVES, Verdict};
 use crate::location::Location;
 use crate::open::{Address, OpenError, Opened};
 use crate::shared::Shared;
@@ -48,6 +49,35 @@ pub(crate) async fn open(
     })?;
     let register = ObjectRegister::open_shared(share, &address.election, address.create).await?;
     Ok(Opened::Register(Arc::new(register)))
+}
+
+/// What is not known of any object store, for it tells nobody; which is said, so that it is not taken for known.
+pub(crate) fn examine(
+    address: &Address,
+    form: &'static str,
+    build: impl FnOnce(&mut Settings) -> Result<Arc<dyn ObjectStore>, OpenError>,
+) -> Examination {
+    let built = build_store(&address.rest, form, build);
+    Box::pin(async move {
+        let (store, _) = built?;
+        let copies = Check::not(
+            Verdict::Unknown,
+            SURVIVES,
+            format!("{store} does not tell how many copies it keeps, and where"),
+            ONE_COPY,
+            "the providers' own stores keep several, in several zones, but for classes of one zone; of a server of your own, look \
+             how many disks and machines keep an object",
+        );
+        let others = Check::not(
+            Verdict::Unknown,
+            "nothing but the election writes its object",
+            "rules for versions, life cycles and replication may not be seen by whoever reads and writes objects",
+            "a rule that deletes the object or puts an older version back, or a replica that is written to as well, gives a token \
+             a second time",
+            "see that no such rule covers the prefix; replicate from this bucket, and not to it",
+        );
+        Ok(vec![copies, others])
+    })
 }
 
 /// The store, and the prefix.

@@ -58,8 +58,13 @@ impl ObjectDocument {
         Self { bucket, path }
     }
 
-    /// Tries, once for this connection, whether the store honours conditions.
-    pub(super) async fn probe(&self) -> Result<(), OpenError> {
+    /// Tries, once for this connection, whether the store honours conditions: with writes to the object `primacy.probe` beside
+    /// this one, of which the last names a version that it has not.
+    ///
+    /// # Errors
+    /// [`OpenError::Refused`] of a store that ignores conditions or refuses the credentials, [`OpenError::Unavailable`] of one
+    /// that was not reached.
+    pub async fn probe(&self) -> Result<(), OpenError> {
         let bucket = Arc::clone(&self.bucket);
         let probed = background::run(async move { bucket.probe().await }).await;
         probed.unwrap_or_else(|why| Err(OpenError::Unavailable { why }))

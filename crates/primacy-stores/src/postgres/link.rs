@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Row, Socket};
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Row, SimpleQueryMessage, Socket};
 
 use super::batch::Queue;
 use super::pooler;
@@ -90,6 +90,15 @@ struct State {
     next_at: Option<Instant>,
 }
 
+/// What statements have answered.
+#[derive(Clone, Debug)]
+pub(super) struct Answer {
+    /// The values of each row, as text.
+    pub(super) rows: Vec<Vec<Option<String>>>,
+    /// A pooler stands in between.
+    pub(super) is_pooled: bool,
+}
+
 type Outcome = Option<Result<Arc<Live>, OpenError>>;
 
 /// Connecting, and what becomes of it.
@@ -146,19 +155,20 @@ impl Link {
         background::run(work).await.map_err(|why| OpenError::Unavailable { why })?
     }
 
-    /// Runs statements that are no request of an election, and so may wait for long.
-    pub(super) async fn run(&self, statements: &str) -> Result<(), OpenError> {
+    /// Runs statements that are no request of an election, and so may wait for long; what they answer.
+    pub(super) async fn ask(&self, statements: &str) -> Result<Answer, OpenError> {
         let (inner, statements) = (Arc::clone(&self.inner), statements.to_owned());
         let work = async move {
             let unavailable = |why: String| OpenError::Unavailable { why };
             let waiting = timeout(OPEN_PATIENCE, inner.connection());
             let live = waiting.await.map_err(|_| unavailable(inner.silence("connect")))??;
-            let running = timeout(RUN_PATIENCE, live.client.batch_execute(&statements));
-            let run = running.await.map_err(|_| unavailable(inner.silence("answer")))?;
-            run.map_err(|error| match error.as_db_error() {
+            let running = timeout(RUN_PATIENCE, live.client.simple_query(&statements));
+            let told = running.await.map_err(|_| unavailable(inner.silence("answer")))?;
+            let told = told.map_err(|error| match error.as_db_error() {
                 Some(_) => OpenError::Refused { why: refusal::told(&error) },
                 None => unavailable(refusal::told(&error)),
-            })
+            })?;
+            Ok(Answer { rows: told.iter().filter_map(row).collect(), is_pooled: live.is_pooled })
         };
         background::run(work).await.map_err(|why| OpenError::Unavailable { why })?
     }
@@ -361,6 +371,12 @@ where
         client.batch_execute(&format!("LISTEN {}", table::NAME)).await.map_err(failed)?;
     }
     Ok(Live { client, is_pooled, _driver: driver })
+}
+
+/// The values of a row; `None` for what is none.
+fn row(message: &SimpleQueryMessage) -> Option<Vec<Option<String>>> {
+    let SimpleQueryMessage::Row(row) = message else { return None };
+    Some((0..row.len()).map(|column| row.get(column).map(str::to_owned)).collect())
 }
 
 /// Moves bytes until the connection ends, and passes on what is told on the way.

@@ -27,6 +27,12 @@ use primacy_stores::OpenError;
 /// The schema that the fence is put into unless another one is named.
 pub const SCHEMA: &str = "public";
 
+/// The SQLSTATE of a write without a token.
+const NO_TOKEN: &str = "PRM01";
+
+/// The SQLSTATE of a write with a stale token.
+const STALE: &str = "PRM02";
+
 /// What is to be guarded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guard {
@@ -67,16 +73,82 @@ pub fn script(guard: &Guard) -> String {
         script += &fill(include_str!("postgres/writer.sql"), (":writer", &quoted(writer, '"')));
     }
     for table in &guard.tables {
-        // What stands between two of these must not hold a third one.
-        let mut tag = "$primacy$".to_owned();
-        while guard.election.contains(&tag) || guard.schema.contains(&tag) || table.contains(&tag) {
-            tag.insert(1, '_');
-        }
-        let text = include_str!("postgres/table.sql").replace("$primacy$", &tag);
+        let text = tagged(include_str!("postgres/table.sql"), &[&guard.election, &guard.schema, table]);
         script += &fill(&text, (":table", &quoted(table, '\'')));
     }
     script += "COMMIT;\n";
     script
+}
+
+/// What became of writes to a table that a guard refuses. Nothing of them was kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// The election whose tokens the guard compares; `None` where the table has no guard.
+    pub election: Option<String>,
+    /// The highest token that was shown there, where that may be seen.
+    pub highest: Option<FencingToken>,
+    /// Of a write without a token.
+    pub without: Answer,
+    /// Of a write with a token below the highest one; `None` where the table has no guard.
+    pub stale: Option<Answer>,
+}
+
+/// What a table said to a write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It would have been done.
+    Admitted,
+    /// The guard refused it, for its token.
+    Refused,
+    /// It failed for another reason, from which nothing follows about the guard.
+    Failed {
+        /// What the server said.
+        why: String,
+    },
+}
+
+/// Tries writes that a guard refuses, in a transaction that is rolled back, and with statements that name no row. `table` is
+/// written as in a statement. The role must be one that may delete or update there.
+///
+/// # Errors
+/// [`OpenError`], also where there is no such table.
+pub async fn attempt(url: &str, table: &str) -> Result<Attempt, OpenError> {
+    let text = tagged(include_str!("postgres/attempt.sql"), &[table]);
+    let script = filled(&text, &[(":table", &quoted(table, '\''))]);
+    let rows = primacy_stores::postgres::ask(url, &script).await?;
+    let last = rows.last().map(Vec::as_slice).unwrap_or_default();
+    let [Some(election), Some(highest), Some(without), stale] = last else {
+        return Err(OpenError::Unavailable { why: "what it answers is not what PostgreSQL does".to_owned() });
+    };
+    let election = Some(election.clone()).filter(|election| !election.is_empty());
+    Ok(Attempt {
+        stale: election.as_ref().map(|_| Answer::of(stale.as_deref().unwrap_or_default())),
+        election,
+        highest: highest.parse().ok().map(FencingToken),
+        without: Answer::of(without),
+    })
+}
+
+impl Answer {
+    fn of(text: &str) -> Self {
+        match text.split(' ').next() {
+            Some("admitted") => Self::Admitted,
+            Some(NO_TOKEN | STALE) => Self::Refused,
+            Some("denied") => {
+                Self::Failed { why: "this user may neither delete nor update there".to_owned() }
+            }
+            Some(_) | None => Self::Failed { why: text.to_owned() },
+        }
+    }
+}
+
+/// The text between quotes of dollars that none of the values holds: what stands between two of these must not hold a third one.
+fn tagged(text: &str, values: &[&str]) -> String {
+    let mut tag = "$primacy$".to_owned();
+    while values.iter().any(|value| value.contains(&tag)) {
+        tag.insert(1, '_');
+    }
+    text.replace("$primacy$", &tag)
 }
 
 /// Puts values in the places of their names, and looks at no value a second time. Of two names with one beginning, the longer

@@ -67,7 +67,9 @@ pub(super) fn pauses(worst: Duration, timers: &Timers) -> Check {
     let verdict = if worst >= lease { Verdict::Fail } else { Verdict::Warn };
     let why =
         "a leader that is kept from running for that long cannot renew, and loses the lead without need";
-    let fix = format!("--lease {:.1}s, or give the machine more room", needed.as_secs_f64());
+    // Rounded up: what is told must be enough.
+    let tenths = (needed.as_secs_f64() * 10.0).ceil();
+    let fix = format!("--lease {:.1}s, or give the machine more room", tenths / 10.0);
     Check::not(verdict, NAME, found, why, fix)
 }
 
@@ -144,6 +146,10 @@ mod tests {
         let short = pauses(Duration::from_millis(150), &timers);
         assert_eq!(short.verdict, Verdict::Warn);
         assert!(short.found.contains("500.0ms too short") && short.fix.contains("--lease 1.5s"), "{short:?}");
+        assert!(
+            pauses(Duration::from_millis(151), &timers).fix.contains("--lease 1.6s"),
+            "enough, and not about enough"
+        );
         assert_eq!(pauses(Duration::from_secs(1), &timers).verdict, Verdict::Fail);
     }
 

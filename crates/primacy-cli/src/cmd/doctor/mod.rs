@@ -3,15 +3,18 @@
 mod drill;
 mod findings;
 mod machine;
+mod resource;
 mod store;
 
 use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::Parser;
+use hyper::Method;
 use primacy::config::{Timers, Venue, check_election};
 
 use self::findings::Findings;
+use self::resource::Resource;
 use super::store::block_on;
 use crate::duration;
 use crate::entry::layers::Sources;
@@ -24,9 +27,22 @@ const WATCH_MIN: Duration = Duration::from_secs(1);
 /// Find what is wrong with a store, this machine and the timers, before it costs an election.
 ///
 /// It tries what it can: whether the store refuses an old version, how long
-/// its answers take, and how long this machine keeps a process from running.
+/// its answers take, and how long this machine keeps a process from running;
+/// and it asks the store how it is kept: its members, replicas and settings.
 /// What cannot be learned is printed as unknown, and never as passed. It writes
 /// only what it keeps under a name of its own, primacy/doctor.
+///
+/// With --resource it tries a stale write against what the leader writes to:
+///   a table    postgres://HOST/DATABASE#TABLE, env:NAME#TABLE
+///              DELETE and UPDATE that name no row, without a token and with a
+///              stale one, in a transaction that is rolled back
+///   a service  http://HOST/PATH, https://HOST/PATH
+///              one request without a body, with Fencing-Token: 0. It is a GET,
+///              which changes nothing, and so only a refusal of it tells
+///              something; name a method that writes with --resource-method
+///   an object  s3://BUCKET/KEY, gs://BUCKET/KEY, az://CONTAINER/KEY
+///              writes that name an old version, to primacy.probe beside it;
+///              the object itself is only read
 ///
 /// With --drill it starts the command twice under `primacy run`, pauses the
 /// one that leads, whole, until its lease is over and the other one leads,
@@ -38,9 +54,9 @@ pub(crate) struct Doctor {
     #[arg(long, value_name = "URL")]
     on: String,
 
-    /// The name of the election; for the drill
-    #[arg(long, value_name = "NAME", default_value = "doctor")]
-    election: String,
+    /// The name of the election: for the drill [default: doctor], and whose tokens the resource must want
+    #[arg(long, value_name = "NAME")]
+    election: Option<String>,
 
     /// The lease that the nodes are started with
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "10s")]
@@ -58,6 +74,14 @@ pub(crate) struct Doctor {
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "60s")]
     watch: Duration,
 
+    /// What the leader writes to; may be repeated
+    #[arg(long = "resource", value_name = "RESOURCE", conflicts_with = "drill")]
+    resources: Vec<String>,
+
+    /// The method of the stale request to an HTTP service. One that writes must do no harm where it is let in
+    #[arg(long, value_name = "METHOD", default_value = "GET")]
+    resource_method: Method,
+
     /// Pause this command past its lease, and tell what its late work comes to
     #[arg(long, requires = "command")]
     drill: bool,
@@ -71,10 +95,14 @@ pub(crate) struct Doctor {
     command: Vec<OsString>,
 }
 
+/// The election of the drill where none is named.
+const ELECTION: &str = "doctor";
+
 /// Runs the verb.
 pub(crate) fn doctor(args: &Doctor) -> Result<Exit, Failure> {
     let usage = |message: String| Failure::new(Exit::Usage, message);
-    check_election(&args.election).map_err(|error| usage(error.to_string()))?;
+    let election = args.election.as_deref();
+    check_election(election.unwrap_or(ELECTION)).map_err(|error| usage(error.to_string()))?;
     if args.lease.is_zero() || args.watch < WATCH_MIN {
         return Err(usage(format!(
             "--lease must be longer than nothing, and --watch at least {WATCH_MIN:?}"
@@ -87,19 +115,25 @@ pub(crate) fn doctor(args: &Doctor) -> Result<Exit, Failure> {
         drain: args.drain.unwrap_or(derived.drain),
         ..derived
     };
+    let resources = args.resources.iter().map(|text| Resource::parse(text, &args.resource_method));
+    let resources = resources.collect::<Result<Vec<Resource>, Failure>>()?;
     let mut findings = Findings::new(args.json);
     if args.drill {
         let url = between_processes(url)?;
-        findings.add(drill::drill(&url, &args.election, args.lease, &args.command)?)?;
+        findings.add(drill::drill(&url, election.unwrap_or(ELECTION), args.lease, &args.command)?)?;
         return findings.end();
     }
     // The pauses of a machine show while it works, and so beside the rest.
     let watching = machine::watch_pauses(args.watch)?;
+    // Before it is asked how it is kept: what is missing is made when it is first used.
+    if let Some(round_trips) = block_on(async { Ok(store::try_out(&url, &mut findings).await) })?? {
+        findings.add(store::round_trips(&round_trips, &timers))?;
+    }
     for check in store::examine(&url) {
         findings.add(check)?;
     }
-    if let Some(round_trips) = block_on(async { Ok(store::try_out(&url, &mut findings).await) })?? {
-        findings.add(store::round_trips(&round_trips, &timers))?;
+    for resource in &resources {
+        findings.add(resource.try_out(election)?)?;
     }
     findings.add(machine::clock_source())?;
     findings.add(machine::suspends())?;

@@ -11,7 +11,7 @@ use super::told;
 use crate::open::OpenError;
 
 /// How many servers keep a bucket that this store makes: one may be lost.
-const REPLICAS: usize = 3;
+pub(in super::super) const REPLICAS: usize = 3;
 
 /// A bucket that was found.
 pub(super) struct Found {
@@ -115,14 +115,14 @@ async fn make(context: &Context, stream: &str, name: &str) -> Result<Config, Ope
 }
 
 /// A version that cannot be read is taken for an old one.
-fn is_before_2_11(server: &str) -> bool {
+pub(in super::super) fn is_before(server: &str, version: (u32, u32)) -> bool {
     let mut numbers = server.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < (2, 11)
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < version
 }
 
 /// Whether a server of this version may be asked for a bucket with so many replicas; else why not.
 pub(super) fn judge_server(name: &str, replicas: usize, server: &str) -> Result<(), String> {
-    if replicas > 1 && is_before_2_11(server) {
+    if replicas > 1 && is_before(server, (2, 11)) {
         return Err(format!(
             "the bucket {name} has replicas, and server {server} lets two writes at once replace the same entry of such a \
              bucket: two could lead. Upgrade all servers to 2.11 or later, or name a bucket with one replica"

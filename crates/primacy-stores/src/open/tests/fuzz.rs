@@ -33,9 +33,9 @@ fn any_url(url: &str, election: &str) {
     };
     assert_eq!(format!("{}:{rest}", store.scheme), url);
     match (&store.support, store.scheme) {
-        (Support::BuiltIn(_), "memory") => memory(url, rest, election),
+        (Support::BuiltIn(..), "memory") => memory(url, rest, election),
         // What opens these makes files.
-        (Support::BuiltIn(_), _) => {}
+        (Support::BuiltIn(..), _) => {}
         (Support::Feature(_), _) => {
             let refused = |url: &str| now(open(url, election)).err().unwrap();
             harmless(&refused(url), url, refused);

@@ -1,0 +1,114 @@
+//! The resource that the leader works on: whether it refuses the write of one that was replaced.
+
+#[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
+mod object;
+mod service;
+#[cfg(feature = "postgres")]
+mod table;
+
+use hyper::Method;
+use primacy::stores::Check;
+
+use crate::cmd::store::block_on;
+use crate::entry::layers::Sources;
+use crate::entry::place::resolve_url;
+use crate::exit::{Exit, Failure};
+
+/// How resources are written.
+const FORMS: &str = "a resource is a table, postgres://HOST/DATABASE#TABLE or env:NAME#TABLE; a service, http://HOST/PATH or \
+                     https://HOST/PATH; or an object, s3://BUCKET/KEY, gs://BUCKET/KEY or az://CONTAINER/KEY";
+
+/// What every check of a resource asks.
+const REFUSES: &str = "the resource refuses a stale write";
+
+/// Why that is asked.
+const WHY: &str = "a leader that was paused does not know that it was replaced, and writes when it wakes; only the resource can \
+                   refuse that";
+
+/// Something that a leader writes to.
+#[derive(Debug)]
+pub(super) enum Resource {
+    /// A table of a database.
+    #[cfg(feature = "postgres")]
+    Table(table::Table),
+    /// An HTTP service.
+    Service(service::Service),
+    /// An object of an object store.
+    #[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
+    Object(object::Object),
+}
+
+impl Resource {
+    /// What `text` names. `method` is for services.
+    ///
+    /// # Errors
+    /// Where it is none of these, or has a password that others could read.
+    pub(super) fn parse(text: &str, method: &Method) -> Result<Self, Failure> {
+        let usage = |why: &str| Failure::new(Exit::Usage, format!("--resource: {why}; {FORMS}"));
+        if text.starts_with("http://") || text.starts_with("https://") {
+            return service::Service::parse(text, method).map(Self::Service).map_err(|why| usage(&why));
+        }
+        let (given, table) = match text.split_once('#') {
+            Some((given, table)) => (given, Some(table)),
+            None => (text, None),
+        };
+        let url = resolve_url("resource", given, &Sources::default())?;
+        match (url.split_once(':').map(|(scheme, _)| scheme), table) {
+            #[cfg(feature = "postgres")]
+            (Some("postgres"), Some(name)) if !name.is_empty() => {
+                Ok(Self::Table(table::Table { url, given: given.to_owned(), name: name.to_owned() }))
+            }
+            #[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
+            (Some("s3" | "gs" | "az"), None) => object::Object::parse(&url).map(Self::Object),
+            _ => Err(usage("this is no resource that can be tried")),
+        }
+    }
+
+    /// Tries a stale write, of a leader of `election` if that was named.
+    #[allow(
+        unused_variables,
+        reason = "a service knows no names of elections, and a program may have no other resource"
+    )]
+    pub(super) fn try_out(&self, election: Option<&str>) -> Result<Check, Failure> {
+        block_on(async {
+            Ok(match self {
+                #[cfg(feature = "postgres")]
+                Self::Table(table) => table.try_out(election).await,
+                Self::Service(service) => service.try_out().await,
+                #[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
+                Self::Object(object) => object.try_out(election).await,
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_resource_is_said_with_the_forms() {
+        let wrong = |text: &str| Resource::parse(text, &Method::GET).expect_err(text);
+        for text in [
+            "sqlite:/tmp/x#ledger",
+            "postgres://u@h/d",
+            "postgres://u@h/d#",
+            "etcd://h/p",
+            "http://u:p@h/",
+            "s3://b",
+        ] {
+            let failure = wrong(text);
+            assert_eq!(failure.exit, Exit::Usage, "{text}: {}", failure.message);
+        }
+        assert!(wrong("sqlite:/tmp/x").message.contains("#TABLE"));
+        assert!(wrong("postgres://u:secret@h/d#t").message.contains("password"));
+    }
+
+    #[test]
+    fn each_form_is_known() {
+        let kind = |text: &str| format!("{:?}", Resource::parse(text, &Method::GET).unwrap());
+        assert!(kind("postgres://u@h/d#app.ledger").starts_with("Table"));
+        assert!(kind("https://h:8443/orders?x=1").starts_with("Service"));
+        assert!(kind("s3://bucket/state/orders.json").starts_with("Object"));
+    }
+}

@@ -1,0 +1,173 @@
+//! An HTTP service.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::Empty;
+use hyper::body::Bytes;
+use hyper::client::conn::http1::handshake;
+use hyper::header::HOST;
+use hyper::{Method, Request, StatusCode, Uri};
+use hyper_util::rt::TokioIo;
+use primacy::fence::http::{FENCING_TOKEN, FENCING_TOKEN_HIGHEST};
+use primacy::stores::{Check, Verdict};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
+
+use super::{REFUSES, WHY};
+
+/// How long the service may take, the connecting included.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What is shown. Every leader's token is higher, so it is stale as soon as one has been here.
+const STALE: &str = "0";
+
+/// Where a service is, and how it is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Service {
+    is_encrypted: bool,
+    host: String,
+    port: u16,
+    /// As it stands in the header.
+    authority: String,
+    path: String,
+    method: Method,
+}
+
+/// What came back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Answer {
+    status: StatusCode,
+    /// The token that it has seen, where it says so.
+    highest: Option<String>,
+}
+
+impl Service {
+    pub(super) fn parse(url: &str, method: &Method) -> Result<Self, String> {
+        let uri: Uri = url.parse().map_err(|error| format!("this is no URL ({error})"))?;
+        let authority = uri.authority().ok_or("it names no host")?;
+        if authority.as_str().contains('@') {
+            return Err("it names a user, which every user of this machine could read".to_owned());
+        }
+        let is_encrypted = uri.scheme_str() == Some("https");
+        // Without the brackets that a URL puts around an IPv6 address.
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        let port = authority.port_u16().unwrap_or(if is_encrypted { 443 } else { 80 });
+        let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        Ok(Self { is_encrypted, host, port, authority: authority.to_string(), path, method: method.clone() })
+    }
+
+    /// Sends one request without a body, which shows a token that is lower than every leader's.
+    pub(super) async fn try_out(&self) -> Check {
+        let answer = match tokio::time::timeout(PATIENCE, self.ask()).await {
+            Ok(answer) => answer.map_err(|error| error.to_string()),
+            Err(_) => Err(format!("no answer within {PATIENCE:?}")),
+        };
+        self.judge(answer)
+    }
+
+    async fn ask(&self) -> io::Result<Answer> {
+        let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
+        if !self.is_encrypted {
+            return self.exchange(stream).await;
+        }
+        let name = ServerName::try_from(self.host.clone()).map_err(io::Error::other)?;
+        let connector = TlsConnector::from(Arc::new(client()?));
+        self.exchange(connector.connect(name, stream).await?).await
+    }
+
+    async fn exchange<S>(&self, stream: S) -> io::Result<Answer>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let (mut sender, connection) = handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+        let request = Request::builder().method(&self.method).uri(&self.path);
+        let request = request.header(HOST, &self.authority).header(FENCING_TOKEN, STALE);
+        let request = request.body(Empty::<Bytes>::new()).map_err(io::Error::other)?;
+        // Whoever has sent a request on it is told of the error.
+        tokio::spawn(connection);
+        let response = sender.send_request(request).await.map_err(io::Error::other)?;
+        let highest = response.headers().get(FENCING_TOKEN_HIGHEST).and_then(|highest| highest.to_str().ok());
+        Ok(Answer { status: response.status(), highest: highest.map(str::to_owned) })
+    }
+
+    fn judge(&self, answer: Result<Answer, String>) -> Check {
+        let not = |verdict, found: String, fix: &str| Check::not(verdict, REFUSES, found, WHY, fix);
+        let asked = format!("{} {} with {FENCING_TOKEN}: {STALE}", self.method, self.path);
+        let guard = "put `primacy fence proxy` in front of it, or the layer primacy::fence::http into it: docs/fencing.md";
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(why) => {
+                return not(
+                    Verdict::Unknown,
+                    format!("{asked}: {why}"),
+                    "see that the service can be reached",
+                );
+            }
+        };
+        let status = answer.status.as_u16();
+        match (answer.status, &answer.highest) {
+            (StatusCode::CONFLICT, Some(highest)) => Check::pass(
+                REFUSES,
+                format!("{asked} was refused with 409; the highest token there is {highest}"),
+            ),
+            (status_code, _) if !status_code.is_success() => not(
+                Verdict::Unknown,
+                format!("{asked} was answered {status}, which does not say that the token is stale"),
+                "name a path that is served, and see that a leader has shown its token there once",
+            ),
+            (_, _) if self.method.is_safe() => not(
+                Verdict::Unknown,
+                format!("{asked} was answered {status}; whether it would have refused a write is not known"),
+                "name a path and a method that write and do no harm without a body: --resource-method PUT",
+            ),
+            (_, _) => not(Verdict::Fail, format!("{asked} was let in, and answered {status}"), guard),
+        }
+    }
+}
+
+/// Whom the system trusts is trusted. Always with ring, whatever other provider the program has.
+fn client() -> io::Result<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    // Some of a system's certificates are often of no use; without any, the handshake says so.
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let builder = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()));
+    let builder = builder.with_safe_default_protocol_versions().map_err(io::Error::other)?;
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judge(method: Method, status: u16, highest: Option<&str>) -> Verdict {
+        let service = Service::parse("http://h/orders", &method).unwrap();
+        let status = StatusCode::from_u16(status).unwrap();
+        service.judge(Ok(Answer { status, highest: highest.map(str::to_owned) })).verdict
+    }
+
+    #[test]
+    fn only_a_refusal_for_the_token_passes() {
+        assert_eq!(judge(Method::GET, 409, Some("7")), Verdict::Pass);
+        assert_eq!(judge(Method::PUT, 409, None), Verdict::Unknown);
+        assert_eq!(judge(Method::PUT, 404, None), Verdict::Unknown);
+        assert_eq!(judge(Method::GET, 200, None), Verdict::Unknown);
+        assert_eq!(judge(Method::PUT, 204, None), Verdict::Fail);
+        let service = Service::parse("http://h/orders", &Method::PUT).unwrap();
+        assert_eq!(service.judge(Err("refused".to_owned())).verdict, Verdict::Unknown);
+    }
+
+    #[test]
+    fn a_url_is_taken_apart() {
+        let parse = |url: &str| Service::parse(url, &Method::GET);
+        let service = parse("https://[::1]/a?b=c").unwrap();
+        assert_eq!((service.host.as_str(), service.port, service.path.as_str()), ("::1", 443, "/a?b=c"));
+        let plain = parse("http://h:8080").unwrap();
+        assert_eq!((plain.port, plain.path.as_str(), plain.authority.as_str()), (8080, "/", "h:8080"));
+        assert!(parse("http://u:p@h/").is_err() && parse("http://").is_err());
+    }
+}

@@ -1,0 +1,142 @@
+//! A table of a PostgreSQL database.
+
+use primacy::fence::postgres::{Answer, Attempt, attempt};
+use primacy::stores::{Check, Verdict};
+
+use super::{REFUSES, WHY};
+
+/// A table, and where it is.
+pub(crate) struct Table {
+    pub(super) url: String,
+    /// The URL, as it was given: it has no password, and may be repeated.
+    pub(super) given: String,
+    /// As it is written in a statement.
+    pub(super) name: String,
+}
+
+impl Table {
+    /// Tries writes in a transaction that is rolled back, with statements that name no row.
+    pub(super) async fn try_out(&self, election: Option<&str>) -> Check {
+        match attempt(&self.url, &self.name).await {
+            Ok(attempt) => self.judge(&attempt, election),
+            Err(error) => {
+                let fix = "see that the database can be reached, that it has this table, and that this user may write there";
+                Check::not(Verdict::Unknown, REFUSES, format!("{}: {error}", self.name), WHY, fix)
+            }
+        }
+    }
+
+    fn judge(&self, attempt: &Attempt, election: Option<&str>) -> Check {
+        let name = &self.name;
+        let not = |verdict, found: String, fix: String| Check::not(verdict, REFUSES, found, WHY, fix);
+        let answers = [Some(&attempt.without), attempt.stale.as_ref()];
+        if answers.contains(&Some(&Answer::Admitted)) {
+            let found = match (&attempt.without, &attempt.election) {
+                (Answer::Admitted, None) => {
+                    format!("{name} has no guard: a write without a token was let in, and taken back")
+                }
+                (Answer::Admitted, Some(_)) => {
+                    format!(
+                        "{name} has a guard that is turned off: a write without a token was let in, and taken back"
+                    )
+                }
+                (Answer::Refused | Answer::Failed { .. }, _) => {
+                    format!("{name}: a stale write was let in, and taken back")
+                }
+            };
+            return not(Verdict::Fail, found, self.install(election.or(attempt.election.as_deref())));
+        }
+        for answer in answers.into_iter().flatten() {
+            if let Answer::Failed { why } = answer {
+                let found = format!("{name}: the write failed for another reason: {why}");
+                return not(
+                    Verdict::Unknown,
+                    found,
+                    "name a user that may delete or update there".to_owned(),
+                );
+            }
+        }
+        let guarded = attempt.election.as_deref().unwrap_or_default();
+        if let Some(election) = election
+            && election != guarded
+        {
+            let found = format!("{name} is guarded for the election {guarded}, and not for {election}");
+            return not(
+                Verdict::Fail,
+                found,
+                format!("--election {guarded}, if that is meant; a table has one guard"),
+            );
+        }
+        let highest = attempt
+            .highest
+            .map_or_else(String::new, |highest| format!("; the highest token there is {highest}"));
+        let found = format!(
+            "{name} refused a write without a token, and one with a stale token of the election {guarded}{highest}"
+        );
+        Check::pass(REFUSES, found)
+    }
+
+    /// The command that guards it.
+    fn install(&self, election: Option<&str>) -> String {
+        let [url, election, name] = [self.given.as_str(), election.unwrap_or("NAME"), &self.name].map(quoted);
+        format!("primacy fence install --on {url} --election {election} --table {name}")
+    }
+}
+
+/// For a shell.
+fn quoted(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:@=,".contains(letter);
+    if word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+}
+
+/// Without what could be a secret.
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Table").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use primacy::FencingToken;
+
+    use super::*;
+
+    fn guarded(without: Answer, stale: Answer) -> Attempt {
+        let election = Some("orders".to_owned());
+        Attempt { election, highest: Some(FencingToken(9)), without, stale: Some(stale) }
+    }
+
+    fn judge(attempt: &Attempt, election: Option<&str>) -> Check {
+        let url = "postgres://u:secret@h/d".to_owned();
+        let table = Table { url, given: "env:ORDERS_URL".to_owned(), name: "\"Led ger\"".to_owned() };
+        assert!(!format!("{table:?}").contains("secret"));
+        table.judge(attempt, election)
+    }
+
+    #[test]
+    fn only_a_guard_that_refuses_both_passes() {
+        let refused = guarded(Answer::Refused, Answer::Refused);
+        assert_eq!(judge(&refused, None).verdict, Verdict::Pass);
+        assert_eq!(judge(&refused, Some("orders")).verdict, Verdict::Pass);
+        let other = judge(&refused, Some("billing"));
+        assert!(other.verdict == Verdict::Fail && other.found.contains("orders"), "{other:?}");
+        assert_eq!(judge(&guarded(Answer::Refused, Answer::Admitted), None).verdict, Verdict::Fail);
+        let off = judge(&guarded(Answer::Admitted, Answer::Refused), None);
+        assert!(off.verdict == Verdict::Fail && off.found.contains("turned off"), "{off:?}");
+        let failed = Answer::Failed { why: "55P03 canceled".to_owned() };
+        assert_eq!(judge(&guarded(Answer::Refused, failed.clone()), None).verdict, Verdict::Unknown);
+        let none = Attempt { election: None, highest: None, without: failed, stale: None };
+        assert_eq!(judge(&none, None).verdict, Verdict::Unknown);
+    }
+
+    #[test]
+    fn a_table_without_a_guard_is_told_with_the_command_that_guards_it() {
+        let none = Attempt { election: None, highest: None, without: Answer::Admitted, stale: None };
+        let check = judge(&none, Some("it's"));
+        assert_eq!(check.verdict, Verdict::Fail);
+        let command = r#"primacy fence install --on env:ORDERS_URL --election 'it'\''s' --table '"Led ger"'"#;
+        assert_eq!(check.fix, command);
+        assert!(judge(&none, None).fix.contains("--election NAME"));
+    }
+}

@@ -1,0 +1,195 @@
+//! What `primacy doctor` says of a machine, of stores without a server, and of HTTP services. What it says of real servers is
+//! tried in `live/doctor.rs`.
+
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
+
+#[path = "support/doctor.rs"]
+mod doctor;
+mod support;
+
+use std::net::{SocketAddr, TcpListener};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use doctor::Found;
+use rustix::process::{Pid, Signal};
+use support::authority::{Authority, NOW, replace};
+use support::{Node, Place, get, stderr, strings, table, wait_until};
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned, crypto};
+
+const PAUSES: &str = "the lease is ten times the worst pause";
+const RESOURCE: &str = "the resource refuses a stale write";
+const SURVIVES: &str = "survives the loss of a machine";
+
+/// The lease of the one that is paused, and for how long it is.
+const SHORT_LEASE: &str = "1s";
+const PAUSE: Duration = Duration::from_millis(1500);
+
+/// The doctor itself is stopped, as the machine's scheduler could do it: for longer than the lease.
+#[test]
+fn a_lease_that_is_too_short_for_the_machines_pauses_is_found() {
+    let place = Place::new("doctor-pauses");
+    let url = format!("sqlite:{}", place.text("election.db"));
+    let mut command =
+        place.command(&["doctor", "--json", "--on", &url, "--watch", "5s", "--lease", SHORT_LEASE]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
+    wait_until("the beginning of the watch", || is_watching(child.id()));
+    table::signal(pid, Signal::STOP);
+    std::thread::sleep(PAUSE);
+    table::signal(pid, Signal::CONT);
+    let found = Found::of(&child.wait_with_output().unwrap());
+    found.expect(PAUSES, "fail", "too short");
+    assert!(found.check(PAUSES)["fix"].as_str().unwrap().contains("--lease "), "{found:?}");
+    found.ends(1);
+}
+
+/// Whether it has the thread that measures pauses.
+fn is_watching(process: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let mut names = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok());
+    names.any(|name| name.trim() == "doctor-pauses")
+}
+
+#[test]
+fn a_store_of_one_machine_is_to_be_mended_and_does_not_fail() {
+    let mut place = Place::new("doctor-local");
+    for url in [format!("sqlite:{}", place.text("election.db")), format!("file:{}", place.text("elections"))]
+    {
+        std::fs::create_dir_all(place.path("elections")).unwrap();
+        let found = Found::on(&mut place, &url, &[]);
+        found.expect(SURVIVES, "warn", "one machine");
+        found.expect("the store can be used", "pass", "");
+        found.expect("it refuses a write that names an old version", "pass", "100 times");
+        found.ends(0);
+    }
+}
+
+/// What a service says that does whatever it is asked, and one that has seen a leader.
+const DONE: &str = "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n";
+const STALE: &str =
+    "HTTP/1.1 409 Conflict\r\nFencing-Token-Highest: 8\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+
+/// A service that answers every request the same; the requests that reached it.
+struct Service {
+    address: SocketAddr,
+    requests: std::sync::mpsc::Receiver<String>,
+}
+
+impl Service {
+    fn start(answer: &'static str, tls: Option<ServerConfig>) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (sender, requests) = std::sync::mpsc::channel();
+        let tls = tls.map(Arc::new);
+        std::thread::spawn(move || {
+            while let Ok((stream, _)) = listener.accept() {
+                let request = match &tls {
+                    None => serve(stream, answer),
+                    Some(tls) => {
+                        let connection = ServerConnection::new(Arc::clone(tls)).unwrap();
+                        serve(StreamOwned::new(connection, stream), answer)
+                    }
+                };
+                if request.is_some_and(|request| sender.send(request).is_err()) {
+                    return;
+                }
+            }
+        });
+        Self { address, requests }
+    }
+}
+
+/// Reads the head of a request, and answers.
+fn serve(mut stream: impl std::io::Read + std::io::Write, answer: &str) -> Option<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).ok()?;
+        head.push(byte[0]);
+    }
+    stream.write_all(answer.as_bytes()).ok()?;
+    stream.flush().ok()?;
+    String::from_utf8(head).ok()
+}
+
+#[test]
+fn a_service_that_lets_a_stale_write_in_fails_and_one_behind_the_fence_passes() {
+    let mut place = Place::new("doctor-service");
+    let store = format!("sqlite:{}", place.text("election.db"));
+    let service = Service::start(DONE, None);
+    let open = format!("http://{}/orders/1", service.address);
+    let found = Found::on(&mut place, &store, &["--resource", &open]);
+    // A GET writes nothing, so nothing follows from its being let in.
+    found.expect(RESOURCE, "unknown", "GET /orders/1");
+    found.ends(0);
+    let request = service.requests.recv().unwrap().to_ascii_lowercase();
+    assert!(request.starts_with("get /orders/1 ") && request.contains("fencing-token: 0\r\n"), "{request}");
+    let found = Found::on(&mut place, &store, &["--resource", &open, "--resource-method", "PUT"]);
+    found.expect(RESOURCE, "fail", "PUT /orders/1");
+    found.ends(1);
+
+    let args =
+        ["fence", "proxy", "--listen", "127.0.0.1:0", "--state", "e.fence", "--election", "e", "--json"];
+    let upstream = format!("http://{}", service.address);
+    let proxy = Node::start(&place, "proxy", &strings(&[&args[..], &["--upstream", &upstream]].concat()));
+    let address = proxy.told.wait_for_event("listening")["address"].as_str().unwrap().to_owned();
+    // A leader has been here. Its header stands where the path ends.
+    let (head, _) = get(&address, "PUT", "/orders/1 HTTP/1.1\r\nFencing-Token: 7\r\nX-Rest:");
+    assert!(head.starts_with("HTTP/1.1 204"), "{head}");
+    while service.requests.try_recv().is_ok() {}
+    for method in ["GET", "PUT"] {
+        let guarded = format!("http://{address}/orders/1");
+        let found = Found::on(&mut place, &store, &["--resource", &guarded, "--resource-method", method]);
+        found.expect(RESOURCE, "pass", "the highest token there is 7");
+        found.ends(0);
+    }
+    assert!(service.requests.try_recv().is_err(), "nothing stale has reached it");
+}
+
+#[test]
+fn a_service_is_asked_over_tls_by_whom_trusts_its_certificate() {
+    let mut place = Place::new("doctor-tls");
+    let store = format!("sqlite:{}", place.text("election.db"));
+    let authority = Authority::new();
+    replace(&place, "ca.pem", &authority.pem);
+    authority.issue(&place, "service", "localhost", NOW);
+    let chain = vec![CertificateDer::from_pem_file(place.path("service.pem")).unwrap()];
+    let key = PrivateKeyDer::from_pem_file(place.path("service.key")).unwrap();
+    let provider = Arc::new(crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = config.with_no_client_auth().with_single_cert(chain, key).unwrap();
+    let service = Service::start(STALE, Some(config));
+    let resource = format!("https://localhost:{}/orders", service.address.port());
+    let found = Found::on(&mut place, &store, &["--resource", &resource]);
+    found.expect(RESOURCE, "unknown", "certificate");
+    place.set("SSL_CERT_FILE", &place.text("ca.pem"));
+    let found = Found::on(&mut place, &store, &["--resource", &resource]);
+    found.expect(RESOURCE, "pass", "the highest token there is 8");
+    assert!(service.requests.recv().unwrap().starts_with("GET /orders "));
+}
+
+#[test]
+fn what_is_no_resource_is_a_wrong_command_line() {
+    let place = Place::new("doctor-usage");
+    let url = format!("sqlite:{}", place.text("election.db"));
+    for (more, part) in [
+        (&["--resource", "sqlite:x#t"][..], "#TABLE"),
+        (&["--resource", "postgres://u:secret@h/d#t"], "password"),
+        (&["--resource", "http://h/", "--resource-method", "A B"], "resource-method"),
+        (&["--watch", "1ms"], "--watch"),
+        (&["--resource", "http://h/", "--drill", "--", "true"], "--drill"),
+    ] {
+        let output = place.output(&[&["doctor", "--on", &url][..], more].concat());
+        assert_eq!(output.status.code(), Some(64), "{more:?}");
+        assert!(stderr(&output).contains(part) && !stderr(&output).contains("secret"), "{}", stderr(&output));
+    }
+    let help = Command::new(support::primacy()).args(["doctor", "--help"]).output().unwrap();
+    let help = support::stdout(&help);
+    for part in ["rolled back", "Fencing-Token: 0", "primacy.probe", "--resource-method", "never as passed"] {
+        assert!(help.contains(part), "{part}: {help}");
+    }
+}

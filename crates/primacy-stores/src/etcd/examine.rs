@@ -1,0 +1,236 @@
+//! What a cluster tells of itself: who its members are, and how those that the URL names are.
+
+use super::client::RequestError;
+use super::direct::EtcdClient;
+use super::{api, url};
+use crate::checkup::{Check, Examination, ONE_COPY, SURVIVES, Verdict};
+use crate::open::Address;
+
+/// How a member of the URL is, and its address.
+type Status = (String, Result<api::StatusResponse, RequestError>);
+
+/// Asks the cluster who its members are, and each that the URL names how it is.
+pub(crate) fn examine(address: Address) -> Examination {
+    Box::pin(async move {
+        let client = EtcdClient::new(&format!("etcd:{}", address.rest))?;
+        let members = client.members().await;
+        let statuses = client.status().await;
+        match members {
+            Err(error) if statuses.iter().all(|(_, status)| status.is_err()) => Err(url::refusal(error)),
+            members => Ok(judge(&members, &statuses)),
+        }
+    })
+}
+
+fn judge(members: &Result<Vec<api::Member>, RequestError>, statuses: &[Status]) -> Vec<Check> {
+    let mut checks = Vec::new();
+    match members {
+        Ok(members) => {
+            checks.push(survives(members));
+            checks.push(all_vote(members));
+            checks.push(is_one_cluster(members, statuses));
+            checks.push(is_reached_otherwise(members, statuses));
+        }
+        Err(error) => checks.push(Check::not(
+            Verdict::Unknown,
+            SURVIVES,
+            format!("it does not tell who its members are: {error}"),
+            ONE_COPY,
+            "count them with `etcdctl member list`, as a user who may",
+        )),
+    }
+    checks.push(are_well(statuses));
+    checks
+}
+
+/// Whether a majority is left when one is lost.
+fn survives(members: &[api::Member]) -> Check {
+    let voters = members.iter().filter(|member| !member.is_learner).count();
+    let found = format!("members that vote: {voters}");
+    let fix = "make it three (`etcdctl member add NAME --peer-urls=URL`, then start that member), each on a machine of its own";
+    match voters {
+        0 | 1 => {
+            let why = "when its machine is gone, nobody leads until it is back; when its disk is gone, the backup in its place \
+                       gives tokens a second time";
+            Check::not(Verdict::Fail, SURVIVES, found, why, fix)
+        }
+        2 => {
+            let why = "two members need each other: when one is gone, nobody leads";
+            Check::not(Verdict::Fail, SURVIVES, found, why, fix)
+        }
+        even if even % 2 == 0 => {
+            let why = format!(
+                "of {even}, as many may be lost as of {}: {}; and one more can be cut off or be slow",
+                even - 1,
+                (even - 1) / 2
+            );
+            Check::not(
+                Verdict::Warn,
+                SURVIVES,
+                found,
+                why,
+                "take one out (`etcdctl member remove ID`), or add one",
+            )
+        }
+        odd => Check::pass(SURVIVES, format!("{found}, of which {} may be lost", (odd - 1) / 2)),
+    }
+}
+
+fn all_vote(members: &[api::Member]) -> Check {
+    const NAME: &str = "every member votes";
+    let learners = members.iter().filter(|member| member.is_learner).count();
+    if learners == 0 {
+        return Check::pass(NAME, "no member is a learner");
+    }
+    let why = "a learner is none of those of whom a majority keeps each write";
+    let fix = "etcdctl member promote ID, when it has caught up";
+    Check::not(Verdict::Warn, NAME, format!("learners: {learners}"), why, fix)
+}
+
+/// Whether those that the URL names are members of one cluster. Of two, each would elect a leader.
+fn is_one_cluster(members: &[api::Member], statuses: &[Status]) -> Check {
+    const NAME: &str = "all addresses of the URL are of one cluster";
+    let strangers: Vec<&str> = answers(statuses)
+        .filter(|(_, status)| !members.iter().any(|member| Some(member.id) == id(status)))
+        .map(|(address, _)| address)
+        .collect();
+    if answers(statuses).next().is_none() {
+        return Check::not(
+            Verdict::Unknown,
+            NAME,
+            "none of them has answered",
+            "of two clusters, each elects a leader",
+            "see that they can be reached",
+        );
+    }
+    if strangers.is_empty() {
+        return Check::pass(NAME, "all that answer are members of it");
+    }
+    let found = format!("another cluster than that of the rest answers at {}", strangers.join(", "));
+    let why = "who happens to ask one cluster and who asks the other elect a leader each";
+    Check::not(Verdict::Fail, NAME, found, why, "take these addresses out of the URL")
+}
+
+/// Whether the loss of one address leaves another one.
+fn is_reached_otherwise(members: &[api::Member], statuses: &[Status]) -> Check {
+    const NAME: &str = "the URL names more than one member";
+    let found =
+        format!("addresses in the URL: {}; members of the cluster: {}", statuses.len(), members.len());
+    if statuses.len() > 1 || members.len() < 2 {
+        return Check::pass(NAME, found);
+    }
+    let why =
+        "when that member is gone, this process reaches none of the others, and loses the lead without need";
+    Check::not(Verdict::Warn, NAME, found, why, "name all members: etcd://A,B,C/PREFIX")
+}
+
+/// Whether each that the URL names answers, knows a leader, and raises no alarm.
+fn are_well(statuses: &[Status]) -> Check {
+    const NAME: &str = "the members answer, and raise no alarm";
+    let (mut worst, mut told) = (Verdict::Pass, Vec::new());
+    for (address, status) in statuses {
+        match status {
+            Err(error) => {
+                worst = worst.max(Verdict::Warn);
+                told.push(format!("{address}: {error}"));
+            }
+            Ok(status) if status.leader == 0 || !status.errors.is_empty() => {
+                worst = Verdict::Fail;
+                let errors = status.errors.iter().map(|error| shown(error));
+                let leaderless = (status.leader == 0).then(|| "it knows no leader of the cluster".to_owned());
+                told.push(format!(
+                    "{address}: {}",
+                    leaderless.into_iter().chain(errors).collect::<Vec<_>>().join("; ")
+                ));
+            }
+            Ok(_) => {}
+        }
+    }
+    if worst == Verdict::Pass {
+        let versions =
+            answers(statuses).map(|(address, status)| format!("{address} ({})", shown(&status.version)));
+        return Check::pass(NAME, versions.collect::<Vec<_>>().join(", "));
+    }
+    let why = "a member that is away is one that may not be lost any more; one that has no space (NOSPACE) or a damaged database \
+               (CORRUPT) takes no writes, and so nobody leads";
+    let fix = "etcdctl endpoint status, and alarm list; after NOSPACE: compact, defrag, alarm disarm";
+    Check::not(worst, NAME, told.join(", "), why, fix)
+}
+
+fn answers(statuses: &[Status]) -> impl Iterator<Item = (&str, &api::StatusResponse)> {
+    statuses.iter().filter_map(|(address, status)| Some((address.as_str(), status.as_ref().ok()?)))
+}
+
+/// The member that answers.
+fn id(status: &api::StatusResponse) -> Option<u64> {
+    status.header.as_ref().map(|header| header.member_id)
+}
+
+/// What a server says, on one line.
+fn shown(text: &str) -> String {
+    text.trim().chars().filter(|letter| !letter.is_control()).take(TEXT_SHOWN_MAX).collect()
+}
+
+/// The longest text of etcd's that is shown, in characters.
+const TEXT_SHOWN_MAX: usize = 200;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(count: u64) -> Vec<api::Member> {
+        (1..=count).map(|id| api::Member { id, ..api::Member::default() }).collect()
+    }
+
+    fn well(id: u64) -> Status {
+        let header = Some(api::ResponseHeader { member_id: id, ..api::ResponseHeader::default() });
+        (
+            format!("m{id}:2379"),
+            Ok(api::StatusResponse { header, leader: 1, ..api::StatusResponse::default() }),
+        )
+    }
+
+    fn verdicts(members: Vec<api::Member>, statuses: &[Status]) -> Vec<Verdict> {
+        judge(&Ok(members), statuses).iter().map(|check| check.verdict).collect()
+    }
+
+    #[test]
+    fn three_members_that_answer_pass_and_fewer_or_even_ones_do_not() {
+        let all: Vec<Status> = (1..=3).map(well).collect();
+        assert_eq!(verdicts(members(3), &all), [Verdict::Pass; 5]);
+        for (count, verdict) in
+            [(1, Verdict::Fail), (2, Verdict::Fail), (4, Verdict::Warn), (5, Verdict::Pass)]
+        {
+            assert_eq!(survives(&members(count)).verdict, verdict, "{count}");
+        }
+        let mut learning = members(3);
+        learning[2].is_learner = true;
+        assert_eq!(verdicts(learning, &all)[..2], [Verdict::Fail, Verdict::Warn]);
+    }
+
+    #[test]
+    fn a_stranger_an_alarm_and_a_member_that_is_away_are_told() {
+        let strangers = verdicts(members(3), &[well(1), well(9)]);
+        assert_eq!(strangers[2], Verdict::Fail);
+        assert_eq!(verdicts(members(3), &[well(1)])[3], Verdict::Warn);
+        let away = || ("m3:2379".to_owned(), Err(RequestError::NotSent { why: "refused".to_owned() }));
+        assert_eq!(verdicts(members(3), &[well(1), away()])[4], Verdict::Warn);
+        let mut full = well(2);
+        if let Ok(status) = &mut full.1 {
+            status.errors = vec!["memberID:2 alarm:NOSPACE ".to_owned()];
+        }
+        let found = are_well(&[well(1), full, away()]);
+        assert!(
+            found.verdict == Verdict::Fail
+                && found.found.contains("NOSPACE")
+                && found.found.contains("refused")
+        );
+    }
+
+    #[test]
+    fn what_is_not_told_is_unknown() {
+        let checks = judge(&Err(RequestError::Refused { why: "permission denied".to_owned() }), &[well(1)]);
+        assert_eq!((checks[0].verdict, checks[1].verdict), (Verdict::Unknown, Verdict::Pass));
+        assert_eq!(is_one_cluster(&members(3), &[]).verdict, Verdict::Unknown);
+    }
+}
