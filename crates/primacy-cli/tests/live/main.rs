@@ -7,6 +7,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod pages;
+mod pods;
 mod stories;
 
 use std::net::SocketAddr;
