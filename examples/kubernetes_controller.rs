@@ -24,29 +24,34 @@ const RECONCILE_INTERVAL: Duration = Duration::from_secs(2);
 /// # Errors
 /// If the election cannot be entered, or the API server refuses what the controller needs.
 pub fn main() -> Result<(), Box<dyn Error>> {
-    let url = std::env::args().nth(1).unwrap_or_else(|| "kubernetes://".to_owned());
+    run(&std::env::args().nth(1).unwrap_or_else(|| "kubernetes://".to_owned()))
+}
+
+/// Stands, and works whenever it leads, until SIGTERM.
+///
+/// # Errors
+/// As [`main`].
+pub fn run(url: &str) -> Result<(), Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let (stop, stopped) = watch::channel(false);
         let mut terminated = signal(SignalKind::terminate())?;
         let client = kube::Client::try_default().await?;
-        let controller = control(&url, client, stopped);
+        let controller = control(url, client, stopped);
         tokio::pin!(controller);
         tokio::select! {
             ended = &mut controller => return ended,
             _ = terminated.recv() => {}
         }
         // Kubernetes waits `terminationGracePeriodSeconds` for what follows.
+        println!("is told to end");
         stop.send_replace(true);
         controller.await
     })
 }
 
 /// Stands, and works whenever it leads, until it is stopped.
-///
-/// # Errors
-/// As [`main`].
-pub async fn control(
+async fn control(
     url: &str,
     client: kube::Client,
     mut stopped: watch::Receiver<bool>,
@@ -98,7 +103,9 @@ async fn lead(
 /// Brings the world to what it should be, as often as it is called. A leader of the past is refused here.
 async fn reconcile(state: &kube::Api<DynamicObject>, token: FencingToken) -> Result<(), GuardError> {
     let work = |object: &mut DynamicObject| {
-        object.data["data"]["phase"] = "Ready".into();
+        let rounds =
+            object.data["data"]["rounds"].as_str().and_then(|rounds| rounds.parse().ok()).unwrap_or(0);
+        object.data["data"]["rounds"] = (rounds + 1_u64).to_string().into();
         Ok(())
     };
     match fenced(state, ELECTION, ELECTION, token, work).await {

@@ -44,9 +44,9 @@ const NEEDS: &[Need] = &[
         ],
     },
     Need {
-        wanted_by: &[Step::Test],
+        wanted_by: &[Step::Test, Step::Live],
         probe: &["curl", "--version"],
-        why: "the example of a fenced service is tried with it",
+        why: "the example of a fenced service is tried with it, and the commands of the page of S3",
         only_with: None,
         install: &[
             &["apt-get", "update"],
@@ -167,6 +167,16 @@ const NEEDS: &[Need] = &[
         install: &[
             &["apt-get", "update"],
             &["apt-get", "install", "--yes", "--no-install-recommends", "etcd-client"],
+        ],
+    },
+    Need {
+        wanted_by: &[Step::Live],
+        probe: &["kubectl", "version", "--client"],
+        why: "the commands of the page of Kubernetes are run",
+        only_with: None,
+        install: &[
+            &["apt-get", "update"],
+            &["apt-get", "install", "--yes", "--no-install-recommends", "kubernetes-client"],
         ],
     },
     Need {

@@ -2,15 +2,19 @@
 """A stand-in for a Kubernetes API server, for tests on machines that can have no real one.
 
 It follows the public API where Leases and ConfigMaps are concerned: create, get, list, watch, update, patch and delete, with
-optimistic concurrency by resourceVersion, Status objects, 401, 403, 404, 409, 410, 422; and SelfSubjectAccessReview. It is no API server: there is no
-admission, no API discovery, no etcd behind it, and its roles are a list of verbs for each token.
+optimistic concurrency by resourceVersion, Status objects, 401, 403, 404, 409, 410, 422; SelfSubjectAccessReview; and API
+discovery, as far as kubectl asks for it. It is no API server: there is no admission, no etcd behind it, and of RBAC it knows
+Roles and RoleBindings.
 
-    kube_apiserver.py --port 6443 --state state.json [--cert cert.pem --key key.pem] [--users users.json]
+    kube_apiserver.py --port 6443 --state state.json [--cert cert.pem --key key.pem]
+                      [--users users.json [--manifest rbac.yaml]] [--asked asked.jsonl]
 
-`users.json` has for each bearer token {"name": "...", "verbs": ["get", ...]}; without it everybody may do everything.
+`users.json` has for each bearer token {"name": "...", "verbs": ["get", ...]}; without it everybody may do everything. Who has
+no verbs there may do what the Roles of the manifest allow. What is asked for is written to `asked.jsonl`, each thing once.
 What it is to do wrong is told by POST /stand-in/fault {"status": 429, "count": 2, "verbs": ["update"], "after": false}:
-`after` is true where the write is made before it is answered so, and a status of 0 closes the connection instead.
-POST /stand-in/compact forgets all events, as a compaction does, and ends all watches with 410.
+`after` is true where the write is made before it is answered so, and a status of 0 closes the connection instead. Instead of
+a status, "hold" keeps the request waiting until POST /stand-in/go; POST /stand-in/held tells how many wait.
+POST /stand-in/compact forgets all events, as a compaction does, and ends all watches with 410. POST /stand-in/events lists them.
 """
 
 import argparse
@@ -54,6 +58,38 @@ class Refusal(Exception):
         }
 
 
+class Roles:
+    """What the Roles of a manifest allow to those whom its RoleBindings name, as RBAC has it."""
+
+    def __init__(self, path):
+        import yaml
+        with open(path, encoding="utf-8") as file:
+            objects = list(yaml.safe_load_all(file))
+        of_kind = lambda kind: [value for value in objects if value["kind"] == kind]
+        place = lambda value: (value["metadata"]["namespace"], value["metadata"]["name"])
+        roles = {place(role): role["rules"] for role in of_kind("Role")}
+        accounts = {place(account) for account in of_kind("ServiceAccount")}
+        self.rules = []
+        for binding in of_kind("RoleBinding"):
+            namespace, role = binding["metadata"]["namespace"], binding["roleRef"]
+            if (role["apiGroup"], role["kind"]) != ("rbac.authorization.k8s.io", "Role"):
+                raise ValueError(f"roleRef: {role}")
+            for subject in binding["subjects"]:
+                if subject["kind"] != "ServiceAccount" or (subject["namespace"], subject["name"]) not in accounts:
+                    raise ValueError(f"subjects: {subject}")
+                user = f'system:serviceaccount:{subject["namespace"]}:{subject["name"]}'
+                self.rules += [(user, namespace, rule) for rule in roles[(namespace, role["name"])]]
+
+    def allow(self, user, namespace, verb, group, plural, name):
+        has = lambda allowed, wanted: wanted in allowed or "*" in allowed
+        return any(
+            who == user and where == namespace and has(rule["verbs"], verb) and has(rule["apiGroups"], group)
+            # What is created has no name in its request, and so is in no rule that has names.
+            and has(rule["resources"], plural) and ("resourceNames" not in rule or name in rule["resourceNames"])
+            for who, where, rule in self.rules
+        )
+
+
 class Store:
     """All objects, and the events that watches have not seen yet."""
 
@@ -63,6 +99,7 @@ class Store:
         self.revision, self.objects = 1000, {}
         self.events, self.compacted = [], 0
         self.faults, self.ended = [], 0
+        self.held, self.gone = 0, 0
         if path and os.path.exists(path):
             with open(path, encoding="utf-8") as file:
                 kept = json.load(file)
@@ -189,6 +226,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         with store.changed:
             if path == "/stand-in/fault":
                 store.faults.append(order)
+            elif path == "/stand-in/held":
+                return self.answer(200, {"held": store.held})
+            elif path == "/stand-in/go":
+                store.gone += 1
+                store.changed.notify_all()
+            elif path == "/stand-in/events":
+                listed = [{"revision": revision, "object": value} for revision, _, _, value in store.events]
+                return self.answer(200, {"events": listed})
             elif path == "/stand-in/compact":
                 store.events, store.compacted = [], store.revision
                 store.ended += 1
@@ -197,7 +242,28 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 raise Refusal(404, "NotFound", "no such order")
         self.answer(200, {})
 
+    def discover(self, path):
+        """What kubectl looks up before anything else; nothing, if this is no such question."""
+        groups = [group for group, _ in RESOURCES if group != "v1"]
+        if path == "/version":
+            return {"major": "1", "minor": "33", "gitVersion": "v1.33.0"}
+        if path == "/api":
+            return {"kind": "APIVersions", "versions": ["v1"]}
+        if path == "/apis":
+            versions = [{"groupVersion": group, "version": group.rpartition("/")[2]} for group in groups]
+            listed = [{"name": version["groupVersion"].rpartition("/")[0], "versions": [version], "preferredVersion": version}
+                      for version in versions]
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
+        group = path.removeprefix("/apis/").removeprefix("/api/")
+        verbs = ["create", "delete", "get", "list", "patch", "update", "watch"]
+        listed = [{"name": plural, "singularName": resource["kind"].lower(), "namespaced": True, "kind": resource["kind"],
+                   "verbs": verbs} for (known, plural), resource in RESOURCES.items() if known == group]
+        return listed and {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group, "resources": listed}
+
     def route(self, path, body):
+        discovered = self.command == "GET" and self.discover(path)
+        if discovered:
+            return self.answer(200, discovered)
         found = PATH.match(path)
         api = (found["core"] or found["group"], found["plural"]) if found else None
         if api not in RESOURCES:
@@ -209,6 +275,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         verb = verbs.get(self.command) or ("watch" if watching else "get" if self.name else "list")
         self.authorize(verb)
         fault = self.fault(verb)
+        if fault and fault.get("hold"):
+            self.hold()
+            fault = None
         if fault and not fault.get("after"):
             return self.fail(fault)
         if verb == "watch":
@@ -223,12 +292,20 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def fault(self, verb):
         with self.server.store.changed:
             for fault in self.server.store.faults:
-                if verb in fault.get("verbs", [verb]) and fault.get("name", self.name) == self.name:
+                concerns = verb in fault.get("verbs", [verb]) and fault.get("name", self.name) == self.name
+                if concerns and fault.get("plural", self.api[1]) == self.api[1]:
                     fault["count"] = fault.get("count", 1) - 1
                     if fault["count"] <= 0:
                         self.server.store.faults.remove(fault)
                     return fault
         return None
+
+    def hold(self):
+        store = self.server.store
+        with store.changed:
+            gone, store.held = store.gone, store.held + 1
+            store.changed.wait_for(lambda: store.gone != gone)
+            store.held -= 1
 
     def fail(self, fault):
         code = fault["status"]
@@ -246,21 +323,42 @@ class Handler(http.server.BaseHTTPRequestHandler):
         user = users.get(token)
         if user is None:
             raise Refusal(401, "Unauthorized", "Unauthorized")
-        if verb not in user["verbs"]:
-            group = self.api[0].rpartition("/")[0]
+        group = self.api[0].rpartition("/")[0]
+        # A list or a watch of one name is one of that name.
+        wanted = re.fullmatch(r"metadata\.name==?(.+)", self.query.get("fieldSelector", ""))
+        name = self.name or (wanted and wanted[1])
+        self.note([user["name"], verb, group, self.api[1], name])
+        if not self.allows(user, self.namespace, verb, group, self.api[1], name):
             resource = self.api[1] + ("." + group if group else "")
-            named = f' "{self.name}"' if self.name else ""
+            named = f' "{name}"' if name else ""
             raise Refusal(403, "Forbidden", f'{resource}{named} is forbidden: User "{user["name"]}" cannot {verb} resource '
                           f'"{self.api[1]}" in API group "{group}" in the namespace "{self.namespace}"')
 
+    def allows(self, user, namespace, verb, group, plural, name):
+        if "verbs" in user:
+            return verb in user["verbs"]
+        return self.server.roles.allow(user["name"], namespace, verb, group, plural, name)
+
     def review(self, review):
         asked = review["spec"]["resourceAttributes"]
-        token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
-        user = {"verbs": [asked["verb"]]} if self.server.users is None else self.server.users.get(token)
-        if user is None:
-            raise Refusal(401, "Unauthorized", "Unauthorized")
-        review["status"] = {"allowed": asked["verb"] in user["verbs"]}
+        users = self.server.users
+        if users is None:
+            allowed = True
+        else:
+            user = users.get((self.headers.get("Authorization") or "").removeprefix("Bearer "))
+            if user is None:
+                raise Refusal(401, "Unauthorized", "Unauthorized")
+            allowed = self.allows(user, asked.get("namespace"), asked["verb"], asked.get("group", ""), asked["resource"],
+                                  asked.get("name") or None)
+        review["status"] = {"allowed": allowed}
         self.answer(201, review)
+
+    def note(self, asked):
+        with self.server.store.changed:
+            if self.server.asked and asked not in self.server.noted:
+                self.server.noted.append(asked)
+                with open(self.server.asked, "a", encoding="utf-8") as file:
+                    file.write(json.dumps(asked) + "\n")
 
     def details(self):
         return {"name": self.name, "group": self.api[0].rpartition("/")[0], "kind": self.api[1]}
@@ -420,10 +518,13 @@ def main():
     parser.add_argument("--cert")
     parser.add_argument("--key")
     parser.add_argument("--users")
+    parser.add_argument("--manifest")
+    parser.add_argument("--asked")
     options = parser.parse_args()
     server = Server(("127.0.0.1", options.port), Handler)
     server.store = Store(options.state, options.namespace or ["default", "kube-system"])
-    server.users = None
+    server.users, server.asked, server.noted = None, options.asked, []
+    server.roles = Roles(options.manifest) if options.manifest else None
     if options.users:
         with open(options.users, encoding="utf-8") as file:
             server.users = json.load(file)

@@ -16,7 +16,7 @@ const DIRECTION: &[(&str, &[&str])] = &[
 ];
 
 /// Those that may use any crate, because nothing is built on them.
-const FREE: &[&str] = &["xtask", "examples", "queue-broker"];
+const FREE: &[&str] = &["xtask", "examples", "queue-broker", "raft-token"];
 
 /// The crates that others may use in their tests, and only there.
 const FOR_TESTS: &[&str] = &["primacy-conformance", "primacy-fuzz", "primacy-chaos"];

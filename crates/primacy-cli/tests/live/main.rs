@@ -10,6 +10,8 @@ mod support;
 mod doctor;
 #[path = "../support/doctor.rs"]
 mod found;
+mod pages;
+mod pods;
 mod stories;
 
 use std::net::SocketAddr;

@@ -1,6 +1,7 @@
 //! Kubernetes, by a stand-in for its API server: the laws, company, and what happens when something fails.
 
-use std::process::Command;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,8 @@ use primacy_conformance::live::kubernetes::{ApiServer, lease_path};
 use primacy_conformance::{Capabilities, Harness, LAWS, Outcome, REQUIRE_LIVE_VARIABLE, rival};
 use primacy_stores::{Pending, Register, kubernetes, open};
 use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use crate::{Column, ONLY_VARIABLE};
 
@@ -17,6 +20,9 @@ mod failing;
 mod guard;
 
 const NAME: &str = "kubernetes (stand-in)";
+
+/// Far longer than anything takes that works.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a rival's process is told: the URL, the election, its number and the last token, one a line.
 const RIVAL_VARIABLE: &str = "PRIMACY_TEST_KUBERNETES_RIVAL";
@@ -129,5 +135,41 @@ fn run_or_say<T>(started: Result<T, String>) -> Option<T> {
             assert!(std::env::var_os(REQUIRE_LIVE_VARIABLE).is_none(), "it is required to be there: {why}");
             None
         }
+    }
+}
+
+/// A process, and what it prints. It is killed when this is dropped.
+struct Speaker {
+    process: Child,
+    lines: mpsc::UnboundedReceiver<String>,
+}
+
+impl Speaker {
+    fn start(mut command: Command) -> Self {
+        let mut process = command.stdout(Stdio::piped()).spawn().expect("it can be started");
+        let output = BufReader::new(process.stdout.take().expect("it was piped"));
+        let (sender, lines) = mpsc::unbounded_channel();
+        std::thread::spawn(move || {
+            output.lines().map_while(Result::ok).all(|line| sender.send(line).is_ok())
+        });
+        Self { process, lines }
+    }
+
+    /// Waits for a line with `what` in it; none before may be `never`.
+    async fn says(&mut self, what: &str, never: Option<&str>) -> String {
+        loop {
+            let line = timeout(PATIENCE, self.lines.recv()).await.expect("in time").expect("it is there");
+            assert_ne!(Some(line.as_str()), never);
+            if line.contains(what) {
+                return line;
+            }
+        }
+    }
+}
+
+impl Drop for Speaker {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }

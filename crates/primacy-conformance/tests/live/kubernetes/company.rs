@@ -1,63 +1,36 @@
 //! One election with a stranger: the leader election of the Python package `kubernetes`, which reads and writes a Lease as
 //! client-go does, but for `leaseTransitions`, which it does not count.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use primacy::Elector;
 use primacy_conformance::live::kubernetes::{ApiServer, stand_in};
 use primacy_conformance::live::program;
 use primacy_stores::open;
-use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::{run_or_say, server};
-
-/// Far longer than anything takes that works.
-const PATIENCE: Duration = Duration::from_secs(60);
+use super::{PATIENCE, Speaker, run_or_say, server};
 
 /// So many of its rounds, a second each, are longer than the five seconds after which it takes a Lease that does not change.
 const ROUNDS: usize = 8;
 
 const LEASE: Duration = Duration::from_secs(2);
 
-struct Stranger {
-    process: Child,
-    lines: mpsc::UnboundedReceiver<String>,
-}
+struct Stranger(Speaker);
 
 impl Stranger {
     fn start(server: &ApiServer, identity: &str) -> Self {
         let mut command = Command::new(program("python3").expect("the server runs by it"));
         command.arg(stand_in("kube_stranger.py")).args([&server.address(), "shared", identity]);
-        let mut process = command.stdout(Stdio::piped()).spawn().expect("it can be started");
-        let output = BufReader::new(process.stdout.take().expect("it was piped"));
-        let (sender, lines) = mpsc::unbounded_channel();
-        std::thread::spawn(move || {
-            output.lines().map_while(Result::ok).all(|line| sender.send(line).is_ok())
-        });
-        Self { process, lines }
+        Self(Speaker::start(command))
     }
 
     /// Waits until it has said this so often; what it says else must not be `never`.
     async fn says(&mut self, what: &str, count: usize, never: &str) {
         for _ in 0..count {
-            loop {
-                let line = timeout(PATIENCE, self.lines.recv()).await.expect("in time").expect("it is there");
-                assert_ne!(line, never);
-                if line.contains(what) {
-                    break;
-                }
-            }
+            self.0.says(what, Some(never)).await;
         }
-    }
-}
-
-impl Drop for Stranger {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 

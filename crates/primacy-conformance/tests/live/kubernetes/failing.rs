@@ -15,10 +15,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::{run_or_say, server};
-
-/// Far longer than anything takes that works.
-const PATIENCE: Duration = Duration::from_secs(60);
+use super::{PATIENCE, run_or_say, server};
 
 fn record(token: u64) -> Record {
     Record::released(FencingToken(token), primacy_core::Duration::from_secs(10))

@@ -1,0 +1,125 @@
+//! For those who run a Raft already: its leader and term as a fencing token, without another election beside it.
+//!
+//! Three nodes of openraft in one process. The leader is cut off from the others and does not know it, as one that was paused
+//! would not; another leads; and what the old one still writes is refused by the resource, which is guarded by a fence.
+//!
+//! **The token is the term**: in a term there is at most one leader, for each voter has one vote in it and remembers that on its
+//! disk; and a later leader has a higher term. But it is a token only once the leader has **committed an entry in its own term**:
+//!
+//! - Before that, a node has only its own word for it that it leads. Its metrics say so until it hears otherwise. That an
+//!   entry was committed says that a majority followed it after it had asked for the token.
+//! - Before that, a new leader does not know which entries of its predecessors are committed (Raft, sections 5.4.2 and 8),
+//!   so what it reads in its state machine may be less than what was acknowledged. Whoever acts on it acts on the past.
+//!
+//! What it rests on:
+//!
+//! - The votes are durable. The store here is in memory; a node that forgets its vote lets a term have two leaders.
+//! - A term has one leader. In openraft that needs the feature `single-term-leader`: without it a second node may lead in the
+//!   same term, by a higher name, and the term alone is no token.
+//! - The group is never made anew under the same fence: its terms would begin again, and everything would be refused.
+//!
+//! `cargo run -p raft-token`
+
+mod network;
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use openraft::storage::Adaptor;
+use openraft::{Config, Raft};
+use openraft_memstore::{ClientRequest, MemStore, TypeConfig};
+use primacy::FencingToken;
+use primacy::fence::{DurableFence, DurableFenceError};
+
+use network::Network;
+
+/// The names of the nodes.
+const NODES: [u64; 3] = [1, 2, 3];
+
+/// How long one that leads may take to commit an entry. A leader without a majority never does.
+const COMMIT_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long the others may take to elect one. Far longer than the election timeout.
+const ELECTION_PATIENCE: Duration = Duration::from_secs(60);
+
+type Node = Raft<TypeConfig>;
+
+/// The token of the leadership that this node has now: the term in which it has committed an entry that was asked for here.
+///
+/// # Errors
+/// If it does not lead, or leads nobody any more.
+async fn token(node: &Node) -> Result<FencingToken, Box<dyn Error>> {
+    let nothing = ClientRequest { client: "token".to_owned(), serial: 0, status: String::new() };
+    let committed = tokio::time::timeout(COMMIT_PATIENCE, node.client_write(nothing)).await;
+    let committed = committed.map_err(|_| format!("nothing was committed within {COMMIT_PATIENCE:?}"))??;
+    Ok(FencingToken(committed.log_id.leader_id.term))
+}
+
+/// Whom this node takes for the leader, once that is somebody but `not`.
+async fn leader(node: &Node, not: Option<u64>) -> Result<u64, Box<dyn Error>> {
+    let is_another = |leader: Option<u64>| leader.is_some() && leader != not;
+    let wait = node.wait(Some(ELECTION_PATIENCE));
+    let told = wait.metrics(|told| is_another(told.current_leader), "a leader").await?;
+    Ok(told.current_leader.ok_or("there is none")?)
+}
+
+async fn start(network: &Network) -> Result<BTreeMap<u64, Node>, Box<dyn Error>> {
+    let timers = Config {
+        heartbeat_interval: 100,
+        election_timeout_min: 500,
+        election_timeout_max: 1_000,
+        ..Config::default()
+    };
+    let timers = Arc::new(timers.validate()?);
+    let mut nodes = BTreeMap::new();
+    for id in NODES {
+        let (log, state) = Adaptor::new(MemStore::new_async().await);
+        let node = Raft::new(id, Arc::clone(&timers), network.of(id), log, state).await?;
+        network.add(id, node.clone());
+        nodes.insert(id, node);
+    }
+    nodes[&NODES[0]].initialize(BTreeMap::from(NODES.map(|id| (id, ())))).await?;
+    Ok(nodes)
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let path = std::env::temp_dir().join(format!("raft-token-{}.fence", std::process::id()));
+    let fence = DurableFence::create(&path, "orders", FencingToken(0))?;
+    // The resource: it does what is admitted, in one step with the comparison.
+    let mut orders: Vec<String> = Vec::new();
+    let mut write =
+        |token: FencingToken, order: &str| fence.admit_and(token, || orders.push(order.to_owned()));
+
+    let network = Network::default();
+    let nodes = start(&network).await?;
+    let first = leader(&nodes[&NODES[0]], None).await?;
+    let old = token(&nodes[&first]).await?;
+    write(old, "the first leader's")?;
+    println!("node {first} leads in term {old}, and writes");
+
+    network.cut_off(first);
+    let witness = NODES.iter().find(|&&id| id != first).ok_or("there are three")?;
+    let second = leader(&nodes[witness], Some(first)).await?;
+    let new = token(&nodes[&second]).await?;
+    write(new, "the second leader's")?;
+    println!("node {first} is cut off; node {second} leads in term {new}, and writes");
+    assert!(new > old, "terms grow");
+
+    // What it began before, or does without asking.
+    match write(old, "too late") {
+        Err(refused @ DurableFenceError::Stale(_)) => println!("node {first} writes: {refused}"),
+        other => return Err(format!("a late write was not refused: {other:?}").into()),
+    }
+    let asked = token(&nodes[&first]).await.expect_err("it has no majority");
+    println!("node {first} asks for a token, and gets none: {asked}");
+
+    for node in nodes.values() {
+        node.shutdown().await?;
+    }
+    assert_eq!(orders, ["the first leader's", "the second leader's"]);
+    std::fs::remove_file(&path)?;
+    Ok(())
+}
