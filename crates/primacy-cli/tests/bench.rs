@@ -144,7 +144,8 @@ fn a_store_that_cannot_be_struck_ends_the_bench() {
     let (place, dir) = (Place::new("bench-unstruck"), on_disk("bench-unstruck"));
     let url = format!("sqlite:{}", dir.join("elections.db").display());
     std::fs::create_dir_all(&dir).unwrap();
-    let args = ["bench", "failover", "--class", "store", "--fault-command", "exit 3", "--on", &url, "--state-dir"];
+    let args =
+        ["bench", "failover", "--class", "store", "--fault-command", "exit 3", "--on", &url, "--state-dir"];
     let output = place.output(&[&args[..], &[dir.to_str().unwrap()]].concat());
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert!(stderr(&output).contains("--fault-command has failed"), "{}", stderr(&output));

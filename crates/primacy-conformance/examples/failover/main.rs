@@ -54,7 +54,12 @@ struct Case {
 
 /// What is done to each store.
 const CASES: &[Case] = &[
-    Case { what: "the holder resigns", args: &["--class", "resign"], is_long: false, strikes_the_store: false },
+    Case {
+        what: "the holder resigns",
+        args: &["--class", "resign"],
+        is_long: false,
+        strikes_the_store: false,
+    },
     Case {
         what: "`kill -9` of the holder",
         args: &["--class", "crash"],

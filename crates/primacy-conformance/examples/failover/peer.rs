@@ -68,7 +68,14 @@ pub(crate) async fn measure(store: &'static str, server: &Server, rounds: u32) -
             let says = |_: &str| "leads ".to_owned();
             let resigns = handovers(orderly, End::Orderly(Signal::TERM), start, says).await?;
             let dies = handovers(SILENT_ROUNDS, End::Killed, start, says).await?;
-            Ok(rows(store, "kazoo's Election", "its function returns", "its session of 10 s", &resigns, &dies))
+            Ok(rows(
+                store,
+                "kazoo's Election",
+                "its function returns",
+                "its session of 10 s",
+                &resigns,
+                &dies,
+            ))
         }
         Server::Kubernetes(api) => {
             let python = program("python3")?;
@@ -118,7 +125,9 @@ async fn handovers(
             End::Orderly(signal) => holder.signal(signal)?,
         }
         let leads_from = rival.says(&says(&name))?;
-        took.push(leads_from.checked_duration_since(began).ok_or("the holder led no more when it was struck")?);
+        took.push(
+            leads_from.checked_duration_since(began).ok_or("the holder led no more when it was struck")?,
+        );
         holder = rival;
     }
     Ok(took)
@@ -152,7 +161,8 @@ impl Stranger {
     }
 
     fn signal(&self, signal: Signal) -> Result<(), String> {
-        kill_process(Pid::from_child(&self.child), signal).map_err(|error| format!("it cannot be signalled: {error}"))
+        kill_process(Pid::from_child(&self.child), signal)
+            .map_err(|error| format!("it cannot be signalled: {error}"))
     }
 }
 
@@ -176,6 +186,9 @@ fn kazoo(zookeeper: &ZooKeeper, python: &Path, name: &str) -> Command {
 
 fn leader_election(api: &ApiServer, python: &Path, name: &str) -> Command {
     let mut command = Command::new(python);
-    command.arg(stand_in("kube_stranger.py")).args([&api.address(), "strangers", name]).args(KUBERNETES_TIMES);
+    command
+        .arg(stand_in("kube_stranger.py"))
+        .args([&api.address(), "strangers", name])
+        .args(KUBERNETES_TIMES);
     command
 }

@@ -37,7 +37,8 @@ impl Row {
         let (goal, verdict) = match &told["goal"] {
             Value::Null => (String::new(), String::new()),
             goal => {
-                let bound = goal["bound_ms"].as_f64().map_or(String::new(), |bound| format!(": {}", shown(bound)));
+                let bound =
+                    goal["bound_ms"].as_f64().map_or(String::new(), |bound| format!(": {}", shown(bound)));
                 let verdict = match goal["missed"].as_u64()? {
                     0 => "met".to_owned(),
                     missed => format!("**missed** in {missed}"),
@@ -128,7 +129,8 @@ mod tests {
             "goal": {"text": "3 round trips + 5 ms", "bound_ms": 8.3, "missed": 1, "met": false},
         });
         let row = Row::of("etcd", "it resigns", &told).unwrap();
-        let line = "| etcd | it resigns | 20 | 3.21 | 12.0 | 1.10 | 3 round trips + 5 ms: 8.30 | **missed** in 1 |";
+        let line =
+            "| etcd | it resigns | 20 | 3.21 | 12.0 | 1.10 | 3 round trips + 5 ms: 8.30 | **missed** in 1 |";
         assert_eq!(row.to_string(), line);
         assert!(Row::of("etcd", "it resigns", &json!({"trials": 20})).is_none());
         let took = [10_126, 10_128, 10_120].map(Duration::from_millis);

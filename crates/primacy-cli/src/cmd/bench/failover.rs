@@ -772,7 +772,15 @@ mod tests {
         }
         assert!(!refused(&["transfer", "--nodes", "2"]));
         assert!(refused(&["store"]) && refused(&["store", "--on", "sqlite:a"]));
-        assert!(!refused(&["store", "--on", "sqlite:a", "--fault-command", "true", "--mend-command", "true"]));
+        assert!(!refused(&[
+            "store",
+            "--on",
+            "sqlite:a",
+            "--fault-command",
+            "true",
+            "--mend-command",
+            "true"
+        ]));
         let fault_among_peers = ["failover", "--class", "crash", "--fault-command", "true"];
         assert!(Failover::try_parse_from(fault_among_peers).is_err(), "it strikes a store");
     }

@@ -166,7 +166,8 @@ fn goal(
         return Some(Goal { text, bound_ms: None, missed: deposed, met: deposed == 0 });
     }
     let (budget, text) = budget(args)?;
-    let lease = if budget.lease { timers.drift_max.lengthen(timers.lease.into()).into() } else { Duration::ZERO };
+    let lease =
+        if budget.lease { timers.drift_max.lengthen(timers.lease.into()).into() } else { Duration::ZERO };
     let bound_ms = milliseconds(lease + round_trip * budget.round_trips + budget.machine);
     let missed = over(took, bound_ms);
     Some(Goal { text, bound_ms: Some(bound_ms), missed, met: missed == 0 })
@@ -206,7 +207,8 @@ fn print(outcome: &Outcome) {
 impl Goal {
     fn told(&self, trials: usize) -> String {
         let bound = self.bound_ms.map_or(String::new(), |bound| format!(" = {bound:.1} ms"));
-        let met = if self.met { "met".to_owned() } else { format!("missed in {} of {trials} trials", self.missed) };
+        let met =
+            if self.met { "met".to_owned() } else { format!("missed in {} of {trials} trials", self.missed) };
         format!("{}{bound}: {met}", self.text)
     }
 }
@@ -298,7 +300,8 @@ mod tests {
 
     #[test]
     fn only_where_nobody_tells_of_the_end_the_lease_is_allowed() {
-        let budget = |more: &[&str]| budget(&args(more)).map(|(budget, _)| (budget.lease, budget.round_trips));
+        let budget =
+            |more: &[&str]| budget(&args(more)).map(|(budget, _)| (budget.lease, budget.round_trips));
         for resigned in ["resign", "job-exit"] {
             assert_eq!(budget(&[resigned]), Some((false, 3)));
         }
