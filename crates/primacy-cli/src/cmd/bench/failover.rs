@@ -87,7 +87,7 @@ pub(crate) struct Failover {
     /// With --on: run by `sh -c` at each strike, just before whatever --class does, and waited for; for example what kills the
     /// store's own leader
     #[arg(long, value_name = "COMMAND", requires = "on")]
-    fault_command: Option<String>,
+    pub(super) fault_command: Option<String>,
 
     /// With --fault-command: run by `sh -c` after each trial, and waited for: mends what the other has done
     #[arg(long, value_name = "COMMAND", requires = "fault_command")]
