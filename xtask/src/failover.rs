@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use crate::live;
 
-/// What is measured is built as users build it, and so is what measures it.
+/// What is measured is built as users build it.
 const BUILD: &[&str] = &["build", "--release", "--locked", "--package", "primacy-cli"];
-const RUN: &[&str] =
-    &["run", "--release", "--locked", "--package", "primacy-conformance", "--example", "failover", "--"];
+/// What starts the servers, and runs the bench of the command.
+const RUN: &[&str] = &["run", "--locked", "--package", "primacy-conformance", "--example", "failover", "--"];
 
 /// Installs, builds, and measures.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
@@ -21,7 +21,7 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
     }
     let mut build = crate::cargo(root, BUILD);
     let mut measure = crate::cargo(root, RUN);
-    measure.args(arguments).envs(live::environment(root));
+    measure.arg(crate::target(root).join("release/primacy")).args(arguments).envs(live::environment(root));
     for command in [&mut build, &mut measure] {
         match command.status() {
             Ok(status) if status.success() => {}

@@ -25,7 +25,7 @@ const LONG_ROUNDS: u32 = 3;
 /// Has the URL of the store, which may have a password.
 const URL_VARIABLE: &str = "FAILOVER_STORE";
 
-const USAGE: &str = "failover [--only STORE]... [--rounds N] [--write]";
+const USAGE: &str = "failover PRIMACY [--only STORE]... [--rounds N] [--write]";
 
 /// The stores, in the order of the table.
 const STORES: &[&str] = &[
@@ -88,6 +88,8 @@ const CASES: &[Case] = &[
 
 /// What is asked for.
 struct Wish {
+    /// The command, as users build it.
+    program: PathBuf,
     only: Vec<String>,
     rounds: u32,
     write: bool,
@@ -110,7 +112,8 @@ async fn main() -> ExitCode {
 
 impl Wish {
     fn parse(mut arguments: impl Iterator<Item = String>) -> Option<Self> {
-        let mut wish = Self { only: Vec::new(), rounds: ROUNDS, write: false };
+        let program = arguments.next()?.into();
+        let mut wish = Self { program, only: Vec::new(), rounds: ROUNDS, write: false };
         while let Some(argument) = arguments.next() {
             match argument.as_str() {
                 "--only" => wish.only.extend(arguments.next()?.split(',').map(str::to_owned)),
@@ -134,12 +137,12 @@ fn is_of(store: &str, name: &str) -> bool {
 }
 
 async fn run(wish: &Wish) -> Result<(), String> {
-    let program = program()?;
     let mut rows = Vec::new();
     for &store in STORES.iter().filter(|store| wish.wants(store)) {
         let mut server = Server::start(store).await?;
-        for case in CASES.iter().filter(|case| !case.strikes_the_store || server.members().is_some()) {
-            let row = measured(&program, &mut server, store, case, wish.rounds).await?;
+        let has_leader = server.members().is_some();
+        for case in CASES.iter().filter(|case| !case.strikes_the_store || has_leader) {
+            let row = measured(&wish.program, &mut server, store, case, wish.rounds).await?;
             println!("{row}");
             rows.push(row);
         }
@@ -153,15 +156,6 @@ async fn run(wish: &Wish) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-/// The command, which stands beside this program's directory.
-fn program() -> Result<PathBuf, String> {
-    let own = std::env::current_exe().map_err(|error| error.to_string())?;
-    let program = own.parent().and_then(Path::parent).map(|target| target.join("primacy"));
-    program
-        .filter(|program| program.is_file())
-        .ok_or_else(|| "the command is missing; `cargo xtask failover` builds it".to_owned())
 }
 
 async fn measured(

@@ -89,7 +89,8 @@ pub(crate) struct Failover {
     #[arg(long, value_name = "COMMAND", requires = "on")]
     pub(super) fault_command: Option<String>,
 
-    /// With --fault-command: run by `sh -c` after each trial, and waited for: mends what the other has done
+    /// With --fault-command: run by `sh -c` after each trial, and waited for: mends what the other has done. What it starts itself
+    /// ends with the bench, so let a service manager start it
     #[arg(long, value_name = "COMMAND", requires = "fault_command")]
     mend_command: Option<String>,
 
