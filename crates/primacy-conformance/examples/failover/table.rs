@@ -34,17 +34,17 @@ impl Row {
     /// What the bench has printed; `None` if it is not that.
     pub(crate) fn of(store: &'static str, what: &str, told: &Value) -> Option<Self> {
         let trials = usize::try_from(told["trials"].as_u64()?).ok()?;
-        let (goal, verdict) = match &told["goal"] {
-            Value::Null => (String::new(), String::new()),
-            goal => {
-                let bound =
-                    goal["bound_ms"].as_f64().map_or(String::new(), |bound| format!(": {}", shown(bound)));
-                let verdict = match goal["missed"].as_u64()? {
-                    0 => "met".to_owned(),
-                    missed => format!("**missed** in {missed}"),
-                };
-                (format!("{}{bound}", goal["text"].as_str()?), verdict)
-            }
+        let goal = &told["goal"];
+        let (goal, verdict) = if goal.is_null() {
+            (String::new(), String::new())
+        } else {
+            let bound =
+                goal["bound_ms"].as_f64().map_or(String::new(), |bound| format!(": {}", shown(bound)));
+            let verdict = match goal["missed"].as_u64()? {
+                0 => "met".to_owned(),
+                missed => format!("**missed** in {missed}"),
+            };
+            (format!("{}{bound}", goal["text"].as_str()?), verdict)
         };
         Some(Self {
             store,
