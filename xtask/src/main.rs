@@ -4,6 +4,7 @@
 
 mod chaos;
 mod deny;
+mod failover;
 mod fuzz;
 mod live;
 mod mutants;
@@ -29,6 +30,8 @@ The chores of this repository.
                      adds what earlier runs have found to the kept inputs
   cargo xtask live [--require-live] [--only STORE]...
                      every store that is reached over a network under the laws, on real servers, which it installs
+  cargo xtask failover [--only STORE]... [--rounds N] [--write]
+                     how long nobody leads over each store, beside its own tools; with --write into docs/performance.md
   cargo xtask chaos --minutes M --seed S
                      faults on real clusters, judged by the simulator's invariants; needs root (--help: all options)
   cargo xtask mutants [NAME...] [--draw N] [--seed S] [--json] [--write]
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         ["prove", parts @ ..] => prove::run(&root(), parts),
         ["fuzz", asked @ ..] => fuzz::run(&root(), asked),
         ["live", arguments @ ..] => live::run(&root(), arguments),
+        ["failover", arguments @ ..] => failover::run(&root(), arguments),
         ["chaos", arguments @ ..] => chaos::run(&root(), arguments),
         ["mutants", wish @ ..] => mutants::run(&root(), wish),
         [] | ["help" | "--help" | "-h"] => {

@@ -109,6 +109,51 @@ fn the_end_of_a_job_is_a_resignation() {
 }
 
 #[test]
+fn over_a_store_each_goal_stands_beside_what_was_measured() {
+    let dir = on_disk("bench-store");
+    std::fs::create_dir_all(&dir).unwrap();
+    let (faulted, mended) = (dir.join("faulted"), dir.join("mended"));
+    let url = format!("sqlite:{}", dir.join("elections.db").display());
+    let over_it = |name: &str, args: &[&str]| one_trial(name, &[&["--on", &url][..], args].concat());
+    let told = over_it("bench-store-resign", &["--class", "resign"]);
+    assert_eq!(told["goal"]["text"], "3 round trips + 5 ms", "{told}");
+    // Whether it was met is this machine's affair; that it says so is not.
+    let (missed, met) = (told["goal"]["missed"].as_u64().unwrap(), told["goal"]["met"].as_bool().unwrap());
+    assert_eq!(met, missed == 0, "{told}");
+    assert!(told["goal"]["bound_ms"].as_f64().unwrap() > 5.0, "{told}");
+    assert!(told["round_trip_ms"]["median"].as_f64().unwrap() > 0.0, "{told}");
+
+    // What is done to the store is the user's own command, and so is what mends it.
+    let fault = format!("touch '{}'", faulted.display());
+    let mend = format!("mv '{}' '{}'", faulted.display(), mended.display());
+    let commands = ["--lease", "2s", "--fault-command", &fault, "--mend-command", &mend];
+    let told = over_it("bench-store-struck", &[&["--class", "store"], &commands[..]].concat());
+    assert_eq!(told["from"], "just before the command was run that strikes the store");
+    assert_eq!(told["goal"]["text"], "the lead does not change", "{told}");
+    assert!(told["lease_ms"] == 2000.0 && told["job_ms"].is_null(), "{told}");
+    assert!(mended.exists() && !faulted.exists());
+    std::fs::remove_file(&mended).unwrap();
+    let told = over_it("bench-store-both", &[&["--class", "crash"], &commands[..]].concat());
+    assert!(told["goal"].is_null() && told["job_ms"].is_object(), "{told}");
+    assert!(mended.exists() && !faulted.exists());
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn a_store_that_cannot_be_struck_ends_the_bench() {
+    let (place, dir) = (Place::new("bench-unstruck"), on_disk("bench-unstruck"));
+    let url = format!("sqlite:{}", dir.join("elections.db").display());
+    std::fs::create_dir_all(&dir).unwrap();
+    let args =
+        ["bench", "failover", "--class", "store", "--fault-command", "exit 3", "--on", &url, "--state-dir"];
+    let output = place.output(&[&args[..], &[dir.to_str().unwrap()]].concat());
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("--fault-command has failed"), "{}", stderr(&output));
+    place.wait_until_empty();
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
 fn without_a_guardian_a_closed_connection_is_all_that_is_known() {
     let args = ["--class", "crash", "--without-guardian", "--subject", "node", "--safety"];
     let told = one_trial("bench-fenced", &[&args[..], &["fenced"]].concat());

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A stranger in an election: the leader election of the `kubernetes` package of PyPI, over a Lease.
 
-    kube_stranger.py ADDRESS LEASE IDENTITY
+    kube_stranger.py ADDRESS LEASE IDENTITY [LEASE_SECONDS RENEW_SECONDS RETRY_SECONDS]
 
 It prints what it does, a line for each thing.
 """
@@ -14,7 +14,7 @@ from kubernetes import client
 from kubernetes.leaderelection import electionconfig, leaderelection
 from kubernetes.leaderelection.resourcelock.leaselock import LeaseLock
 
-LEASE_SECONDS, RENEW_SECONDS, RETRY_SECONDS = 5, 3, 1
+SECONDS = 5, 3, 1
 
 
 def lead():
@@ -24,13 +24,14 @@ def lead():
 
 
 def main():
-    address, lease, identity = sys.argv[1:]
+    address, lease, identity, *times = sys.argv[1:]
+    lease_seconds, renew_seconds, retry_seconds = map(int, times or SECONDS)
     logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(message)s")
     configuration = client.Configuration()
     configuration.host = address
     client.Configuration.set_default(configuration)
     config = electionconfig.Config(
-        LeaseLock(lease, "default", identity), LEASE_SECONDS, RENEW_SECONDS, RETRY_SECONDS,
+        LeaseLock(lease, "default", identity), lease_seconds, renew_seconds, retry_seconds,
         onstarted_leading=lead, onstopped_leading=lambda: print("leads no more", flush=True))
     leaderelection.LeaderElection(config).run()
 

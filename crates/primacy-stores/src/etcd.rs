@@ -84,6 +84,8 @@ struct Own {
     entry: u64,
     /// A write without an answer may yet land.
     in_doubt: bool,
+    /// The revision at which etcd made it, once that was told.
+    created: Option<i64>,
 }
 
 impl EtcdSessions {
@@ -228,15 +230,18 @@ impl Task {
             let known = state.own.filter(|own| own.lease == lease);
             let own = match known {
                 Some(own) => own,
-                None => Own { lease, entry: draw()?, in_doubt: false },
+                None => Own { lease, entry: draw()?, in_doubt: false, created: None },
             };
             // Until it is answered, also if this is given up.
             state.own = Some(Own { in_doubt: true, ..own });
             own
         };
-        let (result, in_doubt) = self.queue.stand(&self.connected.client, lease, holder, own.entry).await;
+        let is_seen = own.created.is_some();
+        let standing = self.queue.stand(&self.connected.client, lease, (holder, own.entry), is_seen);
+        let (result, in_doubt) = standing.await;
+        let created = result.as_ref().map_or(own.created, |found| Some(found.created));
         let mut state = lock(&self.state);
-        state.own = Some(Own { in_doubt: own.in_doubt || in_doubt, ..own });
+        state.own = Some(Own { in_doubt: own.in_doubt || in_doubt, created, ..own });
         match result {
             Ok(found) => {
                 state.seen = Some((self.to_watch(lease, &found), found.revision));
@@ -271,7 +276,7 @@ impl Task {
             let session = self.connected.pool.find(lease).filter(|session| !session.has_ended());
             return session.map(|_| ()).ok_or_else(|| SessionError::Ended { why: "it was ended".to_owned() });
         };
-        self.queue.leave(&self.connected.client, lease, own.entry).await?;
+        self.queue.leave(&self.connected.client, lease, own.entry, own.created).await?;
         {
             let mut state = lock(&self.state);
             if state.own.is_some_and(|now| now.entry == own.entry) {
@@ -326,7 +331,7 @@ fn tidy_up(connected: &Connected, session: &Arc<session::Session>, queue: Queue,
             // From before it is looked at, so that nothing is missed.
             let target = Target { key: queue.key(own.lease), range_end: vec![], only: Only::Written };
             let watch = watches.watch(target, 0);
-            if queue.leave(&client, own.lease, own.entry).await.is_err() {
+            if queue.leave(&client, own.lease, own.entry, None).await.is_err() {
                 tokio::time::sleep(TIDY_PAUSE).await;
                 continue;
             }

@@ -179,6 +179,15 @@ impl Etcd {
         }
     }
 
+    /// The process of a member.
+    ///
+    /// # Panics
+    /// If it was killed.
+    #[must_use]
+    pub fn process(&self, member: usize) -> u32 {
+        self.members[member].as_ref().expect("it was not killed").id()
+    }
+
     /// Kills a member.
     pub fn kill(&mut self, member: usize) {
         self.members[member] = None;

@@ -68,18 +68,17 @@ impl Nats {
     async fn until_it_answers(&mut self) {
         let url = self.url();
         for server in &mut self.servers {
-            server
-                .until(async || {
-                    let Ok(client) = connect(&url).await else { return false };
-                    // Whoever says that there is no such stream has found together with the others.
-                    let found = jetstream::new(client).get_stream("none").await;
-                    found.is_err_and(|error| {
-                        matches!(error.kind(), GetStreamErrorKind::JetStream(code)
-                        if code.error_code() == ErrorCode::STREAM_NOT_FOUND)
-                    })
-                })
-                .await;
+            server.until(async || has_found_the_others(&url).await).await;
         }
+    }
+
+    /// Waits until this one answers.
+    ///
+    /// # Panics
+    /// If it has ended, or does not answer.
+    pub async fn until_it_serves(&mut self, index: usize) {
+        let url = Self::url_at(&[self.addresses()[index]]);
+        self.servers[index].until(async || has_found_the_others(&url).await).await;
     }
 
     /// The addresses of all servers.
@@ -145,6 +144,17 @@ impl Nats {
         self.servers[index].kill();
         self.servers[index] = self.run(index);
     }
+}
+
+/// Whether a server of this URL knows what all of them keep: whoever says that there is no such stream has found together
+/// with the others.
+async fn has_found_the_others(url: &str) -> bool {
+    let Ok(client) = connect(url).await else { return false };
+    let found = jetstream::new(client).get_stream("none").await;
+    found.is_err_and(|error| {
+        matches!(error.kind(), GetStreamErrorKind::JetStream(code)
+        if code.error_code() == ErrorCode::STREAM_NOT_FOUND)
+    })
 }
 
 async fn connect(url: &str) -> Result<Client, async_nats::ConnectError> {

@@ -139,6 +139,15 @@ impl ZooKeeper {
         })
     }
 
+    /// The process of one.
+    ///
+    /// # Panics
+    /// If it was killed.
+    #[must_use]
+    pub fn process(&self, which: usize) -> u32 {
+        self.servers[which].as_ref().expect("it was not killed").id()
+    }
+
     /// Kills one.
     pub fn kill(&mut self, which: usize) {
         self.servers[which] = None;

@@ -327,3 +327,37 @@ async fn a_session_is_shared_and_what_one_election_leaves_undone_is_not_inherite
     assert!(soon(won).await > second);
     assert!(b.keep_alive().await.is_ok());
 }
+
+/// How often two candidates look at a queue in which they stand: far more often than etcd itself writes meanwhile.
+const LOOKS: u64 = 20;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_at_where_one_stands_is_no_write() {
+    let Some(etcd) = cluster(None).await else { return };
+    let url = etcd.url("", "/app");
+    let (first, second) = (Candidate::new(&url, "e", "a").await, Candidate::new(&url, "e", "b").await);
+    let token = first.win().await;
+    second.is_behind("a").await;
+    let before = log_length(&etcd).await;
+    for _ in 0..LOOKS {
+        assert!(matches!(first.stand().await, Ok(Place::First { token: now, .. }) if now == token));
+        second.is_behind("a").await;
+    }
+    let written = log_length(&etcd).await - before;
+    assert!(written < LOOKS, "{written} entries were written to etcd's log");
+    // An entry that is gone is put again, and counts anew.
+    let _ = etcd.told(&["del", "--prefix", "app/e/"]);
+    second.win().await;
+    first.is_behind("b").await;
+    second.leave().await;
+    assert!(first.win().await > token);
+    first.leave().await;
+    assert_eq!(entries(&etcd, "app/e/"), [""; 0]);
+}
+
+/// How many entries the cluster's log has.
+async fn log_length(etcd: &Etcd) -> u64 {
+    let client = EtcdClient::new(&etcd.url("", "")).expect("this is a URL");
+    let known = client.status().await.into_iter().filter_map(|(_, status)| status.ok());
+    known.map(|status| status.raft_index).max().expect("a member answers")
+}

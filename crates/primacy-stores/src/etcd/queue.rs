@@ -88,18 +88,21 @@ impl Queue {
         }
     }
 
-    /// Sees to it that the session has exactly this entry, and finds out where it stands. The second answer is whether a
-    /// write may yet land.
+    /// Sees to it that the session has exactly this entry, and finds out where it stands. An entry that was seen before
+    /// (`is_seen`) is only looked for, which is no write, unless it has gone. The second answer is whether a write may yet
+    /// land.
     pub(super) async fn stand(
         &self,
         client: &Client,
         lease: Lease,
-        holder: &Holder,
-        entry: u64,
+        (holder, entry): (&Holder, u64),
+        is_seen: bool,
     ) -> (Result<Found, RequestError>, bool) {
-        let mut in_doubt = false;
+        let (mut in_doubt, mut is_seen) = (false, is_seen);
         for _ in 0..ROUNDS_MAX {
-            let told = self.put_if_absent(client, lease, holder, entry).await;
+            let put = (!is_seen).then_some((holder, entry));
+            is_seen = false;
+            let told = self.look(client, lease, put).await;
             in_doubt |= told.in_doubt;
             let result = match told.result {
                 Ok(answer) => self.place(client, lease, (holder, entry), &answer).await,
@@ -117,21 +120,24 @@ impl Queue {
         (Err(RequestError::NoAnswer { why: CHANGES.to_owned() }), in_doubt)
     }
 
-    async fn put_if_absent(
+    /// Reads the session's entry and the first one. If it has none, this one is put.
+    async fn look(
         &self,
         client: &Client,
         lease: Lease,
-        holder: &Holder,
-        entry: u64,
+        put: Option<(&Holder, u64)>,
     ) -> Told<api::TxnResponse> {
         let key = self.key(lease);
-        let value = value::encode(&Value { holder: holder.clone(), entry, resign: None });
-        let put = api::PutRequest { key: key.clone(), value, lease: lease.0, ..Default::default() };
         let own = api::RangeRequest { key: key.clone(), ..Default::default() };
         let first = Request::Range(self.range_of_first());
+        let success = put.map_or(vec![], |(holder, entry)| {
+            let value = value::encode(&Value { holder: holder.clone(), entry, resign: None });
+            let put = api::PutRequest { key: key.clone(), value, lease: lease.0, ..Default::default() };
+            ops([Request::Put(put), first.clone()])
+        });
         let question = api::TxnRequest {
             compare: vec![created(&key, 0)],
-            success: ops([Request::Put(put), first.clone()]),
+            success,
             failure: ops([Request::Range(own), first]),
         };
         // Once it is there, it is not put again: so it may be sent again.
@@ -148,7 +154,9 @@ impl Queue {
     ) -> Result<Option<Found>, RequestError> {
         let key = self.key(lease);
         let revision = revision_of(answer.header.as_ref())?;
-        let (created, asked_to_resign) = if answer.succeeded {
+        let (created, asked_to_resign) = if answer.succeeded && answer.responses.is_empty() {
+            return Ok(None); // It has gone, and was not put.
+        } else if answer.succeeded {
             (revision, false)
         } else {
             let Some(kv) = keys(answer, 0)?.first() else { return Ok(None) };
@@ -181,10 +189,23 @@ impl Queue {
         }))
     }
 
-    /// Takes this entry out of the queue, if it is there.
-    pub(super) async fn leave(&self, client: &Client, lease: Lease, entry: u64) -> Result<(), RequestError> {
+    /// Takes this entry out of the queue, if it is there. One whose create revision is known need not be read before: no
+    /// later one has that.
+    pub(super) async fn leave(
+        &self,
+        client: &Client,
+        lease: Lease,
+        entry: u64,
+        known: Option<i64>,
+    ) -> Result<(), RequestError> {
+        let key = self.key(lease);
+        if let Some(revision) = known
+            && delete_where(client, &key, created(&key, revision)).await?
+        {
+            return Ok(());
+        }
         for _ in 0..ROUNDS_MAX {
-            let own = api::RangeRequest { key: self.key(lease), ..Default::default() };
+            let own = api::RangeRequest { key: key.clone(), ..Default::default() };
             let told = client.call(method::RANGE, own, Tries::Many, REQUEST_MAX).await;
             let answer: api::RangeResponse = told.result?;
             let Some(kv) = answer.kvs.first() else { return Ok(()) };
@@ -271,9 +292,14 @@ const CHANGES: &str = "what it asked about was changed by others all the time";
 
 /// Deletes a key if it is as it was read. Whether it was; it may have been deleted by an earlier try, too.
 async fn delete_if(client: &Client, kv: &api::KeyValue) -> Result<bool, RequestError> {
-    let delete = api::DeleteRangeRequest { key: kv.key.clone(), ..Default::default() };
+    delete_where(client, &kv.key, written(&kv.key, kv.mod_revision)).await
+}
+
+/// The same under any condition.
+async fn delete_where(client: &Client, key: &[u8], condition: api::Compare) -> Result<bool, RequestError> {
+    let delete = api::DeleteRangeRequest { key: key.to_vec(), ..Default::default() };
     let question = api::TxnRequest {
-        compare: vec![written(&kv.key, kv.mod_revision)],
+        compare: vec![condition],
         success: ops([Request::DeleteRange(delete)]),
         failure: vec![],
     };

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
@@ -17,7 +18,7 @@ use super::namespaces::Namespaces;
 use super::over_store;
 use super::place::Place;
 use super::spread::{Spread, milliseconds};
-use super::stage::Stage;
+use super::stage::{Stage, without_settings};
 use super::subject::{Settings, Subject, safety_name};
 use crate::duration;
 use crate::exit::{Exit, Failure};
@@ -83,6 +84,16 @@ pub(crate) struct Failover {
     #[arg(long, value_name = "URL", conflicts_with_all = ["safety", "heartbeat", "beside"])]
     on: Option<String>,
 
+    /// With --on: run by `sh -c` at each strike, just before whatever --class does, and waited for; for example what kills the
+    /// store's own leader
+    #[arg(long, value_name = "COMMAND", requires = "on")]
+    pub(super) fault_command: Option<String>,
+
+    /// With --fault-command: run by `sh -c` after each trial, and waited for: mends what the other has done. What it starts itself
+    /// ends with the bench, so let a service manager start it
+    #[arg(long, value_name = "COMMAND", requires = "fault_command")]
+    mend_command: Option<String>,
+
     /// Print the result as JSON
     #[arg(long)]
     pub(super) json: bool,
@@ -103,6 +114,9 @@ pub(super) enum Class {
     Transfer,
     /// Its job ends
     JobExit,
+    /// Nothing, but to the store, by --fault-command: measured is when the store answers again, and whether the lead has
+    /// changed
+    Store,
 }
 
 /// What is measured beside Primacy.
@@ -240,6 +254,7 @@ impl Measured {
             // Last, so that it is true when the leader is struck.
             let (leader, token) = cluster.settle()?;
             let took = self.strike(args, cluster, namespaces, (leader, token))?;
+            args.mend_store()?;
             mend(args.class, cluster, namespaces, leader)?;
             if let Some(took) = took {
                 return Ok(took);
@@ -256,9 +271,11 @@ impl Measured {
         namespaces: Option<&Namespaces>,
         (leader, token): (usize, u64),
     ) -> Result<Option<Duration>, Failure> {
+        let faulted_at = args.fault()?;
         let Some(struck_at) = args.class.strike(args, cluster, namespaces, (leader, token))? else {
             return Ok(None);
         };
+        let struck_at = faulted_at.unwrap_or(struck_at);
         // On a machine with few cores, whoever reads what the nodes tell takes the time from them.
         std::thread::sleep(UNREAD);
         let elected = cluster.wait_for_elected(token)?;
@@ -319,7 +336,7 @@ fn mend(
             cluster.restart(leader)
         }
         Class::Crash | Class::JobExit | Class::Resign => cluster.restart(leader),
-        Class::Transfer => Ok(()),
+        Class::Transfer | Class::Store => Ok(()),
     }
 }
 
@@ -332,6 +349,7 @@ impl Class {
             Self::Resign => "resign",
             Self::Transfer => "transfer",
             Self::JobExit => "job-exit",
+            Self::Store => "store",
         }
     }
 
@@ -373,6 +391,7 @@ impl Class {
             Self::JobExit => cluster.signal(leader, Part::Job, Signal::KILL)?,
             Self::Resign => cluster.signal(leader, Part::Node, Signal::TERM)?,
             Self::Transfer => return hand_over(cluster, (leader, token), struck_at),
+            Self::Store => {} // That was done before.
         }
         Ok(Some(struck_at))
     }
@@ -413,6 +432,9 @@ impl Failover {
         }
         if self.class != Class::Crash && (self.without_guardian || self.beside.is_some()) {
             return usage("--without-guardian and --beside go with --class crash");
+        }
+        if self.class == Class::Store && self.fault_command.is_none() {
+            return usage("--class store needs --on and a --fault-command, which strikes the store");
         }
         if self.on.is_some() && matches!(self.class, Class::Host | Class::Transfer) {
             return usage(
@@ -465,6 +487,8 @@ impl Failover {
             beside: None,
             state_dir: None,
             on: None,
+            fault_command: None,
+            mend_command: None,
             ..*self
         };
         let dir = place.dir().join("host");
@@ -498,6 +522,9 @@ impl Failover {
 
     /// What the time is counted from.
     pub(super) fn from(&self) -> &'static str {
+        if self.fault_command.is_some() {
+            return "just before the command was run that strikes the store";
+        }
         match self.class {
             Class::Crash if self.without_guardian => {
                 "just before the node was killed, its guardian having been stopped"
@@ -508,6 +535,7 @@ impl Failover {
             Class::Resign => "just before SIGTERM was sent to it",
             Class::Transfer => "its own word that it was asked",
             Class::JobExit => "just before the job was killed",
+            Class::Store => "just before the store was struck",
         }
     }
 
@@ -516,8 +544,21 @@ impl Failover {
         match self.class {
             Class::Host | Class::Pause => true,
             Class::Crash => self.without_guardian && self.safety() == Safety::Lease,
-            Class::Resign | Class::Transfer | Class::JobExit => false,
+            Class::Resign | Class::Transfer | Class::JobExit | Class::Store => false,
         }
+    }
+
+    /// Strikes the store, if it is to be struck; when that began, in nanoseconds of the boot clock.
+    pub(super) fn fault(&self) -> Result<Option<u64>, Failure> {
+        let Some(command) = &self.fault_command else { return Ok(None) };
+        let began_at = boot_ns();
+        run_shell("--fault-command", command)?;
+        Ok(Some(began_at))
+    }
+
+    /// Mends what the store has suffered.
+    pub(super) fn mend_store(&self) -> Result<(), Failure> {
+        self.mend_command.as_deref().map_or(Ok(()), |command| run_shell("--mend-command", command))
     }
 
     /// The steps of this class that cannot be left out.
@@ -530,13 +571,15 @@ impl Failover {
             Class::Resign | Class::Transfer | Class::JobExit => job,
             // Nobody learns of it.
             Class::Host | Class::Pause => 0,
+            // Nobody of these is struck.
+            Class::Store => 0,
         };
         // The news, the votes, and the answers to the first heartbeat.
         let asked_first = match self.class {
             Class::Crash => self.without_guardian,
             Class::Host | Class::Pause => true,
             // Who knows that the leader is gone asks for no pre-votes.
-            Class::Resign | Class::Transfer | Class::JobExit => false,
+            Class::Resign | Class::Transfer | Class::JobExit | Class::Store => false,
         };
         let first_heartbeat = match self.safety() {
             Safety::Lease => 1.0,
@@ -594,6 +637,15 @@ fn silence_bound(cluster: &Cluster<'_>) -> f64 {
 /// How many have taken longer than this.
 pub(super) fn over(measured: &[Duration], bound_ms: f64) -> usize {
     measured.iter().filter(|&&took| milliseconds(took) > bound_ms).count()
+}
+
+/// Runs what the user says, to its end. What it prints is no part of the result.
+fn run_shell(option: &str, command: &str) -> Result<(), Failure> {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]).stdin(Stdio::null()).stdout(Stdio::from(std::io::stderr()));
+    without_settings(&mut shell);
+    let status = shell.status()?;
+    if status.success() { Ok(()) } else { Err(failed(format!("{option} has failed: {status}"))) }
 }
 
 fn rounded(ratio: f64) -> f64 {
@@ -720,5 +772,17 @@ mod tests {
             assert!(refused(&[class, "--nodes", "2"]) && !refused(&[class, "--nodes", "3"]), "{class}");
         }
         assert!(!refused(&["transfer", "--nodes", "2"]));
+        assert!(refused(&["store"]) && refused(&["store", "--on", "sqlite:a"]));
+        assert!(!refused(&[
+            "store",
+            "--on",
+            "sqlite:a",
+            "--fault-command",
+            "true",
+            "--mend-command",
+            "true"
+        ]));
+        let fault_among_peers = ["failover", "--class", "crash", "--fault-command", "true"];
+        assert!(Failover::try_parse_from(fault_among_peers).is_err(), "it strikes a store");
     }
 }

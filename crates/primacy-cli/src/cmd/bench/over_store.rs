@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use primacy::config::Timers;
 use primacy::core::FencingToken;
 use primacy::core::election::lease::Record;
 use primacy::stores::{Opened, open_any};
@@ -26,15 +27,22 @@ const NAME: &str = "primacy/bench";
 const RESIGNED_MACHINE: Duration = Duration::from_millis(5);
 const DIED_MACHINE: Duration = Duration::from_millis(10);
 
-/// How often the store is asked between two trials.
+/// How often the store is timed between two trials.
 const REQUESTS: usize = 10;
 
 /// How long the session lives at most with which a store that keeps sessions is timed.
 const SESSION: Duration = Duration::from_secs(60);
 
-/// What a failover may take of the store, and of this machine.
-#[derive(Clone, Copy, Debug)]
+/// How long a store that was struck may take until it answers again, before the bench gives up.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// After that, it is asked again.
+const ASK_PAUSE: Duration = Duration::from_millis(5);
+
+/// What a failover may take of the store, and of this machine; and of the lease, where nobody tells that it is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Budget {
+    lease: bool,
     round_trips: u32,
     machine: Duration,
 }
@@ -48,15 +56,27 @@ struct Outcome {
     from: &'static str,
     trials: usize,
     discarded: usize,
-    /// To the moment at which the new leader holds its token.
+    /// To the moment at which the new leader holds its token; of class `store`, at which the store has answered a write again.
     ms: Spread,
     /// To the first line of the new job.
     job_ms: Option<Spread>,
-    /// A write to the store and its answer, or a keep-alive.
+    /// A write to the store and its answer.
     round_trip_ms: Spread,
-    /// What of these a failover may take at most; nothing where the lease must run out.
+    lease_ms: f64,
+    /// Nothing where the store is struck together with the leader: how long the store takes is its own affair.
+    goal: Option<Goal>,
+}
+
+/// What is asked of each trial.
+#[derive(Debug, PartialEq, Serialize)]
+struct Goal {
+    /// In words.
+    text: &'static str,
+    /// The longest time that it allows.
     bound_ms: Option<f64>,
-    over_bound: Option<usize>,
+    /// The trials that have not met it.
+    missed: usize,
+    met: bool,
 }
 
 /// Runs the trials, and prints what they measured.
@@ -67,14 +87,24 @@ pub(super) fn measure(args: &Failover, place: &Place, url: &str) -> Result<Exit,
     let mut cluster =
         Cluster::start_on(&stage, Network::Loopback, args.settings(), args.nodes, place.dir(), Some(&url))?;
     let mut measured = Measured::default();
+    let mut deposed = 0;
     for trial in 1..=args.trials {
         timed.measure()?;
-        let took = measured.trial(args, &mut cluster, None)?;
+        let took = if args.class == Class::Store {
+            let (silent, changed) = outage(args, &mut cluster, &mut timed)?;
+            deposed += usize::from(changed);
+            measured.elected.push(silent);
+            silent
+        } else {
+            measured.trial(args, &mut cluster, None)?
+        };
         progress(args.class.name(), trial, args.trials, took);
     }
+    let timers = cluster.timers().clone();
     drop(cluster);
     drop(stage);
-    let outcome = outcome(args, &measured, &timed.times).ok_or_else(|| failed("nothing was measured"))?;
+    let outcome = outcome(args, &measured, &timed.times, &timers, deposed)
+        .ok_or_else(|| failed("nothing was measured"))?;
     if args.json {
         println!("{}", serde_json::to_string(&outcome).unwrap_or_default());
     } else {
@@ -83,11 +113,32 @@ pub(super) fn measure(args: &Failover, place: &Place, url: &str) -> Result<Exit,
     Ok(Exit::Success)
 }
 
-fn outcome(args: &Failover, measured: &Measured, round_trips: &[Duration]) -> Option<Outcome> {
-    let bound = budget(args).and_then(|budget| {
-        let bound = median(round_trips)? * budget.round_trips + budget.machine;
-        Some(milliseconds(bound))
-    });
+/// Strikes the store, and nobody else: how long it did not answer, and whether the lead has changed within a lease.
+fn outage(
+    args: &Failover,
+    cluster: &mut Cluster<'_>,
+    timed: &mut Timed,
+) -> Result<(Duration, bool), Failure> {
+    let (leader, token) = cluster.settle()?;
+    let began = Instant::now();
+    args.fault()?;
+    timed.until_it_answers()?;
+    let silent = began.elapsed();
+    // A leader that could not renew would be deposed by then.
+    let lease = cluster.timers().lease;
+    cluster.listen(lease.saturating_sub(silent))?;
+    let changed = cluster.token(leader) != Some(token);
+    args.mend_store()?;
+    Ok((silent, changed))
+}
+
+fn outcome(
+    args: &Failover,
+    measured: &Measured,
+    round_trips: &[Duration],
+    timers: &Timers,
+    deposed: usize,
+) -> Option<Outcome> {
     Some(Outcome {
         class: args.class.name(),
         subject: args.settings().subject.name(),
@@ -98,33 +149,67 @@ fn outcome(args: &Failover, measured: &Measured, round_trips: &[Duration]) -> Op
         ms: Spread::of(&measured.elected)?,
         job_ms: Spread::of(&measured.job),
         round_trip_ms: Spread::of(round_trips)?,
-        bound_ms: bound,
-        over_bound: bound.map(|bound| over(&measured.elected, bound)),
+        lease_ms: milliseconds(timers.lease),
+        goal: goal(args, &measured.elected, median(round_trips)?, timers, deposed),
     })
 }
 
+fn goal(
+    args: &Failover,
+    took: &[Duration],
+    round_trip: Duration,
+    timers: &Timers,
+    deposed: usize,
+) -> Option<Goal> {
+    if args.class == Class::Store {
+        let text = "the lead does not change";
+        return Some(Goal { text, bound_ms: None, missed: deposed, met: deposed == 0 });
+    }
+    let (budget, text) = budget(args)?;
+    let lease =
+        if budget.lease { timers.drift_max.lengthen(timers.lease.into()).into() } else { Duration::ZERO };
+    let bound_ms = milliseconds(lease + round_trip * budget.round_trips + budget.machine);
+    let missed = over(took, bound_ms);
+    Some(Goal { text, bound_ms: Some(bound_ms), missed, met: missed == 0 })
+}
+
 /// Where somebody tells that the leader is gone, nobody waits for its lease.
-fn budget(args: &Failover) -> Option<Budget> {
+fn budget(args: &Failover) -> Option<(Budget, &'static str)> {
+    if args.fault_command.is_some() {
+        return None;
+    }
+    let died = Budget { lease: false, round_trips: 6, machine: DIED_MACHINE };
     match args.class {
-        Class::Resign | Class::JobExit => Some(Budget { round_trips: 3, machine: RESIGNED_MACHINE }),
-        Class::Crash if !args.without_guardian => Some(Budget { round_trips: 6, machine: DIED_MACHINE }),
-        Class::Crash | Class::Pause | Class::Host | Class::Transfer => None,
+        Class::Resign | Class::JobExit => {
+            let resigned = Budget { lease: false, round_trips: 3, machine: RESIGNED_MACHINE };
+            Some((resigned, "3 round trips + 5 ms"))
+        }
+        Class::Crash if !args.without_guardian => Some((died, "6 round trips + 10 ms")),
+        Class::Crash | Class::Pause => {
+            Some((Budget { lease: true, ..died }, "the lease and its drift + 6 round trips + 10 ms"))
+        }
+        Class::Host | Class::Transfer | Class::Store => None,
     }
 }
 
 fn print(outcome: &Outcome) {
     let Outcome { class, subject, nodes, from, trials, ms, round_trip_ms, .. } = outcome;
     println!("{class} of {subject}, {trials} trials, {nodes} nodes over a store; counted from {from}");
-    println!("  elected    {ms}{}", not_counted(outcome.discarded));
+    let until = if *class == Class::Store.name() { "silent " } else { "elected" };
+    println!("  {until}    {ms}{}", not_counted(outcome.discarded));
     if let Some(job) = outcome.job_ms {
         println!("  first line {job}");
     }
     println!("  round trip {round_trip_ms}");
-    match (outcome.bound_ms, outcome.over_bound) {
-        (Some(bound), Some(over)) => {
-            println!("  bound      {bound:.1} ms; {over} of {trials} trials have taken longer")
-        }
-        _ => println!("  bound      none: nobody tells, and the lease must run out"),
+    println!("  goal       {}", outcome.goal.as_ref().map_or("none".to_owned(), |goal| goal.told(*trials)));
+}
+
+impl Goal {
+    fn told(&self, trials: usize) -> String {
+        let bound = self.bound_ms.map_or(String::new(), |bound| format!(" = {bound:.1} ms"));
+        let met =
+            if self.met { "met".to_owned() } else { format!("missed in {} of {trials} trials", self.missed) };
+        format!("{}{bound}: {met}", self.text)
     }
 }
 
@@ -149,36 +234,98 @@ impl Timed {
         Ok(Self { runtime, opened, times: Vec::new() })
     }
 
+    /// Times some writes.
     fn measure(&mut self) -> Result<(), Failure> {
         let Self { runtime, opened, times } = self;
         runtime.block_on(async {
-            match opened {
-                Opened::Register(register) => {
-                    for _ in 0..REQUESTS {
-                        let found = register.read().await?;
-                        let version = found.as_ref().map(|(_, version)| version);
-                        let renewal = found.as_ref().map_or(0, |(record, _)| record.renewal) + 1;
-                        let record = Record::released(FencingToken(0), primacy::core::Duration::ZERO);
-                        let began = Instant::now();
-                        let written = register.compare_and_set(version, &Record { renewal, ..record }).await;
-                        times.push(began.elapsed());
-                        written.map_err(|error| failed(format!("the store cannot be timed: {error}")))?;
-                    }
-                }
-                Opened::Sessions(sessions) => {
-                    let text = |error: primacy::stores::SessionError| {
-                        failed(format!("the store cannot be timed: {error}"))
-                    };
-                    let begun = sessions.begin(SESSION).await.map_err(text)?;
-                    for _ in 0..REQUESTS {
-                        let began = Instant::now();
-                        sessions.keep_alive(&begun.session).await.map_err(text)?;
-                        times.push(began.elapsed());
-                    }
-                    sessions.end(&begun.session).await.map_err(text)?;
-                }
+            for _ in 0..REQUESTS {
+                let took = write(opened).await;
+                times.push(took.map_err(|why| failed(format!("the store cannot be timed: {why}")))?);
             }
             Ok(())
         })
+    }
+
+    /// Writes until a write is answered.
+    fn until_it_answers(&mut self) -> Result<(), Failure> {
+        let Self { runtime, opened, .. } = self;
+        let began = Instant::now();
+        runtime.block_on(async {
+            while let Err(why) = write(opened).await {
+                if began.elapsed() > SILENCE_MAX {
+                    return Err(failed(format!("the store does not answer any more: {why}")));
+                }
+                tokio::time::sleep(ASK_PAUSE).await;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Writes once, and tells how long that took; what is needed to write is not a part of it.
+async fn write(opened: &Opened) -> Result<Duration, String> {
+    match opened {
+        Opened::Register(register) => {
+            let found = register.read().await.map_err(|error| error.to_string())?;
+            let version = found.as_ref().map(|(_, version)| version);
+            let renewal = found.as_ref().map_or(0, |(record, _)| record.renewal) + 1;
+            let record = Record::released(FencingToken(0), primacy::core::Duration::ZERO);
+            let began = Instant::now();
+            let written = register.compare_and_set(version, &Record { renewal, ..record }).await;
+            let took = began.elapsed();
+            written.map(|_| took).map_err(|error| error.to_string())
+        }
+        // The end of a session is one write, as that of an entry is.
+        Opened::Sessions(sessions) => {
+            let begun = sessions.begin(SESSION).await.map_err(|error| error.to_string())?;
+            let began = Instant::now();
+            let ended = sessions.end(&begun.session).await;
+            let took = began.elapsed();
+            ended.map(|()| took).map_err(|error| error.to_string())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use primacy::config::Venue;
+
+    use super::*;
+
+    fn args(more: &[&str]) -> Failover {
+        let all = [&["failover", "--on", "sqlite:a", "--class"], more].concat();
+        Failover::try_parse_from(all).unwrap()
+    }
+
+    #[test]
+    fn only_where_nobody_tells_of_the_end_the_lease_is_allowed() {
+        let budget =
+            |more: &[&str]| budget(&args(more)).map(|(budget, _)| (budget.lease, budget.round_trips));
+        for resigned in ["resign", "job-exit"] {
+            assert_eq!(budget(&[resigned]), Some((false, 3)));
+        }
+        assert_eq!(budget(&["crash"]), Some((false, 6)));
+        assert_eq!(budget(&["crash", "--without-guardian"]), Some((true, 6)));
+        assert_eq!(budget(&["pause"]), Some((true, 6)));
+        assert_eq!(budget(&["crash", "--fault-command", "true"]), None);
+    }
+
+    #[test]
+    fn a_goal_is_met_by_all_trials_or_missed() {
+        let ms = Duration::from_millis;
+        let timers = Timers::new(Venue::Store, Some(ms(10_000)));
+        let goal = |more: &[&str], took: &[u64], deposed| {
+            let took: Vec<Duration> = took.iter().map(|&took| ms(took)).collect();
+            let goal = goal(&args(more), &took, ms(2), &timers, deposed).unwrap();
+            (goal.bound_ms, goal.missed, goal.met)
+        };
+        assert_eq!(goal(&["resign"], &[3, 11], 0), (Some(11.0), 0, true));
+        assert_eq!(goal(&["crash"], &[22, 23], 0), (Some(22.0), 1, false));
+        let (bound, missed, met) = goal(&["pause"], &[10_050], 0);
+        assert!(bound.is_some_and(|bound| bound > 10_022.0) && missed == 0 && met);
+        let store = ["store", "--fault-command", "true"];
+        assert_eq!(goal(&store, &[50_000], 0), (None, 0, true));
+        assert_eq!(goal(&store, &[1], 1), (None, 1, false));
     }
 }

@@ -1,0 +1,194 @@
+//! Failover over every store, on real servers, and what a store's own tool takes beside it in the same run.
+//!
+//! `cargo xtask failover [--only STORE]... [--rounds N] [--write]` installs what it needs, builds the command and runs this.
+//! What is measured is the command's own: `primacy bench failover --on URL`.
+
+mod peer;
+mod server;
+mod table;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use primacy_conformance::live::Ground;
+use serde_json::Value;
+
+use crate::server::Server;
+use crate::table::Row;
+
+/// How often something is done that takes milliseconds, unless it is said.
+const ROUNDS: u32 = 20;
+
+/// How often something is done that takes as long as a lease, or a session.
+const LONG_ROUNDS: u32 = 3;
+
+/// Has the URL of the store, which may have a password.
+const URL_VARIABLE: &str = "FAILOVER_STORE";
+
+const USAGE: &str = "failover PRIMACY [--only STORE]... [--rounds N] [--write]";
+
+/// The stores, in the order of the table.
+const STORES: &[&str] = &[
+    "sqlite",
+    "postgres",
+    "etcd",
+    "etcd, `recipe=lease`",
+    "zookeeper",
+    "consul (stand-in)",
+    "kubernetes (stand-in)",
+    "s3",
+    "az",
+    "nats",
+    "redis",
+];
+
+/// One way in which a leader goes.
+struct Case {
+    /// What happens, for people.
+    what: &'static str,
+    args: &'static [&'static str],
+    is_long: bool,
+    /// The store's own leader is killed.
+    strikes_the_store: bool,
+}
+
+/// What is done to each store.
+const CASES: &[Case] = &[
+    Case {
+        what: "the holder resigns",
+        args: &["--class", "resign"],
+        is_long: false,
+        strikes_the_store: false,
+    },
+    Case {
+        what: "`kill -9` of the holder",
+        args: &["--class", "crash"],
+        is_long: false,
+        strikes_the_store: false,
+    },
+    Case {
+        what: "`kill -9` of the holder and its guardian",
+        args: &["--class", "crash", "--without-guardian"],
+        is_long: true,
+        strikes_the_store: false,
+    },
+    Case {
+        what: "`kill -9` of the store's leader: until the store answers",
+        args: &["--class", "store"],
+        is_long: true,
+        strikes_the_store: true,
+    },
+    Case {
+        what: "`kill -9` of the store's leader, and of the holder",
+        args: &["--class", "crash"],
+        is_long: true,
+        strikes_the_store: true,
+    },
+];
+
+/// What is asked for.
+struct Wish {
+    /// The command, as users build it.
+    program: PathBuf,
+    only: Vec<String>,
+    rounds: u32,
+    write: bool,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let told = match Wish::parse(std::env::args().skip(1)) {
+        Some(wish) => run(&wish).await,
+        None => Err(USAGE.to_owned()),
+    };
+    match told {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Wish {
+    fn parse(mut arguments: impl Iterator<Item = String>) -> Option<Self> {
+        let program = arguments.next()?.into();
+        let mut wish = Self { program, only: Vec::new(), rounds: ROUNDS, write: false };
+        while let Some(argument) = arguments.next() {
+            match argument.as_str() {
+                "--only" => wish.only.extend(arguments.next()?.split(',').map(str::to_owned)),
+                "--rounds" => wish.rounds = arguments.next()?.parse().ok().filter(|&rounds| rounds > 0)?,
+                "--write" => wish.write = true,
+                _ => return None,
+            }
+        }
+        let known = |name: &String| STORES.iter().any(|store| is_of(store, name));
+        wish.only.iter().all(known).then_some(wish)
+    }
+
+    fn wants(&self, store: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|name| is_of(store, name))
+    }
+}
+
+/// Whether the store, as it stands in the table, is called so.
+fn is_of(store: &str, name: &str) -> bool {
+    store.split(|c: char| !c.is_alphanumeric()).next() == Some(name)
+}
+
+async fn run(wish: &Wish) -> Result<(), String> {
+    let mut rows = Vec::new();
+    for &store in STORES.iter().filter(|store| wish.wants(store)) {
+        let mut server = Server::start(store).await?;
+        let has_leader = server.members().is_some();
+        for case in CASES.iter().filter(|case| !case.strikes_the_store || has_leader) {
+            let row = measured(&wish.program, &mut server, store, case, wish.rounds).await?;
+            println!("{row}");
+            rows.push(row);
+        }
+        for row in peer::measure(store, &server, wish.rounds).await? {
+            println!("{row}");
+            rows.push(row);
+        }
+        if wish.write {
+            // At once: what comes later may fail.
+            table::write(STORES, &rows)?;
+        }
+    }
+    Ok(())
+}
+
+async fn measured(
+    program: &Path,
+    server: &mut Server,
+    store: &'static str,
+    case: &Case,
+    rounds: u32,
+) -> Result<Row, String> {
+    let ground = Ground::new("failover");
+    let mut command = Command::new(program);
+    let trials = if case.is_long { rounds.min(LONG_ROUNDS) } else { rounds };
+    command.env(URL_VARIABLE, server.url()).args(["bench", "failover", "--json", "--on"]);
+    command.arg(format!("env:{URL_VARIABLE}")).args(case.args);
+    command.args(["--trials", &trials.to_string(), "--state-dir"]).arg(ground.path());
+    let members = server.members().filter(|_| case.strikes_the_store);
+    if members.is_some() {
+        command.args(["--fault-command", &server::fault_command(&ground)]);
+        command.args(["--mend-command", &server::mend_command(&ground)]);
+    }
+    command.stdin(Stdio::null()).stderr(Stdio::inherit());
+    let bench = tokio::task::spawn_blocking(move || command.output());
+    let output = match members {
+        Some(mut members) => tokio::select! {
+            output = bench => output,
+            never = members.keep(&ground) => match never {},
+        },
+        None => bench.await,
+    };
+    let output = output.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+    if !output.status.success() {
+        return Err(format!("{store}: {}: the bench failed", case.what));
+    }
+    let told: Value = serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())?;
+    Row::of(store, case.what, &told).ok_or_else(|| format!("the bench printed {told}"))
+}

@@ -1,0 +1,36 @@
+//! `cargo xtask failover`: how long nobody leads over each store, on real servers, and the table of it.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use crate::live;
+
+/// What is measured is built as users build it.
+const BUILD: &[&str] = &["build", "--release", "--locked", "--package", "primacy-cli"];
+/// What starts the servers, and runs the bench of the command.
+const RUN: &[&str] = &["run", "--locked", "--package", "primacy-conformance", "--example", "failover", "--"];
+
+/// Installs, builds, and measures.
+pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
+    match live::install(root) {
+        Ok(told) => println!("{told}"),
+        Err(why) => {
+            eprintln!("{why}");
+            return ExitCode::FAILURE;
+        }
+    }
+    let mut build = crate::cargo(root, BUILD);
+    let mut measure = crate::cargo(root, RUN);
+    measure.arg(crate::target(root).join("release/primacy")).args(arguments).envs(live::environment(root));
+    for command in [&mut build, &mut measure] {
+        match command.status() {
+            Ok(status) if status.success() => {}
+            Ok(_) => return ExitCode::FAILURE,
+            Err(error) => {
+                eprintln!("cargo cannot be run: {error}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    ExitCode::SUCCESS
+}
