@@ -151,8 +151,8 @@ impl Stage {
         };
         let node = |(index, name): (usize, &String)| {
             let env = faked.iter().filter(|_| index == faked_node).flat_map(|faked| faked.env().to_vec());
-            let url = store.as_ref().map(|store| store.url(index, &dir.join("store"))).transpose()?;
-            let env = env.chain(url.map(|url| (STORE_VARIABLE.to_owned(), url)));
+            let url = store.iter().map(|store| (STORE_VARIABLE.to_owned(), store.url(index)));
+            let env = env.chain(url);
             let start = Start {
                 primacy: plan.primacy.clone(),
                 dir: dir.clone(),
@@ -163,9 +163,9 @@ impl Stage {
                 env: env.collect(),
                 mark: format!("{}{name}", mark(&arm)),
             };
-            Ok(Node::new(name, start))
+            Node::new(name, start)
         };
-        let nodes = names.iter().enumerate().map(node).collect::<Result<_, Trouble>>()?;
+        let nodes = names.iter().enumerate().map(node).collect();
         let ledger = Tail::new(dir.join(LEDGER));
         let (verbs, last, read_at) = (Vec::new(), None, Instant::now());
         let (stopped, cuts, full) = (Vec::new(), Vec::new(), false);

@@ -3,7 +3,6 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::Path;
 
 use primacy_conformance::live::azurite::Azurite;
 use primacy_conformance::live::consul::Consul;
@@ -98,15 +97,12 @@ impl Store {
         Ok(Self { runtime, make, server, ways, made: Vec::new(), killed: None })
     }
 
-    /// Where a node finds it: at its own proxy. Files that this needs are made in `dir`.
-    ///
-    /// # Errors
-    /// [`Trouble`] if they cannot be made.
-    pub(crate) fn url(&self, node: usize, dir: &Path) -> Result<String, Trouble> {
+    /// Where a node finds it: at its own proxy.
+    pub(crate) fn url(&self, node: usize) -> String {
         let own = self.server.address(node).map(|address| address.to_string()).unwrap_or_default();
         let proxy = self.ways[node].address();
         let through = |url: String| url.replace(&own, &proxy.to_string());
-        Ok(match &self.server {
+        match &self.server {
             Running::Postgres(postgres) => through(postgres.url()),
             Running::Etcd(etcd) => {
                 let recipe = if self.make == Make::EtcdLease { "?recipe=lease" } else { "" };
@@ -118,18 +114,8 @@ impl Store {
             Running::Az(azurite) => through(azurite.url()),
             Running::Nats(_) => Nats::url_at(&[proxy]),
             Running::Redis(_) => Redis::url_at(proxy),
-            Running::Kubernetes(server) => {
-                // Its address stands in a file that the URL names.
-                let url = server.url();
-                let file = url.split_once('=').map_or("", |(_, file)| file);
-                let read = std::fs::read_to_string(file).map_err(Trouble::file("read", Path::new(file)))?;
-                let path = dir.join(format!("{node}.kubeconfig"));
-                let own = format!("{}\"", server.address());
-                let text = read.replace(&own, &format!("http://{proxy}\""));
-                std::fs::write(&path, text).map_err(Trouble::file("write", &path))?;
-                format!("kubernetes://default?kubeconfig={}", path.display())
-            }
-        })
+            Running::Kubernetes(server) => server.url_through(proxy.port()),
+        }
     }
 
     /// Makes a fault, on the way of this node where it is one node's. Whether it took effect is known when it is healed.
@@ -248,9 +234,7 @@ impl Running {
             Self::Consul(consul) => local(consul.port()),
             Self::Kubernetes(server) => local(server.port()),
             Self::S3(moto) => local(moto.port()),
-            Self::Az(azurite) => {
-                azurite.url().split("127.0.0.1:").nth(1)?.split('/').next()?.parse().ok().and_then(local)
-            }
+            Self::Az(azurite) => Some(azurite.address()),
             Self::Nats(nats) => nats.addresses().first().copied(),
             Self::Redis(redis) => Some(redis.address()),
         }

@@ -18,8 +18,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use primacy_conformance::REQUIRE_LIVE_VARIABLE;
+use primacy_conformance::live::azurite::Azurite;
 use primacy_conformance::live::consul::Consul;
 use primacy_conformance::live::etcd::Etcd;
+use primacy_conformance::live::kubernetes::ApiServer;
 use primacy_conformance::live::moto::{BUCKET, Moto};
 use primacy_conformance::live::nats::Nats;
 use primacy_conformance::live::postgres::Postgres;
@@ -56,25 +58,41 @@ fn started<T>(
 
 /// All stories over one store, whose URL has the server's address in it.
 fn tell(name: &'static str, url: &str, server: SocketAddr, lease: Duration) {
-    let direct = Store { name, url: url.to_owned(), lease };
-    stories::a_paused_leader_does_no_harm(&direct);
-    stories::a_guardian_that_wakes_first_ends_the_job(&direct);
     let through = |proxy: &Proxy| {
         let replaced = url.replace(&server.to_string(), &proxy.address().to_string());
         assert_ne!(replaced, url, "the URL has the address");
         replaced
     };
-    let cut = Proxy::start(server);
-    stories::a_leader_without_its_store_stops_in_time(&direct, &through(&cut), || cut.refuse());
-    let proxy = Proxy::start(server);
-    let store = Store { name, url: through(&proxy), lease };
-    let outage = |time: Duration| {
-        proxy.refuse();
-        std::thread::sleep(time);
-        proxy.pass();
-    };
-    stories::a_short_outage_changes_no_leader(&store, outage);
-    stories::a_long_outage_deposes_and_the_same_processes_lead_again(&store, outage);
+    tell_through(name, url, server, lease, &through);
+}
+
+/// The same of a store that is reached through a proxy at another URL. The stories have elections of their own and mostly wait,
+/// so those that need the store at all times are told beside those that take it away.
+fn tell_through(
+    name: &'static str,
+    url: &str,
+    server: SocketAddr,
+    lease: Duration,
+    through: &(dyn Fn(&Proxy) -> String + Sync),
+) {
+    let direct = Store { name, url: url.to_owned(), lease };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            stories::a_paused_leader_does_no_harm(&direct);
+            stories::a_guardian_that_wakes_first_ends_the_job(&direct);
+            let cut = Proxy::start(server);
+            stories::a_leader_without_its_store_stops_in_time(&direct, &through(&cut), || cut.refuse());
+        });
+        let proxy = Proxy::start(server);
+        let store = Store { name, url: through(&proxy), lease };
+        let outage = |time: Duration| {
+            proxy.refuse();
+            std::thread::sleep(time);
+            proxy.pass();
+        };
+        stories::a_short_outage_changes_no_leader(&store, outage);
+        stories::a_long_outage_deposes_and_the_same_processes_lead_again(&store, outage);
+    });
 }
 
 fn address(text: &str) -> SocketAddr {
@@ -116,6 +134,20 @@ fn over_s3() {
     let Some((_runtime, moto)) = started("s3", Moto::start()) else { return };
     let server = SocketAddr::from(([127, 0, 0, 1], moto.port()));
     tell("s3", &moto.url_through(BUCKET, moto.port()), server, LEASE);
+}
+
+#[test]
+fn over_az() {
+    let Some((_runtime, azurite)) = started("az", Azurite::start()) else { return };
+    tell("az", &azurite.url(), azurite.address(), LEASE);
+}
+
+#[test]
+fn over_a_stand_in_for_kubernetes() {
+    let Some((_runtime, kubernetes)) = started("kubernetes", ApiServer::start()) else { return };
+    let server = SocketAddr::from(([127, 0, 0, 1], kubernetes.port()));
+    let through = |proxy: &Proxy| kubernetes.url_through(proxy.address().port());
+    tell_through("kubernetes", &kubernetes.url(), server, LEASE, &through);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A server for Azure Blob Storage: Azurite, which is Microsoft's own and a package of npm.
 
+use std::net::SocketAddr;
 use std::process::Command;
 
 use super::{Ground, Server, free_port, program, run_python};
@@ -72,6 +73,12 @@ impl Azurite {
             "az://{container}/laws?account={ACCOUNT}&endpoint={endpoint}&credentials={}",
             credentials.display()
         )
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        ([127, 0, 0, 1], self.port).into()
     }
 
     /// The URL of its container.

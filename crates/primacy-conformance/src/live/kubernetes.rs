@@ -71,6 +71,13 @@ impl ApiServer {
         self.url_as("nobody", &json!({}), &json!({}))
     }
 
+    /// The same, reached through what listens on this port.
+    #[must_use]
+    pub fn url_through(&self, port: u16) -> String {
+        let server = format!("{}://localhost:{port}", self.scheme);
+        self.url_as(&format!("through-{port}"), &json!({}), &json!({ "server": server }))
+    }
+
     /// The store in it, for one whose entry in the kubeconfig, and that of the cluster, has these fields.
     ///
     /// # Panics
@@ -78,7 +85,9 @@ impl ApiServer {
     #[must_use]
     pub fn url_as(&self, name: &str, user: &Value, cluster: &Value) -> String {
         let mut cluster = cluster.clone();
-        cluster["server"] = self.address().into();
+        if cluster["server"].is_null() {
+            cluster["server"] = self.address().into();
+        }
         let kubeconfig = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "test",
             "clusters": [{"name": "test", "cluster": cluster}],
