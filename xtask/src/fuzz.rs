@@ -31,6 +31,10 @@ const TARGETS: &[Target] = &[
     Target { name: "state_file",       binary: "primacy",        test: "disk::tests::fuzz::state_file",             length_max: 2_048 },
     Target { name: "lease_record",     binary: "primacy_stores", test: "record::tests::fuzz::lease_record",         length_max: 4_096 },
     Target { name: "store_url",        binary: "primacy_stores", test: "open::tests::fuzz::store_url",              length_max: 1_024 },
+    Target { name: "etcd_value",       binary: "primacy_stores", test: "etcd::value::tests::fuzz::etcd_value",      length_max: 1_024 },
+    Target { name: "consul_value",     binary: "primacy_stores", test: "consul::value::tests::fuzz::consul_value",  length_max: 1_024 },
+    Target { name: "zookeeper_entry",  binary: "primacy_stores", test: "zookeeper::entry::tests::fuzz::zookeeper_entry", length_max: 1_024 },
+    Target { name: "kubernetes_lease", binary: "primacy_stores", test: "kubernetes::lease::tests::fuzz::kubernetes_lease", length_max: 2_048 },
     Target { name: "settings",         binary: "primacy_cli",    test: "entry::tests::fuzz::settings",              length_max: 1_024 },
     Target { name: "control_request",  binary: "primacy_cli",    test: "control::server::tests::fuzz::control_request", length_max: 8_192 },
 ];

@@ -86,7 +86,7 @@ fn what_cannot_be_compared_says_why() {
         (&["--loss", "some"], 64, "is no rate"),
         (&["--seeds", "0"], 64, "write a number of seeds from 1 to 1000"),
         (&["--jobs", "0"], 64, "write a number of threads, at least 1"),
-        (&["--election", "coin"], 64, "write some of quorum, lease, ranked"),
+        (&["--election", "coin"], 64, "write some of quorum, lease, session"),
         (&["--election", "quorum,"], 64, "write some of quorum"),
         (&["--scenario", "flood"], 64, "write some of calm, crash"),
         (&["--markdown", "--json"], 64, "cannot be used with"),

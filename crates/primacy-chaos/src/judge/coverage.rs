@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(of(stalled(70_001), all(0, 0)), [lacks]);
         let mut faults = all(1, 0);
         assert_eq!(of(tally(2, 0), faults.clone()).len(), 1);
-        for kind in &KINDS[..KINDS.len() / 2] {
+        for kind in &KINDS[..KINDS.len().div_ceil(2)] {
             faults.insert(*kind, Row::Made { planned: 1, took: 1, median_ns: 0, longest_ns: 0 });
         }
         assert_eq!(of(tally(2, 0), faults), [""; 0]);

@@ -112,6 +112,8 @@ pub(super) fn stranger(texts: &[&str], session: &str) -> Holder {
 
 #[cfg(test)]
 mod tests {
+    mod fuzz;
+
     use super::*;
 
     #[test]

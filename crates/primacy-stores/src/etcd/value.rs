@@ -85,6 +85,8 @@ pub(super) fn stranger(proposal: &[u8], lease: i64) -> Holder {
 
 #[cfg(test)]
 mod tests {
+    mod fuzz;
+
     use super::*;
 
     #[test]

@@ -104,6 +104,8 @@ fn named_after(text: &str) -> Option<NodeId> {
 
 #[cfg(test)]
 mod tests {
+    mod fuzz;
+
     use super::*;
 
     fn ours() -> Holder {

@@ -1,3 +1,5 @@
+mod fuzz;
+
 use std::time::Duration as StdDuration;
 
 use primacy_core::election::lease::ResignRequest;

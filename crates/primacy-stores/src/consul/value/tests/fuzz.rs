@@ -1,0 +1,16 @@
+//! Whatever stands under the key: a value of ours comes back as it was, and everything else is a stranger.
+
+use super::*;
+
+#[test]
+fn consul_value() {
+    primacy_fuzz::hold("consul_value", |bytes| match Value::decode(bytes) {
+        Some(value) => assert_eq!(Value::decode(&value.encode()), Some(value)),
+        None => {
+            let text = String::from_utf8_lossy(bytes);
+            for (texts, session) in [(&[&*text][..], "s"), (&[], &text)] {
+                assert_eq!(stranger(texts, session).identity.incarnation.count, 0);
+            }
+        }
+    });
+}
