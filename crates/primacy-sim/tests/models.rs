@@ -50,6 +50,21 @@ fn leases_over_a_store_never_overlap_in_any_order_of_events() {
 }
 
 #[test]
+fn sessions_over_a_store_never_overlap_in_any_order_of_events() {
+    search(|row| row.name.starts_with("session"));
+}
+
+/// Each is chosen by one of the tests above.
+#[test]
+fn every_small_space_is_searched() {
+    let begins = ["votes", "lease", "ranked", "confirmed", "members", "store", "session"];
+    for row in SPACES.iter().filter(|row| row.small) {
+        let chosen = begins.iter().filter(|begin| row.name.starts_with(**begin)).count();
+        assert_eq!(chosen, 1, "{}", row.name);
+    }
+}
+
+#[test]
 fn every_space_has_its_name_alone() {
     let mut names: Vec<&str> = SPACES.iter().map(|row| row.name).collect();
     names.sort_unstable();

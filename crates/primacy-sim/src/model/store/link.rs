@@ -56,7 +56,10 @@ impl<M> Link<M> {
         let all = self.requests.iter_mut().chain(&mut self.replies);
         for (_, message) in all.filter(|(asker, _)| *asker == who) {
             if let Some(number) = K::number(message) {
-                let place = under_way.iter().position(|waited_for| *waited_for == Some(*number));
+                // Nobody has ever waited for this one: an errand that begins has asked nothing yet, and an earlier one may have.
+                let waited_for =
+                    |under_way: &Option<RequestId>| *under_way == Some(*number) && *number != UNWAITED;
+                let place = under_way.iter().position(waited_for);
                 *number = place.map_or(UNWAITED, |place| NUMBERS[place]);
             }
         }
