@@ -54,7 +54,12 @@ pub(crate) fn open_url(address: Address) -> Opening {
         let Ok(link) = SHARED.join(&key, &directory, open);
         let queue = Arc::new(Queue::new(link, directory, layout));
         let probed = Arc::clone(&queue);
-        let answer = background::run(async move { probed.probe().await }).await;
+        let answer = background::run(async move {
+            let answer = probed.probe().await;
+            // The session that was at hand had ended unnoticed, which says nothing of the servers: another one is begun.
+            if matches!(answer, Err(Error::SessionExpired)) { probed.probe().await } else { answer }
+        })
+        .await;
         answer.map_err(|why| OpenError::Unavailable { why })?.map_err(|error| refusal(&error))?;
         Ok(Opened::Sessions(Arc::new(ZooKeeperSessions { queue })))
     })
