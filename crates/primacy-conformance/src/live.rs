@@ -79,14 +79,27 @@ impl Drop for Ground {
     }
 }
 
-/// A port that nobody listens on. Somebody may before it is used; whoever starts a server there learns it from the server.
+/// The ports that servers of tests get: below those that the kernel gives to connections, one of which could take a port in the
+/// moment before its server does.
+const PORTS: std::ops::Range<u16> = 10_000..30_000;
+
+/// A port that nobody listens on, and that this process has given to nobody. Somebody may listen there before it is used; whoever
+/// starts a server there learns it from the server.
 ///
 /// # Panics
 /// If the loopback interface has none.
 #[must_use]
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port of the loopback interface");
-    listener.local_addr().expect("it is bound").port()
+    static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    // Processes that run at the same time begin at different ones.
+    let first = std::process::id().wrapping_mul(97);
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let mut tried = PORTS.map(|_| {
+        let number = first.wrapping_add(COUNT.fetch_add(1, std::sync::atomic::Ordering::SeqCst));
+        let offset = number % u32::from(PORTS.end - PORTS.start);
+        PORTS.start + u16::try_from(offset).expect("below the number of ports")
+    });
+    tried.find(is_free).expect("a port of the loopback interface")
 }
 
 /// Where the program `name` is.
@@ -262,6 +275,7 @@ mod tests {
     #[test]
     fn a_missing_program_is_told_with_what_to_do() {
         assert!(program("a-program-that-nobody-has").unwrap_err().contains("cargo xtask live"));
-        assert_ne!(free_port(), 0);
+        let ports = [free_port(), free_port()];
+        assert!(ports[0] != ports[1] && ports.iter().all(|port| PORTS.contains(port)), "{ports:?}");
     }
 }
