@@ -35,6 +35,7 @@ use self::session::Pool;
 pub(crate) use self::url::open_url;
 use self::watch::{Seen, Watches};
 use crate::background;
+use crate::clock;
 use crate::register::Pending;
 use crate::sessions::{Begun, SessionError, Sessions};
 use crate::shared::Share;
@@ -198,8 +199,11 @@ impl Drop for ConsulSessions {
         // Without the thread nothing can be asked, and all sessions end by themselves.
         drop(background::detach(async move {
             for (session, ttl) in used {
+                // Consul ends one that nobody keeps alive within twice its time, whether it can be asked or not.
+                let gone_by = clock::now().after((2 * ttl).into());
                 tokio::time::sleep(ttl).await;
-                while end(&pool, &queue, &session).await.is_err() {
+                let may_last = || pool.is_used(&session) || clock::now() < gone_by;
+                while end(&pool, &queue, &session).await.is_err() && may_last() {
                     tokio::time::sleep(TIDY_PAUSE).await;
                 }
             }

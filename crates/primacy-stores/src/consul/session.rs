@@ -136,6 +136,11 @@ impl Pool {
         sessions.iter().find(|session| session.asked == asked && session.join(user)).cloned()
     }
 
+    /// Whether elections of this process use it.
+    pub(super) fn is_used(&self, id: &str) -> bool {
+        self.find(id).is_some()
+    }
+
     fn find(&self, id: &str) -> Option<Arc<Session>> {
         self.lock().iter().find(|session| session.id == id).cloned()
     }
