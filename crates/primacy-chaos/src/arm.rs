@@ -21,6 +21,7 @@ pub(crate) const ARMS: &[Arm] = &[
     Arm { name: "ring-bidirectional", nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::ByQuorum("ring-bidirectional")) },
     Arm { name: "seniority",  nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::ByQuorum("seniority")) },
     Arm { name: "postgres",   nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::Postgres) },
+    Arm { name: "postgres-advisory", nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::PostgresAdvisory) },
     Arm { name: "etcd",       nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::Etcd) },
     Arm { name: "etcd-lease", nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::EtcdLease) },
     Arm { name: "zookeeper",  nodes: 3, usual: false, lease: LEASE_LONG, held: Held::OnServer(Make::ZooKeeper) },

@@ -23,6 +23,8 @@ use crate::trouble::Trouble;
 pub(crate) enum Make {
     /// PostgreSQL.
     Postgres,
+    /// The same, with session advisory locks.
+    PostgresAdvisory,
     /// Three members of etcd, each node at one of them; `session`.
     Etcd,
     /// The same, with a record and `lease`.
@@ -46,12 +48,20 @@ pub(crate) enum Make {
 impl Make {
     /// Whether its election is `session`, and not `lease`.
     pub(crate) const fn keeps_sessions(self) -> bool {
-        matches!(self, Self::Etcd | Self::ZooKeeper | Self::Consul)
+        matches!(self, Self::PostgresAdvisory | Self::Etcd | Self::ZooKeeper | Self::Consul)
     }
 
     /// Whether it may be killed: a server that keeps its data in memory alone forgets the tokens with them, which its page says.
     pub(crate) const fn keeps_what_it_answered(self) -> bool {
-        matches!(self, Self::Postgres | Self::Etcd | Self::EtcdLease | Self::ZooKeeper | Self::Nats)
+        matches!(
+            self,
+            Self::Postgres
+                | Self::PostgresAdvisory
+                | Self::Etcd
+                | Self::EtcdLease
+                | Self::ZooKeeper
+                | Self::Nats
+        )
     }
 }
 
@@ -103,7 +113,10 @@ impl Store {
         let proxy = self.ways[node].address();
         let through = |url: String| url.replace(&own, &proxy.to_string());
         match &self.server {
-            Running::Postgres(postgres) => through(postgres.url()),
+            Running::Postgres(postgres) => {
+                let recipe = if self.make == Make::PostgresAdvisory { "?recipe=advisory" } else { "" };
+                through(format!("{}{recipe}", postgres.url()))
+            }
             Running::Etcd(etcd) => {
                 let recipe = if self.make == Make::EtcdLease { "?recipe=lease" } else { "" };
                 through(etcd.url_of(&[node % MEMBERS], &format!("/chaos{recipe}")))
@@ -212,7 +225,7 @@ const MEMBERS: usize = 3;
 impl Running {
     async fn start(make: Make) -> Result<Self, String> {
         Ok(match make {
-            Make::Postgres => Self::Postgres(Postgres::start(&[]).await?),
+            Make::Postgres | Make::PostgresAdvisory => Self::Postgres(Postgres::start(&[]).await?),
             Make::Etcd | Make::EtcdLease => Self::Etcd(Etcd::start(None).await?),
             Make::ZooKeeper => Self::ZooKeeper(ZooKeeper::start().await?),
             Make::Consul => Self::Consul(Consul::start().await?),

@@ -27,7 +27,7 @@ pub(crate) fn spawn<T: Send + 'static>(
 }
 
 /// Runs `work` on the stores' thread to its end, or to that of the process.
-#[cfg(any(feature = "consul", feature = "zookeeper"))]
+#[cfg(any(feature = "consul", feature = "postgres", feature = "zookeeper"))]
 pub(crate) fn detach(work: impl Future<Output = ()> + Send + 'static) -> Result<(), String> {
     // Dropping it leaves the work alone.
     drop(handle()?.spawn(work));

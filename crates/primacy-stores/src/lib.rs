@@ -29,7 +29,7 @@ pub mod az;
 #[cfg(feature = "network")]
 mod background;
 pub mod checkup;
-#[cfg(any(feature = "consul", feature = "zookeeper"))]
+#[cfg(any(feature = "consul", feature = "postgres", feature = "zookeeper"))]
 mod clock;
 #[cfg(feature = "consul")]
 pub mod consul;
@@ -43,6 +43,8 @@ pub mod file;
 mod file_system;
 #[cfg(feature = "gs")]
 pub mod gs;
+#[cfg(any(feature = "consul", feature = "postgres"))]
+mod joint;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
 #[cfg(feature = "network")]
@@ -70,6 +72,8 @@ pub mod sqlite;
 #[cfg(feature = "network")]
 #[allow(dead_code, reason = "a program may have only stores without TLS")]
 mod tls;
+#[cfg(any(feature = "consul", feature = "etcd", feature = "postgres"))]
+mod users;
 #[cfg(any(feature = "file", feature = "sqlite"))]
 mod watch;
 #[cfg(feature = "zookeeper")]

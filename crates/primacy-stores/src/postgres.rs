@@ -15,9 +15,14 @@
 //! link. What they ask for at the same moment is one statement: the batch. Statements are sent without a name, and what they set holds for
 //! their own transaction, so that a pooler which lends its connections for one transaction each may stand in between;
 //! it is found out, and then changes are looked for instead of listened to.
+//!
+//! With `?recipe=advisory` the election is held by a lock that goes with its session instead, which no pooler may stand before:
+//! see [`advisory`].
 
+mod advisory;
 mod batch;
 mod examine;
+mod hearing;
 mod link;
 mod password;
 mod pooler;
@@ -29,20 +34,22 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use primacy_core::election::lease::{Record, Version};
-use tokio::sync::watch;
 
 use self::batch::Write;
 pub(crate) use self::examine::examine;
-use self::link::{Heard, Link};
+use self::hearing::Hearing;
+use self::link::Link;
 use self::refusal::Failure;
-use self::settings::Settings;
+use self::settings::{Recipe, Settings};
+use self::table::Table;
 use crate::open::{Address, OpenError, Opened, Opening};
 use crate::record;
 use crate::register::{Pending, ReadError, Register, SetError};
+use crate::sessions::Sessions;
 use crate::shared::{Share, Shared};
 use crate::tls;
 
@@ -90,6 +97,18 @@ impl Postgres {
         let register = start(&self.key, &self.settings, election, true).await?;
         Ok(Arc::new(register))
     }
+
+    /// Opens an election that is held by a session advisory lock, and makes its table if there is none. Its sessions have
+    /// connections of their own.
+    ///
+    /// # Errors
+    /// As of [`open`](Self::open); also [`OpenError::Refused`] where a pooler stands in between, or the server is older than
+    /// PostgreSQL 14.
+    pub async fn open_sessions(&self, election: &str) -> Result<Arc<dyn Sessions>, OpenError> {
+        crate::open::check_election(election)?;
+        let sessions = advisory::start(&self.key, &self.settings, election, true).await?;
+        Ok(Arc::new(sessions))
+    }
 }
 
 /// Runs statements over a connection of its own to the server of a URL `postgres:…`: what is no part of an election, as the
@@ -108,15 +127,22 @@ pub async fn run(url: &str, statements: &str) -> Result<(), OpenError> {
 /// As of [`run`].
 pub async fn ask(url: &str, statements: &str) -> Result<Vec<Vec<Option<String>>>, OpenError> {
     let rest = url.strip_prefix("postgres:").ok_or(OpenError::UnknownScheme { scheme: String::new() })?;
-    Ok(Link::new(&Settings::of_url(rest)?).ask(statements).await?.rows)
+    Ok(Link::new(&Settings::of_url(rest)?, Table::Record).ask(statements).await?.rows)
 }
 
 /// Opens `postgres:…`.
 pub(crate) fn open_url(address: Address) -> Opening {
     Box::pin(async move {
         let settings = Settings::of_url(&address.rest)?;
-        let register = start(&address.rest, &settings, &address.election, address.create).await?;
-        Ok(Opened::Register(Arc::new(register)))
+        let (key, election) = (&address.rest, &address.election);
+        Ok(match settings.recipe {
+            Recipe::Lease => {
+                Opened::Register(Arc::new(start(key, &settings, election, address.create).await?))
+            }
+            Recipe::Advisory => {
+                Opened::Sessions(Arc::new(advisory::start(key, &settings, election, address.create).await?))
+            }
+        })
     })
 }
 
@@ -126,12 +152,10 @@ async fn start(
     election: &str,
     create: bool,
 ) -> Result<PostgresRegister, OpenError> {
-    let link = LINKS.join(key, election, || Ok::<_, OpenError>(Link::new(settings)))?;
-    let heard = link.listen_for(election);
+    let link = LINKS.join(key, election, || Ok::<_, OpenError>(Link::new(settings, Table::Record)))?;
+    let hearing = Hearing::new(&link, election);
     let last = Mutex::new(None);
-    let (looked_at, seen) = (AtomicU64::new(0), AtomicI64::new(0));
-    let register =
-        PostgresRegister { link, election: election.to_owned(), create, heard, looked_at, seen, last };
+    let register = PostgresRegister { link, election: election.to_owned(), create, hearing, last };
     register.link.open(create).await?;
     Ok(register)
 }
@@ -143,12 +167,8 @@ struct PostgresRegister {
     election: String,
     /// The table may be made.
     create: bool,
-    heard: watch::Receiver<Heard>,
-    /// How much had been heard when the last request that was answered began.
-    looked_at: AtomicU64,
-    /// The version that was last read or written through this handle; 0 is absence.
-    seen: AtomicI64,
-    /// The record of that version, if it was one.
+    hearing: Hearing,
+    /// The record that was last read or written through this handle, and its version; none if it was no record.
     last: Mutex<Option<(i64, Record)>>,
 }
 
@@ -161,8 +181,7 @@ impl Drop for PostgresRegister {
 impl PostgresRegister {
     /// Notes what was seen, where `count` had been heard before it was asked for.
     fn look(&self, count: u64, version: i64, record: Option<&Record>) {
-        self.seen.store(version, Ordering::SeqCst);
-        self.looked_at.store(count, Ordering::SeqCst);
+        self.hearing.look(count, version);
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) =
             record.map(|record| (version, record.clone()));
     }
@@ -208,7 +227,7 @@ impl PostgresRegister {
         };
         match found {
             Ok(Some((version, _))) if version <= 0 => {
-                Err(unavailable(format!("the version {version} in {} is not above 0", table::NAME)))
+                Err(unavailable(format!("the version {version} in {} is not above 0", Table::Record.name())))
             }
             Ok(found) => Ok(found),
             Err(Failure::NoTable) => Ok(None),
@@ -220,7 +239,7 @@ impl PostgresRegister {
 impl Register for PostgresRegister {
     fn read(&self) -> Pending<'_, Result<Option<(Record, Version)>, ReadError>> {
         Box::pin(async {
-            let count = self.heard.borrow().count;
+            let count = self.hearing.count();
             let Some((version, bytes)) = self.find().await? else {
                 self.look(count, 0, None);
                 return Ok(None);
@@ -244,7 +263,7 @@ impl Register for PostgresRegister {
                 // A version that is no number of ours is of another store, and so it is not the present one.
                 Some(version) => Some(number_of(version).ok_or(SetError::Conflict)?),
             };
-            let count = self.heard.borrow().count;
+            let count = self.hearing.count();
             if expect.is_none() && self.create {
                 // Somebody may have dropped it since it was opened.
                 self.link.make_table().await?;
@@ -256,18 +275,7 @@ impl Register for PostgresRegister {
     }
 
     fn changed(&self) -> Pending<'_, ()> {
-        let mut heard = self.heard.clone();
-        Box::pin(async move {
-            let is_watched = self.link.watch();
-            let is_news = |heard: &Heard| {
-                heard.count > self.looked_at.load(Ordering::SeqCst)
-                    && heard.version != self.seen.load(Ordering::SeqCst)
-            };
-            if !is_watched || heard.wait_for(is_news).await.is_err() {
-                // Nothing will ever be noticed; the caller's own reading now and then has to do.
-                std::future::pending::<()>().await;
-            }
-        })
+        Box::pin(self.hearing.news(&self.link))
     }
 }
 

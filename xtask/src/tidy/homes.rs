@@ -28,6 +28,8 @@ const NO_STORES: &[&str] = &[
     "checkup",
     "location",
     "shared",
+    "joint",
+    "users",
     "tls",
     "document",
     // The recipe; its stores are `s3`, `gs` and `az`.

@@ -63,14 +63,23 @@ fn tell(name: &'static str, url: &str, server: SocketAddr, lease: Duration) {
         assert_ne!(replaced, url, "the URL has the address");
         replaced
     };
-    tell_through(name, url, server, lease, &through);
+    tell_through(name, (url, Lead::Lasts), server, lease, &through);
+}
+
+/// What becomes of a lead while its store is away.
+#[derive(Clone, Copy)]
+enum Lead {
+    /// It lasts for as long as it is valid.
+    Lasts,
+    /// It goes with its connection.
+    GoesWithItsConnection,
 }
 
 /// The same of a store that is reached through a proxy at another URL. The stories have elections of their own and mostly wait,
 /// so those that need the store at all times are told beside those that take it away.
 fn tell_through(
     name: &'static str,
-    url: &str,
+    (url, lead): (&str, Lead),
     server: SocketAddr,
     lease: Duration,
     through: &(dyn Fn(&Proxy) -> String + Sync),
@@ -90,7 +99,10 @@ fn tell_through(
             std::thread::sleep(time);
             proxy.pass();
         };
-        stories::a_short_outage_changes_no_leader(&store, outage);
+        match lead {
+            Lead::Lasts => stories::a_short_outage_changes_no_leader(&store, outage),
+            Lead::GoesWithItsConnection => stories::a_short_outage_ends_the_lead_at_once(&store, outage),
+        }
         stories::a_long_outage_deposes_and_the_same_processes_lead_again(&store, outage);
     });
 }
@@ -113,6 +125,15 @@ fn over_sqlite_a_paused_leader_does_no_harm() {
 fn over_postgres() {
     let Some((_runtime, postgres)) = started("postgres", Postgres::start(&[])) else { return };
     tell("postgres", &postgres.url(), postgres.address(), LEASE);
+}
+
+#[test]
+fn over_postgres_by_an_advisory_lock() {
+    let Some((_runtime, postgres)) = started("postgres", Postgres::start(&[])) else { return };
+    let url = format!("{}?recipe=advisory", postgres.url());
+    let own = postgres.address();
+    let through = |proxy: &Proxy| url.replace(&own.to_string(), &proxy.address().to_string());
+    tell_through("postgres-advisory", (&url, Lead::GoesWithItsConnection), own, LEASE, &through);
 }
 
 #[test]
@@ -147,7 +168,7 @@ fn over_a_stand_in_for_kubernetes() {
     let Some((_runtime, kubernetes)) = started("kubernetes", ApiServer::start()) else { return };
     let server = SocketAddr::from(([127, 0, 0, 1], kubernetes.port()));
     let through = |proxy: &Proxy| kubernetes.url_through(proxy.address().port());
-    tell_through("kubernetes", &kubernetes.url(), server, LEASE, &through);
+    tell_through("kubernetes", (&kubernetes.url(), Lead::Lasts), server, LEASE, &through);
 }
 
 #[test]

@@ -44,6 +44,7 @@ const SESSION_STORES: &[(&str, Check)] = &[
     ("etcd", || Box::pin(etcd::check_sessions())),
     ("zookeeper", || Box::pin(zookeeper::check())),
     ("consul", || Box::pin(consul::check())),
+    ("postgres", || Box::pin(postgres::advisory::check())),
 ];
 
 /// Names the stores that are to be tried, with commas between them; all if it is not set.

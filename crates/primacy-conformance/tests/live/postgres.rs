@@ -12,6 +12,7 @@ use tokio_postgres::types::Type;
 
 use crate::{Column, ONLY_VARIABLE};
 
+pub(crate) mod advisory;
 mod failing;
 mod fence;
 mod many;

@@ -4,8 +4,6 @@
 //! long as the session was begun for. A new leader counts anew. The second half is what covers a keep-alive that a leader has
 //! taken which did not know yet that it was none any more.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,7 +12,9 @@ use primacy_core::election::session::SessionId;
 
 use super::api::Api;
 use crate::clock;
+use crate::joint::Joint;
 use crate::sessions::{Begun, SessionError};
+use crate::users::Users;
 
 /// The shortest and the longest time that Consul gives a session, where its `session_ttl_min` says nothing else.
 const TTL: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(24 * 60 * 60));
@@ -34,20 +34,9 @@ struct Session {
     id: String,
     /// For how long it was asked for.
     asked: Duration,
-    /// The handle that uses it, of each election; `None` where one has used it before. No other handle on that election may:
-    /// what the first one left undone has the same key.
-    users: Mutex<HashMap<String, Option<u64>>>,
-    renewals: Renewals,
-}
-
-/// The keep-alives of a session, where each answers all who asked before it was sent.
-#[derive(Debug)]
-struct Renewals {
-    /// How many have asked.
-    asked: AtomicU64,
-    /// How many of those the last one answered, and what.
-    answered: tokio::sync::Mutex<Option<(u64, Result<Duration, SessionError>)>>,
-    /// When the last one was asked for that was answered, or the session itself.
+    users: Users,
+    keep_alives: Joint<Result<Duration, SessionError>>,
+    /// When the last keep-alive was asked for that was answered, or the session itself.
     kept_at: Mutex<Instant>,
 }
 
@@ -75,7 +64,7 @@ impl Pool {
             let Some(session) = self.join(asked, user) else {
                 let began = clock::now();
                 let id = api.create(asked, self.lock_delay).await?;
-                let session = Session { id, asked, users: Mutex::default(), renewals: Renewals::new(began) };
+                let session = Session::new(id, asked, began);
                 session.join(user);
                 let begun = Begun { session: SessionId::new(&session.id), timeout: asked };
                 self.lock().push(Arc::new(session));
@@ -95,7 +84,7 @@ impl Pool {
 
     pub(super) async fn keep_alive(&self, api: &Api, id: &str) -> Result<Duration, SessionError> {
         let Some(session) = self.find(id) else { return api.renew(id).await };
-        let result = session.renewals.renew(api, &session).await;
+        let result = session.keep_alives.ask(|| session.keep_alive(api)).await;
         if matches!(result, Err(SessionError::Ended { .. })) {
             self.forget(id);
         }
@@ -117,7 +106,7 @@ impl Pool {
     pub(super) fn forget_user(&self, user: &User) -> Vec<(String, Duration)> {
         let mut used = Vec::new();
         self.lock().retain(|session| {
-            if lock(&session.users).get(&user.key) != Some(&Some(user.handle)) {
+            if !session.users.has(&user.key, user.handle) {
                 return true;
             }
             used.push((session.id.clone(), session.asked));
@@ -151,50 +140,30 @@ impl Pool {
 }
 
 impl Session {
+    fn new(id: String, asked: Duration, began: Instant) -> Self {
+        Self { id, asked, users: Users::default(), keep_alives: Joint::default(), kept_at: Mutex::new(began) }
+    }
+
     /// Whether this election may use it; it does now.
     fn join(&self, user: &User) -> bool {
-        let mut users = lock(&self.users);
-        *users.entry(user.key.clone()).or_insert(Some(user.handle)) == Some(user.handle)
+        self.users.join(&user.key, user.handle)
     }
 
     /// Whether others use it still.
     fn leave(&self, user: &User) -> bool {
-        let mut users = lock(&self.users);
-        if let Some(used) = users.get_mut(&user.key).filter(|used| **used == Some(user.handle)) {
-            *used = None;
-        }
-        users.values().any(Option::is_some)
-    }
-}
-
-impl Renewals {
-    fn new(began: Instant) -> Self {
-        Self { asked: AtomicU64::new(0), answered: tokio::sync::Mutex::default(), kept_at: Mutex::new(began) }
+        self.users.leave(&user.key, user.handle)
     }
 
-    async fn renew(&self, api: &Api, session: &Session) -> Result<Duration, SessionError> {
-        let mine = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
-        // Whoever has it sends a keep-alive; the others wait here, and the next one of them answers for all.
-        let mut answered = self.answered.lock().await;
-        if let Some((asked_before, result)) = &*answered
-            && *asked_before >= mine
-        {
-            return result.clone();
-        }
-        let asked_before = self.asked.load(Ordering::SeqCst);
+    async fn keep_alive(&self, api: &Api) -> Result<Duration, SessionError> {
         let began = clock::now();
         // A leader of the servers that was deposed and does not know it may take a keep-alive. Its successor gives the session twice its
         // time, which covers one such answer after one that counted; after a longer silence it may have ended the session.
-        let is_late = began.since(*lock(&self.kept_at)) > session.asked.into();
-        let result = match is_late {
-            true => Err(SessionError::Ended { why: "it was not kept alive in time".to_owned() }),
-            false => api.renew(&session.id).await.map(|ttl| ttl.min(session.asked)),
-        };
-        if result.is_ok() {
-            *lock(&self.kept_at) = began;
+        if began.since(*lock(&self.kept_at)) > self.asked.into() {
+            return Err(SessionError::Ended { why: "it was not kept alive in time".to_owned() });
         }
-        *answered = Some((asked_before, result.clone()));
-        result
+        let ttl = api.renew(&self.id).await?;
+        *lock(&self.kept_at) = began;
+        Ok(ttl.min(self.asked))
     }
 }
 
@@ -218,22 +187,5 @@ mod tests {
         let (seconds, nanoseconds) = (Duration::from_secs, Duration::from_nanos);
         assert_eq!([seconds(1), seconds(15), seconds(1 << 40)].map(granted), [TTL.0, seconds(15), TTL.1]);
         assert_eq!(granted(nanoseconds(10_000_000_001)), Duration::from_millis(10_001));
-    }
-
-    #[test]
-    fn a_second_handle_on_an_election_uses_no_session_of_the_first() {
-        let session = Session {
-            id: "s".to_owned(),
-            asked: TTL.0,
-            users: Mutex::default(),
-            renewals: Renewals::new(clock::now()),
-        };
-        let user = |key: &str, handle| User { key: key.to_owned(), handle };
-        assert!(session.join(&user("a", 1)) && session.join(&user("a", 1)) && session.join(&user("b", 2)));
-        assert!(!session.join(&user("a", 3)));
-        assert!(session.leave(&user("a", 1)), "b uses it");
-        assert!(!session.join(&user("a", 3)), "what the first one left undone");
-        assert!(session.leave(&user("a", 3)), "it had none");
-        assert!(!session.leave(&user("b", 2)));
     }
 }

@@ -5,7 +5,6 @@
 //! count of its own, and may have ended the lease. The read is answered only when a majority has confirmed the leader, so
 //! it was still the leader after it had renewed.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,6 +15,7 @@ use super::api::{self, method};
 use super::client::{Client, RequestError, Tries};
 use crate::background::Aborted;
 use crate::sessions::{Begun, SessionError};
+use crate::users::Users;
 
 /// How long the first election that asks for a keep-alive waits for others to join it, where a session has several: so
 /// there are at most twenty a second, however many elections there are. It is short beside the shortest session, a second.
@@ -44,9 +44,7 @@ pub(super) struct Session {
     asked: i64,
     /// For how long it was granted.
     pub(super) granted: Duration,
-    /// The handle that uses it, of each election; `None` where one has used it before. No other handle on that election may
-    /// use it: what the first one left undone has the same key.
-    users: Mutex<HashMap<String, Option<u64>>>,
+    users: Users,
     /// Those who wait for the next keep-alive.
     waiting: Mutex<Vec<Waiting>>,
     ended: AtomicBool,
@@ -155,7 +153,7 @@ impl Pool {
     pub(super) fn forget(&self, user: &User) -> Vec<Arc<Session>> {
         let mut left = Vec::new();
         self.lock().retain(|session| {
-            if !session.is_used_by(user) {
+            if !session.users.has(&user.election, user.handle) {
                 return true;
             }
             let goes_on = session.leave(user);
@@ -201,7 +199,7 @@ impl Session {
             let client = Arc::clone(client);
             // On its own, because the others wait for it also when the first one has given up.
             tokio::spawn(async move {
-                if self.is_shared() {
+                if self.users.are_many() {
                     tokio::time::sleep(JOIN_DELAY).await;
                 }
                 let waiting = std::mem::take(&mut *lock(&self.waiting));
@@ -235,26 +233,12 @@ impl Session {
         if self.ended.load(Ordering::SeqCst) {
             return false;
         }
-        let mut users = lock(&self.users);
-        let entry = users.entry(user.election.clone()).or_insert(Some(user.handle));
-        *entry == Some(user.handle)
+        self.users.join(&user.election, user.handle)
     }
 
     /// Whether others use it still.
     fn leave(&self, user: &User) -> bool {
-        let mut users = lock(&self.users);
-        if let Some(used) = users.get_mut(&user.election).filter(|used| **used == Some(user.handle)) {
-            *used = None;
-        }
-        users.values().any(Option::is_some)
-    }
-
-    fn is_used_by(&self, user: &User) -> bool {
-        lock(&self.users).get(&user.election) == Some(&Some(user.handle))
-    }
-
-    fn is_shared(&self) -> bool {
-        lock(&self.users).values().filter(|user| user.is_some()).count() > 1
+        self.users.leave(&user.election, user.handle)
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -302,7 +286,7 @@ async fn grant(client: &Client, asked: i64) -> Result<Session, RequestError> {
         lease: Lease(answer.id),
         asked,
         granted: granted(answer.ttl).ok_or_else(|| refused("it grants leases of no time".to_owned()))?,
-        users: Mutex::default(),
+        users: Users::default(),
         waiting: Mutex::default(),
         ended: AtomicBool::new(false),
         chores: Mutex::default(),

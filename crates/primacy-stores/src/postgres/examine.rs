@@ -2,6 +2,7 @@
 
 use super::link::Link;
 use super::settings::Settings;
+use super::table::Table;
 use crate::checkup::{Check, Examination, SURVIVES, Verdict};
 use crate::open::{Address, OpenError};
 
@@ -28,7 +29,7 @@ struct Seen {
 /// Asks the server.
 pub(crate) fn examine(address: Address) -> Examination {
     Box::pin(async move {
-        let answer = Link::new(&Settings::of_url(&address.rest)?).ask(QUESTION).await?;
+        let answer = Link::new(&Settings::of_url(&address.rest)?, Table::Record).ask(QUESTION).await?;
         let seen = answer.rows.first().and_then(|row| Seen::of(row, answer.is_pooled));
         let seen = seen.ok_or_else(|| OpenError::Unavailable {
             why: "what it answers is not what PostgreSQL does".to_owned(),

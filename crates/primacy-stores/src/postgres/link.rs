@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{OnceCell, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::{ToSql, Type};
@@ -21,7 +21,7 @@ use super::batch::Queue;
 use super::pooler;
 use super::refusal::{self, Failure};
 use super::settings::{Server, Settings};
-use super::table::{self, Statements};
+use super::table::{self, Statements, Table};
 use crate::background::{self, Aborted};
 use crate::open::OpenError;
 use crate::register::SetError;
@@ -35,7 +35,7 @@ const OPEN_PATIENCE: Duration = Duration::from_secs(5);
 /// How long statements may take that are no request of an election: they wait for the locks of tables.
 const RUN_PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long a request may take, the connecting included. A renewal has a third of the lease, of which this must leave room
+/// How long a request may take, the connecting included. A renewal has at most a third of the lease, of which this must leave room
 /// for another try.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -80,6 +80,8 @@ pub(super) struct Inner {
     state: Mutex<State>,
     /// The table was seen, and it is ours.
     has_table: AtomicBool,
+    /// Somebody waits for changes, so a connection that is made anew is to tell them.
+    is_watched: AtomicBool,
 }
 
 #[derive(Default)]
@@ -108,20 +110,24 @@ struct Attempt {
 }
 
 /// A connection that works, as far as is known.
-struct Live {
-    client: Client,
-    is_pooled: bool,
+pub(super) struct Live {
+    pub(super) client: Client,
+    /// Whether a pooler stands in between; if not, changes are told by now. Found out by the first who waits for one.
+    pooled: OnceCell<bool>,
+    /// Says nothing, and ends when the connection does.
+    pub(super) lives: watch::Receiver<()>,
     _driver: Aborted<()>,
 }
 
 impl Link {
-    pub(super) fn new(settings: &Settings) -> Self {
+    pub(super) fn new(settings: &Settings, table: Table) -> Self {
         let inner = Inner {
             settings: settings.clone(),
-            statements: Statements::new(settings.schema.as_deref()),
+            statements: Statements::new(settings.schema.as_deref(), table),
             elections: Elections::default(),
             state: Mutex::default(),
             has_table: AtomicBool::new(false),
+            is_watched: AtomicBool::new(false),
         };
         Self { inner: Arc::new(inner), queue: OnceLock::new(), watcher: OnceLock::new() }
     }
@@ -168,7 +174,10 @@ impl Link {
                 Some(_) => OpenError::Refused { why: refusal::told(&error) },
                 None => unavailable(refusal::told(&error)),
             })?;
-            Ok(Answer { rows: told.iter().filter_map(row).collect(), is_pooled: live.is_pooled })
+            let checking = timeout(OPEN_PATIENCE, pooler::is_between(&live.client));
+            let is_pooled = checking.await.map_err(|_| unavailable(inner.silence("answer")))?;
+            let is_pooled = is_pooled.map_err(|error| unavailable(refusal::told(&error)))?;
+            Ok(Answer { rows: told.iter().filter_map(row).collect(), is_pooled })
         };
         background::run(work).await.map_err(|why| OpenError::Unavailable { why })?
     }
@@ -192,8 +201,14 @@ impl Link {
         queue.as_ref().map_err(|why| Failure::NotDone(why.clone()))
     }
 
+    /// Sends a statement for which no batch is waited for, and waits for what it returns.
+    pub(super) async fn query(&self, statement: &str, parameters: &[Parameter]) -> Result<Vec<Row>, Failure> {
+        self.inner.query(statement, parameters).await
+    }
+
     /// Sees to it that changes are noticed; whether they will be.
     pub(super) fn watch(&self) -> bool {
+        self.inner.is_watched.store(true, Ordering::SeqCst);
         let start = || background::spawn(Arc::clone(&self.inner).watch()).ok();
         self.watcher.get_or_init(start).is_some()
     }
@@ -222,7 +237,13 @@ impl Inner {
                         if let Some(at) = begin_at {
                             sleep_until(at).await;
                         }
-                        let result = connect(&inner.settings, &inner.elections).await;
+                        let mut result = connect(&inner.settings, Some(inner.news())).await;
+                        if inner.is_watched.load(Ordering::SeqCst)
+                            && let Ok(live) = &result
+                            && let Err(error) = inner.listen(live).await
+                        {
+                            result = Err(error);
+                        }
                         let mut state = lock(&inner.state);
                         state.live = result.as_ref().ok().map(Arc::clone);
                         state.next_at = Some(Instant::now() + RETRY_PAUSE);
@@ -239,6 +260,24 @@ impl Inner {
         let ended = || OpenError::Unavailable { why: "the attempt to connect was given up".to_owned() };
         let found = outcome.wait_for(Option::is_some).await.map_err(|_| ended())?;
         found.clone().ok_or_else(ended)?
+    }
+
+    /// Whether a pooler stands in between. Where none does, the server tells of changes from now on.
+    async fn listen(&self, live: &Live) -> Result<bool, OpenError> {
+        let begin = || async {
+            let is_pooled = pooler::is_between(&live.client).await?;
+            if !is_pooled {
+                live.client.batch_execute(&format!("LISTEN {}", self.statements.channel)).await?;
+            }
+            Ok(is_pooled)
+        };
+        let listening = timeout(REQUEST_PATIENCE, live.pooled.get_or_try_init(begin)).await;
+        let begun = listening.map_err(|_| OpenError::Unavailable { why: self.silence("answer") })?;
+        begun.copied().map_err(|error: tokio_postgres::Error| refusal::of_opening(&error))
+    }
+
+    fn news(&self) -> News {
+        News { channel: self.statements.channel, elections: Arc::clone(&self.elections) }
     }
 
     /// Does not use this connection again.
@@ -297,6 +336,12 @@ impl Inner {
     /// Asks for all versions now and then.
     async fn watch(self: Arc<Self>) {
         loop {
+            // Before all versions are asked for, so that nothing falls in between. A connection that fails at this is found
+            // broken by the question.
+            let is_pooled = match self.connection().await {
+                Ok(live) => self.listen(&live).await.unwrap_or(false),
+                Err(_) => false,
+            };
             let elections: Vec<String> = lock(&self.elections).keys().cloned().collect();
             let counts = self.counts();
             let asked: Vec<Parameter> = vec![(Box::new(elections), Type::TEXT_ARRAY)];
@@ -310,7 +355,6 @@ impl Inner {
                 // It was said to those who wanted something.
                 Err(Failure::NotDone(_) | Failure::Unknown(_)) => {}
             }
-            let is_pooled = lock(&self.state).live.as_ref().is_some_and(|live| live.is_pooled);
             sleep(if is_pooled { POOLED_LOOK_INTERVAL } else { LOOK_INTERVAL }).await;
         }
     }
@@ -334,14 +378,21 @@ impl Inner {
     }
 }
 
+/// What is told of changes, and whom.
+#[derive(Clone)]
+pub(super) struct News {
+    channel: &'static str,
+    elections: Elections,
+}
+
 /// Tries one server after the other.
-async fn connect(settings: &Settings, elections: &Elections) -> Result<Arc<Live>, OpenError> {
+pub(super) async fn connect(settings: &Settings, news: Option<News>) -> Result<Arc<Live>, OpenError> {
     let (mut told, mut is_final) = (Vec::new(), true);
     for server in &settings.servers {
         let connecting = async {
             match &settings.tls {
-                Some(tls) => start(server, tls.clone(), elections).await,
-                None => start(server, NoTls, elections).await,
+                Some(tls) => start(server, tls.clone(), news.clone()).await,
+                None => start(server, NoTls, news.clone()).await,
             }
         };
         let why = match timeout(SERVER_PATIENCE, connecting).await {
@@ -356,21 +407,20 @@ async fn connect(settings: &Settings, elections: &Elections) -> Result<Arc<Live>
     Err(if is_final { OpenError::Refused { why } } else { OpenError::Unavailable { why } })
 }
 
-async fn start<T>(server: &Server, tls: T, elections: &Elections) -> Result<Live, OpenError>
+async fn start<T>(server: &Server, tls: T, news: Option<News>) -> Result<Live, OpenError>
 where
     T: MakeTlsConnect<Socket>,
     T::Stream: Send + 'static,
 {
     let config: &Config = &server.config;
-    let failed = |error| refusal::of_opening(&error);
-    let (client, connection) = config.connect(tls).await.map_err(failed)?;
-    let driver = background::spawn(drive(connection, Arc::clone(elections)));
+    let (client, connection) = config.connect(tls).await.map_err(|error| refusal::of_opening(&error))?;
+    let (living, lives) = watch::channel(());
+    let driver = background::spawn(async move {
+        let _living = living;
+        drive(connection, news).await;
+    });
     let driver = driver.map_err(|why| OpenError::Unavailable { why })?;
-    let is_pooled = pooler::is_between(&client).await.map_err(failed)?;
-    if !is_pooled {
-        client.batch_execute(&format!("LISTEN {}", table::NAME)).await.map_err(failed)?;
-    }
-    Ok(Live { client, is_pooled, _driver: driver })
+    Ok(Live { client, pooled: OnceCell::new(), lives, _driver: driver })
 }
 
 /// The values of a row; `None` for what is none.
@@ -380,7 +430,7 @@ fn row(message: &SimpleQueryMessage) -> Option<Vec<Option<String>>> {
 }
 
 /// Moves bytes until the connection ends, and passes on what is told on the way.
-async fn drive<S, T>(mut connection: Connection<S, T>, elections: Elections)
+async fn drive<S, T>(mut connection: Connection<S, T>, news: Option<News>)
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
     T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
@@ -388,10 +438,11 @@ where
     // An error is also that of each request that waits.
     while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
         if let AsyncMessage::Notification(told) = message
-            && told.channel() == table::NAME
+            && let Some(News { channel, elections }) = &news
+            && told.channel() == *channel
             && let Some((version, election)) = told.payload().split_once(' ')
             && let Ok(version) = version.parse()
-            && let Some(heard) = lock(&elections).get(election)
+            && let Some(heard) = lock(elections).get(election)
         {
             heard.send_modify(|heard| *heard = Heard { count: heard.count + 1, version });
         }

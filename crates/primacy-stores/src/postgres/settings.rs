@@ -25,11 +25,21 @@ const APPLICATION: &str = "primacy";
 /// of a lease.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(2);
 
+/// How an election is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Recipe {
+    /// By a record that is renewed.
+    Lease,
+    /// By a lock that goes with its session.
+    Advisory,
+}
+
 /// Servers that are tried in turn, and what they have in common.
 #[derive(Clone)]
 pub(super) struct Settings {
     pub(super) servers: Vec<Server>,
     pub(super) schema: Option<String>,
+    pub(super) recipe: Recipe,
     /// What connections are protected with, where one wants to be.
     pub(super) tls: Option<MakeRustlsConnect>,
 }
@@ -53,6 +63,11 @@ impl Settings {
         let wanted = location.take("sslmode");
         let (directory, port) = (location.take("host"), location.take("port"));
         let schema = location.take("schema").filter(|schema| !schema.is_empty());
+        let recipe = match location.take("recipe").as_deref() {
+            None | Some("lease") => Recipe::Lease,
+            Some("advisory") => Recipe::Advisory,
+            Some(_) => return Err(location.malformed("`recipe` is lease or advisory")),
+        };
         let application = location.take("application_name").unwrap_or_else(|| APPLICATION.to_owned());
         location.finish()?;
         let mut common = Config::new();
@@ -106,7 +121,7 @@ impl Settings {
             }
             servers.push(Server::new(config, host, port));
         }
-        Self::new(servers, schema, &files)
+        Ok(Self { recipe, ..Self::new(servers, schema, &files)? })
     }
 
     /// The servers of a configuration.
@@ -151,7 +166,16 @@ impl Settings {
         }
         let is_wanted = servers.iter().any(|server| server.config.get_ssl_mode() != SslMode::Disable);
         let tls = is_wanted.then(|| files.client().map(MakeRustlsConnect::new)).transpose()?;
-        Ok(Self { servers, schema, tls })
+        Ok(Self { servers, schema, recipe: Recipe::Lease, tls })
+    }
+
+    /// The same, where a connection counts as broken only when bytes have stayed unacknowledged for this long.
+    pub(super) fn with_patience(&self, unacknowledged_max: Duration) -> Self {
+        let mut settings = self.clone();
+        for Server { config, .. } in &mut settings.servers {
+            config.tcp_user_timeout(unacknowledged_max);
+        }
+        settings
     }
 }
 
@@ -270,6 +294,7 @@ mod tests {
             ("//u:secret@/db", "names no host"),
             ("//u:secret@h/db?host=/there", "for a unix socket"),
             ("//u:secret@h/db?timeout=3", "`timeout`"),
+            ("//u:secret@h/db?recipe=lock", "`recipe`"),
             ("//u:secret@h/db?ca=/no/such/file", "/no/such/file"),
         ] {
             let error = Settings::of_url(rest).unwrap_err().to_string();

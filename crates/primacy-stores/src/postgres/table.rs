@@ -1,4 +1,4 @@
-//! The table, and the statements that are sent to it.
+//! The tables, and the statements that are sent to them.
 
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
@@ -8,8 +8,40 @@ use super::refusal;
 use crate::open::OpenError;
 use crate::record;
 
-/// The name of the table, and of the channel on which changes are told.
-pub(super) const NAME: &str = "primacy_record";
+/// What elections are kept in.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Table {
+    /// Records that are renewed.
+    Record,
+    /// Records of who holds a lock.
+    Lock,
+}
+
+impl Table {
+    /// The name of the table, and of the channel on which changes are told.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Record => "primacy_record",
+            Self::Lock => "primacy_lock",
+        }
+    }
+
+    /// The version that is told of a row. That of an election whose lock nobody holds is below 0: so it is a change when a lock
+    /// goes with its session.
+    fn version(self) -> String {
+        match self {
+            Self::Record => "version".to_owned(),
+            Self::Lock => format!(
+                "CASE WHEN hashtextextended(election, tableoid::bigint) IN ({HELD}) THEN version ELSE -version END"
+            ),
+        }
+    }
+}
+
+/// The numbers of all advisory locks that are held in this database, by this session or another one.
+pub(super) const HELD: &str = "SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks \
+                               WHERE locktype = 'advisory' AND objsubid = 1 AND granted \
+                               AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
 
 /// What the columns are, in their order.
 const COLUMNS: [(&str, &str); 4] =
@@ -21,7 +53,7 @@ const LOCK_PATIENCE: &str = "500ms";
 
 /// What holds for one statement, which is also its transaction: it does not wait for long, and is as durable as the server
 /// can make it. (`local` and `remote_write` would be less than `on`; `remote_apply` is more.)
-fn limits() -> String {
+pub(super) fn limits() -> String {
     format!(
         "limits AS MATERIALIZED (SELECT set_config('lock_timeout', '{LOCK_PATIENCE}', true), \
          CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') \
@@ -32,6 +64,8 @@ fn limits() -> String {
 /// The statements, for the schema in which the table is.
 #[derive(Clone, Debug)]
 pub(super) struct Statements {
+    /// The name of the channel on which changes are told.
+    pub(super) channel: &'static str,
     /// The table, as it stands in them.
     pub(super) table: String,
     /// Elections → each that is there, its version and its record.
@@ -48,19 +82,20 @@ pub(super) struct Statements {
 }
 
 impl Statements {
-    pub(super) fn new(schema: Option<&str>) -> Self {
+    pub(super) fn new(schema: Option<&str>, kind: Table) -> Self {
+        let name = kind.name();
         let table = match schema {
-            Some(schema) => format!("\"{}\".{NAME}", schema.replace('"', "\"\"")),
-            None => NAME.to_owned(),
+            Some(schema) => format!("\"{}\".{name}", schema.replace('"', "\"\"")),
+            None => name.to_owned(),
         };
-        let limits = limits();
+        let (limits, version) = (limits(), kind.version());
         // The outer statement runs once for the row that was written, and so not at all where none was.
         let tell =
-            format!("SELECT CASE WHEN $5 THEN pg_notify('{NAME}', $2 || ' ' || $1) END IS NULL FROM written");
+            format!("SELECT CASE WHEN $5 THEN pg_notify('{name}', $2 || ' ' || $1) END IS NULL FROM written");
         Self {
             // Of one that is too long, as much as tells that it is.
             read: format!(
-                "SELECT election, version, substring(record FROM 1 FOR {}) FROM {table} WHERE election = ANY ($1)",
+                "SELECT election, {version}, substring(record FROM 1 FOR {}) FROM {table} WHERE election = ANY ($1)",
                 record::LENGTH_MAX + 1
             ),
             insert: format!(
@@ -85,12 +120,13 @@ impl Statements {
                  inserted AS (INSERT INTO {table}(election, version, token, record) \
                  SELECT election, version, token::numeric, record FROM limits, asked WHERE expect IS NULL \
                  ORDER BY election ON CONFLICT (election) DO NOTHING RETURNING election, version) \
-                 SELECT election, version, CASE WHEN is_told THEN pg_notify('{NAME}', version || ' ' || election) END \
+                 SELECT election, version, CASE WHEN is_told THEN pg_notify('{name}', version || ' ' || election) END \
                  IS NULL FROM (SELECT * FROM updated UNION ALL SELECT *, true FROM inserted) AS written \
                  UNION ALL SELECT election, NULL, NULL FROM free"
             ),
-            versions: format!("SELECT election, version FROM {table} WHERE election = ANY ($1)"),
+            versions: format!("SELECT election, {version} FROM {table} WHERE election = ANY ($1)"),
             table,
+            channel: name,
         }
     }
 

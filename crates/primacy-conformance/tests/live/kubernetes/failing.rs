@@ -249,7 +249,7 @@ async fn an_outage_is_survived_within_the_lease_and_stood_again_after() {
     let token = first.token();
     timeout(PATIENCE, first.renewed(first.valid_until())).await.unwrap().expect("it renews");
     server.kill();
-    // The next renewal, a third of the lease after that one, fails; the work need not stop before three quarters.
+    // The next renewal, a sixth of the lease after that one, fails; the work need not stop before five sixths.
     tokio::time::sleep(LEASE * 2 / 5).await;
     first.check().expect("the lease lasts");
     server.restart().await;

@@ -1,0 +1,57 @@
+//! One answer for all who asked before it was sought.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A question that many ask, and whose answer is the same for all of them.
+#[derive(Debug)]
+pub(crate) struct Joint<T> {
+    /// How many have asked.
+    asked: AtomicU64,
+    /// How many of those the last answer was for, and what it was.
+    answered: tokio::sync::Mutex<Option<(u64, T)>>,
+}
+
+impl<T> Default for Joint<T> {
+    fn default() -> Self {
+        Self { asked: AtomicU64::new(0), answered: tokio::sync::Mutex::default() }
+    }
+}
+
+impl<T: Clone> Joint<T> {
+    /// The answer, which `seek` finds unless somebody else has begun to since this was called. Dropping the future gives up
+    /// what it seeks; the next one seeks anew.
+    pub(crate) async fn ask<F: Future<Output = T>>(&self, seek: impl FnOnce() -> F) -> T {
+        let mine = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
+        // Whoever has it seeks; the others wait here, and the next one of them answers for all.
+        let mut answered = self.answered.lock().await;
+        if let Some((asked_before, answer)) = &*answered
+            && *asked_before >= mine
+        {
+            return answer.clone();
+        }
+        let asked_before = self.asked.load(Ordering::SeqCst);
+        let answer = seek().await;
+        *answered = Some((asked_before, answer.clone()));
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn those_who_ask_meanwhile_share_the_next_answer() {
+        let (joint, sought) = (Joint::default(), AtomicU64::new(0));
+        let seek = || async {
+            tokio::task::yield_now().await;
+            sought.fetch_add(1, Ordering::SeqCst) + 1
+        };
+        let answers = tokio::join!(joint.ask(seek), joint.ask(seek), joint.ask(seek), joint.ask(seek));
+        assert_eq!(answers, (1, 2, 2, 2), "the first one sought before the others asked");
+        assert_eq!(joint.ask(seek).await, 3, "nobody asks with it");
+        let given_up = joint.ask(std::future::pending);
+        assert!(tokio::time::timeout(std::time::Duration::ZERO, given_up).await.is_err());
+        assert_eq!(joint.ask(seek).await, 4);
+    }
+}

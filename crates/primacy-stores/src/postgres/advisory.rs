@@ -1,0 +1,659 @@
+//! `?recipe=advisory`: a session advisory lock, and a row that says who has it and counts the leaderships.
+//!
+//! Promises  whoever is first has the lock, and a token that is higher than all before it; a session that is not kept alive ends
+//!           in time, and one whose process dies at once; [`changed`](Sessions::changed) within
+//!           [`CHANGE_BOUND`](super::CHANGE_BOUND), of one that leaves at once.
+//! Assumes   what the lease over PostgreSQL assumes; a server of version 14 or later, and nothing between it and us that lends one of
+//!           its connections to several of ours.
+//! Leaves    everything else in the database as it is, other advisory locks too.
+//!
+//! A session is a connection ([`line`]), and the server frees what it has locked when it ends: because the process has died, or
+//! said nothing for too long (`idle_session_timeout`), or because the connection broke or the server was restarted. Of
+//! these, only the first two are ends that its owner knows of. So **the lock alone makes nobody the first.** The row of whoever
+//! had it before says whether that one has given it back, as it does when it has stopped, or its guardian when it is gone. Where it
+//! has not, the next one keeps the lock and waits for as long as the other may have believed: from when it got the lock, for
+//! the timeout that stands in the row.
+//!
+//! Requests of a session are done one after the other, so none of them comes late. A write names the version of the row that it
+//! replaces, as with the lease, and so no token is given twice, whatever becomes of locks.
+//!
+//! There is no queue: who waits has nothing in the store, and whoever asks first when the lock is free is next.
+
+mod line;
+mod statements;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use primacy_core::election::lease::{Holder, Record, ResignRequest};
+use primacy_core::election::session::{Entry, Place, SessionId};
+use primacy_core::{FencingToken, Identity, Incarnation, Instant, NodeId};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use self::line::{Line, Pool, User};
+use self::statements::LockStatements;
+use super::hearing::Hearing;
+use super::link::{Link, Parameter};
+use super::refusal::Failure;
+use super::settings::Settings;
+use super::table::Table;
+use crate::background;
+use crate::clock;
+use crate::open::OpenError;
+use crate::record;
+use crate::register::Pending;
+use crate::sessions::{Begun, SessionError, Sessions};
+use crate::shared::{Share, Shared};
+
+/// How often something is tried again that somebody else's write to the row has foiled. Each time, another one has won.
+const ROUNDS_MAX: usize = 8;
+
+/// Between the lock and the row of whoever takes it there is a round trip.
+const BETWEEN: Duration = Duration::from_millis(5);
+
+/// The pause before what a dropped handle has left is tried again to be given back.
+const TIDY_PAUSE: Duration = Duration::from_millis(500);
+
+const POOLED: &str = "a pooler stands in between, which may lend the connection that has the lock to others. Name the server \
+                      itself, or leave `recipe=advisory` out: a lease goes through a pooler";
+
+const TOO_OLD: &str = "the server is older than PostgreSQL 14, and keeps a session of which nothing is heard any more. Leave \
+                       `recipe=advisory` out: a lease needs nothing of this";
+
+static CONNECTIONS: Shared<Connected> = Shared::new();
+
+/// What elections of one process share.
+#[derive(Clone, Debug)]
+struct Connected {
+    /// For what is no session's: looking on, and what guardians and operators ask.
+    link: Arc<Link>,
+    pool: Arc<Pool>,
+    statements: Arc<LockStatements>,
+}
+
+/// A handle on one election.
+#[derive(Debug)]
+pub(super) struct AdvisorySessions {
+    share: Share<Connected>,
+    task: Task,
+}
+
+/// A handle's part in a request, which goes on when the handle is dropped.
+#[derive(Clone, Debug)]
+struct Task {
+    connected: Connected,
+    user: User,
+    hearing: Arc<Hearing>,
+    own: Arc<Mutex<Own>>,
+}
+
+/// What a handle knows.
+#[derive(Debug, Default)]
+struct Own {
+    /// The session by which it has asked for the lock.
+    line: Option<Arc<Line>>,
+    /// Since when that session certainly has it.
+    locked_at: Option<Instant>,
+    /// Until when whoever had it before may believe.
+    wait_until: Option<Instant>,
+    /// The version of the row that this handle has written as the first, and its record.
+    first: Option<(i64, Record)>,
+    /// The number of the session by which this handle has written itself into the row last, or has tried to.
+    wrote_by: Option<u64>,
+    /// The highest token that was seen.
+    spent: FencingToken,
+}
+
+impl Own {
+    /// Of no session any more; what must not be forgotten with one stays.
+    fn forget_session(&mut self) {
+        *self = Self { wrote_by: self.wrote_by, spent: self.spent, ..Self::default() };
+    }
+}
+
+/// What was found when the lock was asked for.
+struct Taken {
+    is_own: bool,
+    /// The process of the server that has it.
+    process: Option<i32>,
+    row: Option<(i64, Record)>,
+}
+
+pub(super) async fn start(
+    key: &str,
+    settings: &Settings,
+    election: &str,
+    create: bool,
+) -> Result<AdvisorySessions, OpenError> {
+    static HANDLES: AtomicU64 = AtomicU64::new(0);
+    let share = CONNECTIONS.join(key, election, || {
+        let link = Arc::new(Link::new(settings, Table::Lock));
+        let statements = Arc::new(LockStatements::new(link.statements()));
+        Ok::<_, OpenError>(Connected { link, pool: Arc::new(Pool::new(settings)), statements })
+    })?;
+    let handle = HANDLES.fetch_add(1, Ordering::Relaxed);
+    let user = User { election: election.to_owned(), handle };
+    let hearing = Arc::new(Hearing::new(&share.link, election));
+    let task = Task { connected: Connected::clone(&share), user, hearing, own: Arc::default() };
+    let sessions = AdvisorySessions { share, task };
+    let answer = sessions.share.link.ask(sessions.share.statements.idle_timeout).await?;
+    let refused = |why: &str| OpenError::Refused { why: why.to_owned() };
+    if answer.is_pooled {
+        return Err(refused(POOLED));
+    }
+    let is_known = answer.rows.first().and_then(|row| row.first()).is_some_and(Option::is_some);
+    if !is_known {
+        return Err(refused(TOO_OLD));
+    }
+    sessions.share.link.open(create).await?;
+    Ok(sessions)
+}
+
+impl AdvisorySessions {
+    /// Runs a request on the stores' thread.
+    fn run<'a, T, F>(
+        &'a self,
+        request: impl FnOnce(Task) -> F + Send + 'a,
+    ) -> Pending<'a, Result<T, SessionError>>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, SessionError>> + Send + 'static,
+    {
+        let task = self.task.clone();
+        Box::pin(
+            async move { background::run(request(task)).await.unwrap_or_else(|why| Err(no_answer(why))) },
+        )
+    }
+}
+
+impl Sessions for AdvisorySessions {
+    fn begin(&self, timeout: Duration) -> Pending<'_, Result<Begun, SessionError>> {
+        self.run(move |task| async move { task.connected.pool.begin(&task.user, timeout).await })
+    }
+
+    fn keep_alive<'a>(&'a self, session: &'a SessionId) -> Pending<'a, Result<Duration, SessionError>> {
+        let session = session.clone();
+        self.run(move |task| async move { task.connected.pool.find(&session)?.keep_alive().await })
+    }
+
+    fn stand<'a>(
+        &'a self,
+        session: &'a SessionId,
+        holder: &'a Holder,
+    ) -> Pending<'a, Result<Place, SessionError>> {
+        let (session, holder) = (session.clone(), holder.clone());
+        self.run(move |task| async move {
+            let place = match task.connected.pool.find(&session) {
+                Ok(line) => task.stand(&line, &holder).await,
+                Err(ended) => Err(ended),
+            };
+            if matches!(place, Err(SessionError::Ended { .. })) {
+                task.forget();
+            }
+            place
+        })
+    }
+
+    fn leave<'a>(&'a self, session: &'a SessionId) -> Pending<'a, Result<(), SessionError>> {
+        let session = session.clone();
+        self.run(move |task| async move {
+            let line = task.connected.pool.find(&session)?;
+            task.leave(&line).await
+        })
+    }
+
+    fn end<'a>(&'a self, session: &'a SessionId) -> Pending<'a, Result<(), SessionError>> {
+        let session = session.clone();
+        self.run(move |task| async move {
+            let line = task.connected.pool.find(&session)?;
+            // Where the session goes on with others, the lock must not.
+            match task.leave(&line).await {
+                Ok(()) | Err(SessionError::Ended { .. }) => {}
+                Err(error @ (SessionError::NoAnswer { .. } | SessionError::Refused { .. })) => {
+                    return Err(error);
+                }
+            }
+            task.connected.pool.leave(&line, &task.user);
+            Ok(())
+        })
+    }
+
+    fn first(&self) -> Pending<'_, Result<Option<Entry>, SessionError>> {
+        self.run(move |task| async move { task.first().await })
+    }
+
+    fn evict<'a>(&'a self, dead: &'a Identity) -> Pending<'a, Result<bool, SessionError>> {
+        let dead = *dead;
+        self.run(move |task| async move { task.evict(&dead).await })
+    }
+
+    fn ask_to_resign<'a>(
+        &'a self,
+        token: FencingToken,
+        by: &'a str,
+    ) -> Pending<'a, Result<bool, SessionError>> {
+        let by = by.to_owned();
+        self.run(move |task| async move { task.ask_to_resign(token, &by).await })
+    }
+
+    fn changed(&self) -> Pending<'_, ()> {
+        let task = self.task.clone();
+        Box::pin(async move {
+            if background::run(async move { task.changed().await }).await.is_err() {
+                // Nothing will ever be noticed; the caller's own looking now and then has to do.
+                std::future::pending::<()>().await;
+            }
+        })
+    }
+}
+
+/// A handle that is dropped may have the lock by a session that goes on with others, or that would be closed at once. Its
+/// leadership, if it had one, was good for as long as a session is, so the lock is given back after that time.
+impl Drop for AdvisorySessions {
+    fn drop(&mut self) {
+        self.share.link.forget(&self.task.user.election);
+        let Connected { pool, .. } = &*self.share;
+        for line in pool.used_by(&self.task.user) {
+            pool.leave(&line, &self.task.user);
+            let task = self.task.clone();
+            // Without the thread nothing can be asked, and the server ends what nobody keeps alive.
+            drop(background::detach(async move {
+                tokio::time::sleep(line.timeout).await;
+                while !line.has_ended() && task.leave(&line).await.is_err() {
+                    tokio::time::sleep(TIDY_PAUSE).await;
+                }
+            }));
+        }
+    }
+}
+
+impl Task {
+    async fn stand(&self, line: &Arc<Line>, holder: &Holder) -> Result<Place, SessionError> {
+        let mut process = None;
+        for _ in 0..ROUNDS_MAX {
+            let count = self.hearing.count();
+            let taken = self.take(line, count).await?;
+            let Taken { is_own, row, .. } = taken;
+            process = taken.process.filter(|_| !is_own);
+            let before = row
+                .as_ref()
+                .and_then(|(_, record)| Some(Entry { holder: record.holder.clone()?, token: record.token }));
+            // By a session of this handle that is over, for it stands by another one now.
+            let is_left_over = row.as_ref().is_some_and(|(_, record)| self.wrote_earlier(record, line));
+            if !is_own {
+                match (before, row) {
+                    (Some(_), Some((version, record))) if is_left_over => {
+                        self.bury(line, version, record).await?;
+                    }
+                    (Some(first), _) => return Ok(Place::Behind { first }),
+                    // Whoever has it is about to say so.
+                    (None, _) => tokio::time::sleep(BETWEEN).await,
+                }
+                continue;
+            }
+            if let Some((version, record)) = &row
+                && is_of(record, line)
+                && record.holder.as_ref() == Some(holder)
+            {
+                self.own().first = Some((*version, record.clone()));
+                let request = record.resign_request.as_ref();
+                let asked_to_resign = request.is_some_and(|request| request.token == record.token);
+                return Ok(Place::First { token: record.token, asked_to_resign });
+            }
+            if let (Some(first), Some((_, record))) = (before, &row)
+                && !is_left_over
+                && self.must_wait_for(record)
+            {
+                return Ok(Place::Behind { first });
+            }
+            if let Some(token) = self.write_first(line, holder, row, count).await? {
+                return Ok(Place::First { token, asked_to_resign: false });
+            }
+        }
+        match process {
+            Some(process) => {
+                Ok(Place::Behind { first: Entry { holder: stranger(process), token: self.own().spent } })
+            }
+            None => Err(no_answer("others changed the row each time that the lock was taken")),
+        }
+    }
+
+    /// Takes the lock if it is free, and notes what was seen.
+    async fn take(&self, line: &Arc<Line>, count: u64) -> Result<Taken, SessionError> {
+        {
+            let mut own = self.own();
+            if own.line.as_ref().is_none_or(|other| other.number != line.number) {
+                own.forget_session();
+                own.line = Some(Arc::clone(line));
+            }
+        }
+        let rows = line
+            .ask(&self.connected.statements.take, &[(Box::new(self.user.election.clone()), Type::TEXT)])
+            .await?;
+        let row = rows.first().ok_or_else(|| no_answer("the server has answered nothing"))?;
+        let taken = self.taken(row)?;
+        let (version, token) =
+            taken.row.as_ref().map_or((0, FencingToken(0)), |(version, record)| (*version, record.token));
+        self.hearing.look(count, version);
+        let mut own = self.own();
+        own.spent = own.spent.max(token);
+        own.wait_until = None;
+        match taken.is_own {
+            // It had it before it answered.
+            true => drop(own.locked_at.get_or_insert_with(clock::now)),
+            false => (own.locked_at, own.first) = (None, None),
+        }
+        drop(own);
+        Ok(taken)
+    }
+
+    fn taken(&self, row: &Row) -> Result<Taken, SessionError> {
+        let strange = |error: tokio_postgres::Error| no_answer(super::refusal::told(&error));
+        let (version, bytes) = (row.try_get::<_, Option<i64>>(2), row.try_get::<_, Option<Vec<u8>>>(3));
+        let kept = match (version.map_err(strange)?, bytes.map_err(strange)?) {
+            (Some(version), Some(bytes)) => Some((version, self.decode(&bytes)?)),
+            (None, _) | (_, None) => None,
+        };
+        Ok(Taken {
+            is_own: row.try_get(0).map_err(strange)?,
+            process: row.try_get(1).map_err(strange)?,
+            row: kept,
+        })
+    }
+
+    /// Whether this handle wrote it by another session than this one.
+    fn wrote_earlier(&self, record: &Record, line: &Line) -> bool {
+        record.nonce != line.number.unsigned_abs() && self.own().wrote_by == Some(record.nonce)
+    }
+
+    /// Whether whoever had the lock before may still believe: it has not given it back, and its time has not passed since this
+    /// session got the lock.
+    fn must_wait_for(&self, record: &Record) -> bool {
+        let mut own = self.own();
+        let until = own.locked_at.unwrap_or_else(clock::now).after(record.duration);
+        let must_wait = clock::now() < until;
+        own.wait_until = must_wait.then_some(until);
+        must_wait
+    }
+
+    /// Writes this node into the row; its token, or none if somebody has changed the row.
+    async fn write_first(
+        &self,
+        line: &Line,
+        holder: &Holder,
+        row: Option<(i64, Record)>,
+        count: u64,
+    ) -> Result<Option<FencingToken>, SessionError> {
+        let spent = self.own().spent;
+        let too_many = || SessionError::Refused { why: "there is no higher token".to_owned() };
+        let token = FencingToken(spent.0.checked_add(1).ok_or_else(too_many)?);
+        let (expect, unknown) =
+            row.map_or((None, Box::default()), |(version, record)| (Some(version), record.unknown));
+        let record = Record {
+            holder: Some(holder.clone()),
+            token,
+            duration: line.timeout.into(),
+            renewal: 0,
+            nonce: line.number.unsigned_abs(),
+            resign_request: None,
+            young: false,
+            unknown,
+        };
+        let write = self.write(&record, expect)?;
+        self.own().wrote_by = Some(record.nonce);
+        if line.ask(write.statement, &write.parameters).await?.is_empty() {
+            return Ok(None);
+        }
+        self.hearing.look(count, write.version);
+        let mut own = self.own();
+        (own.spent, own.first) = (token, Some((write.version, record)));
+        Ok(Some(token))
+    }
+
+    async fn leave(&self, line: &Line) -> Result<(), SessionError> {
+        if self.own().line.as_ref().is_none_or(|other| other.number != line.number) {
+            return if line.has_ended() { Err(ended()) } else { Ok(()) };
+        }
+        self.give_back(line).await?;
+        let mut own = self.own();
+        (own.line, own.locked_at, own.wait_until) = (None, None, None);
+        Ok(())
+    }
+
+    /// Sees to it that this session does not have the lock, and that the row says so.
+    async fn give_back(&self, line: &Line) -> Result<(), SessionError> {
+        let statements = &self.connected.statements;
+        let mut known = self.own().first.take();
+        let reading = self.connected.link.statements();
+        let election = || (Box::new(self.user.election.clone()) as _, Type::TEXT);
+        let elections = || (Box::new(vec![self.user.election.clone()]) as _, Type::TEXT_ARRAY);
+        for _ in 0..ROUNDS_MAX {
+            let count = self.hearing.count();
+            let (version, record) = match known.take() {
+                Some(known) => known,
+                // By the session itself: what it has asked for before is done by then.
+                None => match self.found(&line.ask(&reading.read, &[elections()]).await?)?.1 {
+                    Some((version, record)) if is_of(&record, line) => (version, record),
+                    Some(_) | None => {
+                        line.ask(&statements.unlock, &[election()]).await?;
+                        return Ok(());
+                    }
+                },
+            };
+            let (next, bytes) = (draw()?, encode(&given_back(record))?);
+            let parameters: [Parameter; 4] = [
+                election(),
+                (Box::new(next), Type::INT8),
+                (Box::new(bytes), Type::BYTEA),
+                (Box::new(version), Type::INT8),
+            ];
+            if !line.ask(&statements.give_back, &parameters).await?.is_empty() {
+                self.hearing.look(count, -next);
+                return Ok(());
+            }
+        }
+        Err(no_answer("others changed the row each time that the lock was to be given back"))
+    }
+
+    async fn first(&self) -> Result<Option<Entry>, SessionError> {
+        let count = self.hearing.count();
+        let (is_held, row) = self.find().await?;
+        let version = row.as_ref().map_or(0, |(version, _)| *version);
+        self.hearing.look(count, if is_held { version } else { -version });
+        {
+            let mut own = self.own();
+            if own.line.as_ref().is_some_and(|line| line.has_ended()) {
+                own.forget_session();
+            }
+            own.wait_until = None;
+        }
+        let entry = |(_, record): (i64, Record)| Some(Entry { holder: record.holder?, token: record.token });
+        Ok(row.filter(|_| is_held).and_then(entry))
+    }
+
+    async fn evict(&self, dead: &Identity) -> Result<bool, SessionError> {
+        for _ in 0..ROUNDS_MAX {
+            let (_, row) = self.find().await?;
+            let is_dead = |(_, record): &(i64, Record)| {
+                record.holder.as_ref().is_some_and(|holder| holder.identity == *dead)
+            };
+            let Some((version, record)) = row.filter(is_dead) else { return Ok(false) };
+            let session = i64::try_from(record.nonce).unwrap_or(0);
+            let parameters: [Parameter; 1] = [(Box::new(session), Type::INT8)];
+            // Its connection is closed with its process, but the server may not have noticed yet.
+            self.query(&self.connected.statements.end, &parameters).await?;
+            let write = self.write(&given_back(record), Some(version))?;
+            if !self.query(write.statement, &write.parameters).await?.is_empty() {
+                return Ok(true);
+            }
+        }
+        Err(no_answer("others changed the row each time that the dead one was to be taken out"))
+    }
+
+    /// Neither the lock nor the row of an earlier session of this handle shall hold anybody back.
+    async fn bury(&self, line: &Line, version: i64, record: Record) -> Result<(), SessionError> {
+        let earlier = i64::try_from(record.nonce).unwrap_or(0);
+        match self.connected.pool.find_number(earlier) {
+            // It goes on with other elections.
+            Some(shared) => {
+                let election = (Box::new(self.user.election.clone()) as _, Type::TEXT);
+                shared.ask(&self.connected.statements.unlock, &[election]).await?;
+            }
+            None => {
+                line.ask(&self.connected.statements.end, &[(Box::new(earlier), Type::INT8)]).await?;
+            }
+        }
+        let write = self.write(&given_back(record), Some(version))?;
+        // Where it has changed, that is seen in the next round.
+        line.ask(write.statement, &write.parameters).await.map(drop)
+    }
+
+    async fn ask_to_resign(&self, token: FencingToken, by: &str) -> Result<bool, SessionError> {
+        for _ in 0..ROUNDS_MAX {
+            let (is_held, row) = self.find().await?;
+            let is_asked =
+                |(_, record): &(i64, Record)| is_held && record.holder.is_some() && record.token == token;
+            let Some((version, mut record)) = row.filter(is_asked) else { return Ok(false) };
+            record.resign_request = Some(ResignRequest { token, by: by.to_owned() });
+            let write = self.write(&record, Some(version))?;
+            if !self.query(write.statement, &write.parameters).await?.is_empty() {
+                return Ok(true);
+            }
+        }
+        Err(no_answer("others changed the row each time that the request was to be written"))
+    }
+
+    async fn changed(&self) {
+        let (line, until) = {
+            let own = self.own();
+            (own.line.clone(), own.wait_until)
+        };
+        let closed = async {
+            match line {
+                Some(line) => line.closed().await,
+                None => std::future::pending().await,
+            }
+        };
+        let waited = async {
+            match until {
+                Some(until) => tokio::time::sleep(until.since(clock::now()).into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.hearing.news(&self.connected.link) => {}
+            () = closed => {}
+            () = waited => {}
+        }
+    }
+
+    /// Whether anybody has the lock, and the row.
+    async fn find(&self) -> Result<(bool, Option<(i64, Record)>), SessionError> {
+        let elections: [Parameter; 1] = [(Box::new(vec![self.user.election.clone()]), Type::TEXT_ARRAY)];
+        let rows = match self.connected.link.query(&self.connected.link.statements().read, &elections).await {
+            Err(Failure::NoTable) => vec![],
+            answer => answer.map_err(|failure| self.failed(failure))?,
+        };
+        self.found(&rows)
+    }
+
+    fn found(&self, rows: &[Row]) -> Result<(bool, Option<(i64, Record)>), SessionError> {
+        let Some(row) = rows.first() else { return Ok((false, None)) };
+        let strange = |error: tokio_postgres::Error| no_answer(super::refusal::told(&error));
+        let version: i64 = row.try_get(1).map_err(strange)?;
+        let bytes: Vec<u8> = row.try_get(2).map_err(strange)?;
+        Ok((version > 0, Some((version.saturating_abs(), self.decode(&bytes)?))))
+    }
+
+    async fn query(&self, statement: &str, parameters: &[Parameter]) -> Result<Vec<Row>, SessionError> {
+        self.connected.link.query(statement, parameters).await.map_err(|failure| self.failed(failure))
+    }
+
+    fn failed(&self, failure: Failure) -> SessionError {
+        match failure {
+            Failure::NoTable => no_answer(self.connected.link.no_table()),
+            Failure::NotDone(why) | Failure::Unknown(why) => no_answer(why),
+        }
+    }
+
+    /// What writes this record, in place of the version `expect`, and tells others.
+    fn write(&self, record: &Record, expect: Option<i64>) -> Result<Write<'_>, SessionError> {
+        let version = draw()?;
+        let mut parameters: Vec<Parameter> = vec![
+            (Box::new(self.user.election.clone()), Type::TEXT),
+            (Box::new(version), Type::INT8),
+            (Box::new(record.token.to_string()), Type::TEXT),
+            (Box::new(encode(record)?), Type::BYTEA),
+            (Box::new(true), Type::BOOL),
+        ];
+        let statements = self.connected.link.statements();
+        let statement = match expect {
+            None => &statements.insert,
+            Some(expect) => {
+                parameters.push((Box::new(expect), Type::INT8));
+                &statements.update
+            }
+        };
+        Ok(Write { statement, parameters, version })
+    }
+
+    fn decode(&self, bytes: &[u8]) -> Result<Record, SessionError> {
+        record::decode(bytes).map_err(|error| {
+            let (table, election) = (&self.connected.link.statements().table, &self.user.election);
+            SessionError::Refused { why: format!("the record of {election:?} in {table}: {error}") }
+        })
+    }
+
+    /// Its session has ended.
+    fn forget(&self) {
+        self.own().forget_session();
+    }
+
+    fn own(&self) -> MutexGuard<'_, Own> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A write to the row.
+struct Write<'a> {
+    statement: &'a str,
+    parameters: Vec<Parameter>,
+    version: i64,
+}
+
+/// Whether the record was written by this session, and not given back.
+fn is_of(record: &Record, line: &Line) -> bool {
+    record.nonce == line.number.unsigned_abs() && record.holder.is_some()
+}
+
+/// Nobody has the lock by it any more, nor believes to.
+fn given_back(record: Record) -> Record {
+    Record { holder: None, resign_request: None, ..record }
+}
+
+/// Somebody who has the lock, and has not said who it is.
+fn stranger(process: i32) -> Holder {
+    let node = NodeId::new(&format!("process-{process}"))
+        .unwrap_or_else(|_| NodeId::new("stranger").expect("it is a name"));
+    let incarnation = Incarnation { count: 0, nonce: u64::from(process.unsigned_abs()) };
+    Holder { identity: Identity { node, incarnation }, address: String::new() }
+}
+
+fn draw() -> Result<i64, SessionError> {
+    super::draw_version().map_err(|error| no_answer(format!("no random number: {error}")))
+}
+
+fn encode(record: &Record) -> Result<Vec<u8>, SessionError> {
+    record::encode(record)
+        .map_err(|error| SessionError::Refused { why: format!("the record cannot be written: {error}") })
+}
+
+fn ended() -> SessionError {
+    SessionError::Ended { why: "its connection is closed".to_owned() }
+}
+
+fn no_answer(why: impl Into<String>) -> SessionError {
+    SessionError::NoAnswer { why: why.into() }
+}

@@ -1,0 +1,57 @@
+//! Which elections of a process use a session that they may share.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The handle that uses the session, of each election; none where one has used it before.
+#[derive(Debug, Default)]
+pub(crate) struct Users(Mutex<HashMap<String, Option<u64>>>);
+
+impl Users {
+    /// Whether this handle on this election may use the session; it does now. Once one has, no other handle on that election
+    /// may: what the first one left undone has the same name in the store.
+    pub(crate) fn join(&self, election: &str, handle: u64) -> bool {
+        *self.lock().entry(election.to_owned()).or_insert(Some(handle)) == Some(handle)
+    }
+
+    /// This handle uses it no more; whether others do.
+    pub(crate) fn leave(&self, election: &str, handle: u64) -> bool {
+        let mut users = self.lock();
+        if let Some(used) = users.get_mut(election).filter(|used| **used == Some(handle)) {
+            *used = None;
+        }
+        users.values().any(Option::is_some)
+    }
+
+    /// Whether this handle uses it.
+    pub(crate) fn has(&self, election: &str, handle: u64) -> bool {
+        self.lock().get(election) == Some(&Some(handle))
+    }
+
+    /// Whether several elections use it.
+    #[cfg(feature = "etcd")]
+    pub(crate) fn are_many(&self) -> bool {
+        self.lock().values().filter(|user| user.is_some()).count() > 1
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Option<u64>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_handle_on_an_election_uses_no_session_of_the_first() {
+        let users = Users::default();
+        assert!(users.join("a", 1) && users.join("a", 1) && users.join("b", 2));
+        assert!(!users.join("a", 3));
+        assert!(users.has("a", 1) && !users.has("a", 3));
+        assert!(users.leave("a", 1), "b uses it");
+        assert!(!users.join("a", 3), "what the first one left undone");
+        assert!(users.leave("a", 3), "it had none");
+        assert!(!users.leave("b", 2));
+    }
+}
