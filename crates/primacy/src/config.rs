@@ -3,15 +3,15 @@
 //! | what | among peers | over a store |
 //! |---|---|---|
 //! | lease (among peers: the promise) | 1 s | 10 s |
-//! | renewal (among peers: the heartbeat) | a quarter | a third |
-//! | drain | a quarter | a quarter |
+//! | renewal (among peers: the heartbeat) | a quarter | a sixth |
+//! | drain | a quarter | a sixth |
 //! | kill margin | a tenth, at most 200 ms | the same |
 //! | drift bound | 1 % | 1 % |
 //! | heartbeats missed until the leader is not heard | 4 | |
 //! | random wait before standing | 0 to three tenths | |
 //! | stagger of those who stand in order | four round trips, at least 5 ms | |
 //! | time for which claims are gathered, by `ranked` | two round trips, at least 5 ms | |
-//! | time for the answers of a round | a quarter | a sixth |
+//! | time for the answers of a round | a quarter | an eighth |
 //! | poll, where the store does not tell of changes | | a tenth, at most 1 s |
 
 use std::path::PathBuf;
@@ -291,14 +291,15 @@ impl Timers {
             Venue::Peers => PROMISE,
             Venue::Store => LEASE,
         });
-        let (renewal, answer_timeout) = match venue {
-            Venue::Peers => (lease / 4, lease / 4),
-            Venue::Store => (lease / 3, lease / 6),
+        // Over a store, so that half a lease is left for an outage of it, whenever that begins.
+        let (renewal, drain, answer_timeout) = match venue {
+            Venue::Peers => (lease / 4, lease / 4, lease / 4),
+            Venue::Store => (lease / 6, lease / 6, lease / 8),
         };
         Self {
             lease,
             renewal,
-            drain: lease / 4,
+            drain,
             kill_margin: (lease / 10).min(KILL_MARGIN_MAX),
             drift_max: DRIFT_MAX,
             miss_count: MISS_COUNT,
@@ -311,7 +312,7 @@ impl Timers {
     }
 
     /// The shortest session that is of use, over a store that keeps sessions and gives others than it is asked for. It is kept
-    /// alive with each renewal, and at the latest when a third of it has passed; a sixth may pass until that is answered. In
+    /// alive with each renewal, and at the latest when a third of it has passed, and some time may pass until that is answered. In
     /// what is left, less the drift, the work must be able to end. It is not longer than the lease.
     #[must_use]
     pub fn session_min(&self) -> Duration {

@@ -278,7 +278,8 @@ impl Builder {
         self
     }
 
-    /// How long the work may take to end in order; a quarter of the lease if none is given.
+    /// How long the work may take to end in order; if none is given, a quarter of the lease among peers, and a
+    /// sixth over a store.
     pub const fn drain(mut self, drain: Duration) -> Self {
         self.drain = Some(drain);
         self

@@ -102,12 +102,12 @@ pub(crate) struct Entry {
     #[arg(long, value_name = "TIME", env = "PRIMACY_LEASE", value_parser = duration::parse)]
     pub(crate) lease: Option<Duration>,
 
-    /// How often the leader renews [default: a third of the lease over a store, a quarter among peers]
+    /// How often the leader renews [default: a sixth of the lease over a store, a quarter among peers]
     #[arg(long, value_name = "TIME", env = "PRIMACY_HEARTBEAT", value_parser = duration::parse)]
     pub(crate) heartbeat: Option<Duration>,
 
-    /// How long the work may take to end in order; under `run`, from SIGTERM to SIGKILL [default: a quarter of the
-    /// lease]
+    /// How long the work may take to end in order; under `run`, from SIGTERM to SIGKILL [default: a sixth of the
+    /// lease over a store, a quarter among peers]
     #[arg(long, value_name = "TIME", env = "PRIMACY_DRAIN", value_parser = duration::parse)]
     pub(crate) drain: Option<Duration>,
 

@@ -10,9 +10,12 @@ use crate::support::ledger::Ledger;
 use crate::support::table::{self, Watch};
 use crate::support::{Node, Place, strings, wait_until};
 
-/// How long the jobs may take to end; they end at once. What is left of the lease is for outages: with a renewal each third, one of
-/// half a lease is survived whenever it begins.
+/// The timers of most stories: the jobs end at once.
 const DRAIN: &str = "200ms";
+
+/// An outage that changes no leader, and the lease of which it is the half, where nothing else is configured.
+const SHORT_OUTAGE: Duration = Duration::from_secs(5);
+const WHOLE_LEASE: &str = "10s";
 
 /// A store that the stories are told over.
 pub(crate) struct Store {
@@ -34,6 +37,12 @@ pub(crate) struct Pair {
 impl Pair {
     /// Starts both; each finds the store at its own URL.
     pub(crate) fn start(store: &Store, story: &str, urls: [&str; 2]) -> Self {
+        let lease = format!("{}ms", store.lease.as_millis());
+        Self::start_with(store, story, urls, &["--lease", &lease, "--drain", DRAIN])
+    }
+
+    /// The same with these timers.
+    fn start_with(store: &Store, story: &str, urls: [&str; 2], timers: &[&str]) -> Self {
         let mut place = Place::new(&format!("live-{}-{story}", store.name));
         // Some have a password, which has no place on a command line.
         place.set("STORE_OF_a", urls[0]);
@@ -42,7 +51,7 @@ impl Pair {
         let ledger = Ledger::create(&place.path("ledger.db"), &election);
         let mut pair = Self { place, ledger, nodes: Vec::new() };
         for name in ["a", "b"] {
-            pair.add(name, &election, store.lease);
+            pair.add(name, &election, timers);
             if pair.nodes.len() == 1 {
                 // Else chance says which of the two leads.
                 pair.nodes[0].told.wait_for_event("started");
@@ -54,20 +63,11 @@ impl Pair {
         pair
     }
 
-    fn add(&mut self, name: &str, election: &str, lease: Duration) {
+    fn add(&mut self, name: &str, election: &str, timers: &[&str]) {
         let url = format!("env:STORE_OF_{name}");
-        let lease = format!("{}ms", lease.as_millis());
         let mut args = strings(&["run", "--json", "--restart", "--election", election, "--node", name]);
-        args.extend(strings(&[
-            "--on",
-            &url,
-            "--lease",
-            &lease,
-            "--drain",
-            DRAIN,
-            "--state-dir",
-            &self.place.text(name),
-        ]));
+        args.extend(strings(&["--on", &url, "--state-dir", &self.place.text(name)]));
+        args.extend(strings(timers));
         args.extend(strings(&["--", crate::support::primacy(), "demo-job", "--ledger", self.ledger.path()]));
         args.extend(strings(&["--every", "10ms"]));
         self.nodes.push(Node::start(&self.place, name, &args));
@@ -174,18 +174,37 @@ pub(crate) fn a_leader_without_its_store_stops_in_time(store: &Store, through: &
     pair.judge(Some(watch));
 }
 
-/// The store is away for half a lease: nobody notices.
+/// The store is away for 5 s, and with a lease of 10 s and no other setting nobody notices.
 pub(crate) fn a_short_outage_changes_no_leader(store: &Store, outage: impl FnOnce(Duration)) {
-    let pair = Pair::start(store, "short", [&store.url; 2]);
+    let pair = Pair::start_with(store, "short", [&store.url; 2], &["--lease", WHOLE_LEASE]);
     let [a, b] = [&pair.nodes[0], &pair.nodes[1]];
     let first = pair.ledger.last();
-    outage(store.lease / 2);
+    outage(SHORT_OUTAGE);
     // As long again, in which whoever was deposed would have said so.
-    std::thread::sleep(store.lease);
+    std::thread::sleep(SHORT_OUTAGE);
     assert!(a.leads() && !b.leads(), "{}\n{}", a.history(), b.history());
     assert_eq!((a.told.count("elected"), b.told.count("elected")), (1, 0));
     wait_until("a write after the outage", || pair.ledger.last() != first);
     pair.judge(None);
+}
+
+/// The store closes its connections, where the lead goes with one: it ends at once, which is said, and somebody leads again
+/// with a higher token.
+pub(crate) fn a_short_outage_ends_the_lead_at_once(store: &Store, outage: impl FnOnce(Duration)) {
+    let pair = Pair::start(store, "short", [&store.url; 2]);
+    let watch = Watch::new(pair.ledger.path());
+    let [a, b] = [&pair.nodes[0], &pair.nodes[1]];
+    wait_until("a write of a", || pair.ledger.last().is_some());
+    let before = pair.ledger.last().expect("a has written").token;
+    outage(store.lease / 4);
+    let why = a.told.wait_for_event("released");
+    println!("{}: the leader says: {why}", store.name);
+    assert!(why["reason"].as_str().is_some_and(|reason| reason.contains("session")), "{why}");
+    wait_until("a write under a higher token", || pair.ledger.last().is_some_and(|line| line.token > before));
+    for node in [a, b] {
+        assert!(table::is_alive(node.supervisor()), "{}", node.history());
+    }
+    pair.judge(Some(watch));
 }
 
 /// The store is away for three leases: the leader is deposed in time, and when it is back the same processes lead again.

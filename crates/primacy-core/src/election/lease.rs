@@ -3,14 +3,14 @@
 //! Assumes   the store's compare-and-set is linearizable; the rates of any two clocks differ by at most
 //!           `drift_max`. No clocks are compared, and the store's clock plays no part.
 //! Promises  at most one node at a time believes that it leads; each leadership has a higher token.
-//! Costs     one write per third of the lease; a take-over after silence costs the whole lease, after a release
+//! Costs     one write per renewal, some six in a lease; a take-over after silence costs the whole lease, after a release
 //!           or a witnessed death a read and a write.
 //!
 //! How it goes:
 //!
 //! ```text
 //!            released, or unchanged for its whole duration          written
-//!   Waiting ──────────────────────────────────────────────► Claiming ─────► Holding ──┐ renews each third
+//!   Waiting ──────────────────────────────────────────────► Claiming ─────► Holding ──┐ renews in time
 //!      ▲                                                       │               │  ▲───┘
 //!      ├──────────────── another was first ────────────────────┘               │
 //!      ├──────────────── overwritten, or not renewed in time ──────────────────┤
@@ -58,7 +58,7 @@ pub struct Config {
     pub duration: Duration,
     /// How far the rates of two clocks may differ.
     pub drift_max: Drift,
-    /// How often the holder renews: a third of the duration.
+    /// How often the holder renews: a third of the duration, or less.
     pub renew_interval: Duration,
     /// After how long the outcome of a request counts as unknown.
     pub request_timeout: Duration,

@@ -3,7 +3,7 @@
 //! Assumes   the store's queue is linearizable, counts its entries, and ends a session no sooner than its timeout after
 //!           the last keep-alive was asked for; the rates of any two clocks differ by at most `drift_max`.
 //! Promises  at most one node at a time believes that it leads; each leadership has a higher token.
-//! Costs     one keep-alive per third of the session for each candidate, and a look; a take-over after silence costs the
+//! Costs     one keep-alive per third of the session or less for each candidate, and a look; a take-over after silence costs the
 //!           whole session, after a resignation or a witnessed death the news of it and a look. No herd: only the next
 //!           in the queue is told.
 //!

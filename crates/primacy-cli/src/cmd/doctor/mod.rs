@@ -62,11 +62,11 @@ pub(crate) struct Doctor {
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "10s")]
     lease: Duration,
 
-    /// How often a leader renews [default: a third of the lease]
+    /// How often a leader renews [default: a sixth of the lease]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     renewal: Option<Duration>,
 
-    /// How long the work may take to end in order [default: a quarter of the lease]
+    /// How long the work may take to end in order [default: a sixth of the lease]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     drain: Option<Duration>,
 
