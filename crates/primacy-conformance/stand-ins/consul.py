@@ -557,6 +557,7 @@ def main():
         context.load_cert_chain(arguments.cert, arguments.key)
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     threading.Thread(target=server.store.watch, daemon=True).start()
+    print(f"listening on {arguments.port}", flush=True)
     server.serve_forever()
 
 

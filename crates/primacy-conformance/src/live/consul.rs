@@ -47,7 +47,11 @@ impl Consul {
 
     async fn ready(&mut self) {
         let began = Instant::now();
-        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+        // Somebody else may have listened there for a moment.
+        let said = format!("listening on {}", self.port);
+        let log = self.ground.at("consul.log");
+        let has_said = || std::fs::read_to_string(&log).is_ok_and(|log| log.contains(&said));
+        while !has_said() || TcpStream::connect(("127.0.0.1", self.port)).is_err() {
             if let Err(ended) = self.server.lives() {
                 panic!("{ended}:\n{}", self.server.printed());
             }
