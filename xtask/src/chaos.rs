@@ -30,7 +30,7 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
     match build_and_run(root, &release, &arguments) {
         Ended::Code(0, printed) if write => {
             let command = format!("cargo xtask chaos {}", schedule(&arguments).join(" "));
-            let written = run.write("chaos", &command, &printed);
+            let written = run.write(&place(&arguments), &command, &printed);
             if written { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         Ended::Code(code, _) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
@@ -52,16 +52,29 @@ fn schedule<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
     arguments.iter().copied().filter(|argument| is_of_it(argument)).collect()
 }
 
+/// What stands behind each `name`.
+fn values<'a>(arguments: &[&'a str], name: &str) -> Vec<&'a str> {
+    let pairs = arguments.iter().zip(arguments.iter().skip(1));
+    pairs.filter(|(before, _)| **before == name).map(|(_, value)| *value).collect()
+}
+
+/// The mark on the page behind which a run is written down: arms that are named have places of their own.
+fn place(arguments: &[&str]) -> String {
+    [vec!["chaos"], values(arguments, "--arm")].concat().join(" ")
+}
+
 /// Why a run with these arguments is none for the page.
 fn not_whole(arguments: &[&str]) -> Option<String> {
     let part =
-        arguments.iter().find(|argument| ["--arm", "--json"].iter().any(|part| argument.starts_with(part)));
+        arguments.iter().find(|argument| ["--arm=", "--json"].iter().any(|part| argument.starts_with(part)));
     if let Some(part) = part {
         return Some(format!("leave out {part}"));
     }
-    let mut after = arguments.iter().skip_while(|&&argument| argument != "--minutes");
-    let minutes = after.nth(1).and_then(|minutes| minutes.parse::<f64>().ok());
-    (minutes.is_none_or(|minutes| minutes < 60.0)).then(|| "say --minutes 60, or more".to_owned())
+    let least = if values(arguments, "--arm").is_empty() { 60 } else { 10 };
+    let minutes = values(arguments, "--minutes").first().and_then(|minutes| minutes.parse::<f64>().ok());
+    minutes
+        .is_none_or(|minutes| minutes < f64::from(least))
+        .then(|| format!("say --minutes {least}, or more"))
 }
 
 /// The run that belongs to the tests, with what they have built.
@@ -144,5 +157,12 @@ mod self_tests {
             assert_eq!(not_whole(part).as_deref(), Some("say --minutes 60, or more"), "{part:?}");
         }
         assert_eq!(not_whole(&["--minutes", "60", "--arm=file"]).as_deref(), Some("leave out --arm=file"));
+        let named = ["--minutes", "10", "--arm", "etcd", "--arm", "nats"];
+        assert_eq!((not_whole(&named), place(&named)), (None, "chaos etcd nats".to_owned()));
+        assert_eq!(
+            not_whole(&["--minutes", "9", "--arm", "etcd"]).as_deref(),
+            Some("say --minutes 10, or more")
+        );
+        assert_eq!(place(&["--minutes", "60"]), "chaos");
     }
 }
