@@ -38,6 +38,21 @@ pub(crate) fn detach(work: impl Future<Output = ()> + Send + 'static) -> Result<
 #[derive(Debug)]
 pub(crate) struct Aborted<T>(JoinHandle<T>);
 
+impl<T> Aborted<T> {
+    /// Gives the work up now.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn abort(&self) {
+        self.0.abort();
+    }
+
+    /// What the work comes to. Dropping the future leaves the work alone; once it has come to something, it must not be
+    /// asked again.
+    #[cfg(feature = "postgres")]
+    pub(crate) async fn finished(&mut self) -> Result<T, String> {
+        (&mut self.0).await.map_err(|error| format!("the stores' thread gave a request up: {error}"))
+    }
+}
+
 impl<T> Drop for Aborted<T> {
     fn drop(&mut self) {
         self.0.abort();

@@ -48,7 +48,8 @@ impl Server {
             "kubernetes (stand-in)" => Self::Kubernetes(ApiServer::start().await?),
             "s3" => Self::Moto(Moto::start().await?),
             "az" => Self::Azurite(Azurite::start().await?),
-            "nats" => Self::Nats(Nats::start(3).await?),
+            // Servers before 2.11 must not replicate an election, and Debian has none later.
+            "nats" => Self::Nats(Nats::start(1).await?),
             "redis" => Self::Redis(Redis::start(&[]).await?),
             other => return Err(format!("nobody knows how to start {other}")),
         })
@@ -75,8 +76,9 @@ impl Server {
         match self {
             Self::Etcd(server) | Self::EtcdLease(server) => Some(Members::Etcd(server)),
             Self::ZooKeeper(server) => Some(Members::ZooKeeper(server)),
-            Self::Nats(server) => Some(Members::Nats(server)),
-            Self::Sqlite(_) | Self::Postgres(_) | Self::Consul(_) | Self::Kubernetes(_) => None,
+            Self::Sqlite(_) | Self::Nats(_) | Self::Postgres(_) | Self::Consul(_) | Self::Kubernetes(_) => {
+                None
+            }
             Self::Moto(_) | Self::Azurite(_) | Self::Redis(_) => None,
         }
     }
@@ -86,7 +88,6 @@ impl Server {
 pub(crate) enum Members<'a> {
     Etcd(&'a mut Etcd),
     ZooKeeper(&'a mut ZooKeeper),
-    Nats(&'a mut Nats),
 }
 
 /// The leader's process id is in this file while all serve.
@@ -127,7 +128,6 @@ impl Members<'_> {
     async fn leader(&self) -> usize {
         match self {
             Self::Etcd(server) => server.leader().await,
-            Self::Nats(server) => server.leader().await,
             Self::ZooKeeper(server) => loop {
                 if let Some(leader) = server.leader() {
                     return leader;
@@ -141,7 +141,6 @@ impl Members<'_> {
         match self {
             Self::Etcd(server) => server.process(member),
             Self::ZooKeeper(server) => server.process(member),
-            Self::Nats(server) => server.servers()[member].id(),
         }
     }
 
@@ -155,10 +154,6 @@ impl Members<'_> {
                 server.kill(member);
                 server.restart(member);
                 server.serves().await;
-            }
-            Self::Nats(server) => {
-                server.restart(member);
-                server.until_it_serves(member).await;
             }
         }
     }

@@ -30,7 +30,7 @@ const SERVER_PATIENCE: Duration = Duration::from_secs(2);
 /// How long an open waits for the connection, and then for the bucket.
 const OPEN_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a request may take. A renewal has at most a third of the lease, of which this must leave room for another try.
+/// How long a request may take. It is a fraction of a lease of usual length.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How often the server is asked whether it is there. After three that are not answered another one is looked for.

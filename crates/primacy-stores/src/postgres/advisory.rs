@@ -29,6 +29,7 @@ use std::time::Duration;
 use primacy_core::election::lease::{Holder, Record, ResignRequest};
 use primacy_core::election::session::{Entry, Place, SessionId};
 use primacy_core::{FencingToken, Identity, Incarnation, Instant, NodeId};
+use tokio::sync::watch;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -50,8 +51,11 @@ use crate::shared::{Share, Shared};
 /// How often something is tried again that somebody else's write to the row has foiled. Each time, another one has won.
 const ROUNDS_MAX: usize = 8;
 
-/// Between the lock and the row of whoever takes it there is a round trip.
-const BETWEEN: Duration = Duration::from_millis(5);
+/// Between the lock and the row of whoever takes it there are a round trip and a commit, of which the server tells.
+const BETWEEN: Duration = Duration::from_millis(100);
+
+/// How many sessions are remembered by which a handle may have written itself into the row.
+const WROTE_BY_MAX: usize = 16;
 
 /// The pause before what a dropped handle has left is tried again to be given back.
 const TIDY_PAUSE: Duration = Duration::from_millis(500);
@@ -85,8 +89,12 @@ pub(super) struct AdvisorySessions {
 struct Task {
     connected: Connected,
     user: User,
+    /// The table may be made.
+    create: bool,
     hearing: Arc<Hearing>,
     own: Arc<Mutex<Own>>,
+    /// Told when what [`Sessions::changed`] waits for may be something else.
+    moved: Arc<watch::Sender<()>>,
 }
 
 /// What a handle knows.
@@ -100,22 +108,32 @@ struct Own {
     wait_until: Option<Instant>,
     /// The version of the row that this handle has written as the first, and its record.
     first: Option<(i64, Record)>,
-    /// The number of the session by which this handle has written itself into the row last, or has tried to.
-    wrote_by: Option<u64>,
+    /// The numbers of the sessions by which this handle may have written itself into the row.
+    wrote_by: Vec<u64>,
     /// The highest token that was seen.
     spent: FencingToken,
 }
 
 impl Own {
+    fn may_have_written_by(&mut self, session: u64) {
+        if !self.wrote_by.contains(&session) {
+            self.wrote_by.push(session);
+            let too_many = self.wrote_by.len().saturating_sub(WROTE_BY_MAX);
+            self.wrote_by.drain(..too_many);
+        }
+    }
+
     /// Of no session any more; what must not be forgotten with one stays.
     fn forget_session(&mut self) {
-        *self = Self { wrote_by: self.wrote_by, spent: self.spent, ..Self::default() };
+        *self = Self { wrote_by: std::mem::take(&mut self.wrote_by), spent: self.spent, ..Self::default() };
     }
 }
 
 /// What was found when the lock was asked for.
 struct Taken {
     is_own: bool,
+    /// It had it before.
+    was_own: bool,
     /// The process of the server that has it.
     process: Option<i32>,
     row: Option<(i64, Record)>,
@@ -136,7 +154,8 @@ pub(super) async fn start(
     let handle = HANDLES.fetch_add(1, Ordering::Relaxed);
     let user = User { election: election.to_owned(), handle };
     let hearing = Arc::new(Hearing::new(&share.link, election));
-    let task = Task { connected: Connected::clone(&share), user, hearing, own: Arc::default() };
+    let (own, moved) = (Arc::default(), Arc::new(watch::Sender::new(())));
+    let task = Task { connected: Connected::clone(&share), user, create, hearing, own, moved };
     let sessions = AdvisorySessions { share, task };
     let answer = sessions.share.link.ask(sessions.share.statements.idle_timeout).await?;
     let refused = |why: &str| OpenError::Refused { why: why.to_owned() };
@@ -192,6 +211,7 @@ impl Sessions for AdvisorySessions {
             if matches!(place, Err(SessionError::Ended { .. })) {
                 task.forget();
             }
+            task.moved.send_replace(());
             place
         })
     }
@@ -200,7 +220,9 @@ impl Sessions for AdvisorySessions {
         let session = session.clone();
         self.run(move |task| async move {
             let line = task.connected.pool.find(&session)?;
-            task.leave(&line).await
+            let left = task.leave(&line).await;
+            task.moved.send_replace(());
+            left
         })
     }
 
@@ -216,12 +238,17 @@ impl Sessions for AdvisorySessions {
                 }
             }
             task.connected.pool.leave(&line, &task.user);
+            task.moved.send_replace(());
             Ok(())
         })
     }
 
     fn first(&self) -> Pending<'_, Result<Option<Entry>, SessionError>> {
-        self.run(move |task| async move { task.first().await })
+        self.run(move |task| async move {
+            let first = task.first().await;
+            task.moved.send_replace(());
+            first
+        })
     }
 
     fn evict<'a>(&'a self, dead: &'a Identity) -> Pending<'a, Result<bool, SessionError>> {
@@ -271,6 +298,10 @@ impl Drop for AdvisorySessions {
 
 impl Task {
     async fn stand(&self, line: &Arc<Line>, holder: &Holder) -> Result<Place, SessionError> {
+        if self.create {
+            // Somebody may have dropped it.
+            self.connected.link.make_table().await.map_err(|error| no_answer(error.to_string()))?;
+        }
         let mut process = None;
         for _ in 0..ROUNDS_MAX {
             let count = self.hearing.count();
@@ -289,7 +320,10 @@ impl Task {
                     }
                     (Some(first), _) => return Ok(Place::Behind { first }),
                     // Whoever has it is about to say so.
-                    (None, _) => tokio::time::sleep(BETWEEN).await,
+                    (None, _) => {
+                        let news = self.hearing.news(&self.connected.link);
+                        drop(tokio::time::timeout(BETWEEN, news).await);
+                    }
                 }
                 continue;
             }
@@ -308,8 +342,16 @@ impl Task {
             {
                 return Ok(Place::Behind { first });
             }
-            if let Some(token) = self.write_first(line, holder, row, count).await? {
-                return Ok(Place::First { token, asked_to_resign: false });
+            match self.write_first(line, holder, row, count).await {
+                Ok(Some(token)) => return Ok(Place::First { token, asked_to_resign: false }),
+                Ok(None) => {}
+                Err(error) => {
+                    if matches!(error, SessionError::Refused { .. }) {
+                        // Others may do what this one must not.
+                        self.unlock(line).await?;
+                    }
+                    return Err(error);
+                }
             }
         }
         match process {
@@ -329,21 +371,26 @@ impl Task {
                 own.line = Some(Arc::clone(line));
             }
         }
-        let rows = line
-            .ask(&self.connected.statements.take, &[(Box::new(self.user.election.clone()), Type::TEXT)])
-            .await?;
-        let row = rows.first().ok_or_else(|| no_answer("the server has answered nothing"))?;
-        let taken = self.taken(row)?;
+        let known = if self.own().first.is_some() { self.find_by(line).await?.1 } else { None };
+        let taken = if let Some(row) = known.filter(|(_, record)| is_of(record, line)) {
+            // It still has the lock, which stays while its session and the row do.
+            Taken { is_own: true, was_own: true, process: None, row: Some(row) }
+        } else {
+            let election = (Box::new(self.user.election.clone()) as _, Type::TEXT);
+            let rows = line.ask(&self.connected.statements.take, &[election]).await?;
+            self.taken(rows.first().ok_or_else(|| no_answer("the server has answered nothing"))?)?
+        };
         let (version, token) =
             taken.row.as_ref().map_or((0, FencingToken(0)), |(version, record)| (*version, record.token));
         self.hearing.look(count, version);
         let mut own = self.own();
         own.spent = own.spent.max(token);
         own.wait_until = None;
-        match taken.is_own {
+        match (taken.is_own, taken.was_own) {
             // It had it before it answered.
-            true => drop(own.locked_at.get_or_insert_with(clock::now)),
-            false => (own.locked_at, own.first) = (None, None),
+            (true, true) => drop(own.locked_at.get_or_insert_with(clock::now)),
+            (true, false) => own.locked_at = Some(clock::now()),
+            (false, _) => (own.locked_at, own.first) = (None, None),
         }
         drop(own);
         Ok(taken)
@@ -351,21 +398,22 @@ impl Task {
 
     fn taken(&self, row: &Row) -> Result<Taken, SessionError> {
         let strange = |error: tokio_postgres::Error| no_answer(super::refusal::told(&error));
-        let (version, bytes) = (row.try_get::<_, Option<i64>>(2), row.try_get::<_, Option<Vec<u8>>>(3));
+        let (version, bytes) = (row.try_get::<_, Option<i64>>(3), row.try_get::<_, Option<Vec<u8>>>(4));
         let kept = match (version.map_err(strange)?, bytes.map_err(strange)?) {
             (Some(version), Some(bytes)) => Some((version, self.decode(&bytes)?)),
             (None, _) | (_, None) => None,
         };
         Ok(Taken {
             is_own: row.try_get(0).map_err(strange)?,
-            process: row.try_get(1).map_err(strange)?,
+            was_own: row.try_get(1).map_err(strange)?,
+            process: row.try_get(2).map_err(strange)?,
             row: kept,
         })
     }
 
     /// Whether this handle wrote it by another session than this one.
     fn wrote_earlier(&self, record: &Record, line: &Line) -> bool {
-        record.nonce != line.number.unsigned_abs() && self.own().wrote_by == Some(record.nonce)
+        record.nonce != line.number.unsigned_abs() && self.own().wrote_by.contains(&record.nonce)
     }
 
     /// Whether whoever had the lock before may still believe: it has not given it back, and its time has not passed since this
@@ -386,7 +434,10 @@ impl Task {
         row: Option<(i64, Record)>,
         count: u64,
     ) -> Result<Option<FencingToken>, SessionError> {
-        let spent = self.own().spent;
+        // Where there is no row, there may have been one: the first token is above all that were counted from a start like
+        // this one, as with a record that is made anew.
+        let start = if row.is_none() { milliseconds_since_1970() } else { 0 };
+        let spent = self.own().spent.max(FencingToken(start));
         let too_many = || SessionError::Refused { why: "there is no higher token".to_owned() };
         let token = FencingToken(spent.0.checked_add(1).ok_or_else(too_many)?);
         let (expect, unknown) =
@@ -402,12 +453,13 @@ impl Task {
             unknown,
         };
         let write = self.write(&record, expect)?;
-        self.own().wrote_by = Some(record.nonce);
+        self.own().may_have_written_by(record.nonce);
         if line.ask(write.statement, &write.parameters).await?.is_empty() {
             return Ok(None);
         }
         self.hearing.look(count, write.version);
         let mut own = self.own();
+        own.wrote_by = vec![record.nonce];
         (own.spent, own.first) = (token, Some((write.version, record)));
         Ok(Some(token))
     }
@@ -426,20 +478,15 @@ impl Task {
     async fn give_back(&self, line: &Line) -> Result<(), SessionError> {
         let statements = &self.connected.statements;
         let mut known = self.own().first.take();
-        let reading = self.connected.link.statements();
         let election = || (Box::new(self.user.election.clone()) as _, Type::TEXT);
-        let elections = || (Box::new(vec![self.user.election.clone()]) as _, Type::TEXT_ARRAY);
         for _ in 0..ROUNDS_MAX {
             let count = self.hearing.count();
             let (version, record) = match known.take() {
                 Some(known) => known,
                 // By the session itself: what it has asked for before is done by then.
-                None => match self.found(&line.ask(&reading.read, &[elections()]).await?)?.1 {
+                None => match self.find_by(line).await?.1 {
                     Some((version, record)) if is_of(&record, line) => (version, record),
-                    Some(_) | None => {
-                        line.ask(&statements.unlock, &[election()]).await?;
-                        return Ok(());
-                    }
+                    Some(_) | None => return self.unlock(line).await,
                 },
             };
             let (next, bytes) = (draw()?, encode(&given_back(record))?);
@@ -480,12 +527,12 @@ impl Task {
                 record.holder.as_ref().is_some_and(|holder| holder.identity == *dead)
             };
             let Some((version, record)) = row.filter(is_dead) else { return Ok(false) };
-            let session = i64::try_from(record.nonce).unwrap_or(0);
-            let parameters: [Parameter; 1] = [(Box::new(session), Type::INT8)];
             // Its connection is closed with its process, but the server may not have noticed yet.
-            self.query(&self.connected.statements.end, &parameters).await?;
+            if let Some(session) = number_of(&record) {
+                self.query(&self.connected.statements.end, vec![(Box::new(session), Type::INT8)]).await?;
+            }
             let write = self.write(&given_back(record), Some(version))?;
-            if !self.query(write.statement, &write.parameters).await?.is_empty() {
+            if !self.query(write.statement, write.parameters).await?.is_empty() {
                 return Ok(true);
             }
         }
@@ -494,15 +541,16 @@ impl Task {
 
     /// Neither the lock nor the row of an earlier session of this handle shall hold anybody back.
     async fn bury(&self, line: &Line, version: i64, record: Record) -> Result<(), SessionError> {
-        let earlier = i64::try_from(record.nonce).unwrap_or(0);
-        match self.connected.pool.find_number(earlier) {
-            // It goes on with other elections.
-            Some(shared) => {
-                let election = (Box::new(self.user.election.clone()) as _, Type::TEXT);
-                shared.ask(&self.connected.statements.unlock, &[election]).await?;
-            }
-            None => {
-                line.ask(&self.connected.statements.end, &[(Box::new(earlier), Type::INT8)]).await?;
+        if let Some(earlier) = number_of(&record) {
+            // It may go on with other elections.
+            let shared = self.connected.pool.find_number(earlier);
+            let is_unlocked = match shared {
+                Some(shared) => self.unlock_by(&shared).await.is_ok(),
+                None => false,
+            };
+            if !is_unlocked {
+                let number = (Box::new(earlier) as _, Type::INT8);
+                line.ask(&self.connected.statements.end, &[number]).await?;
             }
         }
         let write = self.write(&given_back(record), Some(version))?;
@@ -518,7 +566,7 @@ impl Task {
             let Some((version, mut record)) = row.filter(is_asked) else { return Ok(false) };
             record.resign_request = Some(ResignRequest { token, by: by.to_owned() });
             let write = self.write(&record, Some(version))?;
-            if !self.query(write.statement, &write.parameters).await?.is_empty() {
+            if !self.query(write.statement, write.parameters).await?.is_empty() {
                 return Ok(true);
             }
         }
@@ -526,33 +574,57 @@ impl Task {
     }
 
     async fn changed(&self) {
-        let (line, until) = {
-            let own = self.own();
-            (own.line.clone(), own.wait_until)
-        };
-        let closed = async {
-            match line {
-                Some(line) => line.closed().await,
-                None => std::future::pending().await,
+        let mut moved = self.moved.subscribe();
+        loop {
+            let (lives, until) = {
+                let own = self.own();
+                (own.line.as_ref().map(|line| line.lives()), own.wait_until)
+            };
+            let closed = async {
+                match lives {
+                    // Nothing is ever sent: it fails when the other end has gone.
+                    Some(mut lives) => drop(lives.changed().await),
+                    None => std::future::pending().await,
+                }
+            };
+            let waited = async {
+                match until {
+                    Some(until) => tokio::time::sleep(until.since(clock::now()).into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = self.hearing.news(&self.connected.link) => return,
+                () = closed => return,
+                () = waited => return,
+                // Something else is to be waited for; the one who tells lives as long as this does.
+                _ = moved.changed() => {}
             }
-        };
-        let waited = async {
-            match until {
-                Some(until) => tokio::time::sleep(until.since(clock::now()).into()).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            () = self.hearing.news(&self.connected.link) => {}
-            () = closed => {}
-            () = waited => {}
         }
+    }
+
+    /// Gives back the lock without a word in the row.
+    async fn unlock(&self, line: &Line) -> Result<(), SessionError> {
+        self.unlock_by(line).await?;
+        self.own().locked_at = None;
+        Ok(())
+    }
+
+    async fn unlock_by(&self, line: &Line) -> Result<(), SessionError> {
+        let election = (Box::new(self.user.election.clone()) as _, Type::TEXT);
+        line.ask(&self.connected.statements.unlock, &[election]).await.map(drop)
+    }
+
+    /// What [`find`](Self::find) finds, by a session: what it has asked for before is done by then.
+    async fn find_by(&self, line: &Line) -> Result<(bool, Option<(i64, Record)>), SessionError> {
+        let elections = (Box::new(vec![self.user.election.clone()]) as _, Type::TEXT_ARRAY);
+        self.found(&line.ask(&self.connected.link.statements().read, &[elections]).await?)
     }
 
     /// Whether anybody has the lock, and the row.
     async fn find(&self) -> Result<(bool, Option<(i64, Record)>), SessionError> {
-        let elections: [Parameter; 1] = [(Box::new(vec![self.user.election.clone()]), Type::TEXT_ARRAY)];
-        let rows = match self.connected.link.query(&self.connected.link.statements().read, &elections).await {
+        let elections: Vec<Parameter> = vec![(Box::new(vec![self.user.election.clone()]), Type::TEXT_ARRAY)];
+        let rows = match self.connected.link.query(&self.connected.link.statements().read, elections).await {
             Err(Failure::NoTable) => vec![],
             answer => answer.map_err(|failure| self.failed(failure))?,
         };
@@ -567,7 +639,7 @@ impl Task {
         Ok((version > 0, Some((version.saturating_abs(), self.decode(&bytes)?))))
     }
 
-    async fn query(&self, statement: &str, parameters: &[Parameter]) -> Result<Vec<Row>, SessionError> {
+    async fn query(&self, statement: &str, parameters: Vec<Parameter>) -> Result<Vec<Row>, SessionError> {
         self.connected.link.query(statement, parameters).await.map_err(|failure| self.failed(failure))
     }
 
@@ -621,6 +693,16 @@ struct Write<'a> {
     statement: &'a str,
     parameters: Vec<Parameter>,
     version: i64,
+}
+
+/// The session by which it was written; none where somebody else has put it there.
+fn number_of(record: &Record) -> Option<i64> {
+    i64::try_from(record.nonce).ok().filter(|number| *number > 0)
+}
+
+fn milliseconds_since_1970() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Whether the record was written by this session, and not given back.

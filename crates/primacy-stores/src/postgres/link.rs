@@ -35,8 +35,8 @@ const OPEN_PATIENCE: Duration = Duration::from_secs(5);
 /// How long statements may take that are no request of an election: they wait for the locks of tables.
 const RUN_PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long a request may take, the connecting included. A renewal has at most a third of the lease, of which this must leave room
-/// for another try.
+/// How long a request may take, the connecting included. It is a fraction of a lease
+/// of usual length.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Between two attempts to connect.
@@ -116,7 +116,14 @@ pub(super) struct Live {
     pooled: OnceCell<bool>,
     /// Says nothing, and ends when the connection does.
     pub(super) lives: watch::Receiver<()>,
-    _driver: Aborted<()>,
+    driver: Aborted<()>,
+}
+
+impl Live {
+    /// Closes it, whatever is on the way.
+    pub(super) fn close(&self) {
+        self.driver.abort();
+    }
 }
 
 impl Link {
@@ -201,9 +208,16 @@ impl Link {
         queue.as_ref().map_err(|why| Failure::NotDone(why.clone()))
     }
 
-    /// Sends a statement for which no batch is waited for, and waits for what it returns.
-    pub(super) async fn query(&self, statement: &str, parameters: &[Parameter]) -> Result<Vec<Row>, Failure> {
-        self.inner.query(statement, parameters).await
+    /// Sends a statement for which no batch is waited for, and waits for what it returns. On the stores' thread, where it
+    /// goes on when nobody waits any more: else nobody would notice that the server is silent.
+    pub(super) async fn query(
+        &self,
+        statement: &str,
+        parameters: Vec<Parameter>,
+    ) -> Result<Vec<Row>, Failure> {
+        let (inner, statement) = (Arc::clone(&self.inner), statement.to_owned());
+        let asking = tokio::spawn(async move { inner.query(&statement, &parameters).await });
+        asking.await.unwrap_or_else(|error| Err(Failure::Unknown(error.to_string())))
     }
 
     /// Sees to it that changes are noticed; whether they will be.
@@ -420,7 +434,7 @@ where
         drive(connection, news).await;
     });
     let driver = driver.map_err(|why| OpenError::Unavailable { why })?;
-    Ok(Live { client, pooled: OnceCell::new(), lives, _driver: driver })
+    Ok(Live { client, pooled: OnceCell::new(), lives, driver })
 }
 
 /// The values of a row; `None` for what is none.

@@ -49,7 +49,7 @@ const COLUMNS: [(&str, &str); 4] =
 
 /// How long a statement waits for somebody's lock. A write waits for another one's commit, which takes as long as a flush;
 /// and while one waits, the others of this connection wait behind it.
-const LOCK_PATIENCE: &str = "500ms";
+pub(super) const LOCK_PATIENCE: &str = "500ms";
 
 /// What holds for one statement, which is also its transaction: it does not wait for long, and is as durable as the server
 /// can make it. (`local` and `remote_write` would be less than `on`; `remote_apply` is more.)

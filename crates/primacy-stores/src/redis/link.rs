@@ -31,8 +31,8 @@ use crate::open::OpenError;
 /// How long connecting may take, the login and the questions at the beginning included: half a dozen round trips.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 
-/// How long a request may take, the connecting included. A renewal has at most a third of the lease, of which this must leave room
-/// for another try.
+/// How long a request may take, the connecting included. It is a fraction of a lease
+/// of usual length.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Between two attempts to connect.

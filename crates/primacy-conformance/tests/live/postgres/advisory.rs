@@ -414,7 +414,114 @@ async fn the_rights_of_the_page_are_enough() {
         matches!(&refused, Err(SessionError::Refused { why }) if why.contains("permission denied")),
         "{refused:?}"
     );
+    // Whoever may not write keeps the lock from nobody.
+    let three = Candidate::new(&as_role("app"), "c", PATIENCE).await;
+    three.lead().await;
     drop(admin);
+}
+
+/// A server that has been replaced, and does not know it, must not keep its leader alive.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_keep_alive_waits_for_the_standbys_as_a_write_does() {
+    let Some(server) = server(&[]).await else { return };
+    let one = Candidate::new(&advisory(&server), "a", PATIENCE).await;
+    one.lead().await;
+    one.store.keep_alive(&one.session).await.unwrap();
+    server.run_sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'").await;
+    server.run_sql("SELECT pg_reload_conf()").await;
+    let refused = async {
+        loop {
+            match one.store.keep_alive(&one.session).await {
+                Ok(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+                Err(error) => return error,
+            }
+        }
+    };
+    let refused = tokio::time::timeout(PATIENCE, refused).await.expect("the server is told of its standbys");
+    assert!(matches!(refused, SessionError::NoAnswer { .. }), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_go_on_above_those_of_a_row_that_was_deleted_and_of_a_table_that_was_dropped() {
+    let Some(server) = server(&[]).await else { return };
+    let url = advisory(&server);
+    let mut last = FencingToken(0);
+    for statement in ["DELETE FROM primacy_lock", "DROP TABLE primacy_lock", "SELECT 1"] {
+        let one = Candidate::new(&url, "a", PATIENCE).await;
+        let token = one.lead().await;
+        assert!(token > last, "{token} after {last}");
+        last = token;
+        one.store.leave(&one.session).await.unwrap();
+        one.store.end(&one.session).await.unwrap();
+        drop(one);
+        server.run_sql(statement).await;
+    }
+    // One that is open makes the table anew.
+    let one = Candidate::new(&url, "a", PATIENCE).await;
+    server.run_sql("DROP TABLE primacy_lock").await;
+    assert!(one.become_first().await > last);
+}
+
+/// Where the first server of the URL is silent, a session begins at the second one, also if nobody waits that long at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_attempt_to_begin_goes_on_when_its_caller_gives_up() {
+    let Some(server) = server(&[]).await else { return };
+    let store = open_url(&advisory(&server), "e").await;
+    let proxy = Proxy::start(server.address());
+    let own = server.address().to_string();
+    let both = advisory(&server).replace(&own, &format!("{},{own}", proxy.address()));
+    let through = open_url(&both, "e").await;
+    proxy.stall();
+    let begun = async {
+        loop {
+            // A silent server is given up after two seconds.
+            let begin = through.begin(PATIENCE);
+            if let Ok(Ok(begun)) = tokio::time::timeout(Duration::from_millis(1250), begin).await {
+                return begun.session;
+            }
+        }
+    };
+    let session = tokio::time::timeout(PATIENCE, begun).await.expect("the second server is there");
+    through.keep_alive(&session).await.unwrap();
+    drop(store);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_in_which_nothing_is_answered_is_given_up() {
+    let Some(server) = server(&[]).await else { return };
+    let proxy = Proxy::start(server.address());
+    let through = format!("{}?recipe=advisory", url(SUPERUSER, proxy.address()));
+    let one = Candidate::new(&through, "a", SHORT).await;
+    one.lead().await;
+    // A wait that began before is told as well.
+    let waiting = {
+        let store = Arc::clone(&one.store);
+        tokio::spawn(async move { store.changed().await })
+    };
+    proxy.stall();
+    let given_up = async {
+        while !matches!(one.store.keep_alive(&one.session).await, Err(SessionError::Ended { .. })) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, given_up).await.expect("its time has passed");
+    tokio::time::timeout(PATIENCE, waiting).await.expect("it is told").unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_somebody_locks_ends_no_session() {
+    let Some(server) = server(&[]).await else { return };
+    let one = Candidate::new(&advisory(&server), "a", SHORT).await;
+    let token = one.lead().await;
+    let somebody = server.connect().await;
+    somebody.batch_execute("BEGIN; LOCK TABLE primacy_lock IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    let until = Instant::now() + 2 * SHORT;
+    while Instant::now() < until {
+        assert!(matches!(one.stand().await, Err(SessionError::NoAnswer { .. })));
+        one.store.keep_alive(&one.session).await.expect("it does not wait behind that");
+    }
+    somebody.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(one.lead().await, token);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use primacy_core::Instant;
 use primacy_core::election::session::SessionId;
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_postgres::error::{Severity, SqlState};
 use tokio_postgres::types::ToSql;
@@ -13,6 +15,9 @@ use super::super::link::{self, Live, Parameter};
 use super::super::pooler;
 use super::super::refusal;
 use super::super::settings::Settings;
+use super::super::table::{self, LOCK_PATIENCE};
+use crate::background::{self, Aborted};
+use crate::clock;
 use crate::joint::Joint;
 use crate::open::OpenError;
 use crate::sessions::{Begun, SessionError};
@@ -20,6 +25,8 @@ use crate::users::Users;
 
 /// How long a request may take. What is on its way then is not taken back, and what is asked next waits behind it.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
+
+const SILENT: &str = "the server did not answer in time";
 
 /// The longest time that the server can be told to wait: about 24 days, in the milliseconds that it counts.
 const TIMEOUT_MAX_MS: u64 = i32::MAX.unsigned_abs() as u64;
@@ -29,9 +36,12 @@ const TIMEOUT_MAX_MS: u64 = i32::MAX.unsigned_abs() as u64;
 pub(super) struct Pool {
     settings: Settings,
     lines: Mutex<Vec<Arc<Line>>>,
-    /// So that of many that begin at once, the first one connects.
-    beginning: tokio::sync::Mutex<()>,
+    /// A session that is being begun, and for how long it is to be kept. It goes on when whoever asked gives up, so that of
+    /// several servers the next is tried also where each attempt takes longer than they wait.
+    beginning: tokio::sync::Mutex<Option<(Duration, Beginning)>>,
 }
+
+type Beginning = Aborted<Result<Line, SessionError>>;
 
 /// A session.
 pub(super) struct Line {
@@ -42,6 +52,8 @@ pub(super) struct Line {
     live: Arc<Live>,
     users: Users,
     keep_alives: Joint<Result<Duration, SessionError>>,
+    /// When the last request was sent that was answered.
+    kept_at: Mutex<Instant>,
 }
 
 /// One election's use of sessions.
@@ -59,23 +71,37 @@ impl Pool {
     pub(super) async fn begin(&self, user: &User, wanted: Duration) -> Result<Begun, SessionError> {
         let wanted = granted(wanted);
         loop {
-            let beginning = self.beginning.lock().await;
-            let Some(line) = self.join(user, wanted) else {
-                let line = Line::connect(&self.settings, wanted).await?;
-                line.users.join(&user.election, user.handle);
-                let begun = Begun { session: line.id(), timeout: wanted };
-                self.lock().push(Arc::new(line));
-                // It began after it was asked for.
-                return Ok(begun);
-            };
-            drop(beginning);
-            // It began long ago, so what it has from now on is to be asked.
+            let Some(line) = self.join_or_connect(user, wanted).await? else { continue };
+            // It may have begun long ago, so what it has from now on is to be asked.
             match line.keep_alive().await {
                 Ok(timeout) => return Ok(Begun { session: line.id(), timeout }),
                 Err(SessionError::Ended { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// A session that is there; none where there is one only now, which is to be joined.
+    async fn join_or_connect(
+        &self,
+        user: &User,
+        wanted: Duration,
+    ) -> Result<Option<Arc<Line>>, SessionError> {
+        let mut beginning = self.beginning.lock().await;
+        if let Some(line) = self.join(user, wanted) {
+            return Ok(Some(line));
+        }
+        if beginning.as_ref().is_none_or(|(timeout, _)| *timeout != wanted) {
+            let settings = self.settings.clone();
+            let connecting = background::spawn(async move { Line::connect(&settings, wanted).await });
+            *beginning = Some((wanted, connecting.map_err(super::no_answer)?));
+        }
+        let Some((_, attempt)) = &mut *beginning else { return Ok(None) };
+        let begun = attempt.finished().await;
+        *beginning = None;
+        let line = begun.map_err(super::no_answer)??;
+        self.lock().push(Arc::new(line));
+        Ok(None)
     }
 
     /// The session of this name, if it lives as far as is known.
@@ -90,8 +116,10 @@ impl Pool {
 
     /// This election uses it no more. Where no other one does, it ends with its last use.
     pub(super) fn leave(&self, line: &Line, user: &User) {
+        // Nobody joins it meanwhile.
+        let mut lines = self.lock();
         if !line.users.leave(&user.election, user.handle) {
-            self.lock().retain(|other| other.number != line.number);
+            lines.retain(|other| other.number != line.number);
         }
     }
 
@@ -122,13 +150,25 @@ impl Line {
             .map_err(|error| SessionError::NoAnswer { why: format!("no random number: {error}") })?;
         // A network that is away for a while ends no session, for as long as the server would keep it.
         let live = link::connect(&settings.with_patience(timeout), None).await.map_err(of_opening)?;
-        if pooler::is_between(&live.client).await.map_err(|error| of(&error))? {
+        let checking = tokio::time::timeout(REQUEST_PATIENCE, pooler::is_between(&live.client)).await;
+        if checking.map_err(|_| super::no_answer(SILENT))?.map_err(|error| of(&error))? {
             return Err(SessionError::Refused { why: super::POOLED.to_owned() });
         }
-        let line = Self { number, timeout, live, users: Users::default(), keep_alives: Joint::default() };
-        let milliseconds = timeout.as_millis();
-        line.ask(&format!("SELECT set_config('idle_session_timeout', '{milliseconds}ms', false)"), &[])
-            .await?;
+        let line = Self {
+            number,
+            timeout,
+            live,
+            users: Users::default(),
+            keep_alives: Joint::default(),
+            kept_at: Mutex::new(clock::now()),
+        };
+        // What one election asks for must not hold up the keep-alives of all behind somebody's lock.
+        let (milliseconds, patience) = (timeout.as_millis(), LOCK_PATIENCE);
+        let limits = format!(
+            "SELECT set_config('idle_session_timeout', '{milliseconds}ms', false), \
+             set_config('lock_timeout', '{patience}', false)"
+        );
+        line.ask(&limits, &[]).await?;
         line.ask(&format!("SELECT pg_advisory_lock({number})"), &[]).await?;
         Ok(line)
     }
@@ -137,19 +177,31 @@ impl Line {
         SessionId::new(&format!("{:016x}", self.number))
     }
 
+    /// Whether it is closed; it is now, if nothing was answered for as long as it was to last. The server may be gone, and
+    /// nobody may believe by it any more.
     pub(super) fn has_ended(&self) -> bool {
+        let until = self.kept_at().after(self.timeout.into());
+        if clock::now() > until {
+            self.live.close();
+            return true;
+        }
         self.live.client.is_closed()
     }
 
-    /// Resolves when the connection is closed, by whomever.
-    pub(super) async fn closed(&self) {
-        // Nothing is ever sent: it fails when the other end has gone.
-        drop(self.live.lives.clone().changed().await);
+    /// Says nothing, and ends when the connection is closed, by whomever.
+    pub(super) fn lives(&self) -> watch::Receiver<()> {
+        self.live.lives.clone()
     }
 
-    /// Any request makes the server wait anew.
+    /// Any request makes the server wait anew. Where writes wait for standbys, so does this: a server that has been replaced, and
+    /// does not know it, keeps nobody alive.
     pub(super) async fn keep_alive(&self) -> Result<Duration, SessionError> {
-        let seek = || async { self.ask("SELECT 1", &[]).await.map(|_| self.timeout) };
+        let statement = format!(
+            "WITH {} SELECT CASE WHEN current_setting('synchronous_standby_names') <> '' \
+             THEN pg_logical_emit_message(true, 'primacy', '') END FROM limits",
+            table::limits()
+        );
+        let seek = || async { self.ask(&statement, &[]).await.map(|_| self.timeout) };
         self.keep_alives.ask(seek).await
     }
 
@@ -161,11 +213,21 @@ impl Line {
     ) -> Result<Vec<Row>, SessionError> {
         let parameters: Vec<_> =
             parameters.iter().map(|(value, kind)| (&**value as &(dyn ToSql + Sync), kind.clone())).collect();
+        let asked_at = clock::now();
         let asking = self.live.client.query_typed(statement, &parameters);
         match timeout(REQUEST_PATIENCE, asking).await {
-            Ok(answer) => answer.map_err(|error| of(&error)),
-            Err(_) => Err(SessionError::NoAnswer { why: "the server did not answer in time".to_owned() }),
+            Ok(Ok(rows)) => {
+                let mut kept_at = self.kept_at();
+                *kept_at = asked_at.max(*kept_at);
+                Ok(rows)
+            }
+            Ok(Err(error)) => Err(of(&error)),
+            Err(_) => Err(super::no_answer(SILENT)),
         }
+    }
+
+    fn kept_at(&self) -> MutexGuard<'_, Instant> {
+        self.kept_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -191,6 +253,8 @@ fn of(error: &Error) -> SessionError {
         Some(told) if *told.code() == SqlState::UNDEFINED_OBJECT && why.contains("idle_session_timeout") => {
             SessionError::Refused { why: super::TOO_OLD.to_owned() }
         }
+        // It is made anew.
+        Some(told) if *told.code() == SqlState::UNDEFINED_TABLE => SessionError::NoAnswer { why },
         Some(told) if told.parsed_severity() == Some(Severity::Error) => {
             if refusal::is_final(error) {
                 SessionError::Refused { why }
@@ -205,7 +269,12 @@ fn of(error: &Error) -> SessionError {
 fn of_opening(error: OpenError) -> SessionError {
     match error {
         OpenError::Refused { why } => SessionError::Refused { why },
-        other => SessionError::NoAnswer { why: other.to_string() },
+        OpenError::Unavailable { .. }
+        | OpenError::Malformed { .. }
+        | OpenError::UnknownScheme { .. }
+        | OpenError::NotBuiltIn { .. }
+        | OpenError::KeepsSessions { .. }
+        | OpenError::Election { .. } => SessionError::NoAnswer { why: error.to_string() },
     }
 }
 

@@ -5,7 +5,7 @@ use super::super::table::{self, HELD, Statements};
 /// The statements, for the schema in which the table is.
 #[derive(Debug)]
 pub(super) struct LockStatements {
-    /// Election → whether this session has its lock, which it takes if it is free; who has it otherwise; its row's version and
+    /// Election → whether this session has its lock, which it takes if it is free; whether it had it before; who has it; its row's version and
     /// record.
     pub(super) take: String,
     /// Election, its new version and record, the version that is replaced → a row if it was written and the lock given back.
@@ -32,9 +32,10 @@ impl LockStatements {
             // A session counts how often it has taken a lock, so it must take it once.
             take: format!(
                 "WITH asked AS MATERIALIZED (SELECT {key} AS number), \
-                 locked AS MATERIALIZED (SELECT CASE WHEN number IN ({HELD} AND pid = pg_backend_pid()) THEN true \
-                 ELSE pg_try_advisory_lock(number) END AS is_own FROM asked) \
-                 SELECT is_own, (SELECT min(pid) FROM pg_locks, asked WHERE locktype = 'advisory' AND objsubid = 1 AND granted \
+                 had AS MATERIALIZED (SELECT number, number IN ({HELD} AND pid = pg_backend_pid()) AS was_own FROM asked), \
+                 locked AS MATERIALIZED (SELECT was_own, CASE WHEN was_own THEN true ELSE pg_try_advisory_lock(number) END \
+                 AS is_own FROM had) \
+                 SELECT is_own, was_own, (SELECT min(pid) FROM pg_locks, asked WHERE locktype = 'advisory' AND objsubid = 1 AND granted \
                  AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
                  AND (classid::bigint << 32) | objid::bigint = number), version, substring(record FROM 1 FOR {}) \
                  FROM locked LEFT JOIN {table} ON election = $1",
