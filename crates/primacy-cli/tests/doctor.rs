@@ -47,11 +47,21 @@ fn a_lease_that_is_too_short_for_the_machines_pauses_is_found() {
     found.ends(1);
 }
 
-/// Whether it has the thread that measures pauses.
+/// How often a thread has slept that has begun to measure: it does so again and again, and before that not at all.
+const SLEEPS: u64 = 5;
+
+/// Whether it has the thread that measures pauses, and that has begun to.
 fn is_watching(process: u32) -> bool {
-    let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
-    let mut names = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok());
-    names.any(|name| name.trim() == "doctor-pauses")
+    let mut threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    threads.any(|thread| {
+        let read = |file: &str| std::fs::read_to_string(thread.path().join(file)).unwrap_or_default();
+        let sleeps = || {
+            let status = read("status");
+            let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            line.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+        };
+        read("comm").trim() == "doctor-pauses" && sleeps() >= SLEEPS
+    })
 }
 
 #[test]

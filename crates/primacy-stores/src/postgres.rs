@@ -17,7 +17,7 @@
 //! it is found out, and then changes are looked for instead of listened to.
 //!
 //! With `?recipe=advisory` the election is held by a lock that goes with its session instead, which no pooler may stand before:
-//! see [`advisory`].
+//! see `postgres/advisory.rs`.
 
 mod advisory;
 mod batch;
