@@ -36,6 +36,10 @@ const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
 /// How often the server is asked whether it is there. After three that are not answered another one is looked for.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Between two attempts to reach a server of a connection that was lost. The library's own pauses grow to four seconds, and would
+/// make an outage so much longer.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
+
 /// Between two attempts to watch.
 const WATCH_PAUSE: Duration = Duration::from_secs(1);
 
@@ -316,6 +320,7 @@ impl Inner {
             .connection_timeout(SERVER_PATIENCE)
             .request_timeout(Some(REQUEST_PATIENCE))
             .ping_interval(PING_INTERVAL)
+            .reconnect_delay_callback(|_| RECONNECT_PAUSE)
             .require_tls(settings.requires_tls)
             .tls_client_config(settings.tls.clone());
         let options = match &settings.login {
