@@ -12,7 +12,7 @@
 //! ```text
 //!            a session, and an entry in the queue        the entry is the first, and the session was kept alive
 //!   Waiting ──────────────────────────────────► Waiting ──────────────────────────► Leading ──┐ keeps alive
-//!      ▲  ▲                                                                           │ │  ▲──┘ each third
+//!      ▲  ▲                                                                           │ │  ▲──┘ in time
 //!      │  └─── the store says that the session has ended, or that the entry is gone ──┘ │
 //!      └─── the entry is out of the queue ◄── Leaving ◄── drained, or not kept alive ───┘
 //! ```

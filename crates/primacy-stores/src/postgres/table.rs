@@ -32,16 +32,19 @@ impl Table {
         match self {
             Self::Record => "version".to_owned(),
             Self::Lock => format!(
-                "CASE WHEN hashtextextended(election, tableoid::bigint) IN ({HELD}) THEN version ELSE -version END"
+                "CASE WHEN hashtextextended(election, tableoid::bigint) IN (SELECT {NUMBER} FROM {LOCKS}) \
+                 THEN version ELSE -version END"
             ),
         }
     }
 }
 
-/// The numbers of all advisory locks that are held in this database, by this session or another one.
-pub(super) const HELD: &str = "SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks \
-                               WHERE locktype = 'advisory' AND objsubid = 1 AND granted \
-                               AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+/// All advisory locks that are held in this database, by this session or another one.
+pub(super) const LOCKS: &str = "pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted \
+                                AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+
+/// The number of one of them, as it was asked for.
+pub(super) const NUMBER: &str = "((classid::bigint << 32) | objid::bigint)";
 
 /// What the columns are, in their order.
 const COLUMNS: [(&str, &str); 4] =

@@ -1,12 +1,12 @@
 //! What is asked about the lock of an election, beside the [statements](super::super::table) for the table.
 
-use super::super::table::{self, HELD, Statements};
+use super::super::table::{self, LOCKS, NUMBER, Statements};
 
 /// The statements, for the schema in which the table is.
 #[derive(Debug)]
 pub(super) struct LockStatements {
-    /// Election → whether this session has its lock, which it takes if it is free; whether it had it before; who has it; its row's version and
-    /// record.
+    /// Election → whether this session has its lock, which it takes if it is free; whether it had it before; who has it; its
+    /// row's version and record.
     pub(super) take: String,
     /// Election, its new version and record, the version that is replaced → a row if it was written and the lock given back.
     pub(super) give_back: String,
@@ -32,12 +32,12 @@ impl LockStatements {
             // A session counts how often it has taken a lock, so it must take it once.
             take: format!(
                 "WITH asked AS MATERIALIZED (SELECT {key} AS number), \
-                 had AS MATERIALIZED (SELECT number, number IN ({HELD} AND pid = pg_backend_pid()) AS was_own FROM asked), \
+                 had AS MATERIALIZED (SELECT number, number IN (SELECT {NUMBER} FROM {LOCKS} AND pid = pg_backend_pid()) \
+                 AS was_own FROM asked), \
                  locked AS MATERIALIZED (SELECT was_own, CASE WHEN was_own THEN true ELSE pg_try_advisory_lock(number) END \
                  AS is_own FROM had) \
-                 SELECT is_own, was_own, (SELECT min(pid) FROM pg_locks, asked WHERE locktype = 'advisory' AND objsubid = 1 AND granted \
-                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
-                 AND (classid::bigint << 32) | objid::bigint = number), version, substring(record FROM 1 FOR {}) \
+                 SELECT is_own, was_own, (SELECT min(pid) FROM {LOCKS} AND {NUMBER} = (SELECT number FROM asked)), version, \
+                 substring(record FROM 1 FOR {}) \
                  FROM locked LEFT JOIN {table} ON election = $1",
                 crate::record::LENGTH_MAX + 1
             ),
@@ -48,9 +48,7 @@ impl LockStatements {
             ),
             unlock: format!("SELECT pg_advisory_unlock({key})"),
             end: format!(
-                "SELECT pg_terminate_backend(pid, {END_PATIENCE_MS}) FROM pg_locks WHERE locktype = 'advisory' \
-                 AND objsubid = 1 AND granted AND (classid::bigint << 32) | objid::bigint = $1 \
-                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+                "SELECT pg_terminate_backend(pid, {END_PATIENCE_MS}) FROM {LOCKS} AND {NUMBER} = $1"
             ),
             idle_timeout: "SELECT current_setting('idle_session_timeout', true)",
         }
