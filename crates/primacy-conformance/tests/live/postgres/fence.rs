@@ -205,6 +205,7 @@ async fn what_a_writer_may_do_does_not_get_around_it() {
         "DROP TRIGGER primacy_guard ON ledger",
         "SET session_replication_role = replica",
         "SELECT primacy_admit('orders', 100)",
+        "SELECT primacy_admit_shown('orders', 'ledger')",
     ] {
         assert_eq!(code(run(&client, statement).await), "42501", "{statement}");
     }
@@ -215,6 +216,17 @@ async fn what_a_writer_may_do_does_not_get_around_it() {
                SET search_path = pg_temp, pg_catalog, public";
     run(&client, own).await.unwrap();
     assert_eq!(code(run(&client, &write(8, "DELETE FROM public.ledger")).await), STALE);
+    // Nor are its functions and operators, and its own guess of what is the highest decides nothing.
+    server.run_sql("CREATE SCHEMA own AUTHORIZATION app").await;
+    let own = "CREATE FUNCTION own.same(text, text) RETURNS boolean LANGUAGE sql AS 'SELECT true'; \
+               CREATE OPERATOR own.= (LEFTARG = text, RIGHTARG = text, FUNCTION = own.same); \
+               CREATE FUNCTION own.concat(bigint, text, text) RETURNS text LANGUAGE sql AS 'SELECT $a$8 orders$a$'; \
+               CREATE FUNCTION own.current_setting(text, boolean) RETURNS text LANGUAGE sql AS 'SELECT $a$8 orders$a$'; \
+               SET search_path = own, pg_catalog, public; SET primacy.admitted = '8 orders'";
+    run(&client, own).await.unwrap();
+    for token in [8, 8, 7] {
+        assert_eq!(code(run(&client, &write(token, "DELETE FROM public.ledger")).await), STALE);
+    }
     // The owner can lower it only if it means to; and a guard that does not run for replicas runs.
     assert_eq!(code(run(&server.connect().await, "UPDATE primacy_fence SET highest = 0").await), KEPT);
     assert_eq!(code(run(&server.connect().await, "TRUNCATE primacy_fence").await), KEPT);

@@ -32,7 +32,7 @@ END $primacy$;
 
 -- Admits a token until the end of the transaction, or refuses it. Transactions of the highest token hold a lock together; one that
 -- raises it holds the lock alone. So it waits for those under way, and a lower one waits until it is known whether it was raised.
--- Called by the two functions below only, with their rights and their search_path.
+-- Called by the two functions below only, with their rights and the same search_path.
 CREATE OR REPLACE FUNCTION :schema.primacy_admit(of_election text, shown bigint) RETURNS void LANGUAGE plpgsql AS $primacy$
 DECLARE
     seen bigint;
@@ -62,6 +62,8 @@ BEGIN
             MESSAGE = format('primacy: the token %s of the election %s is stale: a leader with token %s has been here; stop, another leads',
                 shown, of_election, seen);
     END IF;
+    -- For the guard's guess. A rollback takes it back.
+    PERFORM set_config('primacy.admitted', shown || ' ' || of_election, false);
 END $primacy$;
 REVOKE ALL ON FUNCTION :schema.primacy_admit(text, bigint) FROM PUBLIC;
 
@@ -79,31 +81,45 @@ BEGIN
 END $primacy$;
 REVOKE ALL ON FUNCTION :schema.primacy_token(text, bigint) FROM PUBLIC;
 
--- The guard of a table. It trusts nothing but the fence: the token that it finds is compared in this very transaction.
-CREATE OR REPLACE FUNCTION :schema.primacy_guard() RETURNS trigger LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $primacy$
+-- Admits the token that this transaction shows for an election, or refuses the write to the table.
+-- Called by the guard only, with its rights.
+CREATE OR REPLACE FUNCTION :schema.primacy_admit_shown(of_election text, written text) RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $primacy$
 DECLARE
     line text;
-    seen bigint;
 BEGIN
     FOREACH line IN ARRAY string_to_array(coalesce(current_setting('primacy.token', true), ''), E'\n') LOOP
-        IF substr(line, strpos(line, ' ') + 1) = TG_ARGV[0] AND line ~ '^[0-9]{1,18} ' THEN
-            -- What most writes meet, without a call: the token is the highest, and still is under the lock.
-            SELECT highest INTO seen FROM :schema.primacy_fence WHERE election = TG_ARGV[0];
-            IF split_part(line, ' ', 1)::bigint = seen AND current_setting('transaction_isolation') = 'read committed' THEN
-                PERFORM pg_advisory_xact_lock_shared(1347571033, hashtext(TG_ARGV[0]));
-                SELECT highest INTO seen FROM :schema.primacy_fence WHERE election = TG_ARGV[0];
-                IF split_part(line, ' ', 1)::bigint = seen THEN
-                    RETURN NULL;
-                END IF;
-            END IF;
-            PERFORM :schema.primacy_admit(TG_ARGV[0], split_part(line, ' ', 1)::bigint);
-            RETURN NULL;
+        IF substr(line, strpos(line, ' ') + 1) = of_election AND line ~ '^[0-9]{1,18} ' THEN
+            PERFORM :schema.primacy_admit(of_election, split_part(line, ' ', 1)::bigint);
+            RETURN;
         END IF;
     END LOOP;
     RAISE EXCEPTION USING ERRCODE = 'PRM01',
-        MESSAGE = format('primacy: no token of the election %s is shown, and the table %I is guarded', TG_ARGV[0], TG_TABLE_NAME),
-        HINT = format('In the same transaction, before the write: SET LOCAL primacy.token = ''TOKEN %s'';', TG_ARGV[0]);
+        MESSAGE = format('primacy: no token of the election %s is shown, and the table %I is guarded', of_election, written),
+        HINT = format('In the same transaction, before the write: SET LOCAL primacy.token = ''TOKEN %s'';', of_election);
+END $primacy$;
+REVOKE ALL ON FUNCTION :schema.primacy_admit_shown(text, text) FROM PUBLIC;
+
+-- The guard of a table. It trusts nothing but the fence: the token that it finds is compared in this very transaction.
+-- What most writes meet stands here, as cheap as may be: one look-up, and no search_path to be set and put back. So each name and
+-- each operator says its schema. `primacy.admitted` is a guess: that this token is the highest, because it was when this session showed
+-- it before. Then the lock that it needs is the shared one, and is taken before the look-up, which decides. A wrong guess costs a second
+-- look-up; one that somebody has put there, at most a deadlock between transactions of his own.
+CREATE OR REPLACE FUNCTION :schema.primacy_guard() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $primacy$
+DECLARE
+    seen bigint;
+BEGIN
+    -- What follows a condition that is NULL is evaluated, and the lock must not be taken then.
+    IF coalesce(pg_catalog.current_setting('primacy.admitted', true) OPERATOR(pg_catalog.=) pg_catalog.current_setting('primacy.token', true), false)
+        AND pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.=) 'read committed'
+        AND pg_catalog.pg_advisory_xact_lock_shared(1347571033, pg_catalog.hashtext(TG_ARGV[0])) IS NOT NULL THEN
+        SELECT highest INTO seen FROM :schema.primacy_fence WHERE election OPERATOR(pg_catalog.=) TG_ARGV[0];
+        IF pg_catalog.current_setting('primacy.token', true) OPERATOR(pg_catalog.=) pg_catalog.concat(seen, ' ', TG_ARGV[0]) THEN
+            RETURN NULL;
+        END IF;
+    END IF;
+    PERFORM :schema.primacy_admit_shown(TG_ARGV[0], TG_TABLE_NAME::pg_catalog.text);
+    RETURN NULL;
 END $primacy$;
 -- Else anybody could put it on a table of their own, and show a number there that is far too high. A trigger that is there runs all the same.
 REVOKE ALL ON FUNCTION :schema.primacy_guard() FROM PUBLIC;
