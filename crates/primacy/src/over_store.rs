@@ -1,5 +1,6 @@
 //! An election over a store: the lease machine, and a register that answers it.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,9 +28,36 @@ pub(crate) struct StoreWorld {
     /// The request that is under way; it ends with this world, and with the next request.
     requests: JoinSet<()>,
     _changes: JoinSet<()>,
-    /// Told when the store has answered: only then is a further change news.
-    looked: Rc<Notify>,
+    pace: Rc<Pace>,
     measures: Arc<Measures>,
+}
+
+/// When a change is news.
+#[derive(Debug, Default)]
+struct Pace {
+    /// Told when the store has answered: only then is a further change news.
+    looked: Notify,
+    /// How many requests are under way: one, and those that were given up and are not gone yet.
+    requests: Cell<usize>,
+    /// Told when a request is gone.
+    rest: Notify,
+}
+
+/// A request that is under way, until it is dropped.
+struct UnderWay(Rc<Pace>);
+
+impl UnderWay {
+    fn new(pace: &Rc<Pace>) -> Self {
+        pace.requests.set(pace.requests.get() + 1);
+        Self(Rc::clone(pace))
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.requests.set(self.0.requests.get() - 1);
+        self.0.rest.notify_one();
+    }
 }
 
 impl StoreWorld {
@@ -42,9 +70,9 @@ impl StoreWorld {
     pub(crate) fn measured(register: Arc<dyn Register>, measures: Arc<Measures>) -> Self {
         // Unbounded, and yet never long: the machine has one request under way, and a change is told once.
         let (answers, inbox) = mpsc::unbounded_channel();
-        let (looked, mut changes) = (Rc::new(Notify::new()), JoinSet::new());
-        changes.spawn_local(tell_changes(Arc::clone(&register), answers.clone(), Rc::clone(&looked)));
-        Self { register, answers, inbox, requests: JoinSet::new(), _changes: changes, looked, measures }
+        let (pace, mut changes) = (Rc::<Pace>::default(), JoinSet::new());
+        changes.spawn_local(tell_changes(Arc::clone(&register), answers.clone(), Rc::clone(&pace)));
+        Self { register, answers, inbox, requests: JoinSet::new(), _changes: changes, pace, measures }
     }
 
     /// Sends a request to the store.
@@ -52,13 +80,12 @@ impl StoreWorld {
         // The machine has given up the one before, if there is one; its outcome is looked up.
         self.requests.abort_all();
         while self.requests.try_join_next().is_some() {}
-        let (register, answers, looked) =
-            (Arc::clone(&self.register), self.answers.clone(), Rc::clone(&self.looked));
-        let measures = Arc::clone(&self.measures);
+        let (register, answers) = (Arc::clone(&self.register), self.answers.clone());
+        let (measures, under_way) = (Arc::clone(&self.measures), UnderWay::new(&self.pace));
         self.requests.spawn_local(async move {
             if let Some(answer) = answer(register.as_ref(), message, &measures).await {
                 if is_look(&answer) {
-                    looked.notify_one();
+                    under_way.0.looked.notify_one();
                 }
                 // The driver may have ended.
                 let _ = answers.send(answer);
@@ -126,15 +153,18 @@ fn is_look(answer: &Message) -> bool {
 }
 
 /// Tells of a change once, until the machine has looked: a store that cannot be read has no news, however often it
-/// says that it has.
-async fn tell_changes(
-    register: Arc<dyn Register>,
-    answers: mpsc::UnboundedSender<Message>,
-    looked: Rc<Notify>,
-) {
+/// says that it has. What a request brings with it is none either, and the store may tell of a write before it answers it: to
+/// read once more then would cost a leader that goes, and one that comes, a round trip while the others wait.
+async fn tell_changes(register: Arc<dyn Register>, answers: mpsc::UnboundedSender<Message>, pace: Rc<Pace>) {
     loop {
-        looked.notified().await;
+        pace.looked.notified().await;
         register.changed().await;
+        while pace.requests.get() > 0 {
+            pace.rest.notified().await;
+            if pace.requests.get() == 0 {
+                register.changed().await;
+            }
+        }
         if answers.send(Message::Changed).is_err() {
             return;
         }
@@ -195,4 +225,95 @@ pub(crate) fn machine(config: &Config, me: Identity, seed: u64) -> Lease {
         seed,
     };
     Lease::new(lease, clock::now())
+}
+
+#[cfg(test)]
+mod tests {
+    use primacy_core::Duration;
+    use primacy_core::election::lease::{Record, RequestId, Version};
+    use primacy_stores::Pending;
+    use primacy_stores::memory::MemoryRegister;
+    use tokio::task::{LocalSet, yield_now};
+
+    use super::*;
+
+    /// Tells of a write before it answers it.
+    #[derive(Debug)]
+    struct Early {
+        inner: MemoryRegister,
+        told: Notify,
+        answered: Notify,
+    }
+
+    impl Register for Early {
+        fn read(&self) -> Pending<'_, Result<Option<(Record, Version)>, ReadError>> {
+            self.inner.read()
+        }
+
+        fn compare_and_set<'a>(
+            &'a self,
+            expect: Option<&'a Version>,
+            record: &'a Record,
+        ) -> Pending<'a, Result<Version, primacy_stores::SetError>> {
+            Box::pin(async move {
+                let written = self.inner.compare_and_set(expect, record).await;
+                self.told.notify_one();
+                self.answered.notified().await;
+                written
+            })
+        }
+
+        fn changed(&self) -> Pending<'_, ()> {
+            Box::pin(async {
+                tokio::select! {
+                    () = self.told.notified() => {}
+                    () = self.inner.changed() => {}
+                }
+            })
+        }
+    }
+
+    fn record(token: u64) -> Record {
+        Record::released(FencingToken(token), Duration::ZERO)
+    }
+
+    #[tokio::test]
+    async fn what_the_store_tells_of_a_write_before_it_answers_is_no_news() {
+        let name = "what_the_store_tells";
+        let early = Early {
+            inner: MemoryRegister::open(name, "orders"),
+            told: Notify::new(),
+            answered: Notify::new(),
+        };
+        let (early, other) = (Arc::new(early), MemoryRegister::open(name, "orders"));
+        let test = async {
+            let mut world = StoreWorld::new(Arc::<Early>::clone(&early));
+            world.request(Message::Read { request: RequestId(1) });
+            assert!(matches!(world.inbox.recv().await, Some(Message::ReadReply { .. })));
+            let write = Message::CompareAndSet { request: RequestId(2), expect: None, record: record(1) };
+            world.request(write);
+            while other.read().await.unwrap().is_none() {
+                yield_now().await;
+            }
+            settle().await;
+            assert!(world.inbox.is_empty(), "before the answer: {:?}", world.inbox.try_recv());
+            early.answered.notify_one();
+            let reply = world.inbox.recv().await;
+            assert!(matches!(reply, Some(Message::CompareAndSetReply { result: Ok(_), .. })), "{reply:?}");
+            settle().await;
+            assert!(world.inbox.is_empty(), "behind the answer: {:?}", world.inbox.try_recv());
+            // What somebody else writes is news.
+            let (_, version) = other.read().await.unwrap().unwrap();
+            other.compare_and_set(Some(&version), &record(2)).await.unwrap();
+            assert_eq!(world.inbox.recv().await, Some(Message::Changed));
+        };
+        LocalSet::new().run_until(test).await;
+    }
+
+    /// Lets whoever can go on do so.
+    async fn settle() {
+        for _ in 0..100 {
+            yield_now().await;
+        }
+    }
 }
