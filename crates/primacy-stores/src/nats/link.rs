@@ -36,9 +36,9 @@ const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
 /// How often the server is asked whether it is there. After three that are not answered another one is looked for.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Between two attempts to reach a server of a connection that was lost. The library's own pauses grow to four seconds, and would
-/// make an outage so much longer.
-const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
+/// The longest pause between two attempts to connect. The library's own pauses grow to four seconds, and would make an outage so
+/// much longer.
+const CONNECT_PAUSE_MAX: Duration = Duration::from_millis(100);
 
 /// Between two attempts to watch.
 const WATCH_PAUSE: Duration = Duration::from_secs(1);
@@ -320,7 +320,7 @@ impl Inner {
             .connection_timeout(SERVER_PATIENCE)
             .request_timeout(Some(REQUEST_PATIENCE))
             .ping_interval(PING_INTERVAL)
-            .reconnect_delay_callback(|_| RECONNECT_PAUSE)
+            .reconnect_delay_callback(connect_pause)
             .require_tls(settings.requires_tls)
             .tls_client_config(settings.tls.clone());
         let options = match &settings.login {
@@ -431,9 +431,23 @@ impl fmt::Debug for Link {
     }
 }
 
+/// How long is waited before an attempt to connect, the first of which has the number 1. That one waits for nothing: a guardian
+/// that connects to tell of a death would keep all others waiting.
+fn connect_pause(attempt: usize) -> Duration {
+    let doubled = u32::try_from(attempt.saturating_sub(1)).unwrap_or(u32::MAX).min(u32::BITS - 1);
+    let pause = if doubled == 0 { 0 } else { 1_u64 << doubled };
+    Duration::from_millis(pause).min(CONNECT_PAUSE_MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_attempt_waits_for_nothing_and_no_other_one_for_long() {
+        let pauses = [0, 1, 2, 3, 7, 8, 9, usize::MAX].map(|attempt| connect_pause(attempt).as_millis());
+        assert_eq!(pauses, [0, 0, 2, 4, 64, 100, 100, 100]);
+    }
 
     #[test]
     fn only_what_was_surely_not_written_counts_as_not_done() {
