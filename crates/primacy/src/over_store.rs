@@ -39,8 +39,6 @@ struct Pace {
     looked: Notify,
     /// How many requests are under way: one, and those that were given up and are not gone yet.
     requests: Cell<usize>,
-    /// Told when a request is gone.
-    rest: Notify,
 }
 
 /// A request that is under way, until it is dropped.
@@ -56,7 +54,6 @@ impl UnderWay {
 impl Drop for UnderWay {
     fn drop(&mut self) {
         self.0.requests.set(self.0.requests.get() - 1);
-        self.0.rest.notify_one();
     }
 }
 
@@ -153,17 +150,14 @@ fn is_look(answer: &Message) -> bool {
 }
 
 /// Tells of a change once, until the machine has looked: a store that cannot be read has no news, however often it
-/// says that it has. What a request brings with it is none either, and the store may tell of a write before it answers it: to
-/// read once more then would cost a leader that goes, and one that comes, a round trip while the others wait.
+/// says that it has. What comes while a request is under way waits for that: the store may tell of a write before it answers it, and
+/// to read once more then would cost a leader that goes, and one that comes, a round trip while the others wait.
 async fn tell_changes(register: Arc<dyn Register>, answers: mpsc::UnboundedSender<Message>, pace: Rc<Pace>) {
     loop {
         pace.looked.notified().await;
         register.changed().await;
-        while pace.requests.get() > 0 {
-            pace.rest.notified().await;
-            if pace.requests.get() == 0 {
-                register.changed().await;
-            }
+        if pace.requests.get() > 0 {
+            continue; // What is not shown by its answer is told behind it.
         }
         if answers.send(Message::Changed).is_err() {
             return;
@@ -237,7 +231,7 @@ mod tests {
 
     use super::*;
 
-    /// Tells of a write before it answers it.
+    /// Tells of a write before it answers it, and answers when it may.
     #[derive(Debug)]
     struct Early {
         inner: MemoryRegister,
@@ -245,9 +239,20 @@ mod tests {
         answered: Notify,
     }
 
+    impl Early {
+        fn open(name: &str) -> Arc<Self> {
+            let inner = MemoryRegister::open(name, "orders");
+            Arc::new(Self { inner, told: Notify::new(), answered: Notify::new() })
+        }
+    }
+
     impl Register for Early {
         fn read(&self) -> Pending<'_, Result<Option<(Record, Version)>, ReadError>> {
-            self.inner.read()
+            Box::pin(async {
+                let found = self.inner.read().await;
+                self.answered.notified().await;
+                found
+            })
         }
 
         fn compare_and_set<'a>(
@@ -280,14 +285,10 @@ mod tests {
     #[tokio::test]
     async fn what_the_store_tells_of_a_write_before_it_answers_is_no_news() {
         let name = "what_the_store_tells";
-        let early = Early {
-            inner: MemoryRegister::open(name, "orders"),
-            told: Notify::new(),
-            answered: Notify::new(),
-        };
-        let (early, other) = (Arc::new(early), MemoryRegister::open(name, "orders"));
+        let (early, other) = (Early::open(name), MemoryRegister::open(name, "orders"));
         let test = async {
             let mut world = StoreWorld::new(Arc::<Early>::clone(&early));
+            early.answered.notify_one();
             world.request(Message::Read { request: RequestId(1) });
             assert!(matches!(world.inbox.recv().await, Some(Message::ReadReply { .. })));
             let write = Message::CompareAndSet { request: RequestId(2), expect: None, record: record(1) };
@@ -306,6 +307,31 @@ mod tests {
             let (_, version) = other.read().await.unwrap().unwrap();
             other.compare_and_set(Some(&version), &record(2)).await.unwrap();
             assert_eq!(world.inbox.recv().await, Some(Message::Changed));
+        };
+        LocalSet::new().run_until(test).await;
+    }
+
+    #[tokio::test]
+    async fn what_comes_while_a_read_is_under_way_is_told_once_behind_it() {
+        let name = "what_comes_while";
+        let (early, other) = (Early::open(name), MemoryRegister::open(name, "orders"));
+        let test = async {
+            let mut world = StoreWorld::new(Arc::<Early>::clone(&early));
+            for request in [1, 2] {
+                world.request(Message::Read { request: RequestId(request) });
+                settle().await;
+                let found = other.read().await.unwrap();
+                let version = found.as_ref().map(|(_, version)| version);
+                other.compare_and_set(version, &record(request)).await.unwrap();
+                settle().await;
+                assert!(world.inbox.is_empty(), "before the answer: {:?}", world.inbox.try_recv());
+                early.answered.notify_one();
+                let reply = world.inbox.recv().await;
+                assert!(matches!(reply, Some(Message::ReadReply { .. })), "{reply:?}");
+                assert_eq!(world.inbox.recv().await, Some(Message::Changed));
+                settle().await;
+                assert!(world.inbox.is_empty(), "once: {:?}", world.inbox.try_recv());
+            }
         };
         LocalSet::new().run_until(test).await;
     }

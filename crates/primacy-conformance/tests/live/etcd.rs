@@ -1,10 +1,12 @@
 //! etcd: the laws, and what happens when something of it fails.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use primacy_conformance::live::etcd::{Etcd, Tls};
+use primacy_conformance::live::etcd::{Etcd, MEMBERS, Tls};
 use primacy_conformance::{Capabilities, Harness, LAWS, Outcome, REQUIRE_LIVE_VARIABLE, rival};
 use primacy_core::election::lease::Holder;
 use primacy_core::election::session::{Place, SessionId};
@@ -21,6 +23,7 @@ mod laws;
 mod login;
 mod many;
 mod relay;
+mod watching;
 
 /// What a rival's process is told: the URL, the election, its number and the last token, one a line.
 const RIVAL_VARIABLE: &str = "PRIMACY_TEST_ETCD_RIVAL";
@@ -227,6 +230,21 @@ fn holder(name: &str) -> Holder {
 fn entries(etcd: &Etcd, queue: &str) -> Vec<String> {
     let told = etcd.told(&["get", "--prefix", "--keys-only", queue]);
     told.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+/// What the members count under this name, where the line has `label` in it: the sum of all.
+fn metric(etcd: &Etcd, name: &str, label: &str) -> u64 {
+    let mut total = 0;
+    for member in 0..MEMBERS {
+        let mut stream = TcpStream::connect(etcd.address(member)).expect("the member is there");
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("it can be asked");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("it answers");
+        let wanted = |line: &&str| line.starts_with(name) && line.contains(label);
+        let number = text.lines().find(wanted).and_then(|line| line.rsplit(' ').next());
+        total += number.map_or(0, |number| number.parse::<u64>().expect("a number"));
+    }
+    total
 }
 
 #[tokio::test(flavor = "multi_thread")]

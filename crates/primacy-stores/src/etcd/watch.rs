@@ -16,6 +16,9 @@ use crate::background::{self, Aborted};
 /// else somebody without the right would ask as fast as etcd answers.
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// How long a stream is kept with nothing to watch: after each change somebody looks, and then watches again.
+const LINGER: Duration = Duration::from_secs(10);
+
 /// How long a member may take to begin a stream.
 const BEGIN_MAX: Duration = Duration::from_secs(2);
 
@@ -138,11 +141,17 @@ async fn serve(client: Weak<Client>, mut commands: mpsc::UnboundedReceiver<Comma
             };
         }
         let Some(client) = client.upgrade() else { return };
-        if let Ok(connection) = client.connection().await {
-            follow(&client, &connection, &mut commands, &mut wanted).await;
-        }
+        let is_broken = match client.connection().await {
+            Ok(connection) => follow(&client, &connection, &mut commands, &mut wanted).await,
+            Err(_) => true,
+        };
         drop(client);
-        tokio::time::sleep(PAUSE).await;
+        if commands.is_closed() && commands.is_empty() {
+            return;
+        }
+        if is_broken {
+            tokio::time::sleep(PAUSE).await;
+        }
     }
 }
 
@@ -177,13 +186,13 @@ fn create(id: i64, watch: &Wanted) -> WatchUnion {
     })
 }
 
-/// One stream, until it breaks, or the client has moved to another member, or nothing is watched.
+/// One stream, until it breaks, or the client has moved to another member, or nothing is watched. Whether it broke.
 async fn follow(
     client: &Client,
     connection: &Connection,
     commands: &mut mpsc::UnboundedReceiver<Command>,
     wanted: &mut BTreeMap<i64, Wanted>,
-) {
+) -> bool {
     let (questions, asked) = mpsc::unbounded_channel();
     // The server answers nothing at all before the first one.
     for (&id, watch) in wanted.iter_mut() {
@@ -193,27 +202,46 @@ async fn follow(
     let beginning = tokio::time::timeout(BEGIN_MAX, client.watch(&connection.channel, asked));
     let mut answers = match beginning.await {
         Ok(Ok(answers)) => answers,
-        Ok(Err(status)) => return broken(client, connection, Some(status)).await,
-        Err(_) => return broken(client, connection, None).await,
+        Ok(Err(status)) => {
+            broken(client, connection, Some(status)).await;
+            return true;
+        }
+        Err(_) => {
+            broken(client, connection, None).await;
+            return true;
+        }
     };
     loop {
         let answer = tokio::select! {
-            () = client.newer_than(connection.number) => return,
+            () = client.newer_than(connection.number) => return false,
+            () = tokio::time::sleep(LINGER), if wanted.is_empty() => return false,
             command = commands.recv() => {
-                let Some(command) = command else { return };
+                let Some(command) = command else { return false };
                 if let Some(question) = apply(command, wanted) {
                     let _ = questions.send(question);
-                }
-                if wanted.is_empty() {
-                    return;
                 }
                 continue;
             }
             answer = next(&mut answers) => answer,
         };
         match answer {
-            Ok(answer) => heard(client, &answer, wanted),
-            Err(status) => return broken(client, connection, status).await,
+            Ok(answer) => match heard(&answer, wanted) {
+                Heard::Nothing => {}
+                Heard::Event(id) => {
+                    // It would be told of all that comes after, too.
+                    let request = Some(WatchUnion::Cancel(api::WatchCancelRequest { watch_id: id }));
+                    let _ = questions.send(api::WatchRequest { request });
+                }
+                Heard::Refusal => {
+                    // The login may have expired, which is that of the stream; or the right is missing.
+                    client.forget_token();
+                    return true;
+                }
+            },
+            Err(status) => {
+                broken(client, connection, status).await;
+                return true;
+            }
         }
     }
 }
@@ -233,7 +261,16 @@ async fn broken(client: &Client, connection: &Connection, status: Option<tonic::
     }
 }
 
-fn heard(client: &Client, answer: &api::WatchResponse, wanted: &mut BTreeMap<i64, Wanted>) {
+/// What an answer asks for.
+enum Heard {
+    Nothing,
+    /// The watch has fired, and etcd still watches.
+    Event(i64),
+    /// etcd will not watch for this login.
+    Refusal,
+}
+
+fn heard(answer: &api::WatchResponse, wanted: &mut BTreeMap<i64, Wanted>) -> Heard {
     let revision = answer.header.as_ref().map_or(0, |header| header.revision);
     let id = answer.watch_id;
     if answer.canceled {
@@ -246,18 +283,17 @@ fn heard(client: &Client, answer: &api::WatchResponse, wanted: &mut BTreeMap<i64
                 let ids: Vec<i64> = unconfirmed.map(|(&id, _)| id).collect();
                 ids.into_iter().filter_map(|id| wanted.remove(&id)).collect()
             }
-            None => return,
+            None => return Heard::Nothing,
         };
         if answer.compact_revision > 0 {
             // What happened since is forgotten. Something may have.
             fire(&ended, revision);
         } else {
-            // The login may have expired, or lacks the right.
-            client.forget_token();
             tokio::spawn(async move {
                 tokio::time::sleep(PAUSE).await;
                 fire(&ended, 0);
             });
+            return Heard::Refusal;
         }
     } else if answer.created {
         if let Some(watch) = wanted.get_mut(&id) {
@@ -271,7 +307,9 @@ fn heard(client: &Client, answer: &api::WatchResponse, wanted: &mut BTreeMap<i64
         && let Some(watch) = wanted.remove(&id)
     {
         watch.fire.send_replace(Some(revision));
+        return Heard::Event(id);
     }
+    Heard::Nothing
 }
 
 fn fire(watches: &[Wanted], revision: i64) {

@@ -1,14 +1,12 @@
 //! A thousand elections of one process over one session.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use primacy_conformance::live::etcd::{Etcd, MEMBERS};
+use primacy_conformance::live::etcd::Etcd;
 use tokio::task::JoinSet;
 
-use super::{Candidate, TIMEOUT, cluster};
+use super::{Candidate, TIMEOUT, cluster, metric};
 
 const ELECTIONS: u32 = 1_000;
 
@@ -80,17 +78,5 @@ fn resident_kib() -> u64 {
 
 /// How many streams for keep-alives the members have been asked for; each of ours is for one keep-alive.
 fn keep_alives(etcd: &Etcd) -> u64 {
-    let mut total = 0;
-    for member in 0..MEMBERS {
-        let mut stream = TcpStream::connect(etcd.address(member)).expect("the member is there");
-        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("it can be asked");
-        let mut text = String::new();
-        stream.read_to_string(&mut text).expect("it answers");
-        let of_keep_alives = |line: &&str| {
-            line.starts_with("grpc_server_started_total") && line.contains("\"LeaseKeepAlive\"")
-        };
-        let number = text.lines().find(of_keep_alives).and_then(|line| line.rsplit(' ').next());
-        total += number.map_or(0, |number| number.parse::<u64>().expect("a number"));
-    }
-    total
+    metric(etcd, "grpc_server_started_total", "\"LeaseKeepAlive\"")
 }

@@ -205,7 +205,6 @@ async fn what_a_writer_may_do_does_not_get_around_it() {
         "DROP TRIGGER primacy_guard ON ledger",
         "SET session_replication_role = replica",
         "SELECT primacy_admit('orders', 100)",
-        "SELECT primacy_admit_shown('orders', 'ledger')",
     ] {
         assert_eq!(code(run(&client, statement).await), "42501", "{statement}");
     }
@@ -222,7 +221,7 @@ async fn what_a_writer_may_do_does_not_get_around_it() {
                CREATE OPERATOR own.= (LEFTARG = text, RIGHTARG = text, FUNCTION = own.same); \
                CREATE FUNCTION own.concat(bigint, text, text) RETURNS text LANGUAGE sql AS 'SELECT $a$8 orders$a$'; \
                CREATE FUNCTION own.current_setting(text, boolean) RETURNS text LANGUAGE sql AS 'SELECT $a$8 orders$a$'; \
-               SET search_path = own, pg_catalog, public; SET primacy.admitted = '8 orders'";
+               SET search_path = own, pg_catalog, public; SET primacy.admitted = '\"public\" 8 orders'";
     run(&client, own).await.unwrap();
     for token in [8, 8, 7] {
         assert_eq!(code(run(&client, &write(token, "DELETE FROM public.ledger")).await), STALE);
@@ -232,6 +231,14 @@ async fn what_a_writer_may_do_does_not_get_around_it() {
     assert_eq!(code(run(&server.connect().await, "TRUNCATE primacy_fence").await), KEPT);
     let replica = "SET session_replication_role = replica; DELETE FROM ledger";
     assert_eq!(code(run(&server.connect().await, replica).await), NO_TOKEN);
+    // A fence that was lost lets nobody through.
+    server
+        .run_sql("ALTER TABLE primacy_fence DISABLE TRIGGER primacy_keeps; DELETE FROM primacy_fence")
+        .await;
+    let forged = "SET primacy.admitted = '\"public\"  orders'; SET primacy.token = ' orders'";
+    run(&client, forged).await.unwrap();
+    assert_eq!(code(run(&client, "DELETE FROM public.ledger").await), NO_TOKEN);
+    assert_eq!(code(run(&client, &write(9, "DELETE FROM public.ledger")).await), NOT_INSTALLED);
 }
 
 #[tokio::test(flavor = "multi_thread")]

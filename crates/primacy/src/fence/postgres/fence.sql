@@ -32,8 +32,9 @@ END $primacy$;
 
 -- Admits a token until the end of the transaction, or refuses it. Transactions of the highest token hold a lock together; one that
 -- raises it holds the lock alone. So it waits for those under way, and a lower one waits until it is known whether it was raised.
--- Called by the two functions below only, with their rights and the same search_path.
-CREATE OR REPLACE FUNCTION :schema.primacy_admit(of_election text, shown bigint) RETURNS void LANGUAGE plpgsql AS $primacy$
+-- Called by the two functions below only, with their rights.
+CREATE OR REPLACE FUNCTION :schema.primacy_admit(of_election text, shown bigint) RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $primacy$
 DECLARE
     seen bigint;
 BEGIN
@@ -63,7 +64,7 @@ BEGIN
                 shown, of_election, seen);
     END IF;
     -- For the guard's guess. A rollback takes it back.
-    PERFORM set_config('primacy.admitted', shown || ' ' || of_election, false);
+    PERFORM set_config('primacy.admitted', concat(:schema_text, ' ', shown, ' ', of_election), false);
 END $primacy$;
 REVOKE ALL ON FUNCTION :schema.primacy_admit(text, bigint) FROM PUBLIC;
 
@@ -81,45 +82,37 @@ BEGIN
 END $primacy$;
 REVOKE ALL ON FUNCTION :schema.primacy_token(text, bigint) FROM PUBLIC;
 
--- Admits the token that this transaction shows for an election, or refuses the write to the table.
--- Called by the guard only, with its rights.
-CREATE OR REPLACE FUNCTION :schema.primacy_admit_shown(of_election text, written text) RETURNS void LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp AS $primacy$
-DECLARE
-    line text;
-BEGIN
-    FOREACH line IN ARRAY string_to_array(coalesce(current_setting('primacy.token', true), ''), E'\n') LOOP
-        IF substr(line, strpos(line, ' ') + 1) = of_election AND line ~ '^[0-9]{1,18} ' THEN
-            PERFORM :schema.primacy_admit(of_election, split_part(line, ' ', 1)::bigint);
-            RETURN;
-        END IF;
-    END LOOP;
-    RAISE EXCEPTION USING ERRCODE = 'PRM01',
-        MESSAGE = format('primacy: no token of the election %s is shown, and the table %I is guarded', of_election, written),
-        HINT = format('In the same transaction, before the write: SET LOCAL primacy.token = ''TOKEN %s'';', of_election);
-END $primacy$;
-REVOKE ALL ON FUNCTION :schema.primacy_admit_shown(text, text) FROM PUBLIC;
-
 -- The guard of a table. It trusts nothing but the fence: the token that it finds is compared in this very transaction.
--- What most writes meet stands here, as cheap as may be: one look-up, and no search_path to be set and put back. So each name and
--- each operator says its schema. `primacy.admitted` is a guess: that this token is the highest, because it was when this session showed
--- it before. Then the lock that it needs is the shared one, and is taken before the look-up, which decides. A wrong guess costs a second
--- look-up; one that somebody has put there, at most a deadlock between transactions of his own.
+-- It is called for each statement, so it is as cheap as may be: no search_path is set and put back, and each name and each operator
+-- says its schema instead. What most writes meet comes first. `primacy.admitted` is a guess: that the token is the highest, because it was
+-- when this session showed it to this fence before. Then the shared lock is the one that is needed, and it is taken before the one look-up, which
+-- decides. A guess that has become wrong costs another look-up; one that somebody has put there, at most a deadlock, which PostgreSQL ends.
 CREATE OR REPLACE FUNCTION :schema.primacy_guard() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $primacy$
 DECLARE
     seen bigint;
+    line text;
 BEGIN
     -- What follows a condition that is NULL is evaluated, and the lock must not be taken then.
-    IF coalesce(pg_catalog.current_setting('primacy.admitted', true) OPERATOR(pg_catalog.=) pg_catalog.current_setting('primacy.token', true), false)
+    IF coalesce(pg_catalog.current_setting('primacy.admitted', true)
+            OPERATOR(pg_catalog.=) pg_catalog.concat(:schema_text, ' ', pg_catalog.current_setting('primacy.token', true)), false)
         AND pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.=) 'read committed'
         AND pg_catalog.pg_advisory_xact_lock_shared(1347571033, pg_catalog.hashtext(TG_ARGV[0])) IS NOT NULL THEN
         SELECT highest INTO seen FROM :schema.primacy_fence WHERE election OPERATOR(pg_catalog.=) TG_ARGV[0];
-        IF pg_catalog.current_setting('primacy.token', true) OPERATOR(pg_catalog.=) pg_catalog.concat(seen, ' ', TG_ARGV[0]) THEN
+        IF seen IS NOT NULL
+            AND pg_catalog.current_setting('primacy.token', true) OPERATOR(pg_catalog.=) pg_catalog.concat(seen, ' ', TG_ARGV[0]) THEN
             RETURN NULL;
         END IF;
     END IF;
-    PERFORM :schema.primacy_admit_shown(TG_ARGV[0], TG_TABLE_NAME::pg_catalog.text);
-    RETURN NULL;
+    FOREACH line IN ARRAY pg_catalog.string_to_array(coalesce(pg_catalog.current_setting('primacy.token', true), ''), E'\n') LOOP
+        IF pg_catalog.substr(line, pg_catalog.strpos(line, ' ') OPERATOR(pg_catalog.+) 1) OPERATOR(pg_catalog.=) TG_ARGV[0]
+            AND line OPERATOR(pg_catalog.~) '^[0-9]{1,18} ' THEN
+            PERFORM :schema.primacy_admit(TG_ARGV[0], pg_catalog.split_part(line, ' ', 1)::bigint);
+            RETURN NULL;
+        END IF;
+    END LOOP;
+    RAISE EXCEPTION USING ERRCODE = 'PRM01',
+        MESSAGE = pg_catalog.format('primacy: no token of the election %s is shown, and the table %I is guarded', TG_ARGV[0], TG_TABLE_NAME),
+        HINT = pg_catalog.format('In the same transaction, before the write: SET LOCAL primacy.token = ''TOKEN %s'';', TG_ARGV[0]);
 END $primacy$;
 -- Else anybody could put it on a table of their own, and show a number there that is far too high. A trigger that is there runs all the same.
 REVOKE ALL ON FUNCTION :schema.primacy_guard() FROM PUBLIC;
