@@ -59,7 +59,9 @@ async fn a_watch_that_is_refused_for_an_old_login_is_begun_with_a_new_one() {
     let (a, b) = (Candidate::new(&url, "e", "a").await, Candidate::new(&url, "e", "b").await);
     a.win().await;
     b.is_behind("a").await;
-    let told = b.store.changed();
+    // A future does nothing before it is polled: the stream begins here.
+    let mut told = b.store.changed();
+    assert!(tokio::time::timeout(REST, &mut told).await.is_err(), "nothing yet");
     // The same password: whoever has logged in with it must do so again.
     let mut command =
         etcd.etcdctl(&["--user", "root:secret-of-root", "user", "passwd", "elector", "--interactive=false"]);
@@ -70,18 +72,23 @@ async fn a_watch_that_is_refused_for_an_old_login_is_begun_with_a_new_one() {
     a.leave().await;
     soon(told).await;
     b.win().await;
-    // What is told in vain meanwhile ends.
+    a.is_behind("b").await;
+    tokio::join!(a.kept_alive(), b.kept_alive());
+    b.leave().await;
+    a.win().await;
+    // Its stream is as old as before. What is told in vain ends.
     soon(async {
         loop {
-            a.is_behind("b").await;
-            if tokio::time::timeout(REST, a.store.changed()).await.is_err() {
+            tokio::join!(a.kept_alive(), b.kept_alive());
+            b.is_behind("a").await;
+            if tokio::time::timeout(REST, b.store.changed()).await.is_err() {
                 return;
             }
         }
     })
     .await;
-    let told = a.store.changed();
-    b.leave().await;
+    let told = b.store.changed();
+    a.leave().await;
     soon(told).await;
-    a.win().await;
+    b.win().await;
 }
