@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use primacy_conformance::live::free_port;
 use primacy_conformance::live::proxy::Proxy;
 use primacy_conformance::live::redis::{PASSWORD, Redis};
 use primacy_core::election::lease::{Record, Version};
@@ -184,7 +185,10 @@ async fn what_the_server_refuses_has_not_been_written() {
 
 #[tokio::test]
 async fn a_node_of_a_cluster_is_refused() {
-    let Some(server) = server(&["--cluster-enabled", "yes"]).await else { return };
+    // Else it takes the port that is 10,000 above, which may be that of somebody's connection.
+    let port = free_port().to_string();
+    let settings = ["--cluster-enabled", "yes", "--cluster-port", &port];
+    let Some(server) = server(&settings).await else { return };
     let error = refusal(&server.url()).await;
     assert!(matches!(&error, OpenError::Refused { why } if why.contains("Cluster")), "{error:?}");
 }
