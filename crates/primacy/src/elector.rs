@@ -70,6 +70,7 @@ struct About {
     /// How many members there must be, by seniority.
     minimum_members: Option<usize>,
     witness_spec: Option<WitnessSpec>,
+    #[cfg(feature = "metrics")]
     measures: Arc<Measures>,
     /// Set if this node could not go on.
     halted: Arc<OnceLock<CampaignError>>,
@@ -686,6 +687,7 @@ where
         timers: config.timers.clone(),
         minimum_members: config.minimum_members(),
         witness_spec,
+        #[cfg(feature = "metrics")]
         measures,
         halted,
     });

@@ -48,11 +48,13 @@ impl Histogram {
     }
 
     /// How many fell into each bucket.
+    #[cfg(any(test, feature = "metrics"))]
     pub(crate) fn counts(&self) -> [u64; BUCKETS.len() + 1] {
         std::array::from_fn(|bucket| self.counts[bucket].load(Ordering::Relaxed))
     }
 
     /// All of them together, in nanoseconds.
+    #[cfg(any(test, feature = "metrics"))]
     pub(crate) fn sum(&self) -> u64 {
         self.nanos.load(Ordering::Relaxed)
     }
@@ -143,11 +145,13 @@ impl Measures {
         self.lock().violations += 1;
     }
 
+    #[cfg(any(test, feature = "metrics"))]
     pub(crate) fn course(&self) -> Course {
         self.lock().clone()
     }
 }
 
+#[cfg(any(test, feature = "metrics"))]
 impl Course {
     /// How long no leader was known until now.
     pub(crate) fn leaderless(&self, now: Instant) -> Duration {
@@ -157,6 +161,7 @@ impl Course {
 }
 
 /// Every reason, as figures name it.
+#[cfg(feature = "metrics")]
 pub(crate) const REASONS: [&str; 9] = [
     "resigned",
     "transferred",

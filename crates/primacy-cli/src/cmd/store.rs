@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use primacy::config::{Timers, Venue, default_node};
-use primacy::core::election::lease::Record as LeaseRecord;
-use primacy::core::{FencingToken, Instant};
+use primacy::core::election::lease::{Holder, Record as LeaseRecord};
+use primacy::core::{FencingToken, Identity, Incarnation, Instant};
 use primacy::stores::{OpenError, Opened, ReadError, Register, open_existing_any};
 use primacy::{Change, Elector, ErrandError, ask_to_resign, clock};
 use serde::Serialize;
@@ -54,6 +54,12 @@ pub(super) fn block_on<T>(verb: impl Future<Output = Result<T, Failure>>) -> Res
     let result = runtime.block_on(verb);
     runtime.shutdown_background();
     result
+}
+
+/// Who stands where a store is only tried, in an election that nobody else holds.
+pub(super) fn trier() -> Result<Holder, Failure> {
+    let incarnation = Incarnation { count: clock::wall_millis(), nonce: u64::from(std::process::id()) };
+    Ok(Holder { identity: Identity::new(default_node()?, incarnation), address: String::new() })
 }
 
 /// `primacy who --on`

@@ -31,6 +31,7 @@ const USAGE: &str = "failover PRIMACY [--only STORE]... [--rounds N] [--write]";
 const STORES: &[&str] = &[
     "sqlite",
     "postgres",
+    "postgres, `recipe=advisory`",
     "etcd",
     "etcd, `recipe=lease`",
     "zookeeper",

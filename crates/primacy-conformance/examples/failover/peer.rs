@@ -84,8 +84,9 @@ pub(crate) async fn measure(store: &'static str, server: &Server, rounds: u32) -
             let dies = handovers(SILENT_ROUNDS, End::Killed, start, |_| "leads".to_owned()).await?;
             Ok(rows(store, "Python's `leaderelection`", "", "a lease of 10 s", &[], &dies))
         }
-        Server::EtcdLease(_) | Server::Sqlite(_) | Server::Postgres(_) | Server::Consul(_) => Ok(Vec::new()),
-        Server::Moto(_) | Server::Azurite(_) | Server::Nats(_) | Server::Redis(_) => Ok(Vec::new()),
+        Server::EtcdLease(_) | Server::Sqlite(_) | Server::Consul(_) => Ok(Vec::new()),
+        Server::Postgres(_) | Server::PostgresAdvisory(_) | Server::Moto(_) => Ok(Vec::new()),
+        Server::Azurite(_) | Server::Nats(_) | Server::Redis(_) => Ok(Vec::new()),
     }
 }
 

@@ -21,6 +21,7 @@ const LOOK: Duration = Duration::from_millis(20);
 pub(crate) enum Server {
     Sqlite(Ground),
     Postgres(Postgres),
+    PostgresAdvisory(Postgres),
     Etcd(Etcd),
     EtcdLease(Etcd),
     ZooKeeper(ZooKeeper),
@@ -41,6 +42,7 @@ impl Server {
         Ok(match store {
             "sqlite" => Self::Sqlite(Ground::new("sqlite")),
             "postgres" => Self::Postgres(Postgres::start(&[]).await?),
+            "postgres, `recipe=advisory`" => Self::PostgresAdvisory(Postgres::start(&[]).await?),
             "etcd" => Self::Etcd(Etcd::start(None).await?),
             "etcd, `recipe=lease`" => Self::EtcdLease(Etcd::start(None).await?),
             "zookeeper" => Self::ZooKeeper(ZooKeeper::start().await?),
@@ -59,6 +61,7 @@ impl Server {
         match self {
             Self::Sqlite(ground) => format!("sqlite:{}", ground.at("elections.db").display()),
             Self::Postgres(server) => server.url(),
+            Self::PostgresAdvisory(server) => format!("{}?recipe=advisory", server.url()),
             Self::Etcd(server) => server.url("", "/bench"),
             Self::EtcdLease(server) => server.url("", "/bench?recipe=lease"),
             Self::ZooKeeper(server) => format!("zookeeper://{}/bench", server.addresses()),
@@ -76,10 +79,8 @@ impl Server {
         match self {
             Self::Etcd(server) | Self::EtcdLease(server) => Some(Members::Etcd(server)),
             Self::ZooKeeper(server) => Some(Members::ZooKeeper(server)),
-            Self::Sqlite(_) | Self::Nats(_) | Self::Postgres(_) | Self::Consul(_) | Self::Kubernetes(_) => {
-                None
-            }
-            Self::Moto(_) | Self::Azurite(_) | Self::Redis(_) => None,
+            Self::Sqlite(_) | Self::Postgres(_) | Self::PostgresAdvisory(_) | Self::Consul(_) => None,
+            Self::Kubernetes(_) | Self::Moto(_) | Self::Azurite(_) | Self::Nats(_) | Self::Redis(_) => None,
         }
     }
 }

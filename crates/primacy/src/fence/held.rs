@@ -94,6 +94,7 @@ impl HeldFence {
         file.try_clone().map(OwnedFd::from).map_err(|error| self.0.failed("duplicated", error))
     }
 
+    #[cfg(feature = "tower")]
     pub(super) fn failed(&self, doing: &'static str, error: io::Error) -> DurableFenceError {
         self.0.failed(doing, error)
     }

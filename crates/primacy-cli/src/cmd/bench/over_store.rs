@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use primacy::config::Timers;
 use primacy::core::FencingToken;
 use primacy::core::election::lease::Record;
-use primacy::stores::{Opened, open_any};
+use primacy::stores::{Opened, SessionError, open_any};
 use serde::Serialize;
 use tokio::runtime::Runtime;
 
@@ -16,6 +16,7 @@ use super::place::Place;
 use super::spread::{Spread, median, milliseconds};
 use super::stage::Stage;
 use super::subject::ELECTION;
+use crate::cmd::store::trier;
 use crate::entry::layers::Sources;
 use crate::entry::place::{between_processes, resolve_url};
 use crate::exit::{Exit, Failure};
@@ -275,13 +276,16 @@ async fn write(opened: &Opened) -> Result<Duration, String> {
             let took = began.elapsed();
             written.map(|_| took).map_err(|error| error.to_string())
         }
-        // The end of a session is one write, as that of an entry is.
+        // The end of an entry is one write, and that of a session that has none may be less.
         Opened::Sessions(sessions) => {
-            let begun = sessions.begin(SESSION).await.map_err(|error| error.to_string())?;
+            let text = |error: SessionError| error.to_string();
+            let begun = sessions.begin(SESSION).await.map_err(text)?;
+            let stood = sessions.stand(&begun.session, &trier().map_err(|failure| failure.message)?).await;
             let began = Instant::now();
-            let ended = sessions.end(&begun.session).await;
+            let left = sessions.leave(&begun.session).await;
             let took = began.elapsed();
-            ended.map(|()| took).map_err(|error| error.to_string())
+            sessions.end(&begun.session).await.map_err(text)?;
+            stood.and(left).map(|()| took).map_err(text)
         }
     }
 }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use primacy::config::Timers;
-use primacy::core::election::lease::{Holder, Record};
+use primacy::core::FencingToken;
+use primacy::core::election::lease::Record;
 use primacy::core::election::session::Place;
-use primacy::core::{FencingToken, Identity, Incarnation};
 use primacy::stores::{Check, Opened, Register, Sessions, SetError, Verdict, open_any};
 
 use super::findings::Findings;
 use crate::cmd::bench::spread::Spread;
-use crate::cmd::store::block_on;
+use crate::cmd::store::{block_on, trier};
 use crate::exit::Failure;
 
 /// The name under which it is tried; no election can have it.
@@ -144,10 +144,7 @@ async fn try_sessions(sessions: &Arc<dyn Sessions>) -> Result<(Check, Vec<Durati
     const GROWS: &str = "a later entry has a higher token";
     let text = |error: primacy::stores::SessionError| error.to_string();
     let begun = sessions.begin(SESSION).await.map_err(text)?;
-    let incarnation =
-        Incarnation { count: primacy::clock::wall_millis(), nonce: u64::from(std::process::id()) };
-    let node = primacy::config::default_node().map_err(|error| error.to_string())?;
-    let holder = Holder { identity: Identity::new(node, incarnation), address: String::new() };
+    let holder = trier().map_err(|failure| failure.message)?;
     let mut times = Vec::with_capacity(ROUNDS);
     let (mut last, mut falls, mut firsts) = (None, None, 0);
     for round in 0..ROUNDS {
