@@ -57,9 +57,10 @@ pub(super) fn block_on<T>(verb: impl Future<Output = Result<T, Failure>>) -> Res
 }
 
 /// Who stands where a store is only tried, in an election that nobody else holds.
-pub(super) fn trier() -> Result<Holder, Failure> {
+pub(super) fn trier() -> Result<Holder, String> {
+    let node = default_node().map_err(|error| error.to_string())?;
     let incarnation = Incarnation { count: clock::wall_millis(), nonce: u64::from(std::process::id()) };
-    Ok(Holder { identity: Identity::new(default_node()?, incarnation), address: String::new() })
+    Ok(Holder { identity: Identity::new(node, incarnation), address: String::new() })
 }
 
 /// `primacy who --on`

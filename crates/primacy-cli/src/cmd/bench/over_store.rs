@@ -280,7 +280,7 @@ async fn write(opened: &Opened) -> Result<Duration, String> {
         Opened::Sessions(sessions) => {
             let text = |error: SessionError| error.to_string();
             let begun = sessions.begin(SESSION).await.map_err(text)?;
-            let stood = sessions.stand(&begun.session, &trier().map_err(|failure| failure.message)?).await;
+            let stood = sessions.stand(&begun.session, &trier()?).await;
             let began = Instant::now();
             let left = sessions.leave(&begun.session).await;
             let took = began.elapsed();

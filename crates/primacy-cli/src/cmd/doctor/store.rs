@@ -144,7 +144,7 @@ async fn try_sessions(sessions: &Arc<dyn Sessions>) -> Result<(Check, Vec<Durati
     const GROWS: &str = "a later entry has a higher token";
     let text = |error: primacy::stores::SessionError| error.to_string();
     let begun = sessions.begin(SESSION).await.map_err(text)?;
-    let holder = trier().map_err(|failure| failure.message)?;
+    let holder = trier()?;
     let mut times = Vec::with_capacity(ROUNDS);
     let (mut last, mut falls, mut firsts) = (None, None, 0);
     for round in 0..ROUNDS {
