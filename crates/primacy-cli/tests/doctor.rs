@@ -182,6 +182,80 @@ fn a_service_is_asked_over_tls_by_whom_trusts_its_certificate() {
     assert!(service.requests.recv().unwrap().starts_with("GET /orders "));
 }
 
+const LATE_WORK: &str = "the late work of a leader that was paused past its lease";
+
+/// The lease of a drill, which has to run out.
+const DRILL_LEASE: &str = "2s";
+
+/// Writes its token again and again. When another token is there, it writes once more, for it does not know better, and ends as that
+/// write did.
+const JOB: &str = r#"
+show
+while ! grep -qv "^$PRIMACY_TOKEN$" ledger 2> /dev/null; do write; sleep 0.1; done
+write
+"#;
+
+/// What the drill finds of a job with these functions `show` and `write`, and the tokens in the order in which they were written.
+fn drill(place: &Place, functions: &str, more: &[&str]) -> (Found, Vec<u64>) {
+    let job = place.text("job.sh");
+    std::fs::write(&job, [functions, JOB].concat()).unwrap();
+    let url = format!("sqlite:{}", place.text("election.db"));
+    let mut args = strings(&["doctor", "--json", "--on", &url, "--lease", DRILL_LEASE, "--drill"]);
+    args.extend(strings(more));
+    args.extend(strings(&["--", "bash", &job]));
+    let found = Found::of(&place.output(&args));
+    let ledger = std::fs::read_to_string(place.path("ledger")).unwrap();
+    let tokens: Vec<u64> = ledger.lines().map(|token| token.parse().unwrap()).collect();
+    assert!(tokens.iter().any(|token| *token != tokens[0]), "both have written: {tokens:?}");
+    (found, tokens)
+}
+
+#[test]
+fn a_drill_passes_where_the_late_write_was_refused_for_its_token() {
+    let place = Place::new("drill-guarded");
+    let write = format!(
+        "show() {{ :; }}; write() {{ {} fence exec --state fence -- sh -c 'echo $PRIMACY_TOKEN >> ledger'; }}",
+        support::primacy()
+    );
+    let (found, tokens) = drill(&place, &write, &[]);
+    found.expect(LATE_WORK, "pass", "76");
+    found.ends(0);
+    assert!(tokens.is_sorted(), "{tokens:?}");
+}
+
+/// The late write is done, and the command ends in order: nobody but the resource could have known.
+#[test]
+fn a_drill_never_passes_because_the_command_has_ended() {
+    let mut place = Place::new("drill-open");
+    let service = Service::start(DONE, None);
+    let args =
+        ["fence", "proxy", "--listen", "127.0.0.1:0", "--state", "e.fence", "--election", "e", "--json"];
+    let upstream = format!("http://{}", service.address);
+    let proxy = Node::start(&place, "proxy", &strings(&[&args[..], &["--upstream", &upstream]].concat()));
+    let address = proxy.told.wait_for_event("listening")["address"].as_str().unwrap().to_owned();
+    place.set("PROXY", &address.replace(':', "/"));
+    let functions = r#"
+show() {
+    exec 3<> "/dev/tcp/$PROXY"
+    printf 'PUT / HTTP/1.1\r\nHost: h\r\nFencing-Token: %s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n' "$PRIMACY_TOKEN" >&3
+    grep -q 204 <&3
+}
+write() { echo "$PRIMACY_TOKEN" >> ledger; }
+"#;
+    let (guarded, open) = (format!("http://{address}/"), format!("{upstream}/"));
+    let resources = ["--resource-method", "PUT", "--resource", &guarded, "--resource", &open];
+    let (found, tokens) = drill(&place, functions, &resources);
+    assert!(!tokens.is_sorted(), "the late write was done: {tokens:?}");
+    found.expect(LATE_WORK, "unknown", "ended by itself");
+    found.expect(LATE_WORK, "unknown", "code 0");
+    let checks = found.told["checks"].as_array().unwrap();
+    let verdicts: Vec<&str> = checks.iter().map(|check| check["verdict"].as_str().unwrap()).collect();
+    assert_eq!(verdicts, ["unknown", "pass", "fail"], "{:#}", found.told);
+    let second = tokens.iter().max().unwrap();
+    found.expect(RESOURCE, "pass", &format!("the highest token there is {second}"));
+    found.ends(1);
+}
+
 #[test]
 fn what_is_no_resource_is_a_wrong_command_line() {
     let place = Place::new("doctor-usage");
@@ -191,7 +265,6 @@ fn what_is_no_resource_is_a_wrong_command_line() {
         (&["--resource", "postgres://u:secret@h/d#t"], "password"),
         (&["--resource", "http://h/", "--resource-method", "A B"], "resource-method"),
         (&["--watch", "1ms"], "--watch"),
-        (&["--resource", "http://h/", "--drill", "--", "true"], "--drill"),
     ] {
         let output = place.output(&[&["doctor", "--on", &url][..], more].concat());
         assert_eq!(output.status.code(), Some(64), "{more:?}");

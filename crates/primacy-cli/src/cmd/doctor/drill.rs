@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 
 use primacy::stores::{Check, Verdict};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
+use super::resource::Resource;
 use crate::cmd::stage::Stage;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::process_tree::started_at;
 
 /// Who is paused, and who takes over.
@@ -17,7 +19,7 @@ const NODES: [&str; 2] = ["doctor-1", "doctor-2"];
 /// How long anything may take beyond the leases that it has to wait for.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long the command works before it is paused, so that it is at it.
+/// How long each of the two commands works before the next step, so that it is at it, and has shown the resource its token.
 const WARM_UP: Duration = Duration::from_secs(1);
 
 /// How long the woken command is left to itself, before its guardian and its supervisor are woken too: time to try what it was
@@ -31,19 +33,20 @@ const LINES_SHOWN: usize = 5;
 struct Late {
     /// What it printed in the time that it had for itself.
     lines: Vec<String>,
-    /// It had ended by itself by then.
-    ended_itself: bool,
+    /// It had ended by itself by then, and this is how: `code` or `signal`.
+    itself: Option<Value>,
     /// How long it lived once its guardian was awake; `None` if it could not be ended.
     lived: Option<Duration>,
 }
 
-/// Runs the drill.
+/// Runs the drill. A stale write is tried against each of the resources while the next leader leads.
 pub(super) fn drill(
     url: &str,
     election: &str,
     lease: Duration,
     command: &[OsString],
-) -> Result<Check, Failure> {
+    resources: &[Resource],
+) -> Result<Vec<Check>, Failure> {
     let mut stage = Stage::with("doctor", 3 * lease + PATIENCE)?;
     let [leader, other] = NODES;
     start(&mut stage, leader, (url, election, lease), command)?;
@@ -56,8 +59,14 @@ pub(super) fn drill(
         kill_process(process, Signal::STOP)?;
     }
     stage.wait_for("the other's start", |name, line| started(name, line, other))?;
+    // A resource cannot tell that a token is stale before it has seen the next one.
+    stage.hear_for(WARM_UP)?;
     let late = wake(&mut stage, leader, &paused)?;
-    Ok(judge(&late))
+    let mut checks = vec![judge(&late)];
+    for resource in resources {
+        checks.push(resource.try_out(Some(election))?);
+    }
+    Ok(checks)
 }
 
 fn start(
@@ -74,7 +83,7 @@ fn start(
     stage.start_command(node, command)
 }
 
-fn started(name: &str, line: &serde_json::Value, wanted: &str) -> Option<()> {
+fn started(name: &str, line: &Value, wanted: &str) -> Option<()> {
     (name == wanted && line["event"] == "started").then_some(())
 }
 
@@ -94,9 +103,15 @@ fn wake(stage: &mut Stage, leader: &str, paused: &[Pid]) -> Result<Late, Failure
     for &&process in &watching {
         resume(process)?;
     }
+    if ended_itself {
+        // Only its guardian, which is its parent, can tell how.
+        let ended = stage.wait_for("news of how the command has ended", |name, line| {
+            (name == leader && line["event"] == "exited").then(|| line["ended"].clone())
+        })?;
+        return Ok(Late { lines, itself: Some(ended), lived: Some(woken.elapsed()) });
+    }
     let ended = stage.look_for("the end of the paused command", |_| Ok(is_gone(job).then_some(())));
-    let lived = ended.is_ok().then(|| woken.elapsed());
-    Ok(Late { lines, ended_itself, lived })
+    Ok(Late { lines, itself: None, lived: ended.is_ok().then(|| woken.elapsed()) })
 }
 
 /// Whether the process is there, and not merely waiting to be reaped.
@@ -124,19 +139,29 @@ fn judge(late: &Late) -> Check {
         format!("printed: {}", shown.join(" | "))
     };
     let why = "a leader that does not know yet that it was replaced writes what it was about to write";
-    let fix = "have the resource check the token: docs/fencing.md";
-    match (late.ended_itself, late.lived) {
+    let fix = "have the resource check the token: docs/fencing.md; and name it with --resource, so that a stale write is tried";
+    match (&late.itself, late.lived) {
         (_, None) => {
             let found = format!("it {printed}, and its guardian did not end it");
             Check::not(Verdict::Fail, NAME, found, why, "report this; and have the resource check the token")
         }
-        (true, Some(_)) => {
+        (Some(ended), Some(_)) if ended["code"] == Exit::Stale.code() => {
             let found = format!(
-                "the command ended by itself when it was woken, beside the next leader; it {printed}"
+                "the command ended with {} when it was woken, as `primacy fence exec` does whose token is stale; it {printed}",
+                Exit::Stale.code()
             );
             Check::pass(NAME, found)
         }
-        (false, Some(lived)) => {
+        // Also one that ends in order: what it was about to write may be written.
+        (Some(ended), Some(_)) => {
+            let found = format!(
+                "the command ended by itself when it was woken, beside the next leader, with {}, and {printed}. Whether the \
+                 resource refused what it wrote, only its output can tell",
+                told(ended)
+            );
+            Check::not(Verdict::Unknown, NAME, found, why, fix)
+        }
+        (None, Some(lived)) => {
             let found = format!(
                 "the command went on for {LATE:?} beside the next leader and {printed}; its guardian ended it {lived:.0?} after it \
                  woke up itself. Whether the resource refused what it wrote, only its output can tell",
@@ -146,17 +171,32 @@ fn judge(late: &Late) -> Check {
     }
 }
 
+/// How a process has ended, in words.
+fn told(ended: &Value) -> String {
+    match (ended["code"].as_i64(), ended["signal"].as_i64()) {
+        (Some(code), _) => format!("code {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => ended.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
-    fn what_goes_on_is_not_known_to_be_refused() {
-        let late = |ended_itself, lived| Late { lines: vec!["refused: 409".to_owned()], ended_itself, lived };
-        assert_eq!(judge(&late(true, Some(LATE))).verdict, Verdict::Pass);
-        let unknown = judge(&late(false, Some(LATE)));
-        assert_eq!(unknown.verdict, Verdict::Unknown);
-        assert!(unknown.found.contains("refused: 409"), "{unknown:?}");
-        assert_eq!(judge(&late(false, None)).verdict, Verdict::Fail);
+    fn only_an_end_that_says_so_is_a_refusal() {
+        let late = |itself, lived| Late { lines: vec!["it printed this".to_owned()], itself, lived };
+        assert_eq!(judge(&late(Some(json!({"code": 76})), Some(LATE))).verdict, Verdict::Pass);
+        for ended in [json!({"code": 0}), json!({"code": 1}), json!({"signal": 6})] {
+            let unknown = judge(&late(Some(ended.clone()), Some(LATE)));
+            assert_eq!(unknown.verdict, Verdict::Unknown);
+            assert!(unknown.found.contains(&told(&ended)), "{unknown:?}");
+            assert!(unknown.found.contains("it printed this"), "{unknown:?}");
+        }
+        assert_eq!(judge(&late(None, Some(LATE))).verdict, Verdict::Unknown);
+        assert_eq!(judge(&late(None, None)).verdict, Verdict::Fail);
     }
 }

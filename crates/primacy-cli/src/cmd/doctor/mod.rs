@@ -46,7 +46,9 @@ const WATCH_MIN: Duration = Duration::from_secs(1);
 ///
 /// With --drill it starts the command twice under `primacy run`, pauses the
 /// one that leads, whole, until its lease is over and the other one leads,
-/// wakes it, and tells what its late work came to.
+/// wakes it, and tells what its late work came to. That passes only if the
+/// command ends as `primacy fence exec` does whose token is stale, with 76. A
+/// --resource named beside it is tried while the next leader leads.
 #[derive(Debug, Parser)]
 #[command(name = "doctor", verbatim_doc_comment, after_help = exit::DOCTOR_HELP)]
 pub(crate) struct Doctor {
@@ -75,7 +77,7 @@ pub(crate) struct Doctor {
     watch: Duration,
 
     /// What the leader writes to; may be repeated
-    #[arg(long = "resource", value_name = "RESOURCE", conflicts_with = "drill")]
+    #[arg(long = "resource", value_name = "RESOURCE")]
     resources: Vec<String>,
 
     /// The method of the stale request to an HTTP service. One that writes must do no harm where it is let in
@@ -120,7 +122,10 @@ pub(crate) fn doctor(args: &Doctor) -> Result<Exit, Failure> {
     let mut findings = Findings::new(args.json);
     if args.drill {
         let url = between_processes(url)?;
-        findings.add(drill::drill(&url, election.unwrap_or(ELECTION), args.lease, &args.command)?)?;
+        let election = election.unwrap_or(ELECTION);
+        for check in drill::drill(&url, election, args.lease, &args.command, &resources)? {
+            findings.add(check)?;
+        }
         return findings.end();
     }
     // The pauses of a machine show while it works, and so beside the rest.
