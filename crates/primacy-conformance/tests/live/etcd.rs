@@ -20,6 +20,7 @@ mod company;
 mod failing;
 mod fencing;
 mod laws;
+mod leaderless;
 mod login;
 mod many;
 mod relay;
@@ -234,17 +235,18 @@ fn entries(etcd: &Etcd, queue: &str) -> Vec<String> {
 
 /// What the members count under this name, where the line has `label` in it: the sum of all.
 fn metric(etcd: &Etcd, name: &str, label: &str) -> u64 {
-    let mut total = 0;
-    for member in 0..MEMBERS {
-        let mut stream = TcpStream::connect(etcd.address(member)).expect("the member is there");
-        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("it can be asked");
-        let mut text = String::new();
-        stream.read_to_string(&mut text).expect("it answers");
-        let wanted = |line: &&str| line.starts_with(name) && line.contains(label);
-        let number = text.lines().find(wanted).and_then(|line| line.rsplit(' ').next());
-        total += number.map_or(0, |number| number.parse::<u64>().expect("a number"));
-    }
-    total
+    (0..MEMBERS).map(|member| metric_of(etcd, member, name, label)).sum()
+}
+
+/// The same of one member; 0 where it counts nothing of that name.
+fn metric_of(etcd: &Etcd, member: usize, name: &str, label: &str) -> u64 {
+    let mut stream = TcpStream::connect(etcd.address(member)).expect("the member is there");
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("it can be asked");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("it answers");
+    let wanted = |line: &&str| line.starts_with(name) && line.contains(label);
+    let number = text.lines().find(wanted).and_then(|line| line.rsplit(' ').next());
+    number.map_or(0, |number| number.parse().expect("a number"))
 }
 
 #[tokio::test(flavor = "multi_thread")]

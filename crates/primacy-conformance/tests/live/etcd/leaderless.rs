@@ -1,0 +1,96 @@
+//! A member that has lost the others: it refuses at once what it cannot answer (`require leader`), and lets nobody hang.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use primacy_conformance::live::etcd::{Etcd, MEMBERS};
+use primacy_core::FencingToken;
+use primacy_core::election::lease::Record;
+use primacy_stores::etcd::{EtcdClient, RequestError, api};
+use primacy_stores::{Register, open};
+use tokio::task::JoinHandle;
+
+use super::{PATIENCE, cluster, metric_of, soon};
+
+/// Far less than the 5 s that a request may take, and far more than a refusal takes.
+const AT_ONCE: Duration = Duration::from_millis(2500);
+
+/// For how long nothing comes of what is refused: several of the client's tries, each 200 ms.
+const REST: Duration = Duration::from_secs(1);
+
+/// How long is waited before something is looked at again.
+const POLL: Duration = Duration::from_millis(20);
+
+/// The member that is left.
+const LEFT: usize = 2;
+
+/// Waits until the member that is left counts so many under this name.
+async fn counts(etcd: &Etcd, name: &str, label: &str, wanted: u64) {
+    let began = Instant::now();
+    while metric_of(etcd, LEFT, name, label) != wanted {
+        let found = metric_of(etcd, LEFT, name, label);
+        assert!(began.elapsed() < PATIENCE, "{name} is {found} and never {wanted}");
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+fn watch(register: &Arc<dyn Register>) -> JoinHandle<()> {
+    let register = Arc::clone(register);
+    tokio::spawn(async move { register.changed().await })
+}
+
+/// Writes the first record, as soon as there is somebody who takes it.
+async fn write(register: &dyn Register) {
+    let record = Record::released(FencingToken(1), primacy_core::Duration::ZERO);
+    soon(async { while register.compare_and_set(None, &record).await.is_err() {} }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_without_a_leader_refuses_requests_and_watches_at_once() {
+    let Some(mut etcd) = cluster(None).await else { return };
+    let url = |prefix: &str| etcd.url_of(&[LEFT], prefix);
+    let client = EtcdClient::new(&url("")).expect("this is a URL");
+    // Each URL has a connection and a stream of watches of its own.
+    let earlier = open(&url("/earlier?recipe=lease"), "e").await.unwrap();
+    let later = open(&url("/later?recipe=lease"), "e").await.unwrap();
+    assert_eq!((earlier.read().await, later.read().await), (Ok(None), Ok(None)));
+    let told_earlier = watch(&earlier);
+    counts(&etcd, "etcd_debugging_mvcc_watcher_total", "", 1).await;
+    for member in (0..MEMBERS).filter(|member| *member != LEFT) {
+        etcd.kill(member);
+    }
+    counts(&etcd, "etcd_server_has_leader", "", 0).await;
+
+    let began = Instant::now();
+    let put = api::PutRequest { key: b"k".to_vec(), ..Default::default() };
+    let success = vec![api::RequestOp { request: Some(api::Request::Put(put)) }];
+    let refused = soon(client.transact(api::TxnRequest { success, ..Default::default() })).await;
+    let took = began.elapsed();
+    assert!(
+        matches!(&refused, Err(RequestError::NoAnswer { why }) if why.contains("no leader")),
+        "{refused:?}"
+    );
+    assert!(took < AT_ONCE, "it was refused after {took:?}");
+
+    // A stream that was there is ended, and a new one is not begun: neither would tell of anything.
+    let told_later = watch(&later);
+    counts(&etcd, "etcd_debugging_mvcc_watcher_total", "", 0).await;
+    let began = Instant::now();
+    while began.elapsed() < REST {
+        assert_eq!(
+            metric_of(&etcd, LEFT, "etcd_debugging_mvcc_watcher_total", ""),
+            0,
+            "it watches for nobody"
+        );
+        tokio::time::sleep(POLL).await;
+    }
+    assert!(!told_earlier.is_finished() && !told_later.is_finished(), "nothing has changed");
+
+    for member in (0..MEMBERS).filter(|member| *member != LEFT) {
+        etcd.relaunch(member);
+    }
+    write(&*earlier).await;
+    write(&*later).await;
+    soon(told_earlier).await.expect("it is told");
+    soon(told_later).await.expect("it is told");
+}
