@@ -3,13 +3,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use primacy::Elector;
 use primacy_conformance::live::postgres::{PgBouncer, Postgres, SUPERUSER, url};
 use primacy_conformance::live::proxy::Proxy;
 use primacy_conformance::{Outcome, SESSION_LAWS, SessionCapabilities, SessionsHarness, check_sessions};
 use primacy_core::election::lease::Holder;
 use primacy_core::election::session::{Entry, Place, SessionId};
 use primacy_core::{FencingToken, Identity, Incarnation, NodeId};
-use primacy_stores::{OpenError, Opened, Pending, SessionError, Sessions, open_any, postgres};
+use primacy_stores::{
+    OpenError, Opened, Pending, SessionError, Sessions, open_any, postgres, postgres as store,
+};
 use tokio::task::JoinSet;
 
 use super::server;
@@ -120,7 +123,10 @@ struct Candidate {
 
 impl Candidate {
     async fn new(url: &str, name: &str, timeout: Duration) -> Self {
-        let store = open_url(url, "e").await;
+        Self::with(open_url(url, "e").await, name, timeout).await
+    }
+
+    async fn with(store: Arc<dyn Sessions>, name: &str, timeout: Duration) -> Self {
         let session = store.begin(timeout).await.expect("a session").session;
         let incarnation = Incarnation { count: 1, nonce: 0xab };
         let identity = Identity { node: NodeId::new(name).expect("a name"), incarnation };
@@ -361,6 +367,45 @@ async fn asked(server: &Postgres) -> i64 {
     server.run_sql("SELECT pg_stat_force_next_flush()").await;
     let sql = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()";
     server.run_sql(sql).await[0].as_ref().unwrap().parse().unwrap()
+}
+
+/// How many connections the server has from the application of the test below.
+const THEIRS: &str = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'theirs'";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_of_a_configuration_that_the_application_has_are_those_of_a_url() {
+    let Some(server) = server(&[]).await else { return };
+    let mut config = server.config(SUPERUSER);
+    config.application_name("theirs");
+    let store = postgres::Postgres::new(&config, None).unwrap();
+    let (a, b) = (store.open_sessions("e").await.unwrap(), store.open_sessions("f").await.unwrap());
+    let (a, b) = (Candidate::with(a, "a", PATIENCE).await, Candidate::with(b, "a", PATIENCE).await);
+    let (token, other) = (a.lead().await, b.lead().await);
+    assert_eq!(a.session, b.session, "elections of one process share it");
+    assert_eq!(server.run_sql(THEIRS).await, [Some("2".to_owned())], "it, and one for what is no session's");
+    // Whoever has a URL stands in the same election.
+    let stranger = Candidate::new(&advisory(&server), "b", PATIENCE).await;
+    assert_eq!(stranger.behind().await, Entry { holder: a.holder.clone(), token });
+    a.store.leave(&a.session).await.unwrap();
+    assert!(stranger.become_first().await > token);
+    assert_eq!(b.lead().await, other, "the other election goes on");
+    // The library over it.
+    let elector = Elector::builder().election("g").sessions(store.open_sessions("g").await.unwrap());
+    let elector = elector.await.expect("it can be entered");
+    let lead = tokio::time::timeout(PATIENCE, elector.campaign()).await.expect("nobody else stands").unwrap();
+    lead.check().expect("it leads");
+    assert!(store.open_sessions("").await.is_err(), "an election has a name");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_of_a_configuration_through_a_pooler_are_refused() {
+    let Some(server) = server(&[]).await else { return };
+    let pooler = PgBouncer::start(&server, 4).await.expect("it is installed with the server");
+    let config = pooler.url().parse().expect("it is a configuration, too");
+    let store = postgres::Postgres::new(&config, None).unwrap();
+    let refused = store.open_sessions("e").await.expect_err("a lock would be lent to others");
+    assert!(matches!(&refused, OpenError::Refused { why } if why.contains("pooler")), "{refused}");
+    store.open("e").await.expect("a record needs no connection of its own");
 }
 
 #[tokio::test(flavor = "multi_thread")]
