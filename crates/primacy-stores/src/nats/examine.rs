@@ -3,13 +3,10 @@
 use async_nats::jetstream::stream::{Info, StorageType};
 
 use super::link::Link;
-use super::link::bucket::{REPLICAS, is_before};
+use super::link::bucket::{REPLICAS, SYNCS, is_before};
 use super::settings::Settings;
 use crate::checkup::{Check, Examination, SURVIVES, Verdict};
 use crate::open::Address;
-
-/// The first version that can flush before it answers.
-const SYNCS: (u32, u32) = (2, 10);
 
 /// Asks for the bucket's stream.
 pub(crate) fn examine(address: Address) -> Examination {

@@ -1,4 +1,4 @@
-//! What a URL says: `nats://USER:PASSWORD@HOST:PORT,HOST2/BUCKET?ca=FILE&cert=FILE&key=FILE&tls=on&creds=FILE`.
+//! What a URL says: `nats://USER:PASSWORD@HOST:PORT,HOST2/BUCKET?ca=FILE&cert=FILE&key=FILE&tls=on&creds=FILE&sync=always`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use crate::tls::Files;
 
 /// How a URL of this store is written.
 const FORM: &str = "nats://HOST,HOST/BUCKET, with USER:PASSWORD@ or TOKEN@ before the hosts, :PORT behind each, and \
-                    ?creds=FILE, ca=FILE, cert=FILE, key=FILE, tls=on";
+                    ?creds=FILE, ca=FILE, cert=FILE, key=FILE, tls=on, sync=always";
 
 /// Where servers listen unless they are told otherwise.
 const DEFAULT_PORT: u16 = 4222;
@@ -31,6 +31,8 @@ pub(super) struct Settings {
     pub(super) bucket: String,
     /// The connection must be encrypted.
     pub(super) requires_tls: bool,
+    /// Whoever wrote the URL says that the servers flush before they answer, which no client is told.
+    pub(super) is_synced: bool,
     pub(super) tls: ClientConfig,
 }
 
@@ -59,6 +61,11 @@ impl Settings {
             None => files.is_given(),
             Some("on") => true,
             Some(_) => return Err(location.malformed("`tls` is `on` or left out")),
+        };
+        let is_synced = match location.take("sync").as_deref() {
+            None => false,
+            Some("always") => true,
+            Some(_) => return Err(location.malformed("`sync` is `always` or left out")),
         };
         let credentials = location.take("creds").map(PathBuf::from);
         location.finish()?;
@@ -91,7 +98,7 @@ impl Settings {
         // Also where it is not asked for: a server may, and then the library would take whatever provider of cryptography the
         // program has.
         let tls = files.client()?;
-        Ok(Self { authorities, login, bucket: bucket.to_owned(), requires_tls, tls })
+        Ok(Self { authorities, login, bucket: bucket.to_owned(), requires_tls, is_synced, tls })
     }
 }
 

@@ -56,7 +56,7 @@ pub(super) async fn find(
             }
         },
     };
-    let warnings = judge(name, &config, &context.client().server_info().version)?;
+    let warnings = judge(settings, &config, &context.client().server_info().version)?;
     Ok(Found { replicas: config.num_replicas, warnings })
 }
 
@@ -120,6 +120,9 @@ pub(in super::super) fn is_before(server: &str, version: (u32, u32)) -> bool {
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < version
 }
 
+/// The first version that can flush before it answers.
+pub(in super::super) const SYNCS: (u32, u32) = (2, 10);
+
 /// Whether a server of this version may be asked for a bucket with so many replicas; else why not.
 pub(super) fn judge_server(name: &str, replicas: usize, server: &str) -> Result<(), String> {
     if replicas > 1 && is_before(server, (2, 11)) {
@@ -132,7 +135,8 @@ pub(super) fn judge_server(name: &str, replicas: usize, server: &str) -> Result<
 }
 
 /// What speaks against a bucket.
-fn judge(name: &str, config: &Config, server: &str) -> Result<Vec<String>, OpenError> {
+fn judge(settings: &Settings, config: &Config, server: &str) -> Result<Vec<String>, OpenError> {
+    let name = &settings.bucket;
     if config.max_age != Duration::ZERO {
         let why = format!("the bucket {name} lets its entries expire (`--ttl`); name one that does not");
         return Err(OpenError::Refused { why });
@@ -157,6 +161,19 @@ fn judge(name: &str, config: &Config, server: &str) -> Result<Vec<String>, OpenE
             config.num_replicas
         ));
     }
+    // A setting of the servers, which they tell no client.
+    if is_before(server, SYNCS) {
+        warnings.push(format!(
+            "server {server} acknowledges what it has not flushed: a power cut can take a write back, and a token can be given twice; \
+             2.10 and later can flush before they answer"
+        ));
+    } else if !settings.is_synced {
+        warnings.push(
+            "whether the servers flush before they answer, they tell nobody; if they do not, a power cut can take a write back, and a \
+             token can be given twice. Set `jetstream { sync_interval: always }` on each, and then say so by `?sync=always`"
+                .to_owned(),
+        );
+    }
     Ok(warnings)
 }
 
@@ -167,15 +184,22 @@ mod tests {
     #[test]
     fn buckets_that_lose_records_are_refused_or_warned_of() {
         let safe = Config { storage: StorageType::File, num_replicas: 3, ..Config::default() };
-        assert_eq!(judge("b", &safe, "2.11.0"), Ok(Vec::new()));
+        let settings = |rest: &str| Settings::parse(rest).expect("it is a URL");
+        let (synced, plain) = (settings("//h/b?sync=always"), settings("//h/b"));
+        let judge = |config: &Config, server: &str| judge(&synced, config, server);
+        assert_eq!(judge(&safe, "2.11.0"), Ok(Vec::new()));
+        let unknown = super::judge(&plain, &safe, "2.11.0").unwrap();
+        assert!(unknown.len() == 1 && unknown[0].contains("sync_interval"), "{unknown:?}");
+        let old = Config { num_replicas: 1, ..safe.clone() };
+        assert!(judge(&old, "2.9.10").unwrap().join("").contains("not flushed"), "whatever is said of it");
         let single = Config { num_replicas: 1, ..safe.clone() };
-        assert!(judge("b", &single, "2.9.10").unwrap().join("").contains("replicas"));
+        assert!(judge(&single, "2.9.10").unwrap().join("").contains("replicas"));
         let memory = Config { storage: StorageType::Memory, ..safe.clone() };
-        assert!(judge("b", &memory, "2.11.1").unwrap().join("").contains("memory"));
+        assert!(judge(&memory, "2.11.1").unwrap().join("").contains("memory"));
         for old in ["2.9.10", "1.99", "", "x"] {
-            assert!(matches!(judge("b", &safe, old), Err(OpenError::Refused { .. })), "{old}");
+            assert!(matches!(judge(&safe, old), Err(OpenError::Refused { .. })), "{old}");
         }
         let expiring = Config { max_age: Duration::from_secs(1), ..safe };
-        assert!(matches!(judge("b", &expiring, "2.11.0"), Err(OpenError::Refused { .. })));
+        assert!(matches!(judge(&expiring, "2.11.0"), Err(OpenError::Refused { .. })));
     }
 }
