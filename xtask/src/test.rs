@@ -59,10 +59,11 @@ const STEPS: &[(&str, Step)] = &[
     ("features", features),
     ("licences, sources, bans", licences),
     ("cargo deny", cargo_deny),
-    ("tests", |session| run_tests(session, &[])),
+    // What needs no server may need what not every machine can have.
+    ("tests", |session| run_tests(session, &[], needs::all_of_use())),
     ("tests on servers", |session| {
         let arguments = ["--test", "live", "--", "--test-threads", LIVE_AT_A_TIME];
-        run_tests(session, &arguments)
+        run_tests(session, &arguments, true)
     }),
     ("fixed seeds, run twice", seeds_twice),
     ("mutants, a handful", mutants_handful),
@@ -160,14 +161,14 @@ const REQUIRE_LIVE_VARIABLE: &str = "PRIMACY_REQUIRE_LIVE";
 /// How many of the tests on servers run at a time, however few processors there are: they wait for leases most of the time.
 const LIVE_AT_A_TIME: &str = "4";
 
-/// `cargo test`, with every line shown and the results of all binaries added up.
-fn run_tests(session: &mut Session<'_>, arguments: &[&str]) -> Outcome {
+/// `cargo test`, with every line shown and the results of all binaries added up. With `require`, what the first steps have installed
+/// must be found: a live test that is left out fails.
+fn run_tests(session: &mut Session<'_>, arguments: &[&str], require: bool) -> Outcome {
     let before = session.count;
     let mut command = session.command(&["test", "--workspace", "--no-fail-fast", "--locked"]);
     command.args(arguments);
     command.envs(live::environment(session.root));
-    if needs::all_of_use() {
-        // What the first step has installed must be found: a live test that is left out fails.
+    if require {
         command.env(REQUIRE_LIVE_VARIABLE, "1");
     }
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
