@@ -37,8 +37,8 @@ const STORES: &[&str] = &[
     "zookeeper",
     "consul (stand-in)",
     "kubernetes (stand-in)",
-    "s3",
-    "az",
+    "s3 (moto)",
+    "az (Azurite)",
     "nats",
     "redis",
 ];

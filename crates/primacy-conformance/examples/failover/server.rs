@@ -48,8 +48,8 @@ impl Server {
             "zookeeper" => Self::ZooKeeper(ZooKeeper::start().await?),
             "consul (stand-in)" => Self::Consul(Consul::start().await?),
             "kubernetes (stand-in)" => Self::Kubernetes(ApiServer::start().await?),
-            "s3" => Self::Moto(Moto::start().await?),
-            "az" => Self::Azurite(Azurite::start().await?),
+            "s3 (moto)" => Self::Moto(Moto::start().await?),
+            "az (Azurite)" => Self::Azurite(Azurite::start().await?),
             // Servers before 2.11 must not replicate an election, and Debian has none later.
             "nats" => Self::Nats(Nats::start(1).await?),
             "redis" => Self::Redis(Redis::start(&[]).await?),

@@ -40,7 +40,7 @@ const SEEDS: u64 = 1_000;
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment, after_help = exit::SIM_HELP)]
 pub(crate) struct Sim {
-    /// Of which election: quorum, ranked, bully, ring, ring_bidirectional, seniority, lease, or confirmed, confirmed_lease,
+    /// Of which election: quorum, ranked, bully, ring, ring_bidirectional, seniority, lease, session, or confirmed, confirmed_lease,
     /// confirmed_seniority and confirmed_whim, in which one nominates and another confirms; or of all of them in turn
     #[arg(long, value_name = "ELECTION", default_value = "all", value_parser = worlds::elections)]
     election: Which,
