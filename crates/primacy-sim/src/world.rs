@@ -501,7 +501,8 @@ impl<A: Algorithm> World<A> {
             meaning @ (Meaning::Nothing
             | Meaning::Votes { .. }
             | Meaning::Leads { .. }
-            | Meaning::Releases { .. }) => meaning,
+            | Meaning::Releases { .. }
+            | Meaning::Withdraws { .. }) => meaning,
         };
         if matches!(meaning, Meaning::Votes { .. })
             && self.node(seat).disk.slot.as_ref().is_some_and(A::has_recovered)
@@ -581,7 +582,7 @@ impl<A: Algorithm> World<A> {
         self.met_by_store(served.met);
         let who = self.seats[seat.0].as_ref().filter(|it| it.life == life).map(|process| process.me);
         if let (Some(who), Some(token)) = (who, served.released) {
-            self.observe(Observation::Said { who, meaning: Meaning::Releases { token } });
+            self.observe(Observation::Said { who, meaning: Meaning::Withdraws { token } });
         }
         if let Some(at) = served.look_at {
             self.queue.plan(at, Happening::SessionsRunOut);

@@ -16,10 +16,14 @@ impl Invariant for DrainedBeforeReleased {
     }
 
     fn observe(&mut self, now: Moment, seen: &Observation<'_>, beliefs: &Beliefs) -> Result<(), String> {
-        let Observation::Said { who, meaning: Meaning::Releases { token } } = *seen else { return Ok(()) };
+        let Observation::Said { who, meaning } = *seen else { return Ok(()) };
+        let (token, earlier) = match meaning {
+            Meaning::Releases { token } => (token, true),
+            Meaning::Withdraws { token } => (token, false),
+            Meaning::Nothing | Meaning::Votes { .. } | Meaning::Leads { .. } => return Ok(()),
+        };
         let running = beliefs.in_force(now).find(|belief| match belief.mandate {
-            // Who lets go of a leadership, lets go of what guarded the earlier ones of the same life.
-            Mandate::Fenced(held) => held == token || (belief.who == who && held <= token),
+            Mandate::Fenced(held) => held == token || (earlier && belief.who == who && held <= token),
             // Nothing guards the earlier ones here.
             Mandate::Advisory => belief.who == who && belief.term.0 == token.0,
         });

@@ -104,8 +104,15 @@ pub enum Meaning {
         /// Whether that says that it has voted for itself in it.
         by_own_vote: bool,
     },
-    /// The sender lets go of the leadership with this token, its own or that of a dead one.
+    /// The sender lets go of the leadership with this token, its own or that of a dead one; and with it of what guarded the earlier
+    /// ones of the same life.
     Releases {
+        /// The token.
+        token: FencingToken,
+    },
+    /// The sender takes the entry with this token out of a queue. What rests on another entry is not touched by that, also
+    /// where this one is later: a request that lands late may have made it.
+    Withdraws {
         /// The token.
         token: FencingToken,
     },
