@@ -10,9 +10,7 @@ use primacy_conformance::{Outcome, SESSION_LAWS, SessionCapabilities, SessionsHa
 use primacy_core::election::lease::Holder;
 use primacy_core::election::session::{Entry, Place, SessionId};
 use primacy_core::{FencingToken, Identity, Incarnation, NodeId};
-use primacy_stores::{
-    OpenError, Opened, Pending, SessionError, Sessions, open_any, postgres, postgres as store,
-};
+use primacy_stores::{OpenError, Opened, Pending, SessionError, Sessions, open_any, postgres};
 use tokio::task::JoinSet;
 
 use super::server;
