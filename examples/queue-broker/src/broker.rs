@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use primacy::led_document::{Election, LedDocument, LedError, LedOptions, Standing, SubmitError};
@@ -28,14 +29,17 @@ pub(crate) struct Broker {
     document: Arc<LedDocument<Queue>>,
     /// Where another one leads, as it was seen last.
     leader: watch::Sender<Option<String>>,
+    /// How often this broker has written the document.
+    writes: Arc<AtomicU64>,
     timers: Timers,
 }
 
 impl Broker {
     pub(crate) fn new(place: Place, address: String, timers: Timers) -> Result<Self, LedError> {
         let options = LedOptions { timeout: timers.timeout, ..LedOptions::new(&address) };
+        let writes = place.writes();
         let document = LedDocument::stamping(place, options, Queue::stamp)?;
-        Ok(Self { document: Arc::new(document), leader: watch::Sender::new(None), timers })
+        Ok(Self { document: Arc::new(document), leader: watch::Sender::new(None), writes, timers })
     }
 
     /// Changes the queue; returns when that is durable.
@@ -51,6 +55,11 @@ impl Broker {
     /// Where another one leads, if it does.
     pub(crate) fn leader(&self) -> Option<String> {
         self.leader.borrow().clone()
+    }
+
+    /// How often this broker has written the queue since it was started: what group commit keeps low.
+    pub(crate) fn writes(&self) -> u64 {
+        self.writes.load(Ordering::Relaxed)
     }
 
     /// What this broker is.

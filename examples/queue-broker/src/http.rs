@@ -115,6 +115,7 @@ async fn stats(State(broker): State<Broker>) -> Response {
     let in_progress = queue.jobs.iter().filter(|job| job.status == Status::InProgress).count();
     Json(json!({
         "unclaimed": queue.jobs.len() - in_progress, "inProgress": in_progress, "completedTotal": queue.completed_total,
+        "writes": broker.writes(),
     }))
     .into_response()
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use object_store::aws::AmazonS3Builder;
 use object_store::{ClientOptions, RetryConfig};
@@ -15,14 +16,29 @@ const NAME: &str = "queue.json";
 
 /// A document in a directory, or in a bucket.
 #[derive(Debug)]
-pub(crate) struct Place(Box<dyn Document>);
+pub(crate) struct Place {
+    document: Box<dyn Document>,
+    /// How often it was written through this value.
+    writes: Arc<AtomicU64>,
+}
+
+impl Place {
+    fn new(document: impl Document + 'static) -> Self {
+        Self { document: Box::new(document), writes: Arc::default() }
+    }
+
+    /// Counts the writes that were answered as done, also after this value was given away.
+    pub(crate) fn writes(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.writes)
+    }
+}
 
 /// Opens `file:DIRECTORY` or `s3://BUCKET/PREFIX`.
 pub(crate) async fn open(url: &str) -> Result<Place, String> {
     if let Some(directory) = url.strip_prefix("file:") {
         let document =
             FileDocument::open(Path::new(directory), NAME).await.map_err(|error| error.to_string())?;
-        return Ok(Place(Box::new(document)));
+        return Ok(Place::new(document));
     }
     let Some(rest) = url.strip_prefix("s3://") else {
         return Err("--store: write file:DIRECTORY or s3://BUCKET/PREFIX".to_owned());
@@ -39,12 +55,12 @@ pub(crate) async fn open(url: &str) -> Result<Place, String> {
         .build()
         .map_err(|error| format!("--store: {error}"))?;
     let document = ObjectDocument::new(Arc::new(store), &key).map_err(|error| error.to_string())?;
-    Ok(Place(Box::new(document)))
+    Ok(Place::new(document))
 }
 
 impl Document for Place {
     fn read(&self) -> Pending<'_, Result<Option<(Vec<u8>, Version)>, ReadError>> {
-        self.0.read()
+        self.document.read()
     }
 
     fn compare_and_set<'a>(
@@ -52,6 +68,12 @@ impl Document for Place {
         expect: Option<&'a Version>,
         bytes: &'a [u8],
     ) -> Pending<'a, Result<Version, SetError>> {
-        self.0.compare_and_set(expect, bytes)
+        Box::pin(async move {
+            let written = self.document.compare_and_set(expect, bytes).await;
+            if written.is_ok() {
+                self.writes.fetch_add(1, Ordering::Relaxed);
+            }
+            written
+        })
     }
 }

@@ -1,0 +1,31 @@
+//! The S3 server of the tests, as a broker over `s3://` is told of it.
+
+use primacy_conformance::live::moto::{BUCKET, Moto};
+
+/// A bucket on a server of its own.
+pub(crate) struct Bucket {
+    moto: Moto,
+}
+
+impl Bucket {
+    /// Starts the server; an error says what is missing.
+    pub(crate) async fn start() -> Result<Self, String> {
+        Ok(Self { moto: Moto::start().await? })
+    }
+
+    /// What a broker needs in its environment.
+    pub(crate) fn variables(&self) -> Vec<(String, String)> {
+        let variables = [
+            ("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{}", self.moto.port())),
+            ("AWS_ACCESS_KEY_ID", "test".to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", "test".to_owned()),
+            ("AWS_REGION", "us-east-1".to_owned()),
+        ];
+        variables.map(|(name, value)| (name.to_owned(), value)).to_vec()
+    }
+
+    /// The URL of what is kept below a prefix.
+    pub(crate) fn url(&self, prefix: &str) -> String {
+        format!("s3://{BUCKET}/{prefix}")
+    }
+}

@@ -1,0 +1,148 @@
+//! A client that knows one broker, or the document, and finds the leader by what it is told: it never tries a list of brokers.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::PATIENCE;
+use crate::store::Store;
+
+/// How long a connection may take, and an answer.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(1_500);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a client waits before it asks again.
+const POLL: Duration = Duration::from_millis(20);
+
+/// What a client knows of the brokers from the beginning.
+#[derive(Clone, Debug)]
+pub(crate) enum Known {
+    /// The address of one, which may lead or stand by, or not run at all. It asks there when it knows nothing better.
+    Address(String),
+    /// No broker: it reads `broker` in the document.
+    Document,
+}
+
+/// How a client came to the address that it asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// It was given to it.
+    Given,
+    /// A broker that does not lead named it, in its 503.
+    Standby,
+    /// The document named it.
+    Document,
+}
+
+/// A client had an answer from another broker than before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Discovery {
+    pub(crate) way: Way,
+    pub(crate) address: String,
+}
+
+/// One client.
+pub(crate) struct Client<'a> {
+    store: &'a Store,
+    known: Known,
+    /// Where it asks; `None` if it has to look first.
+    at: Option<(String, Way)>,
+    answered_by: String,
+    discoveries: &'a Mutex<Vec<Discovery>>,
+}
+
+impl<'a> Client<'a> {
+    pub(crate) fn new(store: &'a Store, known: Known, discoveries: &'a Mutex<Vec<Discovery>>) -> Self {
+        Self { store, known, at: None, answered_by: String::new(), discoveries }
+    }
+
+    /// Asks whoever leads, and looks for it again when it has changed; `None` if the answer was lost, and what was asked was done
+    /// or not.
+    pub(crate) fn ask(&mut self, path: &str, body: &Value) -> Option<(u16, Value)> {
+        let began = Instant::now();
+        loop {
+            if let Some((address, way)) = self.at.take().or_else(|| self.look()) {
+                match request(&address, "POST", path, Some(body)) {
+                    // Not here; nothing was done.
+                    Ok((503, answer)) => self.follow(&address, answer["leader"].as_str()),
+                    Ok((504, _)) | Err(Silence::Lost) => return None,
+                    Ok(answer) => {
+                        self.note(address, way);
+                        return Some(answer);
+                    }
+                    Err(Silence::Unreachable) => {}
+                }
+            }
+            assert!(began.elapsed() < PATIENCE, "nobody answers {path} to one who knows {:?}", self.known);
+            std::thread::sleep(POLL);
+        }
+    }
+
+    fn look(&self) -> Option<(String, Way)> {
+        match &self.known {
+            Known::Address(address) => Some((address.clone(), Way::Given)),
+            Known::Document => Some((self.store.leader()?, Way::Document)),
+        }
+    }
+
+    /// A broker that does not lead said who does, as far as it knows.
+    fn follow(&mut self, asked: &str, leader: Option<&str>) {
+        match &self.known {
+            // One that was started anew at its old address may name itself, until it has looked again.
+            Known::Address(_) => {
+                let other = leader.filter(|&leader| leader != asked);
+                self.at = other.map(|leader| (leader.to_owned(), Way::Standby));
+            }
+            // It has its own source.
+            Known::Document => {}
+        }
+    }
+
+    fn note(&mut self, address: String, way: Way) {
+        if self.answered_by != address {
+            self.answered_by.clone_from(&address);
+            self.discoveries.lock().unwrap().push(Discovery { way, address: address.clone() });
+        }
+        self.at = Some((address, way));
+    }
+}
+
+/// Why there was no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Silence {
+    /// No connection: nothing was done.
+    Unreachable,
+    /// It may have been done before the connection broke.
+    Lost,
+}
+
+/// One request.
+pub(crate) fn request(
+    address: &str,
+    method: &str,
+    path: &str,
+    body: Option<&Value>,
+) -> Result<(u16, Value), Silence> {
+    let address: SocketAddr = address.parse().map_err(|_| Silence::Unreachable)?;
+    let stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT);
+    let mut stream = stream.map_err(|_| Silence::Unreachable)?;
+    let body = body.map_or(String::new(), Value::to_string);
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n",
+        body.len()
+    );
+    let mut answer = String::new();
+    stream
+        .set_read_timeout(Some(ANSWER_TIMEOUT))
+        .and_then(|()| stream.write_all((head + &body).as_bytes()))
+        .and_then(|()| stream.read_to_string(&mut answer))
+        .map_err(|_| Silence::Lost)?;
+    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let (Some(status), Some((_, body))) = (status, answer.split_once("\r\n\r\n")) else {
+        return Err(Silence::Lost);
+    };
+    Ok((status, serde_json::from_str(body).unwrap_or(Value::Null)))
+}

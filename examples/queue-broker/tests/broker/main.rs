@@ -1,0 +1,19 @@
+//! Brokers as processes, over a directory and over S3, and clients that know one of them or none.
+
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
+
+mod brokers;
+mod bucket;
+mod claims;
+mod client;
+mod kill_and_pause;
+mod store;
+
+use std::time::Duration;
+
+/// After how long without a write a broker is taken to be gone.
+const TIMEOUT: Duration = Duration::from_millis(1_500);
+/// How often one that does not lead looks.
+const RETRY: Duration = Duration::from_millis(200);
+/// How long anything may take that must happen, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
