@@ -7,7 +7,7 @@ use std::time::Duration;
 use primacy_core::election::errand::{Ending, Errand, Task};
 use primacy_core::election::lease::Record;
 use primacy_core::election::session::{self, Eviction};
-use primacy_core::{FencingToken, NodeId};
+use primacy_core::{FencingToken, Instant, NodeId};
 use primacy_stores::{OpenError, Opened, ReadError, Register, SessionError, Sessions, open_existing_any};
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
@@ -157,6 +157,21 @@ async fn ask_the_first(store: &dyn Sessions, by: &str, patience: Duration) -> Re
     }
 }
 
+/// For how long a store that was not reached is left alone: it may be electing a leader of its own.
+const OPEN_PAUSE: Duration = Duration::from_millis(100);
+
+/// Opens the store; tries again while it is out of reach and there is time.
+async fn open(url: &str, election: &str, until: Instant) -> Result<Opened, OpenError> {
+    loop {
+        let opened = open_existing_any(url, election).await;
+        let may_be_back = matches!(opened, Err(OpenError::Unavailable { .. }));
+        if !may_be_back || clock::now().after(OPEN_PAUSE.into()) >= until {
+            return opened;
+        }
+        sleep(OPEN_PAUSE).await;
+    }
+}
+
 /// Runs an errand to its end, on this thread and at the latest within `patience`.
 pub(crate) fn run(
     task: Task,
@@ -170,7 +185,7 @@ pub(crate) fn run(
     let began = clock::now();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     LocalSet::new().block_on(&runtime.map_err(ErrandError::Thread)?, async {
-        let opened = timeout(patience, open_existing_any(url, election)).await;
+        let opened = timeout(patience, open(url, election, began.after(patience.into()))).await;
         match (opened.map_err(|_| ErrandError::Unanswered)??, task) {
             (Opened::Register(register), task) => {
                 let errand = Errand::new(task, patience.into(), poll_interval.into(), seed, began);
@@ -207,12 +222,43 @@ async fn on_a_queue(mut eviction: Eviction, store: Arc<dyn Sessions>) -> Result<
 
 #[cfg(all(test, feature = "sqlite"))]
 mod tests {
+    use primacy_core::election::lease::Holder;
+    use primacy_core::{Identity, Incarnation};
+
     use super::*;
     use crate::init::init;
 
+    /// Long enough for a store to come back.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[tokio::test]
+    async fn a_store_that_is_out_of_reach_is_tried_until_there_is_no_time_left() {
+        let directory = std::env::temp_dir().join(format!("primacy-errand-away-{}", std::process::id()));
+        let url = format!("sqlite:{}", directory.join("election.db").display());
+        let dead = Identity::new(NodeId::new("a").unwrap(), Incarnation { count: 1, nonce: 1 });
+        let run = |patience: Duration| {
+            let (on, lease) = (url.clone(), Duration::from_secs(10));
+            tokio::task::spawn_blocking(move || run(Task::ReleaseFor(dead), &on, "test", lease, patience))
+        };
+        let ended = run(OPEN_PAUSE * 3).await.unwrap();
+        assert!(matches!(ended, Err(ErrandError::Open(OpenError::Unavailable { .. }))), "{ended:?}");
+        let running = run(PATIENCE);
+        std::fs::create_dir(&directory).unwrap();
+        init(&url, "test", Duration::from_secs(10)).await.unwrap();
+        let Opened::Register(register) = open_existing_any(&url, "test").await.unwrap() else { panic!() };
+        let (record, version) = register.read().await.unwrap().unwrap();
+        let holder = Some(Holder { identity: dead, address: String::new() });
+        register.compare_and_set(Some(&version), &Record { holder, ..record }).await.unwrap();
+        let ended = running.await.unwrap();
+        assert!(matches!(ended, Ok(Ending::Done)), "{ended:?}");
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+
     #[tokio::test]
     async fn a_store_that_does_not_answer_is_given_up() {
-        let path = std::env::temp_dir().join(format!("primacy-errand-{}.db", std::process::id()));
+        let directory = std::env::temp_dir().join(format!("primacy-errand-{}", std::process::id()));
+        std::fs::create_dir(&directory).unwrap();
+        let path = directory.join("election.db");
         let url = format!("sqlite:{}", path.display());
         init(&url, "test", Duration::from_secs(10)).await.unwrap();
         let patience = Duration::from_millis(200);
@@ -229,6 +275,6 @@ mod tests {
         let ended = tokio::task::spawn_blocking(run).await.unwrap();
         assert!(matches!(ended, Err(ErrandError::Unanswered)), "{ended:?}");
         drop(held);
-        std::fs::remove_file(&path).unwrap();
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 }

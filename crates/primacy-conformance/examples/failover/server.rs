@@ -10,7 +10,7 @@ use primacy_conformance::live::etcd::Etcd;
 use primacy_conformance::live::kubernetes::ApiServer;
 use primacy_conformance::live::moto::Moto;
 use primacy_conformance::live::nats::Nats;
-use primacy_conformance::live::postgres::Postgres;
+use primacy_conformance::live::postgres::{Pair, Postgres};
 use primacy_conformance::live::redis::Redis;
 use primacy_conformance::live::zookeeper::ZooKeeper;
 
@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// A store, as it runs here.
 pub(crate) enum Server {
     Sqlite(Ground),
-    Postgres(Postgres),
+    Postgres(Pair),
     PostgresAdvisory(Postgres),
     Etcd(Etcd),
     EtcdLease(Etcd),
@@ -41,7 +41,7 @@ impl Server {
     pub(crate) async fn start(store: &str) -> Result<Self, String> {
         Ok(match store {
             "sqlite" => Self::Sqlite(Ground::new("sqlite")),
-            "postgres" => Self::Postgres(Postgres::start(&[]).await?),
+            "postgres" => Self::Postgres(Pair::start().await?),
             "postgres, `recipe=advisory`" => Self::PostgresAdvisory(Postgres::start(&[]).await?),
             "etcd" => Self::Etcd(Etcd::start(None).await?),
             "etcd, `recipe=lease`" => Self::EtcdLease(Etcd::start(None).await?),
@@ -77,9 +77,10 @@ impl Server {
     /// Its servers, if they are several, one of which leads.
     pub(crate) const fn members(&mut self) -> Option<Members<'_>> {
         match self {
+            Self::Postgres(pair) => Some(Members::Postgres(pair)),
             Self::Etcd(server) | Self::EtcdLease(server) => Some(Members::Etcd(server)),
             Self::ZooKeeper(server) => Some(Members::ZooKeeper(server)),
-            Self::Sqlite(_) | Self::Postgres(_) | Self::PostgresAdvisory(_) | Self::Consul(_) => None,
+            Self::Sqlite(_) | Self::PostgresAdvisory(_) | Self::Consul(_) => None,
             Self::Kubernetes(_) | Self::Moto(_) | Self::Azurite(_) | Self::Nats(_) | Self::Redis(_) => None,
         }
     }
@@ -87,6 +88,7 @@ impl Server {
 
 /// Several servers, one of which leads.
 pub(crate) enum Members<'a> {
+    Postgres(&'a mut Pair),
     Etcd(&'a mut Etcd),
     ZooKeeper(&'a mut ZooKeeper),
 }
@@ -119,15 +121,28 @@ impl Members<'_> {
             std::fs::write(&new, self.process(leader).to_string()).expect("the ground can be written");
             std::fs::rename(&new, &file).expect("the ground can be written");
             // In this order: the one becomes the other.
-            while file.exists() || struck.exists() {
+            while file.exists() {
+                tokio::time::sleep(LOOK).await;
+            }
+            self.elect().await;
+            while struck.exists() {
                 tokio::time::sleep(LOOK).await;
             }
             self.restart(leader).await;
         }
     }
 
+    /// Lets another one lead, where they do not elect it themselves.
+    async fn elect(&mut self) {
+        match self {
+            Self::Postgres(pair) => pair.promote().await,
+            Self::Etcd(_) | Self::ZooKeeper(_) => {}
+        }
+    }
+
     async fn leader(&self) -> usize {
         match self {
+            Self::Postgres(pair) => pair.leader(),
             Self::Etcd(server) => server.leader().await,
             Self::ZooKeeper(server) => loop {
                 if let Some(leader) = server.leader() {
@@ -140,6 +155,7 @@ impl Members<'_> {
 
     fn process(&self, member: usize) -> u32 {
         match self {
+            Self::Postgres(pair) => pair.process(member),
             Self::Etcd(server) => server.process(member),
             Self::ZooKeeper(server) => server.process(member),
         }
@@ -147,6 +163,7 @@ impl Members<'_> {
 
     async fn restart(&mut self, member: usize) {
         match self {
+            Self::Postgres(pair) => pair.follow().await.expect("what makes a standby is there"),
             Self::Etcd(server) => {
                 server.kill(member);
                 server.restart(member).await;

@@ -72,6 +72,10 @@ impl Postgres {
     /// # Errors
     /// What is missing.
     pub async fn standby(&self) -> Result<Self, String> {
+        self.standby_at(free_port()).await
+    }
+
+    async fn standby_at(&self, port: u16) -> Result<Self, String> {
         let ground = Ground::new("postgres-standby");
         give_away(ground.path());
         let mut command = as_nobody(program("pg_basebackup")?);
@@ -91,7 +95,7 @@ impl Postgres {
         if !made.status.success() {
             return Err(format!("pg_basebackup: {}", String::from_utf8_lossy(&made.stderr)));
         }
-        Self::run(ground, free_port(), Vec::new()).await
+        Self::run(ground, port, Vec::new()).await
     }
 
     async fn run(ground: Ground, port: u16, settings: Vec<String>) -> Result<Self, String> {
@@ -130,6 +134,15 @@ impl Postgres {
             tokio::time::sleep(START_PAUSE).await;
         }
         panic!("PostgreSQL does not start again:\n{}", self.printed());
+    }
+
+    /// Its process.
+    ///
+    /// # Panics
+    /// If it does not run.
+    #[must_use]
+    pub fn process(&self) -> u32 {
+        self.server.as_ref().expect("it runs").id()
     }
 
     /// Where it listens.
@@ -227,6 +240,72 @@ impl Postgres {
         let mut config = Config::new();
         config.host_path(self.ground.path()).port(self.port).user(user).dbname("postgres");
         config
+    }
+}
+
+/// A server and a standby that follows it.
+#[derive(Debug)]
+pub struct Pair {
+    servers: [Postgres; 2],
+    leader: usize,
+}
+
+impl Pair {
+    /// Starts both. Writes do not wait for the standby: the pair shows how long a failover takes, and not what it may lose.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub async fn start() -> Result<Self, String> {
+        let leader = Postgres::start(&[]).await?;
+        let standby = leader.standby().await?;
+        Ok(Self { servers: [leader, standby], leader: 0 })
+    }
+
+    /// The URL of both, for the superuser.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let [first, second] = self.servers.each_ref().map(Postgres::address);
+        format!("postgres://{SUPERUSER}@{first},{second}/postgres")
+    }
+
+    /// Which of them takes writes.
+    #[must_use]
+    pub const fn leader(&self) -> usize {
+        self.leader
+    }
+
+    /// The process of one of them.
+    ///
+    /// # Panics
+    /// If it does not run.
+    #[must_use]
+    pub fn process(&self, server: usize) -> u32 {
+        self.servers[server].process()
+    }
+
+    /// Lets the standby take writes, whose leader is gone.
+    ///
+    /// # Panics
+    /// If it cannot.
+    pub async fn promote(&mut self) {
+        self.leader = 1 - self.leader;
+        self.servers[self.leader].promote().await;
+    }
+
+    /// Makes the one that is gone follow the other, at its old address.
+    ///
+    /// # Errors
+    /// What is missing.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn follow(&mut self) -> Result<(), String> {
+        let gone = 1 - self.leader;
+        let port = self.servers[gone].port;
+        // What is left of it would hold the port.
+        self.servers[gone].server = None;
+        self.servers[gone] = self.servers[self.leader].standby_at(port).await?;
+        Ok(())
     }
 }
 
