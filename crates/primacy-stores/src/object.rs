@@ -34,7 +34,7 @@ use tokio::time::Instant;
 use self::bucket::Bucket;
 #[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
 pub use self::connect::store;
-pub use self::document::ObjectDocument;
+pub use self::document::{ObjectDocument, StaleWrite};
 #[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
 use crate::document::Document;
 use crate::open::OpenError;
@@ -83,15 +83,16 @@ struct Seen {
 
 impl ObjectRegister {
     /// Opens the election `election` in `store`, below `prefix` (parts with `/` between them; empty for the top), and tries
-    /// whether the store honours conditional writes, with two writes to the object `primacy.probe` there.
+    /// whether the store honours conditional writes, with a dozen requests for the object `primacy.probe` there: writes whose
+    /// conditions cannot hold, and then some at once that name the same version, of which one may be done.
     ///
     /// The store must send each write once: build it with
     /// [`RetryConfig::max_retries`](object_store::RetryConfig::max_retries) 0. A write that is sent again can meet its own
     /// first sending. It is then known by its number, but not if somebody else has written over it meanwhile.
     ///
     /// # Errors
-    /// [`OpenError::Refused`] of a store that ignores conditions or refuses the credentials, [`OpenError::Unavailable`] of
-    /// one that was not reached.
+    /// [`OpenError::Refused`] of a store that ignores conditions, compares and writes in two steps, or refuses the
+    /// credentials; [`OpenError::Unavailable`] of one that was not reached.
     pub async fn open(store: Arc<dyn ObjectStore>, prefix: &str, election: &str) -> Result<Self, OpenError> {
         crate::open::check_election(election)?;
         let document = ObjectDocument::of_election(Arc::new(Bucket::new(store, prefix)?), election);
@@ -212,13 +213,18 @@ impl Register for ObjectRegister {
 
 /// The text of an object: the first line, with a number that no other write has, and the record.
 fn format(election: &str, bytes: &[u8]) -> Result<Vec<u8>, String> {
-    let mut number = [0; 16];
-    getrandom::fill(&mut number).map_err(|error| format!("no random number could be drawn: {error}"))?;
-    let number = u128::from_ne_bytes(number);
+    let number = draw_number()?;
     let mut text = format!("{MAGIC} {FORMAT} {number:032x} {election}\n").into_bytes();
     text.extend_from_slice(bytes);
     text.push(b'\n');
     Ok(text)
+}
+
+/// A number that no other write has.
+fn draw_number() -> Result<u128, String> {
+    let mut number = [0; 16];
+    getrandom::fill(&mut number).map_err(|error| format!("no random number could be drawn: {error}"))?;
+    Ok(u128::from_ne_bytes(number))
 }
 
 /// Takes the record's bytes out of an object.

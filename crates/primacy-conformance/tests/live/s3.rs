@@ -148,6 +148,19 @@ async fn a_store_that_ignores_conditions_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_compares_first_and_then_writes_is_refused() {
+    let Some(moto) = crate::to_be_tried("s3", Moto::start_in_two_steps("")).await else { return };
+    let refused = open(&moto.url(), "two steps").await.expect_err("two could lead at once");
+    assert!(matches!(refused, OpenError::Refused { .. }), "{refused:?}");
+    assert!(refused.to_string().contains("more than one of several writes at once"), "{refused}");
+    // As with one that ignores conditions, whoever only looks does not get to write either.
+    let looking = open_existing(&moto.url(), "two steps").await.expect("reading does no harm");
+    let set = looking.compare_and_set(None, &record(1)).await;
+    assert!(matches!(set, Err(SetError::Unavailable { .. })), "{set:?}");
+    assert_eq!(looking.read().await, Ok(None));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn wrong_credentials_and_missing_buckets_are_refused_with_what_to_do() {
     let Some(moto) = server().await else { return };
     let missing = open(&moto.url_through("nobody", moto.port()), "e").await.expect_err("no such bucket");

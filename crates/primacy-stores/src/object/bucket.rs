@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use object_store::client::{HttpError, HttpErrorKind};
 use object_store::path::Path;
-use object_store::{Error, ObjectStore, PutMode, PutPayload, UpdateVersion};
+use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
 use tokio::sync::OnceCell;
+use tokio::task::JoinSet;
 
 use crate::open::OpenError;
 
@@ -21,6 +22,11 @@ const PROBE: &str = "primacy.probe";
 /// An ETag and a generation that no object has.
 const NO_ETAG: &str = "\"00000000000000000000000000000000\"";
 const NO_GENERATION: &str = "1";
+
+/// How many writes that name the same version are sent at once, and how often. Each of them costs money, and of a store that
+/// compares first and then writes, as good as every race has several winners. The doctor tries more.
+const RIVALS: usize = 4;
+const RACES: usize = 2;
 
 /// How much of an error is shown. Some stores answer with pages.
 const SHOWN_LENGTH_MAX: usize = 400;
@@ -71,13 +77,29 @@ impl Bucket {
 
     /// Tries, once for this connection, whether the store refuses what it must.
     pub(super) async fn probe(&self) -> Result<(), OpenError> {
-        let probing = self.probed.get_or_try_init(|| self.try_conditions());
-        match tokio::time::timeout(REQUEST_PATIENCE, probing).await {
-            Ok(probed) => probed.copied(),
-            Err(_) => Err(OpenError::Unavailable {
-                why: format!("{} did not answer within {REQUEST_PATIENCE:?}", self.store),
-            }),
+        self.probed.get_or_try_init(|| self.try_out()).await.copied()
+    }
+
+    async fn try_out(&self) -> Result<(), OpenError> {
+        match tokio::time::timeout(REQUEST_PATIENCE, self.try_conditions()).await {
+            Ok(tried) => tried?,
+            Err(_) => {
+                let why = format!("{} did not answer within {REQUEST_PATIENCE:?}", self.store);
+                return Err(OpenError::Unavailable { why });
+            }
         }
+        // A race that has not been run to its end has shown nothing against the store.
+        let has_several = tokio::time::timeout(REQUEST_PATIENCE, self.several_win_a_race()).await;
+        if !has_several.unwrap_or(false) {
+            return Ok(());
+        }
+        Err(OpenError::Refused {
+            why: format!(
+                "{} has done more than one of several writes at once that name the same version, as stores do that compare first \
+                 and then write, so that two could lead at once. Hold the election in another store",
+                self.store
+            ),
+        })
     }
 
     /// Creates an object that is there, and replaces one by a version that it has not.
@@ -88,16 +110,32 @@ impl Bucket {
             found = self.try_write(PutMode::Create).await;
         }
         self.judge(found, "If-None-Match")?;
-        let wrong =
-            UpdateVersion { e_tag: Some(NO_ETAG.to_owned()), version: Some(NO_GENERATION.to_owned()) };
-        let found = self.try_write(PutMode::Update(wrong)).await;
+        let found = self.try_write(PutMode::Update(no_version())).await;
         self.judge(found, "If-Match")
     }
 
+    /// Whether more than one was done of several writes at once that name the same version. What is not answered, or not by a
+    /// success, is not counted: whether it was done is not known.
+    async fn several_win_a_race(&self) -> bool {
+        for _ in 0..RACES {
+            let Ok(found) = self.store.head(&self.path(PROBE)).await else { return false };
+            let expect = UpdateVersion { e_tag: found.e_tag, version: found.version };
+            let mut rivals = JoinSet::new();
+            for _ in 0..RIVALS {
+                let (store, path) = (Arc::clone(&self.store), self.path(PROBE));
+                let mode = PutMode::Update(expect.clone());
+                rivals.spawn(async move { write_probe(&*store, &path, mode).await });
+            }
+            let answers = rivals.join_all().await;
+            if answers.iter().filter(|answer| answer.is_ok()).count() > 1 {
+                return true;
+            }
+        }
+        false
+    }
+
     async fn try_write(&self, mode: PutMode) -> Result<(), Error> {
-        let text = "Primacy tries on this object whether the store honours conditional writes.\n";
-        let payload = PutPayload::from_static(text.as_bytes());
-        self.store.put_opts(&self.path(PROBE), payload, mode.into()).await.map(|_| ())
+        write_probe(&*self.store, &self.path(PROBE), mode).await
     }
 
     /// What it says of the store that it has answered a write like this, whose condition could not hold.
@@ -144,6 +182,20 @@ impl Bucket {
             | Meaning::Doubtful => OpenError::Unavailable { why: format!("{store} cannot be used: {why}") },
         }
     }
+}
+
+/// A version that no object has.
+pub(super) fn no_version() -> UpdateVersion {
+    UpdateVersion { e_tag: Some(NO_ETAG.to_owned()), version: Some(NO_GENERATION.to_owned()) }
+}
+
+/// No two writes are alike: of equal ones the ETag would be the same, and the condition of the second would hold.
+async fn write_probe(store: &dyn ObjectStore, path: &Path, mode: PutMode) -> Result<(), Error> {
+    let number = super::draw_number().map_err(|why| Error::Generic { store: "probe", source: why.into() })?;
+    let text = format!(
+        "Primacy tries on this object whether the store honours conditional writes.\n{number:032x}\n"
+    );
+    store.put_opts(path, PutPayload::from(text), mode.into()).await.map(|_| ())
 }
 
 /// What an error says about what was done.

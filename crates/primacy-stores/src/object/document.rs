@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use object_store::path::Path;
 use object_store::{
-    Error, GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion,
+    Error, GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
+    UpdateVersion,
 };
 use primacy_core::election::lease::Version;
 
-use super::bucket::{Bucket, Meaning, REQUEST_PATIENCE, meaning, shown};
+use super::bucket::{Bucket, Meaning, REQUEST_PATIENCE, meaning, no_version, shown};
 use crate::background;
 use crate::document::{Content, Document, LENGTH_MAX, check_length};
 use crate::open::OpenError;
@@ -59,15 +60,28 @@ impl ObjectDocument {
     }
 
     /// Tries, once for this connection, whether the store honours conditions: with writes to the object `primacy.probe` beside
-    /// this one, of which the last names a version that it has not.
+    /// this one whose conditions cannot hold, and with some at once that name the same version, of which one may be done.
     ///
     /// # Errors
-    /// [`OpenError::Refused`] of a store that ignores conditions or refuses the credentials, [`OpenError::Unavailable`] of one
-    /// that was not reached.
+    /// [`OpenError::Refused`] of a store that ignores conditions, compares and writes in two steps, or refuses the
+    /// credentials; [`OpenError::Unavailable`] of one that was not reached.
     pub async fn probe(&self) -> Result<(), OpenError> {
         let bucket = Arc::clone(&self.bucket);
         let probed = background::run(async move { bucket.probe().await }).await;
         probed.unwrap_or_else(|why| Err(OpenError::Unavailable { why }))
+    }
+
+    /// Sends a write of the object itself that names a version which it has not, as one does that was paused while another
+    /// wrote; after [`probe`](Self::probe), and so only where the store has refused such a write already. It has the bytes and
+    /// the attributes that are there, so that little is lost where it is let in all the same: whatever somebody else writes
+    /// between the reading and the writing, and tags.
+    pub async fn try_stale_write(&self) -> StaleWrite {
+        if let Err(error) = self.probe().await {
+            return StaleWrite::Unknown { why: error.to_string() };
+        }
+        let (store, path) = (Arc::clone(&self.bucket.store), self.path.clone());
+        let tried = bounded(async move { write_stale(&*store, &path).await }).await;
+        tried.unwrap_or_else(|why| StaleWrite::Unknown { why })
     }
 
     /// Why a read failed when the store was opened.
@@ -137,6 +151,22 @@ impl Document for ObjectDocument {
     ) -> Pending<'a, Result<Version, SetError>> {
         Box::pin(self.write(expect, bytes.to_vec()))
     }
+}
+
+/// What a store said to a write that names a version which the object has not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StaleWrite {
+    /// The condition does not hold, and nothing was written.
+    Refused,
+    /// It was done.
+    Admitted,
+    /// There is no such object, and nothing was tried.
+    Absent,
+    /// It was not tried, or not answered in a way from which anything follows.
+    Unknown {
+        /// What went wrong.
+        why: String,
+    },
 }
 
 /// One write, with what is needed to find out what came of it.
@@ -270,6 +300,31 @@ async fn fetch(store: &dyn ObjectStore, path: &Path, length_max: usize) -> Resul
         Ok(Some((bytes.to_vec(), version)))
     } else {
         Err(format!("{path} has {length} bytes, and at most {length_max} are read"))
+    }
+}
+
+async fn write_stale(store: &dyn ObjectStore, path: &Path) -> StaleWrite {
+    let unknown = |why| StaleWrite::Unknown { why };
+    let found = match store.get_opts(path, GetOptions::default()).await {
+        Ok(found) => found,
+        Err(error) => return absent(&error).map_or_else(unknown, |()| StaleWrite::Absent),
+    };
+    if !usize::try_from(found.meta.size).is_ok_and(|length| length <= LENGTH_MAX) {
+        return unknown(format!(
+            "it has {} bytes, and no more than {LENGTH_MAX} are written",
+            found.meta.size
+        ));
+    }
+    let mode = PutMode::Update(no_version());
+    let options = PutOptions { mode, attributes: found.attributes.clone(), ..PutOptions::default() };
+    let bytes = match found.bytes().await {
+        Ok(bytes) => bytes,
+        Err(error) => return unknown(shown(&error)),
+    };
+    match store.put_opts(path, PutPayload::from(bytes), options).await {
+        Ok(_) => StaleWrite::Admitted,
+        Err(error) if meaning(&error) == Meaning::Condition => StaleWrite::Refused,
+        Err(error) => unknown(shown(&error)),
     }
 }
 
