@@ -261,7 +261,7 @@ fn what_is_no_resource_is_a_wrong_command_line() {
     let place = Place::new("doctor-usage");
     let url = format!("sqlite:{}", place.text("election.db"));
     for (more, part) in [
-        (&["--resource", "sqlite:x#t"][..], "#TABLE"),
+        (&["--resource", "sqlite:x"][..], "#TABLE"),
         (&["--resource", "postgres://u:secret@h/d#t"], "password"),
         (&["--resource", "http://h/", "--resource-method", "A B"], "resource-method"),
         (&["--watch", "1ms"], "--watch"),

@@ -27,11 +27,15 @@
 //! This module takes connections of [`rusqlite`], because the transaction must be the application's own; so a
 //! new major version of it is one of this module too.
 
+mod attempt;
+
 use std::error::Error;
 
 use primacy_core::fence::{Fence, FenceError, FencingToken};
 pub use rusqlite;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
+
+pub use self::attempt::{Answer, Attempt, attempt};
 
 /// The tables and triggers that are the same for all elections, each with its name and its SQL.
 const OBJECTS: [(&str, &str); 9] = [

@@ -3,6 +3,8 @@
 #[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
 mod object;
 mod service;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 #[cfg(feature = "postgres")]
 mod table;
 
@@ -15,8 +17,8 @@ use crate::entry::place::resolve_url;
 use crate::exit::{Exit, Failure};
 
 /// How resources are written.
-const FORMS: &str = "a resource is a table, postgres://HOST/DATABASE#TABLE or env:NAME#TABLE; a service, http://HOST/PATH or \
-                     https://HOST/PATH; or an object, s3://BUCKET/KEY, gs://BUCKET/KEY or az://CONTAINER/KEY";
+const FORMS: &str = "a resource is a table, postgres://HOST/DATABASE#TABLE, sqlite:PATH#TABLE or env:NAME#TABLE; a service, \
+                     http://HOST/PATH or https://HOST/PATH; or an object, s3://BUCKET/KEY, gs://BUCKET/KEY or az://CONTAINER/KEY";
 
 /// What every check of a resource asks.
 const REFUSES: &str = "the resource refuses a stale write";
@@ -31,6 +33,9 @@ pub(super) enum Resource {
     /// A table of a database.
     #[cfg(feature = "postgres")]
     Table(table::Table),
+    /// A table of a database in a file.
+    #[cfg(feature = "sqlite")]
+    SqliteTable(sqlite::Table),
     /// An HTTP service.
     Service(service::Service),
     /// An object of an object store.
@@ -53,13 +58,17 @@ impl Resource {
             None => (text, None),
         };
         let url = resolve_url("resource", given, &Sources::default())?;
-        match (url.split_once(':').map(|(scheme, _)| scheme), table) {
+        match (url.split_once(':'), table) {
             #[cfg(feature = "postgres")]
-            (Some("postgres"), Some(name)) if !name.is_empty() => {
+            (Some(("postgres", _)), Some(name)) if !name.is_empty() => {
                 Ok(Self::Table(table::Table { url, given: given.to_owned(), name: name.to_owned() }))
             }
+            #[cfg(feature = "sqlite")]
+            (Some(("sqlite", path)), Some(name)) if !name.is_empty() => {
+                Ok(Self::SqliteTable(sqlite::Table::parse(path, name)))
+            }
             #[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
-            (Some("s3" | "gs" | "az"), None) => object::Object::parse(&url).map(Self::Object),
+            (Some(("s3" | "gs" | "az", _)), None) => object::Object::parse(&url).map(Self::Object),
             _ => Err(usage("this is no resource that can be tried")),
         }
     }
@@ -74,6 +83,8 @@ impl Resource {
             Ok(match self {
                 #[cfg(feature = "postgres")]
                 Self::Table(table) => table.try_out(election).await,
+                #[cfg(feature = "sqlite")]
+                Self::SqliteTable(table) => table.try_out(election),
                 Self::Service(service) => service.try_out().await,
                 #[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
                 Self::Object(object) => object.try_out(election).await,
@@ -90,7 +101,8 @@ mod tests {
     fn what_is_no_resource_is_said_with_the_forms() {
         let wrong = |text: &str| Resource::parse(text, &Method::GET).expect_err(text);
         for text in [
-            "sqlite:/tmp/x#ledger",
+            "sqlite:/tmp/x#",
+            "file:/tmp/x#ledger",
             "postgres://u@h/d",
             "postgres://u@h/d#",
             "etcd://h/p",
@@ -108,6 +120,7 @@ mod tests {
     fn each_form_is_known() {
         let kind = |text: &str| format!("{:?}", Resource::parse(text, &Method::GET).unwrap());
         assert!(kind("postgres://u@h/d#app.ledger").starts_with("Table"));
+        assert!(kind("sqlite:/tmp/x#ledger").starts_with("SqliteTable"));
         assert!(kind("https://h:8443/orders?x=1").starts_with("Service"));
         assert!(kind("s3://bucket/state/orders.json").starts_with("Object"));
     }

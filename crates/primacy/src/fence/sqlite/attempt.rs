@@ -1,0 +1,189 @@
+//! Writes that a guard refuses, and nothing of which is kept.
+
+use primacy_core::fence::FencingToken;
+use rusqlite::ffi::SQLITE_CONSTRAINT_TRIGGER;
+use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
+
+use super::{GuardError, WRITES, find_table, guard_trigger, highest, quoted, stored_sql};
+
+/// What became of writes to a table that a guard refuses. Nothing of them was kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// The election whose tokens the guard compares; `None` where the table has no guard.
+    pub election: Option<String>,
+    /// Which of `INSERT`, `UPDATE` and `DELETE` the guard does not stand before.
+    pub unguarded: Vec<&'static str>,
+    /// The highest token that was shown there; `None` where the table has no guard.
+    pub highest: Option<FencingToken>,
+    /// Of an insert without a token.
+    pub without: Answer,
+    /// Of a token below the highest one, and of an insert if that was let in; `None` where the table has no guard.
+    pub stale: Option<Answer>,
+}
+
+/// What a table said to a write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// No guard stood before it.
+    Admitted,
+    /// The guard refused it, for its token.
+    Refused,
+    /// It failed for another reason, from which nothing follows about the guard.
+    Failed {
+        /// What the database said.
+        why: String,
+    },
+}
+
+/// Tries inserts of a row of default values, in a transaction that is rolled back. Others cannot write meanwhile. Foreign keys
+/// are on for this connection afterwards.
+///
+/// # Errors
+/// [`GuardError`], also where there is no such table.
+pub fn attempt(connection: &mut Connection, table: &str) -> Result<Attempt, GuardError> {
+    // It cannot be changed inside a transaction.
+    connection.pragma_update(None, "foreign_keys", true)?;
+    // It is dropped at the end, which takes everything back.
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let table = find_table(&transaction, table)?;
+    let (election, unguarded) = find_guard(&transaction, &table)?;
+    // A row: the triggers of SQLite are asked for each row, and not of a statement that names none.
+    let insert = format!("INSERT INTO {} DEFAULT VALUES", quoted(&table, '"'));
+    let without = Answer::of(transaction.execute(&insert, []));
+    let (mut highest_shown, mut stale) = (None, None);
+    if let Some(election) = &election {
+        let shown = highest(&transaction, election)?;
+        highest_shown = Some(shown);
+        stale = Some(try_stale(&transaction, election, shown, &insert)?);
+    }
+    Ok(Attempt { election, unguarded, highest: highest_shown, without, stale })
+}
+
+/// Whose guard the table has, and what it does not stand before.
+fn find_guard(
+    transaction: &Transaction<'_>,
+    table: &str,
+) -> Result<(Option<String>, Vec<&'static str>), GuardError> {
+    if stored_sql(transaction, "primacy_fence")?.is_none() {
+        return Ok((None, WRITES.to_vec()));
+    }
+    let mut select = transaction.prepare("SELECT election FROM main.primacy_fence")?;
+    let elections = select.query_map([], |row| row.get(0))?.collect::<Result<Vec<String>, _>>()?;
+    for election in elections {
+        let mut unguarded = Vec::new();
+        for write in WRITES {
+            let (name, sql) = guard_trigger(table, &election, write);
+            if stored_sql(transaction, &name)?.as_deref() != Some(&sql) {
+                unguarded.push(write);
+            }
+        }
+        if unguarded.len() < WRITES.len() {
+            return Ok((Some(election), unguarded));
+        }
+    }
+    Ok((None, WRITES.to_vec()))
+}
+
+fn try_stale(
+    transaction: &Transaction<'_>,
+    election: &str,
+    highest: FencingToken,
+    insert: &str,
+) -> Result<Answer, GuardError> {
+    let show = |token: u64| {
+        // What the database holds fits into it.
+        let token = i64::try_from(token).unwrap_or(i64::MAX);
+        transaction
+            .execute("INSERT INTO main.primacy_token(election, token) VALUES (?1, ?2)", (election, token))
+    };
+    if highest == FencingToken(0) {
+        // No leader has shown one yet: 1 makes 0 stale, until this is rolled back.
+        show(1)?;
+        transaction.execute("DELETE FROM main.primacy_token WHERE election = ?1", [election])?;
+    }
+    Ok(match show(highest.0.saturating_sub(1)) {
+        Ok(_) => Answer::of(transaction.execute(insert, [])),
+        refused @ Err(_) => Answer::of(refused),
+    })
+}
+
+impl Answer {
+    fn of(result: Result<usize, rusqlite::Error>) -> Self {
+        let (code, extended, why) = match result {
+            Ok(_) => return Self::Admitted,
+            Err(rusqlite::Error::SqliteFailure(code, why)) => {
+                (code.code, code.extended_code, why.unwrap_or_default())
+            }
+            Err(error) => return Self::Failed { why: error.to_string() },
+        };
+        let is_of_a_trigger = extended == SQLITE_CONSTRAINT_TRIGGER;
+        if is_of_a_trigger && why.starts_with("primacy: ") {
+            Self::Refused
+        } else if code == ErrorCode::ConstraintViolation && !is_of_a_trigger {
+            // A guard is asked before it is looked whether a row may be as it is.
+            Self::Admitted
+        } else {
+            Self::Failed { why }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::install;
+    use super::*;
+
+    /// With a table whose rows cannot be of defaults only.
+    fn database(tables: &[&str]) -> Connection {
+        let mut connection = Connection::open_in_memory().unwrap();
+        let tables_sql =
+            "CREATE TABLE ledger(id INTEGER PRIMARY KEY, body TEXT NOT NULL); CREATE TABLE \"a b\"(a);";
+        connection.execute_batch(tables_sql).unwrap();
+        install(&mut connection, "orders", tables).unwrap();
+        connection
+    }
+
+    #[test]
+    fn a_guard_refuses_both_and_nothing_is_kept() {
+        let mut connection = database(&["ledger", "a b"]);
+        for (table, shown) in [("ledger", 0), ("A B", 0), ("ledger", 42)] {
+            let show = "UPDATE primacy_fence SET highest = ?1";
+            connection.execute(show, [i64::try_from(shown).unwrap()]).unwrap();
+            let expected = Attempt {
+                election: Some("orders".to_owned()),
+                unguarded: Vec::new(),
+                highest: Some(FencingToken(shown)),
+                without: Answer::Refused,
+                stale: Some(Answer::Refused),
+            };
+            assert_eq!(attempt(&mut connection, table).unwrap(), expected);
+            assert_eq!(highest(&connection, "orders").unwrap(), FencingToken(shown));
+        }
+    }
+
+    #[test]
+    fn a_table_without_a_guard_or_with_half_of_one_is_told() {
+        let mut connection = database(&["ledger"]);
+        let none = attempt(&mut connection, "a b").unwrap();
+        assert_eq!((none.election, none.without, none.stale), (None, Answer::Admitted, None));
+        let count = |connection: &Connection, table: &str| {
+            let count = format!("SELECT count(*) FROM {}", quoted(table, '"'));
+            connection.query_row(&count, [], |row| row.get::<_, i64>(0)).unwrap()
+        };
+        assert_eq!(count(&connection, "a b"), 0);
+        connection.execute_batch("DROP TRIGGER primacy_guard_update_ledger").unwrap();
+        let half = attempt(&mut connection, "ledger").unwrap();
+        assert_eq!((half.unguarded, half.without), (vec!["UPDATE"], Answer::Refused));
+        // A row that could not be anyway shows that nobody stood before it.
+        connection.execute_batch("DROP TRIGGER primacy_guard_insert_ledger").unwrap();
+        assert_eq!(attempt(&mut connection, "ledger").unwrap().without, Answer::Admitted);
+        connection.execute_batch("DROP TRIGGER primacy_token_insert").unwrap();
+        assert_eq!(attempt(&mut connection, "ledger").unwrap().stale, Some(Answer::Admitted));
+        assert_eq!(count(&connection, "ledger") + count(&connection, "primacy_token"), 0);
+        assert!(matches!(attempt(&mut connection, "none"), Err(GuardError::Table { .. })));
+        let other = "CREATE TRIGGER other BEFORE INSERT ON \"a b\" BEGIN SELECT RAISE(ABORT, 'closed'); END";
+        connection.execute_batch(other).unwrap();
+        let closed = attempt(&mut connection, "a b").unwrap().without;
+        assert_eq!(closed, Answer::Failed { why: "closed".to_owned() });
+    }
+}
