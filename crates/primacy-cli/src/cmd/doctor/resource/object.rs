@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use primacy::fence::object::{FencedObject, FencedObjectError};
-use primacy::stores::object::{ObjectDocument, ObjectStore, store};
+use primacy::stores::object::{ObjectDocument, ObjectStore, StaleWrite, store};
 use primacy::stores::{Check, OpenError, Verdict};
 
 use super::{REFUSES, WHY};
@@ -11,6 +11,13 @@ use crate::exit::{Exit, Failure};
 
 /// What the object is asked for where no election was named. Which one it has, it says.
 const ANY_ELECTION: &str = "doctor";
+
+/// What to do where a condition is ignored.
+const OTHER_STORE: &str =
+    "keep it in a store that honours If-Match, or hold the state in a database; see docs/fencing.md";
+
+/// What to do where nobody knows whether a condition is named.
+const BY_THE_FENCE: &str = "write it by primacy::fence::object or primacy::led_document, or name in each write the version that was read";
 
 /// An object, and the store that it is in.
 #[derive(Debug)]
@@ -28,42 +35,66 @@ impl Object {
         Ok(Self { store, key })
     }
 
-    /// Tries writes that name a version which is not there, on the object `primacy.probe` beside this one; and looks whether this
-    /// one carries a token. It is not written.
+    /// Tries writes on the object `primacy.probe` beside this one, and then one of this object that names a version which it has
+    /// not; and looks whether it carries a token.
     pub(super) async fn try_out(&self, election: Option<&str>) -> Check {
         let not = |verdict, found: String, fix: &str| Check::not(verdict, REFUSES, found, WHY, fix);
-        let probing = match ObjectDocument::new(Arc::clone(&self.store), &self.key) {
-            Ok(document) => document.probe().await,
-            Err(error) => Err(error),
+        let document = match ObjectDocument::new(Arc::clone(&self.store), &self.key) {
+            Ok(document) => document,
+            Err(error) => return not(Verdict::Unknown, error.to_string(), "name another object"),
         };
-        match probing {
+        match document.probe().await {
             Ok(()) => {}
-            Err(OpenError::Refused { why }) => {
-                let fix = "keep it in a store that honours If-Match, or hold the state in a database; see docs/fencing.md";
-                return not(Verdict::Fail, why, fix);
-            }
+            Err(OpenError::Refused { why }) => return not(Verdict::Fail, why, OTHER_STORE),
             Err(error) => {
                 return not(Verdict::Unknown, error.to_string(), "see that the store can be reached");
             }
         }
+        let stale = document.try_stale_write().await;
         let found =
             match FencedObject::new(Arc::clone(&self.store), &self.key, election.unwrap_or(ANY_ELECTION)) {
                 Ok(object) => object.read().await,
                 Err(error) => return not(Verdict::Unknown, error.to_string(), "name another election"),
             };
-        judge(&self.key, found.map(|fenced| fenced.map(|fenced| fenced.token.0)), election)
+        judge(&self.key, &stale, found.map(|fenced| fenced.map(|fenced| fenced.token.0)), election)
     }
 }
 
-/// What follows from the object's first line, where the store honours conditions.
-fn judge(key: &str, found: Result<Option<u64>, FencedObjectError>, election: Option<&str>) -> Check {
+/// What follows from the answer to the stale write, and from the object's first line, where the store honours conditions.
+fn judge(
+    key: &str,
+    stale: &StaleWrite,
+    found: Result<Option<u64>, FencedObjectError>,
+    election: Option<&str>,
+) -> Check {
     let not = |verdict, found: String, fix: &str| Check::not(verdict, REFUSES, found, WHY, fix);
+    let beside = "primacy.probe beside it";
+    match stale {
+        StaleWrite::Refused => {}
+        StaleWrite::Admitted => {
+            let found = format!(
+                "{key}: a write that names a version which it has not was let in, though {beside} refused one; the bytes were those \
+                 that were there"
+            );
+            return not(Verdict::Fail, found, OTHER_STORE);
+        }
+        StaleWrite::Absent => {
+            let found = format!(
+                "there is no object {key} yet, and so no stale write of it was tried; {beside} refused them"
+            );
+            return not(Verdict::Unknown, found, BY_THE_FENCE);
+        }
+        StaleWrite::Unknown { why } => {
+            let found = format!("{key}: whether it refuses a stale write was not learned: {why}");
+            return not(Verdict::Unknown, found, "see that this user may read and write it, and ask again");
+        }
+    }
+    let refused = format!("{key} refused a write that names a version which it has not");
+    let unnamed = "that a write which names none would be refused was not tried";
     let pass = |token: &str| {
-        let found = format!("the store refused a write that names an old version, and {key} carries {token}");
+        let found = format!("{refused}, as did {beside}, and carries {token}; {unnamed}");
         Check::pass(REFUSES, found)
     };
-    let honours = "the store refused a write that names an old version";
-    let fix = "write it by primacy::fence::object or primacy::led_document, or name in each write the version that was read";
     match (found, election) {
         (Ok(Some(token)), _) => pass(&format!("the token {token}")),
         (Err(FencedObjectError::OtherElection { found }), None) => {
@@ -74,11 +105,12 @@ fn judge(key: &str, found: Result<Option<u64>, FencedObjectError>, election: Opt
             error.to_string(),
             "--election with that name, if it is meant; an object has one fence",
         ),
-        (Ok(None), _) => not(Verdict::Unknown, format!("{honours}; there is no object {key} yet"), fix),
+        (Ok(None), _) => not(Verdict::Unknown, format!("{refused}, and is gone now"), BY_THE_FENCE),
         (Err(error), _) => {
-            let found =
-                format!("{honours}; whether those who write {key} name a version, only they know: {error}");
-            not(Verdict::Unknown, found, fix)
+            let found = format!(
+                "{refused}; {unnamed}, and whether those who write it name a version, only they know: {error}"
+            );
+            not(Verdict::Unknown, found, BY_THE_FENCE)
         }
     }
 }
@@ -88,13 +120,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_object_with_a_token_passes() {
+    fn only_an_object_that_refused_and_carries_a_token_passes() {
         let other = || Err(FencedObjectError::OtherElection { found: "orders".to_owned() });
-        assert_eq!(judge("k", Ok(Some(7)), None).verdict, Verdict::Pass);
-        assert_eq!(judge("k", other(), None).verdict, Verdict::Pass);
-        assert_eq!(judge("k", other(), Some("billing")).verdict, Verdict::Fail);
-        assert_eq!(judge("k", Ok(None), None).verdict, Verdict::Unknown);
-        let plain = Err(FencedObjectError::NotFenced { why: "it has no first line" });
-        assert_eq!(judge("k", plain, None).verdict, Verdict::Unknown);
+        let refused = |found, election| judge("k", &StaleWrite::Refused, found, election).verdict;
+        assert_eq!(refused(Ok(Some(7)), None), Verdict::Pass);
+        assert_eq!(refused(other(), None), Verdict::Pass);
+        assert_eq!(refused(other(), Some("billing")), Verdict::Fail);
+        assert_eq!(refused(Ok(None), None), Verdict::Unknown);
+        assert_eq!(
+            refused(Err(FencedObjectError::NotFenced { why: "it has no first line" }), None),
+            Verdict::Unknown
+        );
+        for (stale, verdict) in [
+            (StaleWrite::Admitted, Verdict::Fail),
+            (StaleWrite::Absent, Verdict::Unknown),
+            (StaleWrite::Unknown { why: "403".to_owned() }, Verdict::Unknown),
+        ] {
+            assert_eq!(judge("k", &stale, Ok(Some(7)), None).verdict, verdict, "{stale:?}");
+        }
     }
 }
