@@ -22,6 +22,8 @@ const SURVIVES: &str = "survives the loss of a machine";
 const KEEPS_TOKENS: &str = "a failover keeps the latest token";
 const SURVIVES_CRASH: &str = "what was answered survives a crash";
 const WELL: &str = "the members answer, and raise no alarm";
+const ONE_WINS: &str = "of writes at once that name the same version, one is done";
+const ONE_CREATES: &str = "of writes at once that make the same object, one is done";
 const RESOURCE: &str = "the resource refuses a stale write";
 
 #[test]
@@ -178,7 +180,17 @@ fn a_bucket_that_ignores_conditions_fails() {
     let Some((runtime, moto)) = started("s3", Moto::start()) else { return };
     let found = Found::on(&mut place, &moto.url(), &[]);
     found.expect("it refuses a write that names an old version", "pass", "");
+    found.expect(ONE_WINS, "pass", "of 20 races of 8 writes at once, 20 had one winner");
+    found.expect(ONE_CREATES, "pass", "of 20 races of 8 writes at once, 20 had one winner");
     found.expect(SURVIVES, "unknown", "does not tell");
+    found.ends(0);
+    // A user who may not delete is left without objects that are never removed.
+    let keeping = HttpFaults::start(moto.port());
+    // As S3 removes objects.
+    keeping.next("POST", Fault::Answer("403 Forbidden", "<Error><Code>AccessDenied</Code></Error>"));
+    let found = Found::on(&mut place, &moto.url_through(BUCKET, keeping.port()), &[]);
+    found.expect(ONE_CREATES, "unknown", "could not be removed");
+    found.expect(ONE_WINS, "pass", "20 had one winner");
     found.ends(0);
     let careless = HttpFaults::start(moto.port());
     careless.always(Fault::Unconditional);
@@ -193,18 +205,56 @@ fn a_bucket_that_ignores_conditions_fails() {
     found.expect(RESOURCE, "fail", "ignores the condition");
     found.ends(1);
     let found = Found::on(&mut place, &store, &["--resource", &object(&moto.url())]);
-    found.expect(RESOURCE, "unknown", "refused a write that names an old version");
+    found.expect(RESOURCE, "unknown", "there is no object state/orders.json");
     found.ends(0);
     let (bucket, key) = primacy::stores::object::store(&object(&moto.url())).unwrap();
     let fenced = primacy::fence::object::FencedObject::new(bucket, &key, "orders").unwrap();
     runtime.block_on(fenced.write(primacy::FencingToken(7), b"kept")).unwrap();
     let found = Found::on(&mut place, &store, &["--resource", &object(&moto.url()), "--election", "orders"]);
     found.expect(RESOURCE, "pass", "the token 7");
+    found.expect(RESOURCE, "pass", "state/orders.json refused a write that names a version which it has not");
     found.ends(0);
+    // A store that honours the conditions of every other object.
+    let partial = HttpFaults::start(moto.port());
+    // The first two conditions, and two races of four.
+    let puts_of_the_probe = 2 + 2 * 4;
+    for _ in 0..puts_of_the_probe {
+        partial.next("PUT", Fault::None);
+    }
+    partial.next("PUT", Fault::Unconditional);
+    let through = object(&moto.url_through(BUCKET, partial.port()));
+    let found = Found::on(&mut place, &store, &["--resource", &through, "--election", "orders"]);
+    found.expect(RESOURCE, "fail", "let in");
+    found.ends(1);
+    assert!(partial.is_done());
     let other = Found::on(&mut place, &store, &["--resource", &object(&moto.url()), "--election", "billing"]);
     other.expect(RESOURCE, "fail", "orders");
     let kept = runtime.block_on(fenced.read()).unwrap().unwrap();
     assert_eq!((kept.token, kept.bytes.as_slice()), (primacy::FencingToken(7), &b"kept"[..]));
+}
+
+/// The servers refuse every old version, so that only writes at once show that they compare and write in two steps.
+#[test]
+fn a_bucket_whose_conditions_are_not_atomic_fails() {
+    const REFUSES: &str = "it refuses a write that names an old version";
+    let mut place = Place::new("doctor-two-steps");
+    let mut on = |part| {
+        let (_runtime, moto) = started("s3", Moto::start_in_two_steps(part))?;
+        Some(Found::on(&mut place, &moto.url(), &[]))
+    };
+    // The object of the election, where opening does not look; then the one that it looks at.
+    let Some(found) = on(".election") else { return };
+    found.expect(REFUSES, "pass", "100 times");
+    found.expect(ONE_WINS, "fail", "had several winners");
+    found.expect(ONE_CREATES, "pass", "20 had one winner");
+    found.ends(1);
+    let Some(found) = on("primacy.race") else { return };
+    found.expect(ONE_WINS, "pass", "20 had one winner");
+    found.expect(ONE_CREATES, "fail", "had several winners");
+    found.ends(1);
+    let Some(found) = on("primacy.probe") else { return };
+    found.expect(USABLE, "fail", "more than one of several writes at once");
+    found.ends(1);
 }
 
 #[test]

@@ -1,0 +1,172 @@
+//! Writes at once: of several that name the same version, one is done.
+//!
+//! A store that compares first and then writes refuses an old version when it is asked at leisure, and still lets two take the
+//! same lease when they come at once. So rivals are sent together, again and again.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+
+use primacy::core::election::lease::{Record, Version};
+use primacy::stores::{Check, Opened, Register, SetError, Verdict, open_any};
+use tokio::task::JoinSet;
+
+use super::{NAME, probe};
+
+#[cfg(any(feature = "s3", feature = "gs", feature = "az"))]
+pub(super) mod creation;
+
+/// How many writes are sent at once.
+const RIVALS: usize = 8;
+
+/// How many races there are.
+const RACES: usize = 20;
+
+/// How many must have had a winner before they say anything good of the store.
+const RACES_MIN: usize = RACES / 2;
+
+/// What two winners mean.
+const WHY: &str = "two can then take the same lease at the same time, with the same token";
+
+/// What became of one write, as far as the store has told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Answer {
+    Done,
+    Refused,
+    /// It may have been done: it was, if it is found there.
+    NotKnown(String),
+}
+
+/// What all races came to.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Races {
+    /// How many were begun.
+    run: usize,
+    /// Of how many a winner is known.
+    decided: usize,
+    /// How many had several.
+    unfair: usize,
+    /// How many winners one had at most.
+    winners_max: usize,
+    /// Why one of the writes has no known end.
+    why_unknown: Option<String>,
+}
+
+impl Races {
+    /// Takes one race into account: what each rival was told, and which of them has left what is there now.
+    fn count(&mut self, answers: Vec<Answer>, found: Option<usize>) {
+        let is_winner = |(rival, answer): &(usize, &Answer)| match answer {
+            Answer::Done => true,
+            // Whatever it was told: what is there was written.
+            Answer::Refused | Answer::NotKnown(_) => found == Some(*rival),
+        };
+        let winners = answers.iter().enumerate().filter(is_winner).count();
+        self.run += 1;
+        self.decided += usize::from(winners > 0);
+        self.unfair += usize::from(winners > 1);
+        self.winners_max = self.winners_max.max(winners);
+        for answer in answers {
+            if let Answer::NotKnown(why) = answer {
+                self.why_unknown = Some(why);
+            }
+        }
+    }
+
+    fn judge(&self, name: &str) -> Check {
+        let Self { run, decided, unfair, winners_max, .. } = self;
+        let rivals = format!("{RIVALS} writes at once");
+        if *unfair > 0 {
+            let found =
+                format!("of {run} races of {rivals}, {unfair} had several winners, up to {winners_max}");
+            let fix = "use a store that compares and writes in one step; see the page of this one";
+            return Check::not(Verdict::Fail, name, found, WHY, fix);
+        }
+        let found = format!("of {run} races of {rivals}, {decided} had one winner");
+        if *decided >= RACES_MIN {
+            return Check::pass(name, found);
+        }
+        let because = self.why_unknown.as_ref().map_or_else(String::new, |why| format!("; {why}"));
+        let fix = "ask again while nobody else does, and while the store has less to do";
+        Check::not(Verdict::Unknown, name, format!("{found}, and no more is known{because}"), WHY, fix)
+    }
+}
+
+/// Races for the record under which the store is tried. The first one of all is to make it, where it is not there yet.
+pub(super) async fn run(url: &str, register: &Arc<dyn Register>) -> Check {
+    const ONE_WINS: &str = "of writes at once that name the same version, one is done";
+    let rivals = match rivals(url, register).await {
+        Ok(rivals) => rivals,
+        Err(why) => {
+            let fix = "let this user have some more connections, and ask again";
+            return Check::not(Verdict::Unknown, ONE_WINS, why, WHY, fix);
+        }
+    };
+    let mut races = Races::default();
+    for _ in 0..RACES {
+        race(&rivals, &mut races).await;
+    }
+    races.judge(ONE_WINS)
+}
+
+/// Whether it names a bucket.
+pub(super) fn is_object_store(url: &str) -> bool {
+    ["s3:", "gs:", "az:"].iter().any(|scheme| url.starts_with(scheme))
+}
+
+/// Handles that do not wait for each other: each has a connection of its own.
+async fn rivals(url: &str, register: &Arc<dyn Register>) -> Result<Vec<Arc<dyn Register>>, String> {
+    // Each request has one, with an object store, and each handle tries the bucket anew.
+    if is_object_store(url) {
+        return Ok(vec![Arc::clone(register); RIVALS]);
+    }
+    let mut rivals = vec![Arc::clone(register)];
+    while rivals.len() < RIVALS {
+        match open_any(url, NAME).await.map_err(|error| error.to_string())? {
+            Opened::Register(register) => rivals.push(register),
+            Opened::Sessions(_) => return Err("it keeps sessions now".to_owned()),
+        }
+    }
+    Ok(rivals)
+}
+
+/// All write a record of their own over the version that is there now.
+async fn race(rivals: &[Arc<dyn Register>], races: &mut Races) {
+    let expect = match rivals[0].read().await {
+        Ok(found) => found.map(|(_, version)| version),
+        Err(error) => return races.count(vec![Answer::NotKnown(error.to_string())], None),
+    };
+    let base = draw();
+    let nonce = |rival: usize| base.wrapping_add(rival as u64);
+    let mut writes = JoinSet::new();
+    for (rival, register) in rivals.iter().enumerate() {
+        let record = Record { nonce: nonce(rival), ..probe(rival) };
+        let (register, expect) = (Arc::clone(register), expect.clone());
+        writes.spawn(async move { (rival, write(&*register, expect.as_ref(), &record).await) });
+    }
+    let mut answers = writes.join_all().await;
+    answers.sort_by_key(|(rival, _)| *rival);
+    let left = match rivals[0].read().await {
+        Ok(found) => found.map(|(record, _)| record.nonce),
+        // Then only what was told counts.
+        Err(_) => None,
+    };
+    let found = (0..rivals.len()).find(|rival| left == Some(nonce(*rival)));
+    races.count(answers.into_iter().map(|(_, answer)| answer).collect(), found);
+}
+
+async fn write(register: &dyn Register, expect: Option<&Version>, record: &Record) -> Answer {
+    match register.compare_and_set(expect, record).await {
+        Ok(_) => Answer::Done,
+        Err(SetError::Conflict) => Answer::Refused,
+        Err(error @ (SetError::Unknown { .. } | SetError::Unavailable { .. })) => {
+            Answer::NotKnown(error.to_string())
+        }
+    }
+}
+
+/// By which a record of ours is known among those of other doctors.
+fn draw() -> u64 {
+    RandomState::new().hash_one(())
+}
+
+#[cfg(test)]
+mod tests;
