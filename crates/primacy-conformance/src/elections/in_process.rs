@@ -97,7 +97,7 @@ impl ElectionHarness for InProcess {
             (Need::Pause, _) => Some("within one process no node can be stopped alone"),
             (Need::Drift, _) => Some("all nodes of one machine have its clock"),
             (Need::Silence, Venue::Peers(_)) => Some("within one process no socket can be cut"),
-            (Need::Silence, Venue::Store(_)) => None,
+            (Need::Silence, Venue::Store(_) | Venue::Server(_)) => None,
         }
     }
 

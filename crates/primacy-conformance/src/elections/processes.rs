@@ -13,13 +13,16 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::candidate::{self, Wish};
 use super::harness::{Bounds, ElectionHarness, NODES, Need, Order, Pace, Seen, Waiting};
 use super::listener::{Life, Listener, PATIENCE};
-use super::venue::{Entry, Place, Venue};
+use super::venue::{Attention, Entry, Place, Server, Venue};
 
 /// What a candidate's process is told in its environment: how to enter.
 const ENTRY_VARIABLE: &str = "PRIMACY_TEST_CANDIDATE";
 
 /// How long a store may take to answer while a process is stopped, before that process is taken to stand in its way.
 const IN_THE_WAY: Duration = Duration::from_millis(300);
+
+/// The same of a server, which makes more of it than a file does.
+const IN_THE_WAY_OF_A_SERVER: Duration = Duration::from_secs(1);
 
 /// Three processes.
 #[derive(Debug)]
@@ -119,14 +122,18 @@ impl Processes {
 
     /// Whether the store refuses a write as it should, and so can be written to.
     async fn is_passable(&self) -> bool {
-        let Some(Place::Store(url)) = &self.place else { return true };
+        let (url, bound) = match &self.venue {
+            Venue::Store(url) => (url, IN_THE_WAY),
+            Venue::Server(Server { url, attention: Attention::One, .. }) => (url, IN_THE_WAY_OF_A_SERVER),
+            Venue::Server(Server { attention: Attention::All, .. }) | Venue::Peers(_) => return true,
+        };
         let refused = async {
             let register = primacy_stores::open_existing(url, &self.election).await.ok()?;
             let record = Record::released(FencingToken(0), primacy_core::Duration::ZERO);
             // No store begins to count so low; and it is looked up under the lock that every write needs.
             register.compare_and_set(Some(&Version::from(1)), &record).await.err()
         };
-        tokio::time::timeout(IN_THE_WAY, refused).await == Ok(Some(SetError::Conflict))
+        tokio::time::timeout(bound, refused).await == Ok(Some(SetError::Conflict))
     }
 
     async fn order_now(&mut self, number: usize, order: Order) {

@@ -13,13 +13,41 @@ use primacy_stores::{OpenError, Opened, open_any};
 use super::harness::{Bounds, NAMES, Pace};
 use super::listener::PATIENCE;
 
+/// The lease that a law can wait for.
+const QUICK: Duration = Duration::from_secs(2);
+
 /// Where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Venue {
     /// In the store of this URL.
     Store(String),
+    /// In a store that is a server.
+    Server(Server),
     /// Among peers on this machine's loopback, who keep what they must in this directory.
     Peers(PathBuf),
+}
+
+/// A store that is a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// Where it is.
+    pub url: String,
+    /// The shortest lease that it gives, if that is not shorter than what the laws ask for.
+    pub lease_min: Duration,
+    /// How much later than the lease it may notice that a silent holder's time is over, by its page; nothing where the others count
+    /// that time themselves.
+    pub expires_late: Duration,
+    /// How it treats whoever is stopped in the middle of a request.
+    pub attention: Attention,
+}
+
+/// To whom a server listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attention {
+    /// To all at once: a process that is stopped at any moment stands in nobody's way.
+    All,
+    /// To one at a time, for as long as that one takes to say what it wants.
+    One,
 }
 
 /// What one node must know to enter an election.
@@ -43,8 +71,9 @@ impl Venue {
     /// The lease at this pace.
     pub(crate) fn lease(&self, pace: Pace) -> Duration {
         match (self, pace) {
-            (_, Pace::Quick) => Duration::from_secs(2),
-            (Self::Store(_), Pace::Patient) => Duration::from_secs(60),
+            (Self::Server(server), Pace::Quick) => QUICK.max(server.lease_min),
+            (Self::Store(_) | Self::Peers(_), Pace::Quick) => QUICK,
+            (Self::Store(_) | Self::Server(_), Pace::Patient) => Duration::from_secs(60),
             // They listen for as long before the first election.
             (Self::Peers(_), Pace::Patient) => Duration::from_secs(6),
         }
@@ -53,11 +82,11 @@ impl Venue {
     /// A place for an election of which nobody has heard. In a store it has its first record, so that nobody waits for a
     /// holder that there may have been.
     pub(crate) async fn place(&self, election: &str, pace: Pace) -> Place {
-        if let Self::Store(url) = self {
+        if let Self::Store(url) | Self::Server(Server { url, .. }) = self {
             primacy::init(url, election, self.lease(pace)).await.expect("a new record");
         }
         match self {
-            Self::Store(url) => Place::Store(url.clone()),
+            Self::Store(url) | Self::Server(Server { url, .. }) => Place::Store(url.clone()),
             Self::Peers(dir) => Place::Peers { peers: free_peers(), dir: dir.join(election) },
         }
     }
@@ -65,17 +94,14 @@ impl Venue {
     /// What the pages of the elections say of a change of leader, where each request may take as long as it may.
     pub(crate) fn bounds(&self, pace: Pace) -> Bounds {
         let venue = match self {
-            Self::Store(_) => config::Venue::Store,
+            Self::Store(_) | Self::Server(_) => config::Venue::Store,
             Self::Peers(_) => config::Venue::Peers,
         };
         let timers = Timers::new(venue, Some(self.lease(pace)));
         let lease: Duration = timers.drift_max.lengthen(timers.lease.into()).into();
         match self {
-            // The news of the change, or the next poll; a read and a write.
-            Self::Store(_) => {
-                let release = timers.poll_interval + 2 * timers.answer_timeout;
-                Bounds { release, expiry: lease + release }
-            }
+            Self::Store(_) => over_a_store(&timers, lease),
+            Self::Server(server) => over_a_store(&timers, lease + server.expires_late),
             // Three rounds, and a random wait before them where nobody was told anything.
             Self::Peers(_) => {
                 let release = 3 * timers.answer_timeout;
@@ -83,6 +109,12 @@ impl Venue {
             }
         }
     }
+}
+
+/// The news of the change, or the next poll; a read and a write.
+fn over_a_store(timers: &Timers, expiry: Duration) -> Bounds {
+    let release = timers.poll_interval + 2 * timers.answer_timeout;
+    Bounds { release, expiry: expiry + release }
 }
 
 /// Three names with ports that were free a moment ago.

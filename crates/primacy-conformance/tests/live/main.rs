@@ -4,6 +4,7 @@
 
 mod az;
 mod consul;
+mod elections;
 mod etcd;
 mod kubernetes;
 mod nats;
@@ -17,6 +18,7 @@ use std::future::Future;
 use std::io::Write;
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
 
 use primacy_conformance::{LAWS, Outcome, REQUIRE_LIVE_VARIABLE, SESSION_LAWS, table};
 
@@ -77,12 +79,20 @@ async fn hold(stores: &[(&str, Check)], laws: &[&str], place: (&str, &str)) {
     for (_, check) in stores.iter().filter(|(name, _)| is_wanted(name)) {
         columns.extend(check().await);
     }
-    let table = table::render(laws, &columns);
+    keep(&columns, laws, place);
+}
+
+/// Shows the table, and keeps it if it is whole.
+fn keep(columns: &[Column], laws: &[&str], place: (&str, &str)) {
+    let table = table::render(laws, columns);
     // Not by a macro: what a test prints is not shown when it passes.
     let _ = write!(std::io::stderr(), "\n{table}\n");
     let is_whole = std::env::var_os(ONLY_VARIABLE).is_none()
         && columns.iter().flat_map(|(_, laws)| laws).all(|law| law.1 != Outcome::NotRun);
     if is_whole {
+        // One page for the tables of two tests.
+        static PAGE: Mutex<()> = Mutex::new(());
+        let _alone = PAGE.lock().unwrap_or_else(PoisonError::into_inner);
         let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/stores/README.md");
         table::keep(&page, place, &table, std::env::var_os(UPDATE_VARIABLE).is_some());
     }

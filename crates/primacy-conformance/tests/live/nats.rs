@@ -127,7 +127,7 @@ async fn servers(count: usize) -> Option<Nats> {
 }
 
 /// Opens what may have to find its leader first.
-async fn open_in_the_end(url: &str, election: &str) -> Arc<dyn Register> {
+pub(crate) async fn open_in_the_end(url: &str, election: &str) -> Arc<dyn Register> {
     let opening = async {
         loop {
             match open(url, election).await {
