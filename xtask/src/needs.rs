@@ -202,6 +202,16 @@ const NEEDS: &[Need] = &[
     },
     Need {
         wanted_by: &[Step::Live],
+        probe: &["find", "/usr/share/java/curator-recipes.jar", "-quit"],
+        why: "Curator's latch stands in the same election, in ZooKeeper",
+        only_with: None,
+        install: &[
+            &["apt-get", "update"],
+            &["apt-get", "install", "--yes", "--no-install-recommends", "libcurator-recipes-java"],
+        ],
+    },
+    Need {
+        wanted_by: &[Step::Live],
         probe: &["redis-server", "--version"],
         why: "elections are held on it",
         only_with: None,

@@ -1,10 +1,11 @@
 //! Three ZooKeeper servers that form one ensemble, or one that stands alone, each a process of its own, from Debian's packages.
 
+pub mod curator;
 mod middle;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -20,6 +21,9 @@ const CLASSES: [&str; 4] = ["zookeeper.jar", "zookeeper-jute.jar", "slf4j-api.ja
 /// ZooKeeper's unit of time, in milliseconds: a tenth of the usual one, so that sessions may be short.
 pub const TICK: u32 = 200;
 
+/// How often the servers look for containers in which nothing is any more, in milliseconds; as a rule once a minute.
+const CONTAINERS_MS: u32 = 1_000;
+
 /// How long a server may take for one question about itself.
 const ASK_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -27,6 +31,7 @@ const ASK_PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct ZooKeeper {
     java: PathBuf,
+    classes: String,
     ground: Ground,
     /// Of each the port for clients; it stays the same over restarts.
     ports: Vec<u16>,
@@ -60,16 +65,12 @@ impl ZooKeeper {
 
     async fn start_of(count: usize) -> Result<Self, String> {
         let java = program("java")?;
-        for class in CLASSES {
-            let jar = PathBuf::from(JARS).join(class);
-            if !jar.is_file() {
-                return Err(format!("there is no {}; `cargo xtask live` installs it", jar.display()));
-            }
-        }
+        let classes = class_path(CLASSES)?;
         let ports = (0..count).map(|_| free_port()).collect();
         let among = (0..count).map(|_| (free_port(), free_port())).collect();
         let ground = Ground::new("zookeeper");
-        let mut ensemble = Self { java, ground, ports, among, servers: (0..count).map(|_| None).collect() };
+        let mut ensemble =
+            Self { java, classes, ground, ports, among, servers: (0..count).map(|_| None).collect() };
         for which in 0..count {
             ensemble.launch(which);
         }
@@ -97,11 +98,11 @@ impl ZooKeeper {
         }
         let configuration = directory.join("zoo.cfg");
         std::fs::write(&configuration, text).expect("the ground can be written");
-        let classes: Vec<String> = CLASSES.iter().map(|class| format!("{JARS}/{class}")).collect();
         let mut command = Command::new(&self.java);
         command.args(["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
         command.args(["-Dzookeeper.jmx.log4j.disable=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]);
-        command.args(["-cp", &classes.join(":"), "org.apache.zookeeper.server.quorum.QuorumPeerMain"]);
+        command.arg(format!("-Dznode.container.checkIntervalMs={CONTAINERS_MS}"));
+        command.args(["-cp", &self.classes, "org.apache.zookeeper.server.quorum.QuorumPeerMain"]);
         command.arg(&configuration);
         self.servers[which] = Some(Server::start(&name, command, &self.ground));
     }
@@ -179,6 +180,19 @@ impl ZooKeeper {
     pub const fn ground(&self) -> &Ground {
         &self.ground
     }
+}
+
+/// Where Java finds these libraries.
+fn class_path<'a>(classes: impl IntoIterator<Item = &'a str>) -> Result<String, String> {
+    let mut path = Vec::new();
+    for class in classes {
+        let jar = format!("{JARS}/{class}");
+        if !Path::new(&jar).is_file() {
+            return Err(format!("there is no {jar}; `cargo xtask live` installs it"));
+        }
+        path.push(jar);
+    }
+    Ok(path.join(":"))
 }
 
 /// What a server says it is, if it serves: `leader` or `follower`.

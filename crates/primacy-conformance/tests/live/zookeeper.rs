@@ -52,6 +52,10 @@ async fn zookeeper_keeps_its_word() {
     fence::a_stale_token_is_refused_and_nothing_is_written(&ensemble).await;
     company::kazoo_and_primacy_take_over_from_each_other(&ensemble).await;
     company::kazoo_and_primacy_never_lead_at_once(&ensemble).await;
+    company::latches_of_curator_and_primacy_take_over_from_each_other(&ensemble).await;
+    company::latches_of_curator_and_primacy_never_lead_at_once(&ensemble).await;
+    company::a_request_to_resign_costs_no_latch_of_curator_its_turn(&ensemble).await;
+    company::an_election_that_curator_has_made_goes_and_comes_again(&ensemble).await;
     failures::a_lost_answer_leaves_one_entry(&ensemble).await;
     failures::a_session_that_the_servers_have_ended_is_told_as_ended(&ensemble).await;
     failures::another_session_under_the_same_connection_is_noticed(&ensemble).await;

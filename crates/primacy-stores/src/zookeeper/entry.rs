@@ -1,11 +1,14 @@
-//! What an entry holds: who stands, and whether somebody has asked it to resign.
+//! What an entry holds: who stands; and what the election's own znode holds: whom somebody has asked to resign.
 //!
 //! ```json
-//! {"primacy":1,"holder":{"node":"a","count":7,"nonce":"00000000000000cd","address":"10.0.0.7:4000"},
-//!  "resign_request":{"token":4294967301,"by":"operator"}}
+//! {"primacy":1,"holder":{"node":"a","count":7,"nonce":"00000000000000cd","address":"10.0.0.7:4000"}}
+//! {"primacy":1,"resign_request":{"token":4294967301,"by":"operator"}}
 //! ```
 //!
-//! The fields mean what they mean in a [record](crate::record). Others are kept. What is not such an object is a stranger's.
+//! The fields mean what they mean in a [record](crate::record). What is not such an object is a stranger's.
+//!
+//! An entry is never written again. Curator's `LeaderLatch` has the servers tell it once of the entry before its own; were that
+//! a change and not the end, it would ask no more, and never learn that its turn has come.
 
 use primacy_core::election::lease::Holder;
 use primacy_core::{FencingToken, Identity, Incarnation, NodeId};
@@ -22,8 +25,13 @@ const LENGTH_MAX: usize = 64 * 1024;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Data {
     pub(crate) holder: Holder,
-    /// The token of the leadership that somebody has asked to end.
-    pub(crate) resign_request: Option<FencingToken>,
+}
+
+/// The data of the election's znode.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Request {
+    /// The token of the leadership that somebody has asked to end, which may be over.
+    pub(crate) token: Option<FencingToken>,
     fields: Map<String, Value>,
 }
 
@@ -37,23 +45,37 @@ struct WireHolder {
 
 impl Data {
     pub(crate) fn new(holder: &Holder) -> Self {
-        let Identity { node, incarnation } = &holder.identity;
-        let mut fields = Map::new();
-        fields.insert("primacy".to_owned(), FORMAT.into());
-        let holder_fields = json!({
+        Self { holder: holder.clone() }
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let Identity { node, incarnation } = &self.holder.identity;
+        let holder = json!({
             "node": node.as_str(),
             "count": incarnation.count,
             "nonce": format!("{:016x}", incarnation.nonce),
-            "address": holder.address,
+            "address": self.holder.address,
         });
-        fields.insert("holder".to_owned(), holder_fields);
-        Self { holder: holder.clone(), resign_request: None, fields }
+        json!({ "primacy": FORMAT, "holder": holder }).to_string().into_bytes()
     }
 
-    /// With a request to resign, in the place of an earlier one.
+    /// `None` for what no node of ours has written.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let fields = fields(bytes)?;
+        let wire = WireHolder::deserialize(fields.get("holder")?).ok()?;
+        let nonce = u64::from_str_radix(&wire.nonce, 16).ok()?;
+        let node = NodeId::new(&wire.node).ok()?;
+        let incarnation = Incarnation { count: wire.count, nonce };
+        Some(Self { holder: Holder { identity: Identity { node, incarnation }, address: wire.address } })
+    }
+}
+
+impl Request {
+    /// In the place of an earlier one. Other fields are kept.
     pub(crate) fn asked(mut self, token: FencingToken, by: &str) -> Self {
+        self.fields.insert("primacy".to_owned(), FORMAT.into());
         self.fields.insert("resign_request".to_owned(), json!({ "token": token.0, "by": by }));
-        self.resign_request = Some(token);
+        self.token = Some(token);
         self
     }
 
@@ -61,21 +83,24 @@ impl Data {
         Value::Object(self.fields.clone()).to_string().into_bytes()
     }
 
-    /// `None` for what no node of ours has written.
+    /// `None` for what is somebody else's, and must not be written over. A znode is made without data.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let bytes = Some(bytes).filter(|bytes| bytes.len() <= LENGTH_MAX)?;
-        let fields: Map<String, Value> = serde_json::from_slice(bytes).ok()?;
-        // A later format stays compatible in what is read here, or it is taken for a stranger's, which is safe.
-        fields.get("primacy").and_then(Value::as_u64).filter(|format| *format == FORMAT)?;
-        let wire = WireHolder::deserialize(fields.get("holder")?).ok()?;
-        let nonce = u64::from_str_radix(&wire.nonce, 16).ok()?;
-        let node = NodeId::new(&wire.node).ok()?;
-        let incarnation = Incarnation { count: wire.count, nonce };
-        let resign_request = fields.get("resign_request").and_then(|request| request.get("token"));
-        let resign_request = resign_request.and_then(Value::as_u64).map(FencingToken);
-        let holder = Holder { identity: Identity { node, incarnation }, address: wire.address };
-        Some(Self { holder, resign_request, fields })
+        if bytes.is_empty() {
+            return Some(Self { token: None, fields: Map::new() });
+        }
+        let fields = fields(bytes)?;
+        let token = fields.get("resign_request").and_then(|request| request.get("token"));
+        Some(Self { token: token.and_then(Value::as_u64).map(FencingToken), fields })
     }
+}
+
+/// `None` for what no node of ours has written.
+fn fields(bytes: &[u8]) -> Option<Map<String, Value>> {
+    let bytes = Some(bytes).filter(|bytes| bytes.len() <= LENGTH_MAX)?;
+    let fields: Map<String, Value> = serde_json::from_slice(bytes).ok()?;
+    // A later format stays compatible in what is read here, or it is taken for a stranger's, which is safe.
+    let is_ours = fields.get("primacy").and_then(Value::as_u64) == Some(FORMAT);
+    is_ours.then_some(fields)
 }
 
 /// Who stands with an entry of this name and data; `session` owns it.
@@ -117,13 +142,19 @@ mod tests {
     #[test]
     fn what_is_written_is_read_and_other_fields_are_kept() {
         let data = Data::new(&ours());
-        assert_eq!(Data::decode(&data.encode()), Some(data.clone()));
-        let later = String::from_utf8(data.encode()).unwrap().replacen('{', r#"{"later":[1,2],"#, 1);
-        let asked = Data::decode(later.as_bytes()).unwrap().asked(FencingToken(5), "operator");
-        let text = String::from_utf8(asked.encode()).unwrap();
-        assert!(text.contains(r#""later":[1,2]"#), "{text}");
-        let again = Data::decode(text.as_bytes()).unwrap();
-        assert_eq!((again.resign_request, again.holder), (Some(FencingToken(5)), ours()));
+        assert_eq!(Data::decode(&data.encode()), Some(data));
+        let nobody = Request::decode(b"").unwrap();
+        assert_eq!(nobody.token, None);
+        let asked = nobody.asked(FencingToken(4), "operator");
+        assert_eq!(Request::decode(&asked.encode()), Some(asked.clone()));
+        let later = String::from_utf8(asked.encode()).unwrap().replacen('{', r#"{"later":[1,2],"#, 1);
+        let again = Request::decode(later.as_bytes()).unwrap().asked(FencingToken(5), "operator");
+        let text = String::from_utf8(again.encode()).unwrap();
+        assert!(text.contains(r#""later":[1,2]"#) && text.contains(r#""token":5"#), "{text}");
+        assert_eq!(Request::decode(text.as_bytes()).unwrap().token, Some(FencingToken(5)));
+        for other in [&b"127.0.0.1"[..], b"{}", br#"{"primacy":2}"#, &[0xff]] {
+            assert_eq!(Request::decode(other), None, "somebody else's: {other:?}");
+        }
     }
 
     #[test]

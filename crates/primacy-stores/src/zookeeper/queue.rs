@@ -10,7 +10,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::sleep;
 use zookeeper_client::{CreateMode, Error, OneshotWatcher, Stat};
 
-use super::entry::{self, Data};
+use super::entry::{self, Data, Request};
 use super::layout::{self, Guid, Layout, Named};
 use super::link::{Held, Link, guid, told};
 use crate::background::{self, Aborted};
@@ -56,7 +56,9 @@ struct Own {
 struct Watched {
     path: String,
     owner: i64,
-    _task: Aborted<()>,
+    /// And of a request to resign.
+    requests: bool,
+    _tasks: Vec<Aborted<()>>,
 }
 
 impl Queue {
@@ -165,21 +167,31 @@ impl Queue {
         token: FencingToken,
     ) -> Result<Option<Place>, SessionError> {
         let path = self.path(name);
-        let read = if self.is_watched(state, held, &path) {
-            held.ask(async { held.client.get_data(&path).await }).await
+        let read = if self.is_watched(state, held, &path, true) {
+            held.ask(async {
+                // Both are sent before an answer is waited for.
+                let (own, election) = (held.client.get_data(&path), held.client.get_data(&self.directory));
+                let ((_, stat), (request, _)) = (own.await?, election.await?);
+                Ok((stat, request))
+            })
+            .await
         } else {
             state.watched = None;
             self.stale.send_replace(false);
-            let read = held.ask(async { held.client.get_and_watch_data(&path).await }).await;
-            read.and_then(|(data, stat, watcher)| {
-                self.watch(state, held, path.clone(), watcher)?;
-                Ok((data, stat))
+            let read = held.ask(async {
+                let own = held.client.get_and_watch_data(&path);
+                let election = held.client.get_and_watch_data(&self.directory);
+                Ok((own.await?, election.await?))
+            });
+            read.await.and_then(|((_, stat, end), (request, _, requests))| {
+                self.watch(state, held, path.clone(), vec![end, requests])?;
+                Ok((stat, request))
             })
         };
-        let Some((data, stat)) = present(read)? else { return Ok(None) };
+        let Some((stat, request)) = present(read)? else { return Ok(None) };
         held.check_owner(stat.ephemeral_owner)?;
         held.verify(&self.directory, self.link.rights()).await?;
-        let asked = Data::decode(&data).and_then(|data| data.resign_request);
+        let asked = Request::decode(&request).and_then(|request| request.token);
         Ok(Some(Place::First { token, asked_to_resign: asked == Some(token) }))
     }
 
@@ -279,7 +291,7 @@ impl Queue {
         self.stale.send_replace(false);
         let listed = held.ask(async { held.client.list_and_watch_children(&self.directory).await });
         let Some((children, watcher)) = unless_missing(listed.await)? else { return Ok(None) };
-        self.watch(state, held, self.directory.clone(), watcher)?;
+        self.watch(state, held, self.directory.clone(), vec![watcher])?;
         let is_empty = !children.iter().any(|name| self.layout.parse(name).is_some());
         Ok(is_empty.then_some(None))
     }
@@ -308,29 +320,45 @@ impl Queue {
         let held = self.link.look().await.map_err(|error| told(&error))?;
         for _ in 0..LOOKS_MAX {
             self.catch_up(&held).await?;
-            let asked = self.try_to_ask(&held, token, by).await.map_err(|error| told(&error))?;
-            if let Some(is_asked) = asked {
+            if let Some(is_asked) = self.try_to_ask(&held, token, by).await? {
                 return Ok(is_asked);
             }
         }
         Err(restless())
     }
 
-    /// `None` if the entry or the queue has changed meanwhile.
-    async fn try_to_ask(&self, held: &Held, token: FencingToken, by: &str) -> Result<Option<bool>, Error> {
-        let queue = self.list(held).await?.unwrap_or_default();
+    /// `None` if the queue or the election's znode has changed meanwhile.
+    async fn try_to_ask(
+        &self,
+        held: &Held,
+        token: FencingToken,
+        by: &str,
+    ) -> Result<Option<bool>, SessionError> {
+        let queue = self.list(held).await.map_err(|error| told(&error))?.unwrap_or_default();
         let Some(first) = queue.first() else { return Ok(Some(false)) };
         let path = self.path(&first.name);
         let read = held.ask(async { held.client.get_data(&path).await }).await;
-        let Some((data, stat)) = unless_missing(read)? else { return Ok(None) };
-        let ours = Data::decode(&data).filter(|_| token_of(&stat) == token);
-        let Some(data) = ours else { return Ok(Some(false)) };
-        let asked = data.asked(token, by).encode();
-        let set = held.ask(async { held.client.set_data(&path, &asked, Some(stat.version)).await });
-        match set.await {
+        let Some((data, stat)) = present(read)? else { return Ok(None) };
+        if Data::decode(&data).is_none() || token_of(&stat) != token {
+            return Ok(Some(false));
+        }
+        let read = held.ask(async { held.client.get_data(&self.directory).await }).await;
+        let Some((data, of_election)) = present(read)? else { return Ok(None) };
+        let Some(request) = Request::decode(&data) else {
+            let why = "a request to resign is written into the election's znode, and there are data of somebody else's";
+            return Err(SessionError::Refused { why: why.to_owned() });
+        };
+        let asked = request.asked(token, by).encode();
+        let written = held.ask(async {
+            let mut writer = held.client.new_multi_writer();
+            writer.add_check_version(&path, stat.version)?;
+            writer.add_set_data(&self.directory, &asked, Some(of_election.version))?;
+            writer.commit().await.map_err(Error::from)
+        });
+        match written.await {
             Ok(_) => Ok(Some(true)),
             Err(Error::BadVersion | Error::NoNode) => Ok(None),
-            Err(error) => Err(error),
+            Err(error) => Err(told(&error)),
         }
     }
 
@@ -404,7 +432,7 @@ impl Queue {
 
     /// Has the servers tell when this entry changes or goes; `false` if it is not there.
     async fn watch_stat(&self, state: &mut State, held: &Held, path: String) -> Result<bool, Error> {
-        if self.is_watched(state, held, &path) {
+        if self.is_watched(state, held, &path, false) {
             return Ok(true);
         }
         state.watched = None;
@@ -412,7 +440,7 @@ impl Queue {
         let looked = held.ask(async { held.client.check_and_watch_stat(&path).await }).await;
         let (stat, watcher) = looked?;
         if stat.is_some() {
-            self.watch(state, held, path, watcher)?;
+            self.watch(state, held, path, vec![watcher])?;
         }
         Ok(stat.is_some())
     }
@@ -424,32 +452,37 @@ impl Queue {
         let looked = held.ask(async { held.client.check_and_watch_stat(&self.directory).await }).await;
         let (stat, watcher) = looked?;
         if stat.is_none() {
-            self.watch(state, held, self.directory.clone(), watcher)?;
+            self.watch(state, held, self.directory.clone(), vec![watcher])?;
         }
         Ok(stat.is_none())
     }
 
-    fn is_watched(&self, state: &State, held: &Held, path: &str) -> bool {
-        let watched = state.watched.as_ref();
-        watched.is_some_and(|watched| watched.path == path && watched.owner == held.owner)
-            && !*self.stale.borrow()
+    fn is_watched(&self, state: &State, held: &Held, path: &str, requests: bool) -> bool {
+        let is_so = |watched: &Watched| {
+            watched.path == path && watched.owner == held.owner && (watched.requests || !requests)
+        };
+        state.watched.as_ref().is_some_and(is_so) && !*self.stale.borrow()
     }
 
-    /// Waits for what the servers tell, which is also that the session has ended.
+    /// Waits for what the servers tell, which is also that the session has ended; of several, the second tells of requests.
     fn watch(
         &self,
         state: &mut State,
         held: &Held,
         path: String,
-        watcher: OneshotWatcher,
+        watchers: Vec<OneshotWatcher>,
     ) -> Result<(), Error> {
-        let stale = self.stale.clone();
-        let task = background::spawn(async move {
-            watcher.changed().await;
-            stale.send_replace(true);
-        });
-        let task = task.map_err(Error::UnexpectedError)?;
-        state.watched = Some(Watched { path, owner: held.owner, _task: task });
+        let requests = watchers.len() > 1;
+        let wait = |watcher: OneshotWatcher| {
+            let stale = self.stale.clone();
+            background::spawn(async move {
+                watcher.changed().await;
+                stale.send_replace(true);
+            })
+        };
+        let tasks: Result<_, _> = watchers.into_iter().map(wait).collect();
+        let tasks = tasks.map_err(Error::UnexpectedError)?;
+        state.watched = Some(Watched { path, owner: held.owner, requests, _tasks: tasks });
         Ok(())
     }
 }

@@ -1,53 +1,98 @@
-//! Strangers in the same election: kazoo's `Election`, from PyPI.
+//! Strangers in the same election: kazoo's `Election`, from PyPI, and Curator's `LeaderLatch`, from Debian.
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
-use primacy_conformance::live::zookeeper::ZooKeeper;
+use primacy_conformance::live::zookeeper::{ZooKeeper, curator};
 use primacy_conformance::live::{Ground, Server, program};
 use primacy_core::election::session::Place;
+use primacy_stores::Sessions;
 use rustix::process::Signal;
+use zookeeper_client::Client;
 
-use super::{HANG, Kept, become_first, begin, holder, not_run, open_url, soon};
+use super::{HANG, Kept, POLL, become_first, begin, holder, not_run, open_url, soon};
 
-/// How long kazoo's sessions last, in seconds.
+/// How long the strangers' sessions last, in seconds.
 const TIMEOUT: &str = "2";
 /// How often each side leads.
 const TIMES: usize = 12;
 /// How long it leads each time, so that there is something to overlap, in seconds.
 const HOLD: &str = "0.02";
+/// Until it is told to go.
+const FOR_LONG: &str = "1000";
 
-/// A process of kazoo.
-struct Kazoo {
+/// Whose client it is.
+#[derive(Clone, Copy)]
+enum Kind {
+    Kazoo,
+    Curator,
+}
+
+impl Kind {
+    /// What Primacy calls its layout.
+    const fn layout(self) -> &'static str {
+        match self {
+            Self::Kazoo => "kazoo",
+            Self::Curator => "curator",
+        }
+    }
+
+    /// What starts it; it takes the same arguments and says the same, whichever it is.
+    fn command(self) -> Result<Command, String> {
+        match self {
+            Self::Kazoo => {
+                let python = program("python3").and_then(has_kazoo)?;
+                let mut command = Command::new(python);
+                command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/live/zookeeper/election.py"));
+                Ok(command)
+            }
+            Self::Curator => curator::latch(),
+        }
+    }
+}
+
+/// A process of a stranger's.
+struct Stranger {
     server: Server,
     log: PathBuf,
 }
 
-impl Kazoo {
+impl Stranger {
     /// `None` if it is not installed.
-    fn start(ensemble: &ZooKeeper, election: &str, name: &str, times: usize, hold: &str) -> Option<Self> {
-        let python = match program("python3").and_then(has_kazoo) {
-            Ok(python) => python,
+    fn start(
+        kind: Kind,
+        ensemble: &ZooKeeper,
+        election: &str,
+        name: &str,
+        (times, hold): (usize, &str),
+    ) -> Option<Self> {
+        let mut command = match kind.command() {
+            Ok(command) => command,
             Err(missing) => {
                 not_run(&missing);
                 return None;
             }
         };
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/live/zookeeper/election.py");
-        let mut command = Command::new(python);
-        command.args([script, &ensemble.addresses(), &format!("/company/{election}"), name, TIMEOUT]);
-        command.args([&times.to_string(), hold]);
+        let path = format!("/company/{election}-{}", kind.layout());
+        command.args([&ensemble.addresses(), &path, name, TIMEOUT, &times.to_string(), hold]);
         let ground: &Ground = ensemble.ground();
-        let server = Server::start(name, command, ground);
+        let name = format!("{election}-{}-{name}", kind.layout());
+        let server = Server::start(&name, command, ground);
         Some(Self { server, log: ground.at(&format!("{name}.log")) })
+    }
+
+    /// What it said of this.
+    fn said(&self, what: &str) -> Vec<String> {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let said = text.lines().filter_map(|line| line.split_once(' '));
+        said.filter(|(said, _)| *said == what).map(|(_, rest)| rest.to_owned()).collect()
     }
 
     /// When it said this, by the machine's clock.
     fn times_of(&self, what: &str) -> Vec<u128> {
-        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
-        let said = text.lines().filter_map(|line| line.split_once(' '));
-        said.filter(|(said, _)| *said == what).filter_map(|(_, time)| time.parse().ok()).collect()
+        self.said(what).iter().filter_map(|time| time.parse().ok()).collect()
     }
 
     async fn has_said(&mut self, what: &str) {
@@ -69,7 +114,7 @@ fn has_kazoo(python: PathBuf) -> Result<PathBuf, String> {
     }
 }
 
-/// The clock of Python's `time.monotonic_ns`.
+/// The clock of Python's `time.monotonic_ns` and of Java's `System.nanoTime`.
 fn now() -> u128 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let seconds = u64::try_from(now.tv_sec).expect("it began at zero");
@@ -77,25 +122,46 @@ fn now() -> u128 {
     Duration::new(seconds, rest).as_nanos()
 }
 
-fn url(ensemble: &ZooKeeper) -> String {
-    format!("zookeeper://{}/company?layout=kazoo", ensemble.addresses())
+/// The handle of Primacy's on an election in which a stranger stands.
+async fn open(kind: Kind, ensemble: &ZooKeeper, election: &str) -> Arc<dyn Sessions> {
+    let url = format!("zookeeper://{}/company?layout={}", ensemble.addresses(), kind.layout());
+    open_url(&url, &format!("{election}-{}", kind.layout())).await
 }
 
 pub(crate) async fn kazoo_and_primacy_take_over_from_each_other(ensemble: &ZooKeeper) {
+    take_over_from_each_other(Kind::Kazoo, ensemble).await;
+}
+
+pub(crate) async fn kazoo_and_primacy_never_lead_at_once(ensemble: &ZooKeeper) {
+    never_lead_at_once(Kind::Kazoo, ensemble).await;
+}
+
+pub(crate) async fn latches_of_curator_and_primacy_take_over_from_each_other(ensemble: &ZooKeeper) {
+    take_over_from_each_other(Kind::Curator, ensemble).await;
+}
+
+pub(crate) async fn latches_of_curator_and_primacy_never_lead_at_once(ensemble: &ZooKeeper) {
+    never_lead_at_once(Kind::Curator, ensemble).await;
+}
+
+async fn take_over_from_each_other(kind: Kind, ensemble: &ZooKeeper) {
+    let start = |name| Stranger::start(kind, ensemble, "turns", name, (1, FOR_LONG));
     // They lead until they are told to go.
-    let Some(mut first) = Kazoo::start(ensemble, "turns", "stranger-1", 1, "1000") else { return };
+    let Some(mut first) = start("stranger-1") else { return };
     first.has_said("leads").await;
-    let ours = open_url(&url(ensemble), "turns").await;
+    let ours = open(kind, ensemble, "turns").await;
+    let seen = ours.first().await.expect("an answer").expect("it leads");
     let session = begin(&*ours).await;
     let kept = Kept::new(&ours, &session);
     let place = ours.stand(&session, &holder("ours")).await.expect("a place");
-    let Place::Behind { first: leader } = place else { panic!("kazoo leads") };
+    let Place::Behind { first: leader } = place else { panic!("the stranger leads") };
     assert_eq!(leader.holder.identity.node.as_str(), "stranger-1");
     assert_eq!(leader.holder.identity.incarnation.count, 0);
+    assert_eq!(seen, leader, "who only looks is shown the same");
     assert_eq!(ours.ask_to_resign(leader.token, "somebody").await, Ok(false), "it does not understand that");
-    let mut second = Kazoo::start(ensemble, "turns", "stranger-2", 1, "1000").expect("it was there");
+    let mut second = start("stranger-2").expect("it was there");
     second.has_said("stands").await;
-    // kazoo gives up in order, and Primacy is next.
+    // It gives up in order, and Primacy is next.
     first.server.signal(Signal::TERM);
     let token = become_first(&*ours, &session, &holder("ours")).await.expect("it is first");
     assert!(token > leader.token);
@@ -104,47 +170,104 @@ pub(crate) async fn kazoo_and_primacy_take_over_from_each_other(ensemble: &ZooKe
     ours.leave(&session).await.expect("it leaves");
     second.has_said("leads").await;
     assert!(second.times_of("leads")[0] > left_at);
-    // kazoo is killed, and Primacy takes over when the servers have ended its session.
+    // It is killed, and Primacy takes over when the servers have ended its session.
     drop(ours.stand(&session, &holder("ours")).await.expect("a place"));
     second.server.kill();
     let later = become_first(&*ours, &session, &holder("ours")).await.expect("it is first");
     assert!(later > token);
     // And the other way round.
-    let mut third = Kazoo::start(ensemble, "turns", "stranger-3", 1, "1000").expect("it was there");
+    let mut third = start("stranger-3").expect("it was there");
     third.has_said("stands").await;
     drop(kept);
     let ended_at = now();
     ours.end(&session).await.expect("it ends");
     third.has_said("leads").await;
     assert!(third.times_of("leads")[0] > ended_at);
+    third.server.stop().await;
+    assert_eq!(third.times_of("gone").len(), 1, "it has ended in order");
 }
 
-pub(crate) async fn kazoo_and_primacy_never_lead_at_once(ensemble: &ZooKeeper) {
-    let Some(mut kazoo) = Kazoo::start(ensemble, "both", "stranger", TIMES, HOLD) else { return };
-    let ours = open_url(&url(ensemble), "both").await;
+async fn never_lead_at_once(kind: Kind, ensemble: &ZooKeeper) {
+    let ours = open(kind, ensemble, "both").await;
     let session = begin(&*ours).await;
     let _kept = Kept::new(&ours, &session);
+    let mut tokens = vec![become_first(&*ours, &session, &holder("ours")).await.expect("it is first")];
+    let mut began_at = now();
+    // It has to be there before the first turn is over, so that they take turns.
+    let mine = (TIMES, HOLD);
+    let Some(mut stranger) = Stranger::start(kind, ensemble, "both", "stranger", mine) else { return };
+    stranger.has_said("stands").await;
     let hold = Duration::from_secs_f64(HOLD.parse().expect("a number"));
     let mut terms = Vec::new();
-    let mut tokens = Vec::new();
     let lead = async {
-        for _ in 0..TIMES {
-            tokens.push(become_first(&*ours, &session, &holder("ours")).await.expect("it is first"));
-            let began_at = now();
+        loop {
             tokio::time::sleep(hold).await;
-            terms.push((began_at, now()));
+            terms.push((began_at, now(), "ours"));
             ours.leave(&session).await.expect("it leaves");
+            if terms.len() == TIMES {
+                return;
+            }
+            tokens.push(become_first(&*ours, &session, &holder("ours")).await.expect("it is first"));
+            began_at = now();
         }
     };
     soon(lead).await;
-    kazoo.has_said("gone").await;
+    stranger.has_said("gone").await;
     assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
-    let theirs: Vec<_> = kazoo.times_of("leads").into_iter().zip(kazoo.times_of("over")).collect();
-    assert_eq!((theirs.len(), terms.len()), (TIMES, TIMES), "within {HANG:?}");
-    terms.extend(theirs);
+    let theirs = stranger.times_of("leads").into_iter().zip(stranger.times_of("over"));
+    terms.extend(theirs.map(|(begin, end)| (begin, end, "theirs")));
+    assert_eq!(terms.len(), 2 * TIMES, "within {HANG:?}");
     terms.sort_unstable();
+    let mut handovers = 0;
     for pair in terms.windows(2) {
-        let [(_, end), (begin, _)] = pair else { unreachable!("windows of two") };
+        let [(_, end, before), (begin, _, after)] = pair else { unreachable!("windows of two") };
         assert!(end < begin, "two led at once: {pair:?}");
+        handovers += u32::from(before != after);
     }
+    assert!(handovers > 2, "they did not take turns: {terms:?}");
+}
+
+/// A latch that waits is told that the entry before it goes; but it asks once only, and what it is told first must be that.
+pub(crate) async fn a_request_to_resign_costs_no_latch_of_curator_its_turn(ensemble: &ZooKeeper) {
+    let ours = open(Kind::Curator, ensemble, "asked").await;
+    let session = begin(&*ours).await;
+    let _kept = Kept::new(&ours, &session);
+    let token = become_first(&*ours, &session, &holder("ours")).await.expect("it is first");
+    let latch = Stranger::start(Kind::Curator, ensemble, "asked", "stranger", (1, FOR_LONG));
+    let Some(mut latch) = latch else { return };
+    latch.has_said("stands").await;
+    let [leader] = &*latch.said("leader") else { panic!("one leads") };
+    assert!(
+        leader.contains(r#""node":"ours""#),
+        "to a latch, its leader is called what is in the entry: {leader}"
+    );
+    assert_eq!(ours.ask_to_resign(token, "somebody").await, Ok(true));
+    soon(ours.changed()).await;
+    let place = ours.stand(&session, &holder("ours")).await;
+    assert_eq!(place, Ok(Place::First { token, asked_to_resign: true }));
+    ours.leave(&session).await.expect("it leaves");
+    latch.has_said("leads").await;
+    latch.server.stop().await;
+}
+
+/// What a latch makes above its entry are containers, which the servers remove when nobody stands there.
+pub(crate) async fn an_election_that_curator_has_made_goes_and_comes_again(ensemble: &ZooKeeper) {
+    let ours = open(Kind::Curator, ensemble, "made").await;
+    let latch = Stranger::start(Kind::Curator, ensemble, "made", "stranger", (1, FOR_LONG));
+    let Some(mut latch) = latch else { return };
+    latch.has_said("leads").await;
+    let strangers = ours.first().await.expect("an answer").expect("the stranger").token;
+    latch.server.stop().await;
+    let client = Client::connect(&ensemble.addresses()).await.expect("a server");
+    let gone = async {
+        while client.check_stat("/company/made-curator").await.expect("an answer").is_some() {
+            tokio::time::sleep(POLL).await;
+        }
+    };
+    soon(gone).await;
+    assert_eq!(ours.first().await, Ok(None));
+    let session = begin(&*ours).await;
+    let _kept = Kept::new(&ours, &session);
+    let token = become_first(&*ours, &session, &holder("ours")).await.expect("it is first");
+    assert!(token > strangers, "{token} after {strangers}");
 }

@@ -92,11 +92,28 @@ pub(crate) async fn whoever_is_first_can_be_asked_to_resign_and_is_told(ensemble
     assert_eq!(b.ask_to_resign(FencingToken(token.0 - 1), "somebody").await, Ok(false), "another token");
     assert_eq!(b.ask_to_resign(token, "somebody").await, Ok(true));
     soon(a.changed()).await;
+    // Who only looks who is first, has the servers tell of the entry alone; who stands, again of requests too.
+    assert_eq!(a.first().await.expect("an answer").map(|entry| entry.token), Some(token));
+    drop(a.stand(&of_a, &holder("a")).await.expect("a place"));
+    assert_eq!(b.ask_to_resign(token, "somebody else").await, Ok(true));
+    soon(a.changed()).await;
     let place = a.stand(&of_a, &holder("a")).await;
     assert_eq!(place, Ok(Place::First { token, asked_to_resign: true }));
     a.leave(&of_a).await.expect("it leaves");
     let again = a.stand(&of_a, &holder("a")).await.expect("a place");
-    assert!(matches!(again, Place::First { token: later, asked_to_resign: false } if later > token));
+    let Place::First { token: later, asked_to_resign: false } = again else { panic!("{again:?}") };
+    assert!(later > token);
+    // What somebody else keeps there stays.
+    let client = Client::connect(&ensemble.addresses()).await.expect("a server");
+    client.set_data("/live/asked", b"not ours", None).await.expect("it is there");
+    let refused = b.ask_to_resign(later, "somebody").await;
+    assert!(
+        matches!(&refused, Err(SessionError::Refused { why }) if why.contains("somebody")),
+        "{refused:?}"
+    );
+    assert_eq!(client.get_data("/live/asked").await.expect("it is there").0, b"not ours");
+    let place = a.stand(&of_a, &holder("a")).await;
+    assert_eq!(place, Ok(Place::First { token: later, asked_to_resign: false }));
 }
 
 pub(crate) async fn what_a_dead_life_has_left_is_removed(ensemble: &ZooKeeper) {

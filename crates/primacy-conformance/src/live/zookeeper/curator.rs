@@ -1,0 +1,24 @@
+//! A stranger in the election: Curator's `LeaderLatch`, from Debian's packages.
+
+use std::process::Command;
+
+use super::{CLASSES, class_path, program};
+
+/// What it needs of Java's libraries beside what a server does.
+const CURATOR: [&str; 4] =
+    ["curator-recipes.jar", "curator-framework.jar", "curator-client.jar", "guava.jar"];
+
+/// Starts a latch; it takes the servers, the path, its id, the timeout of its session, how often it leads and for how long.
+///
+/// # Errors
+/// What is not installed.
+pub fn latch() -> Result<Command, String> {
+    let java = program("java")?;
+    let classes = class_path(CURATOR.into_iter().chain(CLASSES))?;
+    let mut command = Command::new(java);
+    command.args(["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
+    command.args(["-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", &classes]);
+    // Java compiles what is one file when it starts it.
+    command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/strangers/CuratorLatch.java"));
+    Ok(command)
+}
