@@ -46,6 +46,8 @@ const KILL_MARGIN_MAX: Duration = Duration::from_millis(200);
 const POLL_INTERVAL_MAX: Duration = Duration::from_secs(1);
 const STAGGER: Duration = Duration::from_millis(5);
 const MISS_COUNT: u32 = 4;
+/// For how long a store that was not reached is left alone by an errand: it may be electing a leader of its own.
+pub(crate) const REOPEN_PAUSE: Duration = Duration::from_millis(100);
 /// How long a member of a cluster by seniority may be lost, or silent, before anything is done about it: nobody waits longer than
 /// an hour for a machine to do what an operator could have done.
 pub(crate) const STABLE_AFTER_MAX: Duration = Duration::from_secs(3600);

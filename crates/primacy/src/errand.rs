@@ -14,7 +14,7 @@ use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
 
 use crate::clock;
-use crate::config::{Timers, Venue};
+use crate::config::{REOPEN_PAUSE, Timers, Venue};
 use crate::disk::{DiskError, entropy};
 use crate::driver::drive_alone;
 use crate::over_sessions::SessionsWorld;
@@ -157,18 +157,15 @@ async fn ask_the_first(store: &dyn Sessions, by: &str, patience: Duration) -> Re
     }
 }
 
-/// For how long a store that was not reached is left alone: it may be electing a leader of its own.
-const OPEN_PAUSE: Duration = Duration::from_millis(100);
-
 /// Opens the store; tries again while it is out of reach and there is time.
 async fn open(url: &str, election: &str, until: Instant) -> Result<Opened, OpenError> {
     loop {
         let opened = open_existing_any(url, election).await;
         let may_be_back = matches!(opened, Err(OpenError::Unavailable { .. }));
-        if !may_be_back || clock::now().after(OPEN_PAUSE.into()) >= until {
+        if !may_be_back || clock::now().after(REOPEN_PAUSE.into()) >= until {
             return opened;
         }
-        sleep(OPEN_PAUSE).await;
+        sleep(REOPEN_PAUSE).await;
     }
 }
 
@@ -240,7 +237,7 @@ mod tests {
             let (on, lease) = (url.clone(), Duration::from_secs(10));
             tokio::task::spawn_blocking(move || run(Task::ReleaseFor(dead), &on, "test", lease, patience))
         };
-        let ended = run(OPEN_PAUSE * 3).await.unwrap();
+        let ended = run(REOPEN_PAUSE * 3).await.unwrap();
         assert!(matches!(ended, Err(ErrandError::Open(OpenError::Unavailable { .. }))), "{ended:?}");
         let running = run(PATIENCE);
         std::fs::create_dir(&directory).unwrap();

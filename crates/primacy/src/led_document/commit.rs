@@ -108,6 +108,10 @@ impl<S: Serialize + Clone> Committer<S> {
             if !is_open && jobs.is_empty() {
                 break self.resign().await;
             }
+            // Rung for by what was written along with an earlier one.
+            if jobs.is_empty() && self.silence() < self.ground.options.heartbeat() {
+                continue;
+            }
             if let Err(why) = self.commit(jobs).await {
                 break why;
             }

@@ -217,6 +217,34 @@ async fn a_change_is_acknowledged_when_it_is_durable_and_all_that_wait_go_togeth
     assert_eq!(cell.document()["jobs"].as_array().unwrap().len(), 50);
 }
 
+/// What comes while a write is under way rings for the next one; a write that has taken it along answers that too.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_written_for_which_nobody_waits() {
+    let cell = Cell::default();
+    let a = Arc::new(broker(&cell, "a"));
+    elected(&a).await;
+    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    cell.inner().gate = Some(Arc::clone(&gate));
+    let before = cell.inner().writes;
+    let settle = || async {
+        for _ in 0..200 {
+            tokio::task::yield_now().await;
+        }
+    };
+    let submit = |job: &'static str| {
+        let a = Arc::clone(&a);
+        tokio::spawn(async move { a.submit(push(job)).await })
+    };
+    let first = submit("first");
+    settle().await;
+    let second = submit("while the first is written");
+    settle().await;
+    gate.add_permits(10);
+    assert_eq!((first.await.unwrap(), second.await.unwrap()), (Ok(1), Ok(2)));
+    settle().await;
+    assert_eq!(cell.inner().writes - before, 2);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_write_without_an_answer_is_done_once() {
     let cell = Cell::default();
