@@ -10,6 +10,7 @@ mod support;
 mod doctor;
 #[path = "../support/doctor.rs"]
 mod found;
+mod guards;
 mod pages;
 mod pods;
 mod stories;

@@ -47,7 +47,8 @@ pub struct Guard {
 }
 
 /// Guards the tables, in one transaction, over a connection that the URL `postgres://…` names. What is there already stays: it
-/// may be called at every start. The role must own the tables, or have the right `TRIGGER` on them and own nothing else.
+/// may be called at every start. The role must own the tables: the triggers are to
+/// fire whatever a session asks for, and only an owner may say so.
 ///
 /// # Errors
 /// [`OpenError`]; nothing was changed then, unless the connection broke at the end.
