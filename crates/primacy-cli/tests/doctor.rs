@@ -187,11 +187,12 @@ const LATE_WORK: &str = "the late work of a leader that was paused past its leas
 /// The lease of a drill, which has to run out.
 const DRILL_LEASE: &str = "2s";
 
-/// Writes its token again and again. When another token is there, it writes once more, for it does not know better, and ends as that
+/// Writes its token again and again. When a higher one is there, it writes once more, for it does not know better, and ends as that
 /// write did.
 const JOB: &str = r#"
 show
-while ! grep -qv "^$PRIMACY_TOKEN$" ledger 2> /dev/null; do write; sleep 0.1; done
+highest() { sort -n ledger 2> /dev/null | tail -n 1; }
+while highest=$(highest); [ "${highest:-0}" -le "$PRIMACY_TOKEN" ]; do write; sleep 0.1; done
 write
 "#;
 
@@ -247,7 +248,7 @@ write() { echo "$PRIMACY_TOKEN" >> ledger; }
     let (found, tokens) = drill(&place, functions, &resources);
     assert!(!tokens.is_sorted(), "the late write was done: {tokens:?}");
     found.expect(LATE_WORK, "unknown", "ended by itself");
-    found.expect(LATE_WORK, "unknown", "code 0");
+    found.expect(LATE_WORK, "unknown", "status: 0");
     let checks = found.told["checks"].as_array().unwrap();
     let verdicts: Vec<&str> = checks.iter().map(|check| check["verdict"].as_str().unwrap()).collect();
     assert_eq!(verdicts, ["unknown", "pass", "fail"], "{:#}", found.told);

@@ -67,7 +67,12 @@ pub enum InitError {
 /// [`InitError`].
 pub async fn init(url: &str, election: &str, lease: Duration) -> Result<Init, InitError> {
     match primacy_stores::open_existing_any(url, election).await {
-        Ok(Opened::Register(register)) => return init_register(&*register, lease).await,
+        Ok(Opened::Register(register)) => {
+            if let Some((record, _)) = register.read().await? {
+                return Ok(Init::Exists { record: Box::new(record) });
+            }
+            // What would hold the record may be missing too, such as a table, and is made only by who may make it.
+        }
         Ok(Opened::Sessions(_)) => return Ok(Init::NotNeeded),
         // There may be no database yet.
         Err(OpenError::Unavailable { .. }) => {}

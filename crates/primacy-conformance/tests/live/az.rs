@@ -15,7 +15,7 @@ pub(crate) fn check() -> Pin<Box<dyn Future<Output = Vec<Column>>>> {
     Box::pin(async {
         let azurite = Azurite::start().await;
         let url = azurite.as_ref().map(Azurite::url).map_err(Clone::clone);
-        let harness = ObjectHarness { name: "az", url };
+        let harness = ObjectHarness { name: "az (Azurite)", url };
         let column = harness.column().await;
         if azurite.is_ok() {
             one_of_two_processes_makes_the_first_record(&harness).await;

@@ -17,7 +17,6 @@ use primacy_conformance::live::nats::Nats;
 use primacy_conformance::live::postgres::Postgres;
 use primacy_conformance::live::redis::Redis;
 use primacy_conformance::live::zookeeper::ZooKeeper;
-use primacy_stores::open;
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
 
@@ -61,13 +60,6 @@ fn sessions_of_consul(url: String) -> Server {
 async fn one_nats() -> Result<Nats, String> {
     let server = Nats::start(1).await?;
     drop(nats::open_in_the_end(&server.url(), "first").await);
-    Ok(server)
-}
-
-/// A server of PostgreSQL with the table of records, which whoever opens an election makes.
-async fn one_postgres() -> Result<Postgres, String> {
-    let server = Postgres::start(&[]).await?;
-    drop(open(&server.url(), "first").await.expect("the server is there"));
     Ok(server)
 }
 
@@ -135,7 +127,7 @@ async fn columns() -> Vec<Column> {
     let mut stores = Stores { turns: Rc::new(Semaphore::new(AT_A_TIME)), columns: Vec::new() };
     // What lasts longest begins first.
     stores.add("consul", Consul::start(), |consul| vec![("consul (a stand-in)", sessions_of_consul(consul.url("elections")))]);
-    stores.add("postgres", one_postgres(), |postgres| vec![
+    stores.add("postgres", Postgres::start(&[]), |postgres| vec![
         ("postgres", record(postgres.url())),
         ("postgres, recipe=advisory", sessions(format!("{}?recipe=advisory", postgres.url()))),
     ]);
@@ -148,8 +140,8 @@ async fn columns() -> Vec<Column> {
         (name, sessions(format!("zookeeper://{}/{layout}?layout={layout}", zookeeper.addresses())))
     }).into());
     stores.add("kubernetes", ApiServer::start(), |api| vec![("kubernetes (stand-in)", record(api.url()))]);
-    stores.add("s3", Moto::start(), |moto| vec![("s3", object_on_moto(moto.url()))]);
-    stores.add("az", Azurite::start(), |azurite| vec![("az", record(azurite.url()))]);
+    stores.add("s3", Moto::start(), |moto| vec![("s3 (moto)", object_on_moto(moto.url()))]);
+    stores.add("az", Azurite::start(), |azurite| vec![("az (Azurite)", record(azurite.url()))]);
     stores.add("nats", one_nats(), |nats| vec![("nats, one server", record(nats.url()))]);
     stores.add("redis", Redis::start(&[]), |redis| vec![("redis", record(redis.url()))]);
     all(stores.columns).await.into_iter().flatten().collect()

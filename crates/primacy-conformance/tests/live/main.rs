@@ -99,8 +99,16 @@ fn keep(columns: &[Column], laws: &[&str], place: (&str, &str)) {
 }
 
 /// Whether a store is to be tried.
+///
+/// # Panics
+/// If a store is wanted that there is not: nothing would be tried, and all be well.
 fn is_wanted(name: &str) -> bool {
-    std::env::var(ONLY_VARIABLE).map_or(true, |only| only.split(',').any(|wanted| wanted == name))
+    let Ok(only) = std::env::var(ONLY_VARIABLE) else { return true };
+    let known: Vec<&str> = STORES.iter().chain(SESSION_STORES).map(|(name, _)| *name).collect();
+    for wanted in only.split(',') {
+        assert!(known.contains(&wanted), "there is no store {wanted}; there are: {}", known.join(", "));
+    }
+    only.split(',').any(|wanted| wanted == name)
 }
 
 /// What a test of one server alone starts with: the server, if it is to be tried and there.

@@ -22,7 +22,7 @@ pub(crate) fn check() -> Pin<Box<dyn Future<Output = Vec<Column>>>> {
     Box::pin(async {
         let moto = Moto::start().await;
         let url = moto.as_ref().map(Moto::url).map_err(Clone::clone);
-        let harness = ObjectHarness { name: "s3", url };
+        let harness = ObjectHarness { name: "s3 (moto)", url };
         let column = harness.column().await;
         if moto.is_ok() {
             one_of_two_processes_makes_the_first_record(&harness).await;

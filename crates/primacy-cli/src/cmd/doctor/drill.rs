@@ -1,7 +1,8 @@
 //! The drill: the user's own command is paused past its lease, whole, and woken.
 
 use std::ffi::OsString;
-use std::process::Command;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use primacy::stores::{Check, Verdict};
@@ -33,8 +34,8 @@ const LINES_SHOWN: usize = 5;
 struct Late {
     /// What it printed in the time that it had for itself.
     lines: Vec<String>,
-    /// It had ended by itself by then, and this is how: `code` or `signal`.
-    itself: Option<Value>,
+    /// It had ended by itself by then, and this is how.
+    itself: Option<ExitStatus>,
     /// How long it lived once its guardian was awake; `None` if it could not be ended.
     lived: Option<Duration>,
 }
@@ -97,29 +98,26 @@ fn wake(stage: &mut Stage, leader: &str, paused: &[Pid]) -> Result<Late, Failure
     }
     let heard = stage.hear_for(LATE)?;
     let lines = heard.into_iter().filter(|(name, _)| name == leader).map(|(_, line)| line).collect();
-    let is_gone = |job: Option<Pid>| job.is_none_or(|job| !is_alive(job));
-    let ended_itself = is_gone(job);
+    // Nobody has taken it away yet: its parent is the guardian, which is still paused.
+    let itself = job.and_then(ended);
     let woken = Instant::now();
     for &&process in &watching {
         resume(process)?;
     }
-    if ended_itself {
-        // Only its guardian, which is its parent, can tell how.
-        let ended = stage.wait_for("news of how the command has ended", |name, line| {
-            (name == leader && line["event"] == "exited").then(|| line["ended"].clone())
-        })?;
-        return Ok(Late { lines, itself: Some(ended), lived: Some(woken.elapsed()) });
-    }
-    let ended = stage.look_for("the end of the paused command", |_| Ok(is_gone(job).then_some(())));
-    Ok(Late { lines, itself: None, lived: ended.is_ok().then(|| woken.elapsed()) })
+    let is_gone = || job.is_none_or(|job| started_at(job).is_none() || ended(job).is_some());
+    let gone = stage.look_for("the end of the paused command", |_| Ok(is_gone().then_some(())));
+    Ok(Late { lines, itself, lived: gone.is_ok().then(|| woken.elapsed()) })
 }
 
-/// Whether the process is there, and not merely waiting to be reaped.
-fn is_alive(pid: Pid) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
-    let state =
-        stat.as_deref().ok().and_then(|stat| stat.rsplit_once(") ")).map(|(_, rest)| rest.as_bytes()[0]);
-    started_at(pid).is_some() && !matches!(state, Some(b'Z' | b'X') | None)
+/// How a process has ended that waits to be taken away by its parent; `None` if it has not ended, or is gone.
+fn ended(pid: Pid) -> Option<ExitStatus> {
+    /// Where `exit_code` stands behind the name of the program (proc_pid_stat(5), field 52; the name is field 2).
+    const EXIT_CODE: usize = 52 - 3;
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    let is_over = matches!(*fields.first()?, "Z" | "X");
+    is_over.then(|| fields.get(EXIT_CODE)?.parse().ok().map(ExitStatus::from_raw)).flatten()
 }
 
 /// One that has been killed meanwhile needs no waking.
@@ -140,12 +138,12 @@ fn judge(late: &Late) -> Check {
     };
     let why = "a leader that does not know yet that it was replaced writes what it was about to write";
     let fix = "have the resource check the token: docs/fencing.md; and name it with --resource, so that a stale write is tried";
-    match (&late.itself, late.lived) {
+    match (late.itself, late.lived) {
         (_, None) => {
             let found = format!("it {printed}, and its guardian did not end it");
             Check::not(Verdict::Fail, NAME, found, why, "report this; and have the resource check the token")
         }
-        (Some(ended), Some(_)) if ended["code"] == Exit::Stale.code() => {
+        (Some(ended), Some(_)) if ended.code() == Some(Exit::Stale.code().into()) => {
             let found = format!(
                 "the command ended with {} when it was woken, as `primacy fence exec` does whose token is stale; it {printed}",
                 Exit::Stale.code()
@@ -155,9 +153,8 @@ fn judge(late: &Late) -> Check {
         // Also one that ends in order: what it was about to write may be written.
         (Some(ended), Some(_)) => {
             let found = format!(
-                "the command ended by itself when it was woken, beside the next leader, with {}, and {printed}. Whether the \
-                 resource refused what it wrote, only its output can tell",
-                told(ended)
+                "the command ended by itself when it was woken, beside the next leader, with {ended}, and {printed}. Whether the \
+                 resource refused what it wrote, only its output can tell"
             );
             Check::not(Verdict::Unknown, NAME, found, why, fix)
         }
@@ -171,29 +168,21 @@ fn judge(late: &Late) -> Check {
     }
 }
 
-/// How a process has ended, in words.
-fn told(ended: &Value) -> String {
-    match (ended["code"].as_i64(), ended["signal"].as_i64()) {
-        (Some(code), _) => format!("code {code}"),
-        (None, Some(signal)) => format!("signal {signal}"),
-        (None, None) => ended.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
     fn only_an_end_that_says_so_is_a_refusal() {
         let late = |itself, lived| Late { lines: vec!["it printed this".to_owned()], itself, lived };
-        assert_eq!(judge(&late(Some(json!({"code": 76})), Some(LATE))).verdict, Verdict::Pass);
-        for ended in [json!({"code": 0}), json!({"code": 1}), json!({"signal": 6})] {
-            let unknown = judge(&late(Some(ended.clone()), Some(LATE)));
+        let code = |code: i32| ExitStatus::from_raw(code << 8);
+        assert_eq!(judge(&late(Some(code(76)), Some(LATE))).verdict, Verdict::Pass);
+        for (ended, part) in
+            [(code(0), "status: 0"), (code(1), "status: 1"), (ExitStatus::from_raw(6), "signal: 6")]
+        {
+            let unknown = judge(&late(Some(ended), Some(LATE)));
             assert_eq!(unknown.verdict, Verdict::Unknown);
-            assert!(unknown.found.contains(&told(&ended)), "{unknown:?}");
+            assert!(unknown.found.contains(part), "{unknown:?}");
             assert!(unknown.found.contains("it printed this"), "{unknown:?}");
         }
         assert_eq!(judge(&late(None, Some(LATE))).verdict, Verdict::Unknown);

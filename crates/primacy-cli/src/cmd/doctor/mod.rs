@@ -33,16 +33,17 @@ const WATCH_MIN: Duration = Duration::from_secs(1);
 /// only what it keeps under a name of its own, primacy/doctor.
 ///
 /// With --resource it tries a stale write against what the leader writes to:
-///   a table    postgres://HOST/DATABASE#TABLE, env:NAME#TABLE
-///              DELETE and UPDATE that name no row, without a token and with a
-///              stale one, in a transaction that is rolled back
+///   a table    postgres://HOST/DATABASE#TABLE, sqlite:PATH#TABLE, env:NAME#TABLE
+///              writes without a token and with a stale one, in a transaction
+///              that is rolled back
 ///   a service  http://HOST/PATH, https://HOST/PATH
 ///              one request without a body, with Fencing-Token: 0. It is a GET,
 ///              which changes nothing, and so only a refusal of it tells
 ///              something; name a method that writes with --resource-method
 ///   an object  s3://BUCKET/KEY, gs://BUCKET/KEY, az://CONTAINER/KEY
-///              writes that name an old version, to primacy.probe beside it;
-///              the object itself is only read
+///              writes that name an old version, and races of writes that name
+///              the same one, to primacy.probe beside it; and one write of the
+///              object as it is that names a version which it has not
 ///
 /// With --drill it starts the command twice under `primacy run`, pauses the
 /// one that leads, whole, until its lease is over and the other one leads,
