@@ -159,7 +159,7 @@ fn cargo_deny(session: &mut Session<'_>) -> Outcome {
 const REQUIRE_LIVE_VARIABLE: &str = "PRIMACY_REQUIRE_LIVE";
 
 /// How many of the tests on servers run at a time, however few processors there are: they wait for leases most of the time.
-const LIVE_AT_A_TIME: &str = "4";
+const LIVE_AT_A_TIME: &str = "5";
 
 /// `cargo test`, with every line shown and the results of all binaries added up. With `require`, what the first steps have installed
 /// must be found: a live test that is left out fails.

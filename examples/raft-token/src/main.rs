@@ -66,17 +66,18 @@ async fn leader(node: &Node, not: Option<u64>) -> Result<u64, Box<dyn Error>> {
 }
 
 async fn start(network: &Network) -> Result<BTreeMap<u64, Node>, Box<dyn Error>> {
-    let timers = Config {
-        heartbeat_interval: 100,
-        election_timeout_min: 500,
-        election_timeout_max: 1_000,
-        ..Config::default()
-    };
-    let timers = Arc::new(timers.validate()?);
     let mut nodes = BTreeMap::new();
     for id in NODES {
+        // openraft draws a node's election timeout once, when it starts: two that are nearly alike could split every vote.
+        let election_timeout_min = 500 * id;
+        let timers = Config {
+            heartbeat_interval: 100,
+            election_timeout_min,
+            election_timeout_max: election_timeout_min + 200,
+            ..Config::default()
+        };
         let (log, state) = Adaptor::new(MemStore::new_async().await);
-        let node = Raft::new(id, Arc::clone(&timers), network.of(id), log, state).await?;
+        let node = Raft::new(id, Arc::new(timers.validate()?), network.of(id), log, state).await?;
         network.add(id, node.clone());
         nodes.insert(id, node);
     }
