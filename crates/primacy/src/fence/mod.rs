@@ -20,6 +20,8 @@
 //!
 //! `docs/fencing.md` says how to use them, also from other languages, and what gets around them.
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod answer;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 pub mod file;

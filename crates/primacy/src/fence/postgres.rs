@@ -24,6 +24,8 @@
 use primacy_core::fence::FencingToken;
 use primacy_stores::OpenError;
 
+pub use super::answer::Answer;
+
 /// The schema that the fence is put into unless another one is named.
 pub const SCHEMA: &str = "public";
 
@@ -94,20 +96,6 @@ pub struct Attempt {
     pub stale: Option<Answer>,
 }
 
-/// What a table said to a write.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// It would have been done.
-    Admitted,
-    /// The guard refused it, for its token.
-    Refused,
-    /// It failed for another reason, from which nothing follows about the guard.
-    Failed {
-        /// What the server said.
-        why: String,
-    },
-}
-
 /// Tries writes that a guard refuses, in a transaction that is rolled back, and with statements that name no row. `table` is
 /// written as in a statement. The role must be one that may delete or update there.
 ///
@@ -123,23 +111,19 @@ pub async fn attempt(url: &str, table: &str) -> Result<Attempt, OpenError> {
     };
     let election = Some(election.clone()).filter(|election| !election.is_empty());
     Ok(Attempt {
-        stale: election.as_ref().map(|_| Answer::of(stale.as_deref().unwrap_or_default())),
+        stale: election.as_ref().map(|_| answer(stale.as_deref().unwrap_or_default())),
         election,
         highest: highest.parse().ok().map(FencingToken),
-        without: Answer::of(without),
+        without: answer(without),
     })
 }
 
-impl Answer {
-    fn of(text: &str) -> Self {
-        match text.split(' ').next() {
-            Some("admitted") => Self::Admitted,
-            Some(NO_TOKEN | STALE) => Self::Refused,
-            Some("denied") => {
-                Self::Failed { why: "this user may neither delete nor update there".to_owned() }
-            }
-            Some(_) | None => Self::Failed { why: text.to_owned() },
-        }
+fn answer(text: &str) -> Answer {
+    match text.split(' ').next() {
+        Some("admitted") => Answer::Admitted,
+        Some(NO_TOKEN | STALE) => Answer::Refused,
+        Some("denied") => Answer::Failed { why: "this user may neither delete nor update there".to_owned() },
+        Some(_) | None => Answer::Failed { why: text.to_owned() },
     }
 }
 

@@ -35,7 +35,8 @@ use primacy_core::fence::{Fence, FenceError, FencingToken};
 pub use rusqlite;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
 
-pub use self::attempt::{Answer, Attempt, attempt};
+pub use self::attempt::{Attempt, attempt};
+pub use super::answer::Answer;
 
 /// The tables and triggers that are the same for all elections, each with its name and its SQL.
 const OBJECTS: [(&str, &str); 9] = [

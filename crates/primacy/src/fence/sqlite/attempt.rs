@@ -4,7 +4,7 @@ use primacy_core::fence::FencingToken;
 use rusqlite::ffi::SQLITE_CONSTRAINT_TRIGGER;
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 
-use super::{GuardError, WRITES, find_table, guard_trigger, highest, quoted, stored_sql};
+use super::{Answer, GuardError, WRITES, find_table, guard_trigger, highest, quoted, stored_sql};
 
 /// What became of writes to a table that a guard refuses. Nothing of them was kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,20 +21,6 @@ pub struct Attempt {
     pub stale: Option<Answer>,
 }
 
-/// What a table said to a write.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// No guard stood before it.
-    Admitted,
-    /// The guard refused it, for its token.
-    Refused,
-    /// It failed for another reason, from which nothing follows about the guard.
-    Failed {
-        /// What the database said.
-        why: String,
-    },
-}
-
 /// Tries inserts of a row of default values, in a transaction that is rolled back. Others cannot write meanwhile. Foreign keys
 /// are on for this connection afterwards.
 ///
@@ -49,7 +35,7 @@ pub fn attempt(connection: &mut Connection, table: &str) -> Result<Attempt, Guar
     let (election, unguarded) = find_guard(&transaction, &table)?;
     // A row: the triggers of SQLite are asked for each row, and not of a statement that names none.
     let insert = format!("INSERT INTO {} DEFAULT VALUES", quoted(&table, '"'));
-    let without = Answer::of(transaction.execute(&insert, []));
+    let without = answer(transaction.execute(&insert, []));
     let (mut highest_shown, mut stale) = (None, None);
     if let Some(election) = &election {
         let shown = highest(&transaction, election)?;
@@ -102,29 +88,27 @@ fn try_stale(
         transaction.execute("DELETE FROM main.primacy_token WHERE election = ?1", [election])?;
     }
     Ok(match show(highest.0.saturating_sub(1)) {
-        Ok(_) => Answer::of(transaction.execute(insert, [])),
-        refused @ Err(_) => Answer::of(refused),
+        Ok(_) => answer(transaction.execute(insert, [])),
+        refused @ Err(_) => answer(refused),
     })
 }
 
-impl Answer {
-    fn of(result: Result<usize, rusqlite::Error>) -> Self {
-        let (code, extended, why) = match result {
-            Ok(_) => return Self::Admitted,
-            Err(rusqlite::Error::SqliteFailure(code, why)) => {
-                (code.code, code.extended_code, why.unwrap_or_default())
-            }
-            Err(error) => return Self::Failed { why: error.to_string() },
-        };
-        let is_of_a_trigger = extended == SQLITE_CONSTRAINT_TRIGGER;
-        if is_of_a_trigger && why.starts_with("primacy: ") {
-            Self::Refused
-        } else if code == ErrorCode::ConstraintViolation && !is_of_a_trigger {
-            // A guard is asked before it is looked whether a row may be as it is.
-            Self::Admitted
-        } else {
-            Self::Failed { why }
+fn answer(result: Result<usize, rusqlite::Error>) -> Answer {
+    let (code, extended, why) = match result {
+        Ok(_) => return Answer::Admitted,
+        Err(rusqlite::Error::SqliteFailure(code, why)) => {
+            (code.code, code.extended_code, why.unwrap_or_default())
         }
+        Err(error) => return Answer::Failed { why: error.to_string() },
+    };
+    let is_of_a_trigger = extended == SQLITE_CONSTRAINT_TRIGGER;
+    if is_of_a_trigger && why.starts_with("primacy: ") {
+        Answer::Refused
+    } else if code == ErrorCode::ConstraintViolation && !is_of_a_trigger {
+        // A guard is asked before it is looked whether a row may be as it is.
+        Answer::Admitted
+    } else {
+        Answer::Failed { why }
     }
 }
 
