@@ -29,7 +29,7 @@ impl fmt::Display for Term {
 ///
 /// Ordered by term first, so that whatever a later leader sends is above all that an earlier one sent:
 /// `(5, 2)` is newer than `(4, 1000)`. The counter starts from 1 in each term.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaderSequence {
     /// The leadership that sent it.
     pub term: Term,
@@ -38,6 +38,9 @@ pub struct LeaderSequence {
 }
 
 impl LeaderSequence {
+    /// The number of nothing: before whatever anybody sent.
+    pub const NONE: Self = Self { term: Term(0), counter: 0 };
+
     /// The first number of a term.
     #[must_use]
     pub fn first(term: Term) -> Self {

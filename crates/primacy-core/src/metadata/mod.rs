@@ -1,0 +1,4 @@
+//! Metadata: a state that the leader of an election writes, and all nodes keep.
+
+pub mod log;
+pub mod voters;
