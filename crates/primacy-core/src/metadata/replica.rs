@@ -1,0 +1,742 @@
+//! The replica: a log that one leader at a time writes, and that a majority holds before it counts.
+//!
+//! It is the cluster state ledger of BlazingMQ: whoever is elected leads, however far behind its log is, and catches up before it
+//! writes. The election is another machine's business; this one is told that it leads, and to which term it is bound.
+//!
+//! Assumes   that a term has one leader, who was voted for by a majority bound to that term; that what was written is still there
+//!           after a restart ([`Durability::Fsync`]), or that fewer than a majority lose their logs before they have recovered
+//!           ([`Durability::Memory`]).
+//! Promises  that a committed record is never lost or changed, and that all apply the same records in the same order.
+//! Costs     a message to each follower and its answer for all records that came meanwhile, and one write to each disk at the same
+//!           time. A new leader: one round trip to hear from a majority, what it lacks, and one record.
+//!
+//! How it goes:
+//!
+//! ```text
+//!              told to lead                a majority has answered, and what was missing is here
+//!   Follower ───────────────► Passive ────────────────────────────────────────────────────────► Leader
+//!      ▲                         │                                                                │  its first record is
+//!      └── a higher term, or told that it leads no more ──────────────────────────────────────────┘  committed: active
+//! ```
+//!
+//! Why nothing is lost: a committed record is on a majority. The answers to [`Body::Sync`] come from a majority, and each is a
+//! promise to take nothing from an earlier leader any more. The two share a node, which took the record before it promised. So the
+//! highest number among the answers is that of the record or above it, and a log that is whole up to there has it.
+//!
+//! Records that were never committed may be in that log. They are kept: nobody was told that they failed.
+
+mod catching_up;
+mod recovery;
+mod snapshots;
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use self::catching_up::Sync;
+use self::recovery::Recovery;
+pub use self::snapshots::SNAPSHOT_LENGTH_MAX;
+use self::snapshots::{Incoming, Outgoing, Part};
+use super::log::{Log, Record, RecordBody, Stored, Write};
+use super::message::Body;
+use super::voters::Voters;
+use crate::id::{Identity, Incarnation, NodeId};
+use crate::majority;
+use crate::term::{LeaderSequence, Term};
+use crate::time::{Duration, Instant};
+
+/// A state that is the same on all nodes, because all apply the same payloads in the same order.
+pub trait Replicated: Clone {
+    /// What came of a payload, for whoever asked for it.
+    type Outcome;
+    /// Applies a payload. What it cannot read changes nothing; on all nodes alike.
+    fn apply(&mut self, number: LeaderSequence, payload: &[u8]) -> Self::Outcome;
+    /// All of it, as bytes.
+    fn snapshot(&self) -> Arc<[u8]>;
+    /// What [`snapshot`](Self::snapshot) gave; `None` if the bytes are no such thing.
+    fn restore(bytes: &[u8]) -> Option<Self>;
+    /// The state before the first record.
+    fn empty() -> Self;
+}
+
+/// What it means that a node holds a record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Durability {
+    /// It is on its disk.
+    #[default]
+    Fsync,
+    /// It is in its memory, as in BlazingMQ. A node that restarts has lost its log, and asks the others for it.
+    Memory,
+}
+
+/// How a replica goes about it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// This node, in this life.
+    pub me: Identity,
+    /// What holding a record means. The same for all voters.
+    pub durability: Durability,
+    /// After how long without an answer something is said again.
+    pub resend_after: Duration,
+    /// How many bytes of records one message has at most, if it has more than one record.
+    pub append_max: usize,
+    /// How many bytes of records may be under way to one follower.
+    pub window: usize,
+    /// How many bytes of a snapshot one message has.
+    pub part_max: usize,
+    /// After how many bytes of records a snapshot takes their place on the disk, or after as many as the last snapshot has, if
+    /// that is more.
+    pub snapshot_after: usize,
+    /// How many bytes of applied records stay in memory, for followers that are a little behind.
+    pub kept_max: usize,
+}
+
+/// What a replica wants done, in order.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// Write this to the log's disk, and return when it would survive a power cut.
+    Write(Write),
+    /// Remember these voters, like a vote.
+    Voters(Arc<Voters>),
+    /// Say this.
+    Send {
+        /// To whom.
+        to: NodeId,
+        /// What.
+        body: Body,
+    },
+    /// Another one leads in the same term: what must never be.
+    TwoLeaders {
+        /// The one that was known.
+        known: Identity,
+        /// The other one.
+        other: Identity,
+    },
+}
+
+/// The log and the state of one node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Replica<S: Replicated> {
+    config: Config,
+    /// Nothing of a lower term is taken or answered. The election has it on its disk.
+    bound: Term,
+    log: Log,
+    /// The last record that this node holds, in the sense of its durability.
+    written: LeaderSequence,
+    /// The last record that is known to be committed.
+    committed: LeaderSequence,
+    state: S,
+    /// The last record in the state. Above `committed` only after a snapshot that was above it.
+    applied: LeaderSequence,
+    /// The voters that the records in the state state.
+    applied_voters: Arc<Voters>,
+    /// What came of the records that were applied since this was last asked for.
+    outcomes: VecDeque<(LeaderSequence, S::Outcome)>,
+    /// The voters in force: those of the last record that states some, committed or not.
+    voters: Arc<Voters>,
+    role: Role,
+    /// While this node has lost its log.
+    recovery: Option<Recovery>,
+    /// A snapshot that is being fetched.
+    incoming: Option<Incoming>,
+    /// The snapshot that others fetch.
+    outgoing: Option<Outgoing>,
+    /// How many bytes of records were applied since the last snapshot on the disk, and how many that one has.
+    since_snapshot: usize,
+    snapshot_length: usize,
+    /// Payloads to be written, and records and news to be sent: all at once when nothing else is waiting to be handled.
+    gathered: Vec<Arc<[u8]>>,
+    flush_at: Option<Instant>,
+    effects: VecDeque<Effect>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Role {
+    /// Takes records from whoever leads in the term.
+    Follower { leader: Option<Identity>, owed: Option<Owed> },
+    /// Leads, and does not know yet what was committed before.
+    Passive(Sync),
+    /// Leads, and writes.
+    Leader(Lead),
+}
+
+/// An answer that a follower owes its leader when its records are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Owed {
+    round: u64,
+    gap: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Lead {
+    /// The first record of the term. Only from it on are majorities counted: one of an earlier term may be on a majority and yet
+    /// be replaced (Raft, section 5.4.2).
+    begun: LeaderSequence,
+    followers: BTreeMap<NodeId, Follower>,
+}
+
+/// What a leader knows of one follower.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Follower {
+    /// The process life that answered last.
+    incarnation: Option<Incarnation>,
+    /// What it surely holds in this term. A node counts once, whatever its lives: this is one number.
+    held: LeaderSequence,
+    /// Up to where its log goes, and what was sent behind that; `None` if that is not known.
+    sent: Option<LeaderSequence>,
+    /// What was sent and not answered: the last number and how many bytes.
+    under_way: VecDeque<(LeaderSequence, usize)>,
+    /// What it was last told to be committed.
+    told: LeaderSequence,
+    round: u64,
+    /// What it says of rounds up to this one is old.
+    rewound: u64,
+    /// When something is said again.
+    resend_at: Option<Instant>,
+    /// It was offered a snapshot of this number.
+    offered: Option<LeaderSequence>,
+}
+
+impl<S: Replicated> Replica<S> {
+    /// A replica with what an earlier life left on its disk: `voters` and `bound` from the election's, `stored` from the log's.
+    /// `log_lost` if there was a log, and it is lost.
+    ///
+    /// `None` if the snapshot cannot be read.
+    #[must_use]
+    pub fn new(
+        config: Config,
+        bound: Term,
+        voters: Arc<Voters>,
+        stored: Stored,
+        log_lost: bool,
+        now: Instant,
+    ) -> Option<Self> {
+        let (base, state, length) = match &stored.snapshot {
+            Some(snapshot) => (snapshot.number, S::restore(&snapshot.state)?, snapshot.state.len()),
+            None => (LeaderSequence::NONE, S::empty(), 0),
+        };
+        let applied_voters = stored.snapshot.map_or_else(|| Arc::clone(&voters), |it| Arc::clone(&it.voters));
+        let voters = if applied_voters.number > voters.number { Arc::clone(&applied_voters) } else { voters };
+        let mut replica = Self {
+            config,
+            bound,
+            log: Log::after(base),
+            written: base,
+            committed: LeaderSequence::NONE,
+            state,
+            applied: base,
+            applied_voters,
+            outcomes: VecDeque::new(),
+            voters,
+            role: Role::Follower { leader: None, owed: None },
+            recovery: log_lost.then(|| Recovery::new(now)),
+            incoming: None,
+            outgoing: None,
+            since_snapshot: 0,
+            snapshot_length: length,
+            gathered: Vec::new(),
+            flush_at: None,
+            effects: VecDeque::new(),
+        };
+        for record in stored.records {
+            if !record.follows(replica.log.last()) {
+                return None;
+            }
+            replica.take_voters(&record);
+            replica.log.push(record);
+        }
+        replica.written = replica.log.last();
+        Some(replica)
+    }
+
+    /// The next effect, in the order in which effects must take place.
+    pub fn poll(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// When to call [`on_timeout`](Self::on_timeout), if nothing else happens before. What is due at once waits until all that has
+    /// come already was handled, so that one write to the disk does for all of it.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        let resend = match &self.role {
+            Role::Follower { .. } => None,
+            Role::Passive(sync) => Some(sync.resend_at),
+            Role::Leader(lead) => lead.followers.values().filter_map(|follower| follower.resend_at).min(),
+        };
+        let recovery = match (&self.recovery, &self.role) {
+            (Some(recovery), Role::Follower { .. }) => Some(recovery.ask_at),
+            (Some(_), Role::Passive(_) | Role::Leader(_)) | (None, _) => None,
+        };
+        let incoming = self.incoming.as_ref().map(|incoming| incoming.ask_at);
+        let offer = self.outgoing.as_ref().map(|outgoing| outgoing.until);
+        [self.flush_at, resend, recovery, incoming, offer].into_iter().flatten().min()
+    }
+
+    /// The deadline has come.
+    pub fn on_timeout(&mut self, now: Instant) {
+        if self.flush_at.is_some_and(|at| now >= at) {
+            self.flush(now);
+        }
+        self.ask_for_parts_again(now);
+        self.drop_old_offer(now);
+        match &mut self.role {
+            Role::Follower { .. } => self.ask_for_recovery(now),
+            Role::Passive(sync) if now >= sync.resend_at => self.sync_again(now),
+            Role::Passive(_) => {}
+            Role::Leader(lead) => {
+                let mut late = Vec::new();
+                for (&node, follower) in &mut lead.followers {
+                    if follower.resend_at.is_some_and(|at| now >= at) {
+                        follower.forget_position();
+                        late.push(node);
+                    }
+                }
+                for node in late {
+                    self.stream(now, node);
+                }
+            }
+        }
+    }
+
+    /// From now on nothing of a lower term is taken or answered; the caller has written the term to its disk.
+    pub fn bind(&mut self, term: Term) {
+        if term > self.bound {
+            self.bound = term;
+            self.follow();
+        }
+    }
+
+    /// This node was elected in the term to which it is bound.
+    pub fn lead(&mut self, now: Instant) {
+        self.follow();
+        self.begin_sync(now);
+    }
+
+    /// This node leads no more.
+    pub fn follow(&mut self) {
+        self.role = Role::Follower { leader: None, owed: None };
+        self.gathered.clear(); // Whoever asked for it asks the next leader.
+        self.incoming = None;
+        if let Some(recovery) = &mut self.recovery {
+            recovery.granted = None;
+        }
+    }
+
+    /// A connection from this node was made: it may be another life, or have missed what was sent.
+    pub fn on_connected(&mut self, now: Instant, node: NodeId) {
+        match &mut self.role {
+            Role::Follower { .. } => {}
+            Role::Passive(_) if self.voters.contains(node) => self.send(node, Body::Sync),
+            Role::Passive(_) => {}
+            Role::Leader(lead) => {
+                if let Some(follower) = lead.followers.get_mut(&node) {
+                    follower.forget_position();
+                    self.stream(now, node);
+                }
+            }
+        }
+    }
+
+    /// Wants this payload written. Only an active leader does that; `false` from any other.
+    pub fn propose(&mut self, now: Instant, payload: Arc<[u8]>) -> bool {
+        let active = self.is_active();
+        if active {
+            self.gathered.push(payload);
+            self.flush_at.get_or_insert(now);
+        }
+        active
+    }
+
+    /// Takes what another replica says in the term to which this one is bound; the caller has bound it to a higher one before.
+    pub fn handle(&mut self, now: Instant, from: Identity, term: Term, body: Body) {
+        if let Body::RecoverReply { to, leads_up_to } = body {
+            if to == self.config.me.incarnation {
+                self.on_recover_reply(now, from, term, leads_up_to);
+            }
+            return;
+        }
+        if let Body::Recover = body {
+            return self.on_recover(from);
+        }
+        if term != self.bound {
+            return; // Of an earlier leader, or an answer to one.
+        }
+        match body {
+            Body::SyncReply { to, .. }
+            | Body::Fetched { to, .. }
+            | Body::AppendReply { to, .. }
+            | Body::PartReply { to, .. }
+                if to != self.config.me.incarnation => {}
+            Body::Sync => self.on_sync(from),
+            Body::SyncReply { last, .. } => self.on_sync_reply(now, from, last),
+            Body::Fetch { after } => self.on_fetch(now, from, after),
+            Body::Fetched { after, records, .. } => self.on_fetched(now, from, after, records),
+            Body::Append { round, after, records, committed } => {
+                self.on_append(now, from, round, after, records, committed)
+            }
+            Body::AppendReply { round, last, gap, recovering, .. } => {
+                self.on_append_reply(now, from, Answer { round, last, gap, recovering });
+            }
+            Body::Offer { number } => self.on_offer(now, from, number),
+            Body::Part { number, offset } => self.on_part(now, from, number, offset),
+            Body::PartReply { number, voters, offset, length, bytes, .. } => {
+                self.on_part_reply(now, from, Part { number, voters, offset, length, bytes: &bytes });
+            }
+            Body::Recover | Body::RecoverReply { .. } => {} // Above: those are heard in any term.
+        }
+    }
+
+    // ── what is known ───────────────────────────────────────────────────────────────────────────────────────
+
+    /// Whether this node leads, and all that was committed before is in its log and committed again.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        match &self.role {
+            Role::Leader(lead) => self.committed >= lead.begun,
+            Role::Follower { .. } | Role::Passive(_) => false,
+        }
+    }
+
+    /// The state, as far as records were applied.
+    #[must_use]
+    pub const fn state(&self) -> &S {
+        &self.state
+    }
+
+    /// Whether everything in the state is committed. It is not after a restart, until a leader has been heard.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        self.committed >= self.applied
+    }
+
+    /// The last record in the state.
+    #[must_use]
+    pub const fn applied(&self) -> LeaderSequence {
+        self.applied
+    }
+
+    /// The last record that is known to be committed.
+    #[must_use]
+    pub const fn committed(&self) -> LeaderSequence {
+        self.committed
+    }
+
+    /// The last record of the log.
+    #[must_use]
+    pub fn last(&self) -> LeaderSequence {
+        self.log.last()
+    }
+
+    /// The voters in force.
+    #[must_use]
+    pub const fn voters(&self) -> &Arc<Voters> {
+        &self.voters
+    }
+
+    /// The term to which it is bound.
+    #[must_use]
+    pub const fn bound(&self) -> Term {
+        self.bound
+    }
+
+    /// Whether this node has lost its log, and has not caught up since.
+    #[must_use]
+    pub const fn is_recovering(&self) -> bool {
+        self.recovery.is_some()
+    }
+
+    /// What came of the next record that was applied. Its effects must have been finished before.
+    pub fn next_outcome(&mut self) -> Option<(LeaderSequence, S::Outcome)> {
+        self.outcomes.pop_front()
+    }
+
+    // ── writing ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// Sends and writes all that has gathered. The records leave before the own write begins, so that all disks write at the same
+    /// time; this node counts itself after it, as the queue has it.
+    fn flush(&mut self, now: Instant) {
+        self.flush_at = None;
+        for payload in core::mem::take(&mut self.gathered) {
+            let number = self.log.last().next();
+            self.push(Record { number, body: RecordBody::Payload(payload) });
+        }
+        if let Role::Leader(lead) = &self.role {
+            for node in lead.followers.keys().copied().collect::<Vec<_>>() {
+                self.stream(now, node);
+            }
+        }
+        self.write();
+        if let Role::Follower { leader: Some(leader), owed } = &mut self.role
+            && let Some(Owed { round, gap }) = owed.take()
+        {
+            let (to, last) = (leader.incarnation, self.log.last());
+            let (node, recovering) = (leader.node, self.recovery.is_some());
+            self.send(node, Body::AppendReply { to, round, last, gap, recovering });
+        }
+        self.advance(now);
+    }
+
+    /// Writes all records that are not written yet.
+    fn write(&mut self) {
+        if self.written == self.log.last() {
+            return;
+        }
+        if self.config.durability == Durability::Fsync {
+            let records =
+                self.log.since(self.written, usize::MAX).expect("what is not written is not forgotten");
+            self.effects.push_back(Effect::Write(Write::Append(records)));
+        }
+        // Whatever rests on it stands behind it in the queue.
+        self.written = self.log.last();
+    }
+
+    fn push(&mut self, record: Record) {
+        self.take_voters(&record);
+        self.log.push(record);
+    }
+
+    /// Voters are in force where they are written, committed or not.
+    fn take_voters(&mut self, record: &Record) {
+        if let Some(voters) = record.voters() {
+            self.tell_voters(voters);
+        }
+    }
+
+    /// These are the voters, if nobody has told newer ones.
+    pub fn tell_voters(&mut self, voters: &Arc<Voters>) {
+        if voters.number > self.voters.number {
+            self.voters = Arc::clone(voters);
+            self.effects.push_back(Effect::Voters(Arc::clone(voters)));
+        }
+    }
+
+    /// The first record of a new leader: it commits all that stands before it. Those who have answered need not be asked where
+    /// they stand.
+    fn begin(&mut self, now: Instant, answers: &BTreeMap<NodeId, (Identity, LeaderSequence)>) {
+        let number = LeaderSequence::first(self.bound);
+        let voters = Arc::new(self.voters.restated(number));
+        let after = self.log.last();
+        let others = voters.members.keys().filter(|&&node| node != self.config.me.node);
+        let known = |node: &NodeId| match answers.get(node) {
+            Some(&(who, last)) => {
+                let sent = self.log.position(last).map(|_| last);
+                Follower { incarnation: Some(who.incarnation), sent, ..Follower::default() }
+            }
+            None => Follower::default(),
+        };
+        let followers = others.map(|node| (*node, known(node))).collect();
+        self.role = Role::Leader(Lead { begun: number, followers });
+        self.incoming = None;
+        self.push(Record { number, body: RecordBody::Begin { after, voters } });
+        self.flush(now);
+    }
+
+    /// Commits what a majority holds, and applies it.
+    fn advance(&mut self, now: Instant) {
+        let Role::Leader(lead) = &self.role else { return };
+        let (me, voters) = (self.config.me.node, &self.voters);
+        // A leader that is no voter any more does not count itself.
+        let own = voters.contains(me).then_some(self.written);
+        let others = lead
+            .followers
+            .iter()
+            .filter(|(node, _)| voters.contains(**node))
+            .map(|(_, follower)| follower.held);
+        let mut held: Vec<LeaderSequence> = own.into_iter().chain(others).collect();
+        let reached = majority::reached(voters.count(), &mut held).unwrap_or_default();
+        if reached > self.committed {
+            assert!(reached >= lead.begun, "only records of this term are counted");
+            self.committed = reached;
+            self.apply();
+            self.flush_at.get_or_insert(now); // The followers want to know.
+        }
+    }
+
+    fn apply(&mut self) {
+        while self.applied < self.committed {
+            let Some(record) = self.log.next_after(self.applied) else { break };
+            let number = record.number;
+            self.since_snapshot += record.size();
+            match &record.body {
+                RecordBody::Payload(payload) => {
+                    let outcome = self.state.apply(number, payload);
+                    self.outcomes.push_back((number, outcome));
+                }
+                RecordBody::Begin { voters, .. } | RecordBody::Voters(voters) => {
+                    self.applied_voters = Arc::clone(voters); // In force since they were written.
+                }
+            }
+            self.applied = number;
+        }
+        self.shorten();
+    }
+
+    // ── leading ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// Sends a follower what it lacks, as far as the window goes.
+    fn stream(&mut self, now: Instant, node: NodeId) {
+        let Role::Leader(lead) = &mut self.role else { return };
+        let Some(follower) = lead.followers.get_mut(&node) else { return };
+        let mut bodies = Vec::new();
+        let Some(mut sent) = follower.sent else {
+            // Where it stands is not known. What does not fit makes it say so.
+            if follower.resend_at.is_none() {
+                bodies.push(follower.append(self.log.last(), Vec::new(), self.committed));
+                follower.resend_at = Some(now.after(self.config.resend_after));
+            }
+            return self.send_each(node, bodies);
+        };
+        while follower.under_way.iter().map(|(_, bytes)| bytes).sum::<usize>() < self.config.window {
+            let Some(records) = self.log.since(sent, self.config.append_max) else { break };
+            let Some(last) = records.last().map(|record| record.number) else { break };
+            follower.under_way.push_back((last, records.iter().map(Record::size).sum()));
+            bodies.push(follower.append(sent, records, self.committed));
+            sent = last;
+        }
+        let needs_snapshot = self.log.position(sent).is_none();
+        if bodies.is_empty() && !needs_snapshot && follower.told < self.committed && sent >= self.committed {
+            bodies.push(follower.append(sent, Vec::new(), self.committed));
+        }
+        if !bodies.is_empty() {
+            follower.sent = Some(sent);
+            follower.resend_at.get_or_insert(now.after(self.config.resend_after));
+        }
+        self.send_each(node, bodies);
+        if needs_snapshot {
+            self.offer(now, node);
+        }
+    }
+
+    fn send_each(&mut self, to: NodeId, bodies: Vec<Body>) {
+        for body in bodies {
+            self.send(to, body);
+        }
+    }
+
+    fn on_append_reply(&mut self, now: Instant, from: Identity, answer: Answer) {
+        let (bound, last) = (self.bound, self.log.last());
+        let Role::Leader(lead) = &mut self.role else { return };
+        let Some(follower) = lead.followers.get_mut(&from.node) else { return };
+        match follower.incarnation {
+            Some(known) if known.count > from.incarnation.count => return, // Said by an earlier life.
+            Some(known) if known == from.incarnation => {}
+            // What an earlier life held this one may have lost, and may have had to ask for again.
+            Some(_) => {
+                *follower = Follower {
+                    incarnation: Some(from.incarnation),
+                    round: follower.round,
+                    ..Follower::default()
+                }
+            }
+            None => follower.incarnation = Some(from.incarnation),
+        }
+        if answer.last > last || answer.round > follower.round {
+            return; // Nobody can have more than was written, or answer what was not asked.
+        }
+        // What was said after that is waited for still.
+        let waits = answer.round < follower.round;
+        follower.resend_at = waits.then(|| now.after(self.config.resend_after));
+        while follower.under_way.front().is_some_and(|&(number, _)| number <= answer.last) {
+            follower.under_way.pop_front();
+        }
+        if answer.gap && answer.round > follower.rewound {
+            follower.under_way.clear();
+            follower.sent = Some(answer.last);
+            follower.rewound = follower.round;
+            follower.offered = None;
+        } else if follower.sent.is_none() || follower.offered.is_some_and(|number| answer.last >= number) {
+            follower.sent = Some(answer.last);
+            follower.offered = None;
+        }
+        if answer.last.term == bound && !answer.recovering {
+            follower.held = follower.held.max(answer.last);
+        }
+        self.advance(now);
+        self.stream(now, from.node);
+    }
+
+    // ── following ───────────────────────────────────────────────────────────────────────────────────────────
+
+    /// Whether this one may be heard as the leader of the term.
+    fn hears(&mut self, from: Identity) -> bool {
+        let known = match &mut self.role {
+            Role::Follower { leader, .. } => *leader.get_or_insert(from),
+            Role::Passive(_) | Role::Leader(_) => self.config.me,
+        };
+        if known != from {
+            self.effects.push_back(Effect::TwoLeaders { known, other: from });
+        }
+        known == from
+    }
+
+    fn on_append(
+        &mut self,
+        now: Instant,
+        from: Identity,
+        round: u64,
+        after: LeaderSequence,
+        records: Vec<Record>,
+        committed: LeaderSequence,
+    ) {
+        if !self.hears(from) || !self.may_take_from(from) {
+            return;
+        }
+        let mut gap = self.log.position(after).is_none();
+        for record in records {
+            if self.log.position(record.number).is_some() {
+                continue; // It came before.
+            }
+            gap = !record.follows(self.log.last());
+            if gap {
+                break;
+            }
+            self.push(record);
+        }
+        gap |= self.log.last() < after;
+        self.recovered_up_to_its_leader();
+        // The number says nothing about a log that has gone another way.
+        if self.log.last().term == self.bound && self.recovery.is_none() {
+            self.committed = self.committed.max(committed.min(self.log.last()));
+            self.apply();
+        }
+        if let Role::Follower { owed, .. } = &mut self.role {
+            // Of several, the last is answered; but that one did not fit is not forgotten.
+            let gap = gap || owed.is_some_and(|owed| owed.gap);
+            *owed = Some(Owed { round, gap });
+            self.flush_at.get_or_insert(now);
+        }
+    }
+
+    fn send(&mut self, to: NodeId, body: Body) {
+        self.effects.push_back(Effect::Send { to, body });
+    }
+}
+
+/// What a follower answers.
+#[derive(Clone, Copy, Debug)]
+struct Answer {
+    round: u64,
+    last: LeaderSequence,
+    gap: bool,
+    recovering: bool,
+}
+
+impl Follower {
+    fn append(&mut self, after: LeaderSequence, records: Vec<Record>, committed: LeaderSequence) -> Body {
+        self.round += 1;
+        self.told = committed;
+        Body::Append { round: self.round, after, records, committed }
+    }
+
+    /// It is asked where it stands.
+    fn forget_position(&mut self) {
+        self.sent = None;
+        self.under_way.clear();
+        self.resend_at = None;
+        self.offered = None;
+        self.rewound = self.round;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+//! How a new leader learns what was committed before it.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::{Owed, Replica, Replicated, Role};
+use crate::id::{Identity, NodeId};
+use crate::majority;
+use crate::metadata::log::Record;
+use crate::metadata::message::Body;
+use crate::term::LeaderSequence;
+use crate::time::Instant;
+
+/// How often a node is asked for what it said it has, until another one is.
+const SOURCE_TRIES_MAX: u32 = 5;
+
+/// A new leader that asks.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Sync {
+    /// Who has promised, and how far its log is.
+    pub(super) answers: BTreeMap<NodeId, (Identity, LeaderSequence)>,
+    /// From whom the rest is fetched, and up to where.
+    pub(super) source: Option<(Identity, LeaderSequence)>,
+    /// How often it was asked in vain.
+    tries: u32,
+    pub(super) resend_at: Instant,
+}
+
+impl<S: Replicated> Replica<S> {
+    pub(super) fn begin_sync(&mut self, now: Instant) {
+        // What this node holds counts once it is written.
+        self.write();
+        let resend_at = now.after(self.config.resend_after);
+        self.role = Role::Passive(Sync { answers: BTreeMap::new(), source: None, tries: 0, resend_at });
+        self.ask_for_promises();
+        self.choose_source(now);
+    }
+
+    /// No answer has come in time, from somebody.
+    pub(super) fn sync_again(&mut self, now: Instant) {
+        let Role::Passive(sync) = &mut self.role else { return };
+        sync.resend_at = now.after(self.config.resend_after);
+        if let Some((source, _)) = sync.source {
+            sync.tries += 1;
+            if sync.tries <= SOURCE_TRIES_MAX {
+                if self.incoming.is_none() {
+                    self.send(source.node, Body::Fetch { after: self.log.last() });
+                }
+                return;
+            }
+            sync.tries = 0;
+            sync.source = None;
+            sync.answers.remove(&source.node);
+            self.incoming = None;
+        }
+        self.ask_for_promises();
+        self.choose_source(now);
+    }
+
+    fn ask_for_promises(&mut self) {
+        let Role::Passive(sync) = &self.role else { return };
+        let silent = |node: &&NodeId| **node != self.config.me.node && !sync.answers.contains_key(node);
+        for node in self.voters.members.keys().filter(silent).copied().collect::<Vec<_>>() {
+            self.send(node, Body::Sync);
+        }
+    }
+
+    /// A new leader asks. Whatever an earlier one says from here on is not taken, for the term is bound; so what is answered is
+    /// all that this node will ever have of earlier terms, unless the new leader sends more.
+    pub(super) fn on_sync(&mut self, from: Identity) {
+        if !self.hears(from) || self.recovery.is_some() {
+            return; // One that has lost its log does not know how far it was.
+        }
+        self.write();
+        self.send(from.node, Body::SyncReply { to: from.incarnation, last: self.log.last() });
+    }
+
+    pub(super) fn on_sync_reply(&mut self, now: Instant, from: Identity, last: LeaderSequence) {
+        let Role::Passive(sync) = &mut self.role else { return };
+        if !self.voters.contains(from.node) {
+            return;
+        }
+        sync.answers.insert(from.node, (from, last));
+        if sync.source.is_none() {
+            self.choose_source(now);
+        }
+    }
+
+    /// Once a majority has promised: what the longest log of them has, this one must have too.
+    fn choose_source(&mut self, now: Instant) {
+        let Role::Passive(sync) = &mut self.role else { return };
+        let votes = self.voters.contains(self.config.me.node);
+        // One that has lost its log asks a majority of the others: whatever it held itself, enough of them hold (Viewstamped
+        // Replication Revisited, section 4.3).
+        let (counted, voters) = match self.recovery {
+            None => (sync.answers.len() + usize::from(votes), self.voters.count()),
+            Some(_) => (sync.answers.len(), self.voters.count() - usize::from(votes)),
+        };
+        if counted < majority::needed(voters) {
+            return;
+        }
+        let longest = sync.answers.values().copied().max_by_key(|&(_, last)| last);
+        match longest.filter(|&(_, last)| last > self.log.last()) {
+            Some((source, last)) => {
+                sync.source = Some((source, last));
+                self.send(source.node, Body::Fetch { after: self.log.last() });
+            }
+            None => self.caught_up(now),
+        }
+    }
+
+    /// The leader of this term lacks what comes after a number.
+    pub(super) fn on_fetch(&mut self, now: Instant, from: Identity, after: LeaderSequence) {
+        if !self.hears(from) || self.recovery.is_some() {
+            return;
+        }
+        match self.log.since(after, self.config.append_max) {
+            Some(records) => {
+                self.send(from.node, Body::Fetched { to: from.incarnation, after, records });
+            }
+            None => {
+                let number = self.snapshot_to_offer(now);
+                self.send(from.node, Body::Offer { number });
+            }
+        }
+    }
+
+    pub(super) fn on_fetched(
+        &mut self,
+        now: Instant,
+        from: Identity,
+        after: LeaderSequence,
+        records: Vec<Record>,
+    ) {
+        let Role::Passive(sync) = &mut self.role else { return };
+        if sync.source.is_none_or(|(source, _)| source != from) || after != self.log.last() {
+            return; // A copy, or of another one.
+        }
+        sync.tries = 0;
+        sync.resend_at = now.after(self.config.resend_after);
+        for record in records {
+            if !record.follows(self.log.last()) {
+                break; // Nothing that an honest node sends; what was asked for is asked for again.
+            }
+            self.push(record);
+        }
+        self.write();
+        self.fetched_more(now);
+    }
+
+    /// Some of what was missing is here.
+    pub(super) fn fetched_more(&mut self, now: Instant) {
+        match &self.role {
+            Role::Passive(Sync { source: Some((_, target)), .. }) if self.log.last() >= *target => {
+                self.caught_up(now)
+            }
+            Role::Passive(Sync { source: Some((source, _)), .. }) => {
+                let (node, after) = (source.node, self.log.last());
+                self.send(node, Body::Fetch { after });
+            }
+            Role::Passive(Sync { source: None, .. }) | Role::Leader(_) => {}
+            Role::Follower { .. } => {
+                self.recovered_up_to_its_leader();
+                if let Role::Follower { owed, .. } = &mut self.role {
+                    *owed = Some(Owed { round: 0, gap: false });
+                }
+                self.flush_at.get_or_insert(now);
+            }
+        }
+    }
+
+    fn caught_up(&mut self, now: Instant) {
+        let answers = match &mut self.role {
+            Role::Passive(sync) => core::mem::take(&mut sync.answers),
+            Role::Follower { .. } | Role::Leader(_) => return,
+        };
+        self.recovery = None;
+        self.begin(now, &answers);
+    }
+}

@@ -1,0 +1,106 @@
+//! How a node comes back that has lost its log: with [`Durability::Memory`](super::Durability::Memory) every one that restarts.
+//!
+//! It may have held a committed record, and does not know it any more. Until it has a log again that has all it can have held, it
+//! takes nothing, answers nothing and counts for nothing; it may vote. It asks the others (Viewstamped Replication Revisited,
+//! section 4.3): of a majority of them one has each committed record that it held itself, and the leader of the highest term among
+//! them has them all.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::{Owed, Replica, Replicated, Role};
+use crate::id::{Identity, NodeId};
+use crate::majority;
+use crate::metadata::message::Body;
+use crate::term::{LeaderSequence, Term};
+use crate::time::Instant;
+
+/// A node that has lost its log.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Recovery {
+    /// Who has answered: its term, and how far its log is if it leads.
+    answers: BTreeMap<NodeId, (Identity, Term, Option<LeaderSequence>)>,
+    pub(super) ask_at: Instant,
+    /// Whose log is taken, and from where on that is all that this node can have held.
+    pub(super) granted: Option<(Identity, LeaderSequence)>,
+}
+
+impl Recovery {
+    pub(super) const fn new(now: Instant) -> Self {
+        Self { answers: BTreeMap::new(), ask_at: now, granted: None }
+    }
+}
+
+impl<S: Replicated> Replica<S> {
+    pub(super) fn ask_for_recovery(&mut self, now: Instant) {
+        let Some(recovery) = self.recovery.as_mut().filter(|recovery| now >= recovery.ask_at) else { return };
+        recovery.ask_at = now.after(self.config.resend_after);
+        if recovery.granted.is_some() {
+            return; // The leader sends what is missing, and says it again if need be.
+        }
+        recovery.answers.clear();
+        let me = self.config.me.node;
+        for node in self.voters.members.keys().copied().filter(|&node| node != me).collect::<Vec<_>>() {
+            self.send(node, Body::Recover);
+        }
+    }
+
+    /// Another one has lost its log.
+    pub(super) fn on_recover(&mut self, from: Identity) {
+        if self.recovery.is_some() {
+            return; // This one does not know either.
+        }
+        let leads_up_to = self.is_active().then(|| self.log.last());
+        self.send(from.node, Body::RecoverReply { to: from.incarnation, leads_up_to });
+    }
+
+    pub(super) fn on_recover_reply(
+        &mut self,
+        now: Instant,
+        from: Identity,
+        term: Term,
+        leads_up_to: Option<LeaderSequence>,
+    ) {
+        let (me, follows) = (self.config.me.node, matches!(self.role, Role::Follower { .. }));
+        let others = self.voters.count() - usize::from(self.voters.contains(me));
+        let Some(recovery) = self.recovery.as_mut().filter(|recovery| recovery.granted.is_none()) else {
+            return;
+        };
+        if !follows || !self.voters.contains(from.node) {
+            return;
+        }
+        recovery.answers.insert(from.node, (from, term, leads_up_to));
+        if recovery.answers.len() < majority::needed(others) {
+            return;
+        }
+        let highest = recovery.answers.values().map(|&(_, term, _)| term).max().unwrap_or_default();
+        let leader = recovery.answers.values().find_map(|&(who, term, last)| {
+            last.filter(|_| term == highest && term >= self.bound).map(|last| (who, last))
+        });
+        let Some((leader, last)) = leader else { return };
+        recovery.granted = Some((leader, last));
+        if highest > self.bound {
+            return; // It is bound when the leader is heard.
+        }
+        // So that the leader learns that it has to begin at the beginning.
+        if let Role::Follower { owed, .. } = &mut self.role {
+            *owed = Some(Owed { round: 0, gap: true });
+        }
+        self.flush_at.get_or_insert(now);
+    }
+
+    /// Whether this leader's records may be taken.
+    pub(super) fn may_take_from(&self, leader: Identity) -> bool {
+        self.recovery
+            .as_ref()
+            .is_none_or(|recovery| recovery.granted.is_some_and(|(granted, _)| granted == leader))
+    }
+
+    /// Whether the log has come to where the leader's was when it answered.
+    pub(super) fn recovered_up_to_its_leader(&mut self) {
+        let granted = self.recovery.as_ref().and_then(|recovery| recovery.granted);
+        if granted.is_some_and(|(_, last)| self.log.last() >= last && self.log.last().term == self.bound) {
+            self.recovery = None;
+        }
+    }
+}

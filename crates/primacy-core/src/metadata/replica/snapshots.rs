@@ -1,0 +1,211 @@
+//! Snapshots: what stands in place of the oldest records on the disk, and what is sent to a log that cannot be filled up.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::{Durability, Effect, Replica, Replicated, Role};
+use crate::id::Identity;
+use crate::metadata::log::{Log, RecordBody, Snapshot, Write};
+use crate::metadata::message::Body;
+use crate::metadata::voters::Voters;
+use crate::term::LeaderSequence;
+use crate::time::Instant;
+
+/// How often a part is asked for until the snapshot is given up.
+const PART_TRIES_MAX: u32 = 10;
+
+/// For how many times as long as one waits for an answer a snapshot is kept for those who fetch it.
+const OFFER_LASTS: u64 = 20;
+
+/// How many times as many bytes of records as usual may stay in memory for those who fetch a snapshot and need what comes after it.
+const KEPT_FOR_OFFER: usize = 8;
+
+/// The longest snapshot that is taken, in bytes.
+pub const SNAPSHOT_LENGTH_MAX: u64 = 8 << 30;
+
+/// A snapshot on its way to this node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Incoming {
+    from: Identity,
+    number: LeaderSequence,
+    bytes: Vec<u8>,
+    tries: u32,
+    pub(super) ask_at: Instant,
+}
+
+/// A snapshot for others.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Outgoing {
+    snapshot: Arc<Snapshot>,
+    pub(super) until: Instant,
+}
+
+impl<S: Replicated> Replica<S> {
+    /// On the disk a snapshot takes the place of the records in it, once they are long enough; in memory the oldest are forgotten.
+    pub(super) fn shorten(&mut self) {
+        let enough = self.config.snapshot_after.max(self.snapshot_length);
+        // What is not committed may yet turn out never to have been.
+        if self.config.durability == Durability::Fsync && self.since_snapshot > enough && self.is_current() {
+            self.write();
+            let (number, voters) = (self.applied, Arc::clone(&self.applied_voters));
+            let snapshot = Snapshot { number, voters, state: self.state.snapshot() };
+            self.since_snapshot = 0;
+            self.snapshot_length = snapshot.state.len();
+            self.effects.push_back(Effect::Write(Write::Snapshot(Arc::new(snapshot))));
+        }
+        let written = self.applied.min(self.written);
+        match &self.outgoing {
+            Some(outgoing) if self.log.bytes() <= self.config.kept_max * KEPT_FOR_OFFER => {
+                let number = written.min(outgoing.snapshot.number);
+                self.log.forget(number, self.config.kept_max);
+            }
+            Some(_) | None => {
+                self.outgoing = None;
+                self.log.forget(written, self.config.kept_max);
+            }
+        }
+    }
+
+    /// Nobody has fetched of it for long.
+    pub(super) fn drop_old_offer(&mut self, now: Instant) {
+        if self.outgoing.as_ref().is_some_and(|outgoing| now >= outgoing.until) {
+            self.outgoing = None;
+        }
+    }
+
+    /// A snapshot up to the end of this node's log, or one from which that log goes on.
+    ///
+    /// It may have records in it that are not committed. Whoever takes it takes these records, as if they had been sent one by one.
+    pub(super) fn snapshot_to_offer(&mut self, now: Instant) -> LeaderSequence {
+        let until = now.after(self.config.resend_after.times(OFFER_LASTS));
+        if let Some(outgoing) = &mut self.outgoing
+            && self.log.position(outgoing.snapshot.number).is_some()
+        {
+            outgoing.until = until;
+            return outgoing.snapshot.number;
+        }
+        let (mut state, number) = (self.state.clone(), self.log.last());
+        let tail = self.log.since(self.applied, usize::MAX).expect("what is not applied is not forgotten");
+        for record in tail {
+            match &record.body {
+                RecordBody::Payload(payload) => drop(state.apply(record.number, payload)),
+                RecordBody::Begin { .. } | RecordBody::Voters(_) => {}
+            }
+        }
+        let snapshot = Snapshot { number, voters: Arc::clone(&self.voters), state: state.snapshot() };
+        self.outgoing = Some(Outgoing { snapshot: Arc::new(snapshot), until });
+        number
+    }
+
+    /// This follower's log went another way, or is too far behind.
+    pub(super) fn offer(&mut self, now: Instant, to: crate::NodeId) {
+        let Role::Leader(lead) = &mut self.role else { return };
+        let Some(follower) = lead.followers.get_mut(&to) else { return };
+        if follower.offered.is_some() {
+            return;
+        }
+        let number = self.snapshot_to_offer(now);
+        if let Role::Leader(lead) = &mut self.role
+            && let Some(follower) = lead.followers.get_mut(&to)
+        {
+            follower.offered = Some(number);
+            follower.resend_at = Some(now.after(self.config.resend_after));
+        }
+        self.send(to, Body::Offer { number });
+    }
+
+    pub(super) fn on_offer(&mut self, now: Instant, from: Identity, number: LeaderSequence) {
+        let wanted = match &self.role {
+            Role::Follower { .. } => self.hears(from) && self.may_take_from(from),
+            Role::Passive(sync) => sync.source.is_some_and(|(source, _)| source == from),
+            Role::Leader(_) => false,
+        };
+        let under_way =
+            self.incoming.as_ref().is_some_and(|incoming| incoming.from == from && incoming.number == number);
+        if !wanted || under_way || number <= self.log.last() {
+            return; // A log never gets shorter.
+        }
+        let ask_at = now.after(self.config.resend_after);
+        self.incoming = Some(Incoming { from, number, bytes: Vec::new(), tries: 0, ask_at });
+        self.send(from.node, Body::Part { number, offset: 0 });
+    }
+
+    pub(super) fn ask_for_parts_again(&mut self, now: Instant) {
+        let Some(incoming) = self.incoming.as_mut().filter(|incoming| now >= incoming.ask_at) else { return };
+        incoming.tries += 1;
+        incoming.ask_at = now.after(self.config.resend_after);
+        if incoming.tries > PART_TRIES_MAX {
+            self.incoming = None;
+            return;
+        }
+        let (node, number, offset) = (incoming.from.node, incoming.number, incoming.bytes.len() as u64);
+        self.send(node, Body::Part { number, offset });
+    }
+
+    pub(super) fn on_part(&mut self, now: Instant, from: Identity, number: LeaderSequence, offset: u64) {
+        let until = now.after(self.config.resend_after.times(OFFER_LASTS));
+        let Some(outgoing) = self.outgoing.as_mut().filter(|outgoing| outgoing.snapshot.number == number)
+        else {
+            return; // Another one is offered instead, when the leader notices.
+        };
+        outgoing.until = until;
+        let Snapshot { voters, state, .. } = &*outgoing.snapshot;
+        let Some(rest) = usize::try_from(offset).ok().and_then(|offset| state.get(offset..)) else { return };
+        let bytes = Arc::from(&rest[..rest.len().min(self.config.part_max)]);
+        let (voters, length) = (Arc::clone(voters), state.len() as u64);
+        self.send(from.node, Body::PartReply { to: from.incarnation, number, voters, offset, length, bytes });
+    }
+
+    pub(super) fn on_part_reply(&mut self, now: Instant, from: Identity, part: Part<'_>) {
+        let Some(incoming) = &mut self.incoming else { return };
+        let fits = incoming.from == from
+            && incoming.number == part.number
+            && incoming.bytes.len() as u64 == part.offset;
+        if !fits || part.length > SNAPSHOT_LENGTH_MAX {
+            return; // A copy, or of another one.
+        }
+        incoming.bytes.extend_from_slice(part.bytes);
+        incoming.tries = 0;
+        incoming.ask_at = now.after(self.config.resend_after);
+        let have = incoming.bytes.len() as u64;
+        if have < part.length && !part.bytes.is_empty() {
+            let number = part.number;
+            return self.send(from.node, Body::Part { number, offset: have });
+        }
+        let bytes = core::mem::take(&mut incoming.bytes);
+        self.incoming = None;
+        if have == part.length
+            && part.number > self.log.last()
+            && let Some(state) = S::restore(&bytes)
+        {
+            self.install(state, Snapshot { number: part.number, voters: part.voters, state: bytes.into() });
+            self.fetched_more(now);
+        }
+    }
+
+    /// Takes the place of the log and the state.
+    fn install(&mut self, state: S, snapshot: Snapshot) {
+        self.state = state;
+        self.log = Log::after(snapshot.number);
+        self.written = snapshot.number;
+        self.applied = snapshot.number;
+        self.applied_voters = Arc::clone(&snapshot.voters);
+        self.since_snapshot = 0;
+        self.snapshot_length = snapshot.state.len();
+        self.outgoing = None;
+        self.tell_voters(&snapshot.voters);
+        if self.config.durability == Durability::Fsync {
+            self.effects.push_back(Effect::Write(Write::Snapshot(Arc::new(snapshot))));
+        }
+    }
+}
+
+/// A part of a snapshot.
+#[derive(Debug)]
+pub(super) struct Part<'a> {
+    pub(super) number: LeaderSequence,
+    pub(super) voters: Arc<Voters>,
+    pub(super) offset: u64,
+    pub(super) length: u64,
+    pub(super) bytes: &'a [u8],
+}

@@ -1,0 +1,403 @@
+//! Replicas among themselves: drawn orders of messages, losses, doubles, crashes and leaders, against what is promised.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::rng::Rng;
+
+/// All payloads, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct History(Vec<u8>);
+
+impl Replicated for History {
+    type Outcome = u8;
+
+    fn apply(&mut self, _: LeaderSequence, payload: &[u8]) -> u8 {
+        self.0.extend_from_slice(payload);
+        payload[0]
+    }
+
+    fn snapshot(&self) -> Arc<[u8]> {
+        Arc::from(&*self.0)
+    }
+
+    fn restore(bytes: &[u8]) -> Option<Self> {
+        Some(Self(bytes.to_vec()))
+    }
+
+    fn empty() -> Self {
+        Self::default()
+    }
+}
+
+#[derive(Debug)]
+struct Node {
+    life: u64,
+    /// The term, the voters and the log that are on its disk.
+    bound: Term,
+    voters: Arc<Voters>,
+    disk: Stored,
+    replica: Option<Replica<History>>,
+}
+
+#[derive(Debug)]
+struct Packet {
+    to: usize,
+    from: Identity,
+    term: Term,
+    body: Body,
+}
+
+#[derive(Debug)]
+struct World {
+    rng: Rng,
+    now: Instant,
+    durability: Durability,
+    nodes: Vec<Node>,
+    packets: Vec<Packet>,
+    term: Term,
+    /// What was committed, as whoever said so first had it; and by whom.
+    committed: BTreeMap<LeaderSequence, u8>,
+    history: Vec<u8>,
+    payload: u8,
+    counts: BTreeMap<&'static str, u64>,
+}
+
+fn name(index: usize) -> NodeId {
+    NodeId::new(["a", "b", "c", "d", "e"][index]).unwrap()
+}
+
+impl World {
+    fn new(seed: u64, durability: Durability) -> Self {
+        let mut rng = Rng::new(seed);
+        let count = 1 + 2 * usize::try_from(rng.next_u64() % 3).unwrap();
+        let members = (0..count).map(|index| (name(index), Arc::from("nowhere"))).collect();
+        let voters = Arc::new(Voters { number: LeaderSequence::NONE, members });
+        let node = |_| Node {
+            life: 0,
+            bound: Term(0),
+            voters: Arc::clone(&voters),
+            disk: Stored::default(),
+            replica: None,
+        };
+        let mut world = Self {
+            rng,
+            now: Instant::default(),
+            durability,
+            nodes: (0..count).map(node).collect(),
+            packets: Vec::new(),
+            term: Term(0),
+            committed: BTreeMap::new(),
+            history: Vec::new(),
+            payload: 0,
+            counts: BTreeMap::new(),
+        };
+        for index in 0..count {
+            world.start(index, false);
+        }
+        world
+    }
+
+    fn count(&mut self, what: &'static str) {
+        *self.counts.entry(what).or_default() += 1;
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.rng.next_u64() % bound as u64).unwrap()
+    }
+
+    fn chance(&mut self, percent: u64) -> bool {
+        self.rng.next_u64() % 100 < percent
+    }
+
+    fn start(&mut self, index: usize, again: bool) {
+        let node = &mut self.nodes[index];
+        node.life += 1;
+        let config = Config {
+            me: Identity::new(name(index), Incarnation { count: node.life, nonce: 0 }),
+            durability: self.durability,
+            resend_after: Duration::from_millis(10),
+            append_max: 150,
+            window: 400,
+            part_max: 3,
+            snapshot_after: 300,
+            kept_max: 300,
+        };
+        let lost = again && self.durability == Durability::Memory;
+        let replica =
+            Replica::new(config, node.bound, Arc::clone(&node.voters), node.disk.clone(), lost, self.now);
+        node.replica = Some(replica.expect("what was written can be read"));
+        self.drain(index);
+    }
+
+    /// Performs effects, or dies in between.
+    fn drain(&mut self, index: usize) {
+        loop {
+            let node = &mut self.nodes[index];
+            let Some(replica) = &mut node.replica else { return };
+            let Some(effect) = replica.poll() else { break };
+            if self.rng.next_u64() % 2000 == 0 && self.may_crash(index) {
+                self.count("crash between effects");
+                return self.crash(index);
+            }
+            let node = &mut self.nodes[index];
+            let Some(replica) = &node.replica else { return };
+            match effect {
+                Effect::Write(Write::Append(records)) => {
+                    for record in records {
+                        let last = node.disk.records.last().map(|record| record.number);
+                        let last = last.or(node.disk.snapshot.as_ref().map(|snapshot| snapshot.number));
+                        assert!(
+                            record.follows(last.unwrap_or_default()),
+                            "{record:?} does not follow {last:?} on a disk"
+                        );
+                        node.disk.records.push(record);
+                    }
+                }
+                Effect::Write(Write::Snapshot(snapshot)) => {
+                    node.disk.records.retain(|record| record.number > snapshot.number);
+                    node.disk.snapshot = Some(snapshot);
+                    self.count("snapshot written");
+                }
+                Effect::Voters(voters) => node.voters = voters,
+                Effect::Send { to, body } => {
+                    let (from, term) = (replica.config.me, replica.bound());
+                    let to = (0..self.nodes.len()).find(|&index| name(index) == to).unwrap();
+                    self.packets.push(Packet { to, from, term, body });
+                }
+                Effect::TwoLeaders { known, other } => panic!("two leaders: {known:?} and {other:?}"),
+            }
+        }
+        self.judge(index);
+    }
+
+    /// All that is committed anywhere is the same everywhere.
+    fn judge(&mut self, index: usize) {
+        let Some(replica) = &mut self.nodes[index].replica else { return };
+        while let Some((number, outcome)) = replica.next_outcome() {
+            let known = *self.committed.entry(number).or_insert(outcome);
+            assert_eq!(known, outcome, "{number} means two things");
+        }
+        if replica.is_current() {
+            let (state, known) = (&replica.state().0, &mut self.history);
+            let both = state.len().min(known.len());
+            assert_eq!(state[..both], known[..both], "{} applied something else", name(index));
+            if state.len() > known.len() {
+                known.extend_from_slice(&state[both..]);
+            }
+        }
+        if replica.is_active() && replica.bound() == self.term {
+            let (state, known) = (replica.state().0.len(), self.history.len());
+            assert!(state >= known, "{} is active and lacks what was committed", name(index));
+        }
+    }
+
+    fn may_crash(&self, index: usize) -> bool {
+        match self.durability {
+            Durability::Fsync => true,
+            // Fewer than a majority may have lost their logs.
+            Durability::Memory => {
+                let whole = |(other, node): (usize, &Node)| {
+                    other != index && node.replica.as_ref().is_some_and(|it| !it.is_recovering())
+                };
+                let left = self.nodes.iter().enumerate().filter(|&it| whole(it)).count();
+                left >= majority::needed(self.nodes.len())
+            }
+        }
+    }
+
+    fn crash(&mut self, index: usize) {
+        self.nodes[index].replica = None;
+    }
+
+    /// A majority votes, and so is bound.
+    fn elect(&mut self) {
+        let up: Vec<usize> =
+            (0..self.nodes.len()).filter(|&index| self.nodes[index].replica.is_some()).collect();
+        if up.len() < majority::needed(self.nodes.len()) {
+            return;
+        }
+        self.term = self.term.next();
+        let leader = up[self.below(up.len())];
+        let mut voters = vec![leader];
+        while voters.len() < majority::needed(self.nodes.len()) {
+            let voter = up[self.below(up.len())];
+            if !voters.contains(&voter) {
+                voters.push(voter);
+            }
+        }
+        for index in voters {
+            self.bind(index, self.term);
+        }
+        self.nodes[leader].replica.as_mut().unwrap().lead(self.now);
+        self.count("elected");
+        self.drain(leader);
+    }
+
+    fn bind(&mut self, index: usize, term: Term) {
+        let node = &mut self.nodes[index];
+        node.bound = node.bound.max(term);
+        if let Some(replica) = &mut node.replica {
+            replica.bind(term);
+        }
+        self.drain(index);
+    }
+
+    fn deliver(&mut self, index: usize) {
+        let Packet { to, from, term, body } = self.packets.swap_remove(index);
+        if self.chance(5) {
+            return;
+        }
+        if self.chance(5) {
+            self.packets.push(Packet { to, from, term, body: body.clone() });
+        }
+        let raises = matches!(body, Body::Sync | Body::Append { .. });
+        if raises && term > self.nodes[to].bound {
+            self.bind(to, term);
+        }
+        let now = self.now;
+        if let Some(replica) = &mut self.nodes[to].replica {
+            replica.handle(now, from, term, body);
+        }
+        self.drain(to);
+    }
+
+    fn step(&mut self) {
+        let node = self.below(self.nodes.len());
+        match self.below(100) {
+            0..70 if !self.packets.is_empty() => {
+                // Mostly the oldest, sometimes any.
+                let index = if self.chance(70) { 0 } else { self.below(self.packets.len()) };
+                self.deliver(index);
+            }
+            0..88 => {
+                let due = |node: &Node| node.replica.as_ref().and_then(Replica::deadline);
+                let next = self.nodes.iter().filter_map(due).min();
+                self.now = self.now.after(Duration::from_nanos(1000)).max(next.unwrap_or_default());
+                for index in 0..self.nodes.len() {
+                    let now = self.now;
+                    if self.nodes[index]
+                        .replica
+                        .as_ref()
+                        .and_then(Replica::deadline)
+                        .is_some_and(|at| at <= now)
+                    {
+                        self.nodes[index].replica.as_mut().unwrap().on_timeout(now);
+                        self.drain(index);
+                    }
+                }
+            }
+            88..97 => {
+                self.payload = self.payload.wrapping_add(1);
+                let (now, payload) = (self.now, Arc::from([self.payload]));
+                if let Some(replica) = &mut self.nodes[node].replica
+                    && replica.propose(now, payload)
+                {
+                    self.count("proposed");
+                }
+                self.drain(node);
+            }
+            97 if self.below(4) == 0 => self.elect(),
+            98 if self.nodes[node].replica.is_some() && self.below(4) == 0 && self.may_crash(node) => {
+                self.count("crash");
+                self.crash(node);
+            }
+            99 if self.nodes[node].replica.is_none() => self.start(node, true),
+            _ => {}
+        }
+    }
+
+    /// All are up, nothing is lost, one leads: then all have the same.
+    fn heal(&mut self) {
+        for index in 0..self.nodes.len() {
+            if self.nodes[index].replica.is_none() {
+                self.start(index, true);
+            }
+        }
+        self.packets.clear();
+        let leader = loop {
+            self.elect();
+            if let Some(leader) = self.settle() {
+                break leader;
+            }
+        };
+        let whole = &self.nodes[leader].replica.as_ref().unwrap();
+        let (state, last) = (whole.state().clone(), whole.last());
+        assert_eq!(state.0, self.history, "the leader has all that was ever committed, and no more");
+        for node in &self.nodes {
+            let replica = node.replica.as_ref().unwrap();
+            assert_eq!((replica.state(), replica.last()), (&state, last), "{replica:?}");
+            assert!(replica.is_current() && !replica.is_recovering());
+        }
+    }
+
+    fn settle(&mut self) -> Option<usize> {
+        for _ in 0..20_000 {
+            while let Some(Packet { to, from, term, body }) =
+                if self.packets.is_empty() { None } else { Some(self.packets.remove(0)) }
+            {
+                if matches!(body, Body::Sync | Body::Append { .. }) && term > self.nodes[to].bound {
+                    self.bind(to, term);
+                }
+                let now = self.now;
+                if let Some(replica) = &mut self.nodes[to].replica {
+                    replica.handle(now, from, term, body);
+                }
+                self.drain(to);
+            }
+            for index in 0..self.nodes.len() {
+                if self.nodes[index].replica.is_none() {
+                    self.start(index, true);
+                }
+            }
+            let due = |node: &Node| node.replica.as_ref().and_then(Replica::deadline);
+            let Some(next) = self.nodes.iter().filter_map(due).min() else { break };
+            self.now = self.now.max(next);
+            for index in 0..self.nodes.len() {
+                let now = self.now;
+                if let Some(replica) = &mut self.nodes[index].replica
+                    && replica.deadline().is_some_and(|at| at <= now)
+                {
+                    replica.on_timeout(now);
+                    self.drain(index);
+                }
+            }
+        }
+        (0..self.nodes.len())
+            .find(|&index| self.nodes[index].replica.as_ref().is_some_and(Replica::is_active))
+    }
+}
+
+fn worlds(durability: Durability, seeds: core::ops::Range<u64>) -> BTreeMap<&'static str, u64> {
+    let mut counts = BTreeMap::new();
+    for seed in seeds {
+        let outcome = std::panic::catch_unwind(|| {
+            let mut world = World::new(seed, durability);
+            for _ in 0..3000 {
+                world.step();
+            }
+            world.heal();
+            world.counts.insert("committed", world.history.len() as u64);
+            world.counts
+        });
+        let world = outcome.unwrap_or_else(|panic| {
+            println!("the world of seed {seed}, {durability:?}");
+            std::panic::resume_unwind(panic)
+        });
+        for (what, count) in world {
+            *counts.entry(what).or_default() += count;
+        }
+    }
+    counts
+}
+
+#[test]
+fn nothing_that_was_committed_is_lost_or_changed() {
+    for durability in [Durability::Fsync, Durability::Memory] {
+        let counts = worlds(durability, 0..300);
+        println!("{durability:?} {counts:?}");
+        for what in ["elected", "proposed", "committed", "crash", "crash between effects"] {
+            assert!(counts.get(what).is_some_and(|&count| count > 50), "{what} is rare: {counts:?}");
+        }
+    }
+}
