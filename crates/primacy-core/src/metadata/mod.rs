@@ -1,0 +1,5 @@
+//! What replicas keep: a versioned map with sessions, and how they keep it the same.
+
+pub mod command;
+pub mod encoding;
+pub mod entry;
