@@ -7,7 +7,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
-use core::num::NonZeroU64;
+use core::num::{NonZeroI64, NonZeroU64};
 
 use super::entry::Entry;
 use crate::id::{Identity, NodeId};
@@ -50,7 +50,24 @@ impl fmt::Display for Version {
 ///
 /// It has a sign because a comparison may ask for a smaller one, and clients choose negative ones too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SessionId(pub i64);
+pub struct SessionId(NonZeroI64);
+
+impl SessionId {
+    /// The session of this number; `None` for 0.
+    #[must_use]
+    pub const fn new(number: i64) -> Option<Self> {
+        match NonZeroI64::new(number) {
+            Some(number) => Some(Self(number)),
+            None => None,
+        }
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> i64 {
+        self.0.get()
+    }
+}
 
 impl fmt::Display for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

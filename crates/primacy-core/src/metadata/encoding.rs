@@ -6,6 +6,8 @@
 use alloc::vec::Vec;
 use core::fmt;
 
+pub(super) mod request;
+
 /// How deep transactions may stand within each other.
 pub const NESTING_MAX: usize = 64;
 
@@ -21,7 +23,7 @@ pub enum DecodeError {
     Long,
     /// A number has more bytes than it needs, or more than 64 bits.
     Number,
-    /// Of something that is one of several, the kind is not known: perhaps to a later program.
+    /// Of something that is one of several, the kind is not known; a later program may know it.
     Kind(&'static str),
     /// Something has a value that it cannot have.
     Value(&'static str),

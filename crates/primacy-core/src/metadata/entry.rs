@@ -32,12 +32,11 @@ impl Entry {
     /// An entry.
     ///
     /// # Panics
-    /// If it was changed before it was made, or has the session 0, which is none.
+    /// If it was changed before it was made.
     #[must_use]
     pub fn new(key: &[u8], value: &[u8], stamp: Stamp) -> Self {
-        assert_ne!(stamp.session, Some(SessionId(0)), "that is none");
         let later = stamp.changed_at.0.checked_sub(stamp.made_at.0).expect("first made, then changed");
-        let session = unsigned(stamp.session.map_or(0, |session| session.0));
+        let session = unsigned(stamp.session.map_or(0, SessionId::get));
         let key_length = u64::try_from(key.len()).expect("a length fits");
         let numbers = [session, stamp.made_at.0, later, stamp.writes.get()];
         let length = number_length(key_length)
@@ -129,10 +128,10 @@ impl Entry {
     fn stamp_and_value(&self) -> (Stamp, &[u8]) {
         let (_, mut reader) = self.split();
         let mut number = || reader.number().expect("an entry is whole");
-        let session = signed(number());
+        let session = SessionId::new(signed(number()));
         let made_at = Version(number());
         let stamp = Stamp {
-            session: (session != 0).then_some(SessionId(session)),
+            session,
             made_at,
             changed_at: Version(made_at.0 + number()),
             writes: NonZeroU64::new(number()).expect("it was written"),

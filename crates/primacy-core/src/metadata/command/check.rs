@@ -40,16 +40,13 @@ impl Command {
     ///
     /// # Errors
     /// The first that is found wrong: [`Refusal::EmptyKey`], [`Refusal::TooManyOperations`], [`Refusal::DuplicateKey`],
-    /// [`Refusal::TimeToLiveTooLong`], [`Refusal::SessionNotFound`] for the session 0, or [`Refusal::RequestTooLarge`].
+    /// [`Refusal::TimeToLiveTooLong`] or [`Refusal::RequestTooLarge`].
     pub fn check(&self, limits: RequestLimits) -> Result<(), Refusal> {
         match self {
             Self::Operate(operation) => {
                 operation.check(limits)?;
             }
-            Self::Begin { session, time_to_live } => {
-                if session.0 == 0 {
-                    return Err(Refusal::SessionNotFound);
-                }
+            Self::Begin { time_to_live, .. } => {
                 if *time_to_live > TIME_TO_LIVE_MAX {
                     return Err(Refusal::TimeToLiveTooLong);
                 }
