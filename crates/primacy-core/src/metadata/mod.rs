@@ -1,5 +1,10 @@
 //! Metadata: a state that the leader of an election writes, and all nodes keep.
+//!
+//! It is a versioned map with sessions, on which whoever has no store of his own can hold elections.
 
+pub mod command;
+pub mod encoding;
+pub mod entry;
 pub mod log;
 pub mod message;
 pub mod replica;

@@ -1,0 +1,190 @@
+//! What is wrong with a command by itself, before anybody replicates it.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use super::{Command, Compared, Comparison, Keys, Operation, Refusal, Replace, Transaction};
+use crate::metadata::encoding::NESTING_MAX;
+use crate::time::Duration;
+
+/// The longest that a session may live without being kept alive: as long as that of the stores whose clients may ask.
+pub const TIME_TO_LIVE_MAX: Duration = Duration::from_secs(9_000_000_000);
+
+/// The bytes of a request unless set otherwise: 1.5 MiB.
+pub const REQUEST_BYTES_MAX: usize = 3 << 19;
+
+/// The operations of a transaction unless set otherwise.
+pub const OPERATIONS_MAX: usize = 128;
+
+/// What each operation counts besides the bytes of its keys and values: no less than its encoding takes.
+const OPERATION_BYTES: usize = 16;
+
+/// How large a request may be. Only who takes requests asks; what is replicated is applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RequestLimits {
+    /// Of keys and values, with a few bytes for each operation.
+    pub bytes: usize,
+    /// Of each of the three lists of a transaction. What the longest one has is taken off for those within.
+    pub operations: usize,
+}
+
+impl Default for RequestLimits {
+    /// [`REQUEST_BYTES_MAX`] and [`OPERATIONS_MAX`].
+    fn default() -> Self {
+        Self { bytes: REQUEST_BYTES_MAX, operations: OPERATIONS_MAX }
+    }
+}
+
+impl Command {
+    /// Whether the command may be replicated: what can be said without the state.
+    ///
+    /// # Errors
+    /// The first that is found wrong: [`Refusal::EmptyKey`], [`Refusal::TooManyOperations`], [`Refusal::DuplicateKey`],
+    /// [`Refusal::TimeToLiveTooLong`] or [`Refusal::RequestTooLarge`].
+    pub fn check(&self, limits: RequestLimits) -> Result<(), Refusal> {
+        match self {
+            Self::Operate(operation) => {
+                operation.check(limits)?;
+            }
+            Self::Begin { time_to_live, .. } => {
+                if *time_to_live > TIME_TO_LIVE_MAX {
+                    return Err(Refusal::TimeToLiveTooLong);
+                }
+            }
+            Self::Compact(_) | Self::End { .. } | Self::Forget { .. } | Self::Limit(_) => {}
+        }
+        Ok(())
+    }
+}
+
+impl Operation {
+    /// As [`Command::check`]; for one that only reads and is not replicated.
+    ///
+    /// # Errors
+    /// As [`Command::check`].
+    pub fn check(&self, limits: RequestLimits) -> Result<(), Refusal> {
+        self.check_keys(limits.operations, 0)?;
+        if let Self::Transaction(transaction) = self {
+            overlaps(&transaction.then)?;
+            overlaps(&transaction.otherwise)?;
+        }
+        if self.bytes() > limits.bytes {
+            return Err(Refusal::RequestTooLarge);
+        }
+        Ok(())
+    }
+
+    fn check_keys(&self, operations_max: usize, depth: usize) -> Result<(), Refusal> {
+        let key = match self {
+            Self::Read(read) => read.keys.first(),
+            Self::Write(write) => &write.key,
+            Self::Delete(delete) => delete.keys.first(),
+            Self::Transaction(transaction) => return transaction.check_keys(operations_max, depth + 1),
+        };
+        if key.is_empty() { Err(Refusal::EmptyKey) } else { Ok(()) }
+    }
+
+    fn bytes(&self) -> usize {
+        OPERATION_BYTES
+            + match self {
+                Self::Read(read) => read.keys.bytes(),
+                Self::Write(write) => {
+                    let value = match &write.value {
+                        Replace::With(value) => value.len(),
+                        Replace::Keep => 0,
+                    };
+                    write.key.len() + value
+                }
+                Self::Delete(delete) => delete.keys.bytes(),
+                Self::Transaction(transaction) => {
+                    let operations = transaction.then.iter().chain(&transaction.otherwise);
+                    transaction.comparisons.iter().map(Comparison::bytes).sum::<usize>()
+                        + operations.map(Self::bytes).sum::<usize>()
+                }
+            }
+    }
+}
+
+impl Comparison {
+    fn bytes(&self) -> usize {
+        let value = match &self.compared {
+            Compared::Value(value) => value.len(),
+            Compared::Writes(_) | Compared::MadeAt(_) | Compared::ChangedAt(_) | Compared::Session(_) => 0,
+        };
+        OPERATION_BYTES + self.keys.bytes() + value
+    }
+}
+
+impl Keys {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::One(key) | Self::From(key) => key.len(),
+            Self::Between(key, end) => key.len() + end.len(),
+        }
+    }
+}
+
+impl Transaction {
+    fn check_keys(&self, operations_max: usize, depth: usize) -> Result<(), Refusal> {
+        let longest = self.comparisons.len().max(self.then.len()).max(self.otherwise.len());
+        if longest > operations_max || depth > NESTING_MAX {
+            return Err(Refusal::TooManyOperations);
+        }
+        if self.comparisons.iter().any(|comparison| comparison.keys.first().is_empty()) {
+            return Err(Refusal::EmptyKey);
+        }
+        let mut operations = self.then.iter().chain(&self.otherwise);
+        operations.try_for_each(|operation| operation.check_keys(operations_max - longest, depth))
+    }
+}
+
+/// What a list of operations changes.
+#[derive(Default)]
+struct Touched<'a> {
+    written: BTreeSet<&'a [u8]>,
+    deleted: Vec<&'a Keys>,
+}
+
+impl<'a> Touched<'a> {
+    /// Takes the write of a key, unless it is deleted, or written but not in a branch that excludes this one.
+    fn write(&mut self, key: &'a [u8], excluded: &BTreeSet<&'a [u8]>) -> Result<(), Refusal> {
+        // All from a key on are no interval for the server whose clients these are, and overlap nothing.
+        let covers = |keys: &&Keys| !matches!(keys, Keys::From(_)) && keys.contain(key);
+        if self.deleted.iter().any(covers) || (self.written.contains(key) && !excluded.contains(key)) {
+            return Err(Refusal::DuplicateKey);
+        }
+        self.written.insert(key);
+        Ok(())
+    }
+}
+
+/// Refuses a key that would be written twice, or deleted and written. What is written by one transaction within and deleted by
+/// a later one is let through, as other servers do: then the order decides.
+fn overlaps(operations: &[Operation]) -> Result<Touched<'_>, Refusal> {
+    let mut touched = Touched::default();
+    for operation in operations {
+        if let Operation::Delete(delete) = operation {
+            touched.deleted.push(&delete.keys);
+        }
+    }
+    for operation in operations {
+        if let Operation::Transaction(transaction) = operation {
+            let then = overlaps(&transaction.then)?;
+            let otherwise = overlaps(&transaction.otherwise)?;
+            for key in &then.written {
+                touched.write(key, &BTreeSet::new())?;
+            }
+            for key in &otherwise.written {
+                touched.write(key, &then.written)?;
+            }
+            touched.deleted.extend(then.deleted);
+            touched.deleted.extend(otherwise.deleted);
+        }
+    }
+    for operation in operations {
+        if let Operation::Write(write) = operation {
+            touched.write(&write.key, &BTreeSet::new())?;
+        }
+    }
+    Ok(touched)
+}

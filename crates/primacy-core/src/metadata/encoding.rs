@@ -1,0 +1,177 @@
+//! Numbers and bytes as bytes, and back: what the encodings of commands, entries and states are made of.
+//!
+//! A number has seven bits in each byte, the lowest first, and no more bytes than it needs; so equal values have equal bytes.
+//! Bytes have their length in front.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+pub(super) mod request;
+
+/// How deep transactions may stand within each other.
+pub const NESTING_MAX: usize = 64;
+
+/// A number above this many bytes would have more than 64 bits.
+const NUMBER_LENGTH_MAX: usize = 10;
+
+/// Why bytes are not what they should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DecodeError {
+    /// They end before they should.
+    Short,
+    /// There are more than there should be.
+    Long,
+    /// A number has more bytes than it needs, or more than 64 bits.
+    Number,
+    /// Of something that is one of several, the kind is not known; a later program may know it.
+    Kind(&'static str),
+    /// Something has a value that it cannot have.
+    Value(&'static str),
+    /// Transactions stand deeper within each other than [`NESTING_MAX`].
+    Nesting,
+    /// The format is not one that this program knows.
+    Format(u64),
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Short => f.write_str("the bytes end too early"),
+            Self::Long => f.write_str("there are bytes after the end"),
+            Self::Number => f.write_str("a number has too many bytes"),
+            Self::Kind(what) => write!(f, "{what} is of a kind that is not known"),
+            Self::Value(what) => write!(f, "{what} has a value that is not allowed"),
+            Self::Nesting => {
+                write!(f, "transactions stand more than {NESTING_MAX} deep within each other")
+            }
+            Self::Format(format) => write!(f, "the format {format} is not known"),
+        }
+    }
+}
+
+impl core::error::Error for DecodeError {}
+
+/// How many bytes a number takes.
+pub(super) fn number_length(number: u64) -> usize {
+    let bits = u64::BITS - (number | 1).leading_zeros();
+    usize::try_from(bits.div_ceil(7)).expect("at most ten")
+}
+
+/// Puts a number at the start of a place, which then begins after it.
+///
+/// # Panics
+/// If the place is too short.
+pub(super) fn put_number(place: &mut &mut [u8], number: u64) {
+    let length = number_length(number);
+    let (start, rest) = core::mem::take(place).split_at_mut(length);
+    write_number(start, number);
+    *place = rest;
+}
+
+fn write_number(place: &mut [u8], mut number: u64) {
+    let last = place.len() - 1;
+    for (index, byte) in place.iter_mut().enumerate() {
+        let low = u8::try_from(number & 0x7F).expect("seven bits");
+        *byte = if index == last { low } else { low | 0x80 };
+        number >>= 7;
+    }
+}
+
+/// A number with a sign as one without: small ones stay small.
+pub(super) fn unsigned(number: i64) -> u64 {
+    (number.cast_unsigned() << 1) ^ (number >> 63).cast_unsigned()
+}
+
+/// The way back from [`unsigned`].
+pub(super) fn signed(number: u64) -> i64 {
+    (number >> 1).cast_signed() ^ -(number & 1).cast_signed()
+}
+
+/// Appends a number.
+pub(super) fn push_number(to: &mut Vec<u8>, number: u64) {
+    let start = to.len();
+    to.resize(start + number_length(number), 0);
+    write_number(&mut to[start..], number);
+}
+
+/// Appends bytes with their length.
+pub(super) fn push_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
+    push_number(to, u64::try_from(bytes.len()).expect("a length fits"));
+    to.extend_from_slice(bytes);
+}
+
+/// Reads from bytes that may be anything.
+#[derive(Clone, Debug)]
+pub(super) struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    /// What is left.
+    pub(super) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    pub(super) fn byte(&mut self) -> Result<u8, DecodeError> {
+        let (&byte, rest) = self.rest.split_first().ok_or(DecodeError::Short)?;
+        self.rest = rest;
+        Ok(byte)
+    }
+
+    pub(super) fn number(&mut self) -> Result<u64, DecodeError> {
+        let mut number = 0;
+        for index in 0..NUMBER_LENGTH_MAX {
+            let byte = self.byte()?;
+            let low = u64::from(byte & 0x7F);
+            let shifted = low << (7 * index);
+            if shifted >> (7 * index) != low {
+                return Err(DecodeError::Number);
+            }
+            number |= shifted;
+            if byte & 0x80 == 0 {
+                let is_longer_than_needed = low == 0 && index > 0;
+                return if is_longer_than_needed { Err(DecodeError::Number) } else { Ok(number) };
+            }
+        }
+        Err(DecodeError::Number)
+    }
+
+    /// This many bytes.
+    pub(super) fn exactly(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
+        let (bytes, rest) = self.rest.split_at_checked(length).ok_or(DecodeError::Short)?;
+        self.rest = rest;
+        Ok(bytes)
+    }
+
+    /// Bytes with their length in front.
+    pub(super) fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
+        let length = self.number()?;
+        self.exactly(usize::try_from(length).map_err(|_| DecodeError::Short)?)
+    }
+
+    /// A list with its length in front. Room is made for no more than the bytes that are left can be.
+    pub(super) fn list<T>(
+        &mut self,
+        mut one: impl FnMut(&mut Self) -> Result<T, DecodeError>,
+    ) -> Result<Vec<T>, DecodeError> {
+        let length = usize::try_from(self.number()?).map_err(|_| DecodeError::Short)?;
+        if length > self.rest.len() {
+            return Err(DecodeError::Short);
+        }
+        // Each element takes a byte at least, but may be much larger in memory; so the list grows as they come.
+        let mut list = Vec::new();
+        for _ in 0..length {
+            list.push(one(self)?);
+        }
+        Ok(list)
+    }
+
+    /// Nothing must be left.
+    pub(super) fn end(self) -> Result<(), DecodeError> {
+        if self.rest.is_empty() { Ok(()) } else { Err(DecodeError::Long) }
+    }
+}

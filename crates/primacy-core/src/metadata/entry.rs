@@ -1,0 +1,155 @@
+//! An entry of the map: a key, its value, and when it was written.
+
+use alloc::sync::Arc;
+use core::fmt;
+use core::num::NonZeroU64;
+
+use super::command::{SessionId, Version};
+use super::encoding::{Reader, number_length, put_number, signed, unsigned};
+
+/// A key, its value, and when it was written. It never changes; to clone it costs nothing.
+///
+/// It is kept as bytes in one piece, because a map of small entries would spend more on pointers than on the entries: the
+/// length of the key, the key, the session, [`Self::made_at`], how much later [`Self::changed_at`] is,
+/// [`Self::writes`], and the value. The numbers have as many bytes as they need.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Entry(Arc<[u8]>);
+
+/// What is known of an entry besides its key and its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Stamp {
+    /// The session with which the entry goes; `None` if it stays.
+    pub session: Option<SessionId>,
+    /// The version that made it, after there was none for this key.
+    pub made_at: Version,
+    /// The version that wrote it last; not below the one that made it.
+    pub changed_at: Version,
+    /// How often it was written since it was made, with that.
+    pub writes: NonZeroU64,
+}
+
+impl Entry {
+    /// An entry.
+    ///
+    /// # Panics
+    /// If it was changed before it was made.
+    #[must_use]
+    pub fn new(key: &[u8], value: &[u8], stamp: Stamp) -> Self {
+        let later = stamp.changed_at.0.checked_sub(stamp.made_at.0).expect("first made, then changed");
+        let session = unsigned(stamp.session.map_or(0, SessionId::get));
+        let key_length = u64::try_from(key.len()).expect("a length fits");
+        let numbers = [session, stamp.made_at.0, later, stamp.writes.get()];
+        let length = number_length(key_length)
+            + key.len()
+            + numbers.iter().map(|&number| number_length(number)).sum::<usize>()
+            + value.len();
+        // So there is one allocation, and nothing is copied twice.
+        let mut bytes: Arc<[u8]> = core::iter::repeat_n(0, length).collect();
+        let mut rest = Arc::get_mut(&mut bytes).expect("nobody else has it yet");
+        put_number(&mut rest, key_length);
+        rest = put_bytes(rest, key);
+        for number in numbers {
+            put_number(&mut rest, number);
+        }
+        put_bytes(rest, value);
+        Self(bytes)
+    }
+
+    /// The entry that these bytes are, if they are one: see [`Entry`].
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(bytes);
+        let key_length = usize::try_from(reader.number().ok()?).ok()?;
+        reader.exactly(key_length).ok()?;
+        reader.number().ok()?;
+        let made_at = reader.number().ok()?;
+        made_at.checked_add(reader.number().ok()?)?;
+        NonZeroU64::new(reader.number().ok()?)?;
+        Some(Self(bytes.into()))
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The key.
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        self.split().0
+    }
+
+    /// The value.
+    #[must_use]
+    pub fn value(&self) -> &[u8] {
+        self.stamp_and_value().1
+    }
+
+    /// What is known of it besides.
+    #[must_use]
+    pub fn stamp(&self) -> Stamp {
+        self.stamp_and_value().0
+    }
+
+    /// The session with which it goes; `None` if it stays.
+    #[must_use]
+    pub fn session(&self) -> Option<SessionId> {
+        self.stamp().session
+    }
+
+    /// The version that made it, after there was none for this key.
+    #[must_use]
+    pub fn made_at(&self) -> Version {
+        self.stamp().made_at
+    }
+
+    /// The version that wrote it last.
+    #[must_use]
+    pub fn changed_at(&self) -> Version {
+        self.stamp().changed_at
+    }
+
+    /// How often it was written since it was made, with that.
+    #[must_use]
+    pub fn writes(&self) -> u64 {
+        self.stamp().writes.get()
+    }
+
+    /// The same with an empty value.
+    #[must_use]
+    pub fn without_value(&self) -> Self {
+        Self::new(self.key(), &[], self.stamp())
+    }
+
+    fn split(&self) -> (&[u8], Reader<'_>) {
+        let mut reader = Reader::new(&self.0);
+        let key = reader.bytes().expect("an entry is whole");
+        (key, reader)
+    }
+
+    fn stamp_and_value(&self) -> (Stamp, &[u8]) {
+        let (_, mut reader) = self.split();
+        let mut number = || reader.number().expect("an entry is whole");
+        let session = SessionId::new(signed(number()));
+        let made_at = Version(number());
+        let stamp = Stamp {
+            session,
+            made_at,
+            changed_at: Version(made_at.0 + number()),
+            writes: NonZeroU64::new(number()).expect("it was written"),
+        };
+        (stamp, reader.rest())
+    }
+}
+
+/// What comes after the bytes that are put at the start.
+fn put_bytes<'a>(place: &'a mut [u8], bytes: &[u8]) -> &'a mut [u8] {
+    let (start, rest) = place.split_at_mut(bytes.len());
+    start.copy_from_slice(bytes);
+    rest
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (stamp, value) = self.stamp_and_value();
+        write!(f, "{}={} {stamp:?}", self.key().escape_ascii(), value.escape_ascii())
+    }
+}
