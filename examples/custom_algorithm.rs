@@ -77,7 +77,8 @@ impl Protocol for FirstName {
             Input::Evidence(Evidence::Died(dead)) => {
                 self.heard.remove(&dead.node);
             }
-            Input::Timeout | Input::Command(_) | Input::Message { from: Endpoint::Store, .. } => {}
+            Input::Timeout | Input::Command(_) => {}
+            Input::Message { from: Endpoint::Store | Endpoint::Client, .. } => {}
             Input::Evidence(Evidence::Connected(_) | Evidence::Disconnected(_)) => {}
             Input::Evidence(Evidence::Readmitted { .. }) => {} // It keeps nothing on a disk.
         }

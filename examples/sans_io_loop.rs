@@ -42,7 +42,9 @@ fn drain(now: Instant, me: NodeId, machine: &mut Quorum, wire: &mut Wire) -> boo
         match output {
             Output::Persist(hard) => println!("{now:?} {me} writes {hard:?}"), // A real one returns when it is on disk.
             Output::Send { to: Endpoint::Node(to), message } => wire.push_back((me, to, message)),
-            Output::Send { to: Endpoint::Store, .. } => unreachable!("this election has no store"),
+            Output::Send { to: Endpoint::Store | Endpoint::Client, .. } => {
+                unreachable!("this election has neither")
+            }
             Output::Event(event) => {
                 println!("{now:?} {me} says {event:?}");
                 elected |= matches!(event, Event::Elected { .. });

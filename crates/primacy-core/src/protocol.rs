@@ -37,13 +37,15 @@ pub trait Protocol {
     fn deadline(&self) -> Option<Instant>;
 }
 
-/// Where a message comes from or goes to. A store is one more endpoint, which happens to be linearizable.
+/// Where a message comes from or goes to. A store is one more endpoint, which happens to be linearizable; a client is one too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Endpoint {
     /// Another node.
     Node(NodeId),
     /// The store that the election is held in.
     Store,
+    /// Whoever asks this node for something of the state that it keeps with the others.
+    Client,
 }
 
 /// What can happen to a machine.

@@ -89,7 +89,7 @@ impl Protocol for Article {
     fn handle(&mut self, now: Instant, input: Input<Message>) {
         match input {
             Input::Message { from: Endpoint::Node(from), message } => self.on_message(now, from, message),
-            Input::Message { from: Endpoint::Store, .. } => {} // It knows no store.
+            Input::Message { from: Endpoint::Store | Endpoint::Client, .. } => {} // It knows no store.
             Input::Timeout => {
                 if self.campaigning && now >= self.wake_at {
                     self.look_after_the_others(now);

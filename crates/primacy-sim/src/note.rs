@@ -89,7 +89,7 @@ impl Protocol for Note {
     fn handle(&mut self, now: Instant, input: Input<Message>) {
         match input {
             Input::Message { from: Endpoint::Node(from), message } => self.on_message(now, from, message),
-            Input::Message { from: Endpoint::Store, .. } => {} // It knows no store.
+            Input::Message { from: Endpoint::Store | Endpoint::Client, .. } => {} // It knows no store.
             Input::Timeout => self.on_timeout(now),
             Input::Command(command) => self.on_command(command),
             Input::Evidence(_) => {} // It believes messages only.

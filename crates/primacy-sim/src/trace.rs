@@ -29,6 +29,8 @@ pub enum Party {
     Guardian(NodeId),
     /// The store.
     Store,
+    /// Those who ask nodes for something.
+    Clients,
 }
 
 /// What becomes of a message on its way.
@@ -323,6 +325,7 @@ impl From<Endpoint> for Party {
         match endpoint {
             Endpoint::Node(node) => Self::Node(node),
             Endpoint::Store => Self::Store,
+            Endpoint::Client => Self::Clients,
         }
     }
 }
@@ -333,6 +336,7 @@ impl fmt::Display for Party {
             Self::Node(node) => write!(f, "{node}"),
             Self::Guardian(node) => write!(f, "{node}:guardian"),
             Self::Store => f.write_str("store"),
+            Self::Clients => f.write_str("clients"),
         }
     }
 }

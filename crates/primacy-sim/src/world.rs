@@ -443,6 +443,7 @@ impl<A: Algorithm> World<A> {
             Output::Persist(durable) => self.persist(seat, durable),
             Output::Send { to: Endpoint::Node(to), message } => self.send(seat, to, message),
             Output::Send { to: Endpoint::Store, message } => self.send_to_store(seat, message),
+            Output::Send { to: Endpoint::Client, .. } => {} // No election of this world has any.
             Output::Event(event) => self.tell(seat, &event),
         }
     }

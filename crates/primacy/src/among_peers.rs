@@ -336,7 +336,7 @@ impl<P: AmongPeers> World<P> for PeersWorld {
                 // What is lost is counted by the mesh, and sent again by the election.
                 let _ = self.mesh.send(node, P::say(message));
             }
-            Endpoint::Store => {} // This election has none.
+            Endpoint::Store | Endpoint::Client => {} // This election has neither.
         }
     }
 

@@ -173,7 +173,7 @@ impl<P: Protocol<Message = Message, Durable = ()>> World<P> for StoreWorld {
     fn send(&mut self, to: Endpoint, message: Message) {
         match to {
             Endpoint::Store => self.request(message),
-            Endpoint::Node(_) => {} // The candidates do not talk to each other.
+            Endpoint::Node(_) | Endpoint::Client => {} // The candidates do not talk to each other.
         }
     }
 

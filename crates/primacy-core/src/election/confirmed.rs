@@ -274,7 +274,7 @@ impl<N: Protocol<Durable = ()>, C: Protocol> Confirmed<N, C> {
         while let Some(output) = self.nomination.poll() {
             match output {
                 Output::Persist(()) => {}
-                Output::Send { to: Endpoint::Store, .. } => {} // It is held among peers.
+                Output::Send { to: Endpoint::Store | Endpoint::Client, .. } => {} // It is held among peers.
                 Output::Send { to, message } => {
                     self.outputs.0.push_back(Output::Send { to, message: Message::Nomination(message) });
                 }

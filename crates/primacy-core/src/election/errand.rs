@@ -205,7 +205,8 @@ impl Protocol for Errand {
             Input::Message { from: Endpoint::Store, message } => self.on_message(now, message),
             Input::Timeout => self.on_timeout(now),
             // None of these is meant for an errand.
-            Input::Message { from: Endpoint::Node(_), .. } | Input::Command(_) | Input::Evidence(_) => {}
+            Input::Message { from: Endpoint::Node(_) | Endpoint::Client, .. } => {}
+            Input::Command(_) | Input::Evidence(_) => {}
         }
     }
 

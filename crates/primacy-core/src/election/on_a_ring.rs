@@ -184,7 +184,7 @@ impl<P: Probing> Protocol for OnARing<P> {
         debug_assert!(self.outputs.is_empty(), "all outputs must be drained before the next input");
         match input {
             Input::Message { from: Endpoint::Node(from), message } => self.on_message(now, from, message),
-            Input::Message { from: Endpoint::Store, .. } => {} // This election knows no store.
+            Input::Message { from: Endpoint::Store | Endpoint::Client, .. } => {} // This election knows neither.
             Input::Timeout => self.on_timeout(now),
             Input::Command(command) => self.on_command(now, command),
             Input::Evidence(evidence) => self.on_evidence(now, evidence),

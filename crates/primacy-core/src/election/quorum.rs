@@ -168,7 +168,7 @@ impl Protocol for Quorum {
         self.expire(now);
         match input {
             Input::Message { from: Endpoint::Node(from), message } => self.on_message(now, from, message),
-            Input::Message { from: Endpoint::Store, .. } => {} // This election knows no store.
+            Input::Message { from: Endpoint::Store | Endpoint::Client, .. } => {} // This election knows neither.
             Input::Timeout => self.on_timeout(now),
             Input::Command(command) => self.on_command(now, command),
             Input::Evidence(evidence) => self.on_evidence(now, evidence),
@@ -237,6 +237,37 @@ impl Quorum {
             machine.persist(HardState { promise: longest, ..hard });
         }
         machine
+    }
+
+    /// The term of this node.
+    #[must_use]
+    pub const fn term(&self) -> Term {
+        self.hard.term
+    }
+
+    /// Takes over a term in which somebody leads, as something that was said beside the election shows. It is what a heartbeat of
+    /// that term would do, but for the promise. All outputs must have been drained before.
+    pub fn bind(&mut self, now: Instant, term: Term) {
+        debug_assert!(self.outputs.is_empty(), "all outputs must be drained before the next input");
+        if term <= self.hard.term || term > TERM_MAX {
+            return;
+        }
+        self.step_down(Reason::HigherTerm(term));
+        self.role = Role::Follower { leader: None };
+        self.take_over(term);
+        self.stand_after_random_wait(self.promise_end(now));
+        self.tell_leader();
+    }
+
+    /// These are the voters from now on. Support and votes of those who are none any more do not count, and a round that is under
+    /// way begins anew.
+    pub fn set_voters(&mut self, voters: BTreeSet<NodeId>) {
+        match &mut self.role {
+            Role::Leader(lead) => lead.support.retain(|voter, _| voters.contains(voter)),
+            Role::PreCandidate(_) | Role::Candidate(_) => self.role = Role::Follower { leader: None },
+            Role::Follower { .. } => {} // It may follow one that is no voter any more, until that one resigns.
+        }
+        self.config.voters = voters;
     }
 
     fn on_message(&mut self, now: Instant, from: NodeId, message: Message) {
@@ -411,7 +442,8 @@ impl Quorum {
     // ── standing ────────────────────────────────────────────────────────────────────────────────────────────
 
     fn may_stand(&self) -> bool {
-        self.campaigning && self.healthy && !self.config.witness && !self.has_forgotten()
+        let votes = self.config.voters.contains(&self.config.me.node);
+        self.campaigning && self.healthy && votes && !self.config.witness && !self.has_forgotten()
     }
 
     /// Asks the others whether they would vote for this node. Nothing of its own changes. That keeps a node that was
@@ -661,7 +693,10 @@ impl Quorum {
             lead.sent.pop_front();
         }
         lead.sent.push_back((round, now));
-        lead.support.insert(me.node, now.after(self.config.drift_max.shorten(self.config.promise_duration)));
+        if self.config.voters.contains(&me.node) {
+            let until = now.after(self.config.drift_max.shorten(self.config.promise_duration));
+            lead.support.insert(me.node, until);
+        }
         if self.config.safety == Safety::Lease {
             self.promise = Some(Promise { to: me, term, until: now.after(self.config.promise_duration) });
         }

@@ -170,7 +170,7 @@ impl Protocol for Ranked {
         self.expire(now);
         match input {
             Input::Message { from: Endpoint::Node(from), message } => self.on_message(now, from, message),
-            Input::Message { from: Endpoint::Store, .. } => {} // This election knows no store.
+            Input::Message { from: Endpoint::Store | Endpoint::Client, .. } => {} // This election knows neither.
             Input::Timeout => self.on_timeout(now),
             Input::Command(command) => self.on_command(now, command),
             Input::Evidence(evidence) => self.on_evidence(now, evidence),

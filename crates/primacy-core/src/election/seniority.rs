@@ -165,7 +165,8 @@ impl Protocol for Seniority {
         match input {
             Input::Message { from: Endpoint::Node(from), message } => self.on_message(now, from, message),
             Input::Message { from: Endpoint::Store, message } => self.on_store(now, message.body),
-            Input::Timeout => {} // What is due is done below.
+            Input::Message { from: Endpoint::Client, .. } => {} // This election knows none.
+            Input::Timeout => {}                                // What is due is done below.
             Input::Command(command) => self.on_command(now, command),
             Input::Evidence(evidence) => self.on_evidence(now, evidence),
         }

@@ -326,7 +326,7 @@ impl Protocol for Session {
         self.expire(now);
         match input {
             Input::Message { from: Endpoint::Store, message } => self.on_message(now, message),
-            Input::Message { from: Endpoint::Node(_), .. } => {} // The candidates do not talk to each other.
+            Input::Message { from: Endpoint::Node(_) | Endpoint::Client, .. } => {} // The candidates do not talk to each other.
             Input::Timeout => self.on_timeout(now),
             Input::Command(command) => self.on_command(now, command),
             Input::Evidence(_) => {} // Only the queue counts; a guardian takes an entry out of it.

@@ -2,10 +2,14 @@
 //!
 //! It is a versioned map with sessions, on which whoever has no store of his own can hold elections.
 
+mod clients;
 pub mod command;
 pub mod encoding;
 pub mod entry;
+mod expiry;
 pub mod log;
+pub mod machine;
 pub mod message;
 pub mod replica;
+pub mod state;
 pub mod voters;

@@ -185,7 +185,8 @@ where
                     self.under_way.push_back((self.names[place], to, message));
                 }
                 // These elections have no store, and keep nothing; what they tell their applications takes no message.
-                Output::Send { to: Endpoint::Store, .. } | Output::Persist(_) | Output::Event(_) => {}
+                Output::Send { to: Endpoint::Store | Endpoint::Client, .. } => {}
+                Output::Persist(_) | Output::Event(_) => {}
             }
         }
     }

@@ -34,7 +34,7 @@ impl Columns {
         parties.extend(super::parties(shown));
         let named = parties.iter().filter_map(|party| match *party {
             Party::Node(node) | Party::Guardian(node) => Some(node),
-            Party::Store => None,
+            Party::Store | Party::Clients => None,
         });
         let nodes: BTreeSet<NodeId> = named.collect();
         // Wide enough for the kind of a message; narrower when there are many.
@@ -52,9 +52,11 @@ impl Columns {
                 columns.places.insert(Party::Guardian(node), place);
             }
         }
-        if parties.contains(&Party::Store) {
-            let place = columns.take(width);
-            columns.places.insert(Party::Store, place);
+        for party in [Party::Store, Party::Clients] {
+            if parties.contains(&party) {
+                let place = columns.take(width);
+                columns.places.insert(party, place);
+            }
         }
         if shown.iter().any(|entry| matches!(entry.what, What::Write { .. })) {
             columns.resource = Some(columns.take(RESOURCE));
@@ -122,6 +124,7 @@ impl Columns {
                         page.centred(place, y, "small dim", &format!("guardian of {node}"))
                     }
                     Party::Store => page.boxed(place, y, "name", "store"),
+                    Party::Clients => page.boxed(place, y, "name", "clients"),
                 }
             }
             if let Some(place) = self.resource {

@@ -183,7 +183,7 @@ impl Members {
         while let Some(output) = machine.poll() {
             match output {
                 Output::Send { to: Endpoint::Node(to), message } => said.push((seat_of(to), message)),
-                Output::Send { to: Endpoint::Store, .. } | Output::Persist(()) => {} // It has neither.
+                Output::Send { to: Endpoint::Store | Endpoint::Client, .. } | Output::Persist(()) => {} // It has none.
                 Output::Event(event) => marks.0 |= mark(&event, &mut next.draining[place]),
             }
         }

@@ -44,7 +44,7 @@ fn drain<P: Probing>(node: &mut OnARing<P>) -> (Sent<P::Probe>, Vec<Event>) {
     while let Some(output) = node.poll() {
         match output {
             Output::Send { to: Endpoint::Node(to), message } => sent.push((to, message)),
-            Output::Send { to: Endpoint::Store, .. } | Output::Persist(()) => {
+            Output::Send { to: Endpoint::Store | Endpoint::Client, .. } | Output::Persist(()) => {
                 panic!("it has no store, and no disk")
             }
             Output::Event(event) => told.push(event),

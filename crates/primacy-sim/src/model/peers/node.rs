@@ -229,7 +229,7 @@ impl<M: Machine> Node<M> {
                 doings.facts.extend(fact);
                 doings.sent.push((to, message));
             }
-            Output::Send { to: Endpoint::Store, .. } => {} // This election knows no store.
+            Output::Send { to: Endpoint::Store | Endpoint::Client, .. } => {} // This election knows neither.
             Output::Event(event) => self.hear_event(&event, doings),
         }
     }

@@ -17,6 +17,7 @@ pub(super) fn effect<M: Machine>(output: &Output<M::Message, HardState>) -> Stri
         }
         Output::Send { to: Endpoint::Node(to), message } => format!("to {to}: {}", M::text(message)),
         Output::Send { to: Endpoint::Store, .. } => "to the store".to_owned(),
+        Output::Send { to: Endpoint::Client, .. } => "to a client".to_owned(),
         Output::Event(event) => {
             text::event(event, |until| format!("for {} ticks", until.since(NOW).as_nanos()))
         }

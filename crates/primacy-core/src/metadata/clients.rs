@@ -1,0 +1,181 @@
+//! What the clients of one node wait for.
+//!
+//! A node writes down what its clients want until it has seen it applied, and tells it to each new leader again. A request that
+//! comes twice is applied once: it carries the process life that sends it, and a number.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::command::{Command, Request, SessionId};
+use crate::id::Identity;
+use crate::term::LeaderSequence;
+use crate::time::{Duration, Instant};
+
+/// A client's name for its question, which the answer carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// What is waited for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Clients {
+    me: Identity,
+    next: u64,
+    /// Writes that are not known to be applied, by their sequence; without a ticket if this node itself wants it.
+    writes: BTreeMap<u64, (Option<Ticket>, Arc<[u8]>)>,
+    /// Those of them that the present leader has not been told.
+    untold: BTreeSet<u64>,
+    /// Reads that wait for a leader to say how far the state must be.
+    reads: BTreeMap<u64, Vec<Ticket>>,
+    /// The number of the last question for that.
+    round: u64,
+    /// Reads that wait until this node has applied so much.
+    behind: Vec<(LeaderSequence, Ticket)>,
+    /// Who wants to know of a session, or keep it alive.
+    sessions: BTreeMap<(SessionId, Keep), Vec<Ticket>>,
+    /// When what has gathered is told.
+    pub(super) flush_at: Option<Instant>,
+    /// When all of it is told again.
+    pub(super) again_at: Option<Instant>,
+}
+
+/// Whether a session is to be kept alive, or only looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Keep {
+    /// It is looked at.
+    Look,
+    /// It is kept alive.
+    Alive,
+}
+
+/// What the leader is told: all that has gathered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct News {
+    pub(super) writes: Vec<Arc<[u8]>>,
+    pub(super) round: Option<u64>,
+    pub(super) sessions: Vec<(SessionId, Keep)>,
+}
+
+impl Clients {
+    pub(super) const fn new(me: Identity) -> Self {
+        Self {
+            me,
+            next: 1,
+            writes: BTreeMap::new(),
+            untold: BTreeSet::new(),
+            reads: BTreeMap::new(),
+            round: 0,
+            behind: Vec::new(),
+            sessions: BTreeMap::new(),
+            flush_at: None,
+            again_at: None,
+        }
+    }
+
+    /// How many writes are not known to be applied.
+    pub(super) fn open(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// Gives a command its number.
+    pub(super) fn write(&mut self, ticket: Option<Ticket>, command: Command) -> (u64, Arc<[u8]>) {
+        let sequence = self.next;
+        self.next += 1;
+        let done_below = self.writes.keys().next().copied().unwrap_or(sequence);
+        let payload: Arc<[u8]> = Request { client: self.me, sequence, done_below, command }.encode().into();
+        self.writes.insert(sequence, (ticket, Arc::clone(&payload)));
+        (sequence, payload)
+    }
+
+    /// The present leader has to be told this write.
+    pub(super) fn tell(&mut self, now: Instant, sequence: u64) {
+        self.untold.insert(sequence);
+        self.flush_at.get_or_insert(now);
+    }
+
+    /// A write was applied; who waits for it, if anyone does. `None` if nobody waited any more, or it was none of this life's.
+    pub(super) fn applied(&mut self, client: Identity, sequence: u64) -> Option<Ticket> {
+        if client != self.me {
+            return None;
+        }
+        self.untold.remove(&sequence);
+        self.writes.remove(&sequence).and_then(|(ticket, _)| ticket)
+    }
+
+    /// Somebody wants to read what was written before now.
+    pub(super) fn read(&mut self, now: Instant, ticket: Ticket) {
+        self.reads.entry(self.round + 1).or_default().push(ticket);
+        self.flush_at.get_or_insert(now);
+    }
+
+    /// The leader says how far the state must be for all reads up to a round.
+    pub(super) fn readable(&mut self, round: u64, number: LeaderSequence) {
+        let later = self.reads.split_off(&(round.saturating_add(1)));
+        for ticket in core::mem::replace(&mut self.reads, later).into_values().flatten() {
+            self.behind.push((number, ticket));
+        }
+    }
+
+    /// The state is this far; the reads that can be done.
+    pub(super) fn reached(&mut self, number: LeaderSequence) -> Vec<Ticket> {
+        let (ready, behind) =
+            core::mem::take(&mut self.behind).into_iter().partition(|&(needed, _)| needed <= number);
+        self.behind = behind;
+        let ready: Vec<(LeaderSequence, Ticket)> = ready;
+        ready.into_iter().map(|(_, ticket)| ticket).collect()
+    }
+
+    /// Somebody wants to know of a session.
+    pub(super) fn session(&mut self, now: Instant, ticket: Ticket, session: SessionId, keep: Keep) {
+        self.sessions.entry((session, keep)).or_default().push(ticket);
+        self.flush_at.get_or_insert(now);
+    }
+
+    /// The leader has told of a session; who waits for it.
+    pub(super) fn session_told(&mut self, session: SessionId, keep: Keep) -> Vec<Ticket> {
+        self.sessions.remove(&(session, keep)).unwrap_or_default()
+    }
+
+    /// There is a new leader, or what was told may be lost: it is told again.
+    pub(super) fn tell_all(&mut self, now: Instant) {
+        self.untold.extend(self.writes.keys());
+        self.flush_at.get_or_insert(now);
+    }
+
+    /// All that has gathered, for the leader.
+    pub(super) fn gathered(&mut self, now: Instant, again_after: Duration) -> News {
+        self.flush_at = None;
+        let untold = core::mem::take(&mut self.untold);
+        let writes = untold
+            .iter()
+            .filter_map(|sequence| self.writes.get(sequence))
+            .map(|(_, payload)| Arc::clone(payload));
+        let writes = writes.collect();
+        let round = (!self.reads.is_empty()).then(|| {
+            self.round += 1;
+            self.round
+        });
+        let sessions = self.sessions.keys().copied().collect();
+        let waits = !(self.writes.is_empty() && self.reads.is_empty() && self.sessions.is_empty());
+        self.again_at = waits.then(|| now.after(again_after));
+        News { writes, round, sessions }
+    }
+
+    /// All that has gathered, where this node leads itself.
+    pub(super) fn all_writes(&mut self) -> Vec<Arc<[u8]>> {
+        self.untold.clear();
+        self.flush_at = None;
+        self.again_at = None;
+        self.writes.values().map(|(_, payload)| Arc::clone(payload)).collect()
+    }
+
+    /// The reads that wait for a leader, where this node is it.
+    pub(super) fn take_reads(&mut self) -> Vec<Ticket> {
+        core::mem::take(&mut self.reads).into_values().flatten().collect()
+    }
+
+    /// The questions after sessions, where this node leads itself.
+    pub(super) fn take_sessions(&mut self) -> Vec<(SessionId, Keep)> {
+        self.sessions.keys().copied().collect()
+    }
+}

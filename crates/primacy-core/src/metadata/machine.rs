@@ -1,0 +1,691 @@
+//! The machine of one node: an election, a log beside it, and what clients want of the state.
+//!
+//! The two know nothing of each other; this is where they meet. Whoever is elected leads the log, and is told to the application as
+//! the leader only when it is active: when all that was ever committed is in its log, and committed again. A vote binds the log to
+//! its term, and whatever of a higher term the log takes binds the voter; one term on one disk does both.
+//!
+//! Since any node may be elected, one whose list of voters is old may stand. Every word of the election carries the number of its
+//! sender's list. A candidate whose list is older than the voter's is refused, and told the newer one.
+
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::clients::{Clients, Keep, News, Ticket};
+use super::command::{Applied, Command as Wish, Outcome, Request, SessionId};
+use super::expiry::Expiry;
+use super::log::{Stored, Write};
+use super::message;
+use super::replica::{self, Effect, Replica, Replicated};
+use super::state::State;
+use super::voters::Voters;
+use crate::election::quorum::{self, HardState, Quorum, TERM_MAX};
+use crate::id::{Identity, Incarnation, NodeId};
+use crate::protocol::{
+    Command, Endpoint, Event, Evidence, Input, Leader, Mandate, Output, Protocol, Violation,
+};
+use crate::term::{LeaderSequence, Term};
+use crate::time::{Duration, Instant};
+
+/// How many bytes of writes of others wait while a new leader catches up; the others tell them again if there are more.
+const EARLY_MAX: usize = 4 << 20;
+
+/// How many bytes of writes one message to the leader has, if it has more than one.
+const PROPOSE_MAX: usize = 256 << 10;
+
+/// After how many times as long as a replica waits for an answer a client's request is told again.
+const TELL_AGAIN: u64 = 4;
+
+/// What is durable of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Durable {
+    /// The election's part.
+    Hard(HardState),
+    /// The voters in force.
+    Voters(Arc<Voters>),
+    /// The log's part.
+    Log(Write),
+}
+
+/// What nodes say to each other, and a node to its clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// A word of the election.
+    Election {
+        /// The number of the sender's voters.
+        voters: LeaderSequence,
+        /// What it says.
+        message: quorum::Message,
+    },
+    /// To a candidate: these are the voters.
+    Voters {
+        /// The process life of the sender.
+        incarnation: Incarnation,
+        /// Who votes.
+        voters: Arc<Voters>,
+    },
+    /// A word of the log.
+    Log {
+        /// The process life of the sender.
+        incarnation: Incarnation,
+        /// The term to which it is bound.
+        term: Term,
+        /// What it says.
+        body: message::Body,
+    },
+    /// To the leader: what clients of this node want.
+    Propose {
+        /// The process life of the sender.
+        incarnation: Incarnation,
+        /// Requests, as they stand in records.
+        requests: Vec<Arc<[u8]>>,
+        /// Clients want to read what is committed by now.
+        read: Option<u64>,
+        /// Clients ask for these sessions.
+        sessions: Vec<(SessionId, Keep)>,
+    },
+    /// From the leader: what can be told at once.
+    Told {
+        /// The process life of the sender.
+        incarnation: Incarnation,
+        /// The process life that asked.
+        to: Incarnation,
+        /// The round of reads, and how far the state must be for them.
+        read: Option<(u64, LeaderSequence)>,
+        /// The sessions that were asked for, and how long each lives still; `None` if there is none.
+        sessions: Vec<(SessionId, Keep, Option<Duration>)>,
+    },
+    /// From a client of this node.
+    Ask(Ask),
+    /// To a client of this node.
+    Answer(Answer),
+}
+
+/// What a client of a node wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// To have this done.
+    Write(Ticket, Wish),
+    /// To read what was written before now.
+    Read(Ticket),
+    /// To know of a session, or to keep it alive.
+    Session(Ticket, SessionId, Keep),
+}
+
+/// What it is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It was done, or refused.
+    Written(Ticket, Outcome),
+    /// It was done, and what came of it is not known any more.
+    Done(Ticket),
+    /// The state of this node has all that was written before the question.
+    Readable(Ticket),
+    /// How long a session lives still; `None` if there is none.
+    Session(Ticket, Option<Duration>),
+}
+
+/// What came of a record's payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Who wanted it.
+    client: Identity,
+    sequence: u64,
+    applied: Applied,
+    session: Option<SessionNews>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SessionNews {
+    Began(SessionId, Duration),
+    Ended(SessionId),
+}
+
+impl Replicated for State {
+    type Outcome = Option<Report>;
+
+    fn apply(&mut self, _: LeaderSequence, payload: &[u8]) -> Option<Report> {
+        let request = Request::decode(payload).ok()?;
+        let (client, sequence) = (request.client, request.sequence);
+        let session = match &request.command {
+            Wish::Begin { session, time_to_live } => Some(SessionNews::Began(*session, *time_to_live)),
+            Wish::End { session } => Some(SessionNews::Ended(*session)),
+            Wish::Operate(_) | Wish::Compact(_) | Wish::Forget { .. } | Wish::Limit(_) => None,
+        };
+        let applied = self.apply(request);
+        let done = matches!(&applied, Applied::First(Outcome { result: Ok(_), .. }));
+        Some(Report { client, sequence, applied, session: session.filter(|_| done) })
+    }
+
+    fn snapshot(&self) -> Arc<[u8]> {
+        self.snapshot().into()
+    }
+
+    fn restore(bytes: &[u8]) -> Option<Self> {
+        Self::restore(bytes).ok()
+    }
+
+    fn empty() -> Self {
+        Self::default()
+    }
+}
+
+/// What a node was told at its start.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// The election. Its voters are those of the metadata.
+    pub election: quorum::Config,
+    /// The log.
+    pub replica: replica::Config,
+}
+
+/// What an earlier life of a node has left.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Past {
+    /// The election's part.
+    pub hard: HardState,
+    /// The voters: what was written last, or those of the configuration.
+    pub voters: Arc<Voters>,
+    /// The log.
+    pub log: Stored,
+    /// There was a log, and it is lost.
+    pub log_lost: bool,
+}
+
+/// The machine of one node.
+#[derive(Clone, Debug)]
+pub struct Metadata {
+    me: Identity,
+    quorum: Quorum,
+    replica: Replica<State>,
+    lead: Lead,
+    /// Who leads, as the election knows it.
+    leader: Option<Leader>,
+    /// Who leads, as the application was told.
+    told_leader: Option<Leader>,
+    /// Writes of other nodes' clients that came before this leader was active.
+    early: Vec<Arc<[u8]>>,
+    early_bytes: usize,
+    clients: Clients,
+    expiry: Expiry,
+    tell_again_after: Duration,
+    /// The lead is to be given up, and no work was begun.
+    nobody_works: bool,
+    outputs: VecDeque<Output<Message, Durable>>,
+}
+
+/// This node's leadership.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Lead {
+    None,
+    /// It was elected, and is not active.
+    Elected {
+        term: Term,
+        mandate: Mandate,
+        valid_until: Instant,
+    },
+    /// It is active, and the application knows.
+    Held {
+        valid_until: Instant,
+    },
+    /// Its work is being drained.
+    Ending,
+}
+
+impl Protocol for Metadata {
+    type Message = Message;
+    type Durable = Durable;
+
+    fn handle(&mut self, now: Instant, input: Input<Message>) {
+        debug_assert!(self.outputs.is_empty(), "all outputs must be drained before the next input");
+        if self.quorum.deadline().is_some_and(|at| now >= at) {
+            self.elect(now, Input::Timeout); // A lease that has ended is over, whatever comes next.
+        }
+        match input {
+            Input::Message { from: Endpoint::Node(from), message } => self.on_message(now, from, message),
+            Input::Message { from: Endpoint::Client, message: Message::Ask(ask) } => self.on_ask(now, ask),
+            Input::Message { from: Endpoint::Client | Endpoint::Store, .. } => {} // Nothing that one of them says.
+            Input::Timeout => self.on_timeout(now),
+            Input::Command(command) => self.elect(now, Input::Command(command)),
+            Input::Evidence(evidence) => {
+                self.elect(now, Input::Evidence(evidence));
+                if let Evidence::Connected(peer) = evidence {
+                    self.replica.on_connected(now, peer.identity.node);
+                }
+            }
+        }
+        self.settle(now);
+    }
+
+    fn poll(&mut self) -> Option<Output<Message, Durable>> {
+        self.outputs.pop_front()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let expiry = if self.serves() { self.expiry.next() } else { None };
+        let clients = [self.clients.flush_at, self.clients.again_at];
+        let machines = [self.quorum.deadline(), self.replica.deadline(), expiry];
+        machines.into_iter().chain(clients).flatten().min()
+    }
+}
+
+impl Metadata {
+    /// The machine of one node. It does not stand until it is told to.
+    ///
+    /// `None` if the snapshot or the records of an earlier life cannot be read, though they were whole on the disk: a later
+    /// version wrote them.
+    ///
+    /// # Panics
+    /// If this node is not among the voters.
+    #[must_use]
+    pub fn new(config: Config, past: Past, now: Instant) -> Option<Self> {
+        let me = config.replica.me;
+        let tell_again_after = config.replica.resend_after.times(TELL_AGAIN);
+        let Past { hard, voters, log, log_lost } = past;
+        let replica = Replica::new(config.replica, hard.term, voters, log, log_lost, now)?;
+        let election = quorum::Config { voters: replica.voters().names(), ..config.election };
+        let mut machine = Self {
+            me,
+            quorum: Quorum::new(election, hard, now),
+            replica,
+            lead: Lead::None,
+            leader: None,
+            told_leader: None,
+            early: Vec::new(),
+            early_bytes: 0,
+            clients: Clients::new(me),
+            expiry: Expiry::default(),
+            tell_again_after,
+            nobody_works: false,
+            outputs: VecDeque::new(),
+        };
+        machine.take_election(now);
+        machine.take_effects();
+        Some(machine)
+    }
+
+    /// The election.
+    #[must_use]
+    pub const fn election(&self) -> &Quorum {
+        &self.quorum
+    }
+
+    /// The log and the state.
+    #[must_use]
+    pub const fn replica(&self) -> &Replica<State> {
+        &self.replica
+    }
+
+    /// The state, as far as this node has applied it.
+    #[must_use]
+    pub const fn state(&self) -> &State {
+        self.replica.state()
+    }
+
+    /// Who leads and is active, as far as this node knows.
+    #[must_use]
+    pub const fn leader(&self) -> Option<Leader> {
+        self.told_leader
+    }
+
+    /// How many writes of its clients this node does not know to be applied.
+    #[must_use]
+    pub fn open_writes(&self) -> usize {
+        self.clients.open()
+    }
+
+    /// Whether this node may answer for the whole: it leads, is active, and its lease runs. To be asked after `handle` was told the
+    /// time, which ends a lease that is over.
+    fn serves(&self) -> bool {
+        matches!(self.lead, Lead::Held { .. })
+    }
+
+    // ── what comes ──────────────────────────────────────────────────────────────────────────────────────────
+
+    fn on_message(&mut self, now: Instant, from: NodeId, message: Message) {
+        if from == self.me.node {
+            return;
+        }
+        match message {
+            Message::Election { voters, message } => self.on_election(now, from, voters, message),
+            Message::Voters { voters, .. } => self.replica.tell_voters(&voters),
+            Message::Log { incarnation, term, body } => {
+                self.on_log(now, Identity::new(from, incarnation), term, body);
+            }
+            Message::Propose { incarnation, requests, read, sessions } => {
+                self.on_propose(now, requests);
+                self.on_questions(now, Identity::new(from, incarnation), read, sessions);
+            }
+            Message::Told { to, read, sessions, .. } if to == self.me.incarnation => {
+                self.on_told(now, read, sessions);
+            }
+            Message::Told { .. } => {}                 // An earlier life asked.
+            Message::Ask(_) | Message::Answer(_) => {} // No node says that.
+        }
+    }
+
+    fn on_election(&mut self, now: Instant, from: NodeId, voters: LeaderSequence, message: quorum::Message) {
+        let mine = self.replica.voters();
+        let stands = matches!(message.body, quorum::Body::PreVote { .. } | quorum::Body::Vote { .. });
+        if stands && voters < mine.number {
+            let (incarnation, voters) = (self.me.incarnation, Arc::clone(mine));
+            return self.send(from, Message::Voters { incarnation, voters });
+        }
+        self.elect(now, Input::Message { from: Endpoint::Node(from), message });
+    }
+
+    fn on_log(&mut self, now: Instant, from: Identity, term: Term, body: message::Body) {
+        if term > TERM_MAX {
+            return;
+        }
+        // Whoever says this was elected: its term binds, as its heartbeat would.
+        let leads = matches!(body, message::Body::Sync | message::Body::Append { .. });
+        if leads && term > self.replica.bound() {
+            self.quorum.bind(now, term);
+            self.take_election(now);
+        }
+        self.replica.handle(now, from, term, body);
+        self.take_effects();
+    }
+
+    fn on_timeout(&mut self, now: Instant) {
+        self.replica.on_timeout(now);
+        self.take_effects();
+        if self.clients.again_at.is_some_and(|at| now >= at) {
+            self.clients.tell_all(now);
+        }
+        if self.clients.flush_at.is_some_and(|at| now >= at) {
+            self.tell_leader(now);
+        }
+        if self.serves() {
+            for session in self.expiry.take_over(now) {
+                self.write(now, None, Wish::End { session });
+            }
+        }
+    }
+
+    // ── the two machines ────────────────────────────────────────────────────────────────────────────────────
+
+    fn elect(&mut self, now: Instant, input: Input<quorum::Message>) {
+        self.quorum.handle(now, input);
+        self.take_election(now);
+    }
+
+    /// Takes what the election wants done. Its term binds the log before anything else is said.
+    fn take_election(&mut self, now: Instant) {
+        self.replica.bind(self.quorum.term());
+        self.take_outputs(now);
+        if core::mem::take(&mut self.nobody_works) {
+            self.quorum.handle(now, Input::Command(Command::Drained));
+            self.take_outputs(now);
+        }
+        self.take_effects();
+    }
+
+    fn take_outputs(&mut self, now: Instant) {
+        while let Some(output) = self.quorum.poll() {
+            match output {
+                Output::Persist(hard) => self.outputs.push_back(Output::Persist(Durable::Hard(hard))),
+                Output::Send { to, message } => {
+                    let voters = self.replica.voters().number;
+                    self.outputs
+                        .push_back(Output::Send { to, message: Message::Election { voters, message } });
+                }
+                Output::Event(event) => self.on_event(now, event),
+            }
+        }
+    }
+
+    fn on_event(&mut self, now: Instant, event: Event) {
+        match event {
+            Event::Elected { term, mandate, valid_until } => {
+                self.lead = Lead::Elected { term, mandate, valid_until };
+                self.replica.lead(now);
+            }
+            Event::Renewed { valid_until } => match &mut self.lead {
+                Lead::Elected { valid_until: end, .. } => *end = valid_until,
+                Lead::Held { valid_until: end } => {
+                    *end = valid_until;
+                    self.tell(event);
+                }
+                Lead::None | Lead::Ending => {}
+            },
+            Event::Resigning(_) => match self.lead {
+                Lead::Held { .. } => {
+                    self.lead = Lead::Ending;
+                    self.tell(event);
+                }
+                // Nobody was told to work, so there is nothing to drain.
+                Lead::Elected { .. } => self.nobody_works = true,
+                Lead::None | Lead::Ending => {}
+            },
+            Event::Deposed(_) => {
+                let told = matches!(self.lead, Lead::Held { .. } | Lead::Ending);
+                self.lead = Lead::None;
+                self.replica.follow();
+                self.early.clear();
+                self.early_bytes = 0;
+                self.expiry = Expiry::default();
+                if told {
+                    self.tell(event);
+                }
+            }
+            Event::LeaderChanged(leader) => self.leader = leader,
+            Event::Violation(_) => self.tell(event),
+        }
+    }
+
+    fn take_effects(&mut self) {
+        while let Some(effect) = self.replica.poll() {
+            match effect {
+                Effect::Write(write) => self.outputs.push_back(Output::Persist(Durable::Log(write))),
+                Effect::Voters(voters) => {
+                    self.quorum.set_voters(voters.names());
+                    self.outputs.push_back(Output::Persist(Durable::Voters(voters)));
+                }
+                Effect::Send { to, body } => {
+                    let (incarnation, term) = (self.me.incarnation, self.replica.bound());
+                    self.send(to, Message::Log { incarnation, term, body });
+                }
+                Effect::TwoLeaders { known, other } => {
+                    let term = self.replica.bound();
+                    self.tell(Event::Violation(Violation::TwoLeaders { term, known, other }));
+                }
+            }
+        }
+    }
+
+    /// Tells what has come of it all.
+    fn settle(&mut self, now: Instant) {
+        self.take_effects();
+        while let Some((_, outcome)) = self.replica.next_outcome() {
+            self.on_applied(now, outcome);
+        }
+        if let Lead::Elected { term, mandate, valid_until } = self.lead
+            && self.replica.is_active()
+        {
+            self.become_active(now, term, mandate, valid_until);
+        }
+        if self.replica.is_current() {
+            for ticket in self.clients.reached(self.replica.applied()) {
+                self.answer(Answer::Readable(ticket));
+            }
+        }
+        self.tell_leader_changed(now);
+    }
+
+    fn become_active(&mut self, now: Instant, term: Term, mandate: Mandate, valid_until: Instant) {
+        self.lead = Lead::Held { valid_until };
+        self.expiry = Expiry::begin(now, self.replica.state().sessions());
+        self.tell(Event::Elected { term, mandate, valid_until });
+        let early = core::mem::take(&mut self.early);
+        self.early_bytes = 0;
+        for request in self.clients.all_writes().into_iter().chain(early) {
+            self.replica.propose(now, request);
+        }
+        for ticket in self.clients.take_reads() {
+            self.answer(Answer::Readable(ticket));
+        }
+        for (session, keep) in self.clients.take_sessions() {
+            let left = self.look_at(now, session, keep);
+            self.answer_session(session, keep, left);
+        }
+    }
+
+    /// The application is told of a leader when it can be asked for something.
+    fn tell_leader_changed(&mut self, now: Instant) {
+        let serves = matches!(self.lead, Lead::Held { .. } | Lead::Ending);
+        let leader = self.leader.filter(|leader| leader.identity != self.me || serves);
+        if leader != self.told_leader {
+            self.told_leader = leader;
+            self.tell(Event::LeaderChanged(leader));
+            if leader.is_some_and(|leader| leader.identity != self.me) {
+                self.clients.tell_all(now);
+            }
+        }
+    }
+
+    // ── clients ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    fn on_ask(&mut self, now: Instant, ask: Ask) {
+        match ask {
+            Ask::Write(ticket, command) => self.write(now, Some(ticket), command),
+            Ask::Read(ticket) if self.serves() => self.answer(Answer::Readable(ticket)),
+            Ask::Read(ticket) => self.clients.read(now, ticket),
+            Ask::Session(ticket, session, keep) if self.serves() => {
+                let left = self.look_at(now, session, keep);
+                self.answer(Answer::Session(ticket, left));
+            }
+            Ask::Session(ticket, session, keep) => self.clients.session(now, ticket, session, keep),
+        }
+    }
+
+    fn write(&mut self, now: Instant, ticket: Option<Ticket>, command: Wish) {
+        let (sequence, payload) = self.clients.write(ticket, command);
+        if !(self.serves() && self.replica.propose(now, payload)) {
+            self.clients.tell(now, sequence);
+        }
+    }
+
+    /// Tells the leader what clients of this node want. If there is none, they wait for the next one.
+    fn tell_leader(&mut self, now: Instant) {
+        let News { writes, round, sessions } = self.clients.gathered(now, self.tell_again_after);
+        let Some(leader) =
+            self.leader.map(|leader| leader.identity.node).filter(|&node| node != self.me.node)
+        else {
+            return;
+        };
+        let incarnation = self.me.incarnation;
+        let mut rest = writes.into_iter().peekable();
+        let (mut read, mut sessions) = (round, sessions);
+        while rest.peek().is_some() || read.is_some() || !sessions.is_empty() {
+            let (mut requests, mut bytes) = (Vec::new(), 0);
+            while let Some(request) =
+                rest.next_if(|next| requests.is_empty() || bytes + next.len() <= PROPOSE_MAX)
+            {
+                bytes += request.len();
+                requests.push(request);
+            }
+            let (read, sessions) = (read.take(), core::mem::take(&mut sessions));
+            self.send(leader, Message::Propose { incarnation, requests, read, sessions });
+        }
+    }
+
+    fn on_propose(&mut self, now: Instant, requests: Vec<Arc<[u8]>>) {
+        for request in requests {
+            match self.lead {
+                Lead::Held { .. } => {
+                    self.replica.propose(now, request);
+                }
+                Lead::Elected { .. } if self.early_bytes + request.len() <= EARLY_MAX => {
+                    self.early_bytes += request.len();
+                    self.early.push(request);
+                }
+                Lead::Elected { .. } | Lead::None | Lead::Ending => {} // They tell the next leader, or this one again.
+            }
+        }
+    }
+
+    fn on_questions(
+        &mut self,
+        now: Instant,
+        from: Identity,
+        read: Option<u64>,
+        sessions: Vec<(SessionId, Keep)>,
+    ) {
+        if !self.serves() || (read.is_none() && sessions.is_empty()) {
+            return;
+        }
+        // What is committed is applied here, so this is no less than what any client was told before it asked.
+        let read = read.map(|round| (round, self.replica.committed()));
+        let look = |(session, keep)| (session, keep, self.look_at(now, session, keep));
+        let sessions = sessions.into_iter().map(look).collect();
+        let (incarnation, to) = (self.me.incarnation, from.incarnation);
+        self.send(from.node, Message::Told { incarnation, to, read, sessions });
+    }
+
+    fn on_told(
+        &mut self,
+        now: Instant,
+        read: Option<(u64, LeaderSequence)>,
+        sessions: Vec<(SessionId, Keep, Option<Duration>)>,
+    ) {
+        if let Some((round, number)) = read {
+            self.clients.readable(round, number);
+        }
+        for (session, keep, left) in sessions {
+            self.answer_session(session, keep, left);
+        }
+        let _ = now;
+    }
+
+    /// How long a session lives still, after it was kept alive if that is wanted.
+    fn look_at(&mut self, now: Instant, session: SessionId, keep: Keep) -> Option<Duration> {
+        let end = self.expiry.end(session)?;
+        match keep {
+            Keep::Look => Some(end.since(now)),
+            Keep::Alive => {
+                let time_to_live = self.replica.state().time_to_live(session)?;
+                self.expiry.set(session, now.after(time_to_live));
+                Some(time_to_live)
+            }
+        }
+    }
+
+    fn answer_session(&mut self, session: SessionId, keep: Keep, left: Option<Duration>) {
+        for ticket in self.clients.session_told(session, keep) {
+            self.answer(Answer::Session(ticket, left));
+        }
+    }
+
+    fn on_applied(&mut self, now: Instant, report: Option<Report>) {
+        let Some(Report { client, sequence, applied, session }) = report else { return };
+        if self.serves() {
+            match session {
+                Some(SessionNews::Began(session, time_to_live)) => {
+                    self.expiry.set(session, now.after(time_to_live))
+                }
+                Some(SessionNews::Ended(session)) => self.expiry.remove(session),
+                None => {}
+            }
+        }
+        if let Some(ticket) = self.clients.applied(client, sequence) {
+            self.answer(match applied {
+                Applied::First(outcome) => Answer::Written(ticket, outcome),
+                Applied::Duplicate => Answer::Done(ticket),
+            });
+        }
+    }
+
+    fn answer(&mut self, answer: Answer) {
+        self.outputs.push_back(Output::Send { to: Endpoint::Client, message: Message::Answer(answer) });
+    }
+
+    fn send(&mut self, to: NodeId, message: Message) {
+        self.outputs.push_back(Output::Send { to: Endpoint::Node(to), message });
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.outputs.push_back(Output::Event(event));
+    }
+}
