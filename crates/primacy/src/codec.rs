@@ -6,6 +6,7 @@
 //! What comes out of [`decode`] is a valid value of the core's types; everything else is a [`DecodeError`].
 
 mod bully;
+mod metadata;
 mod quorum;
 mod ranked;
 mod ring;
@@ -15,6 +16,8 @@ pub(crate) mod spec;
 use primacy_core::election::quorum::Safety;
 use primacy_core::election::{self, Algorithm};
 use primacy_core::membership::Policy;
+use primacy_core::metadata::machine;
+use primacy_core::metadata::replica::Durability;
 use primacy_core::{Identity, Incarnation, Leader, NodeId, Term};
 use primacy_stores::StoreMark;
 use prost::Message as _;
@@ -23,6 +26,10 @@ use crate::handshake::{By, Confirmation, DiskId, Hello, RefusalKind, Role, TlsPr
 
 /// The longest frame without its length. The longest that is sent is a `Hello` with a thousand voters.
 pub(crate) const FRAME_LENGTH_MAX: usize = 64 * 1024;
+
+/// The longest frame of those who keep metadata together, between nodes that have let each other in: a record of the longest
+/// request, and what is around it.
+pub(crate) const METADATA_FRAME_LENGTH_MAX: usize = 4 * 1024 * 1024;
 
 /// How many bytes the length of a frame takes.
 const PREFIX_LENGTH: usize = 4;
@@ -69,19 +76,22 @@ pub enum Word {
     RingBidirectional(election::on_a_ring::Message<election::ring_bidirectional::Probe>),
     /// The oldest member.
     Seniority(election::seniority::Message),
+    /// By a majority, and what they keep together.
+    Metadata(Box<machine::Message>),
 }
 
 impl Word {
-    /// The process life that says it of itself.
-    pub(crate) fn incarnation(&self) -> Incarnation {
-        match self {
+    /// The process life that says it of itself; `None` if it is nothing that nodes say.
+    pub(crate) fn incarnation(&self) -> Option<Incarnation> {
+        Some(match self {
             Self::Quorum(message) => message.incarnation,
             Self::Ranked(message) => message.incarnation,
             Self::Bully(message) => message.incarnation,
             Self::Ring(message) => message.incarnation,
             Self::RingBidirectional(message) => message.incarnation,
             Self::Seniority(message) => message.incarnation,
-        }
+            Self::Metadata(message) => return metadata::incarnation(message),
+        })
     }
 
     /// The highest term that it names.
@@ -93,6 +103,7 @@ impl Word {
             Self::Ring(message) => ring::highest_term(message),
             Self::RingBidirectional(message) => ring::highest_term(message),
             Self::Seniority(message) => seniority::highest_term(message),
+            Self::Metadata(message) => metadata::highest_term(message),
         }
     }
 }
@@ -131,17 +142,30 @@ pub(crate) enum DecodeError {
     Unknown(&'static str),
 }
 
-/// A frame claims, or would have, more than [`FRAME_LENGTH_MAX`] bytes.
+/// A frame claims, or would have, more bytes than it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a frame has at most {FRAME_LENGTH_MAX} bytes; this one has {0}")]
+#[error("a frame has fewer bytes than {0}")]
 pub(crate) struct TooLong(pub(crate) usize);
 
 /// The frame as bytes, its length in front.
 pub(crate) fn encode(election: &str, frame: &Frame) -> Result<Vec<u8>, TooLong> {
     let envelope = wire::Envelope { election: election.to_owned(), frame: Some(frame.into()) };
     let length = envelope.encoded_len();
+    let length_max = match frame {
+        Frame::Message(Word::Metadata(_)) => METADATA_FRAME_LENGTH_MAX,
+        Frame::Message(Word::Quorum(_) | Word::Ranked(_) | Word::Bully(_) | Word::Seniority(_))
+        | Frame::Message(Word::Ring(_) | Word::RingBidirectional(_))
+        | Frame::Hello(_)
+        | Frame::Welcome(_)
+        | Frame::Refused(_)
+        | Frame::Ready
+        | Frame::Died(_)
+        | Frame::DiedHeard(_)
+        | Frame::Readmitted(_)
+        | Frame::Lost => FRAME_LENGTH_MAX,
+    };
     let prefix = match u32::try_from(length) {
-        Ok(prefix) if length <= FRAME_LENGTH_MAX => prefix,
+        Ok(prefix) if length <= length_max => prefix,
         Ok(_) | Err(_) => return Err(TooLong(length)),
     };
     let mut bytes = Vec::with_capacity(PREFIX_LENGTH + length);
@@ -166,6 +190,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(String, Frame), DecodeError> {
             Frame::Message(Word::RingBidirectional(message.try_into()?))
         }
         wire::Frame::Seniority(message) => Frame::Message(Word::Seniority(message.try_into()?)),
+        wire::Frame::Metadata(message) => Frame::Message(Word::Metadata(Box::new(message.try_into()?))),
         wire::Frame::Died(identity) => Frame::Died(identity.try_into()?),
         wire::Frame::DiedHeard(identity) => Frame::DiedHeard(identity.try_into()?),
         wire::Frame::Readmitted(term) => Frame::Readmitted(Term(term)),
@@ -175,14 +200,26 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(String, Frame), DecodeError> {
 }
 
 /// Cuts a stream of bytes into frames.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Deframer {
+    length_max: usize,
     bytes: Vec<u8>,
     /// How many of the bytes have been handed out as frames.
     taken: usize,
 }
 
+impl Default for Deframer {
+    fn default() -> Self {
+        Self { length_max: FRAME_LENGTH_MAX, bytes: Vec::new(), taken: 0 }
+    }
+}
+
 impl Deframer {
+    /// From now on frames may be as long as those of metadata are.
+    pub(crate) fn allow_metadata(&mut self) {
+        self.length_max = METADATA_FRAME_LENGTH_MAX;
+    }
+
     /// Takes what was read. Memory grows with what came, never with what a length claims.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.bytes.drain(..self.taken);
@@ -196,7 +233,7 @@ impl Deframer {
         let rest = &self.bytes[self.taken..];
         let Some((prefix, body)) = rest.split_first_chunk::<PREFIX_LENGTH>() else { return Ok(None) };
         let length = usize::try_from(u32::from_be_bytes(*prefix)).unwrap_or(usize::MAX);
-        if length > FRAME_LENGTH_MAX {
+        if length > self.length_max {
             return Err(TooLong(length));
         }
         let Some(frame) = body.get(..length) else { return Ok(None) };
@@ -209,6 +246,7 @@ impl Deframer {
 /// each election say stands in a file of its own.
 mod wire {
     use super::bully::wire as bully;
+    use super::metadata::wire as metadata;
     use super::quorum::wire as quorum;
     use super::ranked::wire as ranked;
     use super::ring::wire as ring;
@@ -218,7 +256,7 @@ mod wire {
     pub(super) struct Envelope {
         #[prost(string, tag = "1")]
         pub(super) election: String,
-        #[prost(oneof = "Frame", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15")]
+        #[prost(oneof = "Frame", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16")]
         pub(super) frame: Option<Frame>,
     }
 
@@ -252,6 +290,8 @@ mod wire {
         RingBidirectional(ring::Message),
         #[prost(message, tag = "15")]
         Seniority(seniority::Message),
+        #[prost(message, tag = "16")]
+        Metadata(metadata::Message),
     }
 
     #[derive(Clone, Copy, PartialEq, prost::Message)]
@@ -309,6 +349,9 @@ mod wire {
         pub(super) static_quorum: u64,
         #[prost(fixed64, optional, tag = "15")]
         pub(super) store: Option<u64>,
+        // 0: none, 1: on disks, 2: in memory.
+        #[prost(uint32, tag = "16")]
+        pub(super) metadata: u32,
     }
 
     #[derive(Clone, PartialEq, prost::Message)]
@@ -341,6 +384,7 @@ impl From<&Frame> for wire::Frame {
             Frame::Message(Word::Ring(message)) => Self::Ring(message.into()),
             Frame::Message(Word::RingBidirectional(message)) => Self::RingBidirectional(message.into()),
             Frame::Message(Word::Seniority(message)) => Self::Seniority(message.into()),
+            Frame::Message(Word::Metadata(message)) => Self::Metadata((&**message).into()),
             Frame::Died(identity) => Self::Died(identity.into()),
             Frame::DiedHeard(identity) => Self::DiedHeard(identity.into()),
             Frame::Readmitted(term) => Self::Readmitted(term.0),
@@ -435,6 +479,7 @@ impl From<&Hello> for wire::Hello {
                 | None => 0,
             },
             store: hello.store.map(|mark| mark.0),
+            metadata: number_of(&DURABILITIES, &hello.metadata),
         }
     }
 }
@@ -453,6 +498,10 @@ const ALGORITHMS: [Algorithm; Algorithm::ALL.len()] = [
 /// Who confirms a nomination, in the order of the numbers on the wire.
 const CONFIRMATIONS: [Option<Confirmation>; 3] =
     [None, Some(Confirmation::Quorum), Some(Confirmation::Store)];
+
+/// What it means to hold a record, in the order of the numbers on the wire. The first one is that of nodes that do not know
+/// this field.
+const DURABILITIES: [Option<Durability>; 3] = [None, Some(Durability::Fsync), Some(Durability::Memory)];
 
 /// The place of a value among all.
 fn number_of<T: PartialEq>(all: &[T], value: &T) -> u32 {
@@ -506,12 +555,13 @@ impl wire::Hello {
                 _ => return Err(DecodeError::Invalid("hello.split_brain")),
             },
             store: self.store.map(StoreMark),
+            metadata: numbered(&DURABILITIES, self.metadata, "hello.metadata")?,
         })
     }
 }
 
 /// The numbers of the refusals on the wire; zero is [`RefusalKind::Unknown`].
-const REFUSALS: [(RefusalKind, u32); 15] = [
+const REFUSALS: [(RefusalKind, u32); 16] = [
     (RefusalKind::ProtocolVersion, 1),
     (RefusalKind::Cluster, 2),
     (RefusalKind::Election, 3),
@@ -528,6 +578,7 @@ const REFUSALS: [(RefusalKind, u32); 15] = [
     (RefusalKind::Algorithm, 13),
     (RefusalKind::SplitBrain, 14),
     (RefusalKind::Store, 15),
+    (RefusalKind::Metadata, 16),
 ];
 
 impl From<&Refused> for wire::Refused {

@@ -12,6 +12,7 @@ use std::fmt;
 use primacy_core::election::Algorithm;
 use primacy_core::election::quorum::Safety;
 use primacy_core::membership::Policy;
+use primacy_core::metadata::replica::Durability;
 use primacy_core::{Identity, Incarnation, NodeId};
 use primacy_stores::StoreMark;
 
@@ -48,6 +49,8 @@ pub struct Hello {
     pub split_brain: Option<Policy>,
     /// The store that they meet in besides, which confirms leaders or decides about splits.
     pub store: Option<StoreMark>,
+    /// What it means that a node holds a record of the metadata that they keep together, if they keep any.
+    pub metadata: Option<Durability>,
 }
 
 /// How a leader is found among peers.
@@ -220,6 +223,13 @@ pub enum Disagreement {
         /// The refused one's.
         theirs: Option<StoreMark>,
     },
+    /// They keep metadata together, and one of them does not, or means something else by holding it.
+    Metadata {
+        /// The refuser's.
+        mine: Option<Durability>,
+        /// The refused one's.
+        theirs: Option<Durability>,
+    },
     /// The other side's durable state is not the one that the refuser has recorded.
     Disk {
         /// What the refuser has recorded.
@@ -256,6 +266,8 @@ pub enum RefusalKind {
     SplitBrain,
     /// See [`Disagreement::Store`].
     Store,
+    /// See [`Disagreement::Metadata`].
+    Metadata,
     /// See [`Disagreement::Disk`].
     Disk,
     /// Transport security, before they said anything.
@@ -299,6 +311,7 @@ impl RefusalKind {
     pub const fn is_about_the_election(self) -> bool {
         match self {
             Self::Voters | Self::Algorithm | Self::Safety | Self::SplitBrain | Self::Store => true,
+            Self::Metadata => true,
             Self::ProtocolVersion | Self::Cluster | Self::Election | Self::MyOwnName => false,
             Self::OtherNode | Self::NotAVoter | Self::Disk | Self::Tls(_) | Self::Unknown => false,
         }
@@ -318,6 +331,7 @@ impl RefusalKind {
             Self::Algorithm => "algorithm",
             Self::Safety => "safety",
             Self::SplitBrain => "split_brain",
+            Self::Metadata => "metadata",
             Self::Store => "store",
             Self::Disk => "disk",
             Self::Tls(problem) => problem.name(),
@@ -379,6 +393,8 @@ pub fn judge(
         Disagreement::SplitBrain { mine: mine.split_brain, theirs: theirs.split_brain }
     } else if mine.store != theirs.store {
         Disagreement::Store { mine: mine.store, theirs: theirs.store }
+    } else if mine.metadata != theirs.metadata {
+        Disagreement::Metadata { mine: mine.metadata, theirs: theirs.metadata }
     } else {
         match recorded.get(&node) {
             // Where no vote counts, none can be forgotten.
@@ -500,6 +516,7 @@ impl Refusal {
             Disagreement::Algorithm { .. } => RefusalKind::Algorithm,
             Disagreement::Safety { .. } => RefusalKind::Safety,
             Disagreement::SplitBrain { .. } => RefusalKind::SplitBrain,
+            Disagreement::Metadata { .. } => RefusalKind::Metadata,
             Disagreement::Store { .. } => RefusalKind::Store,
             Disagreement::Disk { .. } => RefusalKind::Disk,
         }
@@ -553,6 +570,10 @@ impl fmt::Display for Refusal {
                     "in a split {of} does {theirs}, {by} does {mine}; give all nodes the same split-brain policy"
                 )
             }
+            Disagreement::Metadata { mine, theirs } => {
+                let (mine, theirs) = (durability_name(*mine), durability_name(*theirs));
+                write!(f, "{of} keeps {theirs}, {by} keeps {mine}; give all nodes the same")
+            }
             Disagreement::Store { mine, theirs } => {
                 let (mine, theirs) = (mark_name(*mine), mark_name(*theirs));
                 write!(
@@ -587,6 +608,14 @@ const fn safety_name(safety: Safety) -> &'static str {
 
 fn policy_name(policy: Option<Policy>) -> String {
     policy.map_or_else(|| "nothing".to_owned(), |policy| policy.to_string())
+}
+
+fn durability_name(durability: Option<Durability>) -> &'static str {
+    match durability {
+        None => "no metadata",
+        Some(Durability::Fsync) => "metadata on its disk",
+        Some(Durability::Memory) => "metadata in memory",
+    }
 }
 
 fn mark_name(mark: Option<StoreMark>) -> String {
@@ -645,6 +674,7 @@ pub(crate) mod tests {
             witness: false,
             by: By::default(),
             split_brain: None,
+            metadata: None,
             store: None,
         }
     }
@@ -689,6 +719,11 @@ pub(crate) mod tests {
                 RefusalKind::SplitBrain,
                 refused(|b| b.split_brain = Some(Policy::StaticQuorum(2))),
                 &["static-quorum:2", "nothing"],
+            ),
+            (
+                RefusalKind::Metadata,
+                refused(|b| b.metadata = Some(Durability::Memory)),
+                &["metadata in memory", "no metadata"],
             ),
             (
                 RefusalKind::Store,

@@ -262,6 +262,9 @@ impl Quorum {
     /// These are the voters from now on. Support and votes of those who are none any more do not count, and a round that is under
     /// way begins anew.
     pub fn set_voters(&mut self, voters: BTreeSet<NodeId>) {
+        if voters == self.config.voters {
+            return;
+        }
         match &mut self.role {
             Role::Leader(lead) => lead.support.retain(|voter, _| voters.contains(voter)),
             Role::PreCandidate(_) | Role::Candidate(_) => self.role = Role::Follower { leader: None },

@@ -4,8 +4,8 @@
 //! the leader only when it is active: when all that was ever committed is in its log, and committed again. A vote binds the log to
 //! its term, and whatever of a higher term the log takes binds the voter; one term on one disk does both.
 //!
-//! Since any node may be elected, one whose list of voters is old may stand. Every word of the election carries the number of its
-//! sender's list. A candidate whose list is older than the voter's is refused, and told the newer one.
+//! Since any node may be elected, one whose list of voters is old may stand. A candidate says which voters it counts. If the voter
+//! knows newer ones, it refuses, and tells them.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -52,10 +52,10 @@ pub enum Durable {
 pub enum Message {
     /// A word of the election.
     Election {
-        /// The number of the sender's voters.
-        voters: LeaderSequence,
         /// What it says.
         message: quorum::Message,
+        /// Of one that asks for votes: whose it counts.
+        voters: Option<Arc<Voters>>,
     },
     /// To a candidate: these are the voters.
     Voters {
@@ -198,6 +198,8 @@ pub struct Metadata {
     me: Identity,
     quorum: Quorum,
     replica: Replica<State>,
+    /// The number of the voters that the election counts.
+    counted: LeaderSequence,
     lead: Lead,
     /// Who leads, as the election knows it.
     leader: Option<Leader>,
@@ -283,11 +285,13 @@ impl Metadata {
         let tell_again_after = config.replica.resend_after.times(TELL_AGAIN);
         let Past { hard, voters, log, log_lost } = past;
         let replica = Replica::new(config.replica, hard.term, voters, log, log_lost, now)?;
+        let counted = replica.voters().number;
         let election = quorum::Config { voters: replica.voters().names(), ..config.election };
         let mut machine = Self {
             me,
             quorum: Quorum::new(election, hard, now),
             replica,
+            counted,
             lead: Lead::None,
             leader: None,
             told_leader: None,
@@ -347,8 +351,8 @@ impl Metadata {
             return;
         }
         match message {
-            Message::Election { voters, message } => self.on_election(now, from, voters, message),
-            Message::Voters { voters, .. } => self.replica.tell_voters(&voters),
+            Message::Election { message, voters } => self.on_election(now, from, message, voters),
+            Message::Voters { voters, .. } => self.hear_of_voters(&voters),
             Message::Log { incarnation, term, body } => {
                 self.on_log(now, Identity::new(from, incarnation), term, body);
             }
@@ -364,14 +368,31 @@ impl Metadata {
         }
     }
 
-    fn on_election(&mut self, now: Instant, from: NodeId, voters: LeaderSequence, message: quorum::Message) {
-        let mine = self.replica.voters();
-        let stands = matches!(message.body, quorum::Body::PreVote { .. } | quorum::Body::Vote { .. });
-        if stands && voters < mine.number {
-            let (incarnation, voters) = (self.me.incarnation, Arc::clone(mine));
-            return self.send(from, Message::Voters { incarnation, voters });
+    fn on_election(
+        &mut self,
+        now: Instant,
+        from: NodeId,
+        message: quorum::Message,
+        voters: Option<Arc<Voters>>,
+    ) {
+        if asks_for_votes(&message) {
+            let Some(theirs) = voters else { return };
+            let mine = self.replica.voters();
+            // As long as both count the same majorities, it does not matter which of the two is newer.
+            if theirs.number < mine.number && theirs.names() != mine.names() {
+                let (incarnation, voters) = (self.me.incarnation, Arc::clone(mine));
+                return self.send(from, Message::Voters { incarnation, voters });
+            }
+            self.hear_of_voters(&theirs);
         }
         self.elect(now, Input::Message { from: Endpoint::Node(from), message });
+    }
+
+    fn hear_of_voters(&mut self, voters: &Arc<Voters>) {
+        if voters.number > self.replica.voters().number && voters.names() != self.replica.voters().names() {
+            self.replica.tell_voters(voters);
+            self.take_effects();
+        }
     }
 
     fn on_log(&mut self, now: Instant, from: Identity, term: Term, body: message::Body) {
@@ -427,9 +448,9 @@ impl Metadata {
             match output {
                 Output::Persist(hard) => self.outputs.push_back(Output::Persist(Durable::Hard(hard))),
                 Output::Send { to, message } => {
-                    let voters = self.replica.voters().number;
+                    let voters = asks_for_votes(&message).then(|| Arc::clone(self.replica.voters()));
                     self.outputs
-                        .push_back(Output::Send { to, message: Message::Election { voters, message } });
+                        .push_back(Output::Send { to, message: Message::Election { message, voters } });
                 }
                 Output::Event(event) => self.on_event(now, event),
             }
@@ -476,13 +497,15 @@ impl Metadata {
     }
 
     fn take_effects(&mut self) {
+        let voters = self.replica.voters();
+        if voters.number != self.counted {
+            self.counted = voters.number;
+            self.quorum.set_voters(voters.names());
+        }
         while let Some(effect) = self.replica.poll() {
             match effect {
                 Effect::Write(write) => self.outputs.push_back(Output::Persist(Durable::Log(write))),
-                Effect::Voters(voters) => {
-                    self.quorum.set_voters(voters.names());
-                    self.outputs.push_back(Output::Persist(Durable::Voters(voters)));
-                }
+                Effect::Voters(voters) => self.outputs.push_back(Output::Persist(Durable::Voters(voters))),
                 Effect::Send { to, body } => {
                     let (incarnation, term) = (self.me.incarnation, self.replica.bound());
                     self.send(to, Message::Log { incarnation, term, body });
@@ -687,5 +710,15 @@ impl Metadata {
 
     fn tell(&mut self, event: Event) {
         self.outputs.push_back(Output::Event(event));
+    }
+}
+
+fn asks_for_votes(message: &quorum::Message) -> bool {
+    match message.body {
+        quorum::Body::PreVote { .. } | quorum::Body::Vote { .. } => true,
+        quorum::Body::PreVoteReply { .. } | quorum::Body::VoteReply { .. } => false,
+        quorum::Body::Heartbeat { .. }
+        | quorum::Body::HeartbeatReply { .. }
+        | quorum::Body::Resigned { .. } => false,
     }
 }

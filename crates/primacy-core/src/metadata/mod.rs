@@ -2,7 +2,7 @@
 //!
 //! It is a versioned map with sessions, on which whoever has no store of his own can hold elections.
 
-mod clients;
+pub mod clients;
 pub mod command;
 pub mod encoding;
 pub mod entry;

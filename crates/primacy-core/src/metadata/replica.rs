@@ -495,10 +495,14 @@ impl<S: Replicated> Replica<S> {
         self.log.push(record);
     }
 
-    /// Voters are in force where they are written, committed or not.
+    /// Voters are in force where they are written, committed or not. Where the log is on a disk, they are there with it.
     fn take_voters(&mut self, record: &Record) {
-        if let Some(voters) = record.voters() {
-            self.tell_voters(voters);
+        match (record.voters(), self.config.durability) {
+            (Some(voters), Durability::Memory) => self.tell_voters(voters),
+            (Some(voters), Durability::Fsync) if voters.number > self.voters.number => {
+                self.voters = Arc::clone(voters);
+            }
+            (Some(_), Durability::Fsync) | (None, _) => {}
         }
     }
 

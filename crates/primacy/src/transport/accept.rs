@@ -223,6 +223,9 @@ async fn receive(
         shared.deliver(disk).await;
     }
     if theirs.role == Role::Node {
+        if shared.me.metadata.is_some() {
+            connection.allow_metadata();
+        }
         let (priority, witness) = (theirs.priority, theirs.witness);
         let peer = Peer { identity: theirs.identity, priority, witness, round_trip };
         shared.deliver(Arrival::Evidence(Evidence::Connected(peer))).await;
@@ -263,7 +266,9 @@ async fn hear(shared: &Shared, connection: &mut Connection<Rc<Stream>>, theirs: 
 
 async fn on_frame(shared: &Shared, stream: &Stream, theirs: &Hello, frame: Frame) {
     match (theirs.role, frame) {
-        (Role::Node, Frame::Message(message)) if message.incarnation() == theirs.identity.incarnation => {
+        (Role::Node, Frame::Message(message))
+            if message.incarnation() == Some(theirs.identity.incarnation) =>
+        {
             let from = theirs.identity.node;
             if shared.is_within_reach(from, message.highest_term()) {
                 shared.count(|counters| counters.frames_received += 1);

@@ -183,6 +183,11 @@ impl<S: AsRef<Stream>> Connection<S> {
         Self { stream, deframer: Deframer::default() }
     }
 
+    /// From now on frames may be as long as those of metadata are.
+    pub(super) fn allow_metadata(&mut self) {
+        self.deframer.allow_metadata();
+    }
+
     /// The next frame, and the election that it names. Nothing is lost if the future is dropped.
     pub(super) async fn read(&mut self) -> Result<(String, Frame), ReadError> {
         loop {

@@ -1,0 +1,543 @@
+//! What nodes say to each other that keep metadata together, as bytes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use primacy_core::metadata::clients::Keep;
+use primacy_core::metadata::command::SessionId;
+use primacy_core::metadata::log::{Record, RecordBody};
+use primacy_core::metadata::machine::Message;
+use primacy_core::metadata::message::Body;
+use primacy_core::metadata::voters::Voters;
+use primacy_core::{Duration, Incarnation, LeaderSequence, Term};
+
+use super::{DecodeError, parse_node, quorum};
+
+pub(crate) mod wire {
+    use super::super::quorum::wire as quorum;
+    use super::super::wire::{Incarnation, Nothing};
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(crate) struct Message {
+        #[prost(message, optional, tag = "1")]
+        pub(crate) incarnation: Option<Incarnation>,
+        #[prost(oneof = "Word", tags = "2, 3, 4, 5, 6")]
+        pub(crate) word: Option<Word>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Oneof)]
+    pub(crate) enum Word {
+        #[prost(message, tag = "2")]
+        Election(Election),
+        #[prost(message, tag = "3")]
+        Voters(Voters),
+        #[prost(message, tag = "4")]
+        Log(Log),
+        #[prost(message, tag = "5")]
+        Propose(Propose),
+        #[prost(message, tag = "6")]
+        Told(Told),
+    }
+
+    /// (0, 0) is the number of nothing.
+    #[derive(Clone, Copy, PartialEq, prost::Message)]
+    pub(crate) struct Number {
+        #[prost(uint64, tag = "1")]
+        pub(crate) term: u64,
+        #[prost(uint64, tag = "2")]
+        pub(crate) counter: u64,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(crate) struct Election {
+        #[prost(message, optional, tag = "1")]
+        pub(crate) message: Option<quorum::Message>,
+        #[prost(message, optional, tag = "2")]
+        pub(crate) voters: Option<Voters>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(crate) struct Voters {
+        #[prost(message, optional, tag = "1")]
+        pub(crate) number: Option<Number>,
+        #[prost(message, repeated, tag = "2")]
+        pub(crate) members: Vec<Member>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(crate) struct Member {
+        #[prost(string, tag = "1")]
+        pub(crate) node: String,
+        #[prost(string, tag = "2")]
+        pub(crate) address: String,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(crate) struct Log {
+        #[prost(uint64, tag = "1")]
+        pub(crate) term: u64,
+        #[prost(oneof = "Body", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
+        pub(crate) body: Option<Body>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Oneof)]
+    pub(crate) enum Body {
+        #[prost(message, tag = "2")]
+        Sync(Nothing),
+        #[prost(message, tag = "3")]
+        SyncReply(SyncReply),
+        #[prost(message, tag = "4")]
+        Fetch(Number),
+        #[prost(message, tag = "5")]
+        Fetched(Fetched),
+        #[prost(message, tag = "6")]
+        Append(Append),
+        #[prost(message, tag = "7")]
+        AppendReply(AppendReply),
+        #[prost(message, tag = "8")]
+        Offer(Number),
+        #[prost(message, tag = "9")]
+        Part(Part),
+        #[prost(message, tag = "10")]
+        PartReply(PartReply),
+        #[prost(message, tag = "11")]
+        Recover(Nothing),
+        #[prost(message, tag = "12")]
+        RecoverReply(RecoverReply),
+    }
+
+    #[derive(Clone, Copy, PartialEq, prost::Message)]
+    pub(crate) struct SyncReply {
+        #[prost(message, optional, tag = "1")]
+        pub(crate) to: Option<Incarnation>,
+        #[prost(message, optional, tag = "2")]
+        pub(crate) last: Option<Number>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(crate) struct Fetched {
+        #[prost(message, optional, tag = "1")]
+        pub(crate) to: Option<Incarnation>,
+        #[prost(message, optional, tag = "2")]
+        pub(crate) after: Option<Number>,
+        #[prost(message, repeated, tag = "3")]
+        pub(crate) records: Vec<Record>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(crate) struct Append {
+        #[prost(uint64, tag = "1")]
+        pub(crate) round: u64,
+        #[prost(message, optional, tag = "2")]
+        pub(crate) after: Option<Number>,
+        #[prost(message, repeated, tag = "3")]
+        pub(crate) records: Vec<Record>,
+        #[prost(message, optional, tag = "4")]
+        pub(crate) committed: Option<Number>,
+    }
+
+    #[derive(Clone, Copy, PartialEq, prost::Message)]
+    pub(crate) struct AppendReply {
+        #[prost(message, optional, tag = "1")]
+        pub(crate) to: Option<Incarnation>,
+        #[prost(uint64, tag = "2")]
+        pub(crate) round: u64,
+        #[prost(message, optional, tag = "3")]
+        pub(crate) last: Option<Number>,
+        #[prost(bool, tag = "4")]
+        pub(crate) gap: bool,
+        #[prost(bool, tag = "5")]
+        pub(crate) recovering: bool,
+    }
+
+    #[derive(Clone, Copy, PartialEq, prost::Message)]
+    pub(crate) struct Part {
+        #[prost(message, optional, tag = "1")]
+        pub(crate) number: Option<Number>,
+        #[prost(uint64, tag = "2")]
+        pub(crate) offset: u64,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(crate) struct PartReply {
+        #[prost(message, optional, tag = "1")]
+        pub(crate) to: Option<Incarnation>,
+        #[prost(message, optional, tag = "2")]
+        pub(crate) number: Option<Number>,
+        #[prost(message, optional, tag = "3")]
+        pub(crate) voters: Option<Voters>,
+        #[prost(uint64, tag = "4")]
+        pub(crate) offset: u64,
+        #[prost(uint64, tag = "5")]
+        pub(crate) length: u64,
+        #[prost(bytes = "vec", tag = "6")]
+        pub(crate) bytes: Vec<u8>,
+    }
+
+    #[derive(Clone, Copy, PartialEq, prost::Message)]
+    pub(crate) struct RecoverReply {
+        #[prost(message, optional, tag = "1")]
+        pub(crate) to: Option<Incarnation>,
+        #[prost(message, optional, tag = "2")]
+        pub(crate) leads_up_to: Option<Number>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(crate) struct Record {
+        #[prost(message, optional, tag = "1")]
+        pub(crate) number: Option<Number>,
+        #[prost(oneof = "RecordBody", tags = "2, 3, 4")]
+        pub(crate) body: Option<RecordBody>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Oneof)]
+    pub(crate) enum RecordBody {
+        #[prost(message, tag = "2")]
+        Begin(Begin),
+        #[prost(message, tag = "3")]
+        Voters(Voters),
+        #[prost(bytes, tag = "4")]
+        Payload(Vec<u8>),
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(crate) struct Begin {
+        #[prost(message, optional, tag = "1")]
+        pub(crate) after: Option<Number>,
+        #[prost(message, optional, tag = "2")]
+        pub(crate) voters: Option<Voters>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(crate) struct Propose {
+        #[prost(bytes = "vec", repeated, tag = "1")]
+        pub(crate) requests: Vec<Vec<u8>>,
+        #[prost(uint64, optional, tag = "2")]
+        pub(crate) read: Option<u64>,
+        #[prost(message, repeated, tag = "3")]
+        pub(crate) sessions: Vec<Session>,
+    }
+
+    #[derive(Clone, Copy, PartialEq, prost::Message)]
+    pub(crate) struct Session {
+        #[prost(sfixed64, tag = "1")]
+        pub(crate) session: i64,
+        #[prost(bool, tag = "2")]
+        pub(crate) keep_alive: bool,
+        #[prost(uint64, optional, tag = "3")]
+        pub(crate) left_nanos: Option<u64>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(crate) struct Told {
+        #[prost(message, optional, tag = "1")]
+        pub(crate) to: Option<Incarnation>,
+        #[prost(uint64, optional, tag = "2")]
+        pub(crate) round: Option<u64>,
+        #[prost(message, optional, tag = "3")]
+        pub(crate) number: Option<Number>,
+        #[prost(message, repeated, tag = "4")]
+        pub(crate) sessions: Vec<Session>,
+    }
+}
+
+impl From<&Message> for wire::Message {
+    fn from(message: &Message) -> Self {
+        let (incarnation, word) = match message {
+            Message::Election { message, voters } => {
+                let (message, voters) =
+                    (Some(message.into()), voters.as_ref().map(|voters| (&**voters).into()));
+                (None, Some(wire::Word::Election(wire::Election { message, voters })))
+            }
+            Message::Voters { incarnation, voters } => {
+                (Some(*incarnation), Some(wire::Word::Voters((&**voters).into())))
+            }
+            Message::Log { incarnation, term, body } => (
+                Some(*incarnation),
+                Some(wire::Word::Log(wire::Log { term: term.0, body: Some(body.into()) })),
+            ),
+            Message::Propose { incarnation, requests, read, sessions } => {
+                let requests = requests.iter().map(|request| request.to_vec()).collect();
+                let sessions =
+                    sessions.iter().map(|&(session, keep)| session_out(session, keep, None)).collect();
+                (
+                    Some(*incarnation),
+                    Some(wire::Word::Propose(wire::Propose { requests, read: *read, sessions })),
+                )
+            }
+            Message::Told { incarnation, to, read, sessions } => {
+                let out = |&(session, keep, left)| session_out(session, keep, left);
+                let told = wire::Told {
+                    to: Some((*to).into()),
+                    round: read.map(|(round, _)| round),
+                    number: read.map(|(_, number)| number.into()),
+                    sessions: sessions.iter().map(out).collect(),
+                };
+                (Some(*incarnation), Some(wire::Word::Told(told)))
+            }
+            Message::Ask(_) | Message::Answer(_) => (None, None), // They never leave their node.
+        };
+        Self { incarnation: incarnation.map(Into::into), word }
+    }
+}
+
+fn session_out(session: SessionId, keep: Keep, left: Option<Duration>) -> wire::Session {
+    let keep_alive = match keep {
+        Keep::Look => false,
+        Keep::Alive => true,
+    };
+    wire::Session { session: session.get(), keep_alive, left_nanos: left.map(Duration::as_nanos) }
+}
+
+impl wire::Session {
+    fn parse(self) -> Result<(SessionId, Keep, Option<Duration>), DecodeError> {
+        let session = SessionId::new(self.session).ok_or(DecodeError::Invalid("session.session"))?;
+        let keep = if self.keep_alive { Keep::Alive } else { Keep::Look };
+        Ok((session, keep, self.left_nanos.map(Duration::from_nanos)))
+    }
+}
+
+impl TryFrom<wire::Message> for Message {
+    type Error = DecodeError;
+    fn try_from(message: wire::Message) -> Result<Self, DecodeError> {
+        let incarnation = message.incarnation.map(Into::into);
+        let named = || incarnation.ok_or(DecodeError::Missing("metadata.incarnation"));
+        Ok(match message.word.ok_or(DecodeError::Unknown("the message"))? {
+            wire::Word::Election(wire::Election { message, voters }) => Self::Election {
+                message: message.ok_or(DecodeError::Missing("election.message"))?.try_into()?,
+                voters: voters
+                    .map(|voters| Ok::<_, DecodeError>(Arc::new(voters.try_into()?)))
+                    .transpose()?,
+            },
+            wire::Word::Voters(voters) => {
+                Self::Voters { incarnation: named()?, voters: Arc::new(voters.try_into()?) }
+            }
+            wire::Word::Log(wire::Log { term, body }) => Self::Log {
+                incarnation: named()?,
+                term: Term(term),
+                body: body.ok_or(DecodeError::Unknown("the word of the log"))?.try_into()?,
+            },
+            wire::Word::Propose(wire::Propose { requests, read, sessions }) => {
+                let sessions = sessions.into_iter().map(wire::Session::parse);
+                let sessions = sessions.map(|it| it.map(|(session, keep, _)| (session, keep)));
+                Self::Propose {
+                    incarnation: named()?,
+                    requests: requests.into_iter().map(Into::into).collect(),
+                    read,
+                    sessions: sessions.collect::<Result<_, _>>()?,
+                }
+            }
+            wire::Word::Told(wire::Told { to, round, number: of, sessions }) => Self::Told {
+                incarnation: named()?,
+                to: incarnation_of(to, "told.to")?,
+                read: round.map(|round| Ok((round, number(of, "told.number")?))).transpose()?,
+                sessions: sessions.into_iter().map(wire::Session::parse).collect::<Result<_, _>>()?,
+            },
+        })
+    }
+}
+
+impl From<&Body> for wire::Body {
+    fn from(body: &Body) -> Self {
+        match body {
+            Body::Sync => Self::Sync(super::wire::Nothing {}),
+            Body::SyncReply { to, last } => {
+                Self::SyncReply(wire::SyncReply { to: Some((*to).into()), last: Some((*last).into()) })
+            }
+            Body::Fetch { after } => Self::Fetch((*after).into()),
+            Body::Fetched { to, after, records } => {
+                let records = records.iter().map(Into::into).collect();
+                Self::Fetched(wire::Fetched { to: Some((*to).into()), after: Some((*after).into()), records })
+            }
+            Body::Append { round, after, records, committed } => Self::Append(wire::Append {
+                round: *round,
+                after: Some((*after).into()),
+                records: records.iter().map(Into::into).collect(),
+                committed: Some((*committed).into()),
+            }),
+            Body::AppendReply { to, round, last, gap, recovering } => Self::AppendReply(wire::AppendReply {
+                to: Some((*to).into()),
+                round: *round,
+                last: Some((*last).into()),
+                gap: *gap,
+                recovering: *recovering,
+            }),
+            Body::Offer { number } => Self::Offer((*number).into()),
+            Body::Part { number, offset } => {
+                Self::Part(wire::Part { number: Some((*number).into()), offset: *offset })
+            }
+            Body::PartReply { to, number, voters, offset, length, bytes } => {
+                Self::PartReply(wire::PartReply {
+                    to: Some((*to).into()),
+                    number: Some((*number).into()),
+                    voters: Some((&**voters).into()),
+                    offset: *offset,
+                    length: *length,
+                    bytes: bytes.to_vec(),
+                })
+            }
+            Body::Recover => Self::Recover(super::wire::Nothing {}),
+            Body::RecoverReply { to, leads_up_to } => Self::RecoverReply(wire::RecoverReply {
+                to: Some((*to).into()),
+                leads_up_to: leads_up_to.map(Into::into),
+            }),
+        }
+    }
+}
+
+impl TryFrom<wire::Body> for Body {
+    type Error = DecodeError;
+    fn try_from(body: wire::Body) -> Result<Self, DecodeError> {
+        Ok(match body {
+            wire::Body::Sync(super::wire::Nothing {}) => Self::Sync,
+            wire::Body::SyncReply(wire::SyncReply { to, last }) => Self::SyncReply {
+                to: incarnation_of(to, "sync_reply.to")?,
+                last: number(last, "sync_reply.last")?,
+            },
+            wire::Body::Fetch(after) => Self::Fetch { after: after.into() },
+            wire::Body::Fetched(wire::Fetched { to, after, records }) => Self::Fetched {
+                to: incarnation_of(to, "fetched.to")?,
+                after: number(after, "fetched.after")?,
+                records: records_in(records)?,
+            },
+            wire::Body::Append(wire::Append { round, after, records, committed }) => Self::Append {
+                round,
+                after: number(after, "append.after")?,
+                records: records_in(records)?,
+                committed: number(committed, "append.committed")?,
+            },
+            wire::Body::AppendReply(wire::AppendReply { to, round, last, gap, recovering }) => {
+                Self::AppendReply {
+                    to: incarnation_of(to, "append_reply.to")?,
+                    round,
+                    last: number(last, "append_reply.last")?,
+                    gap,
+                    recovering,
+                }
+            }
+            wire::Body::Offer(number) => Self::Offer { number: number.into() },
+            wire::Body::Part(wire::Part { number: of, offset }) => {
+                Self::Part { number: number(of, "part.number")?, offset }
+            }
+            wire::Body::PartReply(wire::PartReply { to, number: of, voters, offset, length, bytes }) => {
+                Self::PartReply {
+                    to: incarnation_of(to, "part_reply.to")?,
+                    number: number(of, "part_reply.number")?,
+                    voters: voters_in(voters, "part_reply.voters")?,
+                    offset,
+                    length,
+                    bytes: bytes.into(),
+                }
+            }
+            wire::Body::Recover(super::wire::Nothing {}) => Self::Recover,
+            wire::Body::RecoverReply(wire::RecoverReply { to, leads_up_to }) => Self::RecoverReply {
+                to: incarnation_of(to, "recover_reply.to")?,
+                leads_up_to: leads_up_to.map(Into::into),
+            },
+        })
+    }
+}
+
+fn records_in(records: Vec<wire::Record>) -> Result<Vec<Record>, DecodeError> {
+    records.into_iter().map(TryInto::try_into).collect()
+}
+
+fn voters_in(voters: Option<wire::Voters>, field: &'static str) -> Result<Arc<Voters>, DecodeError> {
+    Ok(Arc::new(voters.ok_or(DecodeError::Missing(field))?.try_into()?))
+}
+
+fn number(number: Option<wire::Number>, field: &'static str) -> Result<LeaderSequence, DecodeError> {
+    Ok(number.ok_or(DecodeError::Missing(field))?.into())
+}
+
+fn incarnation_of(
+    incarnation: Option<super::wire::Incarnation>,
+    field: &'static str,
+) -> Result<Incarnation, DecodeError> {
+    Ok(incarnation.ok_or(DecodeError::Missing(field))?.into())
+}
+
+impl From<LeaderSequence> for wire::Number {
+    fn from(LeaderSequence { term, counter }: LeaderSequence) -> Self {
+        Self { term: term.0, counter }
+    }
+}
+
+impl From<wire::Number> for LeaderSequence {
+    fn from(wire::Number { term, counter }: wire::Number) -> Self {
+        Self { term: Term(term), counter }
+    }
+}
+
+impl From<&Voters> for wire::Voters {
+    fn from(voters: &Voters) -> Self {
+        let member = |(node, address): (&primacy_core::NodeId, &Arc<str>)| wire::Member {
+            node: node.as_str().to_owned(),
+            address: address.as_ref().to_owned(),
+        };
+        Self { number: Some(voters.number.into()), members: voters.members.iter().map(member).collect() }
+    }
+}
+
+impl TryFrom<wire::Voters> for Voters {
+    type Error = DecodeError;
+    fn try_from(voters: wire::Voters) -> Result<Self, DecodeError> {
+        let number = number(voters.number, "voters.number")?;
+        let mut members = BTreeMap::new();
+        for wire::Member { node, address } in voters.members {
+            members.insert(parse_node(&node, "voters.node")?, address.into());
+        }
+        Ok(Self { number, members })
+    }
+}
+
+impl From<&Record> for wire::Record {
+    fn from(record: &Record) -> Self {
+        let body = match &record.body {
+            RecordBody::Begin { after, voters } => wire::RecordBody::Begin(wire::Begin {
+                after: Some((*after).into()),
+                voters: Some((&**voters).into()),
+            }),
+            RecordBody::Voters(voters) => wire::RecordBody::Voters((&**voters).into()),
+            RecordBody::Payload(payload) => wire::RecordBody::Payload(payload.to_vec()),
+        };
+        Self { number: Some(record.number.into()), body: Some(body) }
+    }
+}
+
+impl TryFrom<wire::Record> for Record {
+    type Error = DecodeError;
+    fn try_from(record: wire::Record) -> Result<Self, DecodeError> {
+        let body = match record.body.ok_or(DecodeError::Unknown("the record"))? {
+            wire::RecordBody::Begin(wire::Begin { after, voters }) => RecordBody::Begin {
+                after: number(after, "begin.after")?,
+                voters: voters_in(voters, "begin.voters")?,
+            },
+            wire::RecordBody::Voters(voters) => RecordBody::Voters(Arc::new(voters.try_into()?)),
+            wire::RecordBody::Payload(payload) => RecordBody::Payload(payload.into()),
+        };
+        Ok(Self { number: number(record.number, "record.number")?, body })
+    }
+}
+
+/// The highest term that a message names as its own.
+pub(super) fn highest_term(message: &Message) -> Term {
+    match message {
+        Message::Election { message, .. } => quorum::highest_term(message),
+        Message::Log { term, .. } => *term,
+        Message::Voters { voters, .. } => voters.number.term,
+        Message::Propose { .. } | Message::Told { .. } | Message::Ask(_) | Message::Answer(_) => Term(0),
+    }
+}
+
+/// The process life that says it.
+pub(super) fn incarnation(message: &Message) -> Option<Incarnation> {
+    match message {
+        Message::Election { message, .. } => Some(message.incarnation),
+        Message::Voters { incarnation, .. }
+        | Message::Log { incarnation, .. }
+        | Message::Propose { incarnation, .. }
+        | Message::Told { incarnation, .. } => Some(*incarnation),
+        Message::Ask(_) | Message::Answer(_) => None,
+    }
+}
