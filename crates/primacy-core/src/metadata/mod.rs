@@ -3,3 +3,8 @@
 pub mod command;
 pub mod encoding;
 pub mod entry;
+mod history;
+mod map;
+pub mod requests;
+pub mod sessions;
+pub mod state;
