@@ -552,9 +552,9 @@ pub enum Refusal {
     RequestTooLarge,
     /// A session shall live longer than [`TIME_TO_LIVE_MAX`].
     TimeToLiveTooLong,
-    /// The client waits for more requests than are remembered of one: `state::OPEN_MAX` of them.
+    /// The client waits for more requests than are remembered of one: [`OPEN_MAX`](super::requests::OPEN_MAX) of them.
     TooManyRequests,
-    /// Requests of more lives are remembered than may be: `state::CLIENTS_MAX` of them.
+    /// Requests of more lives are remembered than may be: [`CLIENTS_MAX`](super::requests::CLIENTS_MAX) of them.
     TooManyClients,
     /// A later life of the same node has been here.
     FormerLife,

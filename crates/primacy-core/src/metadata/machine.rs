@@ -152,7 +152,7 @@ impl Replicated for State {
             Wish::End { session } => Some(SessionNews::Ended(*session)),
             Wish::Operate(_) | Wish::Compact(_) | Wish::Forget { .. } | Wish::Limit(_) => None,
         };
-        let applied = self.apply(request);
+        let applied = self.apply(&request);
         let done = matches!(&applied, Applied::First(Outcome { result: Ok(_), .. }));
         Some(Report { client, sequence, applied, session: session.filter(|_| done) })
     }
@@ -166,7 +166,7 @@ impl Replicated for State {
     }
 
     fn empty() -> Self {
-        Self::default()
+        Self::new()
     }
 }
 
@@ -539,7 +539,10 @@ impl Metadata {
 
     fn become_active(&mut self, now: Instant, term: Term, mandate: Mandate, valid_until: Instant) {
         self.lead = Lead::Held { valid_until };
-        self.expiry = Expiry::begin(now, self.replica.state().sessions());
+        self.expiry = Expiry::begin(
+            now,
+            self.replica.state().sessions().map(|(id, session)| (id, session.time_to_live())),
+        );
         self.tell(Event::Elected { term, mandate, valid_until });
         let early = core::mem::take(&mut self.early);
         self.early_bytes = 0;
@@ -668,7 +671,7 @@ impl Metadata {
         match keep {
             Keep::Look => Some(end.since(now)),
             Keep::Alive => {
-                let time_to_live = self.replica.state().time_to_live(session)?;
+                let time_to_live = self.replica.state().session(session)?.time_to_live();
                 self.expiry.set(session, now.after(time_to_live));
                 Some(time_to_live)
             }

@@ -4,12 +4,18 @@
 
 pub mod clients;
 pub mod command;
+#[cfg(test)]
+mod drawn;
 pub mod encoding;
 pub mod entry;
 mod expiry;
+mod history;
 pub mod log;
 pub mod machine;
+mod map;
 pub mod message;
 pub mod replica;
+pub mod requests;
+pub mod sessions;
 pub mod state;
 pub mod voters;

@@ -1,25 +1,231 @@
-//! Stub.
-use super::command::*;
-use crate::time::Duration;
-use alloc::collections::BTreeMap;
+//! The state that replicas keep: the map, the sessions, and which requests were applied.
+//!
+//! It asks for nothing and depends on nothing but the requests that were applied and their order; so it is the same on all
+//! nodes that have applied the same ones.
+
+use alloc::boxed::Box;
 use alloc::vec::Vec;
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct State(BTreeMap<SessionId, Duration>, u64);
-impl State {
-    pub fn apply(&mut self, _request: Request) -> Applied {
-        self.1 += 1;
-        Applied::First(Outcome { version: Version(self.1), result: Ok(Answer::Done) })
-    }
-    pub fn snapshot(&self) -> Vec<u8> {
-        self.1.to_be_bytes().to_vec()
-    }
-    pub fn restore(bytes: &[u8]) -> Result<Self, ()> {
-        Ok(Self(BTreeMap::new(), u64::from_be_bytes(bytes.try_into().map_err(|_| ())?)))
-    }
-    pub fn sessions(&self) -> impl Iterator<Item = (SessionId, Duration)> {
-        self.0.iter().map(|(a, b)| (*a, *b))
-    }
-    pub fn time_to_live(&self, session: SessionId) -> Option<Duration> {
-        self.0.get(&session).copied()
+
+use super::command::{
+    Answer, Applied, Change, Command, Found, Keys, Limits, Operation, Outcome, Previous, Read, Refusal,
+    Request, SessionId, Version,
+};
+use super::encoding::request::{limits, push_limits};
+use super::encoding::{DecodeError, Reader, push_number};
+use super::map::Map;
+use super::requests::Requests;
+use super::sessions::{SESSION_BYTES, Session, Sessions};
+use crate::time::Duration;
+
+mod operate;
+
+/// The format of a snapshot that this program writes, and the only one that it reads.
+const FORMAT: u64 = 1;
+
+/// The state.
+#[derive(Clone, Debug)]
+pub struct State {
+    map: Map,
+    sessions: Sessions,
+    requests: Requests,
+    limits: Limits,
+}
+
+/// How much there is in a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// How many keys have an entry.
+    pub entries: u64,
+    /// What entries and sessions take, in bytes: what [`Limits::quota`] limits.
+    pub bytes: u64,
+    /// How many changes the history has.
+    pub history_changes: u64,
+    /// What the history takes, in bytes.
+    pub history_bytes: u64,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self::new()
     }
 }
+
+impl State {
+    /// The empty state, at [`Version::FIRST`].
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            map: Map::new(),
+            sessions: Sessions::default(),
+            requests: Requests::default(),
+            limits: Limits::default(),
+        }
+    }
+
+    /// Applies a request, unless it was applied before. What is refused counts as applied, except where the state cannot
+    /// remember it: [`Refusal::TooManyRequests`], [`Refusal::TooManyClients`] and [`Refusal::FormerLife`].
+    pub fn apply(&mut self, request: &Request) -> Applied {
+        let result = match self.requests.admit(request) {
+            Ok(true) => self.execute(&request.command),
+            Ok(false) => return Applied::Duplicate,
+            Err(refusal) => Err(refusal),
+        };
+        self.map.close(self.limits);
+        Applied::First(Outcome { version: self.map.version(), result })
+    }
+
+    fn execute(&mut self, command: &Command) -> Result<Answer, Refusal> {
+        match command {
+            Command::Operate(operation) => self.operate(operation),
+            Command::Compact(version) => self.map.compact(*version).map(|()| Answer::Done),
+            Command::Begin { session, time_to_live } => self.begin(*session, *time_to_live),
+            Command::End { session } => self.end(*session),
+            Command::Forget { node } => {
+                self.requests.forget(*node);
+                Ok(Answer::Done)
+            }
+            Command::Limit(limits) => {
+                self.limits = *limits;
+                Ok(Answer::Done)
+            }
+        }
+    }
+
+    fn begin(&mut self, session: SessionId, time_to_live: Duration) -> Result<Answer, Refusal> {
+        if self.sessions.find(session).is_some() {
+            return Err(Refusal::SessionExists);
+        }
+        if self.bytes().saturating_add(SESSION_BYTES) > self.limits.quota {
+            return Err(Refusal::NoSpace);
+        }
+        self.sessions.begin(session, time_to_live);
+        Ok(Answer::Done)
+    }
+
+    fn end(&mut self, session: SessionId) -> Result<Answer, Refusal> {
+        let keys = self.sessions.end(session).ok_or(Refusal::SessionNotFound)?;
+        let mut count = 0;
+        for key in keys {
+            self.map.delete(&key).expect("a session has only keys with entries");
+            count += 1;
+        }
+        Ok(Answer::Ended { count })
+    }
+
+    /// Reads entries, as of now or as of a version that is not compacted away.
+    ///
+    /// # Errors
+    /// [`Refusal::Compacted`] or [`Refusal::Future`], if the version cannot be read.
+    pub fn read(&self, read: &Read) -> Result<Found, Refusal> {
+        self.map.read(read)
+    }
+
+    /// Does an operation that [only reads](Operation::only_reads); `None` if it may do more.
+    #[must_use]
+    pub fn observe(&self, operation: &Operation) -> Option<Outcome> {
+        operation
+            .only_reads()
+            .then(|| Outcome { version: self.map.version(), result: self.only_read(operation) })
+    }
+
+    /// What happened to some keys from a version on, in order; nothing if that is yet to come. The changes of one version follow
+    /// each other; a key may be among them more than once.
+    ///
+    /// For one key, it costs as many steps as it has such changes; for more, as many as there are of all keys.
+    ///
+    /// # Errors
+    /// [`Refusal::Compacted`], if not all of them are known any more.
+    pub fn changes<'a>(
+        &'a self,
+        keys: &'a Keys,
+        from: Version,
+        previous: Previous,
+    ) -> Result<Box<dyn Iterator<Item = Change> + 'a>, Refusal> {
+        self.map.changes(keys, from, previous)
+    }
+
+    /// The version of the last change.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.map.version()
+    }
+
+    /// The first version that can be read; `None` as long as nothing was compacted.
+    #[must_use]
+    pub fn compacted(&self) -> Option<Version> {
+        self.map.compacted()
+    }
+
+    /// A session.
+    #[must_use]
+    pub fn session(&self, id: SessionId) -> Option<&Session> {
+        self.sessions.find(id)
+    }
+
+    /// All sessions, in the order of their numbers.
+    pub fn sessions(&self) -> impl ExactSizeIterator<Item = (SessionId, &Session)> {
+        self.sessions.iter()
+    }
+
+    /// The limits that are in force.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// How much there is.
+    #[must_use]
+    pub fn size(&self) -> Size {
+        Size {
+            entries: self.map.count(),
+            bytes: self.bytes(),
+            history_changes: self.map.history().changes(),
+            history_bytes: self.map.history().bytes(),
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.map.bytes() + self.sessions.bytes()
+    }
+
+    /// The whole state as bytes. Equal states have equal bytes.
+    #[must_use]
+    pub fn snapshot(&self) -> Vec<u8> {
+        let mut to = Vec::new();
+        push_number(&mut to, FORMAT);
+        push_limits(&mut to, self.limits);
+        self.map.encode(&mut to);
+        self.sessions.encode(&mut to);
+        self.requests.encode(&mut to);
+        to
+    }
+
+    /// The state that these bytes are. It answers everything as the one that they were made of.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if they are none.
+    pub fn restore(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut from = Reader::new(bytes);
+        let format = from.number()?;
+        if format != FORMAT {
+            return Err(DecodeError::Format(format));
+        }
+        let limits = limits(&mut from)?;
+        let map = Map::decode(&mut from)?;
+        let sessions = Sessions::decode(&mut from, &map)?;
+        let requests = Requests::decode(&mut from)?;
+        from.end()?;
+        Ok(Self { map, sessions, requests, limits })
+    }
+
+    /// A number that is the same for equal states, and hardly ever for others. It takes as long as a snapshot.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        // FNV-1a.
+        let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
+        self.snapshot().iter().fold(0xCBF2_9CE4_8422_2325, step)
+    }
+}
+
+#[cfg(test)]
+mod tests;

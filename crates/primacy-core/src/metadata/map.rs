@@ -1,0 +1,358 @@
+//! The versioned map: entries as they are, and as they were since the last compaction.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use core::borrow::Borrow;
+use core::cmp;
+use core::num::NonZeroU64;
+use core::ops::Bound;
+
+use super::command::{
+    Bounds, By, Change, Direction, Found, Happened, Keys, Limits, Order, Previous, Read, Refusal, SessionId,
+    Version, Wanted,
+};
+use super::entry::{Entry, Stamp};
+use super::history::{History, Record, Trail};
+
+mod encoding;
+
+/// What an entry takes besides its key and its value, in bytes: its numbers, its place in the map, and what an allocation
+/// takes.
+pub(super) const ENTRY_BYTES: u64 = 88;
+
+/// What it takes to keep the key of an entry with its session too, besides the key.
+pub(super) const ATTACHMENT_BYTES: u64 = 56;
+
+/// How many compacted changes are dropped with a command, besides two for each change that it makes.
+const DROPPED_WITH_A_COMMAND: u64 = 64;
+
+/// A key that has an entry, or had one and is remembered because its history counts.
+#[derive(Clone, Debug)]
+struct Slot {
+    /// The entry; the last one if the key was deleted.
+    entry: Entry,
+    trail: Trail,
+}
+
+impl Slot {
+    fn present(&self) -> Option<&Entry> {
+        (!self.trail.is_deleted()).then_some(&self.entry)
+    }
+}
+
+impl Borrow<[u8]> for Slot {
+    fn borrow(&self) -> &[u8] {
+        self.entry.key()
+    }
+}
+
+impl Ord for Slot {
+    fn cmp(&self, other: &Self) -> cmp::Ordering {
+        self.entry.key().cmp(other.entry.key())
+    }
+}
+
+impl PartialOrd for Slot {
+    fn partial_cmp(&self, other: &Self) -> Option<cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Slot {
+    fn eq(&self, other: &Self) -> bool {
+        self.entry.key() == other.entry.key()
+    }
+}
+
+impl Eq for Slot {}
+
+/// The map. What changes it is done in an open version, which [`Map::close`] ends.
+#[derive(Clone, Debug)]
+pub(super) struct Map {
+    slots: BTreeSet<Slot>,
+    history: History,
+    version: Version,
+    /// The first version that can be read; `None` as long as nothing was compacted.
+    compacted: Option<Version>,
+    /// How many changes the open version has.
+    open: u64,
+    /// How many keys have an entry.
+    count: u64,
+    /// What the entries take.
+    bytes: u64,
+}
+
+/// What an entry of this key and value counts.
+pub(super) fn entry_bytes(key: &[u8], value: &[u8], session: Option<SessionId>) -> u64 {
+    let length = |bytes: &[u8]| u64::try_from(bytes.len()).expect("a length fits");
+    let attachment = if session.is_some() { ATTACHMENT_BYTES + length(key) } else { 0 };
+    ENTRY_BYTES + length(key) + length(value) + attachment
+}
+
+impl Map {
+    /// The empty map.
+    pub(super) fn new() -> Self {
+        Self {
+            slots: BTreeSet::new(),
+            history: History::default(),
+            version: Version::FIRST,
+            compacted: None,
+            open: 0,
+            count: 0,
+            bytes: 0,
+        }
+    }
+
+    /// The version of the last change; while one is open and has changes, that one.
+    pub(super) fn version(&self) -> Version {
+        if self.open > 0 { self.version.next() } else { self.version }
+    }
+
+    pub(super) fn compacted(&self) -> Option<Version> {
+        self.compacted
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(super) fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// How many keys are remembered.
+    #[cfg(test)]
+    pub(super) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The entry of a key, as it is.
+    pub(super) fn entry(&self, key: &[u8]) -> Option<&Entry> {
+        self.slots.get(key)?.present()
+    }
+
+    /// The entry of a key before the version that is open.
+    pub(super) fn entry_before(&self, key: &[u8]) -> Option<&Entry> {
+        self.slots.get(key).and_then(|slot| self.as_of(slot, self.version))
+    }
+
+    fn as_of<'a>(&'a self, slot: &'a Slot, version: Version) -> Option<&'a Entry> {
+        match self.history.first_after(slot.trail, version) {
+            None => slot.present(),
+            Some(record) => record.before.as_ref(),
+        }
+    }
+
+    /// Whether the entries as of a version can be read.
+    pub(super) fn check_readable(&self, version: Version) -> Result<(), Refusal> {
+        if version > self.version() {
+            return Err(Refusal::Future { version: self.version() });
+        }
+        self.check_kept(version)
+    }
+
+    fn check_kept(&self, version: Version) -> Result<(), Refusal> {
+        match self.compacted {
+            Some(compacted) if version < compacted => Err(Refusal::Compacted { compacted }),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// The entries of some keys as they are, in the order of the keys.
+    pub(super) fn entries<'a>(&'a self, keys: &'a Keys) -> impl Iterator<Item = &'a Entry> {
+        self.slots_of(keys).filter_map(Slot::present)
+    }
+
+    fn slots_of<'a>(&'a self, keys: &'a Keys) -> Box<dyn Iterator<Item = &'a Slot> + 'a> {
+        let bounds = match keys {
+            Keys::One(key) => return Box::new(self.slots.get(&**key).into_iter()),
+            Keys::Between(from, end) if from >= end => return Box::new(core::iter::empty()),
+            Keys::Between(from, end) => (Bound::Included(&**from), Bound::Excluded(&**end)),
+            Keys::From(from) => (Bound::Included(&**from), Bound::Unbounded),
+        };
+        Box::new(self.slots.range::<[u8], _>(bounds))
+    }
+
+    /// Reads.
+    pub(super) fn read(&self, read: &Read) -> Result<Found, Refusal> {
+        let at = read.at.filter(|&at| at != self.version());
+        at.map_or(Ok(()), |at| self.check_readable(at))?;
+        let entries = self.slots_of(&read.keys).filter_map(|slot| match at {
+            Some(version) => self.as_of(slot, version),
+            None => slot.present(),
+        });
+        Ok(find(read, entries, self.version()))
+    }
+
+    /// Writes an entry into the open version.
+    pub(super) fn write(&mut self, key: &[u8], value: &[u8], session: Option<SessionId>) {
+        let changed_at = self.version.next();
+        let slot = self.slots.get(key);
+        let trail = slot.map_or(Trail::default(), |slot| slot.trail);
+        let before = slot.and_then(Slot::present).cloned();
+        let first = Stamp { session, made_at: changed_at, changed_at, writes: NonZeroU64::MIN };
+        let stamp = before.as_ref().map_or(first, |before| {
+            let Stamp { made_at, writes, .. } = before.stamp();
+            Stamp { session, made_at, changed_at, writes: writes.saturating_add(1) }
+        });
+        let entry = Entry::new(key, value, stamp);
+        self.bytes += entry_bytes(key, value, session);
+        match &before {
+            Some(before) => self.bytes -= entry_bytes(before.key(), before.value(), before.session()),
+            None => self.count += 1,
+        }
+        let place = self.history.push(changed_at, before, Some(entry.clone()), trail);
+        self.slots.replace(Slot { entry, trail: Trail::present(place) });
+        self.open += 1;
+    }
+
+    /// Deletes an entry in the open version, and returns it.
+    pub(super) fn delete(&mut self, key: &[u8]) -> Option<Entry> {
+        let slot = self.slots.get(key)?;
+        let (trail, entry) = (slot.trail, slot.present()?.clone());
+        self.bytes -= entry_bytes(key, entry.value(), entry.session());
+        self.count -= 1;
+        let place = self.history.push(self.version.next(), Some(entry.clone()), None, trail);
+        self.slots.replace(Slot { entry: entry.clone(), trail: Trail::deleted(place) });
+        self.open += 1;
+        Some(entry)
+    }
+
+    /// Ends the open version, if anything has changed in it, and drops some of what is compacted.
+    pub(super) fn close(&mut self, limits: Limits) {
+        if self.open > 0 {
+            self.version = self.version.next();
+        }
+        self.keep_within(limits);
+        for _ in 0..DROPPED_WITH_A_COMMAND + 2 * core::mem::take(&mut self.open) {
+            let Some((place, record)) = self.history.drop_one() else { break };
+            if record.after.is_none() {
+                self.forget_deleted(record.named().key(), Trail::deleted(place));
+            }
+        }
+    }
+
+    /// A deleted key goes with the last change that its history has.
+    fn forget_deleted(&mut self, key: &[u8], trail: Trail) {
+        if self.slots.get(key).is_some_and(|slot| slot.trail == trail) {
+            self.slots.remove(key);
+        }
+    }
+
+    /// Compacts the oldest changes until the history is within its limits. The changes of the last version stay in any case.
+    fn keep_within(&mut self, limits: Limits) {
+        while self.history.bytes() > limits.history_bytes || self.history.changes() > limits.history_changes {
+            match self.history.oldest() {
+                Some(oldest) if oldest < self.version => self.compact_to(oldest.next()),
+                Some(_) | None => break,
+            }
+        }
+    }
+
+    fn compact_to(&mut self, version: Version) {
+        self.compacted = Some(version);
+        self.history.start_from(version);
+    }
+
+    /// Forgets what entries were before a version.
+    pub(super) fn compact(&mut self, version: Version) -> Result<(), Refusal> {
+        if let Some(compacted) = self.compacted.filter(|&compacted| version <= compacted) {
+            return Err(Refusal::Compacted { compacted });
+        }
+        if version > self.version {
+            return Err(Refusal::Future { version: self.version });
+        }
+        self.compact_to(version);
+        Ok(())
+    }
+
+    /// The changes of some keys from a version on, in order.
+    pub(super) fn changes<'a>(
+        &'a self,
+        keys: &'a Keys,
+        from: Version,
+        previous: Previous,
+    ) -> Result<Box<dyn Iterator<Item = Change> + 'a>, Refusal> {
+        self.check_kept(from)?;
+        if let Keys::One(key) = keys {
+            let trail = self.slots.get(&**key).map_or(Trail::default(), |slot| slot.trail);
+            let mut records = self.history.of_key(trail, from).collect::<Vec<&Record>>();
+            records.reverse();
+            return Ok(Box::new(records.into_iter().map(move |record| self.change(record, previous))));
+        }
+        let is_meant = |record: &&Record| keys.contain(record.named().key());
+        let records = self.history.since(from).filter(is_meant);
+        Ok(Box::new(records.map(move |record| self.change(record, previous))))
+    }
+
+    fn change(&self, record: &Record, previous: Previous) -> Change {
+        let happened = match &record.after {
+            Some(entry) => Happened::Written(entry.clone()),
+            None => Happened::Deleted(record.named().clone()),
+        };
+        // What was before the version to which the map is compacted cannot be read any more, even if it is still there.
+        let is_kept = self.compacted.is_none_or(|compacted| record.version > compacted);
+        let previous = match previous {
+            Previous::Wanted if is_kept => self.history.before_version(record).cloned(),
+            Previous::Wanted | Previous::Unwanted => None,
+        };
+        Change { version: record.version, happened, previous }
+    }
+}
+
+/// What is wanted of these entries, which come in the order of their keys.
+fn find<'a>(read: &Read, mut entries: impl Iterator<Item = &'a Entry>, version: Version) -> Found {
+    let mut found = Found { version, entries: Vec::new(), more: false, count: 0 };
+    let limit = read.limit.map_or(usize::MAX, |limit| usize::try_from(limit.get()).unwrap_or(usize::MAX));
+    let mut chosen = Vec::new();
+    match read.wanted {
+        Wanted::Count => {}
+        Wanted::Entries | Wanted::Keys => {
+            let is_bounded = read.made != Bounds::default() || read.changed != Bounds::default();
+            // Without these the first ones will do, and the others are only counted.
+            let needs_all = is_bounded || read.order != Order::default();
+            let taken = if needs_all { usize::MAX } else { limit.saturating_add(1) };
+            chosen.extend(entries.by_ref().take(taken));
+            found.count = count(chosen.len());
+            if is_bounded {
+                chosen.retain(|entry| {
+                    read.made.contain(entry.made_at()) && read.changed.contain(entry.changed_at())
+                });
+            }
+        }
+    }
+    found.count += count(entries.count());
+    let by = read.order.by;
+    if read.order != Order::default() {
+        match read.order.direction {
+            Direction::Ascending => chosen.sort_by(|one, other| compare(by, one, other)),
+            Direction::Descending => chosen.sort_by(|one, other| compare(by, other, one)),
+        }
+    }
+    found.more = chosen.len() > limit;
+    chosen.truncate(limit);
+    found.entries = match read.wanted {
+        Wanted::Keys => chosen.into_iter().map(Entry::without_value).collect(),
+        Wanted::Entries | Wanted::Count => chosen.into_iter().cloned().collect(),
+    };
+    found
+}
+
+fn count(entries: usize) -> u64 {
+    u64::try_from(entries).expect("a length fits")
+}
+
+fn compare(by: By, one: &Entry, other: &Entry) -> cmp::Ordering {
+    match by {
+        By::Key => one.key().cmp(other.key()),
+        By::Writes => one.writes().cmp(&other.writes()),
+        By::MadeAt => one.made_at().cmp(&other.made_at()),
+        By::ChangedAt => one.changed_at().cmp(&other.changed_at()),
+        By::Value => one.value().cmp(other.value()),
+    }
+}

@@ -1,0 +1,255 @@
+//! What operations do to entries, and to the sessions with which those go.
+//!
+//! A transaction is judged before anything is changed: which branches are taken, and whether all that is in them can be done.
+//! After that nothing can fail, so it is done in full or not at all.
+
+use alloc::vec::Vec;
+use core::cmp::Ordering;
+
+use super::State;
+use crate::metadata::command::{
+    Answer, Compared, Comparison, Delete, Keys, Operation, Previous, Refusal, Relation, Replace, SessionId,
+    Transaction, Write,
+};
+use crate::metadata::entry::Entry;
+use crate::metadata::map::{Map, entry_bytes};
+
+/// Which branches are taken: whether the comparisons held of each transaction that is reached, in the order in which they are
+/// done.
+struct Path(Vec<bool>);
+
+impl Path {
+    fn of(map: &Map, operation: &Operation) -> Self {
+        let mut path = Self(Vec::new());
+        path.add(map, operation);
+        path
+    }
+
+    fn add(&mut self, map: &Map, operation: &Operation) {
+        let Operation::Transaction(transaction) = operation else { return };
+        let held = transaction.comparisons.iter().all(|comparison| holds(map, comparison));
+        self.0.push(held);
+        for operation in transaction.branch(held) {
+            self.add(map, operation);
+        }
+    }
+
+    fn steps(&self) -> impl Iterator<Item = bool> {
+        self.0.iter().copied()
+    }
+}
+
+impl Transaction {
+    fn branch(&self, held: bool) -> &[Operation] {
+        if held { &self.then } else { &self.otherwise }
+    }
+}
+
+impl State {
+    pub(super) fn operate(&mut self, operation: &Operation) -> Result<Answer, Refusal> {
+        let path = Path::of(&self.map, operation);
+        self.check_writes(operation, &mut path.steps())?;
+        self.check_reads(operation, &mut path.steps())?;
+        self.check_space(operation, &path)?;
+        Ok(self.perform(operation, &mut path.steps()))
+    }
+
+    pub(super) fn only_read(&self, operation: &Operation) -> Result<Answer, Refusal> {
+        let path = Path::of(&self.map, operation);
+        self.check_reads(operation, &mut path.steps())?;
+        Ok(self.answer(operation, &mut path.steps()))
+    }
+
+    fn answer(&self, operation: &Operation, path: &mut impl Iterator<Item = bool>) -> Answer {
+        match operation {
+            Operation::Read(read) => Answer::Found(self.map.read(read).expect("checked before")),
+            Operation::Transaction(transaction) => {
+                let held = next(path);
+                let operations = transaction.branch(held).iter();
+                Answer::Decided { held, answers: operations.map(|one| self.answer(one, path)).collect() }
+            }
+            Operation::Write(_) | Operation::Delete(_) => unreachable!("it only reads"),
+        }
+    }
+
+    /// Refuses writes that cannot be done.
+    fn check_writes(
+        &self,
+        operation: &Operation,
+        path: &mut impl Iterator<Item = bool>,
+    ) -> Result<(), Refusal> {
+        match operation {
+            Operation::Write(write) => {
+                let keeps = write.value == Replace::Keep || write.session == Replace::Keep;
+                if keeps && self.map.entry(&write.key).is_none() {
+                    return Err(Refusal::KeyNotFound);
+                }
+                match write.session {
+                    Replace::With(Some(session)) if self.sessions.find(session).is_none() => {
+                        Err(Refusal::SessionNotFound)
+                    }
+                    Replace::With(_) | Replace::Keep => Ok(()),
+                }
+            }
+            Operation::Transaction(transaction) => {
+                let branch = transaction.branch(next(path));
+                branch.iter().try_for_each(|operation| self.check_writes(operation, path))
+            }
+            Operation::Read(_) | Operation::Delete(_) => Ok(()),
+        }
+    }
+
+    /// Refuses reads of a version that is not there, or not there yet.
+    fn check_reads(
+        &self,
+        operation: &Operation,
+        path: &mut impl Iterator<Item = bool>,
+    ) -> Result<(), Refusal> {
+        match operation {
+            Operation::Read(read) => read.at.map_or(Ok(()), |at| self.map.check_readable(at)),
+            Operation::Transaction(transaction) => {
+                let branch = transaction.branch(next(path));
+                branch.iter().try_for_each(|operation| self.check_reads(operation, path))
+            }
+            Operation::Write(_) | Operation::Delete(_) => Ok(()),
+        }
+    }
+
+    /// Refuses what makes entries larger when there is no room. What a transaction deletes makes none.
+    fn check_space(&self, operation: &Operation, path: &Path) -> Result<(), Refusal> {
+        let (mut before, mut after) = (0, 0);
+        self.add_sizes(operation, &mut path.steps(), &mut before, &mut after);
+        let would_be = self.bytes().saturating_add(after).saturating_sub(before);
+        if after > before && would_be > self.limits.quota { Err(Refusal::NoSpace) } else { Ok(()) }
+    }
+
+    fn add_sizes(
+        &self,
+        operation: &Operation,
+        path: &mut impl Iterator<Item = bool>,
+        before: &mut u64,
+        after: &mut u64,
+    ) {
+        match operation {
+            Operation::Write(write) => {
+                let entry = self.map.entry(&write.key);
+                let (value, session) = self.written(write);
+                *before += entry.map_or(0, |entry| entry_bytes(entry.key(), entry.value(), entry.session()));
+                *after += entry_bytes(&write.key, value, session);
+            }
+            Operation::Transaction(transaction) => {
+                for operation in transaction.branch(next(path)) {
+                    self.add_sizes(operation, path, before, after);
+                }
+            }
+            Operation::Read(_) | Operation::Delete(_) => {}
+        }
+    }
+
+    fn perform(&mut self, operation: &Operation, path: &mut impl Iterator<Item = bool>) -> Answer {
+        match operation {
+            Operation::Read(read) => Answer::Found(self.map.read(read).expect("checked before")),
+            Operation::Write(write) => self.write(write),
+            Operation::Delete(delete) => self.delete(delete),
+            Operation::Transaction(transaction) => {
+                let held = next(path);
+                let operations = transaction.branch(held).iter();
+                Answer::Decided { held, answers: operations.map(|one| self.perform(one, path)).collect() }
+            }
+        }
+    }
+
+    /// The value and the session that a write leaves. What it keeps of an entry that its own transaction has deleted is what was
+    /// there before that.
+    fn written<'a>(&'a self, write: &'a Write) -> (&'a [u8], Option<SessionId>) {
+        let keeps = || self.map.entry(&write.key).or_else(|| self.map.entry_before(&write.key));
+        let value = match &write.value {
+            Replace::With(value) => value,
+            Replace::Keep => keeps().map_or(&[][..], Entry::value),
+        };
+        let session = match write.session {
+            Replace::With(session) => session,
+            Replace::Keep => keeps().and_then(Entry::session),
+        };
+        (value, session)
+    }
+
+    fn write(&mut self, write: &Write) -> Answer {
+        let before = self.map.entry(&write.key).cloned();
+        let former_session = before.as_ref().and_then(Entry::session);
+        let (value, session) = self.written(write);
+        let kept;
+        let value = match &write.value {
+            Replace::With(value) => &**value,
+            Replace::Keep => {
+                kept = value.to_vec();
+                &kept
+            }
+        };
+        self.map.write(&write.key, value, session);
+        self.sessions.move_key(&write.key, former_session, session);
+        let previous = match write.previous {
+            Previous::Wanted => before,
+            Previous::Unwanted => None,
+        };
+        Answer::Written { version: self.map.version(), previous }
+    }
+
+    fn delete(&mut self, delete: &Delete) -> Answer {
+        let entries = match &delete.keys {
+            Keys::One(key) => self.map.delete(key).into_iter().collect::<Vec<Entry>>(),
+            Keys::Between(..) | Keys::From(_) => {
+                let entries = self.map.entries(&delete.keys).cloned().collect::<Vec<Entry>>();
+                for entry in &entries {
+                    self.map.delete(entry.key());
+                }
+                entries
+            }
+        };
+        for entry in &entries {
+            self.sessions.move_key(entry.key(), entry.session(), None);
+        }
+        let count = u64::try_from(entries.len()).expect("a length fits");
+        let previous = match delete.previous {
+            Previous::Wanted => entries,
+            Previous::Unwanted => Vec::new(),
+        };
+        Answer::Deleted { version: self.map.version(), count, previous }
+    }
+}
+
+fn next(path: &mut impl Iterator<Item = bool>) -> bool {
+    path.next().expect("the same transactions are reached in the same order")
+}
+
+/// Whether a comparison holds of all entries of its keys; of one without anything, if there is none.
+fn holds(map: &Map, comparison: &Comparison) -> bool {
+    let mut entries = map.entries(&comparison.keys).peekable();
+    if entries.peek().is_some() {
+        return entries.all(|entry| relates(comparison, Some(entry)));
+    }
+    relates(comparison, None)
+}
+
+fn relates(comparison: &Comparison, entry: Option<&Entry>) -> bool {
+    let number = |of: fn(&Entry) -> u64, given: &i64| {
+        // Numbers of entries count changes, and so are far below the end.
+        i64::try_from(entry.map_or(0, of)).unwrap_or(i64::MAX).cmp(given)
+    };
+    let ordering = match &comparison.compared {
+        Compared::Writes(given) => number(Entry::writes, given),
+        Compared::MadeAt(given) => number(|entry| entry.made_at().0, given),
+        Compared::ChangedAt(given) => number(|entry| entry.changed_at().0, given),
+        Compared::Session(given) => entry.and_then(Entry::session).map_or(0, SessionId::get).cmp(given),
+        Compared::Value(given) => match entry {
+            Some(entry) => entry.value().cmp(given),
+            None => return false,
+        },
+    };
+    match comparison.relation {
+        Relation::Equal => ordering == Ordering::Equal,
+        Relation::NotEqual => ordering != Ordering::Equal,
+        Relation::Greater => ordering == Ordering::Greater,
+        Relation::Less => ordering == Ordering::Less,
+    }
+}
