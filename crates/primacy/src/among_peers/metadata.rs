@@ -1,0 +1,419 @@
+//! A node that keeps metadata with the others: its election and its log on a disk, and its clients.
+
+use std::collections::{HashMap, VecDeque};
+use std::path::Path;
+use std::sync::Arc;
+
+use primacy_core::election::quorum::{Past as HardPast, Quorum};
+use primacy_core::metadata::clients::Ticket;
+use primacy_core::metadata::command::{Operation, Outcome, Refusal};
+use primacy_core::metadata::log::Stored;
+use primacy_core::metadata::machine::{self, Answer, Ask, Durable, Message, Metadata};
+use primacy_core::metadata::replica::{self, Durability};
+use primacy_core::metadata::voters::Voters;
+use primacy_core::{Duration, Endpoint, Input, Instant, LeaderSequence, NodeId, Occasion};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::elections::{AmongPeers, Setup, quorum_config};
+use super::{Entry, PeersWorld};
+use crate::announce::Announces;
+use crate::clock;
+use crate::codec::Word;
+use crate::config::Config;
+use crate::driver::{Asked as OperatorAsks, Desk, Halt, Settles, World, drive};
+use crate::error::ConnectError;
+use crate::handshake::DiskId;
+use crate::metadata::log_file::LogFile;
+use crate::metadata::{Asked, Board, MapError, MapStatus};
+use crate::operator::AskError;
+use crate::status::View;
+
+/// After how long without an answer the log says something again.
+const RESEND_AFTER: Duration = Duration::from_millis(250);
+/// How many bytes of records one message has.
+const APPEND_MAX: usize = 256 << 10;
+/// How many bytes may be under way to one follower.
+const WINDOW: usize = 2 << 20;
+/// How many bytes of a snapshot one message has.
+const PART_MAX: usize = 256 << 10;
+/// After how many bytes of records a snapshot takes their place.
+const SNAPSHOT_AFTER: usize = 64 << 20;
+/// How many bytes of records stay in memory.
+const KEPT_MAX: usize = 8 << 20;
+/// How many bytes may wait for one peer: more than the log ever has under way to it.
+pub(super) const BUFFER_MAX: usize = 4 * WINDOW;
+
+/// The log of a node, and who asks for something.
+#[derive(Debug)]
+pub(crate) struct Keeping {
+    log: LogFile,
+    stored: Stored,
+    asks: mpsc::Receiver<Asked>,
+    board: watch::Sender<Board>,
+    voters: Arc<Voters>,
+    durability: Durability,
+}
+
+/// The disk, the log, the mesh and the clients of one node.
+#[derive(Debug)]
+struct MetadataWorld {
+    peers: PeersWorld,
+    log: LogFile,
+    asks: mpsc::Receiver<Asked>,
+    board: watch::Sender<Board>,
+    next: u64,
+    waiting: HashMap<Ticket, Waiter>,
+    /// How many there may be until those are looked for whom nobody waits any more.
+    sweep_at: usize,
+    /// Reads that can be done.
+    readable: Vec<Ticket>,
+    /// What needs nothing but this node's own copy.
+    local: Vec<Asked>,
+    arrived: VecDeque<super::Arrival>,
+}
+
+#[derive(Debug)]
+enum Waiter {
+    Write(oneshot::Sender<Result<Outcome, MapError>>),
+    Read(Box<Operation>, oneshot::Sender<Result<Outcome, MapError>>),
+    Session(oneshot::Sender<Result<Option<std::time::Duration>, MapError>>),
+}
+
+/// How many may wait before the first sweep.
+const SWEEP_FIRST: usize = 8192;
+
+impl Keeping {
+    /// Opens the log beside the state of `entry`.
+    pub(crate) fn open(
+        entry: &Entry,
+        dir: &Path,
+        peers: impl Iterator<Item = (NodeId, String)>,
+        durability: Durability,
+        asks: mpsc::Receiver<Asked>,
+        board: watch::Sender<Board>,
+    ) -> Result<Self, ConnectError> {
+        let (log, stored, found) = LogFile::open(dir, &entry.hello.election, entry.hello.identity.node)?;
+        for found in found {
+            tracing::warn!("{found}");
+        }
+        let members = peers.map(|(node, address)| (node, address.into())).collect();
+        let voters = Arc::new(Voters { number: LeaderSequence::NONE, members });
+        Ok(Self { log, stored, asks, board, voters, durability })
+    }
+}
+
+impl Entry {
+    /// Takes part until the end, and keeps metadata with the others. To be called inside a `LocalSet`; why it ended is reported by
+    /// the driver.
+    pub(crate) async fn live_keeping(
+        self,
+        config: &Config,
+        keeping: Keeping,
+        mut desk: Desk,
+        ready: oneshot::Sender<Result<(), ConnectError>>,
+    ) {
+        let Keeping { log, stored, asks, board, voters, durability } = keeping;
+        let log_lost = self.stored.hard_state.past != HardPast::Whole && stored == Stored::default();
+        let begin = |setup: Setup<'_>, now: Instant| {
+            let config = machine::Config {
+                replica: replica_config(&setup, durability),
+                election: quorum_config(&setup),
+            };
+            let past = machine::Past { hard: setup.hard, voters, log: stored, log_lost };
+            Metadata::new(config, past, now)
+        };
+        let started = self.start(config, Arc::clone(&desk.measures), begin).await;
+        match started {
+            Ok((Some(mut machine), peers)) => {
+                let mut world = MetadataWorld::new(peers, log, asks, board);
+                let _ = ready.send(Ok(()));
+                let _ = drive(&mut machine, &mut world, &mut desk).await;
+                world.peers.close().await;
+            }
+            Ok((None, peers)) => {
+                let _ = ready.send(Err(ConnectError::LogOfLaterVersion));
+                peers.close().await;
+            }
+            Err(error) => {
+                let _ = ready.send(Err(error));
+            }
+        }
+    }
+}
+
+fn replica_config(setup: &Setup<'_>, durability: Durability) -> replica::Config {
+    replica::Config {
+        me: setup.me,
+        durability,
+        resend_after: RESEND_AFTER,
+        append_max: APPEND_MAX,
+        window: WINDOW,
+        part_max: PART_MAX,
+        snapshot_after: SNAPSHOT_AFTER,
+        kept_max: KEPT_MAX,
+    }
+}
+
+impl MetadataWorld {
+    fn new(
+        peers: PeersWorld,
+        log: LogFile,
+        asks: mpsc::Receiver<Asked>,
+        board: watch::Sender<Board>,
+    ) -> Self {
+        Self {
+            peers,
+            log,
+            asks,
+            board,
+            next: 0,
+            waiting: HashMap::new(),
+            sweep_at: SWEEP_FIRST,
+            readable: Vec::new(),
+            local: Vec::new(),
+            arrived: VecDeque::new(),
+        }
+    }
+
+    /// What the machine is asked; `None` if this node's copy is enough to answer.
+    fn ask(&mut self, asked: Asked) -> Option<Input<Message>> {
+        let ticket = Ticket(self.next);
+        self.next += 1;
+        let (waiter, ask) = match asked {
+            Asked::Write(command, answer) => (Waiter::Write(answer), Ask::Write(ticket, command)),
+            Asked::Read(operation, answer) => (Waiter::Read(operation, answer), Ask::Read(ticket)),
+            Asked::Session(session, keep, answer) => {
+                (Waiter::Session(answer), Ask::Session(ticket, session, keep))
+            }
+            local @ (Asked::Look(..)
+            | Asked::Changes(..)
+            | Asked::Sessions(_)
+            | Asked::Attached(..)
+            | Asked::Status(_)) => {
+                self.local.push(local);
+                return None;
+            }
+        };
+        self.sweep();
+        self.waiting.insert(ticket, waiter);
+        Some(Input::Message { from: Endpoint::Client, message: Message::Ask(ask) })
+    }
+
+    /// Forgets those for whom nobody waits any more.
+    fn sweep(&mut self) {
+        if self.waiting.len() < self.sweep_at {
+            return;
+        }
+        self.waiting.retain(|_, waiter| !waiter.is_gone());
+        self.sweep_at = SWEEP_FIRST.max(2 * self.waiting.len());
+    }
+
+    fn on_answer(&mut self, answer: Answer) {
+        // Who asked may not wait any more.
+        match answer {
+            Answer::Readable(ticket) => self.readable.push(ticket),
+            Answer::Written(ticket, outcome) => {
+                if let Some(Waiter::Write(answer)) = self.waiting.remove(&ticket) {
+                    let _ = answer.send(Ok(outcome));
+                }
+            }
+            Answer::Done(ticket) => {
+                if let Some(Waiter::Write(answer)) = self.waiting.remove(&ticket) {
+                    let _ = answer.send(Err(MapError::AnswerLost));
+                }
+            }
+            Answer::Session(ticket, left) => {
+                if let Some(Waiter::Session(answer)) = self.waiting.remove(&ticket) {
+                    let _ = answer.send(Ok(left.map(Into::into)));
+                }
+            }
+        }
+    }
+
+    /// Answers what this node's copy is enough for.
+    fn answer_locally(&mut self, machine: &Metadata) {
+        for ticket in std::mem::take(&mut self.readable) {
+            if let Some(Waiter::Read(operation, answer)) = self.waiting.remove(&ticket) {
+                let _ = answer.send(Ok(observed(machine, &operation)));
+            }
+        }
+        for asked in std::mem::take(&mut self.local) {
+            match asked {
+                Asked::Look(operation, answer) => {
+                    let _ = answer.send(Ok(observed(machine, &operation)));
+                }
+                Asked::Changes(keys, from, previous, answer) => {
+                    let changes = machine.state().changes(&keys, from, previous);
+                    let _ = answer.send(changes.map(crate::metadata::some));
+                }
+                Asked::Sessions(answer) => {
+                    let _ = answer.send(machine.state().sessions().map(|(session, _)| session).collect());
+                }
+                Asked::Attached(session, answer) => {
+                    let found = machine.state().session(session);
+                    let attached = found.map(|it| (it.time_to_live().into(), it.keys().cloned().collect()));
+                    let _ = answer.send(attached);
+                }
+                Asked::Status(answer) => {
+                    let _ = answer.send(status(machine));
+                }
+                Asked::Write(..) | Asked::Read(..) | Asked::Session(..) => {} // These went to the machine.
+            }
+        }
+        let board = Board {
+            version: machine.state().version(),
+            leader: machine.leader(),
+            term: machine.replica().bound(),
+        };
+        self.board.send_if_modified(|known| {
+            let changed = *known != board;
+            *known = board;
+            changed
+        });
+    }
+
+    fn take(&mut self, arrival: super::Arrival) -> Result<Option<Input<Message>>, Halt> {
+        match arrival {
+            super::Arrival::Message { from, message } => {
+                let Word::Metadata(message) = message else { return Ok(None) };
+                if let Message::Election { message, .. } = &*message {
+                    self.peers.time(from, Quorum::beat(message));
+                }
+                Ok(Some(Input::Message { from: Endpoint::Node(from), message: *message }))
+            }
+            super::Arrival::Evidence(evidence) => Ok(Some(Input::Evidence(evidence))),
+            super::Arrival::PeerDisk { node, disk } => {
+                let recorded = self.peers.state.record_peer_disk(node, disk);
+                recorded.map_err(|error| Halt::Failed { why: error.to_string() })?;
+                Ok(None)
+            }
+        }
+    }
+}
+
+fn observed(machine: &Metadata, operation: &Operation) -> Outcome {
+    let state = machine.state();
+    // What would change something is refused by whoever asks.
+    let refused = Outcome { version: state.version(), result: Err(Refusal::TooManyOperations) };
+    state.observe(operation).unwrap_or(refused)
+}
+
+fn status(machine: &Metadata) -> MapStatus {
+    let replica = machine.replica();
+    MapStatus {
+        leader: machine.leader(),
+        term: replica.bound(),
+        last: replica.last(),
+        applied: replica.applied(),
+        version: machine.state().version(),
+        size: machine.state().size(),
+        voters: replica.voters().members.iter().map(|(&node, address)| (node, address.to_string())).collect(),
+    }
+}
+
+impl Waiter {
+    fn is_gone(&self) -> bool {
+        match self {
+            Self::Write(answer) | Self::Read(_, answer) => answer.is_closed(),
+            Self::Session(answer) => answer.is_closed(),
+        }
+    }
+}
+
+impl World<Metadata> for MetadataWorld {
+    fn persist(&mut self, durable: Durable) -> Result<(), Halt> {
+        match durable {
+            Durable::Hard(hard) => World::<Quorum>::persist(&mut self.peers, hard),
+            Durable::Voters(_) => Ok(()),
+            Durable::Log(write) => {
+                let began = clock::now();
+                self.log.write(&write).map_err(|error| Halt::Failed { why: error.to_string() })?;
+                self.peers.measures.state_writes.observe(clock::now().since(began));
+                Ok(())
+            }
+        }
+    }
+
+    fn send(&mut self, to: Endpoint, message: Message) {
+        match (to, message) {
+            (Endpoint::Node(node), message) => {
+                if let Message::Election { message, .. } = &message
+                    && let Some(super::Beat::Asked { number }) = Quorum::beat(message)
+                {
+                    self.peers.heartbeats.sent(node, number, clock::now());
+                }
+                // What is lost is counted by the mesh, and sent again by the machine.
+                let _ = self.peers.mesh.send(node, Word::Metadata(Box::new(message)));
+            }
+            (Endpoint::Client, Message::Answer(answer)) => self.on_answer(answer),
+            (Endpoint::Client | Endpoint::Store, _) => {} // There is no store, and clients are only answered.
+        }
+    }
+
+    async fn arrival(&mut self) -> Result<Input<Message>, Halt> {
+        loop {
+            if let Some(arrival) = self.arrived.pop_front() {
+                match self.take(arrival)? {
+                    Some(input) => return Ok(input),
+                    None => continue,
+                }
+            }
+            tokio::select! {
+                biased;
+                arrival = self.peers.inbox.recv() => match arrival {
+                    Some(arrival) => self.arrived.push_back(arrival),
+                    None => {
+                        return Err(Halt::Failed { why: "the connections to the peers have ended".to_owned() });
+                    }
+                },
+                asked = self.asks.recv(), if !self.asks.is_closed() || !self.asks.is_empty() => {
+                    // What this node answers by itself is answered after this.
+                    let input = asked.and_then(|asked| self.ask(asked));
+                    return Ok(input.unwrap_or(Input::Timeout));
+                }
+                () = self.peers.odds.changed() => return Ok(Input::Timeout),
+            }
+        }
+    }
+
+    fn ready(&mut self) -> Result<Option<Input<Message>>, Halt> {
+        while let Ok(arrival) = self.peers.inbox.try_recv() {
+            if let Some(input) = self.take(arrival)? {
+                return Ok(Some(input));
+            }
+        }
+        while let Ok(asked) = self.asks.try_recv() {
+            if let Some(input) = self.ask(asked) {
+                return Ok(Some(input));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl OperatorAsks<Metadata> for MetadataWorld {
+    fn after(&mut self, machine: &Metadata, led: bool) -> Result<(), Halt> {
+        self.answer_locally(machine);
+        OperatorAsks::<Quorum>::after(&mut self.peers, machine.election(), led)
+    }
+
+    fn view(&self, machine: &Metadata) -> View {
+        self.peers.view_with(machine.election().view())
+    }
+
+    fn readmit(&mut self, node: NodeId) -> Result<DiskId, AskError> {
+        OperatorAsks::<Quorum>::readmit(&mut self.peers, node)
+    }
+}
+
+impl Settles for Metadata {
+    fn is_settled(&self) -> bool {
+        self.election().is_settled()
+    }
+
+    fn occasion(&self) -> Option<Occasion> {
+        Some(self.election().occasion())
+    }
+}
+
+impl Announces for Metadata {}
