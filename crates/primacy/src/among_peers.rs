@@ -3,6 +3,7 @@
 //! What the driver must know of each election stands in `among_peers/elections.rs`.
 
 mod elections;
+mod metadata;
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -22,6 +23,7 @@ use primacy_stores::Register;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use self::elections::{AmongPeers, Beat, Setup};
+pub(crate) use self::metadata::Keeping;
 
 use crate::announce::Announces;
 use crate::clock;
@@ -112,6 +114,7 @@ pub(crate) fn enter(config: &Config, peers: &Peers, state_dir: &Path) -> Result<
         split_brain: (config.by.algorithm == Algorithm::Seniority)
             .then_some(config.seniority.split_brain.policy()),
         store: None,
+        metadata: config.metadata,
     };
     let others = peers.iter().filter(|&(node, _)| node != config.node);
     let peers = others.map(|(node, address)| (node, address.to_owned())).collect();
@@ -259,6 +262,10 @@ impl Entry {
         let machine = begin(Setup { me, voters, config, timers, seed, hard }, clock::now());
         let (arrivals, inbox) = mpsc::channel(INBOX);
         let me = self.hello.clone();
+        let limits = match config.metadata {
+            Some(_) => Limits { buffer_max: metadata::BUFFER_MAX, ..Limits::default() },
+            None => Limits::default(),
+        };
         let mesh_config = MeshConfig {
             me: self.hello,
             listen: self.listen,
@@ -266,7 +273,7 @@ impl Entry {
             peer_disks: self.stored.peer_disks,
             term: term_to_tell(&self.stored.hard_state),
             security: config.security.clone(),
-            limits: Limits::default(),
+            limits,
         };
         let mesh = Mesh::start_on(self.listener, mesh_config, arrivals).await?;
         // Set once: these measures are of this life alone.

@@ -22,6 +22,7 @@ use primacy_core::election::Algorithm;
 use primacy_core::election::quorum::Safety;
 use primacy_core::id::NodeIdError;
 use primacy_core::membership::{Attributes, AttributesError};
+use primacy_core::metadata::replica::Durability;
 use primacy_core::{self as core, Drift, NodeId};
 
 use crate::handshake::{By, Confirmation};
@@ -397,6 +398,7 @@ pub(crate) struct Config {
     pub(crate) safety: Safety,
     pub(crate) priority: u32,
     pub(crate) witness: bool,
+    pub(crate) metadata: Option<Durability>,
     pub(crate) cluster: String,
     pub(crate) security: Security,
     pub(crate) timers: Timers,

@@ -410,7 +410,7 @@ pub(crate) fn sync_dir(dir: &Path) -> Result<(), DiskError> {
 }
 
 /// The lock is a file of its own, because it must be held before the state file exists.
-fn lock(lock_path: &Path, state_path: &Path) -> Result<File, DiskError> {
+pub(crate) fn lock(lock_path: &Path, state_path: &Path) -> Result<File, DiskError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     let mut file = options.open(lock_path).map_err(|error| DiskError::io("open", lock_path, error))?;
@@ -430,7 +430,7 @@ fn lock(lock_path: &Path, state_path: &Path) -> Result<File, DiskError> {
     Ok(file)
 }
 
-fn open_existing(path: &Path) -> io::Result<File> {
+pub(crate) fn open_existing(path: &Path) -> io::Result<File> {
     // Opening something else than a file, a pipe for example, must not wait for anyone.
     let nonblock = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
     let file = OpenOptions::new().read(true).write(true).custom_flags(nonblock).open(path)?;

@@ -27,6 +27,9 @@ use crate::progress::{Due, Promises};
 use crate::standing::Standing;
 use crate::status::View;
 
+/// How much of what has come already is taken before the machine's deadline and orders have their turn again.
+const READY_MAX: usize = 512;
+
 /// Who waits to be elected.
 pub(crate) type Waiting = oneshot::Sender<Result<Leadership<Mandate>, CampaignError>>;
 
@@ -59,6 +62,10 @@ pub(crate) trait World<P: Protocol> {
     fn send(&mut self, to: Endpoint, message: P::Message);
     /// The next thing that comes from outside.
     fn arrival(&mut self) -> impl Future<Output = Result<Input<P::Message>, Halt>>;
+    /// The next thing that has come already, for machines that do with one write what several inputs want.
+    fn ready(&mut self) -> Result<Option<Input<P::Message>>, Halt> {
+        Ok(None)
+    }
 }
 
 /// A world that an operator can ask.
@@ -221,6 +228,12 @@ async fn drive_to_end<P: Protocol + Settles + Announces, W: Asked<P>>(
             let now = clock::now();
             machine.handle(now, input);
             perform(now, machine, world, desk)?;
+            for _ in 0..READY_MAX {
+                let Some(input) = world.ready()? else { break };
+                let now = clock::now();
+                machine.handle(now, input);
+                perform(now, machine, world, desk)?;
+            }
             led |= desk.publisher.leader().is_some();
             world.after(machine, led)?;
         }

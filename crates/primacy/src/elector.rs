@@ -23,6 +23,7 @@ use crate::error::{CampaignError, ConnectError};
 use crate::handshake::{By, Confirmation};
 use crate::leadership::Leadership;
 use crate::measures::Measures;
+use crate::metadata::{self, Durability, Map};
 use crate::observer::{Observer, Publisher};
 use crate::over_sessions::{self, SessionsWorld};
 use crate::over_store::{self, StoreWorld};
@@ -70,6 +71,7 @@ struct About {
     /// How many members there must be, by seniority.
     minimum_members: Option<usize>,
     witness_spec: Option<WitnessSpec>,
+    map: Option<Map>,
     #[cfg(feature = "metrics")]
     measures: Arc<Measures>,
     /// Set if this node could not go on.
@@ -109,6 +111,7 @@ pub struct Builder {
     safety: Option<Safety>,
     priority: u32,
     witness: bool,
+    metadata: Option<Durability>,
     state_dir: Option<PathBuf>,
     lease: Option<Duration>,
     renewal: Option<Duration>,
@@ -217,6 +220,12 @@ impl Elector {
     #[must_use]
     pub fn witness_spec(&self) -> Option<WitnessSpec> {
         self.about.witness_spec.clone()
+    }
+
+    /// The map that the nodes keep together; `None` unless [`Builder::metadata`] was asked for.
+    #[must_use]
+    pub fn map(&self) -> Option<&Map> {
+        self.about.map.as_ref()
     }
 
     #[cfg(feature = "metrics")]
@@ -351,6 +360,12 @@ impl Builder {
         self
     }
 
+    /// Among peers, by a quorum: the nodes keep a map together, see [`Elector::map`]. All nodes must agree.
+    pub const fn metadata(mut self, durability: Durability) -> Self {
+        self.metadata = Some(durability);
+        self
+    }
+
     /// Where this node keeps what it must not forget: among peers its votes, see
     /// [`default_state_dir`](config::default_state_dir) for where if none is given; over a store only whether its operator
     /// has withdrawn it, and nothing if none is given.
@@ -433,7 +448,7 @@ impl Builder {
         let identity = Identity::new(config.node, incarnation()?);
         let spec = |url| StoreSpec::new(url, &config.election, identity, config.timers.lease);
         let witness = url.map(|url| WitnessSpec::Store(spec(url)));
-        start(config, identity, standing, witness, move |config, mut desk, ready| async move {
+        start(config, identity, standing, witness, None, move |config, mut desk, ready| async move {
             let mut machine = over_sessions::machine(&config, identity);
             let timeout_min = config.timers.session_min().into();
             let mut world = SessionsWorld::new(store, Arc::clone(&desk.measures), timeout_min);
@@ -457,7 +472,7 @@ impl Builder {
         let seed = u64::from_be_bytes(disk::entropy()?);
         let spec = |url| StoreSpec::new(url, &config.election, identity, config.timers.lease);
         let witness = url.map(|url| WitnessSpec::Store(spec(url)));
-        start(config, identity, standing, witness, move |config, mut desk, ready| async move {
+        start(config, identity, standing, witness, None, move |config, mut desk, ready| async move {
             let mut machine = over_store::machine(&config, identity, seed);
             let mut world = StoreWorld::measured(register, Arc::clone(&desk.measures));
             let _ = ready.send(Ok(()));
@@ -475,6 +490,13 @@ impl Builder {
         let state_dir = self.state_dir.clone().map_or_else(config::default_state_dir, Ok)?;
         self.reached_as_a_peer(&peers);
         let config = self.config(Venue::Peers)?;
+        let (map, keeping) = match config.metadata {
+            Some(durability) => {
+                let (ends, map) = metadata::maps();
+                (Some(map), Some(among_peers::Keeping::open(&config, &state_dir, &peers, durability, ends)?))
+            }
+            None => (None, None),
+        };
         let mut entry = among_peers::enter(&config, &peers, &state_dir)?;
         let store = match self.shared_store() {
             Some(url) => {
@@ -497,8 +519,11 @@ impl Builder {
             }
         }
         let register = store.map(|(_, register)| register);
-        start(config, identity, standing, Some(witness), move |config, desk, ready| async move {
-            entry.live(&config, register, desk, ready).await;
+        start(config, identity, standing, Some(witness), map, move |config, desk, ready| async move {
+            match keeping {
+                Some(keeping) => entry.live_keeping(&config, keeping, desk, ready).await,
+                None => entry.live(&config, register, desk, ready).await,
+            }
         })
         .await
     }
@@ -588,6 +613,7 @@ impl Builder {
             safety,
             priority,
             witness,
+            metadata: self.metadata,
             cluster,
             security,
             timers,
@@ -650,6 +676,7 @@ async fn start<F, L>(
     identity: Identity,
     standing: Standing,
     witness_spec: Option<WitnessSpec>,
+    map: Option<Map>,
     life: L,
 ) -> Result<Elector, ConnectError>
 where
@@ -687,6 +714,7 @@ where
         timers: config.timers.clone(),
         minimum_members: config.minimum_members(),
         witness_spec,
+        map,
         #[cfg(feature = "metrics")]
         measures,
         halted,

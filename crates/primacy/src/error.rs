@@ -29,6 +29,12 @@ pub enum ConnectError {
     /// This node cannot listen or talk to its peers.
     #[error(transparent)]
     Transport(#[from] TransportError),
+    /// This node's log cannot be used.
+    #[error(transparent)]
+    Log(#[from] crate::metadata::LogError),
+    /// The log is whole, and what stands in it was written by a later version.
+    #[error("the log of this node has records that only a newer Primacy can read; start the newer one")]
+    LaterLog,
     /// The thread that drives the election could not be started.
     #[error("the thread of the election could not be started: {0}")]
     Thread(std::io::Error),

@@ -17,6 +17,7 @@ mod leadership;
 pub mod led_document;
 mod measures;
 mod members;
+pub mod metadata;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 mod observer;

@@ -72,27 +72,33 @@ pub(super) enum Beat {
 /// How many heartbeats long a server of a ranked election listens at its start: as the note has it.
 const INITIAL_COUNT: u32 = 5;
 
+/// What the machine of a quorum is told.
+pub(super) fn quorum_config(
+    Setup { me, voters, config, timers, seed, hard: _ }: &Setup<'_>,
+) -> quorum::Config {
+    quorum::Config {
+        me: *me,
+        voters: voters.clone(),
+        safety: config.safety,
+        heartbeat_interval: timers.renewal.into(),
+        miss_count: timers.miss_count,
+        promise_duration: timers.lease.into(),
+        initial_wait: timers.initial_wait.into(),
+        random_wait_max: timers.random_wait_max.into(),
+        round_timeout: timers.answer_timeout.into(),
+        stagger: timers.stagger.into(),
+        drift_max: timers.drift_max,
+        priority: config.priority,
+        witness: config.witness,
+        pre_vote: true,
+        sticky: true,
+        seed: *seed,
+    }
+}
+
 impl AmongPeers for Quorum {
-    fn begin(Setup { me, voters, config, timers, seed, hard }: Setup<'_>, now: Instant) -> Self {
-        let config = quorum::Config {
-            me,
-            voters,
-            safety: config.safety,
-            heartbeat_interval: timers.renewal.into(),
-            miss_count: timers.miss_count,
-            promise_duration: timers.lease.into(),
-            initial_wait: timers.initial_wait.into(),
-            random_wait_max: timers.random_wait_max.into(),
-            round_timeout: timers.answer_timeout.into(),
-            stagger: timers.stagger.into(),
-            drift_max: timers.drift_max,
-            priority: config.priority,
-            witness: config.witness,
-            pre_vote: true,
-            sticky: true,
-            seed,
-        };
-        Self::new(config, hard, now)
+    fn begin(setup: Setup<'_>, now: Instant) -> Self {
+        Self::new(quorum_config(&setup), setup.hard, now)
     }
 
     fn say(message: quorum::Message) -> Word {
@@ -419,7 +425,8 @@ impl<N: AmongPeers<Durable = ()>> AmongPeers for Confirmed<N, Quorum> {
             | Word::Bully(_)
             | Word::Ring(_)
             | Word::RingBidirectional(_)
-            | Word::Seniority(_)) => N::hear(word).map(confirmed::Message::Nomination),
+            | Word::Seniority(_)
+            | Word::Metadata(_)) => N::hear(word).map(confirmed::Message::Nomination),
         }
     }
 

@@ -26,6 +26,7 @@ use crate::handshake::DiskId;
 use crate::metadata::log_file::LogFile;
 use crate::metadata::{Asked, Board, MapError, MapStatus};
 use crate::operator::AskError;
+use crate::peers::Peers;
 use crate::status::View;
 
 /// After how long without an answer the log says something again.
@@ -83,20 +84,19 @@ enum Waiter {
 const SWEEP_FIRST: usize = 8192;
 
 impl Keeping {
-    /// Opens the log beside the state of `entry`.
+    /// Opens the log, before the state.
     pub(crate) fn open(
-        entry: &Entry,
+        config: &Config,
         dir: &Path,
-        peers: impl Iterator<Item = (NodeId, String)>,
+        peers: &Peers,
         durability: Durability,
-        asks: mpsc::Receiver<Asked>,
-        board: watch::Sender<Board>,
+        (asks, board): (mpsc::Receiver<Asked>, watch::Sender<Board>),
     ) -> Result<Self, ConnectError> {
-        let (log, stored, found) = LogFile::open(dir, &entry.hello.election, entry.hello.identity.node)?;
+        let (log, stored, found) = LogFile::open(dir, &config.election, config.node)?;
         for found in found {
             tracing::warn!("{found}");
         }
-        let members = peers.map(|(node, address)| (node, address.into())).collect();
+        let members = peers.iter().map(|(node, address)| (node, address.into())).collect();
         let voters = Arc::new(Voters { number: LeaderSequence::NONE, members });
         Ok(Self { log, stored, asks, board, voters, durability })
     }
@@ -113,7 +113,8 @@ impl Entry {
         ready: oneshot::Sender<Result<(), ConnectError>>,
     ) {
         let Keeping { log, stored, asks, board, voters, durability } = keeping;
-        let log_lost = self.stored.hard_state.past != HardPast::Whole && stored == Stored::default();
+        // The log is opened before the state, each time; so where there was a state and no log, there had been one.
+        let log_lost = log.created() && !self.stored.created || self.stored.hard_state.past == HardPast::Lost;
         let begin = |setup: Setup<'_>, now: Instant| {
             let config = machine::Config {
                 replica: replica_config(&setup, durability),
@@ -131,7 +132,7 @@ impl Entry {
                 world.peers.close().await;
             }
             Ok((None, peers)) => {
-                let _ = ready.send(Err(ConnectError::LogOfLaterVersion));
+                let _ = ready.send(Err(ConnectError::LaterLog));
                 peers.close().await;
             }
             Err(error) => {

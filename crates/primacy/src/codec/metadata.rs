@@ -13,20 +13,20 @@ use primacy_core::{Duration, Incarnation, LeaderSequence, Term};
 
 use super::{DecodeError, parse_node, quorum};
 
-pub(crate) mod wire {
+pub(in crate::codec) mod wire {
     use super::super::quorum::wire as quorum;
     use super::super::wire::{Incarnation, Nothing};
 
     #[derive(Clone, PartialEq, prost::Message)]
-    pub(crate) struct Message {
+    pub(in crate::codec) struct Message {
         #[prost(message, optional, tag = "1")]
-        pub(crate) incarnation: Option<Incarnation>,
+        pub(in crate::codec) incarnation: Option<Incarnation>,
         #[prost(oneof = "Word", tags = "2, 3, 4, 5, 6")]
-        pub(crate) word: Option<Word>,
+        pub(in crate::codec) word: Option<Word>,
     }
 
     #[derive(Clone, PartialEq, prost::Oneof)]
-    pub(crate) enum Word {
+    pub(in crate::codec) enum Word {
         #[prost(message, tag = "2")]
         Election(Election),
         #[prost(message, tag = "3")]
@@ -41,47 +41,47 @@ pub(crate) mod wire {
 
     /// (0, 0) is the number of nothing.
     #[derive(Clone, Copy, PartialEq, prost::Message)]
-    pub(crate) struct Number {
+    pub(in crate::codec) struct Number {
         #[prost(uint64, tag = "1")]
-        pub(crate) term: u64,
+        pub(in crate::codec) term: u64,
         #[prost(uint64, tag = "2")]
-        pub(crate) counter: u64,
+        pub(in crate::codec) counter: u64,
     }
 
     #[derive(Clone, PartialEq, prost::Message)]
-    pub(crate) struct Election {
+    pub(in crate::codec) struct Election {
         #[prost(message, optional, tag = "1")]
-        pub(crate) message: Option<quorum::Message>,
+        pub(in crate::codec) message: Option<quorum::Message>,
         #[prost(message, optional, tag = "2")]
-        pub(crate) voters: Option<Voters>,
+        pub(in crate::codec) voters: Option<Voters>,
     }
 
     #[derive(Clone, PartialEq, prost::Message)]
-    pub(crate) struct Voters {
+    pub(in crate::codec) struct Voters {
         #[prost(message, optional, tag = "1")]
-        pub(crate) number: Option<Number>,
+        pub(in crate::codec) number: Option<Number>,
         #[prost(message, repeated, tag = "2")]
-        pub(crate) members: Vec<Member>,
+        pub(in crate::codec) members: Vec<Member>,
     }
 
     #[derive(Clone, PartialEq, prost::Message)]
-    pub(crate) struct Member {
+    pub(in crate::codec) struct Member {
         #[prost(string, tag = "1")]
-        pub(crate) node: String,
+        pub(in crate::codec) node: String,
         #[prost(string, tag = "2")]
-        pub(crate) address: String,
+        pub(in crate::codec) address: String,
     }
 
     #[derive(Clone, PartialEq, prost::Message)]
-    pub(crate) struct Log {
+    pub(in crate::codec) struct Log {
         #[prost(uint64, tag = "1")]
-        pub(crate) term: u64,
+        pub(in crate::codec) term: u64,
         #[prost(oneof = "Body", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
-        pub(crate) body: Option<Body>,
+        pub(in crate::codec) body: Option<Body>,
     }
 
     #[derive(Clone, PartialEq, prost::Oneof)]
-    pub(crate) enum Body {
+    pub(in crate::codec) enum Body {
         #[prost(message, tag = "2")]
         Sync(Nothing),
         #[prost(message, tag = "3")]
@@ -107,91 +107,91 @@ pub(crate) mod wire {
     }
 
     #[derive(Clone, Copy, PartialEq, prost::Message)]
-    pub(crate) struct SyncReply {
+    pub(in crate::codec) struct SyncReply {
         #[prost(message, optional, tag = "1")]
-        pub(crate) to: Option<Incarnation>,
+        pub(in crate::codec) to: Option<Incarnation>,
         #[prost(message, optional, tag = "2")]
-        pub(crate) last: Option<Number>,
+        pub(in crate::codec) last: Option<Number>,
     }
 
     #[derive(Clone, PartialEq, prost::Message)]
-    pub(crate) struct Fetched {
+    pub(in crate::codec) struct Fetched {
         #[prost(message, optional, tag = "1")]
-        pub(crate) to: Option<Incarnation>,
+        pub(in crate::codec) to: Option<Incarnation>,
         #[prost(message, optional, tag = "2")]
-        pub(crate) after: Option<Number>,
+        pub(in crate::codec) after: Option<Number>,
         #[prost(message, repeated, tag = "3")]
-        pub(crate) records: Vec<Record>,
+        pub(in crate::codec) records: Vec<Record>,
     }
 
     #[derive(Clone, PartialEq, prost::Message)]
-    pub(crate) struct Append {
+    pub(in crate::codec) struct Append {
         #[prost(uint64, tag = "1")]
-        pub(crate) round: u64,
+        pub(in crate::codec) round: u64,
         #[prost(message, optional, tag = "2")]
-        pub(crate) after: Option<Number>,
+        pub(in crate::codec) after: Option<Number>,
         #[prost(message, repeated, tag = "3")]
-        pub(crate) records: Vec<Record>,
+        pub(in crate::codec) records: Vec<Record>,
         #[prost(message, optional, tag = "4")]
-        pub(crate) committed: Option<Number>,
+        pub(in crate::codec) committed: Option<Number>,
     }
 
     #[derive(Clone, Copy, PartialEq, prost::Message)]
-    pub(crate) struct AppendReply {
+    pub(in crate::codec) struct AppendReply {
         #[prost(message, optional, tag = "1")]
-        pub(crate) to: Option<Incarnation>,
+        pub(in crate::codec) to: Option<Incarnation>,
         #[prost(uint64, tag = "2")]
-        pub(crate) round: u64,
+        pub(in crate::codec) round: u64,
         #[prost(message, optional, tag = "3")]
-        pub(crate) last: Option<Number>,
+        pub(in crate::codec) last: Option<Number>,
         #[prost(bool, tag = "4")]
-        pub(crate) gap: bool,
+        pub(in crate::codec) gap: bool,
         #[prost(bool, tag = "5")]
-        pub(crate) recovering: bool,
+        pub(in crate::codec) recovering: bool,
     }
 
     #[derive(Clone, Copy, PartialEq, prost::Message)]
-    pub(crate) struct Part {
+    pub(in crate::codec) struct Part {
         #[prost(message, optional, tag = "1")]
-        pub(crate) number: Option<Number>,
+        pub(in crate::codec) number: Option<Number>,
         #[prost(uint64, tag = "2")]
-        pub(crate) offset: u64,
+        pub(in crate::codec) offset: u64,
     }
 
     #[derive(Clone, PartialEq, prost::Message)]
-    pub(crate) struct PartReply {
+    pub(in crate::codec) struct PartReply {
         #[prost(message, optional, tag = "1")]
-        pub(crate) to: Option<Incarnation>,
+        pub(in crate::codec) to: Option<Incarnation>,
         #[prost(message, optional, tag = "2")]
-        pub(crate) number: Option<Number>,
+        pub(in crate::codec) number: Option<Number>,
         #[prost(message, optional, tag = "3")]
-        pub(crate) voters: Option<Voters>,
+        pub(in crate::codec) voters: Option<Voters>,
         #[prost(uint64, tag = "4")]
-        pub(crate) offset: u64,
+        pub(in crate::codec) offset: u64,
         #[prost(uint64, tag = "5")]
-        pub(crate) length: u64,
+        pub(in crate::codec) length: u64,
         #[prost(bytes = "vec", tag = "6")]
-        pub(crate) bytes: Vec<u8>,
+        pub(in crate::codec) bytes: Vec<u8>,
     }
 
     #[derive(Clone, Copy, PartialEq, prost::Message)]
-    pub(crate) struct RecoverReply {
+    pub(in crate::codec) struct RecoverReply {
         #[prost(message, optional, tag = "1")]
-        pub(crate) to: Option<Incarnation>,
+        pub(in crate::codec) to: Option<Incarnation>,
         #[prost(message, optional, tag = "2")]
-        pub(crate) leads_up_to: Option<Number>,
+        pub(in crate::codec) leads_up_to: Option<Number>,
     }
 
     #[derive(Clone, PartialEq, prost::Message)]
-    pub(crate) struct Record {
+    pub(in crate::codec) struct Record {
         #[prost(message, optional, tag = "1")]
-        pub(crate) number: Option<Number>,
+        pub(in crate::codec) number: Option<Number>,
         #[prost(oneof = "RecordBody", tags = "2, 3, 4")]
-        pub(crate) body: Option<RecordBody>,
+        pub(in crate::codec) body: Option<RecordBody>,
     }
 
     #[derive(Clone, PartialEq, prost::Oneof)]
-    pub(crate) enum RecordBody {
+    pub(in crate::codec) enum RecordBody {
         #[prost(message, tag = "2")]
         Begin(Begin),
         #[prost(message, tag = "3")]
@@ -201,43 +201,43 @@ pub(crate) mod wire {
     }
 
     #[derive(Clone, PartialEq, prost::Message)]
-    pub(crate) struct Begin {
+    pub(in crate::codec) struct Begin {
         #[prost(message, optional, tag = "1")]
-        pub(crate) after: Option<Number>,
+        pub(in crate::codec) after: Option<Number>,
         #[prost(message, optional, tag = "2")]
-        pub(crate) voters: Option<Voters>,
+        pub(in crate::codec) voters: Option<Voters>,
     }
 
     #[derive(Clone, PartialEq, prost::Message)]
-    pub(crate) struct Propose {
+    pub(in crate::codec) struct Propose {
         #[prost(bytes = "vec", repeated, tag = "1")]
-        pub(crate) requests: Vec<Vec<u8>>,
+        pub(in crate::codec) requests: Vec<Vec<u8>>,
         #[prost(uint64, optional, tag = "2")]
-        pub(crate) read: Option<u64>,
+        pub(in crate::codec) read: Option<u64>,
         #[prost(message, repeated, tag = "3")]
-        pub(crate) sessions: Vec<Session>,
+        pub(in crate::codec) sessions: Vec<Session>,
     }
 
     #[derive(Clone, Copy, PartialEq, prost::Message)]
-    pub(crate) struct Session {
+    pub(in crate::codec) struct Session {
         #[prost(sfixed64, tag = "1")]
-        pub(crate) session: i64,
+        pub(in crate::codec) session: i64,
         #[prost(bool, tag = "2")]
-        pub(crate) keep_alive: bool,
+        pub(in crate::codec) keep_alive: bool,
         #[prost(uint64, optional, tag = "3")]
-        pub(crate) left_nanos: Option<u64>,
+        pub(in crate::codec) left_nanos: Option<u64>,
     }
 
     #[derive(Clone, PartialEq, prost::Message)]
-    pub(crate) struct Told {
+    pub(in crate::codec) struct Told {
         #[prost(message, optional, tag = "1")]
-        pub(crate) to: Option<Incarnation>,
+        pub(in crate::codec) to: Option<Incarnation>,
         #[prost(uint64, optional, tag = "2")]
-        pub(crate) round: Option<u64>,
+        pub(in crate::codec) round: Option<u64>,
         #[prost(message, optional, tag = "3")]
-        pub(crate) number: Option<Number>,
+        pub(in crate::codec) number: Option<Number>,
         #[prost(message, repeated, tag = "4")]
-        pub(crate) sessions: Vec<Session>,
+        pub(in crate::codec) sessions: Vec<Session>,
     }
 }
 
@@ -330,7 +330,7 @@ impl TryFrom<wire::Message> for Message {
             wire::Word::Told(wire::Told { to, round, number: of, sessions }) => Self::Told {
                 incarnation: named()?,
                 to: incarnation_of(to, "told.to")?,
-                read: round.map(|round| Ok((round, number(of, "told.number")?))).transpose()?,
+                read: round.map(|round| Ok::<_, DecodeError>((round, number(of, "told.number")?))).transpose()?,
                 sessions: sessions.into_iter().map(wire::Session::parse).collect::<Result<_, _>>()?,
             },
         })

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use primacy_core::metadata::clients::Keep;
 use primacy_core::metadata::command::{
-    Change, Command, Found, Keys, Operation, Outcome, Previous, Read, Refusal, SessionId, Version,
+    Change, Command, Keys, Operation, Outcome, Previous, Refusal, SessionId, Version,
 };
 use primacy_core::metadata::state::Size;
-use primacy_core::{Identity, Leader, LeaderSequence, NodeId, Term};
+use primacy_core::{Leader, LeaderSequence, NodeId, Term};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 /// How long a request waits for a leader that answers it.
@@ -28,7 +28,6 @@ pub struct Map {
     asks: mpsc::Sender<Asked>,
     room: Arc<Semaphore>,
     board: watch::Receiver<Board>,
-    me: Identity,
 }
 
 /// What a driver is asked for.
@@ -97,11 +96,11 @@ pub enum MapError {
 }
 
 /// A handle, and the driver's end of it.
-pub(crate) fn maps(me: Identity) -> (Map, mpsc::Receiver<Asked>, watch::Sender<Board>) {
+pub(crate) fn maps() -> ((mpsc::Receiver<Asked>, watch::Sender<Board>), Map) {
     let (asks, asked) = mpsc::channel(REQUESTS_MAX);
     let first = Board { version: Version::FIRST, leader: None, term: Term(0) };
     let (publish, board) = watch::channel(first);
-    (Map { asks, room: Arc::new(Semaphore::new(REQUESTS_MAX)), board, me }, asked, publish)
+    ((asked, publish), Map { asks, room: Arc::new(Semaphore::new(REQUESTS_MAX)), board })
 }
 
 impl Map {
@@ -203,12 +202,6 @@ impl Map {
     #[must_use]
     pub fn term(&self) -> Term {
         self.board.borrow().term
-    }
-
-    /// This node, in this life.
-    #[must_use]
-    pub const fn identity(&self) -> Identity {
-        self.me
     }
 
     /// Waits until this node's copy is beyond this version, and returns its version.

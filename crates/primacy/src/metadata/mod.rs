@@ -1,8 +1,11 @@
-//! Metadata that nodes keep together: a versioned map with sessions, which the leader writes.
+//! Metadata: a versioned map with sessions, which the leader of an election writes, and all nodes keep.
+//!
+//! Here is what touches the disk and the program's requests; the machines are in [`primacy_core::metadata`].
 
 pub(crate) mod log_file;
 mod map;
 
+pub use log_file::LogError;
+pub(crate) use map::{Asked, Board, maps, some};
 pub use map::{Map, MapError, MapStatus};
-pub(crate) use map::{Asked, Board, maps};
 pub use primacy_core::metadata::replica::Durability;

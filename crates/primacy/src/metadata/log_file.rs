@@ -1,0 +1,828 @@
+//! The log of a node on its disk: segments of records, and the latest snapshot.
+//!
+//! A directory of its own holds them, next to the node's state file:
+//!
+//! ```text
+//!   main@a.log/lock                        held while the log is open
+//!   main@a.log/snapshot                    the latest snapshot; there may be none
+//!   main@a.log/0000000000000001.segment    records, oldest first
+//!   main@a.log/0000000000000002.segment    …and those after them
+//!   main@a.log/*.new                       what was being made when a process ended
+//! ```
+//!
+//! A segment and a snapshot are made under another name, flushed, renamed, and the directory is flushed; so under its own name
+//! each has been whole. Records are then written to the end of the last segment: all of one [`Write::Append`] as one block, with
+//! one write and one flush. The segment has zeros there already, which were flushed with an earlier block, so that a flush has
+//! no new length and no new places on the disk to write down.
+//!
+//! What a crash leaves, and how each is told from damage:
+//!
+//! - *A block that is not whole, at the end of the last segment.* It was never acknowledged, and is cut off; the caller is told.
+//!   Anything else that is not whole was once, and the log is refused and left as it is: a node that went on without records
+//!   that it has acknowledged would take back its word. One thing cannot be told from a torn write, and that is a last block
+//!   that has rotted after it was flushed, or a file that was cut off before it; whoever fears that uses a file system with
+//!   checksums.
+//! - *A block that is whole and was never flushed*, or whose flush failed. It is written once more when the log is opened, because
+//!   the kernel may take the pages of a failed flush for written.
+//! - *Segments that a snapshot has made superfluous.* They are deleted when the log is opened.
+//!
+//! That a sector is on the disk as it was or as it was to become, and not in part, is taken for granted, as everywhere where
+//! something is written after something else in one page.
+
+mod format;
+mod page;
+mod segment;
+mod snapshot_file;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufReader, BufWriter, Read as _, Write as _};
+use std::ops::Range;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use primacy_core::metadata::log::{Record, Snapshot, Stored, Write};
+use primacy_core::{LeaderSequence, NodeId, Term};
+use prost::Message as _;
+
+use crate::disk::{self, DiskError};
+use page::PAGE_LENGTH;
+use segment::{BLOCK_HEADER_LENGTH, Contents, Header, SegmentId};
+
+/// The longest payload of a record, in bytes.
+pub(crate) const PAYLOAD_LENGTH_MAX: usize = 2 * 1024 * 1024;
+/// What a record takes up beside its payload, in bytes, at the most.
+const RECORD_OVERHEAD: usize = 64;
+/// How long a segment is that this code reads, in bytes, at the most: the longest that it makes, and as much again.
+const SEGMENT_LENGTH_READ_MAX: u64 = 2 * (SEGMENT_LENGTH + BLOCK_LENGTH_MAX as u64);
+/// After how many bytes another segment is begun.
+const SEGMENT_LENGTH: u64 = 16 * 1024 * 1024;
+/// How many bytes of records are flushed at once, at the most. An append of more takes several flushes.
+const BLOCK_LENGTH_MAX: usize = 16 * 1024 * 1024;
+/// The zeros that are there in advance end at a multiple of so many bytes. More of them are written at once that much more
+/// rarely, and take that much longer then.
+const STEP: u64 = 1024 * 1024;
+/// How an operator has the log of a node made again from those of the others.
+const REPAIR_COMMAND: &str = "primacy recover";
+
+const SNAPSHOT: &str = "snapshot";
+const NEW_SNAPSHOT: &str = "snapshot.new";
+const NEW_SEGMENT: &str = "segment.new";
+const SEGMENT_SUFFIX: &str = ".segment";
+
+/// The log of one node in one election: open, locked, and ready to be written.
+///
+/// Nobody else can open it while this value lives.
+#[derive(Debug)]
+pub(crate) struct LogFile {
+    dir: PathBuf,
+    owner: Owner,
+    limits: Limits,
+    /// All segments that there are, oldest first.
+    segments: VecDeque<Segment>,
+    /// The last of them; `None` if there is none, for then it is made with the next record.
+    active: Option<Active>,
+    index_next: u64,
+    numbers: Numbers,
+    created: bool,
+    /// Why nothing can be written any more, once something could not.
+    failed: Option<String>,
+    /// What is written; kept so that not every write takes new memory.
+    buffer: Vec<u8>,
+    /// Holds the lock while it is open.
+    _lock: File,
+}
+
+/// What was found when a log was opened, was put right, and is worth a warning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// The last write had not come to its end, and what there was of it has been cut off.
+    TornTail {
+        /// The segment.
+        path: PathBuf,
+        /// How many bytes were cut off.
+        bytes: u64,
+        /// The last record that is whole.
+        after: LeaderSequence,
+    },
+}
+
+/// Why a log cannot be used. Every text says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// Another process has this log open.
+    #[error(
+        "{} is in use by {}: two processes of one node would write over each other; stop the other one, or give this \
+         one another node name", path.display(), pid.map_or("another process".to_owned(), |pid| format!("the process {pid}"))
+    )]
+    Locked {
+        /// The directory of the log.
+        path: PathBuf,
+        /// The process that has it open, if it could be found out.
+        pid: Option<u32>,
+    },
+    /// A file or directory may not be read or written by this user, or by nobody.
+    #[error("{} must be readable and writable for the user that runs this node: {source}", path.display())]
+    Forbidden {
+        /// What could not be opened or written.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// There is no space left. What was acknowledged is on the disk, and will be found.
+    #[error(
+        "the disk of {} is full: {source}; make room and start this node again, until then it takes no records",
+        path.display()
+    )]
+    Full {
+        /// What was to be written.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Anything else that reading, writing or flushing may end in.
+    #[error("cannot {action} {}: {source}; this node takes no records without its log", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// With which file or directory.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// What was once whole is not whole any more.
+    #[error(
+        "{} is damaged: {found}. It is left as it is. This node may have acknowledged records that it has no more: have \
+         its log made again from those of the others by `{REPAIR_COMMAND}`; do not delete the file, and do not restore a \
+         copy from earlier, it lacks records too", path.display()
+    )]
+    Damaged {
+        /// The file; the directory if a file is missing.
+        path: PathBuf,
+        /// What is wrong with it, and where.
+        found: String,
+    },
+    /// A later version has written the file.
+    #[error(
+        "{} was written by a newer Primacy (its version is {version}, this one reads up to {}); start the newer one",
+        path.display(), page::VERSION
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// The version that it names.
+        version: u32,
+    },
+    /// The file belongs to another node or another election.
+    #[error(
+        "{} belongs to the node {node} in the election {election:?}, as it says itself; it was copied or renamed. Put it \
+         back, or correct the node name or the state directory", path.display()
+    )]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// The election that it names.
+        election: String,
+        /// The node that it names.
+        node: NodeId,
+    },
+    /// A record is longer than records are. Nothing of the write was written, and others still can be.
+    #[error("the record {number} would have {length} bytes, and a payload has at most {PAYLOAD_LENGTH_MAX}")]
+    TooLong {
+        /// Its number.
+        number: LeaderSequence,
+        /// How long it is, in bytes.
+        length: usize,
+    },
+    /// An earlier write has failed, and is not tried again: see
+    /// [`DiskError::FailedBefore`].
+    #[error(
+        "{} takes no more writes because an earlier one failed ({cause}); what is on the disk is known again only after the \
+         node was restarted", path.display()
+    )]
+    FailedBefore {
+        /// The directory of the log.
+        path: PathBuf,
+        /// The earlier error.
+        cause: String,
+    },
+    /// The name of the directory is too long, or the system has no random numbers.
+    #[error(transparent)]
+    Disk(DiskError),
+}
+
+/// Whose a file is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Owner {
+    election: String,
+    node: NodeId,
+}
+
+/// Why one file cannot be used.
+#[derive(Debug)]
+enum Wrong {
+    /// A later version has written it.
+    Newer(u32),
+    /// At this byte.
+    Damaged { offset: u64, found: String },
+    /// What the system says.
+    Unread(io::Error),
+}
+
+impl Wrong {
+    fn first_page(reason: &impl std::fmt::Display) -> Self {
+        let found = format!("its first page has a right checksum and a wrong content: {reason}");
+        Self::Damaged { offset: 0, found }
+    }
+
+    fn of(self, path: &Path) -> LogError {
+        let path = path.to_owned();
+        match self {
+            Self::Newer(version) => LogError::Newer { path, version },
+            Self::Damaged { offset, found } => {
+                LogError::Damaged { path, found: format!("at byte {offset}, {found}") }
+            }
+            Self::Unread(source) => LogError::io("read", &path, source),
+        }
+    }
+}
+
+impl LogError {
+    fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
+        DiskError::io(action, path, source).into()
+    }
+}
+
+impl From<DiskError> for LogError {
+    fn from(error: DiskError) -> Self {
+        match error {
+            DiskError::Locked { path, pid } => Self::Locked { path, pid },
+            DiskError::Forbidden { path, source } => Self::Forbidden { path, source },
+            DiskError::Full { path, source } => Self::Full { path, source },
+            DiskError::Io { action, path, source } => Self::Io { action, path, source },
+            error @ (DiskError::NotAStateFile { .. }
+            | DiskError::Damaged { .. }
+            | DiskError::Newer { .. }
+            | DiskError::Foreign { .. }
+            | DiskError::TooLong { .. }
+            | DiskError::Replaced { .. }
+            | DiskError::NameTooLong { .. }
+            | DiskError::FailedBefore { .. }
+            | DiskError::Entropy(_)) => Self::Disk(error),
+        }
+    }
+}
+
+impl std::fmt::Display for Found {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::TornTail { path, bytes, after } => write!(
+                f,
+                "{bytes} bytes after the record {after} were cut off the end of {}: a write that had not come to its end and \
+                 was not acknowledged, as a crash leaves it",
+                path.display()
+            ),
+        }
+    }
+}
+
+/// How much goes into one file and one write; others than these only in tests.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    segment: u64,
+    block: usize,
+    step: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { segment: SEGMENT_LENGTH, block: BLOCK_LENGTH_MAX, step: STEP }
+    }
+}
+
+/// A file of records.
+#[derive(Clone, Debug)]
+struct Segment {
+    path: PathBuf,
+    /// The last record in it; the one before it if it has none.
+    last: LeaderSequence,
+}
+
+/// The segment to which records are written.
+#[derive(Debug)]
+struct Active {
+    file: File,
+    id: SegmentId,
+    /// Where the next block goes.
+    end: u64,
+    /// Up to where the file has zeros.
+    zeros_until: u64,
+}
+
+/// Which numbers a log passes over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Numbers {
+    /// The record before the first one.
+    base: LeaderSequence,
+    last: LeaderSequence,
+    /// The last counter of each term.
+    terms: BTreeMap<Term, u64>,
+}
+
+impl Numbers {
+    const fn after(base: LeaderSequence) -> Self {
+        Self { base, last: base, terms: BTreeMap::new() }
+    }
+
+    /// Adds a record; whether it follows the last one.
+    fn push(&mut self, record: &Record) -> bool {
+        let follows = record.follows(self.last);
+        if follows {
+            self.last = record.number;
+            self.terms.insert(record.number.term, record.number.counter);
+        }
+        follows
+    }
+
+    /// Whether the log passes over this number, or ends before it.
+    fn may_be_cut_at(&self, number: LeaderSequence) -> bool {
+        let has = |last: &u64| number > self.base && (1..=*last).contains(&number.counter);
+        number == self.base || number > self.last || self.terms.get(&number.term).is_some_and(has)
+    }
+
+    /// Forgets what stands up to this number.
+    fn cut(&mut self, number: LeaderSequence) {
+        self.terms = if number < self.last { self.terms.split_off(&number.term) } else { BTreeMap::new() };
+        self.base = number;
+        self.last = self.last.max(number);
+    }
+}
+
+impl LogFile {
+    /// Opens the log of `node` in `election` that is kept in `dir`, or makes it at the first start. What is returned is on the
+    /// disk: the latest snapshot and the records after it, and what was put right.
+    ///
+    /// Blocks for a few flushes of the disk, and never for another process.
+    ///
+    /// # Errors
+    /// [`LogError`]; what was there before is left as it was, unless putting it right was what failed.
+    pub(crate) fn open(
+        dir: &Path,
+        election: &str,
+        node: NodeId,
+    ) -> Result<(Self, Stored, Vec<Found>), LogError> {
+        Self::open_within(Limits::default(), dir, election, node)
+    }
+
+    fn open_within(
+        limits: Limits,
+        dir: &Path,
+        election: &str,
+        node: NodeId,
+    ) -> Result<(Self, Stored, Vec<Found>), LogError> {
+        let parent = dir;
+        let dir = parent.join(format!("{}.log", disk::file_name(election, node)?));
+        disk::make_dir(&dir)?;
+        let lock = disk::lock(&dir.join("lock"), &dir)?;
+        let owner = Owner { election: election.to_owned(), node };
+        let reading = Reading::read(&dir, &owner)?;
+        let created = reading.snapshot.is_none() && reading.segments.is_empty();
+        let found = reading.found();
+        let mut log = Self {
+            segments: reading.segments,
+            active: None,
+            index_next: reading.index_next,
+            numbers: reading.numbers,
+            created,
+            failed: None,
+            buffer: Vec::new(),
+            _lock: lock,
+            dir,
+            owner,
+            limits,
+        };
+        // A new name may have been in the kernel's memory only, and what follows rests on it.
+        disk::sync_dir(&log.dir)?;
+        if created {
+            disk::sync_dir(parent)?;
+        }
+        for path in reading.superfluous {
+            fs::remove_file(&path).map_err(|error| LogError::io("remove", &path, error))?;
+        }
+        log.delete_segments()?;
+        for new in [NEW_SEGMENT, NEW_SNAPSHOT] {
+            // Best effort: it takes up space, and is overwritten when the next one is made.
+            let _ = fs::remove_file(log.dir.join(new));
+        }
+        if let (Some(tail), Some(last)) = (reading.tail, log.segments.back()) {
+            log.active = Some(tail.mend(&last.path)?);
+        } else if created {
+            log.begin_segment()?;
+        }
+        Ok((log, Stored { snapshot: reading.snapshot, records: reading.records }, found))
+    }
+
+    /// Whether there was no log, and it was made when it was opened: this node has never had one, or has lost it. Whoever opens
+    /// the log before the state file, each time, knows by this that a node with a state has lost its log.
+    pub(crate) const fn created(&self) -> bool {
+        self.created
+    }
+
+    /// The directory of the log.
+    pub(crate) fn path(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Writes one thing. When it returns, a power cut changes nothing.
+    ///
+    /// # Errors
+    /// As [`write_many`](Self::write_many).
+    ///
+    /// # Panics
+    /// As [`write_many`](Self::write_many).
+    pub(crate) fn write(&mut self, write: &Write) -> Result<(), LogError> {
+        self.write_many(std::slice::from_ref(write))
+    }
+
+    /// Writes several things in this order, with one flush for all records between two snapshots. When it returns, a power cut
+    /// changes nothing.
+    ///
+    /// # Errors
+    /// [`LogError`], after which nothing may be said that rests on what was to be written: some of it may be on the disk. Every
+    /// further write is refused until the log is opened again; but not after [`LogError::TooLong`], nor where the file of a
+    /// snapshot could not be made: then nothing of that append or snapshot was written, nor of what came after it.
+    ///
+    /// # Panics
+    /// If a record does not follow the one before it, or a snapshot stands below the one before it or where the log does not
+    /// pass.
+    pub(crate) fn write_many(&mut self, writes: &[Write]) -> Result<(), LogError> {
+        if let Some(cause) = &self.failed {
+            return Err(LogError::FailedBefore { path: self.dir.clone(), cause: cause.clone() });
+        }
+        let mut records: Vec<&Record> = Vec::new();
+        for write in writes {
+            match write {
+                Write::Append(more) => records.extend(more),
+                Write::Snapshot(snapshot) => {
+                    self.append(&records)?;
+                    records.clear();
+                    self.install(snapshot)?;
+                }
+            }
+        }
+        self.append(&records)
+    }
+
+    /// Writes these records, as one block unless they are too many.
+    fn append(&mut self, records: &[&Record]) -> Result<(), LogError> {
+        let mut blocks: Vec<(format::message::Block, LeaderSequence)> = Vec::new();
+        let mut room = 0;
+        for record in records {
+            let encoded = format::record(record);
+            let (length, number) = (encoded.encoded_len(), record.number);
+            if length > PAYLOAD_LENGTH_MAX + RECORD_OVERHEAD {
+                return Err(LogError::TooLong { number, length });
+            }
+            let taken = length + RECORD_OVERHEAD;
+            match blocks.last_mut() {
+                Some((block, last)) if taken <= room => {
+                    room -= taken;
+                    block.records.push(encoded);
+                    *last = number;
+                }
+                Some(_) | None => {
+                    room = self.limits.block.saturating_sub(taken);
+                    blocks.push((format::message::Block { records: vec![encoded] }, number));
+                }
+            }
+        }
+        for record in records {
+            assert!(self.numbers.push(record), "a log has no gaps: {} does not follow", record.number);
+        }
+        let written = blocks.iter().try_for_each(|(block, last)| self.append_block(block, *last));
+        self.or_failed(written)
+    }
+
+    /// Writes one block to where it belongs, and waits until it is on the disk.
+    fn append_block(&mut self, block: &format::message::Block, last: LeaderSequence) -> Result<(), LogError> {
+        self.buffer.clear();
+        self.buffer.resize(BLOCK_HEADER_LENGTH, 0);
+        block.encode(&mut self.buffer).expect("a vector takes any length");
+        let length = self.buffer.len() as u64;
+        let full =
+            |active: &Active| active.end > PAGE_LENGTH as u64 && active.end + length > self.limits.segment;
+        if self.active.as_ref().is_none_or(full) {
+            self.begin_segment()?;
+        }
+        let (Some(active), Some(segment)) = (&mut self.active, self.segments.back_mut()) else {
+            unreachable!("a segment was begun");
+        };
+        let (header, content) = self.buffer.split_at_mut(BLOCK_HEADER_LENGTH);
+        header.copy_from_slice(&active.id.block_header(active.end, content));
+        let written = active.write(&mut self.buffer, self.limits.step);
+        written.map_err(|error| LogError::io("write", &segment.path, error))?;
+        segment.last = last;
+        Ok(())
+    }
+
+    /// Makes a segment for what comes after all that was written.
+    fn begin_segment(&mut self) -> Result<(), LogError> {
+        let after = self.segments.back().map_or(self.numbers.base, |segment| segment.last);
+        let id = SegmentId::new(disk::entropy()?);
+        let index = self.index_next;
+        let path = self.dir.join(format!("{index:016x}{SEGMENT_SUFFIX}"));
+        let mut bytes = Header { owner: self.owner.clone(), id, index, after }.encode();
+        let zeros_until = (bytes.len() as u64).next_multiple_of(self.limits.step);
+        bytes.resize(usize::try_from(zeros_until).unwrap_or(PAGE_LENGTH), 0);
+        let new = self.dir.join(NEW_SEGMENT);
+        let made = create(&new)
+            .and_then(|mut file| file.write_all(&bytes).and_then(|()| file.sync_all()).map(|()| file))
+            .and_then(|file| fs::rename(&new, &path).map(|()| file));
+        let file = made.map_err(|error| LogError::io("make", &path, error))?;
+        disk::sync_dir(&self.dir)?;
+        self.index_next += 1;
+        self.segments.push_back(Segment { path, last: after });
+        self.active = Some(Active { file, id, end: PAGE_LENGTH as u64, zeros_until });
+        Ok(())
+    }
+
+    /// Puts a snapshot in the place of the one before it and of all records up to its number.
+    fn install(&mut self, snapshot: &Arc<Snapshot>) -> Result<(), LogError> {
+        assert!(self.numbers.may_be_cut_at(snapshot.number), "the log does not pass {}", snapshot.number);
+        let (new, path) = (self.dir.join(NEW_SNAPSHOT), self.dir.join(SNAPSHOT));
+        let id = disk::entropy()?;
+        let made = create(&new).and_then(|file| {
+            let mut file = BufWriter::new(file);
+            snapshot_file::write(&mut file, &self.owner, id, snapshot)?;
+            file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
+        });
+        if let Err(error) = made {
+            // The log is as it was. Best effort: what there is of the snapshot takes up space that may be missing.
+            let _ = fs::remove_file(&new);
+            return Err(LogError::io("make", &path, error));
+        }
+        let renamed = fs::rename(&new, &path).map_err(|error| LogError::io("make", &path, error));
+        let renamed = renamed.and_then(|()| disk::sync_dir(&self.dir).map_err(LogError::from));
+        self.or_failed(renamed)?;
+        self.numbers.cut(snapshot.number);
+        let deleted = self.delete_segments();
+        self.or_failed(deleted)
+    }
+
+    /// Deletes the segments that have nothing above the snapshot. That it was done need not be durable: it is done again when the
+    /// log is opened, or made durable when the next segment is made.
+    fn delete_segments(&mut self) -> Result<(), LogError> {
+        while let Some(oldest) = self.segments.front()
+            && oldest.last <= self.numbers.base
+            && self.numbers.base != LeaderSequence::NONE
+        {
+            fs::remove_file(&oldest.path).map_err(|error| LogError::io("remove", &oldest.path, error))?;
+            self.segments.pop_front();
+        }
+        if self.segments.is_empty() {
+            self.active = None;
+        }
+        Ok(())
+    }
+
+    fn or_failed<T>(&mut self, result: Result<T, LogError>) -> Result<T, LogError> {
+        if let Err(error) = &result {
+            self.failed = Some(error.to_string());
+        }
+        result
+    }
+}
+
+impl Active {
+    /// Writes a block, and more zeros after it where there are none left.
+    fn write(&mut self, block: &mut Vec<u8>, step: u64) -> io::Result<()> {
+        let end = self.end + block.len() as u64;
+        let zeros_until = if end > self.zeros_until { end.next_multiple_of(step) } else { self.zeros_until };
+        if zeros_until > self.zeros_until {
+            let length = usize::try_from(zeros_until - self.end).map_err(io::Error::other)?;
+            block.resize(length, 0);
+        }
+        self.file.write_all_at(block, self.end)?;
+        self.file.sync_data()?;
+        (self.end, self.zeros_until) = (end, zeros_until);
+        Ok(())
+    }
+}
+
+/// A file for what is made under another name first. The lock is held, so what may be there is a leftover.
+fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)
+}
+
+/// The end of the last segment, as it was found.
+#[derive(Debug)]
+struct Tail {
+    id: SegmentId,
+    /// The last block, and where it is.
+    last_block: Option<(Range<usize>, Vec<u8>)>,
+    end: u64,
+    torn: u64,
+}
+
+impl Tail {
+    fn new(id: SegmentId, contents: &Contents, bytes: &[u8]) -> Self {
+        let block = |range: &Range<usize>| {
+            (range.clone(), bytes.get(range.clone()).map(<[u8]>::to_vec).unwrap_or_default())
+        };
+        let last_block = contents.blocks.last().map(block);
+        Self { id, last_block, end: contents.end as u64, torn: contents.torn as u64 }
+    }
+
+    /// Cuts off what is not whole, and makes durable what is.
+    fn mend(self, path: &Path) -> Result<Active, LogError> {
+        let mended = disk::open_existing(path).and_then(|file| {
+            if self.torn > 0 {
+                file.set_len(self.end)?;
+            }
+            // An earlier process may have been killed before its flush, or have ended because of a failed one. Those before it
+            // were flushed, or it would not have been begun.
+            if let Some((range, bytes)) = &self.last_block {
+                file.write_all_at(bytes, range.start as u64)?;
+            }
+            file.sync_all()?;
+            let zeros_until = file.metadata()?.len();
+            Ok(Active { file, id: self.id, end: self.end, zeros_until })
+        });
+        mended.map_err(|error| LogError::io("write", path, error))
+    }
+}
+
+/// What is read of a log before anything of it is touched.
+#[derive(Debug)]
+struct Reading {
+    snapshot: Option<Arc<Snapshot>>,
+    /// The records above it.
+    records: Vec<Record>,
+    numbers: Numbers,
+    /// The segments that are needed, as far as their headers say.
+    segments: VecDeque<Segment>,
+    /// Those that are not.
+    superfluous: Vec<PathBuf>,
+    index_next: u64,
+    tail: Option<Tail>,
+}
+
+impl Reading {
+    fn read(dir: &Path, owner: &Owner) -> Result<Self, LogError> {
+        let snapshot = read_snapshot(&dir.join(SNAPSHOT), owner)?;
+        let base = snapshot.as_ref().map_or(LeaderSequence::NONE, |snapshot| snapshot.number);
+        let mut all = read_headers(dir, owner)?;
+        // Whatever stands before one that begins at or below the snapshot is in the snapshot.
+        let needed = all.iter().rposition(|(_, header)| header.after <= base);
+        let damaged = |found: String| LogError::Damaged { path: dir.to_owned(), found };
+        if let (None, Some((path, first))) = (needed, all.first()) {
+            let missing = format!(
+                "{} goes on after the record {}, and what comes before it is missing",
+                path.display(),
+                first.after
+            );
+            return Err(damaged(missing));
+        }
+        let rest = all.split_off(needed.unwrap_or_default());
+        if snapshot.is_none() && !all.is_empty() {
+            return Err(damaged("two segments begin with the first record".to_owned()));
+        }
+        let superfluous: Vec<PathBuf> = all.into_iter().map(|(path, _)| path).collect();
+        let mut reading = Self {
+            snapshot,
+            records: Vec::new(),
+            numbers: Numbers::after(rest.first().map_or(base, |(_, first)| first.after)),
+            segments: VecDeque::new(),
+            superfluous,
+            index_next: rest.last().map_or(1, |(_, last)| last.index.saturating_add(1)),
+            tail: None,
+        };
+        let count = rest.len();
+        for (place, (path, header)) in rest.into_iter().enumerate() {
+            reading.read_segment(dir, path, &header, base, place + 1 == count)?;
+        }
+        if !reading.numbers.may_be_cut_at(base) {
+            return Err(damaged(format!(
+                "the snapshot ends with the record {base}, which the log does not have"
+            )));
+        }
+        reading.numbers.cut(base);
+        Ok(reading)
+    }
+
+    /// What is going to be put right.
+    fn found(&self) -> Vec<Found> {
+        let torn = self.tail.iter().zip(self.segments.back()).filter(|(tail, _)| tail.torn > 0);
+        let found = torn.map(|(tail, segment)| Found::TornTail {
+            path: segment.path.clone(),
+            bytes: tail.torn,
+            after: segment.last,
+        });
+        found.collect()
+    }
+
+    fn read_segment(
+        &mut self,
+        dir: &Path,
+        path: PathBuf,
+        header: &Header,
+        base: LeaderSequence,
+        is_last: bool,
+    ) -> Result<(), LogError> {
+        if header.after != self.numbers.last {
+            let (last, after) = (self.numbers.last, header.after);
+            let found = format!("the records after {last} up to {after} are missing");
+            return Err(LogError::Damaged { path: dir.to_owned(), found });
+        }
+        let bytes = read_file(&path)?;
+        let contents = segment::contents(&header.id, &bytes).map_err(|wrong| wrong.of(&path))?;
+        if contents.torn > 0 && !is_last {
+            let found = "no whole block stands there, and another segment was made later".to_owned();
+            return Err(Wrong::Damaged { offset: contents.end as u64, found }.of(&path));
+        }
+        for block in &contents.blocks {
+            for record in segment::records(&bytes, block).map_err(|wrong| wrong.of(&path))? {
+                if !self.numbers.push(&record) {
+                    let found = format!(
+                        "the block there has right checksums, and {} does not follow {}",
+                        record.number, self.numbers.last
+                    );
+                    return Err(Wrong::Damaged { offset: block.start as u64, found }.of(&path));
+                }
+                if record.number > base {
+                    self.records.push(record);
+                }
+            }
+        }
+        self.tail = is_last.then(|| Tail::new(header.id, &contents, &bytes));
+        self.segments.push_back(Segment { path, last: self.numbers.last });
+        Ok(())
+    }
+}
+
+fn read_snapshot(path: &Path, owner: &Owner) -> Result<Option<Arc<Snapshot>>, LogError> {
+    let file = match disk::open_existing(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(LogError::io("open", path, error)),
+        Ok(file) => file,
+    };
+    let (of, snapshot) = snapshot_file::read(&mut BufReader::new(file)).map_err(|wrong| wrong.of(path))?;
+    refuse_foreign(path, owner, of)?;
+    Ok(Some(Arc::new(snapshot)))
+}
+
+/// The first pages of all segments, in their order.
+fn read_headers(dir: &Path, owner: &Owner) -> Result<Vec<(PathBuf, Header)>, LogError> {
+    let listed = |error| LogError::io("list", dir, error);
+    let mut headers = Vec::new();
+    for entry in fs::read_dir(dir).map_err(listed)? {
+        let entry = entry.map_err(listed)?;
+        let name = entry.file_name();
+        let Some(index) = name.to_str().and_then(segment_index) else { continue };
+        let path = entry.path();
+        let file = disk::open_existing(&path).map_err(|error| LogError::io("open", &path, error))?;
+        let mut first = Vec::new();
+        let read = file.take(PAGE_LENGTH as u64).read_to_end(&mut first);
+        read.map_err(|error| LogError::io("read", &path, error))?;
+        let header = Header::decode(&first).map_err(|wrong| wrong.of(&path))?;
+        refuse_foreign(&path, owner, header.owner.clone())?;
+        if header.index != index {
+            let found = format!("it says that it is the segment {:016x}", header.index);
+            return Err(LogError::Damaged { path, found });
+        }
+        headers.push((path, header));
+    }
+    headers.sort_by_key(|(_, header)| header.index);
+    Ok(headers)
+}
+
+/// The number in the name of a segment; `None` for any other file, which is left alone.
+fn segment_index(name: &str) -> Option<u64> {
+    let digits = name.strip_suffix(SEGMENT_SUFFIX)?;
+    let index = u64::from_str_radix(digits, 16).ok()?;
+    (format!("{index:016x}") == digits).then_some(index)
+}
+
+fn refuse_foreign(path: &Path, owner: &Owner, of: Owner) -> Result<(), LogError> {
+    if of == *owner {
+        return Ok(());
+    }
+    Err(LogError::Foreign { path: path.to_owned(), election: of.election, node: of.node })
+}
+
+/// A whole segment. Its length is bounded, and so is the memory that this takes.
+fn read_file(path: &Path) -> Result<Vec<u8>, LogError> {
+    let file = disk::open_existing(path).map_err(|error| LogError::io("open", path, error))?;
+    let mut bytes = Vec::new();
+    let read = file.take(SEGMENT_LENGTH_READ_MAX + 1).read_to_end(&mut bytes);
+    read.map_err(|error| LogError::io("read", path, error))?;
+    if bytes.len() as u64 > SEGMENT_LENGTH_READ_MAX {
+        let found = "it is longer than segments are".to_owned();
+        return Err(LogError::Damaged { path: path.to_owned(), found });
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests;

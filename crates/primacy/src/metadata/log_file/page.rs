@@ -1,0 +1,77 @@
+//! The first page of each file of a log: what the file is, and whose.
+//!
+//! ```text
+//!   0      8        12         16       20                   4096
+//!   | magic | version | checksum | length | content … | zeros … |
+//! ```
+//!
+//! Numbers stand with their highest byte first. The checksum is the CRC-32 of the page without the checksum's own four bytes.
+//! Magic, version and checksum keep their places and their meaning in every later version.
+
+use super::Wrong;
+
+/// The version of the files that this code writes, and the newest that it reads.
+pub(super) const VERSION: u32 = 1;
+/// The oldest version that this code reads: the one before its own, once there is one.
+const VERSION_MIN: u32 = 1;
+/// How long the first page is, in bytes. What stands after it begins a page of the disk.
+pub(super) const PAGE_LENGTH: usize = 4096;
+/// Where the content begins.
+const CONTENT_AT: usize = 20;
+
+/// What a file begins with.
+pub(super) type Magic = [u8; 8];
+
+/// The page with this content.
+///
+/// # Panics
+/// If the content does not fit. It is made of names that also fit into a file name, and of numbers.
+pub(super) fn seal(magic: Magic, version: u32, content: &[u8]) -> Vec<u8> {
+    assert!(content.len() <= PAGE_LENGTH - CONTENT_AT, "the content of a first page is short");
+    let length = u32::try_from(content.len()).expect("at most a page");
+    let mut page = Vec::with_capacity(PAGE_LENGTH);
+    page.extend_from_slice(&magic);
+    page.extend_from_slice(&version.to_be_bytes());
+    page.extend_from_slice(&[0; 4]);
+    page.extend_from_slice(&length.to_be_bytes());
+    page.extend_from_slice(content);
+    page.resize(PAGE_LENGTH, 0);
+    let sum = checksum(&page);
+    page[12..16].copy_from_slice(&sum.to_be_bytes());
+    page
+}
+
+/// The content of the page with which these bytes begin.
+pub(super) fn unseal(magic: Magic, bytes: &[u8]) -> Result<&[u8], Wrong> {
+    let damaged = |found: &str| Wrong::Damaged { offset: 0, found: found.to_owned() };
+    let short = || damaged("it ends in its first page");
+    let page = bytes.get(..PAGE_LENGTH).ok_or_else(short)?;
+    let (begins, rest) = page.split_first_chunk::<8>().ok_or_else(short)?;
+    if *begins != magic {
+        return Err(damaged("it does not begin as a file of a log of Primacy"));
+    }
+    let (version, rest) = rest.split_first_chunk::<4>().ok_or_else(short)?;
+    let (sum, rest) = rest.split_first_chunk::<4>().ok_or_else(short)?;
+    // Before anything else is believed, the version included: a flipped bit is no newer version.
+    if u32::from_be_bytes(*sum) != checksum(page) {
+        return Err(damaged("the checksum of its first page is wrong"));
+    }
+    let version = u32::from_be_bytes(*version);
+    if version > VERSION {
+        return Err(Wrong::Newer(version));
+    }
+    if version < VERSION_MIN {
+        return Err(damaged("it has a version that there never was"));
+    }
+    let (length, rest) = rest.split_first_chunk::<4>().ok_or_else(short)?;
+    let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
+    rest.get(..length).ok_or_else(|| damaged("its first page says that it is longer than it is"))
+}
+
+/// The CRC-32 of a page without the four bytes that hold it.
+fn checksum(page: &[u8]) -> u32 {
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(page.get(..12).unwrap_or_default());
+    sum.update(page.get(16..).unwrap_or_default());
+    sum.finalize()
+}

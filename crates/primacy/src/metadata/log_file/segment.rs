@@ -1,0 +1,198 @@
+//! One file of a log: a first page, and blocks.
+//!
+//! ```text
+//!   0            4096                                       length of the file
+//!   | first page | block | block | … | zeros that are there in advance … |
+//!
+//!   block:  0      4                 8        12                 16
+//!           | mark | header checksum | length | content checksum | content … |
+//! ```
+//!
+//! Numbers stand with their highest byte first. The mark is the beginning of the segment's id, a random number that no two
+//! segments share; its first byte is never zero, so no block begins where nothing was written. The header's checksum is the
+//! CRC-32 of the whole id, of where in the file the block begins, of its length and of the content's checksum. So what looks
+//! like a block was written as one to this place of this segment, and is not what another file has left on the disk, and
+//! nothing that a record may contain looks like one.
+
+use std::ops::Range;
+
+use primacy_core::{LeaderSequence, NodeId};
+use prost::Message as _;
+
+use super::format::{self, message};
+use super::page::{self, Magic, PAGE_LENGTH};
+use super::{Owner, Wrong};
+
+const MAGIC: Magic = *b"PRIMLOG\x1a";
+/// How much of a block stands before its content, in bytes.
+pub(super) const BLOCK_HEADER_LENGTH: usize = 16;
+const MARK_LENGTH: usize = 4;
+
+/// The random number of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SegmentId([u8; Self::LENGTH]);
+
+impl SegmentId {
+    pub(super) const LENGTH: usize = 16;
+
+    /// The id that is made of these random bytes.
+    pub(super) const fn new(mut bytes: [u8; Self::LENGTH]) -> Self {
+        bytes[0] |= 0x80;
+        Self(bytes)
+    }
+
+    fn mark(&self) -> [u8; MARK_LENGTH] {
+        let [a, b, c, d, ..] = self.0;
+        [a, b, c, d]
+    }
+
+    /// What stands before this content at this place.
+    ///
+    /// # Panics
+    /// If the content has 4 GiB.
+    pub(super) fn block_header(&self, at: u64, content: &[u8]) -> [u8; BLOCK_HEADER_LENGTH] {
+        let length = u32::try_from(content.len()).expect("a block is shorter").to_be_bytes();
+        let sum = crc32fast::hash(content).to_be_bytes();
+        let mut header = [0; BLOCK_HEADER_LENGTH];
+        header[..4].copy_from_slice(&self.mark());
+        header[4..8].copy_from_slice(&self.header_checksum(at, length, sum).to_be_bytes());
+        header[8..12].copy_from_slice(&length);
+        header[12..].copy_from_slice(&sum);
+        header
+    }
+
+    fn header_checksum(&self, at: u64, length: [u8; 4], content_sum: [u8; 4]) -> u32 {
+        let mut sum = crc32fast::Hasher::new();
+        sum.update(&self.0);
+        sum.update(&at.to_be_bytes());
+        sum.update(&length);
+        sum.update(&content_sum);
+        sum.finalize()
+    }
+}
+
+/// What the first page of a segment says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) owner: Owner,
+    pub(super) id: SegmentId,
+    /// Which of the segments of its log it is, in the order in which they were made.
+    pub(super) index: u64,
+    /// The record before its first one.
+    pub(super) after: LeaderSequence,
+}
+
+impl Header {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let content = message::Segment {
+            election: self.owner.election.clone(),
+            node: self.owner.node.as_str().to_owned(),
+            id: self.id.0.to_vec(),
+            index: self.index,
+            after: format::number(self.after),
+        };
+        page::seal(MAGIC, page::VERSION, &content.encode_to_vec())
+    }
+
+    /// What the segment that begins with these bytes says of itself.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, Wrong> {
+        let content = page::unseal(MAGIC, bytes)?;
+        let header = message::Segment::decode(content).map_err(|error| Wrong::first_page(&error))?;
+        let node: NodeId = format::read_node(&header.node).map_err(|error| Wrong::first_page(&error))?;
+        let id = format::read_id(&header.id).map_err(|error| Wrong::first_page(&error))?;
+        Ok(Self {
+            owner: Owner { election: header.election, node },
+            id: SegmentId::new(id),
+            index: header.index,
+            after: format::read_number(header.after),
+        })
+    }
+}
+
+/// What stands after the first page of a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Contents {
+    /// The blocks that are whole, each with its header, in the order in which they were written.
+    pub(super) blocks: Vec<Range<usize>>,
+    /// Where the next block begins.
+    pub(super) end: usize,
+    /// How many bytes of another block stand there. It is not whole, and no other block stands after it.
+    pub(super) torn: usize,
+}
+
+/// Takes a segment apart, its first page included.
+///
+/// One block is under way at a time, and the next one is written only when it is on the disk. So one that is not whole is the
+/// one at which the power went off, whichever of its sectors were written; but if any block was begun after it, it was once
+/// whole, and acknowledged.
+pub(super) fn contents(id: &SegmentId, bytes: &[u8]) -> Result<Contents, Wrong> {
+    let mut blocks = Vec::new();
+    let mut end = PAGE_LENGTH;
+    while let Some(content) = header_at(id, bytes, end).and_then(|header| header.content(bytes, end)) {
+        blocks.push(end..content.end);
+        end = content.end;
+    }
+    let rest = bytes.get(end..).unwrap_or_default();
+    let torn = rest.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+    if torn > 0
+        && let Some(later) = later_block(id, bytes, end + 1)
+    {
+        let found =
+            format!("no whole block stands there, and one that was written later stands at byte {later}");
+        return Err(Wrong::Damaged { offset: end as u64, found });
+    }
+    Ok(Contents { blocks, end, torn })
+}
+
+/// The records of one block.
+pub(super) fn records(
+    bytes: &[u8],
+    block: &Range<usize>,
+) -> Result<Vec<primacy_core::metadata::log::Record>, Wrong> {
+    let content = bytes.get(block.start + BLOCK_HEADER_LENGTH..block.end).unwrap_or_default();
+    format::read_block(content).map_err(|error| Wrong::Damaged {
+        offset: block.start as u64,
+        found: format!("the block there has right checksums and wrong records: {error}"),
+    })
+}
+
+/// What the header of a block says, when its checksum is right.
+struct BlockHeader {
+    length: usize,
+    content_sum: [u8; 4],
+}
+
+impl BlockHeader {
+    /// Where the content is, if it is whole.
+    fn content(&self, bytes: &[u8], at: usize) -> Option<Range<usize>> {
+        let start = at + BLOCK_HEADER_LENGTH;
+        let end = start.checked_add(self.length)?;
+        let content = bytes.get(start..end)?;
+        (crc32fast::hash(content).to_be_bytes() == self.content_sum).then_some(start..end)
+    }
+}
+
+fn header_at(id: &SegmentId, bytes: &[u8], at: usize) -> Option<BlockHeader> {
+    let (mark, rest) = bytes.get(at..)?.split_first_chunk::<MARK_LENGTH>()?;
+    if *mark != id.mark() {
+        return None;
+    }
+    let (sum, rest) = rest.split_first_chunk::<4>()?;
+    let (length, rest) = rest.split_first_chunk::<4>()?;
+    let (content_sum, _) = rest.split_first_chunk::<4>()?;
+    if u32::from_be_bytes(*sum) != id.header_checksum(at as u64, *length, *content_sum) {
+        return None;
+    }
+    let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
+    Some(BlockHeader { length, content_sum: *content_sum })
+}
+
+/// Where a block begins, from this place on. Its header is enough: a block is begun only when the one before it is on the disk.
+fn later_block(id: &SegmentId, bytes: &[u8], from: usize) -> Option<usize> {
+    let mark = id.mark();
+    let starts = bytes.get(from..)?.windows(MARK_LENGTH).enumerate();
+    starts
+        .filter(|(_, window)| **window == mark)
+        .map(|(index, _)| from + index)
+        .find(|&at| header_at(id, bytes, at).is_some())
+}

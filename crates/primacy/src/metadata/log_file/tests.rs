@@ -1,0 +1,474 @@
+//! What was written is found again; strangers' files, failures, and the bytes on the disk.
+
+mod crash;
+mod figures;
+mod full;
+mod fuzz;
+mod random;
+mod torn;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use primacy_core::metadata::log::RecordBody;
+use primacy_core::metadata::voters::Voters;
+
+use super::*;
+
+/// A directory of the test's own, removed at its end.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("primacy-log-{}-{number}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir(&dir).unwrap();
+        Self(dir)
+    }
+
+    fn open(&self) -> Result<(LogFile, Stored, Vec<Found>), LogError> {
+        LogFile::open(&self.0, "main", a())
+    }
+
+    /// With so little room that a few records fill a segment, and others a block.
+    fn open_small(&self) -> Result<(LogFile, Stored, Vec<Found>), LogError> {
+        let limits = Limits { segment: PAGE_LENGTH as u64 + 600, block: 400, step: 512 };
+        LogFile::open_within(limits, &self.0, "main", a())
+    }
+
+    fn log(&self) -> PathBuf {
+        self.0.join("main@a.log")
+    }
+
+    fn segment(&self, index: u64) -> PathBuf {
+        self.log().join(format!("{index:016x}.segment"))
+    }
+
+    /// All files of the log but the lock, which says only which process had it.
+    fn files(&self) -> BTreeMap<String, Vec<u8>> {
+        let files = fs::read_dir(self.log()).unwrap().map(|entry| entry.unwrap());
+        let named = files.map(|file| (file.file_name().into_string().unwrap(), file.path()));
+        named.filter(|(name, _)| name != "lock").map(|(name, path)| (name, fs::read(path).unwrap())).collect()
+    }
+
+    /// Puts these files in the place of those that are there.
+    fn put(&self, files: &BTreeMap<String, Vec<u8>>) {
+        for name in self.files().keys().filter(|name| !files.contains_key(*name)) {
+            fs::remove_file(self.log().join(name)).unwrap();
+        }
+        for (name, bytes) in files {
+            fs::write(self.log().join(name), bytes).unwrap();
+        }
+    }
+
+    /// Opens, expects a refusal, and checks that no file was touched.
+    #[track_caller]
+    fn refused(&self) -> LogError {
+        let before = self.files();
+        let error = self.open_small().unwrap_err();
+        assert!(self.files() == before, "a file was changed");
+        assert!(error.to_string().contains("main@a.log"), "{error}");
+        error
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn a() -> NodeId {
+    NodeId::new("a").unwrap()
+}
+
+fn number(term: u64, counter: u64) -> LeaderSequence {
+    LeaderSequence { term: Term(term), counter }
+}
+
+fn voters(number: LeaderSequence) -> Arc<Voters> {
+    let members = [(a(), "10.0.0.1:7400"), (NodeId::new("b").unwrap(), "")];
+    let members = members.into_iter().map(|(node, address)| (node, Arc::from(address))).collect();
+    Arc::new(Voters { number, members })
+}
+
+fn begin(term: u64, after: LeaderSequence) -> Record {
+    let number = number(term, 1);
+    Record { number, body: RecordBody::Begin { after, voters: voters(number) } }
+}
+
+fn payload(term: u64, counter: u64, bytes: &[u8]) -> Record {
+    Record { number: number(term, counter), body: RecordBody::Payload(Arc::from(bytes)) }
+}
+
+fn snapshot(number: LeaderSequence, state: &[u8]) -> Arc<Snapshot> {
+    Arc::new(Snapshot { number, voters: voters(number), state: Arc::from(state) })
+}
+
+/// What a log says that was written these things, with nothing to it.
+#[derive(Clone, Debug, Default)]
+struct Twin(Stored);
+
+impl Twin {
+    fn write(&mut self, write: &Write) {
+        match write {
+            Write::Append(records) => self.0.records.extend(records.iter().cloned()),
+            Write::Snapshot(snapshot) => {
+                self.0.records.retain(|record| record.number > snapshot.number);
+                self.0.snapshot = Some(Arc::clone(snapshot));
+            }
+        }
+    }
+}
+
+/// The beginning of term 2, and `count` records after it, each written alone, of which each has some bytes of its own.
+fn written(log: &mut LogFile, count: u64) -> Vec<Record> {
+    let mut records = vec![begin(2, LeaderSequence::NONE)];
+    records.extend((2..2 + count).map(|counter| payload(2, counter, &[u8::try_from(counter).unwrap(); 30])));
+    for record in &records {
+        log.write(&Write::Append(vec![record.clone()])).unwrap();
+    }
+    records
+}
+
+#[test]
+fn what_was_written_is_found_again() {
+    let dir = Dir::new();
+    let (mut log, stored, found) = dir.open().unwrap();
+    assert!(log.created() && found.is_empty());
+    assert_eq!((log.path(), stored), (dir.log().as_path(), Stored::default()));
+    let mut twin = Twin::default();
+    let voters_record = Record { number: number(2, 3), body: RecordBody::Voters(voters(number(2, 3))) };
+    for write in [
+        Write::Append(Vec::new()),
+        Write::Append(vec![begin(2, LeaderSequence::NONE), payload(2, 2, b""), voters_record]),
+        Write::Append(vec![begin(7, number(2, 3)), payload(7, 2, &[7; 5_000])]),
+        Write::Snapshot(snapshot(number(2, 2), b"")),
+        Write::Append(vec![payload(7, 3, b"x")]),
+        Write::Snapshot(snapshot(number(7, 2), &[9; 700_000])),
+        // It was installed from another node; then it is the last thing that there is, and a term goes on after it.
+        Write::Snapshot(snapshot(number(9, 40), b"state")),
+        Write::Append(vec![payload(9, 41, b"y")]),
+        Write::Snapshot(snapshot(number(9, 41), b"more")),
+        Write::Append(vec![begin(11, number(9, 41))]),
+    ] {
+        log.write(&write).unwrap();
+        twin.write(&write);
+        drop(log);
+        let (again, stored, found) = dir.open().unwrap();
+        assert_eq!((&stored, found.len(), again.created()), (&twin.0, 0, false), "after {write:?}");
+        log = again;
+    }
+}
+
+#[test]
+fn a_log_that_begins_with_a_snapshot_goes_on_after_it() {
+    let dir = Dir::new();
+    let (mut log, ..) = dir.open().unwrap();
+    let writes = [Write::Snapshot(snapshot(number(3, 9), b"s")), Write::Append(vec![payload(3, 10, b"x")])];
+    log.write_many(&writes).unwrap();
+    drop(log);
+    let mut twin = Twin::default();
+    writes.iter().for_each(|write| twin.write(write));
+    assert_eq!(dir.open().unwrap().1, twin.0);
+}
+
+#[test]
+fn several_writes_are_one_block_and_what_a_snapshot_has_is_deleted() {
+    let dir = Dir::new();
+    let (mut log, ..) = dir.open_small().unwrap();
+    let append = |record: Record| Write::Append(vec![record]);
+    log.write_many(&[append(begin(2, LeaderSequence::NONE)), append(payload(2, 2, b"x"))]).unwrap();
+    let bytes = fs::read(dir.segment(1)).unwrap();
+    let header = Header::decode(&bytes).unwrap();
+    assert_eq!(segment::contents(&header.id, &bytes).unwrap().blocks.len(), 1);
+    for counter in 3..40 {
+        log.write(&append(payload(2, counter, &[1; 100]))).unwrap();
+    }
+    let segments = dir.files().len();
+    assert!(segments > 7, "{segments}");
+    log.write(&Write::Snapshot(snapshot(number(2, 20), b"s"))).unwrap();
+    assert!(dir.files().len() < segments - 2 && !dir.segment(1).exists());
+    log.write(&Write::Snapshot(snapshot(number(2, 39), b"s"))).unwrap();
+    assert_eq!(dir.files().keys().collect::<Vec<_>>(), ["snapshot"]);
+    log.write(&append(payload(2, 40, b"y"))).unwrap();
+    assert_eq!(dir.files().len(), 2);
+}
+
+#[test]
+fn an_append_of_any_length_is_taken_block_by_block() {
+    let dir = Dir::new();
+    let (mut log, ..) = dir.open_small().unwrap();
+    let mut records = vec![begin(2, LeaderSequence::NONE)];
+    records.extend((2..30).map(|counter| payload(2, counter, &[5; 150])));
+    // Longer than a block and a segment are, here.
+    records.push(payload(2, 30, &[6; 3_000]));
+    log.write(&Write::Append(records.clone())).unwrap();
+    drop(log);
+    assert_eq!(dir.open_small().unwrap().1.records, records);
+}
+
+#[test]
+fn the_longest_payload_is_taken_and_a_longer_one_refused_before_anything_is_written() {
+    let dir = Dir::new();
+    let (mut log, ..) = dir.open().unwrap();
+    let longest = payload(u64::MAX, 2, &vec![1; PAYLOAD_LENGTH_MAX]);
+    let begins = begin(u64::MAX, LeaderSequence::NONE);
+    let longer = payload(u64::MAX, 3, &vec![1; PAYLOAD_LENGTH_MAX + RECORD_OVERHEAD]);
+    log.write(&Write::Append(vec![begins.clone(), longest.clone()])).unwrap();
+    let before = dir.files();
+    let error =
+        log.write(&Write::Append(vec![payload(u64::MAX, 3, b"x"), payload(u64::MAX, 4, &vec![1; 3 << 20])]));
+    assert!(matches!(error, Err(LogError::TooLong { number: n, .. }) if n == number(u64::MAX, 4)));
+    assert!(matches!(log.write(&Write::Append(vec![longer])), Err(LogError::TooLong { .. })));
+    assert!(dir.files() == before);
+    let short = payload(u64::MAX, 3, b"x");
+    log.write(&Write::Append(vec![short.clone()])).unwrap();
+    drop(log);
+    assert_eq!(dir.open().unwrap().1.records, [begins, longest, short]);
+}
+
+#[test]
+fn a_second_process_of_the_node_is_told_who_holds_the_log() {
+    let dir = Dir::new();
+    let (_log, ..) = dir.open().unwrap();
+    let error = dir.open().unwrap_err();
+    assert!(matches!(error, LogError::Locked { .. }));
+    assert!(error.to_string().contains(&format!("the process {}", std::process::id())), "{error}");
+    // Another node of the same election has its own log.
+    LogFile::open(&dir.0, "main", NodeId::new("b").unwrap()).unwrap();
+}
+
+#[test]
+fn another_nodes_or_elections_files_are_refused() {
+    for (from, election, node) in [("other@a.log", "other", "a"), ("main@b.log", "main", "b")] {
+        for file in ["0000000000000001.segment", "snapshot"] {
+            let dir = Dir::new();
+            let (mut theirs, ..) = LogFile::open(&dir.0, election, NodeId::new(node).unwrap()).unwrap();
+            theirs.write(&Write::Append(vec![begin(2, LeaderSequence::NONE), payload(2, 2, b"")])).unwrap();
+            theirs.write(&Write::Snapshot(snapshot(number(2, 1), b""))).unwrap();
+            drop(dir.open().unwrap());
+            fs::rename(dir.0.join(from).join(file), dir.log().join(file)).unwrap();
+            let error = dir.refused();
+            assert!(matches!(error, LogError::Foreign { .. }), "{error}");
+            let says = format!("the node {node} in the election {election:?}");
+            assert!(error.to_string().contains(&says) && error.to_string().contains(file), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_newer_version_is_refused() {
+    for (file, magic) in [("0000000000000002.segment", b"PRIMLOG\x1a"), ("snapshot", b"PRIMSNP\x1a")] {
+        let dir = Dir::new();
+        drop(dir.open().unwrap());
+        let page = page::seal(*magic, page::VERSION + 1, b"whatever comes");
+        fs::write(dir.log().join(file), page).unwrap();
+        let error = dir.refused();
+        assert!(matches!(error, LogError::Newer { version: 2, .. }), "{error}");
+        assert!(error.to_string().contains("start the newer one"), "{error}");
+        // A version that a flipped bit has made is none.
+        let mut page = page::seal(*magic, page::VERSION, b"");
+        page[11] ^= 2;
+        fs::write(dir.log().join(file), page).unwrap();
+        assert!(matches!(dir.refused(), LogError::Damaged { .. }));
+        fs::write(dir.log().join(file), page::seal(*magic, 0, b"")).unwrap();
+        assert!(matches!(dir.refused(), LogError::Damaged { .. }));
+    }
+}
+
+#[test]
+fn files_of_others_are_left_alone() {
+    let dir = Dir::new();
+    drop(dir.open().unwrap());
+    for name in ["1.segment", "000000000000000A.segment", "notes", "0000000000000001.segment.old"] {
+        fs::write(dir.log().join(name), b"x").unwrap();
+    }
+    let before = dir.files();
+    drop(dir.open().unwrap());
+    assert_eq!(dir.files(), before);
+}
+
+/// Makes writes fail: this device takes none, or can flush none.
+fn with_device(log: &mut LogFile, device: &str) -> File {
+    let device = OpenOptions::new().write(true).open(device).unwrap();
+    std::mem::replace(&mut log.active.as_mut().unwrap().file, device)
+}
+
+#[test]
+fn after_a_failed_write_or_flush_nothing_is_written_until_the_log_is_opened_again() {
+    for device in ["/dev/full", "/dev/null"] {
+        let dir = Dir::new();
+        let (mut log, ..) = dir.open().unwrap();
+        let records = written(&mut log, 3);
+        let good = with_device(&mut log, device);
+        let error = log.write(&Write::Append(vec![payload(2, 5, b"lost")])).unwrap_err();
+        match device {
+            "/dev/full" => assert!(matches!(error, LogError::Full { .. }), "{error}"),
+            _ => assert!(matches!(error, LogError::Io { action: "write", .. }), "{error}"),
+        }
+        log.active.as_mut().unwrap().file = good;
+        let before = dir.files();
+        let error = log.write(&Write::Append(vec![payload(2, 6, b"")])).unwrap_err();
+        assert!(matches!(error, LogError::FailedBefore { .. }), "{error}");
+        let install = Write::Snapshot(snapshot(number(2, 2), b""));
+        assert!(matches!(log.write(&install), Err(LogError::FailedBefore { .. })));
+        assert!(dir.files() == before);
+        drop(log);
+        let (mut log, stored, _) = dir.open().unwrap();
+        assert_eq!(stored.records, records);
+        log.write(&Write::Append(vec![payload(2, 5, b"again")])).unwrap();
+    }
+}
+
+#[test]
+fn a_snapshot_that_cannot_be_made_leaves_the_log_as_it_was_and_can_be_made_later() {
+    let dir = Dir::new();
+    let (mut log, ..) = dir.open().unwrap();
+    let mut records = written(&mut log, 3);
+    fs::create_dir(dir.log().join(NEW_SNAPSHOT)).unwrap();
+    let install = Write::Snapshot(snapshot(number(2, 3), b"s"));
+    let error = log.write(&install).unwrap_err();
+    assert!(matches!(error, LogError::Io { action: "make", .. }), "{error}");
+    fs::remove_dir(dir.log().join(NEW_SNAPSHOT)).unwrap();
+    records.push(payload(2, 5, b"x"));
+    log.write(&Write::Append(vec![payload(2, 5, b"x")])).unwrap();
+    drop(log);
+    let (mut log, stored, _) = dir.open().unwrap();
+    assert_eq!(stored, Stored { snapshot: None, records: records.clone() });
+    log.write(&install).unwrap();
+    drop(log);
+    assert_eq!(dir.open().unwrap().1.records, records[3..]);
+}
+
+#[test]
+#[should_panic(expected = "a log has no gaps")]
+fn a_record_that_does_not_follow_is_not_written() {
+    let dir = Dir::new();
+    let (mut log, ..) = dir.open().unwrap();
+    written(&mut log, 3);
+    let _ = log.write(&Write::Append(vec![payload(2, 6, b"")]));
+}
+
+#[test]
+fn a_log_is_cut_only_where_it_passes() {
+    let mut numbers = Numbers::after(number(2, 3));
+    for record in [payload(2, 4, b""), begin(5, number(2, 4)), payload(5, 2, b"")] {
+        assert!(numbers.push(&record));
+    }
+    assert!(!numbers.push(&payload(5, 2, b"")));
+    for (term, counter, may) in [
+        (2, 2, false),
+        (2, 3, true),
+        (2, 4, true),
+        (2, 5, false),
+        (3, 1, false),
+        (5, 0, false),
+        (5, 1, true),
+        (5, 2, true),
+        (5, 3, true),
+        (6, 9, true),
+    ] {
+        assert_eq!(numbers.may_be_cut_at(number(term, counter)), may, "({term}, {counter})");
+    }
+    numbers.cut(number(5, 1));
+    assert!(!numbers.may_be_cut_at(number(2, 4)) && numbers.may_be_cut_at(number(5, 2)));
+    numbers.cut(number(8, 8));
+    assert_eq!(numbers, Numbers::after(number(8, 8)));
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The bytes up to the last that is not zero.
+fn used(bytes: &[u8]) -> &[u8] {
+    &bytes[..bytes.iter().rposition(|&byte| byte != 0).unwrap() + 1]
+}
+
+#[test]
+fn the_bytes_of_a_segment_are_these() {
+    let id = SegmentId::new([0x5a; SegmentId::LENGTH]);
+    let owner = Owner { election: "main".into(), node: a() };
+    let header = Header { owner, id, index: 3, after: number(2, 300) };
+    let page = header.encode();
+    assert_eq!(page.len(), PAGE_LENGTH);
+    let golden = concat!(
+        "5052494d4c4f471a",
+        "00000001",
+        "d20d4ff0",
+        "00000024",
+        "0a046d61696e",
+        "120161",
+        "1a10da5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a",
+        "2003",
+        "2a05080210ac02",
+    );
+    assert_eq!(hex(used(&page)), golden);
+    let number = number(5, 2);
+    let records = [
+        begin(5, header.after),
+        Record { number, body: RecordBody::Voters(voters(number)) },
+        payload(5, 3, b"payload"),
+        payload(5, 4, b""),
+    ];
+    let content = format::message::Block { records: records.iter().map(format::record).collect() };
+    let content = content.encode_to_vec();
+    let block = [&id.block_header(PAGE_LENGTH as u64, &content)[..], &content].concat();
+    let golden = concat!(
+        "da5a5a5a",
+        "52e5146e",
+        "0000006e",
+        "c0721fea",
+        "0a2e08051001",
+        "1a280a05080210ac02121f0a040805100112120a0161120d31302e302e302e313a3734303012030a0162",
+        "0a2508051002",
+        "221f0a040805100212120a0161120d31302e302e302e313a3734303012030a0162",
+        "0a0d08051003",
+        "2a077061796c6f6164",
+        "0a0608051004",
+        "2a00",
+    );
+    assert_eq!(hex(&block), golden);
+    let bytes = [page, block, vec![0; 100]].concat();
+    assert_eq!(Header::decode(&bytes).unwrap(), header);
+    let contents = segment::contents(&id, &bytes).unwrap();
+    assert_eq!((contents.blocks.len(), contents.torn), (1, 0));
+    assert_eq!(segment::records(&bytes, &contents.blocks[0]).unwrap(), records);
+}
+
+#[test]
+fn the_bytes_of_a_snapshot_are_these() {
+    let owner = Owner { election: "main".into(), node: a() };
+    let snapshot = snapshot(number(5, 2), b"state");
+    let mut bytes = Vec::new();
+    snapshot_file::write(&mut bytes, &owner, [0x5a; 16], &snapshot).unwrap();
+    let (page, pieces) = bytes.split_at(PAGE_LENGTH);
+    let golden = concat!(
+        "5052494d534e501a",
+        "00000001",
+        "d5513afd",
+        "00000025",
+        "0a046d61696e",
+        "120161",
+        "1a105a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a",
+        "220408051002",
+        "281f",
+        "3005",
+    );
+    assert_eq!(hex(used(page)), golden);
+    let golden = concat!(
+        "0000001f",
+        "521b0e7e",
+        "0a040805100212120a0161120d31302e302e302e313a3734303012030a0162",
+        "00000005",
+        "ddc94e7e",
+        "7374617465",
+        "00000000",
+        "6d5bbead",
+    );
+    assert_eq!(hex(pieces), golden);
+    let (of, read) = snapshot_file::read(&mut bytes.as_slice()).unwrap();
+    assert_eq!((of, &read), (owner, &*snapshot));
+}

@@ -1,0 +1,229 @@
+//! A segment or a snapshot that was torn, cut, flipped or forged is refused, or says what it said before; it never says a
+//! mixture.
+
+use primacy_fuzz::Draw;
+
+use super::*;
+
+#[test]
+fn log_segment() {
+    primacy_fuzz::hold("log_segment", |bytes| {
+        let mut draw = Draw::new(bytes);
+        match draw.byte() % 3 {
+            0 => damaged_segment(&mut draw),
+            1 => forged_segment(&mut draw),
+            _ => foreign_segment(draw.rest()),
+        }
+    });
+}
+
+#[test]
+fn log_snapshot() {
+    primacy_fuzz::hold("log_snapshot", |bytes| {
+        let mut draw = Draw::new(bytes);
+        match draw.byte() % 3 {
+            0 => damaged_snapshot(&mut draw),
+            1 => forged_snapshot(&mut draw),
+            _ => foreign_snapshot(draw.rest()),
+        }
+    });
+}
+
+fn header(draw: &mut Draw<'_>) -> Header {
+    let mut id = [0; SegmentId::LENGTH];
+    id.iter_mut().zip(draw.bytes()).for_each(|(to, from)| *to = *from);
+    let after = drawn_number(draw);
+    Header { owner: owner(draw), id: SegmentId::new(id), index: draw.number(), after }
+}
+
+fn owner(draw: &mut Draw<'_>) -> Owner {
+    Owner { election: draw.text(), node: node(draw) }
+}
+
+fn node(draw: &mut Draw<'_>) -> NodeId {
+    NodeId::new(draw.one_of(&["a", "b", "c", "node-1.example:7401"])).unwrap()
+}
+
+fn drawn_number(draw: &mut Draw<'_>) -> LeaderSequence {
+    number(draw.number(), draw.number())
+}
+
+fn drawn_voters(draw: &mut Draw<'_>) -> Arc<Voters> {
+    let members = (0..draw.byte() % 5).map(|_| (node(draw), Arc::from(draw.text()))).collect();
+    Arc::new(Voters { number: drawn_number(draw), members })
+}
+
+fn drawn_record(draw: &mut Draw<'_>) -> Record {
+    let number = drawn_number(draw);
+    let body = match draw.byte() % 3 {
+        0 => RecordBody::Begin { after: drawn_number(draw), voters: drawn_voters(draw) },
+        1 => RecordBody::Voters(drawn_voters(draw)),
+        _ => RecordBody::Payload(Arc::from(draw.bytes())),
+    };
+    Record { number, body }
+}
+
+/// The block with this content, to stand at the end of these bytes.
+fn block(id: &SegmentId, bytes: &[u8], content: &[u8]) -> Vec<u8> {
+    [&id.block_header(bytes.len() as u64, content)[..], content].concat()
+}
+
+/// Blocks that were written, the last of which may have been torn, and damage to some of them. What is read are the first that
+/// are whole, to the byte; where one was begun after one that is not, all is refused.
+fn damaged_segment(draw: &mut Draw<'_>) {
+    let header = header(draw);
+    let mut good = header.encode();
+    assert_eq!(Header::decode(&good).unwrap(), header);
+    let mut blocks = Vec::new();
+    let mut written = Vec::new();
+    for _ in 0..=draw.byte() % 4 {
+        let records: Vec<Record> = (0..=draw.byte() % 3).map(|_| drawn_record(draw)).collect();
+        let content = format::message::Block { records: records.iter().map(format::record).collect() };
+        let block = block(&header.id, &good, &content.encode_to_vec());
+        blocks.push(good.len()..good.len() + block.len());
+        good.extend(block);
+        written.push(records);
+    }
+    let end = good.len();
+    good.resize(end + usize::from(draw.byte()), 0);
+    let mut bytes = good.clone();
+    let last = blocks.last().unwrap().clone();
+    tear(&mut bytes[last], draw);
+    for block in &blocks {
+        burst(&mut bytes[block.clone()], draw);
+    }
+    // In a part of the inputs, the file was cut off as well.
+    let cut = PAGE_LENGTH + usize::from(draw.short());
+    if draw.byte() % 4 == 1 {
+        bytes.truncate(cut);
+    }
+    let same = |range: &Range<usize>| bytes.get(range.clone()) == good.get(range.clone());
+    let whole = blocks.iter().take_while(|range| same(range)).count();
+    let header_of = |range: &Range<usize>| range.start..range.start + BLOCK_HEADER_LENGTH;
+    let later = blocks.iter().skip(whole + 1).any(|range| same(&header_of(range)));
+    let begins = whole.checked_sub(1).map_or(PAGE_LENGTH, |last| blocks[last].end);
+    match segment::contents(&header.id, &bytes) {
+        Ok(contents) => {
+            assert!(!later, "a block after a broken one was not seen");
+            assert_eq!((&contents.blocks[..], contents.end), (&blocks[..whole], begins));
+            let rest = bytes[begins..].iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+            assert_eq!(contents.torn, rest);
+            for (range, records) in contents.blocks.iter().zip(written) {
+                assert_eq!(segment::records(&bytes, range).unwrap(), records);
+            }
+        }
+        Err(Wrong::Damaged { offset, .. }) => assert!(later && offset == begins as u64),
+        Err(wrong) => panic!("{wrong:?}"),
+    }
+}
+
+/// Takes some sectors of a block away that were not written yet, and leaves of one the beginning.
+fn tear(block: &mut [u8], draw: &mut Draw<'_>) {
+    const SECTOR_LENGTH: usize = 64;
+    let (missing, torn, length) = (draw.byte(), usize::from(draw.byte()), usize::from(draw.byte()));
+    for (index, sector) in block.chunks_mut(SECTOR_LENGTH).enumerate().take(8) {
+        match (missing >> index & 1, torn == index + 1) {
+            (1, _) => sector.fill(0),
+            (_, true) => sector.iter_mut().skip(length % SECTOR_LENGTH).for_each(|byte| *byte = 0),
+            (_, false) => {}
+        }
+    }
+}
+
+/// Flips bits of up to four bytes in a row, which a checksum of 32 bits is sure to notice, as long as they are not in part
+/// its own.
+fn burst(block: &mut [u8], draw: &mut Draw<'_>) {
+    let at = usize::from(draw.short()) % block.len();
+    let end = [4, 8, 12, 16, block.len()].into_iter().find(|end| at < *end).unwrap();
+    let flips = draw.bytes().iter().take(4);
+    block[at..end].iter_mut().zip(flips).for_each(|(byte, flip)| *byte ^= flip);
+}
+
+/// Right checksums and any content: what is read can be written, and is read as the same then.
+fn forged_segment(draw: &mut Draw<'_>) {
+    let version = u32::from(draw.byte() % 3);
+    let first = page::seal(*b"PRIMLOG\x1a", version, draw.bytes());
+    match Header::decode(&first) {
+        Ok(header) => {
+            assert_eq!(version, page::VERSION);
+            assert_eq!(Header::decode(&header.encode()).unwrap(), header);
+        }
+        Err(Wrong::Newer(newer)) => assert!(newer == version && version > page::VERSION),
+        Err(Wrong::Damaged { .. }) => assert!(version <= page::VERSION),
+        Err(wrong) => panic!("{wrong:?}"),
+    }
+    let id = SegmentId::new([7; SegmentId::LENGTH]);
+    let mut bytes = vec![0; PAGE_LENGTH];
+    bytes.extend(block(&id, &bytes, draw.rest()));
+    let contents = segment::contents(&id, &bytes).unwrap();
+    assert_eq!((contents.blocks.len(), contents.end, contents.torn), (1, bytes.len(), 0));
+    if let Ok(records) = segment::records(&bytes, &contents.blocks[0]) {
+        let again = format::message::Block { records: records.iter().map(format::record).collect() };
+        assert_eq!(format::read_block(&again.encode_to_vec()), Ok(records));
+    }
+}
+
+/// Any bytes: nothing of them is taken for anything.
+fn foreign_segment(bytes: &[u8]) {
+    assert!(Header::decode(bytes).is_err() || bytes.len() >= PAGE_LENGTH);
+    let id = SegmentId::new([9; SegmentId::LENGTH]);
+    let bytes = [&[0; PAGE_LENGTH][..], bytes].concat();
+    if let Ok(contents) = segment::contents(&id, &bytes) {
+        assert!(contents.end + contents.torn <= bytes.len());
+        for block in &contents.blocks {
+            let _ = segment::records(&bytes, block);
+        }
+    }
+}
+
+fn written_snapshot(draw: &mut Draw<'_>) -> (Owner, Snapshot, Vec<u8>) {
+    let owner = owner(draw);
+    let snapshot = Snapshot {
+        number: drawn_number(draw),
+        voters: drawn_voters(draw),
+        state: Arc::from([draw.bytes(), draw.bytes()].concat()),
+    };
+    let mut bytes = Vec::new();
+    snapshot_file::write(&mut bytes, &owner, [draw.byte(); 16], &snapshot).unwrap();
+    (owner, snapshot, bytes)
+}
+
+/// A snapshot with some bytes flipped, or cut off: it is refused, or as it was.
+fn damaged_snapshot(draw: &mut Draw<'_>) {
+    let (owner, snapshot, good) = written_snapshot(draw);
+    let mut bytes = good.clone();
+    // Most of the first page are zeros.
+    let at = usize::from(draw.short()) % bytes.len();
+    let at = if draw.byte() % 2 == 1 { at } else { PAGE_LENGTH + at % (bytes.len() - PAGE_LENGTH) };
+    bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= draw.byte());
+    if draw.byte() % 4 == 1 {
+        bytes.truncate(usize::from(draw.short()));
+    }
+    match snapshot_file::read(&mut bytes.as_slice()) {
+        Ok(read) => assert_eq!((read, bytes), ((owner, snapshot), good)),
+        Err(Wrong::Damaged { .. }) => assert!(bytes != good),
+        Err(wrong) => panic!("{wrong:?}"),
+    }
+}
+
+/// Right checksums of the first page, and any content there and after it.
+fn forged_snapshot(draw: &mut Draw<'_>) {
+    let version = u32::from(draw.byte() % 3);
+    let mut bytes = page::seal(*b"PRIMSNP\x1a", version, draw.bytes());
+    bytes.extend(draw.rest());
+    match snapshot_file::read(&mut bytes.as_slice()) {
+        Ok((owner, snapshot)) => {
+            let mut again = Vec::new();
+            snapshot_file::write(&mut again, &owner, [1; 16], &snapshot).unwrap();
+            assert_eq!(snapshot_file::read(&mut again.as_slice()).unwrap(), (owner, snapshot));
+        }
+        Err(Wrong::Newer(newer)) => assert!(newer == version && version > page::VERSION),
+        Err(Wrong::Damaged { .. }) => assert!(version <= page::VERSION),
+        Err(wrong) => panic!("{wrong:?}"),
+    }
+}
+
+/// Any bytes are no snapshot.
+fn foreign_snapshot(bytes: &[u8]) {
+    assert!(snapshot_file::read(&mut &bytes[..]).is_err() || bytes.len() > PAGE_LENGTH);
+}

@@ -1,0 +1,266 @@
+//! Writes that did not come to their end, and damage: the one is cut off, the other refused.
+
+use primacy_core::rng::Rng;
+
+use super::*;
+
+/// A log of a few blocks in one segment, taken apart.
+struct Taken {
+    dir: Dir,
+    records: Vec<Record>,
+    bytes: Vec<u8>,
+    /// Where each block begins and ends; one record is in each.
+    blocks: Vec<Range<usize>>,
+}
+
+impl Taken {
+    fn new(count: u64) -> Self {
+        let dir = Dir::new();
+        let (mut log, ..) = dir.open().unwrap();
+        let records = written(&mut log, count);
+        drop(log);
+        let mut bytes = fs::read(dir.segment(1)).unwrap();
+        assert_eq!(bytes.len() as u64, STEP);
+        // The rest is zeros like these, and would only take time.
+        bytes.truncate(2 * PAGE_LENGTH);
+        let header = Header::decode(&bytes).unwrap();
+        let contents = segment::contents(&header.id, &bytes).unwrap();
+        assert_eq!((contents.blocks.len(), contents.torn), (records.len(), 0));
+        Self { dir, records, bytes, blocks: contents.blocks }
+    }
+
+    /// Opens the log with these bytes, which must say these records and be cut by so many bytes; writes one more record, and
+    /// opens it once more.
+    #[track_caller]
+    fn opens(&self, bytes: &[u8], records: usize, cut: usize) {
+        fs::write(self.dir.segment(1), bytes).unwrap();
+        let (mut log, stored, found) = self.dir.open_small().unwrap();
+        let mut records = self.records[..records].to_vec();
+        let after = records.last().map_or(LeaderSequence::NONE, |last| last.number);
+        assert_eq!(stored.records, records);
+        let torn = Found::TornTail { path: self.dir.segment(1), bytes: cut as u64, after };
+        assert_eq!(found, if cut == 0 { vec![] } else { vec![torn] });
+        let more =
+            if after == LeaderSequence::NONE { begin(9, after) } else { payload(2, after.counter + 1, b"m") };
+        log.write(&Write::Append(vec![more.clone()])).unwrap();
+        records.push(more);
+        drop(log);
+        let (_log, stored, found) = self.dir.open_small().unwrap();
+        assert_eq!((stored.records, found), (records, vec![]));
+    }
+}
+
+#[test]
+fn a_log_that_was_torn_at_any_byte_has_all_that_was_whole_and_nothing_else() {
+    let taken = Taken::new(4);
+    let last = taken.blocks.last().unwrap().end;
+    for length in PAGE_LENGTH..=last {
+        let whole = taken.blocks.iter().filter(|block| block.end <= length).count();
+        let end = whole.checked_sub(1).map_or(PAGE_LENGTH, |last| taken.blocks[last].end);
+        let torn = taken.bytes[end..length].iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+        // The file ends there, or goes on with the zeros that were there before.
+        taken.opens(&taken.bytes[..length], whole, torn);
+        let mut bytes = taken.bytes[..length].to_vec();
+        bytes.resize(2 * PAGE_LENGTH, 0);
+        taken.opens(&bytes, whole, torn);
+    }
+    // The first page was there before the file had its name: it is not torn, but damaged.
+    for length in [0, 1, 100, PAGE_LENGTH - 1] {
+        fs::write(taken.dir.segment(1), &taken.bytes[..length]).unwrap();
+        assert!(matches!(taken.dir.refused(), LogError::Damaged { .. }), "{length}");
+    }
+}
+
+#[test]
+fn a_flipped_byte_is_refused_unless_it_is_in_the_last_block() {
+    let taken = Taken::new(2);
+    let (last, end) = (taken.blocks.last().unwrap().clone(), taken.bytes.len());
+    // Of those that are zeros, some do.
+    for at in (0..300).chain(PAGE_LENGTH - 3..last.end + 20).chain([end - 1]) {
+        for flip in [1, 0xff] {
+            let mut bytes = taken.bytes.clone();
+            bytes[at] ^= flip;
+            if at < last.start {
+                fs::write(taken.dir.segment(1), &bytes).unwrap();
+                let error = taken.dir.refused();
+                assert!(matches!(error, LogError::Damaged { .. }), "{at}: {error}");
+                assert!(error.to_string().contains(REPAIR_COMMAND), "{at}: {error}");
+            } else if at < last.end {
+                let torn = used(&bytes).len() - last.start;
+                taken.opens(&bytes, taken.records.len() - 1, torn);
+            } else {
+                taken.opens(&bytes, taken.records.len(), at + 1 - last.end);
+            }
+        }
+    }
+}
+
+#[test]
+fn of_a_torn_write_any_sectors_may_have_been_written() {
+    const SECTOR_LENGTH: usize = 512;
+    let taken = Taken::new(1);
+    let header = Header::decode(&taken.bytes).unwrap();
+    let end = taken.blocks.last().unwrap().end;
+    let content = format::message::Block { records: vec![format::record(&payload(2, 3, &[0xee; 2_500]))] };
+    let content = content.encode_to_vec();
+    let block = [&header.id.block_header(end as u64, &content)[..], &content].concat();
+    let mut whole = taken.bytes.clone();
+    whole[end..end + block.len()].copy_from_slice(&block);
+    let (first, last) = (end / SECTOR_LENGTH, (end + block.len() - 1) / SECTOR_LENGTH);
+    let count = last - first + 1;
+    assert!(count >= 6, "{count}");
+    for written in 0..(1_u32 << count) - 1 {
+        let mut bytes = taken.bytes.clone();
+        for sector in (first..=last).filter(|sector| written >> (sector - first) & 1 == 1) {
+            let range = sector * SECTOR_LENGTH..(sector + 1) * SECTOR_LENGTH;
+            bytes[range.clone()].copy_from_slice(&whole[range]);
+        }
+        let contents = segment::contents(&header.id, &bytes).unwrap();
+        assert_eq!((contents.blocks.len(), contents.end), (taken.blocks.len(), end), "{written:b}");
+        // A few of them as files.
+        if written % 16 == 5 {
+            taken.opens(&bytes, taken.records.len(), used(&bytes).len() - end);
+        }
+    }
+}
+
+#[test]
+fn a_block_that_was_begun_after_a_broken_one_proves_that_it_was_whole_once() {
+    let taken = Taken::new(3);
+    let [.., broken, last] = taken.blocks.as_slice() else { unreachable!("there are four") };
+    // Both are broken, the last one only in what it holds.
+    let mut bytes = taken.bytes.clone();
+    bytes[broken.start + 3] ^= 1;
+    bytes[last.end - 1] ^= 1;
+    fs::write(taken.dir.segment(1), &bytes).unwrap();
+    let error = taken.dir.refused().to_string();
+    let [broken, later] = [broken, last].map(|block| format!("at byte {}", block.start));
+    assert!(error.contains(&broken) && error.contains(&later), "{error}");
+    // Zeros in place of the whole block, as a sector that was lost reads.
+    let mut bytes = taken.bytes.clone();
+    bytes[taken.blocks[1].clone()].fill(0);
+    fs::write(taken.dir.segment(1), &bytes).unwrap();
+    assert!(matches!(taken.dir.refused(), LogError::Damaged { .. }));
+}
+
+#[test]
+fn what_looks_like_a_block_and_was_not_written_there_as_one_is_none() {
+    let taken = Taken::new(3);
+    let id = Header::decode(&taken.bytes).unwrap().id;
+    let end = taken.blocks.last().unwrap().end;
+    let copied = taken.bytes[taken.blocks[3].clone()].to_vec();
+    // The same block once more, at another place; and the beginning of a torn block whose content is blocks, of this segment and
+    // of another one.
+    let mut bytes = taken.bytes.clone();
+    bytes[end..end + copied.len()].copy_from_slice(&copied);
+    taken.opens(&bytes, taken.records.len(), copied.len());
+    let other = SegmentId::new([0x11; SegmentId::LENGTH]);
+    let foreign = [&other.block_header(end as u64, b"x")[..], b"x"].concat();
+    let content = [copied.as_slice(), &foreign, &copied].concat();
+    let mut torn = [&id.block_header(end as u64, &content)[..], &content].concat();
+    *torn.last_mut().unwrap() ^= 1;
+    let mut bytes = taken.bytes.clone();
+    bytes[end..end + torn.len()].copy_from_slice(&torn);
+    taken.opens(&bytes, taken.records.len(), used(&bytes).len() - end);
+    let mut bytes = taken.bytes.clone();
+    bytes[end..end + foreign.len()].copy_from_slice(&foreign);
+    taken.opens(&bytes, taken.records.len(), foreign.len());
+}
+
+#[test]
+fn a_segment_before_the_last_one_is_never_torn() {
+    let dir = Dir::new();
+    let (mut log, ..) = dir.open_small().unwrap();
+    written(&mut log, 30);
+    drop(log);
+    let good = dir.files();
+    assert!(good.len() >= 3, "{}", good.len());
+    let first = dir.segment(1);
+    let header = Header::decode(&fs::read(&first).unwrap()).unwrap();
+    let bytes = fs::read(&first).unwrap();
+    let contents = segment::contents(&header.id, &bytes).unwrap();
+    let (last, end) = (contents.blocks.last().unwrap().clone(), contents.end);
+    for (at, says) in
+        [(last.start, "another segment"), (last.end - 1, "another segment"), (end, "another segment")]
+    {
+        let mut bytes = bytes.clone();
+        bytes.resize(end + 10, 0);
+        bytes[at] ^= 1;
+        fs::write(&first, &bytes).unwrap();
+        let error = dir.refused();
+        assert!(matches!(error, LogError::Damaged { .. }) && error.to_string().contains(says), "{error}");
+    }
+    // It was cut off exactly between two blocks.
+    fs::write(&first, &bytes[..last.start]).unwrap();
+    let error = dir.refused();
+    assert!(error.to_string().contains("are missing"), "{error}");
+    dir.put(&good);
+    dir.open_small().unwrap();
+}
+
+#[test]
+fn blocks_with_right_checksums_and_wrong_records_are_damage() {
+    let taken = Taken::new(1);
+    let id = Header::decode(&taken.bytes).unwrap().id;
+    let end = taken.blocks.last().unwrap().end;
+    let of = |records: &[Record]| {
+        format::message::Block { records: records.iter().map(format::record).collect() }.encode_to_vec()
+    };
+    for content in [
+        of(&[]),
+        of(&[payload(2, 4, b"")]),
+        of(&[payload(2, 2, b"")]),
+        b"\xff".to_vec(),
+        b"\x0a\x00".to_vec(),
+    ] {
+        let mut bytes = taken.bytes[..end].to_vec();
+        bytes.extend(id.block_header(end as u64, &content));
+        bytes.extend(&content);
+        fs::write(taken.dir.segment(1), &bytes).unwrap();
+        let error = taken.dir.refused();
+        assert!(matches!(error, LogError::Damaged { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_file_that_is_longer_than_any_segment_is_not_read() {
+    let taken = Taken::new(1);
+    // It has no bytes on the disk.
+    let file = OpenOptions::new().write(true).open(taken.dir.segment(1)).unwrap();
+    file.set_len(SEGMENT_LENGTH_READ_MAX + 1).unwrap();
+    let error = taken.dir.open().unwrap_err();
+    assert!(error.to_string().contains("longer than segments are"), "{error}");
+    file.set_len(SEGMENT_LENGTH_READ_MAX).unwrap();
+    assert_eq!(taken.dir.open().unwrap().1.records, taken.records);
+}
+
+#[test]
+fn whatever_rots_in_a_snapshot_is_noticed() {
+    let dir = Dir::new();
+    let (mut log, ..) = dir.open_small().unwrap();
+    let mut random = Rng::new(1);
+    let state: Vec<u8> =
+        (0..snapshot_file::PIECE_LENGTH_MAX + 50).map(|_| random.next_u64().to_be_bytes()[0]).collect();
+    log.write(&Write::Snapshot(snapshot(number(5, 5), &state))).unwrap();
+    drop(log);
+    let path = dir.log().join(SNAPSHOT);
+    let good = fs::read(&path).unwrap();
+    let pieces = [PAGE_LENGTH, good.len() - 80];
+    let near_pieces = pieces.into_iter().flat_map(|at| at..at + 80);
+    for at in (0..120).chain(near_pieces).chain([good.len() - 2_000]) {
+        let mut bytes = good.clone();
+        bytes[at] ^= 1;
+        assert!(snapshot_file::read(&mut bytes.as_slice()).is_err(), "{at}");
+        if at % 40 == 0 {
+            fs::write(&path, &bytes).unwrap();
+            let error = dir.refused();
+            assert!(error.to_string().contains("snapshot is damaged"), "{error}");
+        }
+    }
+    for length in (0..good.len()).filter(|length| length % 997 == 0 || good.len() - length < 100) {
+        assert!(snapshot_file::read(&mut &good[..length]).is_err(), "{length}");
+    }
+    let longer = [good.as_slice(), b"\0"].concat();
+    assert!(snapshot_file::read(&mut longer.as_slice()).is_err());
+    assert!(snapshot_file::read(&mut good.as_slice()).is_ok());
+}
