@@ -330,7 +330,9 @@ impl TryFrom<wire::Message> for Message {
             wire::Word::Told(wire::Told { to, round, number: of, sessions }) => Self::Told {
                 incarnation: named()?,
                 to: incarnation_of(to, "told.to")?,
-                read: round.map(|round| Ok::<_, DecodeError>((round, number(of, "told.number")?))).transpose()?,
+                read: round
+                    .map(|round| Ok::<_, DecodeError>((round, number(of, "told.number")?)))
+                    .transpose()?,
                 sessions: sessions.into_iter().map(wire::Session::parse).collect::<Result<_, _>>()?,
             },
         })
