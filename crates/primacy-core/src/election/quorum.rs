@@ -259,6 +259,13 @@ impl Quorum {
         self.tell_leader();
     }
 
+    /// Who surely supports this leader now, itself among them if it votes; nobody if it does not lead.
+    #[must_use]
+    pub fn supporters(&self, now: Instant) -> BTreeSet<NodeId> {
+        let Role::Leader(lead) = &self.role else { return BTreeSet::new() };
+        lead.support.iter().filter(|&(_, &until)| now < until).map(|(&voter, _)| voter).collect()
+    }
+
     /// These are the voters from now on. Support and votes of those who are none any more do not count, and a round that is under
     /// way begins anew.
     pub fn set_voters(&mut self, voters: BTreeSet<NodeId>) {

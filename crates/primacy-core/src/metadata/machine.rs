@@ -12,11 +12,11 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::clients::{Clients, Keep, News, Ticket};
-use super::command::{Applied, Command as Wish, Outcome, Request, SessionId};
+use super::command::{Applied, Command as StateCommand, Outcome, Request, SessionId};
 use super::expiry::Expiry;
 use super::log::{Stored, Write};
 use super::message;
-use super::replica::{self, Effect, Replica, Replicated};
+use super::replica::{self, Effect, Progress, Refusal, Replica, Replicated, Wish};
 use super::state::State;
 use super::voters::Voters;
 use crate::election::quorum::{self, HardState, Quorum, TERM_MAX};
@@ -95,6 +95,26 @@ pub enum Message {
         /// The sessions that were asked for, and how long each lives still; `None` if there is none.
         sessions: Vec<(SessionId, Keep, Option<Duration>)>,
     },
+    /// To the leader: an operator wants this of the voters.
+    Revise {
+        /// The process life of the sender.
+        incarnation: Incarnation,
+        /// Who asks.
+        ticket: Ticket,
+        /// What.
+        wish: Wish,
+    },
+    /// From the leader: how it stands with that.
+    Revised {
+        /// The process life of the sender.
+        incarnation: Incarnation,
+        /// The process life that asked.
+        to: Incarnation,
+        /// Who asked.
+        ticket: Ticket,
+        /// How it stands.
+        progress: Progress,
+    },
     /// From a client of this node.
     Ask(Ask),
     /// To a client of this node.
@@ -105,11 +125,13 @@ pub enum Message {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// To have this done.
-    Write(Ticket, Wish),
+    Write(Ticket, StateCommand),
     /// To read what was written before now.
     Read(Ticket),
     /// To know of a session, or to keep it alive.
     Session(Ticket, SessionId, Keep),
+    /// To have this of the voters, as far as it can be done now. Lost questions are not asked again.
+    Revise(Ticket, Wish),
 }
 
 /// What it is told.
@@ -123,6 +145,8 @@ pub enum Answer {
     Readable(Ticket),
     /// How long a session lives still; `None` if there is none.
     Session(Ticket, Option<Duration>),
+    /// How it stands with the voters.
+    Revised(Ticket, Progress),
 }
 
 /// What came of a record's payload.
@@ -148,9 +172,14 @@ impl Replicated for State {
         let request = Request::decode(payload).ok()?;
         let (client, sequence) = (request.client, request.sequence);
         let session = match &request.command {
-            Wish::Begin { session, time_to_live } => Some(SessionNews::Began(*session, *time_to_live)),
-            Wish::End { session } => Some(SessionNews::Ended(*session)),
-            Wish::Operate(_) | Wish::Compact(_) | Wish::Forget { .. } | Wish::Limit(_) => None,
+            StateCommand::Begin { session, time_to_live } => {
+                Some(SessionNews::Began(*session, *time_to_live))
+            }
+            StateCommand::End { session } => Some(SessionNews::Ended(*session)),
+            StateCommand::Operate(_)
+            | StateCommand::Compact(_)
+            | StateCommand::Forget { .. }
+            | StateCommand::Limit(_) => None,
         };
         let applied = self.apply(&request);
         let done = matches!(&applied, Applied::First(Outcome { result: Ok(_), .. }));
@@ -363,7 +392,16 @@ impl Metadata {
             Message::Told { to, read, sessions, .. } if to == self.me.incarnation => {
                 self.on_told(now, read, sessions);
             }
-            Message::Told { .. } => {}                 // An earlier life asked.
+            Message::Told { .. } => {} // An earlier life asked.
+            Message::Revise { incarnation, ticket, wish } => {
+                let progress = self.revise(now, &wish);
+                let (to, incarnation) = (incarnation, self.me.incarnation);
+                self.send(from, Message::Revised { incarnation, to, ticket, progress });
+            }
+            Message::Revised { to, ticket, progress, .. } if to == self.me.incarnation => {
+                self.answer(Answer::Revised(ticket, progress));
+            }
+            Message::Revised { .. } => {}              // An earlier life asked.
             Message::Ask(_) | Message::Answer(_) => {} // No node says that.
         }
     }
@@ -420,7 +458,7 @@ impl Metadata {
         }
         if self.serves() {
             for session in self.expiry.take_over(now) {
-                self.write(now, None, Wish::End { session });
+                self.write(now, None, StateCommand::End { session });
             }
         }
     }
@@ -529,6 +567,12 @@ impl Metadata {
         {
             self.become_active(now, term, mandate, valid_until);
         }
+        // A leader that votes no more has led for long enough to say so.
+        let voters = self.replica.voters();
+        let settled = self.replica.committed() >= voters.number;
+        if self.serves() && settled && !voters.contains(self.me.node) {
+            self.elect(now, Input::Command(Command::Resign));
+        }
         if self.replica.is_current() {
             for ticket in self.clients.reached(self.replica.applied()) {
                 self.answer(Answer::Readable(ticket));
@@ -583,10 +627,28 @@ impl Metadata {
                 self.answer(Answer::Session(ticket, left));
             }
             Ask::Session(ticket, session, keep) => self.clients.session(now, ticket, session, keep),
+            Ask::Revise(ticket, wish) => match self.told_leader.filter(|leader| leader.identity != self.me) {
+                Some(leader) => {
+                    let incarnation = self.me.incarnation;
+                    self.send(leader.identity.node, Message::Revise { incarnation, ticket, wish });
+                }
+                None => {
+                    let progress = self.revise(now, &wish);
+                    self.answer(Answer::Revised(ticket, progress));
+                }
+            },
         }
     }
 
-    fn write(&mut self, now: Instant, ticket: Option<Ticket>, command: Wish) {
+    fn revise(&mut self, now: Instant, wish: &Wish) -> Progress {
+        if !self.serves() {
+            return Progress::Refused(Refusal::NotLeading);
+        }
+        let heard = self.quorum.supporters(now);
+        self.replica.revise(now, wish, |voter| heard.contains(&voter))
+    }
+
+    fn write(&mut self, now: Instant, ticket: Option<Ticket>, command: StateCommand) {
         let (sequence, payload) = self.clients.write(ticket, command);
         if !(self.serves() && self.replica.propose(now, payload)) {
             self.clients.tell(now, sequence);

@@ -27,6 +27,7 @@
 
 mod catching_up;
 mod recovery;
+mod revising;
 mod snapshots;
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -35,6 +36,7 @@ use alloc::vec::Vec;
 
 use self::catching_up::Sync;
 use self::recovery::Recovery;
+pub use self::revising::{Progress, Refusal, VOTERS_MAX, Wish};
 pub use self::snapshots::SNAPSHOT_LENGTH_MAX;
 use self::snapshots::{Incoming, Outgoing, Part};
 use super::log::{Log, Record, RecordBody, Stored, Write};
@@ -173,6 +175,8 @@ struct Lead {
     /// be replaced (Raft, section 5.4.2).
     begun: LeaderSequence,
     followers: BTreeMap<NodeId, Follower>,
+    /// Those among them that do not vote yet, and where they are reached.
+    learners: BTreeMap<NodeId, Arc<str>>,
 }
 
 /// What a leader knows of one follower.
@@ -529,7 +533,7 @@ impl<S: Replicated> Replica<S> {
             None => Follower::default(),
         };
         let followers = others.map(|node| (*node, known(node))).collect();
-        self.role = Role::Leader(Lead { begun: number, followers });
+        self.role = Role::Leader(Lead { begun: number, followers, learners: BTreeMap::new() });
         self.incoming = None;
         self.push(Record { number, body: RecordBody::Begin { after, voters } });
         self.flush(now);
@@ -552,6 +556,7 @@ impl<S: Replicated> Replica<S> {
             assert!(reached >= lead.begun, "only records of this term are counted");
             self.committed = reached;
             self.apply();
+            self.let_go();
             self.flush_at.get_or_insert(now); // The followers want to know.
         }
     }

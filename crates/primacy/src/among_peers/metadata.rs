@@ -9,7 +9,8 @@ use primacy_core::metadata::clients::Ticket;
 use primacy_core::metadata::command::{Operation, Outcome, Refusal};
 use primacy_core::metadata::log::Stored;
 use primacy_core::metadata::machine::{self, Answer, Ask, Durable, Message, Metadata};
-use primacy_core::metadata::replica::{self, Durability};
+use primacy_core::metadata::replica::{self, Durability, Progress};
+
 use primacy_core::metadata::voters::Voters;
 use primacy_core::{Duration, Endpoint, Input, Instant, LeaderSequence, NodeId, Occasion};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -78,6 +79,7 @@ enum Waiter {
     Write(oneshot::Sender<Result<Outcome, MapError>>),
     Read(Box<Operation>, oneshot::Sender<Result<Outcome, MapError>>),
     Session(oneshot::Sender<Result<Option<std::time::Duration>, MapError>>),
+    Revise(oneshot::Sender<Result<Progress, MapError>>),
 }
 
 /// How many may wait before the first sweep.
@@ -186,6 +188,7 @@ impl MetadataWorld {
             Asked::Session(session, keep, answer) => {
                 (Waiter::Session(answer), Ask::Session(ticket, session, keep))
             }
+            Asked::Revise(wish, answer) => (Waiter::Revise(answer), Ask::Revise(ticket, wish)),
             local @ (Asked::Look(..)
             | Asked::Changes(..)
             | Asked::Sessions(_)
@@ -223,6 +226,11 @@ impl MetadataWorld {
                     let _ = answer.send(Err(MapError::AnswerLost));
                 }
             }
+            Answer::Revised(ticket, progress) => {
+                if let Some(Waiter::Revise(answer)) = self.waiting.remove(&ticket) {
+                    let _ = answer.send(Ok(progress));
+                }
+            }
             Answer::Session(ticket, left) => {
                 if let Some(Waiter::Session(answer)) = self.waiting.remove(&ticket) {
                     let _ = answer.send(Ok(left.map(Into::into)));
@@ -258,7 +266,7 @@ impl MetadataWorld {
                 Asked::Status(answer) => {
                     let _ = answer.send(status(machine));
                 }
-                Asked::Write(..) | Asked::Read(..) | Asked::Session(..) => {} // These went to the machine.
+                Asked::Write(..) | Asked::Read(..) | Asked::Session(..) | Asked::Revise(..) => {} // These went to the machine.
             }
         }
         let board = Board {
@@ -317,6 +325,7 @@ impl Waiter {
         match self {
             Self::Write(answer) | Self::Read(_, answer) => answer.is_closed(),
             Self::Session(answer) => answer.is_closed(),
+            Self::Revise(answer) => answer.is_closed(),
         }
     }
 }

@@ -21,7 +21,7 @@ pub(in crate::codec) mod wire {
     pub(in crate::codec) struct Message {
         #[prost(message, optional, tag = "1")]
         pub(in crate::codec) incarnation: Option<Incarnation>,
-        #[prost(oneof = "Word", tags = "2, 3, 4, 5, 6")]
+        #[prost(oneof = "Word", tags = "2, 3, 4, 5, 6, 7, 8")]
         pub(in crate::codec) word: Option<Word>,
     }
 
@@ -37,6 +37,10 @@ pub(in crate::codec) mod wire {
         Propose(Propose),
         #[prost(message, tag = "6")]
         Told(Told),
+        #[prost(message, tag = "7")]
+        Revise(Revise),
+        #[prost(message, tag = "8")]
+        Revised(Revised),
     }
 
     /// (0, 0) is the number of nothing.
@@ -239,6 +243,116 @@ pub(in crate::codec) mod wire {
         #[prost(message, repeated, tag = "4")]
         pub(in crate::codec) sessions: Vec<Session>,
     }
+
+    /// Without an address, the node shall vote no more.
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(in crate::codec) struct Revise {
+        #[prost(uint64, tag = "1")]
+        pub(in crate::codec) ticket: u64,
+        #[prost(string, tag = "2")]
+        pub(in crate::codec) node: String,
+        #[prost(string, optional, tag = "3")]
+        pub(in crate::codec) address: Option<String>,
+    }
+
+    #[derive(Clone, Copy, PartialEq, prost::Message)]
+    pub(in crate::codec) struct Revised {
+        #[prost(message, optional, tag = "1")]
+        pub(in crate::codec) to: Option<Incarnation>,
+        #[prost(uint64, tag = "2")]
+        pub(in crate::codec) ticket: u64,
+        #[prost(uint32, tag = "3")]
+        pub(in crate::codec) progress: u32,
+        #[prost(message, optional, tag = "4")]
+        pub(in crate::codec) held: Option<Number>,
+        #[prost(message, optional, tag = "5")]
+        pub(in crate::codec) last: Option<Number>,
+        #[prost(uint32, tag = "6")]
+        pub(in crate::codec) heard: u32,
+        #[prost(uint32, tag = "7")]
+        pub(in crate::codec) voters: u32,
+    }
+}
+
+/// What an operator wants of the voters, and how it stands, by their numbers on the wire.
+mod revising {
+    use super::wire::{Revise, Revised};
+    use super::{DecodeError, number, parse_node};
+    use primacy_core::metadata::clients::Ticket;
+    use primacy_core::metadata::replica::{Progress, Refusal, Wish};
+
+    pub(super) fn wish_out(ticket: Ticket, wish: &Wish) -> Revise {
+        let (node, address) = match wish {
+            Wish::Add { node, address } => (node, Some(address.as_ref().to_owned())),
+            Wish::Remove { node } => (node, None),
+        };
+        Revise { ticket: ticket.0, node: node.as_str().to_owned(), address }
+    }
+
+    pub(super) fn wish_in(revise: Revise) -> Result<(Ticket, Wish), DecodeError> {
+        let node = parse_node(&revise.node, "revise.node")?;
+        let wish = match revise.address {
+            Some(address) => Wish::Add { node, address: address.into() },
+            None => Wish::Remove { node },
+        };
+        Ok((Ticket(revise.ticket), wish))
+    }
+
+    const DONE: u32 = 1;
+    const COMMITTING: u32 = 2;
+    const CATCHING_UP: u32 = 3;
+    const WAITING: u32 = 4;
+    const NOT_LEADING: u32 = 5;
+    const LAST: u32 = 6;
+    const TOO_MANY: u32 = 7;
+    const NO_MAJORITY: u32 = 8;
+    const OTHER_ADDRESS: u32 = 9;
+
+    pub(super) fn progress_out(ticket: Ticket, progress: Progress) -> Revised {
+        let mut revised = Revised { ticket: ticket.0, ..Revised::default() };
+        revised.progress = match progress {
+            Progress::Done => DONE,
+            Progress::Committing => COMMITTING,
+            Progress::CatchingUp { held, last } => {
+                (revised.held, revised.last) = (Some(held.into()), Some(last.into()));
+                CATCHING_UP
+            }
+            Progress::Waiting => WAITING,
+            Progress::Refused(Refusal::NotLeading) => NOT_LEADING,
+            Progress::Refused(Refusal::Last) => LAST,
+            Progress::Refused(Refusal::TooMany) => TOO_MANY,
+            Progress::Refused(Refusal::NoMajority { heard, voters }) => {
+                revised.heard = u32::try_from(heard).unwrap_or(u32::MAX);
+                revised.voters = u32::try_from(voters).unwrap_or(u32::MAX);
+                NO_MAJORITY
+            }
+            Progress::Refused(Refusal::OtherAddress) => OTHER_ADDRESS,
+        };
+        revised
+    }
+
+    pub(super) fn progress_in(revised: Revised) -> Result<(Ticket, Progress), DecodeError> {
+        let count = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
+        let progress = match revised.progress {
+            DONE => Progress::Done,
+            COMMITTING => Progress::Committing,
+            CATCHING_UP => Progress::CatchingUp {
+                held: number(revised.held, "revised.held")?,
+                last: number(revised.last, "revised.last")?,
+            },
+            WAITING => Progress::Waiting,
+            NOT_LEADING => Progress::Refused(Refusal::NotLeading),
+            LAST => Progress::Refused(Refusal::Last),
+            TOO_MANY => Progress::Refused(Refusal::TooMany),
+            NO_MAJORITY => {
+                let (heard, voters) = (count(revised.heard), count(revised.voters));
+                Progress::Refused(Refusal::NoMajority { heard, voters })
+            }
+            OTHER_ADDRESS => Progress::Refused(Refusal::OtherAddress),
+            _ => return Err(DecodeError::Unknown("the progress of a change of voters")),
+        };
+        Ok((Ticket(revised.ticket), progress))
+    }
 }
 
 impl From<&Message> for wire::Message {
@@ -274,6 +388,14 @@ impl From<&Message> for wire::Message {
                     sessions: sessions.iter().map(out).collect(),
                 };
                 (Some(*incarnation), Some(wire::Word::Told(told)))
+            }
+            Message::Revise { incarnation, ticket, wish } => {
+                (Some(*incarnation), Some(wire::Word::Revise(revising::wish_out(*ticket, wish))))
+            }
+            Message::Revised { incarnation, to, ticket, progress } => {
+                let revised = revising::progress_out(*ticket, *progress);
+                let revised = wire::Revised { to: Some((*to).into()), ..revised };
+                (Some(*incarnation), Some(wire::Word::Revised(revised)))
             }
             Message::Ask(_) | Message::Answer(_) => (None, None), // They never leave their node.
         };
@@ -335,6 +457,15 @@ impl TryFrom<wire::Message> for Message {
                     .transpose()?,
                 sessions: sessions.into_iter().map(wire::Session::parse).collect::<Result<_, _>>()?,
             },
+            wire::Word::Revise(revise) => {
+                let (ticket, wish) = revising::wish_in(revise)?;
+                Self::Revise { incarnation: named()?, ticket, wish }
+            }
+            wire::Word::Revised(revised) => {
+                let to = incarnation_of(revised.to, "revised.to")?;
+                let (ticket, progress) = revising::progress_in(revised)?;
+                Self::Revised { incarnation: named()?, to, ticket, progress }
+            }
         })
     }
 }
@@ -528,7 +659,8 @@ pub(super) fn highest_term(message: &Message) -> Term {
         Message::Election { message, .. } => quorum::highest_term(message),
         Message::Log { term, .. } => *term,
         Message::Voters { voters, .. } => voters.number.term,
-        Message::Propose { .. } | Message::Told { .. } | Message::Ask(_) | Message::Answer(_) => Term(0),
+        Message::Propose { .. } | Message::Told { .. } | Message::Revise { .. } => Term(0),
+        Message::Revised { .. } | Message::Ask(_) | Message::Answer(_) => Term(0),
     }
 }
 
@@ -539,7 +671,10 @@ pub(super) fn incarnation(message: &Message) -> Option<Incarnation> {
         Message::Voters { incarnation, .. }
         | Message::Log { incarnation, .. }
         | Message::Propose { incarnation, .. }
-        | Message::Told { incarnation, .. } => Some(*incarnation),
+        | Message::Told { incarnation, .. }
+        | Message::Revise { incarnation, .. }
+        | Message::Revised { incarnation, .. } => Some(*incarnation),
+
         Message::Ask(_) | Message::Answer(_) => None,
     }
 }

@@ -7,7 +7,9 @@ use primacy_core::metadata::clients::Keep;
 use primacy_core::metadata::command::{
     Change, Command, Keys, Operation, Outcome, Previous, Refusal, SessionId, Version,
 };
+use primacy_core::metadata::replica::{Progress, Wish};
 use primacy_core::metadata::state::Size;
+
 use primacy_core::{Leader, LeaderSequence, NodeId, Term};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
@@ -41,6 +43,8 @@ pub(crate) enum Asked {
     Look(Box<Operation>, oneshot::Sender<Result<Outcome, MapError>>),
     /// How long a session lives.
     Session(SessionId, Keep, oneshot::Sender<Result<Option<Duration>, MapError>>),
+    /// To have this of the voters.
+    Revise(Wish, oneshot::Sender<Result<Progress, MapError>>),
     /// What happened to keys.
     Changes(Keys, Version, Previous, oneshot::Sender<Result<Vec<Change>, Refusal>>),
     /// All sessions.
@@ -176,6 +180,14 @@ impl Map {
     /// [`MapError`].
     pub async fn attached(&self, session: SessionId) -> Result<Option<(Duration, Vec<Arc<[u8]>>)>, MapError> {
         self.ask(|answer| Asked::Attached(session, answer)).await
+    }
+
+    /// Does what is wanted of the voters, as far as the leader can do it now; to be asked again until it is done.
+    ///
+    /// # Errors
+    /// [`MapError`]; it may have been done.
+    pub async fn revise(&self, wish: Wish) -> Result<Progress, MapError> {
+        self.ask(|answer| Asked::Revise(wish, answer)).await?
     }
 
     /// How this node's copy is.

@@ -1,0 +1,185 @@
+//! How voters come and go: one at a time, as a record, in force where it is written.
+//!
+//! Two sets that differ by one voter have no majorities without a voter in common; two that differ by more may. So the next change
+//! waits until the one before is committed, and the first one of a leader until its own first record is (the mistake that was found
+//! in Raft's single-server changes in 2015: a leader that has not committed anything in its term may change what another one is
+//! changing too).
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::{Follower, Replica, Replicated, Role};
+use crate::id::NodeId;
+use crate::metadata::log::{Record, RecordBody};
+use crate::metadata::voters::Voters;
+use crate::term::LeaderSequence;
+use crate::time::Instant;
+
+/// The most voters that there may be.
+pub const VOTERS_MAX: usize = 31;
+
+/// What is wanted of the voters.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Wish {
+    /// This node shall vote, and is reached there. It is brought up to date first.
+    Add {
+        /// Which.
+        node: NodeId,
+        /// Where the others reach it.
+        address: Arc<str>,
+    },
+    /// This node shall vote no more.
+    Remove {
+        /// Which.
+        node: NodeId,
+    },
+}
+
+/// How it stands with that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Progress {
+    /// It is so, on a majority.
+    Done,
+    /// It is written, and not yet on a majority.
+    Committing,
+    /// The node is being brought up to date.
+    CatchingUp {
+        /// The last record that it surely holds; nothing, as long as it was not heard.
+        held: LeaderSequence,
+        /// The last record of the leader.
+        last: LeaderSequence,
+    },
+    /// Another change comes first.
+    Waiting,
+    /// It is not done.
+    Refused(Refusal),
+}
+
+/// Why voters are not changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// This node does not lead, or is not active.
+    NotLeading,
+    /// There would be no voter left.
+    Last,
+    /// There would be more than [`VOTERS_MAX`].
+    TooMany,
+    /// Of the voters that there would be, too few are heard at present for a majority.
+    NoMajority {
+        /// How many of them are heard.
+        heard: usize,
+        /// How many there would be.
+        voters: usize,
+    },
+    /// The node votes already, and is reached elsewhere.
+    OtherAddress,
+}
+
+impl<S: Replicated> Replica<S> {
+    /// Does what is wanted of the voters, as far as it can be done now; to be asked again until it is done. `is_heard` says whether
+    /// a voter is heard at present.
+    pub fn revise(&mut self, now: Instant, wish: &Wish, is_heard: impl Fn(NodeId) -> bool) -> Progress {
+        if !self.is_active() {
+            return Progress::Refused(Refusal::NotLeading);
+        }
+        let settled = self.committed >= self.voters.number;
+        match wish {
+            Wish::Add { node, address } => {
+                if let Some(known) = self.voters.members.get(node) {
+                    let done = if settled { Progress::Done } else { Progress::Committing };
+                    return if known == address { done } else { Progress::Refused(Refusal::OtherAddress) };
+                }
+                let mut members = self.voters.members.clone();
+                members.insert(*node, Arc::clone(address));
+                if let Some(refusal) = refusal(&members, |voter| voter == *node || is_heard(voter)) {
+                    return Progress::Refused(refusal);
+                }
+                let (held, caught_up) = self.teach(now, *node, address);
+                if !caught_up {
+                    return Progress::CatchingUp { held, last: self.log.last() };
+                }
+                if settled { self.state_voters(now, members) } else { Progress::Waiting }
+            }
+            Wish::Remove { node } if !self.voters.contains(*node) => {
+                self.unteach(*node);
+                if settled { Progress::Done } else { Progress::Committing }
+            }
+            Wish::Remove { node } => {
+                let mut members = self.voters.members.clone();
+                members.remove(node);
+                if let Some(refusal) = refusal(&members, is_heard) {
+                    return Progress::Refused(refusal);
+                }
+                if settled { self.state_voters(now, members) } else { Progress::Waiting }
+            }
+        }
+    }
+
+    /// All whom this node wants to reach: the voters, and those who are being brought up to date.
+    #[must_use]
+    pub fn reach(&self) -> BTreeMap<NodeId, Arc<str>> {
+        let mut all = self.voters.members.clone();
+        if let Role::Leader(lead) = &self.role {
+            for (node, address) in &lead.learners {
+                all.entry(*node).or_insert_with(|| Arc::clone(address));
+            }
+        }
+        all
+    }
+
+    fn state_voters(&mut self, now: Instant, members: BTreeMap<NodeId, Arc<str>>) -> Progress {
+        let number = self.log.last().next();
+        let voters = Arc::new(Voters { number, members });
+        self.push(Record { number, body: RecordBody::Voters(voters) });
+        self.flush_at.get_or_insert(now);
+        Progress::Committing
+    }
+
+    /// Sends the log to a node that does not vote; how far it is, and whether that is far enough.
+    fn teach(&mut self, now: Instant, node: NodeId, address: &Arc<str>) -> (LeaderSequence, bool) {
+        let Role::Leader(lead) = &mut self.role else { return (LeaderSequence::NONE, false) };
+        let new = lead.learners.insert(node, Arc::clone(address)).as_ref() != Some(address);
+        let held = lead.followers.entry(node).or_default().held;
+        if new {
+            self.stream(now, node);
+        }
+        // What it lacks fits into one message: it will not hold up a majority that it becomes part of.
+        let rest = self.log.since(held, self.config.append_max);
+        let near = rest.is_some_and(|rest| rest.last().is_none_or(|last| last.number == self.log.last()));
+        (held, near && held.term == self.bound)
+    }
+
+    /// Whoever was being brought up to date is not wanted any more.
+    fn unteach(&mut self, node: NodeId) {
+        if let Role::Leader(lead) = &mut self.role
+            && lead.learners.remove(&node).is_some()
+        {
+            lead.followers.remove(&node);
+        }
+    }
+
+    /// Those who vote no more are let go once that is committed: until then they are told.
+    pub(super) fn let_go(&mut self) {
+        let settled = self.committed >= self.voters.number;
+        let Role::Leader(lead) = &mut self.role else { return };
+        lead.learners.retain(|node, _| !self.voters.contains(*node));
+        if settled && lead.followers.len() >= self.voters.count() {
+            let gone = |node: &&NodeId| !self.voters.contains(**node) && !lead.learners.contains_key(*node);
+            for node in lead.followers.keys().filter(gone).copied().collect::<Vec<_>>() {
+                lead.followers.remove(&node);
+            }
+        }
+    }
+}
+
+/// What speaks against these voters.
+fn refusal(members: &BTreeMap<NodeId, Arc<str>>, is_heard: impl Fn(NodeId) -> bool) -> Option<Refusal> {
+    let (voters, heard) = (members.len(), members.keys().filter(|&&node| is_heard(node)).count());
+    match voters {
+        0 => Some(Refusal::Last),
+        _ if voters > VOTERS_MAX => Some(Refusal::TooMany),
+        _ if heard < crate::majority::needed(voters) => Some(Refusal::NoMajority { heard, voters }),
+        _ => None,
+    }
+}
