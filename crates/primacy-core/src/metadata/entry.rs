@@ -153,3 +153,51 @@ impl fmt::Debug for Entry {
         write!(f, "{}={} {stamp:?}", self.key().escape_ascii(), value.escape_ascii())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_has_what_it_was_made_of() {
+        let texts: [&[u8]; 4] = [b"", b"k", &[0; 127], &[0xFF; 128]];
+        let numbers = [1, 127, 128, u64::MAX / 2, u64::MAX];
+        let sessions = [None, SessionId::new(1), SessionId::new(-1), SessionId::new(i64::MIN)];
+        let mut seen = 0;
+        for (key, value) in texts.iter().flat_map(|key| texts.map(|value| (key, value))) {
+            for (made_at, changed_at) in numbers.iter().flat_map(|one| numbers.map(|other| (*one, other))) {
+                if changed_at < made_at {
+                    continue;
+                }
+                for (session, writes) in sessions.iter().flat_map(|id| numbers.map(|writes| (*id, writes))) {
+                    let (made_at, changed_at) = (Version(made_at), Version(changed_at));
+                    let stamp =
+                        Stamp { session, made_at, changed_at, writes: NonZeroU64::new(writes).unwrap() };
+                    let entry = Entry::new(key, value, stamp);
+                    assert_eq!((entry.key(), entry.value(), entry.stamp()), (*key, value, stamp));
+                    assert_eq!(Entry::from_bytes(entry.as_bytes()), Some(entry.clone()));
+                    assert_eq!(
+                        (entry.without_value().value(), entry.without_value().stamp()),
+                        (&[][..], stamp)
+                    );
+                    seen += 1;
+                }
+            }
+        }
+        assert_eq!(seen, 16 * 15 * 20);
+    }
+
+    #[test]
+    fn bytes_that_are_no_entry_are_refused() {
+        let good = [1, b'k', 0, 2, 1, 1, b'v'];
+        assert_eq!(Entry::from_bytes(&good).unwrap().value(), b"v");
+        for length in 0..6 {
+            assert_eq!(Entry::from_bytes(&good[..length]), None, "{length}");
+        }
+        assert_eq!(Entry::from_bytes(&[1, b'k', 0, 2, 1, 0]), None, "it was never written");
+        assert_eq!(Entry::from_bytes(&[1, b'k', 0, 2, 0x81, 0, 1]), None, "a number is longer than it needs");
+        let end = [0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 1];
+        let overflow = [&[1, b'k', 0][..], &end, &[1, 1]].concat();
+        assert_eq!(Entry::from_bytes(&overflow), None, "it was changed after the last version");
+    }
+}

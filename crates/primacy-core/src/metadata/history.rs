@@ -15,6 +15,9 @@ use super::entry::Entry;
 /// What a change takes besides the entry before it, in bytes.
 pub(super) const CHANGE_BYTES: u64 = size_of::<Record>() as u64;
 
+/// The room for changes that is kept when there are few.
+const ROOM_MIN: usize = 1024;
+
 /// Which change, counted from the first one that this process has seen: a place, not a part of the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place(u64);
@@ -177,6 +180,12 @@ impl History {
         self.end() - self.start
     }
 
+    /// How many do not count any more, and wait to be dropped.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> u64 {
+        self.start - self.first
+    }
+
     /// What they take, in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes_until(self.end()) - self.bytes_before_start
@@ -223,6 +232,9 @@ impl History {
         let record = self.records.pop_front()?;
         let place = Place(self.first);
         self.first += 1;
+        if self.records.capacity() > ROOM_MIN && self.records.len() < self.records.capacity() / 4 {
+            self.records.shrink_to(self.records.capacity() / 2);
+        }
         Some((place, record))
     }
 }
@@ -233,4 +245,80 @@ fn length<T>(records: &VecDeque<T>) -> u64 {
 
 fn bytes(entry: Option<&Entry>) -> u64 {
     entry.map_or(0, |entry| u64::try_from(entry.as_bytes().len()).expect("a length fits"))
+}
+
+#[cfg(test)]
+mod tests {
+    use core::num::NonZeroU64;
+
+    use super::*;
+    use crate::metadata::entry::Stamp;
+
+    fn entry(version: u64) -> Entry {
+        let writes = NonZeroU64::new(version).unwrap();
+        let stamp = Stamp { session: None, made_at: Version(1), changed_at: Version(version), writes };
+        Entry::new(b"a", &[], stamp)
+    }
+
+    /// A key that was changed at each version up to the last.
+    fn changed_up_to(last: u64) -> (History, Trail) {
+        let (mut history, mut trail) = (History::default(), Trail::default());
+        for version in 2..=last {
+            let after = Some(entry(version));
+            trail = Trail::present(history.push(Version(version), Some(entry(version - 1)), after, trail));
+        }
+        (history, trail)
+    }
+
+    /// The links that are followed from the newest change to the first one after a version.
+    fn steps(history: &History, trail: Trail, version: Version) -> u32 {
+        let (mut link, mut steps) = (trail.newest(), 0);
+        let is_after = |record: &Record| record.version > version;
+        while let Some(record) = history.record(link).filter(|record| is_after(record)) {
+            let far: Link = record.jump.into();
+            let jumps = history.record(far).is_some_and(is_after);
+            link = if jumps { far } else { record.older.into() };
+            steps += 1;
+        }
+        steps
+    }
+
+    #[test]
+    fn any_version_is_found_in_few_steps_also_after_a_compaction() {
+        const LAST: u64 = 40_000;
+        let (mut history, mut trail) = changed_up_to(LAST / 2);
+        history.start_from(Version(LAST / 4));
+        while history.drop_one().is_some() {}
+        for version in LAST / 2 + 1..=LAST {
+            let after = Some(entry(version));
+            trail = Trail::present(history.push(Version(version), Some(entry(version - 1)), after, trail));
+        }
+        for version in LAST / 4..LAST {
+            let record = history.first_after(trail, Version(version)).unwrap();
+            assert_eq!(record.version, Version(version + 1));
+            let most = 3 * LAST.ilog2();
+            assert!(steps(&history, trail, Version(version)) <= most, "version {version}");
+        }
+        assert!(history.first_after(trail, Version(LAST)).is_none());
+        assert_eq!(history.changes(), LAST - LAST / 4 + 1);
+    }
+
+    #[test]
+    fn bytes_are_those_of_the_changes_that_count() {
+        let (mut history, _) = changed_up_to(300);
+        let counted = |history: &History| {
+            history.counted().map(|record| CHANGE_BYTES + bytes(record.before.as_ref())).sum::<u64>()
+        };
+        assert_eq!(history.bytes(), counted(&history));
+        for version in [2, 3, 4, 150, 150, 299, 300] {
+            history.start_from(Version(version));
+            assert_eq!((history.oldest(), history.bytes()), (Some(Version(version)), counted(&history)));
+        }
+        while history.drop_one().is_some() {}
+        assert_eq!((history.changes(), history.bytes()), (1, counted(&history)));
+        history.start_from(Version(301));
+        assert_eq!((history.changes(), history.bytes()), (0, 0));
+        while history.drop_one().is_some() {}
+        assert_eq!((history.changes(), history.bytes(), history.oldest()), (0, 0, None));
+    }
 }

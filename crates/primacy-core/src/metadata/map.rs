@@ -125,6 +125,12 @@ impl Map {
         &self.history
     }
 
+    /// How many keys are remembered.
+    #[cfg(test)]
+    pub(super) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
     /// The entry of a key, as it is.
     pub(super) fn entry(&self, key: &[u8]) -> Option<&Entry> {
         self.slots.get(key)?.present()
@@ -159,10 +165,10 @@ impl Map {
 
     /// The entries of some keys as they are, in the order of the keys.
     pub(super) fn entries<'a>(&'a self, keys: &'a Keys) -> impl Iterator<Item = &'a Entry> {
-        self.slots(keys).filter_map(Slot::present)
+        self.slots_of(keys).filter_map(Slot::present)
     }
 
-    fn slots<'a>(&'a self, keys: &'a Keys) -> Box<dyn Iterator<Item = &'a Slot> + 'a> {
+    fn slots_of<'a>(&'a self, keys: &'a Keys) -> Box<dyn Iterator<Item = &'a Slot> + 'a> {
         let bounds = match keys {
             Keys::One(key) => return Box::new(self.slots.get(&**key).into_iter()),
             Keys::Between(from, end) if from >= end => return Box::new(core::iter::empty()),
@@ -176,15 +182,15 @@ impl Map {
     pub(super) fn read(&self, read: &Read) -> Result<Found, Refusal> {
         let at = read.at.filter(|&at| at != self.version());
         at.map_or(Ok(()), |at| self.check_readable(at))?;
-        let entries = self.slots(&read.keys).filter_map(|slot| match at {
+        let entries = self.slots_of(&read.keys).filter_map(|slot| match at {
             Some(version) => self.as_of(slot, version),
             None => slot.present(),
         });
         Ok(find(read, entries, self.version()))
     }
 
-    /// Writes an entry into the open version.
-    pub(super) fn write(&mut self, key: &[u8], value: &[u8], session: Option<SessionId>) {
+    /// Writes an entry into the open version, and returns the one that was there.
+    pub(super) fn write(&mut self, key: &[u8], value: &[u8], session: Option<SessionId>) -> Option<Entry> {
         let changed_at = self.version.next();
         let slot = self.slots.get(key);
         let trail = slot.map_or(Trail::default(), |slot| slot.trail);
@@ -200,9 +206,10 @@ impl Map {
             Some(before) => self.bytes -= entry_bytes(before.key(), before.value(), before.session()),
             None => self.count += 1,
         }
-        let place = self.history.push(changed_at, before, Some(entry.clone()), trail);
+        let place = self.history.push(changed_at, before.clone(), Some(entry.clone()), trail);
         self.slots.replace(Slot { entry, trail: Trail::present(place) });
         self.open += 1;
+        before
     }
 
     /// Deletes an entry in the open version, and returns it.

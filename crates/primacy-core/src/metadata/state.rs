@@ -226,3 +226,6 @@ impl State {
         self.snapshot().iter().fold(0xCBF2_9CE4_8422_2325, step)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -188,3 +188,6 @@ fn overlaps(operations: &[Operation]) -> Result<Touched<'_>, Refusal> {
     }
     Ok(touched)
 }
+
+#[cfg(test)]
+mod tests;

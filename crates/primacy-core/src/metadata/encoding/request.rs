@@ -405,3 +405,6 @@ fn comparison(from: &mut Reader<'_>) -> Result<Comparison, DecodeError> {
     };
     Ok(Comparison { keys, relation, compared })
 }
+
+#[cfg(test)]
+mod tests;
