@@ -19,6 +19,8 @@ mod process_tree;
 mod program;
 mod readable;
 mod report;
+#[cfg(feature = "etcd")]
+mod serve;
 mod signals;
 mod supervisor;
 
@@ -68,6 +70,9 @@ enum Verb {
     #[cfg(feature = "sqlite")]
     #[command(hide = true)]
     DemoEmbedded(cmd::demo::embedded::DemoEmbedded),
+    #[cfg(feature = "etcd")]
+    #[command(hide = true)]
+    ServeLocal(cmd::serve_local::ServeLocal),
     Completions(cmd::completions::Completions),
 }
 
@@ -132,6 +137,8 @@ fn act(verb: &Verb, sources: &Sources) -> Result<Exit, Failure> {
         Verb::DemoJob(args) => cmd::demo::job::demo_job(args),
         #[cfg(feature = "sqlite")]
         Verb::DemoEmbedded(args) => cmd::demo::embedded::demo_embedded(args),
+        #[cfg(feature = "etcd")]
+        Verb::ServeLocal(args) => cmd::serve_local::serve_local(args),
         Verb::Completions(args) => cmd::completions::completions::<Cli>(args),
     }
 }

@@ -122,7 +122,19 @@ impl<'a> Reader<'a> {
         Ok(byte)
     }
 
+    #[inline]
     pub(super) fn number(&mut self) -> Result<u64, DecodeError> {
+        // Most are small, and the map compares keys, which have their length in front.
+        match self.rest.split_first() {
+            Some((&byte, rest)) if byte < 0x80 => {
+                self.rest = rest;
+                Ok(u64::from(byte))
+            }
+            Some(_) | None => self.long_number(),
+        }
+    }
+
+    fn long_number(&mut self) -> Result<u64, DecodeError> {
         let mut number = 0;
         for index in 0..NUMBER_LENGTH_MAX {
             let byte = self.byte()?;

@@ -15,6 +15,9 @@ use super::entry::Entry;
 /// What a change takes besides the entry before it, in bytes.
 pub(super) const CHANGE_BYTES: u64 = size_of::<Record>() as u64;
 
+/// The room for changes that is kept when there are few.
+const ROOM_MIN: usize = 1024;
+
 /// Which change, counted from the first one that this process has seen: a place, not a part of the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place(u64);
@@ -229,6 +232,9 @@ impl History {
         let record = self.records.pop_front()?;
         let place = Place(self.first);
         self.first += 1;
+        if self.records.capacity() > ROOM_MIN && self.records.len() < self.records.capacity() / 4 {
+            self.records.shrink_to(self.records.capacity() / 2);
+        }
         Some((place, record))
     }
 }

@@ -189,8 +189,8 @@ impl Map {
         Ok(find(read, entries, self.version()))
     }
 
-    /// Writes an entry into the open version.
-    pub(super) fn write(&mut self, key: &[u8], value: &[u8], session: Option<SessionId>) {
+    /// Writes an entry into the open version, and returns the one that was there.
+    pub(super) fn write(&mut self, key: &[u8], value: &[u8], session: Option<SessionId>) -> Option<Entry> {
         let changed_at = self.version.next();
         let slot = self.slots.get(key);
         let trail = slot.map_or(Trail::default(), |slot| slot.trail);
@@ -206,9 +206,10 @@ impl Map {
             Some(before) => self.bytes -= entry_bytes(before.key(), before.value(), before.session()),
             None => self.count += 1,
         }
-        let place = self.history.push(changed_at, before, Some(entry.clone()), trail);
+        let place = self.history.push(changed_at, before.clone(), Some(entry.clone()), trail);
         self.slots.replace(Slot { entry, trail: Trail::present(place) });
         self.open += 1;
+        before
     }
 
     /// Deletes an entry in the open version, and returns it.

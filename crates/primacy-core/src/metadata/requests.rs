@@ -57,19 +57,22 @@ impl Requests {
 
     fn client(&mut self, client: Identity) -> Result<&mut Client, Refusal> {
         if !self.0.contains_key(&client) {
-            if self.lives(client.node).any(|life| life.count > client.incarnation.count) {
-                return Err(Refusal::FormerLife);
-            }
-            // Two lives of one count are two that have started from one backup: nobody knows which one is the later.
-            let former = self.lives(client.node).filter(|life| life.count < client.incarnation.count);
-            for incarnation in former.collect::<Vec<Incarnation>>() {
-                self.0.remove(&Identity { incarnation, ..client });
-            }
-            if self.0.len() >= CLIENTS_MAX {
-                return Err(Refusal::TooManyClients);
-            }
+            self.make_room(client)?;
         }
         Ok(self.0.entry(client).or_default())
+    }
+
+    /// Makes room for a life that is not known.
+    fn make_room(&mut self, client: Identity) -> Result<(), Refusal> {
+        if self.lives(client.node).any(|life| life.count > client.incarnation.count) {
+            return Err(Refusal::FormerLife);
+        }
+        // Two lives of one count are two that have started from one backup: nobody knows which one is the later.
+        let former = self.lives(client.node).filter(|life| life.count < client.incarnation.count);
+        for incarnation in former.collect::<Vec<Incarnation>>() {
+            self.0.remove(&Identity { incarnation, ..client });
+        }
+        if self.0.len() >= CLIENTS_MAX { Err(Refusal::TooManyClients) } else { Ok(()) }
     }
 
     fn lives(&self, node: NodeId) -> impl Iterator<Item = Incarnation> {

@@ -1,7 +1,9 @@
 //! What is said between a client of etcd and its server: the parts of etcd's public API that Primacy uses, written by hand.
 //!
 //! The numbers behind `tag` are those of etcd's `rpc.proto` and `kv.proto` (packages `etcdserverpb` and `mvccpb`), and so
-//! never change. What is not here is skipped when it is read.
+//! never change. What is not here is skipped when it is read. Primacy's own nodes answer with the same messages.
+
+pub mod recipes;
 
 /// The methods, as gRPC names them.
 pub mod method {
@@ -23,14 +25,32 @@ pub mod method {
     pub const LEASE_KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
     /// Tells how long a session has.
     pub const LEASE_TIME_TO_LIVE: &str = "/etcdserverpb.Lease/LeaseTimeToLive";
+    /// Lists the sessions.
+    pub const LEASE_LEASES: &str = "/etcdserverpb.Lease/LeaseLeases";
     /// Tells what changes; both sides stream.
     pub const WATCH: &str = "/etcdserverpb.Watch/Watch";
     /// From a password to a token.
     pub const AUTHENTICATE: &str = "/etcdserverpb.Auth/Authenticate";
     /// How a member is.
     pub const STATUS: &str = "/etcdserverpb.Maintenance/Status";
+    /// What is wrong with the members.
+    pub const ALARM: &str = "/etcdserverpb.Maintenance/Alarm";
     /// Who the members are.
     pub const MEMBER_LIST: &str = "/etcdserverpb.Cluster/MemberList";
+    /// Stands in an election, until it is won.
+    pub const CAMPAIGN: &str = "/v3electionpb.Election/Campaign";
+    /// Changes what a leader says.
+    pub const PROCLAIM: &str = "/v3electionpb.Election/Proclaim";
+    /// Who leads.
+    pub const LEADER: &str = "/v3electionpb.Election/Leader";
+    /// Tells who leads, again and again; the server streams.
+    pub const OBSERVE: &str = "/v3electionpb.Election/Observe";
+    /// Gives up the lead.
+    pub const RESIGN: &str = "/v3electionpb.Election/Resign";
+    /// Takes a lock.
+    pub const LOCK: &str = "/v3lockpb.Lock/Lock";
+    /// Gives it back.
+    pub const UNLOCK: &str = "/v3lockpb.Lock/Unlock";
 }
 
 /// What stands at the top of every answer.
@@ -512,6 +532,29 @@ pub struct LeaseTimeToLiveResponse {
     pub keys: Vec<Vec<u8>>,
 }
 
+/// Asks for the sessions.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct LeaseLeasesRequest {}
+
+/// A session.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct LeaseStatus {
+    /// Its number.
+    #[prost(int64, tag = "1")]
+    pub id: i64,
+}
+
+/// The sessions.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct LeaseLeasesResponse {
+    /// Who answers, and when.
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<ResponseHeader>,
+    /// The sessions.
+    #[prost(message, repeated, tag = "2")]
+    pub leases: Vec<LeaseStatus>,
+}
+
 /// What a watch does not tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ::prost::Enumeration)]
 #[repr(i32)]
@@ -674,6 +717,54 @@ pub struct StatusResponse {
     /// It does not vote.
     #[prost(bool, tag = "10")]
     pub is_learner: bool,
+}
+
+/// What to do about what is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum AlarmAction {
+    /// List it.
+    Get = 0,
+    /// Raise an alarm.
+    Activate = 1,
+    /// End one.
+    Deactivate = 2,
+}
+
+/// Asks what is wrong with the members.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct AlarmRequest {
+    /// What to do.
+    #[prost(enumeration = "AlarmAction", tag = "1")]
+    pub action: i32,
+    /// Of which member; 0 for all.
+    #[prost(uint64, tag = "2")]
+    pub member_id: u64,
+    /// Which alarm; 0 for any.
+    #[prost(int32, tag = "3")]
+    pub alarm: i32,
+}
+
+/// Something that is wrong.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct AlarmMember {
+    /// With which member.
+    #[prost(uint64, tag = "1")]
+    pub member_id: u64,
+    /// What: 1 for no space, 2 for a damaged store.
+    #[prost(int32, tag = "2")]
+    pub alarm: i32,
+}
+
+/// What is wrong.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct AlarmResponse {
+    /// Who answers, and when.
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<ResponseHeader>,
+    /// All of it.
+    #[prost(message, repeated, tag = "2")]
+    pub alarms: Vec<AlarmMember>,
 }
 
 /// Who are the members?

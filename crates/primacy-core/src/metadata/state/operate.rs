@@ -117,32 +117,35 @@ impl State {
 
     /// Refuses what makes entries larger when there is no room. What a transaction deletes makes none.
     fn check_space(&self, operation: &Operation, path: &Path) -> Result<(), Refusal> {
-        let (mut before, mut after) = (0, 0);
-        self.add_sizes(operation, &mut path.steps(), &mut before, &mut after);
+        let after = self.sum(operation, &mut path.steps(), &|write| {
+            let (value, session) = self.written(write);
+            entry_bytes(&write.key, value, session)
+        });
+        // Where there is room for all of it, nobody needs to know what is there already.
+        if self.bytes().saturating_add(after) <= self.limits.quota {
+            return Ok(());
+        }
+        let before = self.sum(operation, &mut path.steps(), &|write| {
+            self.map.entry(&write.key).map_or(0, |old| entry_bytes(old.key(), old.value(), old.session()))
+        });
         let would_be = self.bytes().saturating_add(after).saturating_sub(before);
         if after > before && would_be > self.limits.quota { Err(Refusal::NoSpace) } else { Ok(()) }
     }
 
-    fn add_sizes(
+    /// The sum of something over all writes that are reached.
+    fn sum(
         &self,
         operation: &Operation,
         path: &mut impl Iterator<Item = bool>,
-        before: &mut u64,
-        after: &mut u64,
-    ) {
+        of: &impl Fn(&Write) -> u64,
+    ) -> u64 {
         match operation {
-            Operation::Write(write) => {
-                let entry = self.map.entry(&write.key);
-                let (value, session) = self.written(write);
-                *before += entry.map_or(0, |entry| entry_bytes(entry.key(), entry.value(), entry.session()));
-                *after += entry_bytes(&write.key, value, session);
-            }
+            Operation::Write(write) => of(write),
             Operation::Transaction(transaction) => {
-                for operation in transaction.branch(next(path)) {
-                    self.add_sizes(operation, path, before, after);
-                }
+                let branch = transaction.branch(next(path));
+                branch.iter().map(|operation| self.sum(operation, path, of)).sum()
             }
-            Operation::Read(_) | Operation::Delete(_) => {}
+            Operation::Read(_) | Operation::Delete(_) => 0,
         }
     }
 
@@ -175,24 +178,25 @@ impl State {
     }
 
     fn write(&mut self, write: &Write) -> Answer {
-        let before = self.map.entry(&write.key).cloned();
-        let former_session = before.as_ref().and_then(Entry::session);
-        let (value, session) = self.written(write);
-        let kept;
-        let value = match &write.value {
-            Replace::With(value) => &**value,
-            Replace::Keep => {
-                kept = value.to_vec();
-                &kept
+        let before = match (&write.value, &write.session) {
+            (Replace::With(value), Replace::With(session)) => self.put(&write.key, value, *session),
+            (Replace::Keep, _) | (_, Replace::Keep) => {
+                let (value, session) = self.written(write);
+                let value = value.to_vec();
+                self.put(&write.key, &value, session)
             }
         };
-        self.map.write(&write.key, value, session);
-        self.sessions.move_key(&write.key, former_session, session);
         let previous = match write.previous {
             Previous::Wanted => before,
             Previous::Unwanted => None,
         };
         Answer::Written { version: self.map.version(), previous }
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8], session: Option<SessionId>) -> Option<Entry> {
+        let before = self.map.write(key, value, session);
+        self.sessions.move_key(key, before.as_ref().and_then(Entry::session), session);
+        before
     }
 
     fn delete(&mut self, delete: &Delete) -> Answer {

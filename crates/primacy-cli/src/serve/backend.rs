@@ -1,0 +1,171 @@
+//! What is behind the door: a replicated map, as this node reaches it.
+
+use std::fmt;
+use std::future::Future;
+use std::num::NonZeroUsize;
+use std::pin::Pin;
+use std::time::Duration;
+
+use primacy_core::metadata::command::{
+    Bytes, Change, Command, Keys, Operation, Outcome, Previous, Refusal, SessionId, Version,
+};
+use tokio::sync::watch;
+
+/// What will be known later. If it is dropped before, what was asked for may still be done.
+pub(crate) type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A replicated map, as one of its nodes reaches it. All methods may be called from many tasks at the same time.
+///
+/// What waits must end by itself in a time that a client can bear: the door sets no bound of its own. What does not wait must
+/// not do I/O, for it is called from the tasks that serve all clients.
+pub(crate) trait Backend: Send + Sync + 'static {
+    /// Has a command replicated, and returns what became of it once it is applied here, so that what its client then reads of
+    /// this node is not older. A node that does not lead has the one that leads propose it.
+    ///
+    /// # Errors
+    /// [`BackendError`]; after all but [`BackendError::NoLeader`] and [`BackendError::TooManyRequests`] it may have been done,
+    /// or may yet be.
+    fn propose(&self, command: Command) -> Pending<'_, Result<Outcome, BackendError>>;
+
+    /// Does an operation that [only reads](Operation::only_reads).
+    ///
+    /// # Errors
+    /// [`BackendError`]. Never, if it may be answered from here.
+    fn read(
+        &self,
+        operation: Operation,
+        freshness: Freshness,
+    ) -> Pending<'_, Result<Outcome, BackendError>>;
+
+    /// Keeps a session alive: it now has its whole time again, which is returned; `None` if there is no such session.
+    ///
+    /// # Errors
+    /// [`BackendError`]; it may have been kept alive.
+    fn keep_alive(&self, session: SessionId) -> Pending<'_, Result<Option<Duration>, BackendError>>;
+
+    /// How a session is; `None` if there is no such session.
+    ///
+    /// # Errors
+    /// [`BackendError`].
+    fn session(&self, session: SessionId) -> Pending<'_, Result<Option<Life>, BackendError>>;
+
+    /// All sessions, the one first that would expire first.
+    ///
+    /// # Errors
+    /// [`BackendError`].
+    fn sessions(&self) -> Pending<'_, Result<Vec<SessionId>, BackendError>>;
+
+    /// What has happened to some keys from a version on, as far as it is known here: whole versions, until they have `most`
+    /// changes or more.
+    ///
+    /// # Errors
+    /// [`Refusal::Compacted`] if not all of it is known any more.
+    fn changes(
+        &self,
+        keys: &Keys,
+        from: Version,
+        previous: Previous,
+        most: NonZeroUsize,
+    ) -> Result<Changes, Refusal>;
+
+    /// The version of the map here. A receiver that waits for it to change is what watches wait for, all with one.
+    fn version(&self) -> watch::Receiver<Version>;
+
+    /// How this node is. It is asked for each answer, so it should cost no more than a few loads.
+    fn vitals(&self) -> Vitals;
+
+    /// The nodes.
+    fn members(&self) -> Vec<Member>;
+}
+
+/// How new what is read must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Freshness {
+    /// No older than what any client was told before it was asked.
+    Newest,
+    /// As it is here.
+    Here,
+}
+
+/// How a session is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Life {
+    /// How long it still has if it is not kept alive.
+    pub(crate) left: Duration,
+    /// How long it has each time that it is kept alive.
+    pub(crate) time_to_live: Duration,
+    /// The keys that go with it.
+    pub(crate) keys: Vec<Bytes>,
+}
+
+/// What has happened, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Changes {
+    pub(crate) list: Vec<Change>,
+    /// All up to here was looked at. That of the map, if nothing was left for the next time; it may be before the version from
+    /// which on was asked.
+    pub(crate) through: Version,
+    /// That of the map.
+    pub(crate) version: Version,
+}
+
+/// How a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Vitals {
+    /// The number of the cluster: the same on all nodes, and not 0.
+    pub(crate) cluster: u64,
+    /// That of this node; not 0.
+    pub(crate) member: u64,
+    /// That of the node that leads, as far as this one knows.
+    pub(crate) leader: Option<u64>,
+    /// The term that this node knows.
+    pub(crate) term: u64,
+    /// How many records this node's log has had, over all time.
+    pub(crate) logged: u64,
+    /// How many of them are applied.
+    pub(crate) applied: u64,
+    /// What is on disk, or what would be, in bytes.
+    pub(crate) bytes: u64,
+    /// How much of it is in use.
+    pub(crate) bytes_in_use: u64,
+}
+
+/// A node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Member {
+    pub(crate) number: u64,
+    pub(crate) name: String,
+    /// Where other nodes reach it, as URLs.
+    pub(crate) for_peers: Vec<String>,
+    /// Where clients reach it, as URLs.
+    pub(crate) for_clients: Vec<String>,
+}
+
+/// Why there is no outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BackendError {
+    /// No node leads that this one knows; nothing was done.
+    NoLeader,
+    /// Another node leads than the one that was asked. It may have been done.
+    LeaderChanged,
+    /// There was no outcome in time. It may have been done.
+    TimedOut,
+    /// More is waiting than should; nothing was done.
+    TooManyRequests,
+    /// This node is about to end. It may have been done.
+    Stopped,
+}
+
+impl fmt::Display for BackendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoLeader => "no node leads",
+            Self::LeaderChanged => "another node leads now",
+            Self::TimedOut => "there was no outcome in time",
+            Self::TooManyRequests => "too many requests are waiting",
+            Self::Stopped => "this node is about to end",
+        })
+    }
+}
+
+impl std::error::Error for BackendError {}

@@ -1,0 +1,253 @@
+//! Between the messages of etcd's API and what the map understands.
+
+use std::num::NonZeroU64;
+
+use primacy::stores::etcd::api;
+use primacy_core::metadata::command::{
+    Answer, Bounds, By, Bytes, Change, Compared, Comparison, Delete, Direction, Found, Happened, Keys,
+    Operation, Order, Previous, Read, Relation, Replace, SessionId, Transaction, Version, Wanted, Write,
+};
+use primacy_core::metadata::entry::Entry;
+
+use super::backend::Freshness;
+use super::errors::Known;
+
+/// A number as the messages have it.
+pub(super) fn signed(number: u64) -> i64 {
+    // Versions and counts grow one by one, and so stay far below the end.
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// A version as the messages ask for it; `None` for that of now.
+fn version(revision: i64) -> Option<Version> {
+    u64::try_from(revision).ok().filter(|&number| number > 0).map(Version)
+}
+
+fn keys(key: Vec<u8>, end: &[u8]) -> Result<Keys, Known> {
+    if key.is_empty() { Err(Known::EMPTY_KEY) } else { Ok(Keys::new(key.into(), end)) }
+}
+
+fn previous(wanted: bool) -> Previous {
+    if wanted { Previous::Wanted } else { Previous::Unwanted }
+}
+
+/// How new what is asked for must be.
+pub(super) fn freshness(request: &api::RangeRequest) -> Freshness {
+    if request.serializable { Freshness::Here } else { Freshness::Newest }
+}
+
+/// What a range asks for.
+///
+/// # Errors
+/// [`Known::EMPTY_KEY`].
+pub(super) fn read(request: api::RangeRequest) -> Result<Read, Known> {
+    let by = match request.sort_target() {
+        api::SortTarget::Key => By::Key,
+        api::SortTarget::Version => By::Writes,
+        api::SortTarget::Create => By::MadeAt,
+        api::SortTarget::Mod => By::ChangedAt,
+        api::SortTarget::Value => By::Value,
+    };
+    let direction = match request.sort_order() {
+        api::SortOrder::None | api::SortOrder::Ascend => Direction::Ascending,
+        api::SortOrder::Descend => Direction::Descending,
+    };
+    let wanted = match (request.count_only, request.keys_only) {
+        (true, _) => Wanted::Count,
+        (false, true) => Wanted::Keys,
+        (false, false) => Wanted::Entries,
+    };
+    Ok(Read {
+        at: version(request.revision),
+        limit: u64::try_from(request.limit).ok().and_then(NonZeroU64::new),
+        order: Order { by, direction },
+        made: bounds(request.min_create_revision, request.max_create_revision),
+        changed: bounds(request.min_mod_revision, request.max_mod_revision),
+        wanted,
+        keys: keys(request.key, &request.range_end)?,
+    })
+}
+
+/// Both included; 0 for none.
+fn bounds(from: i64, to: i64) -> Bounds {
+    let to = if to == 0 { u64::MAX } else { u64::try_from(to).unwrap_or(0) };
+    Bounds { from: Version(u64::try_from(from).unwrap_or(0)), to: Version(to) }
+}
+
+/// What a put writes.
+///
+/// # Errors
+/// [`Known::EMPTY_KEY`], [`Known::VALUE_PROVIDED`] or [`Known::LEASE_PROVIDED`].
+pub(super) fn write(request: api::PutRequest) -> Result<Write, Known> {
+    if request.key.is_empty() {
+        return Err(Known::EMPTY_KEY);
+    }
+    if request.ignore_value && !request.value.is_empty() {
+        return Err(Known::VALUE_PROVIDED);
+    }
+    if request.ignore_lease && request.lease != 0 {
+        return Err(Known::LEASE_PROVIDED);
+    }
+    Ok(Write {
+        key: request.key.into(),
+        value: if request.ignore_value { Replace::Keep } else { Replace::With(request.value.into()) },
+        session: if request.ignore_lease {
+            Replace::Keep
+        } else {
+            Replace::With(SessionId::new(request.lease))
+        },
+        previous: previous(request.prev_kv),
+    })
+}
+
+/// What a delete deletes.
+///
+/// # Errors
+/// [`Known::EMPTY_KEY`].
+pub(super) fn delete(request: api::DeleteRangeRequest) -> Result<Delete, Known> {
+    let keys = keys(request.key, &request.range_end)?;
+    Ok(Delete { keys, previous: previous(request.prev_kv) })
+}
+
+/// What a transaction does. `operations_max` is how long each of its lists may be, those within counted as etcd counts them.
+///
+/// # Errors
+/// The first thing that is wrong with it, in the order in which etcd looks.
+pub(super) fn transaction(
+    request: api::TxnRequest,
+    operations_max: usize,
+) -> Result<Transaction, Known> {
+    let longest = request.compare.len().max(request.success.len()).max(request.failure.len());
+    let left = operations_max.checked_sub(longest).ok_or(Known::TOO_MANY_OPERATIONS)?;
+    let all = |operations: Vec<api::RequestOp>| -> Result<Vec<Operation>, Known> {
+        operations.into_iter().map(|one| operation(one, left)).collect()
+    };
+    Ok(Transaction {
+        comparisons: request.compare.into_iter().map(comparison).collect::<Result<_, _>>()?,
+        then: all(request.success)?,
+        otherwise: all(request.failure)?,
+    })
+}
+
+fn operation(request: api::RequestOp, operations_max: usize) -> Result<Operation, Known> {
+    match request.request {
+        Some(api::Request::Range(range)) => Ok(Operation::Read(Box::new(read(range)?))),
+        Some(api::Request::Put(put)) => Ok(Operation::Write(write(put)?)),
+        Some(api::Request::DeleteRange(range)) => Ok(Operation::Delete(delete(range)?)),
+        Some(api::Request::Txn(within)) => {
+            Ok(Operation::Transaction(transaction(within, operations_max)?))
+        }
+        // Whatever it means, etcd's words for it are these.
+        None => Err(Known::KEY_NOT_FOUND),
+    }
+}
+
+fn comparison(compare: api::Compare) -> Result<Comparison, Known> {
+    let relation = match compare.result() {
+        api::CompareResult::Equal => Relation::Equal,
+        api::CompareResult::NotEqual => Relation::NotEqual,
+        api::CompareResult::Greater => Relation::Greater,
+        api::CompareResult::Less => Relation::Less,
+    };
+    let target = compare.target();
+    let given = compare.target_union;
+    // Where what is given is not what is asked about, it is compared with nothing.
+    let compared = match (target, given) {
+        (api::CompareTarget::Version, Some(api::TargetUnion::Version(given))) => Compared::Writes(given),
+        (api::CompareTarget::Version, _) => Compared::Writes(0),
+        (api::CompareTarget::Create, Some(api::TargetUnion::CreateRevision(given))) => {
+            Compared::MadeAt(given)
+        }
+        (api::CompareTarget::Create, _) => Compared::MadeAt(0),
+        (api::CompareTarget::Mod, Some(api::TargetUnion::ModRevision(given))) => {
+            Compared::ChangedAt(given)
+        }
+        (api::CompareTarget::Mod, _) => Compared::ChangedAt(0),
+        (api::CompareTarget::Lease, Some(api::TargetUnion::Lease(given))) => Compared::Session(given),
+        (api::CompareTarget::Lease, _) => Compared::Session(0),
+        (api::CompareTarget::Value, Some(api::TargetUnion::Value(given))) => {
+            Compared::Value(given.into())
+        }
+        (api::CompareTarget::Value, _) => Compared::Value(Bytes::from([])),
+    };
+    Ok(Comparison { keys: keys(compare.key, &compare.range_end)?, relation, compared })
+}
+
+/// An entry, as clients are told it.
+pub(super) fn key_value(entry: &Entry) -> api::KeyValue {
+    let stamp = entry.stamp();
+    api::KeyValue {
+        key: entry.key().to_vec(),
+        create_revision: signed(stamp.made_at.0),
+        mod_revision: signed(stamp.changed_at.0),
+        version: signed(stamp.writes.get()),
+        value: entry.value().to_vec(),
+        lease: stamp.session.map_or(0, SessionId::get),
+    }
+}
+
+/// Something that happened, as watchers are told it.
+pub(super) fn event(change: &Change) -> api::Event {
+    let (kind, kv) = match &change.happened {
+        Happened::Written(entry) => (api::EventType::Put, key_value(entry)),
+        Happened::Deleted(entry) => {
+            let mod_revision = signed(change.version.0);
+            let key = entry.key().to_vec();
+            (api::EventType::Delete, api::KeyValue { key, mod_revision, ..Default::default() })
+        }
+    };
+    api::Event { kind: kind.into(), kv: Some(kv), prev_kv: change.previous.as_ref().map(key_value) }
+}
+
+/// What was found.
+pub(super) fn range_response(found: &Found, header: api::ResponseHeader) -> api::RangeResponse {
+    api::RangeResponse {
+        header: Some(header),
+        kvs: found.entries.iter().map(key_value).collect(),
+        more: found.more,
+        count: signed(found.count),
+    }
+}
+
+/// The answer to a write.
+pub(super) fn put_response(previous: Option<&Entry>, header: api::ResponseHeader) -> api::PutResponse {
+    api::PutResponse { header: Some(header), prev_kv: previous.map(key_value) }
+}
+
+/// The answer to a deletion.
+pub(super) fn delete_response(
+    count: u64,
+    previous: &[Entry],
+    header: api::ResponseHeader,
+) -> api::DeleteRangeResponse {
+    let prev_kvs = previous.iter().map(key_value).collect();
+    api::DeleteRangeResponse { header: Some(header), deleted: signed(count), prev_kvs }
+}
+
+/// The answer to a transaction.
+pub(super) fn txn_response(
+    held: bool,
+    answers: &[Answer],
+    header: api::ResponseHeader,
+) -> api::TxnResponse {
+    let responses = answers.iter().map(|answer| api::ResponseOp { response: Some(within(answer)) });
+    api::TxnResponse { header: Some(header), succeeded: held, responses: responses.collect() }
+}
+
+/// The answer to a part of a transaction, which says no more of who answers than the version.
+fn within(answer: &Answer) -> api::Response {
+    let at = |version: Version| api::ResponseHeader { revision: signed(version.0), ..Default::default() };
+    match answer {
+        Answer::Found(found) => api::Response::Range(range_response(found, at(found.version))),
+        Answer::Written { version, previous } => {
+            api::Response::Put(put_response(previous.as_ref(), at(*version)))
+        }
+        Answer::Deleted { version, count, previous } => {
+            api::Response::DeleteRange(delete_response(*count, previous, at(*version)))
+        }
+        Answer::Decided { held, answers } => {
+            api::Response::Txn(txn_response(*held, answers, api::ResponseHeader::default()))
+        }
+        Answer::Ended { .. } | Answer::Done => unreachable!("no part of a transaction is answered so"),
+    }
+}

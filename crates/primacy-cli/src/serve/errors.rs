@@ -1,0 +1,112 @@
+//! Refusals, with the codes and the texts of etcd, by which its clients know them.
+
+use primacy_core::metadata::command::Refusal;
+use tonic::{Code, Status};
+
+use super::backend::BackendError;
+
+/// An error as etcd's clients know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Known(Code, &'static str);
+
+impl Known {
+    pub(crate) const EMPTY_KEY: Self = Self(Code::InvalidArgument, "etcdserver: key is not provided");
+    pub(crate) const KEY_NOT_FOUND: Self = Self(Code::InvalidArgument, "etcdserver: key not found");
+    pub(crate) const VALUE_PROVIDED: Self = Self(Code::InvalidArgument, "etcdserver: value is provided");
+    pub(crate) const LEASE_PROVIDED: Self = Self(Code::InvalidArgument, "etcdserver: lease is provided");
+    pub(crate) const TOO_MANY_OPERATIONS: Self =
+        Self(Code::InvalidArgument, "etcdserver: too many operations in txn request");
+    pub(crate) const DUPLICATE_KEY: Self =
+        Self(Code::InvalidArgument, "etcdserver: duplicate key given in txn request");
+    pub(crate) const REQUEST_TOO_LARGE: Self =
+        Self(Code::InvalidArgument, "etcdserver: request is too large");
+    pub(crate) const COMPACTED: Self =
+        Self(Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted");
+    pub(crate) const FUTURE: Self =
+        Self(Code::OutOfRange, "etcdserver: mvcc: required revision is a future revision");
+    pub(crate) const NO_SPACE: Self =
+        Self(Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded");
+    pub(crate) const LEASE_NOT_FOUND: Self =
+        Self(Code::NotFound, "etcdserver: requested lease not found");
+    pub(crate) const LEASE_EXISTS: Self =
+        Self(Code::FailedPrecondition, "etcdserver: lease already exists");
+    pub(crate) const LEASE_TOO_LONG: Self = Self(Code::OutOfRange, "etcdserver: too large lease TTL");
+    pub(crate) const NO_LEADER: Self = Self(Code::Unavailable, "etcdserver: no leader");
+    pub(crate) const LEADER_CHANGED: Self = Self(Code::Unavailable, "etcdserver: leader changed");
+    pub(crate) const TIMED_OUT: Self = Self(Code::Unavailable, "etcdserver: request timed out");
+    pub(crate) const TOO_MANY_REQUESTS: Self =
+        Self(Code::ResourceExhausted, "etcdserver: too many requests");
+    pub(crate) const STOPPED: Self = Self(Code::Unavailable, "etcdserver: server stopped");
+    pub(crate) const USER_EMPTY: Self = Self(Code::InvalidArgument, "etcdserver: user name is empty");
+    pub(crate) const AUTHENTICATION_FAILED: Self =
+        Self(Code::InvalidArgument, "etcdserver: authentication failed, invalid user ID or password");
+    pub(crate) const AUTHENTICATION_NOT_ENABLED: Self =
+        Self(Code::FailedPrecondition, "etcdserver: authentication is not enabled");
+    pub(crate) const INVALID_TOKEN: Self =
+        Self(Code::Unauthenticated, "etcdserver: invalid auth token");
+    /// What an election says has no code of its own with etcd.
+    pub(crate) const NOT_LEADER: Self = Self(Code::Unknown, "election: not leader");
+    pub(crate) const NOBODY_LEADS: Self = Self(Code::Unknown, "election: no leader");
+    pub(crate) const NO_LEADER_KEY: Self = Self(Code::Unknown, "\"leader\" field must be provided");
+    pub(crate) const SESSION_EXPIRED: Self = Self(Code::Unknown, "mutex: session is expired");
+
+    /// As text, in the form in which a watch says why it was cancelled.
+    pub(crate) fn in_full(self) -> String {
+        format!("rpc error: code = {:?} desc = {}", self.0, self.1)
+    }
+}
+
+impl From<Known> for Status {
+    fn from(Known(code, text): Known) -> Self {
+        Self::new(code, text)
+    }
+}
+
+impl From<Refusal> for Known {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Compacted { .. } => Self::COMPACTED,
+            Refusal::Future { .. } => Self::FUTURE,
+            Refusal::SessionNotFound => Self::LEASE_NOT_FOUND,
+            Refusal::SessionExists => Self::LEASE_EXISTS,
+            Refusal::KeyNotFound => Self::KEY_NOT_FOUND,
+            Refusal::NoSpace => Self::NO_SPACE,
+            Refusal::EmptyKey => Self::EMPTY_KEY,
+            Refusal::DuplicateKey => Self::DUPLICATE_KEY,
+            Refusal::TooManyOperations => Self::TOO_MANY_OPERATIONS,
+            Refusal::RequestTooLarge => Self::REQUEST_TOO_LARGE,
+            Refusal::TimeToLiveTooLong => Self::LEASE_TOO_LONG,
+            Refusal::TooManyRequests | Refusal::TooManyClients => Self::TOO_MANY_REQUESTS,
+            // This process has been replaced by a later one of the same node.
+            Refusal::FormerLife => Self::STOPPED,
+        }
+    }
+}
+
+impl From<BackendError> for Known {
+    fn from(error: BackendError) -> Self {
+        match error {
+            BackendError::NoLeader => Self::NO_LEADER,
+            BackendError::LeaderChanged => Self::LEADER_CHANGED,
+            BackendError::TimedOut => Self::TIMED_OUT,
+            BackendError::TooManyRequests => Self::TOO_MANY_REQUESTS,
+            BackendError::Stopped => Self::STOPPED,
+        }
+    }
+}
+
+/// What an election or a lock of the server answers where a request of its own fails: the text, and no code, as etcd does.
+pub(crate) fn within_recipe(known: Known) -> Status {
+    Status::new(Code::Unknown, known.1)
+}
+
+/// As etcd answers what it does not know; `path` is that of the request.
+pub(crate) fn not_served(path: &str) -> Status {
+    let (service, method) = path.trim_start_matches('/').split_once('/').unwrap_or((path, ""));
+    let known = ["etcdserverpb.Auth", "etcdserverpb.Cluster", "etcdserverpb.Maintenance"];
+    if known.contains(&service) {
+        Status::unimplemented(format!("unknown method {method} for service {service}"))
+    } else {
+        Status::unimplemented(format!("unknown service {service}"))
+    }
+}

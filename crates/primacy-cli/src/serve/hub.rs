@@ -1,0 +1,443 @@
+//! Who is to be told of which changes.
+//!
+//! One task takes each change from the map once and hands it to the watchers that it concerns, which are found by the key: so
+//! ten thousand watchers cost a change no more than a few do. What was handed on waits in a line for each stream. A line has a
+//! limit. A watcher that has no room in it falls behind: it is forgotten here, and catches up from the history of the map by
+//! itself, at the pace at which its client reads.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+
+use primacy_core::metadata::command::{Bytes, Change, Happened, Keys, Previous, Version};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::backend::Backend;
+
+/// How many changes wait for one stream at most, before its watchers fall behind.
+const LINE_CHANGES_MAX: usize = 1024;
+
+/// How many changes are taken from the map at a time.
+const TAKEN_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
+
+/// How often it is looked whether there is a leader.
+const LEADER_LOOK: Duration = Duration::from_millis(250);
+
+/// How long there must be none until those are told who want to know: three times as long as etcd's members wait for one.
+const LEADERLESS_MAX: Duration = Duration::from_secs(3);
+
+/// Which kinds of changes a watcher is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Kinds {
+    pub(super) writes: bool,
+    pub(super) deletions: bool,
+}
+
+impl Kinds {
+    pub(super) fn contain(self, change: &Change) -> bool {
+        match change.happened {
+            Happened::Written(_) => self.writes,
+            Happened::Deleted(_) => self.deletions,
+        }
+    }
+}
+
+/// What a watcher wants to be told.
+#[derive(Clone, Debug)]
+pub(super) struct Wish {
+    pub(super) keys: Keys,
+    pub(super) previous: Previous,
+    pub(super) kinds: Kinds,
+}
+
+/// Changes of one version for one watcher.
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub(super) watcher: i64,
+    pub(super) version: Version,
+    pub(super) changes: Vec<Change>,
+}
+
+/// What waits for one stream.
+#[derive(Debug, Default)]
+pub(super) struct Line(Mutex<Waiting>);
+
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    batches: VecDeque<Batch>,
+    /// How many changes are in them.
+    changes: usize,
+    /// Who has fallen behind, and from which version on it was told nothing.
+    fallen: Vec<(i64, Version)>,
+    pub(super) leaderless: bool,
+    waker: Option<Waker>,
+}
+
+impl Line {
+    pub(super) fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a change at the end, unless there is no room.
+    fn push(&self, watcher: i64, change: Change) -> bool {
+        let mut waiting = self.waiting();
+        let version = change.version;
+        let same_version = waiting.batches.iter_mut().rev().take_while(|batch| batch.version == version);
+        // What is begun is finished: a version is told in one piece.
+        let begun = same_version.into_iter().find(|batch| batch.watcher == watcher);
+        if let Some(batch) = begun {
+            batch.changes.push(change);
+        } else if waiting.changes >= LINE_CHANGES_MAX {
+            waiting.fallen.push((watcher, version));
+            return false;
+        } else {
+            waiting.batches.push_back(Batch { watcher, version, changes: vec![change] });
+        }
+        waiting.changes += 1;
+        waiting.wake();
+        true
+    }
+}
+
+impl Waiting {
+    pub(super) fn pop(&mut self) -> Option<Batch> {
+        let batch = self.batches.pop_front()?;
+        self.changes -= batch.changes.len();
+        Some(batch)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.batches.is_empty() && self.fallen.is_empty()
+    }
+
+    pub(super) fn take_fallen(&mut self) -> Vec<(i64, Version)> {
+        std::mem::take(&mut self.fallen)
+    }
+
+    pub(super) fn wake_with(&mut self, waker: &Waker) {
+        if !self.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            self.waker = Some(waker.clone());
+        }
+    }
+
+    fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+/// A watcher that has been told all so far.
+#[derive(Debug)]
+struct Live {
+    line: Arc<Line>,
+    watcher: i64,
+    wish: Wish,
+    /// Nothing before this version is told.
+    from: Version,
+}
+
+impl Live {
+    /// Tells it, if it wants to know; whether it had room.
+    fn offer(&self, change: &Change) -> bool {
+        if change.version < self.from || !self.wish.kinds.contain(change) {
+            return true;
+        }
+        let mut change = change.clone();
+        if self.wish.previous == Previous::Unwanted {
+            change.previous = None;
+        }
+        self.line.push(self.watcher, change)
+    }
+}
+
+/// Where a watcher is found.
+enum Place {
+    One(Bytes),
+    /// All keys that begin so.
+    Beginning(Bytes),
+    /// Anything else, which is compared with each key.
+    Other,
+}
+
+impl Place {
+    fn of(keys: &Keys) -> Self {
+        match keys {
+            Keys::One(key) => Self::One(Bytes::clone(key)),
+            Keys::Between(first, end) if after_all_with(first).as_deref() == Some(&**end) => {
+                Self::Beginning(Bytes::clone(first))
+            }
+            // Nothing is before a single zero, for no key is empty.
+            Keys::From(first) if matches!(**first, [] | [0]) => Self::Beginning(Bytes::from([])),
+            Keys::Between(..) | Keys::From(_) => Self::Other,
+        }
+    }
+}
+
+/// What comes after all keys that begin so; `None` if nothing does.
+pub(super) fn after_all_with(beginning: &[u8]) -> Option<Vec<u8>> {
+    let last = beginning.iter().rposition(|&byte| byte < u8::MAX)?;
+    let mut end = beginning[..=last].to_vec();
+    end[last] += 1;
+    Some(end)
+}
+
+#[derive(Debug)]
+struct Index {
+    /// All up to here was handed on.
+    told: Version,
+    one: HashMap<Bytes, Vec<Live>>,
+    beginnings: HashMap<Bytes, Vec<Live>>,
+    /// How many different beginnings there are of each length.
+    lengths: BTreeMap<usize, usize>,
+    others: Vec<Live>,
+    /// How many want to know what was there before; some of them may be gone.
+    wanting_previous: usize,
+    /// The lines of those that want to know when there is no leader.
+    anxious: HashMap<u64, Arc<Line>>,
+    next_anxious: u64,
+}
+
+impl Index {
+    fn is_empty(&self) -> bool {
+        self.one.is_empty() && self.beginnings.is_empty() && self.others.is_empty()
+    }
+
+    fn insert(&mut self, live: Live) {
+        if live.wish.previous == Previous::Wanted {
+            self.wanting_previous += 1;
+        }
+        match Place::of(&live.wish.keys) {
+            Place::One(key) => self.one.entry(key).or_default().push(live),
+            Place::Beginning(beginning) => {
+                let length = beginning.len();
+                let there = self.beginnings.entry(beginning).or_default();
+                if there.is_empty() {
+                    *self.lengths.entry(length).or_default() += 1;
+                }
+                there.push(live);
+            }
+            Place::Other => self.others.push(live),
+        }
+    }
+
+    fn remove(&mut self, line: &Arc<Line>, watcher: i64, wish: &Wish) {
+        let stays = |live: &Live| !(live.watcher == watcher && Arc::ptr_eq(&live.line, line));
+        match Place::of(&wish.keys) {
+            Place::One(key) => {
+                if let Some(there) = self.one.get_mut(&key) {
+                    retain(there, &mut self.wanting_previous, stays);
+                    if there.is_empty() {
+                        self.one.remove(&key);
+                    }
+                }
+            }
+            Place::Beginning(beginning) => {
+                if let Some(there) = self.beginnings.get_mut(&beginning) {
+                    retain(there, &mut self.wanting_previous, stays);
+                    if there.is_empty() {
+                        self.forget_beginning(&beginning);
+                    }
+                }
+            }
+            Place::Other => retain(&mut self.others, &mut self.wanting_previous, stays),
+        }
+    }
+
+    fn forget_beginning(&mut self, beginning: &[u8]) {
+        self.beginnings.remove(beginning);
+        if let Some(count) = self.lengths.get_mut(&beginning.len()) {
+            *count -= 1;
+            if *count == 0 {
+                self.lengths.remove(&beginning.len());
+            }
+        }
+    }
+
+    fn tell(&mut self, change: &Change) {
+        let key = change.key();
+        if let Some(there) = self.one.get_mut(key) {
+            retain(there, &mut self.wanting_previous, |live| live.offer(change));
+            if there.is_empty() {
+                self.one.remove(key);
+            }
+        }
+        let mut deserted = Vec::new();
+        for &length in self.lengths.keys().take_while(|&&length| length <= key.len()) {
+            if let Some(there) = self.beginnings.get_mut(&key[..length]) {
+                retain(there, &mut self.wanting_previous, |live| live.offer(change));
+                if there.is_empty() {
+                    deserted.push(length);
+                }
+            }
+        }
+        for length in deserted {
+            self.forget_beginning(&key[..length]);
+        }
+        retain(&mut self.others, &mut self.wanting_previous, |live| {
+            !live.wish.keys.contain(key) || live.offer(change)
+        });
+    }
+
+    /// None is told any more from here: all catch up by themselves, as far as they can.
+    fn let_all_fall(&mut self) {
+        let from = self.told.next();
+        let one = self.one.drain().flat_map(|(_, there)| there);
+        let beginnings = self.beginnings.drain().flat_map(|(_, there)| there);
+        for live in one.chain(beginnings).chain(self.others.drain(..)) {
+            let mut waiting = live.line.waiting();
+            waiting.fallen.push((live.watcher, from.max(live.from)));
+            waiting.wake();
+        }
+        self.lengths.clear();
+        self.wanting_previous = 0;
+    }
+}
+
+/// Keeps those that stay, and counts those that wanted to know what was there before.
+fn retain(there: &mut Vec<Live>, wanting_previous: &mut usize, stays: impl Fn(&Live) -> bool) {
+    there.retain(|live| {
+        let stays = stays(live);
+        if !stays && live.wish.previous == Previous::Wanted {
+            *wanting_previous -= 1;
+        }
+        stays
+    });
+}
+
+/// Who is to be told of which changes of a map.
+pub(super) struct Hub {
+    pub(super) backend: Arc<dyn Backend>,
+    index: Mutex<Index>,
+}
+
+impl Hub {
+    pub(super) fn new(backend: Arc<dyn Backend>) -> Self {
+        let index = Index {
+            told: *backend.version().borrow(),
+            one: HashMap::new(),
+            beginnings: HashMap::new(),
+            lengths: BTreeMap::new(),
+            others: Vec::new(),
+            wanting_previous: 0,
+            anxious: HashMap::new(),
+            next_anxious: 0,
+        };
+        Self { backend, index: Mutex::new(index) }
+    }
+
+    fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All up to this version was handed on to the lines.
+    pub(super) fn told(&self) -> Version {
+        self.index().told
+    }
+
+    /// Tells a watcher from now on what happens from the version `from` on. `false`, and nothing is done, if what it must still
+    /// learn was handed on already: it knows all up to `known`.
+    pub(super) fn admit(
+        &self,
+        line: &Arc<Line>,
+        watcher: i64,
+        wish: &Wish,
+        from: Version,
+        known: Version,
+    ) -> bool {
+        let mut index = self.index();
+        if index.told > known {
+            return false;
+        }
+        index.insert(Live { line: Arc::clone(line), watcher, wish: wish.clone(), from });
+        true
+    }
+
+    /// Tells a watcher nothing any more.
+    pub(super) fn dismiss(&self, line: &Arc<Line>, watcher: i64, wish: &Wish) {
+        self.index().remove(line, watcher, wish);
+    }
+
+    /// Tells this line when there has been no leader for long; until it is [calmed](Self::calm) with the number returned.
+    pub(super) fn warn(&self, line: &Arc<Line>) -> u64 {
+        let mut index = self.index();
+        let number = index.next_anxious;
+        index.next_anxious += 1;
+        index.anxious.insert(number, Arc::clone(line));
+        number
+    }
+
+    pub(super) fn calm(&self, number: u64) {
+        self.index().anxious.remove(&number);
+    }
+
+    /// Hands changes on, for ever.
+    pub(super) async fn run(self: Arc<Self>) {
+        let mut version = self.backend.version();
+        let mut looks = interval(LEADER_LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut led_at = Instant::now();
+        loop {
+            tokio::select! {
+                changed = version.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    let newest = *version.borrow_and_update();
+                    while self.hand_on() < newest {
+                        // A burst of changes does not keep others from their turn.
+                        tokio::task::yield_now().await;
+                    }
+                }
+                _ = looks.tick() => {
+                    if self.backend.vitals().leader.is_some() {
+                        led_at = Instant::now();
+                    } else if led_at.elapsed() >= LEADERLESS_MAX {
+                        self.tell_of_no_leader();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Hands on what is new, or a part of it; all up to the version returned is.
+    fn hand_on(&self) -> Version {
+        let mut index = self.index();
+        if index.is_empty() {
+            index.told = index.told.max(*self.backend.version().borrow());
+            return index.told;
+        }
+        let previous = if index.wanting_previous > 0 { Previous::Wanted } else { Previous::Unwanted };
+        let from = index.told.next();
+        match self.backend.changes(&Keys::all(), from, previous, TAKEN_MAX) {
+            Ok(changes) => {
+                for change in &changes.list {
+                    index.tell(change);
+                }
+                index.told = index.told.max(changes.through);
+            }
+            // So much has happened that it is no longer known. Who watches finds out by itself.
+            Err(_) => {
+                index.let_all_fall();
+                index.told = index.told.max(*self.backend.version().borrow());
+            }
+        }
+        index.told
+    }
+
+    fn tell_of_no_leader(&self) {
+        for (_, line) in self.index().anxious.drain() {
+            let mut waiting = line.waiting();
+            waiting.leaderless = true;
+            waiting.wake();
+        }
+    }
+}
+
+impl std::fmt::Debug for Hub {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hub").field("told", &self.told()).finish_non_exhaustive()
+    }
+}

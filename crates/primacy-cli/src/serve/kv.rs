@@ -1,0 +1,150 @@
+//! etcd's service `KV`.
+
+use std::sync::Arc;
+
+use primacy::stores::etcd::api;
+use primacy_core::metadata::command::{
+    Answer, Command, Operation, Outcome, Refusal, RequestLimits, Version,
+};
+use prost::Message;
+use tonic::Status;
+
+use super::backend::{Backend, Freshness};
+use super::errors::Known;
+use super::{OPERATIONS_MAX, REQUEST_BYTES_MAX, Services, convert};
+
+/// What etcd wraps a request in before it looks whether it is too large: its number, and who asks.
+const WRAPPING_BYTES: usize = 18;
+
+/// What is left to the map: the size is looked at here, as etcd looks at it.
+const LIMITS: RequestLimits = RequestLimits { bytes: usize::MAX, operations: OPERATIONS_MAX };
+
+pub(super) async fn range(
+    services: Arc<Services>,
+    request: api::RangeRequest,
+) -> Result<api::RangeResponse, Status> {
+    let freshness = convert::freshness(&request);
+    let read = Operation::Read(Box::new(convert::read(request)?));
+    let Answer::Found(found) = observe(services.backend(), read, freshness).await?.1 else {
+        unreachable!("a read is answered with what was found")
+    };
+    Ok(convert::range_response(&found, services.header(found.version)))
+}
+
+pub(super) async fn put(
+    services: Arc<Services>,
+    request: api::PutRequest,
+) -> Result<api::PutResponse, Status> {
+    let size = request.encoded_len();
+    let write = Operation::Write(convert::write(request)?);
+    check_size(size)?;
+    let Answer::Written { version, previous } = operate(services.backend(), write).await?.1 else {
+        unreachable!("a write is answered as one")
+    };
+    Ok(convert::put_response(previous.as_ref(), services.header(version)))
+}
+
+pub(super) async fn delete_range(
+    services: Arc<Services>,
+    request: api::DeleteRangeRequest,
+) -> Result<api::DeleteRangeResponse, Status> {
+    let size = request.encoded_len();
+    let delete = Operation::Delete(convert::delete(request)?);
+    check_size(size)?;
+    let Answer::Deleted { version, count, previous } = operate(services.backend(), delete).await?.1 else {
+        unreachable!("a deletion is answered as one")
+    };
+    Ok(convert::delete_response(count, &previous, services.header(version)))
+}
+
+pub(super) async fn txn(
+    services: Arc<Services>,
+    request: api::TxnRequest,
+) -> Result<api::TxnResponse, Status> {
+    let size = request.encoded_len();
+    let freshness = freshness_of(&request);
+    let transaction = Operation::Transaction(convert::transaction(request, OPERATIONS_MAX)?);
+    let (version, answer) = match freshness {
+        Some(freshness) => observe(services.backend(), transaction, freshness).await?,
+        None => {
+            transaction.check(LIMITS).map_err(Known::from)?;
+            check_size(size)?;
+            operate(services.backend(), transaction).await?
+        }
+    };
+    let Answer::Decided { held, answers } = answer else {
+        unreachable!("a transaction is answered as one")
+    };
+    Ok(convert::txn_response(held, &answers, services.header(version)))
+}
+
+pub(super) async fn compact(
+    services: Arc<Services>,
+    request: api::CompactionRequest,
+) -> Result<api::CompactionResponse, Status> {
+    let revision = u64::try_from(request.revision).map_err(|_| Known::COMPACTED)?;
+    let (version, _) = propose(services.backend(), Command::Compact(Version(revision))).await?;
+    Ok(api::CompactionResponse { header: Some(services.header(version)) })
+}
+
+/// How new what a transaction reads must be; `None` if it does not only read.
+fn freshness_of(request: &api::TxnRequest) -> Option<Freshness> {
+    let operations = request.success.iter().chain(&request.failure);
+    let mut freshness = Freshness::Here;
+    for operation in operations {
+        match &operation.request {
+            Some(api::Request::Range(range)) => {
+                if convert::freshness(range) == Freshness::Newest {
+                    freshness = Freshness::Newest;
+                }
+            }
+            Some(api::Request::Put(_) | api::Request::DeleteRange(_) | api::Request::Txn(_)) | None => {
+                return None;
+            }
+        }
+    }
+    Some(freshness)
+}
+
+fn check_size(message: usize) -> Result<(), Known> {
+    if message + WRAPPING_BYTES > REQUEST_BYTES_MAX { Err(Known::REQUEST_TOO_LARGE) } else { Ok(()) }
+}
+
+/// Has an operation replicated: its answer, and the version of the map after it.
+///
+/// # Errors
+/// Why it was not done, or may not have been.
+pub(super) async fn operate(
+    backend: &dyn Backend,
+    operation: Operation,
+) -> Result<(Version, Answer), Known> {
+    propose(backend, Command::Operate(operation)).await
+}
+
+/// The same of a command.
+///
+/// # Errors
+/// As [`operate`].
+pub(super) async fn propose(
+    backend: &dyn Backend,
+    command: Command,
+) -> Result<(Version, Answer), Known> {
+    answered(backend.propose(command).await?)
+}
+
+/// Does an operation that only reads: its answer, and the version of the map.
+///
+/// # Errors
+/// Why it could not be read.
+pub(super) async fn observe(
+    backend: &dyn Backend,
+    operation: Operation,
+    freshness: Freshness,
+) -> Result<(Version, Answer), Known> {
+    answered(backend.read(operation, freshness).await?)
+}
+
+fn answered(outcome: Outcome) -> Result<(Version, Answer), Known> {
+    let answer = outcome.result.map_err(|refusal: Refusal| Known::from(refusal))?;
+    Ok((outcome.version, answer))
+}

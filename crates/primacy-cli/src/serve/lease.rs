@@ -1,0 +1,157 @@
+//! etcd's service `Lease`: its leases are the sessions of the map.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use primacy::stores::etcd::api;
+use primacy_core::metadata::command::{Command, SessionId, TIME_TO_LIVE_MAX, Version};
+use primacy_core::time::Duration;
+use tokio_stream::{Stream, StreamExt};
+use tonic::{Status, Streaming};
+
+use super::backend::Backend;
+use super::errors::Known;
+use super::watching::{Told, Watching};
+use super::{Services, convert, kv};
+
+/// The shortest time to live that a session gets, in seconds, whatever is asked for: that of etcd as it is set up by itself.
+const SHORTEST: i64 = 2;
+
+pub(super) async fn grant(
+    services: Arc<Services>,
+    request: api::LeaseGrantRequest,
+) -> Result<api::LeaseGrantResponse, Status> {
+    let seconds = request.ttl.max(SHORTEST);
+    let (version, session) = begin(services.backend(), SessionId::new(request.id), seconds).await?;
+    Ok(api::LeaseGrantResponse {
+        header: Some(services.header(version)),
+        id: session.get(),
+        ttl: seconds,
+        error: String::new(),
+    })
+}
+
+/// Begins a session, of this number or of one that is drawn.
+///
+/// # Errors
+/// Why it was not begun, or may not have been.
+pub(super) async fn begin(
+    backend: &dyn Backend,
+    asked: Option<SessionId>,
+    seconds: i64,
+) -> Result<(Version, SessionId), Known> {
+    let time_to_live = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+    if time_to_live > TIME_TO_LIVE_MAX {
+        return Err(Known::LEASE_TOO_LONG);
+    }
+    loop {
+        let session = asked.unwrap_or_else(draw);
+        match kv::propose(backend, Command::Begin { session, time_to_live }).await {
+            Ok((version, _)) => return Ok((version, session)),
+            // Somebody has drawn the same, or chosen it.
+            Err(Known::LEASE_EXISTS) if asked.is_none() => {}
+            Err(known) => return Err(known),
+        }
+    }
+}
+
+/// A number that no other session has, but for a coincidence: positive, since some clients print it as if it had no sign.
+fn draw() -> SessionId {
+    loop {
+        let drawn = super::auth::random() >> 1;
+        let number = i64::try_from(drawn).expect("a bit less");
+        if let Some(session) = SessionId::new(number) {
+            return session;
+        }
+    }
+}
+
+pub(super) async fn revoke(
+    services: Arc<Services>,
+    request: api::LeaseRevokeRequest,
+) -> Result<api::LeaseRevokeResponse, Status> {
+    let session = SessionId::new(request.id).ok_or(Known::LEASE_NOT_FOUND)?;
+    let (version, _) = kv::propose(services.backend(), Command::End { session }).await?;
+    Ok(api::LeaseRevokeResponse { header: Some(services.header(version)) })
+}
+
+pub(super) async fn time_to_live(
+    services: Arc<Services>,
+    request: api::LeaseTimeToLiveRequest,
+) -> Result<api::LeaseTimeToLiveResponse, Status> {
+    let life = match SessionId::new(request.id) {
+        Some(session) => services.backend().session(session).await.map_err(Known::from)?,
+        None => None,
+    };
+    let header = Some(services.header_now());
+    let seconds = |time: std::time::Duration| convert::signed(time.as_secs());
+    Ok(match life {
+        None => api::LeaseTimeToLiveResponse { header, id: request.id, ttl: -1, ..Default::default() },
+        Some(life) => api::LeaseTimeToLiveResponse {
+            header,
+            id: request.id,
+            ttl: seconds(life.left),
+            granted_ttl: seconds(life.time_to_live),
+            keys: if request.keys { life.keys.iter().map(|key| key.to_vec()).collect() } else { Vec::new() },
+        },
+    })
+}
+
+pub(super) async fn leases(
+    services: Arc<Services>,
+    _request: api::LeaseLeasesRequest,
+) -> Result<api::LeaseLeasesResponse, Status> {
+    let sessions = services.backend().sessions().await.map_err(Known::from)?;
+    let leases = sessions.into_iter().map(|session| api::LeaseStatus { id: session.get() });
+    Ok(api::LeaseLeasesResponse { header: Some(services.header_now()), leases: leases.collect() })
+}
+
+/// Keeps each session alive that is named, and says how long it lives.
+pub(super) fn keep_alive(
+    services: Arc<Services>,
+    sessions: Streaming<api::LeaseKeepAliveRequest>,
+    wants_leader: bool,
+) -> KeptAlive {
+    let leaderless = wants_leader.then(|| {
+        let mut watching = Watching::new(Arc::clone(&services.hub));
+        watching.warn();
+        watching
+    });
+    let answers = sessions.then(move |request| {
+        let services = Arc::clone(&services);
+        async move { answer(&services, request?.id).await }
+    });
+    KeptAlive { answers: Box::pin(answers), leaderless }
+}
+
+async fn answer(services: &Services, id: i64) -> Result<api::LeaseKeepAliveResponse, Status> {
+    // Before it is kept alive, so that it is not said of a version at which it was over already.
+    let header = Some(services.header_now());
+    let lives = match SessionId::new(id) {
+        Some(session) => services.backend().keep_alive(session).await.map_err(Known::from)?,
+        None => None,
+    };
+    let ttl = lives.map_or(0, |time| convert::signed(time.as_secs()));
+    Ok(api::LeaseKeepAliveResponse { header, id, ttl })
+}
+
+/// The answers of a stream that keeps sessions alive.
+pub(super) struct KeptAlive {
+    answers: Pin<Box<dyn Stream<Item = Result<api::LeaseKeepAliveResponse, Status>> + Send>>,
+    /// Tells when there is no leader, where the client wants to know.
+    leaderless: Option<Watching>,
+}
+
+impl Stream for KeptAlive {
+    type Item = Result<api::LeaseKeepAliveResponse, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(watching) = &mut self.leaderless
+            && let Poll::Ready(Told::Leaderless) = watching.poll_told(context)
+        {
+            return Poll::Ready(Some(Err(Known::NO_LEADER.into())));
+        }
+        self.answers.as_mut().poll_next(context)
+    }
+}

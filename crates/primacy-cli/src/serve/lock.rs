@@ -1,0 +1,60 @@
+//! etcd's service `Lock`: locks that the server holds for clients that keep their sessions alive by themselves.
+
+use std::sync::Arc;
+
+use primacy::stores::etcd::api::recipes;
+use primacy_core::metadata::command::{
+    Answer, Bytes, Delete, Keys, Operation, Previous, Read, Transaction,
+};
+use primacy_core::metadata::entry::Entry;
+use tonic::Status;
+
+use super::errors::{Known, within_recipe};
+use super::recipe::{self, Placed};
+use super::{Services, convert, kv};
+
+/// Waits for its turn, and answers when it has come. Whoever hangs up before leaves the queue.
+pub(super) async fn lock(
+    services: Arc<Services>,
+    request: recipes::LockRequest,
+) -> Result<recipes::LockResponse, Status> {
+    let backend = services.backend();
+    let session = recipe::session(backend, request.lease).await.map_err(within_recipe)?;
+    let beginning = recipe::beginning(&request.name);
+    let key = recipe::key_of(&beginning, session);
+    let first = Operation::Read(Box::new(recipe::first_of(&beginning)));
+    let own = Operation::Read(Box::new(Read::of(Keys::One(Bytes::clone(&key)))));
+    let stand = Transaction {
+        comparisons: vec![recipe::made_at(&key, 0)],
+        then: vec![recipe::write(&key, Bytes::from([]), session), first.clone()],
+        otherwise: vec![own, first],
+    };
+    let (mut version, _, answers) = recipe::transact(backend, stand).await.map_err(within_recipe)?;
+    let made_at = recipe::made_in(answers.first()).map_or(version, Entry::made_at);
+    let is_first = recipe::made_in(answers.get(1)).is_none_or(|first| first.made_at() == made_at);
+    if !is_first {
+        let placed = Placed::new(&services.hub, &key, made_at);
+        let rev = convert::signed(made_at.0);
+        let waited = recipe::wait_for_those_before(&services.hub, &beginning, rev).await;
+        version = waited.map_err(within_recipe)?;
+        // The session may have ended in the meantime, and the place with it.
+        if !placed.is_there().await.map_err(within_recipe)? {
+            return Err(Known::SESSION_EXPIRED.into());
+        }
+        placed.keep();
+    }
+    Ok(recipes::LockResponse { header: Some(services.header(version)), key: key.to_vec() })
+}
+
+pub(super) async fn unlock(
+    services: Arc<Services>,
+    request: recipes::UnlockRequest,
+) -> Result<recipes::UnlockResponse, Status> {
+    if request.key.is_empty() {
+        return Err(within_recipe(Known::EMPTY_KEY));
+    }
+    let delete = Delete { keys: Keys::One(request.key.into()), previous: Previous::Unwanted };
+    let deleted = kv::operate(services.backend(), Operation::Delete(delete)).await;
+    let (version, _): (_, Answer) = deleted.map_err(within_recipe)?;
+    Ok(recipes::UnlockResponse { header: Some(services.header(version)) })
+}

@@ -1,0 +1,38 @@
+//! etcd's service `Maintenance`, as far as clients ask.
+
+use std::sync::Arc;
+
+use primacy::stores::etcd::api;
+use tonic::Status;
+
+use super::{Services, convert};
+
+/// The version of etcd whose API this is.
+const API_VERSION: &str = "3.4.0";
+
+pub(super) async fn status(
+    services: Arc<Services>,
+    _request: api::StatusRequest,
+) -> Result<api::StatusResponse, Status> {
+    let vitals = services.backend().vitals();
+    Ok(api::StatusResponse {
+        header: Some(services.header_now()),
+        version: API_VERSION.to_owned(),
+        db_size: convert::signed(vitals.bytes),
+        leader: vitals.leader.unwrap_or(0),
+        raft_index: vitals.logged,
+        raft_term: vitals.term,
+        raft_applied_index: vitals.applied,
+        errors: if vitals.leader.is_some() { Vec::new() } else { vec!["etcdserver: no leader".to_owned()] },
+        db_size_in_use: convert::signed(vitals.bytes_in_use),
+        is_learner: false,
+    })
+}
+
+/// Nothing lasts that an alarm could tell of: what does not fit is refused until there is room, and then no more.
+pub(super) async fn alarm(
+    services: Arc<Services>,
+    _request: api::AlarmRequest,
+) -> Result<api::AlarmResponse, Status> {
+    Ok(api::AlarmResponse { header: Some(services.header_now()), alarms: Vec::new() })
+}

@@ -1,0 +1,210 @@
+//! What elections and locks that the server holds have in common: a queue of keys below a name, each of which goes with a session,
+//! and the first of which has it. The keys are those that etcd's clients use who do this by themselves, so that both meet.
+
+use std::sync::Arc;
+
+use primacy_core::metadata::command::{
+    Answer, Bounds, By, Bytes, Command, Comparison, Compared, Delete, Direction, Found, Keys, Operation,
+    Order, Previous, Read, Relation, Replace, SessionId, Transaction, Version, Write,
+};
+use primacy_core::metadata::entry::Entry;
+
+use super::backend::{Backend, Freshness};
+use super::convert::signed;
+use super::errors::Known;
+use super::hub::{Hub, Kinds, Wish, after_all_with};
+use super::watching::{Told, Watching};
+use super::{kv, lease};
+
+/// How long a session lives that the server begins for a client, in seconds.
+const SESSION_SECONDS: i64 = 60;
+
+/// The session of this number, or a new one if that is 0.
+///
+/// # Errors
+/// Why none was begun.
+pub(super) async fn session(backend: &dyn Backend, number: i64) -> Result<SessionId, Known> {
+    match SessionId::new(number) {
+        Some(session) => Ok(session),
+        None => Ok(lease::begin(backend, None, SESSION_SECONDS).await?.1),
+    }
+}
+
+/// What all keys of a queue begin with.
+pub(super) fn beginning(name: &[u8]) -> Vec<u8> {
+    [name, b"/"].concat()
+}
+
+/// The key of a session in a queue.
+pub(super) fn key_of(beginning: &[u8], session: SessionId) -> Bytes {
+    let number = session.get();
+    let sign = if number < 0 { "-" } else { "" };
+    [beginning, format!("{sign}{:x}", number.unsigned_abs()).as_bytes()].concat().into()
+}
+
+/// All keys that begin so.
+pub(super) fn keys_below(beginning: &[u8]) -> Keys {
+    match after_all_with(beginning) {
+        Some(end) => Keys::Between(beginning.into(), end.into()),
+        None => Keys::From(beginning.into()),
+    }
+}
+
+/// Reads the one entry of a queue that was made first.
+pub(super) fn first_of(beginning: &[u8]) -> Read {
+    let order = Order { by: By::MadeAt, direction: Direction::Ascending };
+    let limit = std::num::NonZeroU64::new(1);
+    Read { order, limit, ..Read::of(keys_below(beginning)) }
+}
+
+/// That this key was made at that version; at 0, that it is not there.
+pub(super) fn made_at(key: &Bytes, version: i64) -> Comparison {
+    Comparison {
+        keys: Keys::One(Bytes::clone(key)),
+        relation: Relation::Equal,
+        compared: Compared::MadeAt(version),
+    }
+}
+
+/// Writes a key that goes with a session.
+pub(super) fn write(key: &Bytes, value: Bytes, session: SessionId) -> Operation {
+    Operation::Write(Write {
+        key: Bytes::clone(key),
+        value: Replace::With(value),
+        session: Replace::With(Some(session)),
+        previous: Previous::Unwanted,
+    })
+}
+
+/// Deletes a key if it was made at that version, and else does nothing.
+pub(super) fn take_out(key: &Bytes, version: i64) -> Operation {
+    let delete = Delete { keys: Keys::One(Bytes::clone(key)), previous: Previous::Unwanted };
+    Operation::Transaction(Transaction {
+        comparisons: vec![made_at(key, version)],
+        then: vec![Operation::Delete(delete)],
+        otherwise: Vec::new(),
+    })
+}
+
+/// Does a transaction that the server has made: the version after it, whether its comparisons held, and the answers.
+///
+/// # Errors
+/// Why it was not done, or may not have been.
+pub(super) async fn transact(
+    backend: &dyn Backend,
+    transaction: Transaction,
+) -> Result<(Version, bool, Vec<Answer>), Known> {
+    match kv::operate(backend, Operation::Transaction(transaction)).await? {
+        (version, Answer::Decided { held, answers }) => Ok((version, held, answers)),
+        (_, answer) => unreachable!("a transaction is answered as one, and not with {answer:?}"),
+    }
+}
+
+/// What is found now.
+///
+/// # Errors
+/// Why it could not be read.
+pub(super) async fn find(backend: &dyn Backend, read: Read) -> Result<Found, Known> {
+    match kv::observe(backend, Operation::Read(Box::new(read)), Freshness::Newest).await? {
+        (_, Answer::Found(found)) => Ok(found),
+        (_, answer) => unreachable!("a read is answered with what was found, and not with {answer:?}"),
+    }
+}
+
+/// Waits until no key of the queue is left that was made before that version, and returns the version of the map at which that
+/// was so.
+///
+/// # Errors
+/// Why it could not be read.
+pub(super) async fn wait_for_those_before(
+    hub: &Arc<Hub>,
+    beginning: &[u8],
+    version: i64,
+) -> Result<Version, Known> {
+    let before = Version(u64::try_from(version - 1).unwrap_or(0));
+    loop {
+        let order = Order { by: By::MadeAt, direction: Direction::Descending };
+        let made = Bounds { from: Version(0), to: before };
+        let limit = std::num::NonZeroU64::new(1);
+        let last = Read { order, made, limit, ..Read::of(keys_below(beginning)) };
+        let found = find(&*hub.backend, last).await?;
+        match found.entries.first() {
+            None => return Ok(found.version),
+            // The last of those before: so each who waits is woken by one, and not all by all.
+            Some(entry) => gone(hub, entry, found.version).await,
+        }
+    }
+}
+
+/// Waits until an entry that was there at that version is deleted, or may have been.
+async fn gone(hub: &Arc<Hub>, entry: &Entry, seen_at: Version) {
+    let mut watching = Watching::new(Arc::clone(hub));
+    let wish = Wish {
+        keys: Keys::One(entry.key().into()),
+        previous: Previous::Unwanted,
+        kinds: Kinds { writes: false, deletions: true },
+    };
+    watching.begin(0, wish, seen_at.next());
+    match std::future::poll_fn(|context| watching.poll_told(context)).await {
+        Told::Changes { .. } | Told::Compacted { .. } | Told::Leaderless => {}
+    }
+}
+
+/// A place in a queue. It is taken out when this is dropped, unless it is kept: so a client that does not wait any longer leaves
+/// nothing behind.
+pub(super) struct Placed {
+    backend: Arc<dyn Backend>,
+    key: Bytes,
+    made_at: i64,
+    kept: bool,
+}
+
+impl Placed {
+    pub(super) fn new(hub: &Hub, key: &Bytes, made_at: Version) -> Self {
+        let made_at = signed(made_at.0);
+        Self { backend: Arc::clone(&hub.backend), key: Bytes::clone(key), made_at, kept: false }
+    }
+
+    /// Whether it is there still.
+    ///
+    /// # Errors
+    /// Why it could not be read.
+    pub(super) async fn is_there(&self) -> Result<bool, Known> {
+        let read = Read::of(Keys::One(Bytes::clone(&self.key)));
+        let found = find(&*self.backend, read).await?;
+        Ok(found.entries.iter().any(|entry| signed(entry.made_at().0) == self.made_at))
+    }
+
+    pub(super) fn keep(mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        if self.kept {
+            return;
+        }
+        let take_out = Command::Operate(take_out(&self.key, self.made_at));
+        let backend = Arc::clone(&self.backend);
+        tokio::spawn(async move {
+            // If it fails, the session takes the key with it, at the latest when it expires.
+            let _ = backend.propose(take_out).await;
+        });
+    }
+}
+
+/// The version at which the key of an answer was made, where a transaction has found it there.
+pub(super) fn made_in(answer: Option<&Answer>) -> Option<&Entry> {
+    match answer {
+        Some(Answer::Found(found)) => found.entries.first(),
+        Some(
+            Answer::Written { .. }
+            | Answer::Deleted { .. }
+            | Answer::Decided { .. }
+            | Answer::Ended { .. }
+            | Answer::Done,
+        )
+        | None => None,
+    }
+}

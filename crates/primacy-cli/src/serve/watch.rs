@@ -1,0 +1,272 @@
+//! etcd's service `Watch`: one stream with many watchers.
+
+use std::collections::{HashMap, VecDeque};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use primacy::stores::etcd::api;
+use primacy_core::metadata::command::{Change, Keys, Previous, Version};
+use prost::Message;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+use tokio_stream::Stream;
+use tonic::{Status, Streaming};
+
+use super::errors::Known;
+use super::hub::{Kinds, Wish};
+use super::watching::{Told, Watching};
+use super::{MESSAGE_BYTES_MAX, Services, WATCHERS_MAX, convert};
+
+/// The number of no watcher.
+const NO_WATCHER: i64 = -1;
+
+/// How many answers to what was asked wait in a stream until nothing more is taken from it.
+const CONTROLS_MAX: usize = 16;
+
+/// How often a watcher that wants to know, and has been told nothing, is told how far it is.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(600);
+
+/// What a watcher wants of its answers.
+#[derive(Clone, Copy, Debug)]
+struct Manner {
+    progress: bool,
+    /// It was told something since the last round of progress.
+    was_told: bool,
+    fragment: bool,
+}
+
+/// Answers a stream; `refusal` is why all in it is refused, if it is.
+pub(super) fn watch(
+    services: Arc<Services>,
+    wishes: Streaming<api::WatchRequest>,
+    wants_leader: bool,
+    refusal: Option<Known>,
+) -> Answers {
+    let mut watching = Watching::new(Arc::clone(&services.hub));
+    if wants_leader {
+        watching.warn();
+    }
+    Answers {
+        services,
+        wishes: Some(wishes),
+        watching,
+        refusal,
+        controls: VecDeque::new(),
+        manners: HashMap::new(),
+        progress_asked: false,
+        progress_rounds: None,
+        progress_due: Vec::new(),
+    }
+}
+
+/// The answers of a stream. They are made when the client takes them, and so do not pile up.
+pub(super) struct Answers {
+    services: Arc<Services>,
+    /// What is asked; `None` when nothing more will be.
+    wishes: Option<Streaming<api::WatchRequest>>,
+    watching: Watching,
+    refusal: Option<Known>,
+    /// What is to be answered before anything that happens.
+    controls: VecDeque<api::WatchResponse>,
+    /// By the numbers of the watchers.
+    manners: HashMap<i64, Manner>,
+    progress_asked: bool,
+    progress_rounds: Option<Pin<Box<Interval>>>,
+    progress_due: Vec<i64>,
+}
+
+impl Stream for Answers {
+    type Item = Result<api::WatchResponse, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        loop {
+            if let Err(status) = this.take_wishes(context) {
+                return Poll::Ready(Some(Err(status)));
+            }
+            if let Some(control) = this.controls.pop_front() {
+                return Poll::Ready(Some(Ok(control)));
+            }
+            match this.watching.poll_told(context) {
+                Poll::Ready(Told::Changes { watcher, version, changes }) => {
+                    this.tell(watcher, version, &changes);
+                }
+                Poll::Ready(Told::Compacted { watcher, compacted }) => {
+                    this.forget(watcher);
+                    let compact_revision = convert::signed(compacted.0);
+                    // It says nothing of the version of the map, as with etcd.
+                    let answer = this.answer(watcher, Version(0));
+                    this.controls.push_back(api::WatchResponse { canceled: true, compact_revision, ..answer });
+                }
+                Poll::Ready(Told::Leaderless) => {
+                    return Poll::Ready(Some(Err(Known::NO_LEADER.into())));
+                }
+                Poll::Pending => {
+                    ready!(this.tell_progress(context));
+                }
+            }
+        }
+    }
+}
+
+impl Answers {
+    fn answer(&self, watch_id: i64, version: Version) -> api::WatchResponse {
+        let header = Some(self.services.header(version));
+        api::WatchResponse { header, watch_id, ..Default::default() }
+    }
+
+    fn now(&self) -> Version {
+        *self.services.backend().version().borrow()
+    }
+
+    /// Takes what is asked, until nothing is or too much waits.
+    fn take_wishes(&mut self, context: &mut Context<'_>) -> Result<(), Status> {
+        while self.controls.len() < CONTROLS_MAX {
+            let Some(wishes) = &mut self.wishes else { break };
+            match Pin::new(wishes).poll_next(context) {
+                Poll::Ready(Some(Ok(wish))) => self.take(wish),
+                Poll::Ready(Some(Err(status))) => return Err(status),
+                // Nothing more is asked; what was is answered still.
+                Poll::Ready(None) => self.wishes = None,
+                Poll::Pending => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, wish: api::WatchRequest) {
+        match wish.request {
+            Some(api::WatchUnion::Create(create)) => self.begin(create),
+            Some(api::WatchUnion::Cancel(cancel)) => {
+                if self.watching.end(cancel.watch_id) {
+                    self.forget(cancel.watch_id);
+                    let answer = self.answer(cancel.watch_id, self.now());
+                    self.controls.push_back(api::WatchResponse { canceled: true, ..answer });
+                }
+            }
+            Some(api::WatchUnion::Progress(_)) => self.progress_asked = true,
+            None => {}
+        }
+    }
+
+    fn begin(&mut self, create: api::WatchCreateRequest) {
+        let version = self.now();
+        let begun = self.try_begin(&create, version);
+        let answer = self.answer(*begun.as_ref().unwrap_or(&NO_WATCHER), version);
+        match begun {
+            Ok(number) => {
+                let (progress, fragment) = (create.progress_notify, create.fragment);
+                self.manners.insert(number, Manner { progress, was_told: false, fragment });
+                if progress && self.progress_rounds.is_none() {
+                    let mut rounds = interval_at(Instant::now() + PROGRESS_INTERVAL, PROGRESS_INTERVAL);
+                    rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+                    self.progress_rounds = Some(Box::pin(rounds));
+                }
+                self.controls.push_back(api::WatchResponse { created: true, ..answer });
+            }
+            Err(cancel_reason) => {
+                let answer = api::WatchResponse { created: true, canceled: true, cancel_reason, ..answer };
+                self.controls.push_back(answer);
+            }
+        }
+    }
+
+    /// Begins a watcher: its number, or why not, in etcd's words.
+    fn try_begin(&mut self, create: &api::WatchCreateRequest, version: Version) -> Result<i64, String> {
+        if let Some(refusal) = self.refusal {
+            return Err(refusal.in_full());
+        }
+        if self.watching.count() >= WATCHERS_MAX {
+            return Err(Known::TOO_MANY_REQUESTS.in_full());
+        }
+        // Without a key, from the first one on.
+        let key = if create.key.is_empty() { &[0][..] } else { &create.key };
+        let keys = Keys::new(key.into(), &create.range_end);
+        if matches!(&keys, Keys::Between(first, end) if first >= end) {
+            return Err("mvcc: watcher range is empty".to_owned());
+        }
+        let unwanted = |filter: api::WatchFilter| create.filters.contains(&filter.into());
+        let wish = Wish {
+            keys,
+            previous: if create.prev_kv { Previous::Wanted } else { Previous::Unwanted },
+            kinds: Kinds {
+                writes: !unwanted(api::WatchFilter::NoPut),
+                deletions: !unwanted(api::WatchFilter::NoDelete),
+            },
+        };
+        let from = match u64::try_from(create.start_revision) {
+            Ok(0) => version.next(),
+            Ok(revision) => Version(revision),
+            // Long forgotten.
+            Err(_) => Version(0),
+        };
+        let begun = self.watching.begin(create.watch_id, wish, from);
+        begun.ok_or_else(|| "mvcc: duplicate watch ID provided on the WatchStream".to_owned())
+    }
+
+    fn forget(&mut self, number: i64) {
+        self.manners.remove(&number);
+    }
+
+    fn tell(&mut self, watcher: i64, version: Version, changes: &[Change]) {
+        let events = changes.iter().map(convert::event).collect();
+        let answer = api::WatchResponse { events, ..self.answer(watcher, version) };
+        let fragment = self.manners.get_mut(&watcher).is_some_and(|manner| {
+            manner.was_told = true;
+            manner.fragment
+        });
+        if fragment { self.controls.extend(pieces(answer)) } else { self.controls.push_back(answer) }
+    }
+
+    /// Tells those who wait for it how far all watchers are, now that there is nothing else to tell.
+    fn tell_progress(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if let Some(rounds) = &mut self.progress_rounds {
+            while rounds.as_mut().poll_tick(context).is_ready() {
+                for (&number, manner) in self.manners.iter_mut().filter(|(_, manner)| manner.progress) {
+                    if !std::mem::take(&mut manner.was_told) {
+                        self.progress_due.push(number);
+                    }
+                }
+            }
+        }
+        if !self.progress_asked && self.progress_due.is_empty() {
+            return Poll::Pending;
+        }
+        // If not all is told, it is about to be, and then this is asked again.
+        let Some(version) = self.watching.all_told() else { return Poll::Pending };
+        if std::mem::take(&mut self.progress_asked) {
+            self.controls.push_back(self.answer(NO_WATCHER, version));
+        }
+        for watcher in std::mem::take(&mut self.progress_due) {
+            self.controls.push_back(self.answer(watcher, version));
+        }
+        Poll::Ready(())
+    }
+}
+
+/// The same in answers that are no longer than a message may be, unless one event is.
+fn pieces(mut answer: api::WatchResponse) -> Vec<api::WatchResponse> {
+    if answer.encoded_len() < MESSAGE_BYTES_MAX {
+        return vec![answer];
+    }
+    let empty = api::WatchResponse { events: Vec::new(), fragment: true, ..answer.clone() };
+    let mut pieces = vec![empty.clone()];
+    let mut size = empty.encoded_len();
+    for event in answer.events.drain(..) {
+        // With the tag and the length in front.
+        let more = event.encoded_len() + 1 + prost::length_delimiter_len(event.encoded_len());
+        let last = pieces.last_mut().expect("there is one");
+        if size + more >= MESSAGE_BYTES_MAX && !last.events.is_empty() {
+            size = empty.encoded_len() + more;
+            pieces.push(api::WatchResponse { events: vec![event], ..empty.clone() });
+        } else {
+            size += more;
+            last.events.push(event);
+        }
+    }
+    if let Some(last) = pieces.last_mut() {
+        last.fragment = false;
+    }
+    pieces
+}

@@ -1,0 +1,227 @@
+//! The watchers of one stream: what each has been told, and how one that has fallen behind catches up.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use primacy_core::metadata::command::{Change, Happened, Refusal, Version};
+
+use super::hub::{Hub, Line, Wish};
+
+/// How many changes one who catches up is told at a time.
+const CATCH_UP_MAX: NonZeroUsize = NonZeroUsize::new(1000).expect("not zero");
+
+/// How many bytes of entries, unless one version has more.
+const CATCH_UP_BYTES_MAX: usize = 1 << 20;
+
+/// Something to tell.
+#[derive(Debug)]
+pub(super) enum Told {
+    /// What has happened, in order; all of it was up to `version`.
+    Changes { watcher: i64, version: Version, changes: Vec<Change> },
+    /// What the watcher wanted to be told is not known any more; it is gone.
+    Compacted { watcher: i64, compacted: Version },
+    /// There has been no leader for long.
+    Leaderless,
+}
+
+#[derive(Debug)]
+struct Watcher {
+    wish: Wish,
+    /// The next version that it has not been told of; `None` if the hub tells it.
+    behind: Option<Version>,
+}
+
+/// The watchers of one stream.
+#[derive(Debug)]
+pub(super) struct Watching {
+    hub: Arc<Hub>,
+    line: Arc<Line>,
+    watchers: BTreeMap<i64, Watcher>,
+    /// Who is behind, in the order in which they get their turn.
+    turns: VecDeque<i64>,
+    /// The number for the next one that brings none.
+    next: i64,
+    anxious: Option<u64>,
+}
+
+impl Watching {
+    pub(super) fn new(hub: Arc<Hub>) -> Self {
+        let line = Arc::default();
+        let (watchers, turns) = (BTreeMap::new(), VecDeque::new());
+        Self { hub, line, watchers, turns, next: 0, anxious: None }
+    }
+
+    /// Wants to be told when there is no leader.
+    pub(super) fn warn(&mut self) {
+        if self.anxious.is_none() {
+            self.anxious = Some(self.hub.warn(&self.line));
+        }
+    }
+
+    /// Watches from a version on, under a number that must be free, or, if it is 0, under one that is; `None` if it is not.
+    pub(super) fn begin(&mut self, number: i64, wish: Wish, from: Version) -> Option<i64> {
+        let number = if number == 0 {
+            while self.watchers.contains_key(&self.next) {
+                self.next += 1;
+            }
+            self.next += 1;
+            self.next - 1
+        } else {
+            number
+        };
+        if self.watchers.contains_key(&number) {
+            return None;
+        }
+        self.watchers.insert(number, Watcher { wish, behind: Some(from) });
+        self.turns.push_back(number);
+        Some(number)
+    }
+
+    /// Ends a watcher; whether there was one of this number.
+    pub(super) fn end(&mut self, number: i64) -> bool {
+        let Some(watcher) = self.watchers.remove(&number) else { return false };
+        match watcher.behind {
+            None => self.hub.dismiss(&self.line, number, &watcher.wish),
+            Some(_) => self.turns.retain(|&turn| turn != number),
+        }
+        true
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.watchers.len()
+    }
+
+    /// What is to be told next.
+    pub(super) fn poll_told(&mut self, context: &mut Context<'_>) -> Poll<Told> {
+        loop {
+            let (batch, fallen) = {
+                let mut waiting = self.line.waiting();
+                waiting.wake_with(context.waker());
+                if waiting.leaderless {
+                    return Poll::Ready(Told::Leaderless);
+                }
+                (waiting.pop(), waiting.take_fallen())
+            };
+            for (number, from) in fallen {
+                if let Some(watcher) = self.watchers.get_mut(&number) {
+                    watcher.behind = Some(from);
+                    self.turns.push_back(number);
+                }
+            }
+            if let Some(batch) = batch {
+                // What waits for one that has ended is dropped.
+                if self.watchers.contains_key(&batch.watcher) {
+                    let (watcher, version) = (batch.watcher, batch.version);
+                    return Poll::Ready(Told::Changes { watcher, version, changes: batch.changes });
+                }
+                continue;
+            }
+            let Some(number) = self.turns.pop_front() else { return Poll::Pending };
+            if let Some(told) = self.catch_up(number) {
+                return Poll::Ready(told);
+            }
+        }
+    }
+
+    /// Gives one that is behind its turn: something to tell it, if there is.
+    fn catch_up(&mut self, number: i64) -> Option<Told> {
+        let watcher = self.watchers.get_mut(&number)?;
+        let mut from = watcher.behind?;
+        loop {
+            let wish = &watcher.wish;
+            match self.hub.backend.changes(&wish.keys, from, wish.previous, CATCH_UP_MAX) {
+                Ok(found) => {
+                    let (list, through) = cut(found.list, found.through);
+                    let changes: Vec<Change> =
+                        list.into_iter().filter(|change| wish.kinds.contain(change)).collect();
+                    from = from.max(through.next());
+                    let is_complete = through >= found.version;
+                    if is_complete && self.hub.admit(&self.line, number, wish, from, through) {
+                        watcher.behind = None;
+                    } else {
+                        watcher.behind = Some(from);
+                    }
+                    if !changes.is_empty() {
+                        if watcher.behind.is_some() {
+                            self.turns.push_back(number);
+                        }
+                        return Some(Told::Changes { watcher: number, version: found.version, changes });
+                    }
+                    if watcher.behind.is_none() {
+                        return None;
+                    }
+                }
+                Err(refusal) => {
+                    self.watchers.remove(&number);
+                    return Some(Told::Compacted { watcher: number, compacted: compacted(refusal) });
+                }
+            }
+        }
+    }
+
+    /// The version up to which all watchers have been told all, if they have.
+    pub(super) fn all_told(&self) -> Option<Version> {
+        // In this order: what is handed on after it does not matter.
+        let told = self.hub.told();
+        (self.turns.is_empty() && self.line.waiting().is_empty()).then_some(told)
+    }
+}
+
+/// The whole versions that are not too many bytes, but one at least; and up to which version those are all.
+fn cut(mut list: Vec<Change>, through: Version) -> (Vec<Change>, Version) {
+    let mut bytes = 0_usize;
+    let mut cut_at = None;
+    for (index, change) in list.iter().enumerate() {
+        let (Happened::Written(entry) | Happened::Deleted(entry)) = &change.happened;
+        let is_new = index > 0 && list[index - 1].version != change.version;
+        if is_new && bytes > CATCH_UP_BYTES_MAX {
+            cut_at = Some(index);
+            break;
+        }
+        bytes += entry.key().len() + entry.value().len();
+        bytes += change.previous.as_ref().map_or(0, |entry| entry.value().len());
+    }
+    match cut_at {
+        None => (list, through),
+        Some(index) => {
+            list.truncate(index);
+            let last = list.last().map_or(through, |change| change.version);
+            (list, last)
+        }
+    }
+}
+
+/// The first version that can still be read.
+fn compacted(refusal: Refusal) -> Version {
+    match refusal {
+        Refusal::Compacted { compacted } => compacted,
+        Refusal::Future { version } => version,
+        Refusal::SessionNotFound
+        | Refusal::SessionExists
+        | Refusal::KeyNotFound
+        | Refusal::NoSpace
+        | Refusal::EmptyKey
+        | Refusal::DuplicateKey
+        | Refusal::TooManyOperations
+        | Refusal::RequestTooLarge
+        | Refusal::TimeToLiveTooLong
+        | Refusal::TooManyRequests
+        | Refusal::TooManyClients
+        | Refusal::FormerLife => unreachable!("to look at changes is refused for no other reason"),
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        for (&number, watcher) in &self.watchers {
+            if watcher.behind.is_none() {
+                self.hub.dismiss(&self.line, number, &watcher.wish);
+            }
+        }
+        if let Some(anxious) = self.anxious {
+            self.hub.calm(anxious);
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Elections and locks that the server holds for its clients: the messages of etcd's packages `v3electionpb` and `v3lockpb`.
+
+use super::{KeyValue, ResponseHeader};
+
+/// Stands in an election.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct CampaignRequest {
+    /// The election.
+    #[prost(bytes = "vec", tag = "1")]
+    pub name: Vec<u8>,
+    /// The session with which the candidate goes; 0 lets the server begin one, which nobody keeps alive.
+    #[prost(int64, tag = "2")]
+    pub lease: i64,
+    /// What the leader says.
+    #[prost(bytes = "vec", tag = "3")]
+    pub value: Vec<u8>,
+}
+
+/// It is won.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct CampaignResponse {
+    /// Who answers, and when.
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<ResponseHeader>,
+    /// What shows that one leads.
+    #[prost(message, optional, tag = "2")]
+    pub leader: Option<LeaderKey>,
+}
+
+/// What shows that one leads.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct LeaderKey {
+    /// The election.
+    #[prost(bytes = "vec", tag = "1")]
+    pub name: Vec<u8>,
+    /// The leader's key.
+    #[prost(bytes = "vec", tag = "2")]
+    pub key: Vec<u8>,
+    /// The revision at which it was made.
+    #[prost(int64, tag = "3")]
+    pub rev: i64,
+    /// Its session.
+    #[prost(int64, tag = "4")]
+    pub lease: i64,
+}
+
+/// Who leads?
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct LeaderRequest {
+    /// The election.
+    #[prost(bytes = "vec", tag = "1")]
+    pub name: Vec<u8>,
+}
+
+/// Who leads.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct LeaderResponse {
+    /// Who answers, and when.
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<ResponseHeader>,
+    /// The leader's key, and what it says.
+    #[prost(message, optional, tag = "2")]
+    pub kv: Option<KeyValue>,
+}
+
+/// Gives up the lead.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct ResignRequest {
+    /// What shows that one leads.
+    #[prost(message, optional, tag = "1")]
+    pub leader: Option<LeaderKey>,
+}
+
+/// It is given up.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct ResignResponse {
+    /// Who answers, and when.
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<ResponseHeader>,
+}
+
+/// Changes what a leader says.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct ProclaimRequest {
+    /// What shows that one leads.
+    #[prost(message, optional, tag = "1")]
+    pub leader: Option<LeaderKey>,
+    /// What it says from now on.
+    #[prost(bytes = "vec", tag = "2")]
+    pub value: Vec<u8>,
+}
+
+/// It is changed.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct ProclaimResponse {
+    /// Who answers, and when.
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<ResponseHeader>,
+}
+
+/// Takes a lock.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct LockRequest {
+    /// Its name.
+    #[prost(bytes = "vec", tag = "1")]
+    pub name: Vec<u8>,
+    /// The session with which it goes; 0 lets the server begin one, which nobody keeps alive.
+    #[prost(int64, tag = "2")]
+    pub lease: i64,
+}
+
+/// It is taken.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct LockResponse {
+    /// Who answers, and when.
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<ResponseHeader>,
+    /// The key that exists for as long as it is held.
+    #[prost(bytes = "vec", tag = "2")]
+    pub key: Vec<u8>,
+}
+
+/// Gives a lock back.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct UnlockRequest {
+    /// The key of who holds it.
+    #[prost(bytes = "vec", tag = "1")]
+    pub key: Vec<u8>,
+}
+
+/// It is given back.
+#[derive(Clone, PartialEq, Eq, ::prost::Message)]
+pub struct UnlockResponse {
+    /// Who answers, and when.
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<ResponseHeader>,
+}
