@@ -1,6 +1,6 @@
 //! A node that keeps metadata with the others: its election and its log on a disk, and its clients.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,8 +9,7 @@ use primacy_core::metadata::clients::Ticket;
 use primacy_core::metadata::command::{Operation, Outcome, Refusal};
 use primacy_core::metadata::log::Stored;
 use primacy_core::metadata::machine::{self, Answer, Ask, Durable, Message, Metadata};
-use primacy_core::metadata::replica::{self, Durability, Progress};
-
+use primacy_core::metadata::replica::{self, Durability, Progress, Wish};
 use primacy_core::metadata::voters::Voters;
 use primacy_core::{Duration, Endpoint, Input, Instant, LeaderSequence, NodeId, Occasion};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -21,6 +20,7 @@ use crate::announce::Announces;
 use crate::clock;
 use crate::codec::Word;
 use crate::config::Config;
+use crate::disk;
 use crate::driver::{Asked as OperatorAsks, Desk, Halt, Settles, World, drive};
 use crate::error::ConnectError;
 use crate::handshake::DiskId;
@@ -29,6 +29,7 @@ use crate::metadata::{Asked, Board, MapError, MapStatus};
 use crate::operator::AskError;
 use crate::peers::Peers;
 use crate::status::View;
+use crate::transport::TransportError;
 
 /// After how long without an answer the log says something again.
 const RESEND_AFTER: Duration = Duration::from_millis(250);
@@ -72,6 +73,17 @@ struct MetadataWorld {
     /// What needs nothing but this node's own copy.
     local: Vec<Asked>,
     arrived: VecDeque<super::Arrival>,
+    reached: Reached,
+}
+
+/// What the mesh was told of the voters.
+#[derive(Debug, Default)]
+struct Reached {
+    voters: Option<Arc<Voters>>,
+    /// Whom it is to reach.
+    nodes: BTreeMap<NodeId, Arc<str>>,
+    /// There are others among them than the voters.
+    more: bool,
 }
 
 #[derive(Debug)]
@@ -99,6 +111,8 @@ impl Keeping {
             tracing::warn!("{found}");
         }
         let members = peers.iter().map(|(node, address)| (node, address.into())).collect();
+        // What does not fit must not come out when it is to be remembered, at the first election.
+        disk::check_room(&members)?;
         let voters = Arc::new(Voters { number: LeaderSequence::NONE, members });
         Ok(Self { log, stored, asks, board, voters, durability })
     }
@@ -114,7 +128,9 @@ impl Entry {
         mut desk: Desk,
         ready: oneshot::Sender<Result<(), ConnectError>>,
     ) {
-        let Keeping { log, stored, asks, board, voters, durability } = keeping;
+        let Keeping { log, stored, asks, board, voters: configured, durability } = keeping;
+        // The machine takes those of the log, if they are newer.
+        let voters = self.stored.voters.clone().unwrap_or(configured);
         // The log is opened before the state, each time; so where there was a state and no log, there had been one.
         let log_lost = log.created() && !self.stored.created || self.stored.hard_state.past == HardPast::Lost;
         let begin = |setup: Setup<'_>, now: Instant| {
@@ -129,6 +145,11 @@ impl Entry {
         match started {
             Ok((Some(mut machine), peers)) => {
                 let mut world = MetadataWorld::new(peers, log, asks, board);
+                // Before the first connection is made: what the configuration says of the voters may be old.
+                if let Err(error) = world.tell_mesh(&machine) {
+                    let _ = ready.send(Err(error.into()));
+                    return world.peers.close().await;
+                }
                 let _ = ready.send(Ok(()));
                 let _ = drive(&mut machine, &mut world, &mut desk).await;
                 world.peers.close().await;
@@ -175,7 +196,45 @@ impl MetadataWorld {
             readable: Vec::new(),
             local: Vec::new(),
             arrived: VecDeque::new(),
+            reached: Reached::default(),
         }
+    }
+
+    /// Tells the mesh whom to reach and who votes, if that has changed.
+    fn tell_mesh(&mut self, machine: &Metadata) -> Result<(), TransportError> {
+        let (replica, reached) = (machine.replica(), &mut self.reached);
+        let voters = replica.voters();
+        let same = reached.voters.as_ref().is_some_and(|known| Arc::ptr_eq(known, voters));
+        // Only a leader reaches others than the voters, and only for as long as somebody comes or goes.
+        if same && !reached.more && !replica.is_active() {
+            return Ok(());
+        }
+        let mut nodes = replica.reach();
+        // Those who vote no more are told so before they are left: until that is committed.
+        if replica.committed() < voters.number {
+            for (node, address) in &reached.nodes {
+                nodes.entry(*node).or_insert_with(|| Arc::clone(address));
+            }
+        }
+        if same && nodes == reached.nodes {
+            return Ok(());
+        }
+        self.peers.mesh.set_peers(&nodes, voters)?;
+        if reached.voters.as_ref().is_none_or(|known| known.members != voters.members) {
+            let names: Vec<String> = voters.members.keys().map(ToString::to_string).collect();
+            tracing::info!(number = %voters.number, voters = names.join(", "), "these are the voters");
+        }
+        let more = nodes.len() > voters.count();
+        *reached = Reached { voters: Some(Arc::clone(voters)), nodes, more };
+        Ok(())
+    }
+
+    /// Why this node cannot be made a voter, as far as that is known here.
+    fn may_add(&self, node: NodeId, address: &Arc<str>) -> Result<(), String> {
+        self.peers.mesh.may_add(node, address).map_err(|error| error.to_string())?;
+        let voters = self.reached.voters.iter().flat_map(|voters| voters.members.clone());
+        let members = voters.chain([(node, Arc::clone(address))]).collect();
+        disk::check_room(&members).map_err(|error| error.to_string())
     }
 
     /// What the machine is asked; `None` if this node's copy is enough to answer.
@@ -188,7 +247,15 @@ impl MetadataWorld {
             Asked::Session(session, keep, answer) => {
                 (Waiter::Session(answer), Ask::Session(ticket, session, keep))
             }
-            Asked::Revise(wish, answer) => (Waiter::Revise(answer), Ask::Revise(ticket, wish)),
+            Asked::Revise(wish, answer) => {
+                if let Wish::Add { node, address } = &wish
+                    && let Err(why) = self.may_add(*node, address)
+                {
+                    let _ = answer.send(Err(MapError::Voter { why }));
+                    return None;
+                }
+                (Waiter::Revise(answer), Ask::Revise(ticket, wish))
+            }
             local @ (Asked::Look(..)
             | Asked::Changes(..)
             | Asked::Sessions(_)
@@ -334,7 +401,10 @@ impl World<Metadata> for MetadataWorld {
     fn persist(&mut self, durable: Durable) -> Result<(), Halt> {
         match durable {
             Durable::Hard(hard) => World::<Quorum>::persist(&mut self.peers, hard),
-            Durable::Voters(_) => Ok(()),
+            Durable::Voters(voters) => {
+                let recorded = self.peers.state.persist_voters(&voters);
+                recorded.map_err(|error| Halt::Failed { why: error.to_string() })
+            }
             Durable::Log(write) => {
                 let began = clock::now();
                 self.log.write(&write).map_err(|error| Halt::Failed { why: error.to_string() })?;
@@ -404,6 +474,7 @@ impl World<Metadata> for MetadataWorld {
 impl OperatorAsks<Metadata> for MetadataWorld {
     fn after(&mut self, machine: &Metadata, led: bool) -> Result<(), Halt> {
         self.answer_locally(machine);
+        self.tell_mesh(machine)?;
         OperatorAsks::<Quorum>::after(&mut self.peers, machine.election(), led)
     }
 

@@ -94,6 +94,12 @@ pub enum MapError {
     /// Too many requests wait already. Nothing was done.
     #[error("{REQUESTS_MAX} requests wait already; try again when some are answered")]
     Busy,
+    /// The node cannot be made a voter. Nothing was done.
+    #[error("it cannot be a voter: {why}")]
+    Voter {
+        /// What speaks against its name or its address.
+        why: String,
+    },
     /// The node has ended.
     #[error("this node has ended")]
     Closed,
