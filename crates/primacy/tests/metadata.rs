@@ -54,7 +54,7 @@ async fn get(map: &Map, key: &str) -> Vec<u8> {
 
 #[tokio::test]
 async fn what_one_node_writes_all_can_read() {
-    let dir = tempdir();
+    let dir = tempdir("read");
     let peers = peers(&["a", "b", "c"]);
     let mut nodes = Vec::new();
     for name in ["a", "b", "c"] {
@@ -226,17 +226,48 @@ async fn voters_come_and_go(durability: Durability, dir: &Path) {
 }
 
 #[tokio::test]
+async fn a_leader_that_is_removed_ends_its_work_and_another_one_leads() {
+    let (all, dir) = (peers(&["a", "b", "c"]), tempdir("leader"));
+    let mut nodes = Vec::new();
+    for name in ["a", "b", "c"] {
+        nodes.push(Standing::enter(name, &all, &dir, Durability::Fsync).await);
+    }
+    nodes[0].writes("before").await;
+    let leader = nodes[0].elector.status().await.unwrap().leader.unwrap().identity.node;
+    let position = nodes.iter().position(|one| one.elector.identity().node == leader).unwrap();
+    let removed = nodes.remove(position);
+    nodes[0].revises(Wish::Remove { node: leader }).await;
+    let left: Vec<String> = nodes.iter().map(|one| one.elector.identity().node.to_string()).collect();
+    let voters = format!("{{{}}}", left.join(", "));
+    for one in &nodes {
+        one.counts(&voters).await;
+    }
+    nodes[1].writes("after").await;
+    assert_eq!(get(nodes[0].map(), "after").await, b"value");
+    until("that it knows it", async || {
+        let status = removed.elector.status().await.unwrap();
+        status.lead.is_none() && status.why_no_leader().iter().any(|why| why.contains("none of the voters"))
+    })
+    .await;
+    for one in nodes.into_iter().chain([removed]) {
+        one.close().await;
+    }
+}
+
+#[tokio::test]
 async fn voters_come_and_go_on_disks() {
-    voters_come_and_go(Durability::Fsync, &tempdir().join("fsync")).await;
+    voters_come_and_go(Durability::Fsync, &tempdir("fsync")).await;
 }
 
 #[tokio::test]
 async fn voters_come_and_go_in_memory() {
-    voters_come_and_go(Durability::Memory, &tempdir().join("memory")).await;
+    voters_come_and_go(Durability::Memory, &tempdir("memory")).await;
 }
 
-fn tempdir() -> std::path::PathBuf {
-    let dir = std::env::temp_dir().join(format!("primacy-metadata-{}", std::process::id()));
+/// An empty directory of one test's own.
+fn tempdir(test: &str) -> std::path::PathBuf {
+    let dir = std::env::temp_dir().join(format!("primacy-metadata-{}-{test}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&dir);
     std::fs::create_dir_all(&dir).unwrap();
     dir
 }

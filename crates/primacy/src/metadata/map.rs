@@ -80,6 +80,8 @@ pub struct MapStatus {
     pub size: Size,
     /// The voters, each with its address.
     pub voters: Vec<(NodeId, String)>,
+    /// The record that states them; [`LeaderSequence::NONE`] as long as they are those of the configuration.
+    pub voters_number: LeaderSequence,
 }
 
 /// Why the map did not answer.
