@@ -579,29 +579,8 @@ impl fmt::Display for Refusal {
             Disagreement::OtherNode { expected } => {
                 write!(f, "{of} answers where {expected} should be; correct the addresses of the peers")
             }
-            Disagreement::Voters { mine, theirs, number: LeaderSequence::NONE } => write!(
-                f,
-                "their voters differ: {of} has {theirs}, {by} has {mine}; give all nodes the same voters"
-            ),
-            Disagreement::Voters { mine, theirs, number } => write!(
-                f,
-                "their voters differ, and both are stated by a record {number}: {of} has {theirs}, {by} has {mine}; these \
-                 are two clusters, so give one of them another name and begin it anew"
-            ),
-            Disagreement::NotAVoter { voters, number: None } => {
-                write!(f, "{of} is none of the voters {voters}; add it to all nodes' voters, or stop it")
-            }
-            Disagreement::NotAVoter { voters, number: Some(number) } => {
-                let stated = match *number {
-                    LeaderSequence::NONE => "of the configuration".to_owned(),
-                    number => format!("of the record {number}"),
-                };
-                write!(
-                    f,
-                    "{of} is none of the voters {voters} {stated}; stop it, or add it on a node of the cluster: \
-                     `primacy voters add {of}=HOST:PORT`, with the address at which the others reach it"
-                )
-            }
+            Disagreement::Voters { mine, theirs, number } => other_voters(f, self, mine, theirs, *number),
+            Disagreement::NotAVoter { voters, number } => not_a_voter(f, *of, voters, *number),
             Disagreement::Algorithm { mine, theirs } => {
                 write!(f, "{of} elects by {theirs}, {by} by {mine}; give all nodes the same")
             }
@@ -641,6 +620,46 @@ impl fmt::Display for Refusal {
             ),
         }
     }
+}
+
+fn other_voters(
+    f: &mut fmt::Formatter<'_>,
+    Refusal { by, of, .. }: &Refusal,
+    mine: &Voters,
+    theirs: &Voters,
+    number: LeaderSequence,
+) -> fmt::Result {
+    if number == LeaderSequence::NONE {
+        return write!(
+            f,
+            "their voters differ: {of} has {theirs}, {by} has {mine}; give all nodes the same voters"
+        );
+    }
+    write!(
+        f,
+        "their voters differ, and both are stated by a record {number}: {of} has {theirs}, {by} has {mine}; these are two \
+         clusters, so give one of them another name and begin it anew"
+    )
+}
+
+fn not_a_voter(
+    f: &mut fmt::Formatter<'_>,
+    of: NodeId,
+    voters: &Voters,
+    number: Option<LeaderSequence>,
+) -> fmt::Result {
+    let stated = match number {
+        None => {
+            return write!(f, "{of} is none of the voters {voters}; add it to all nodes' voters, or stop it");
+        }
+        Some(LeaderSequence::NONE) => "of the configuration".to_owned(),
+        Some(number) => format!("of the record {number}"),
+    };
+    write!(
+        f,
+        "{of} is none of the voters {voters} {stated}; stop it, or add it on a node of the cluster: `primacy voters add \
+         {of}=HOST:PORT`, with the address at which the others reach it"
+    )
 }
 
 impl std::error::Error for Refusal {}
