@@ -21,6 +21,9 @@ mod readable;
 mod report;
 #[cfg(feature = "etcd")]
 mod serve;
+#[cfg(feature = "etcd")]
+mod serving;
+
 mod signals;
 mod supervisor;
 

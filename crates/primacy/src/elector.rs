@@ -492,8 +492,8 @@ impl Builder {
         let config = self.config(Venue::Peers)?;
         let (map, keeping) = match config.metadata {
             Some(durability) => {
-                let (ends, map) = metadata::maps();
-                (Some(map), Some(among_peers::Keeping::open(&config, &state_dir, &peers, durability, ends)?))
+                let (end, map) = metadata::maps();
+                (Some(map), Some(among_peers::Keeping::open(&config, &state_dir, &peers, durability, end)?))
             }
             None => (None, None),
         };

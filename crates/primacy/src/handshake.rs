@@ -705,7 +705,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_refusal_names_both_sides_values() {
-        let cases: [(RefusalKind, (RefusalKind, String), &[&str]); 11] = [
+        let cases: [(RefusalKind, (RefusalKind, String), &[&str]); 12] = [
             (RefusalKind::ProtocolVersion, refused(|b| b.protocol_version = 2), &["version 1", "version 2"]),
             (RefusalKind::Cluster, refused(|b| b.cluster = "prod\n".into()), &[r#""test""#, r#""prod\n""#]),
             (RefusalKind::Election, refused(|b| b.election = "x".into()), &[r#""main""#, r#""x""#]),

@@ -99,7 +99,8 @@ impl Users {
             tokens.retain(|_, until| *until > now);
         }
         if tokens.len() >= TOKENS_MAX
-            && let Some(oldest) = tokens.iter().min_by_key(|(_, until)| **until).map(|(token, _)| token.clone())
+            && let Some(oldest) =
+                tokens.iter().min_by_key(|(_, until)| **until).map(|(token, _)| token.clone())
         {
             tokens.remove(&oldest);
         }

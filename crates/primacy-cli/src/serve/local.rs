@@ -190,18 +190,14 @@ impl Backend for Local {
 
     fn members(&self) -> Vec<Member> {
         let urls = vec![self.url.clone()];
-        let member = Member {
-            number: MEMBER,
-            name: "m0".to_owned(),
-            for_peers: urls.clone(),
-            for_clients: urls,
-        };
+        let member =
+            Member { number: MEMBER, name: "m0".to_owned(), for_peers: urls.clone(), for_clients: urls };
         vec![member]
     }
 }
 
 /// What a state knows of what has happened: see [`Backend::changes`].
-pub(crate) fn changes_of(
+pub(super) fn changes_of(
     state: &State,
     keys: &Keys,
     from: Version,

@@ -20,6 +20,8 @@ mod local;
 mod lock;
 mod maintenance;
 mod recipe;
+mod replicated;
+
 mod route;
 mod tls;
 mod watch;
@@ -40,12 +42,14 @@ use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tracing::debug;
 
-use self::auth::Users;
 use self::hub::Hub;
 
-pub(crate) use self::auth::read_users;
+pub(crate) use self::auth::{Users, read_users};
+
 pub(crate) use self::backend::Backend;
 pub(crate) use self::local::Local;
+pub(crate) use self::replicated::Replicated;
+
 pub(crate) use self::tls::{DoorTls, acceptor};
 
 /// How many bytes a request that is replicated may have, with what it is wrapped in.
@@ -132,6 +136,17 @@ impl Door {
         let listener = TcpListener::bind(address).await?;
         let hub = Arc::new(Hub::new(backend(listener.local_addr()?)));
         Ok(Self { listener, services: Arc::new(Services { hub, users }), tls })
+    }
+
+    /// Before this backend, at this address.
+    pub(crate) fn on(
+        listener: TcpListener,
+        backend: Arc<dyn Backend>,
+        users: Option<Users>,
+        tls: Option<TlsAcceptor>,
+    ) -> Self {
+        let hub = Arc::new(Hub::new(backend));
+        Self { listener, services: Arc::new(Services { hub, users }), tls }
     }
 
     /// Where it listens.

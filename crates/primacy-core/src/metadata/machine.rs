@@ -165,25 +165,38 @@ enum SessionNews {
     Ended(SessionId),
 }
 
+/// A state with sessions, as a machine applies requests to it.
+pub trait Keeps: Replicated<Outcome = Option<Report>> {
+    /// All sessions, and how long each lives without being kept alive.
+    fn sessions(&self) -> Vec<(SessionId, Duration)>;
+    /// The same of one.
+    fn time_to_live(&self, session: SessionId) -> Option<Duration>;
+}
+
+impl Report {
+    /// What comes of a payload in this state. `None` if it is no request, which changes nothing.
+    #[must_use]
+    pub fn of(state: &mut State, payload: &[u8]) -> Option<Self> {
+        let request = Request::decode(payload).ok()?;
+        let (client, sequence) = (request.client, request.sequence);
+        let applied = state.apply(&request);
+        let done = matches!(&applied, Applied::First(Outcome { result: Ok(_), .. }));
+        let session = match request.command {
+            _ if !done => None,
+            StateCommand::Begin { session, time_to_live } => Some(SessionNews::Began(session, time_to_live)),
+            StateCommand::End { session } => Some(SessionNews::Ended(session)),
+            StateCommand::Operate(_) | StateCommand::Compact(_) => None,
+            StateCommand::Forget { .. } | StateCommand::Limit(_) => None,
+        };
+        Some(Self { client, sequence, applied, session })
+    }
+}
+
 impl Replicated for State {
     type Outcome = Option<Report>;
 
     fn apply(&mut self, _: LeaderSequence, payload: &[u8]) -> Option<Report> {
-        let request = Request::decode(payload).ok()?;
-        let (client, sequence) = (request.client, request.sequence);
-        let session = match &request.command {
-            StateCommand::Begin { session, time_to_live } => {
-                Some(SessionNews::Began(*session, *time_to_live))
-            }
-            StateCommand::End { session } => Some(SessionNews::Ended(*session)),
-            StateCommand::Operate(_)
-            | StateCommand::Compact(_)
-            | StateCommand::Forget { .. }
-            | StateCommand::Limit(_) => None,
-        };
-        let applied = self.apply(&request);
-        let done = matches!(&applied, Applied::First(Outcome { result: Ok(_), .. }));
-        Some(Report { client, sequence, applied, session: session.filter(|_| done) })
+        Report::of(self, payload)
     }
 
     fn snapshot(&self) -> Arc<[u8]> {
@@ -196,6 +209,16 @@ impl Replicated for State {
 
     fn empty() -> Self {
         Self::new()
+    }
+}
+
+impl Keeps for State {
+    fn sessions(&self) -> Vec<(SessionId, Duration)> {
+        self.sessions().map(|(id, session)| (id, session.time_to_live())).collect()
+    }
+
+    fn time_to_live(&self, session: SessionId) -> Option<Duration> {
+        self.session(session).map(|session| session.time_to_live())
     }
 }
 
@@ -223,10 +246,10 @@ pub struct Past {
 
 /// The machine of one node.
 #[derive(Clone, Debug)]
-pub struct Metadata {
+pub struct Metadata<S: Replicated = State> {
     me: Identity,
     quorum: Quorum,
-    replica: Replica<State>,
+    replica: Replica<S>,
     /// The number of the voters that the election counts.
     counted: LeaderSequence,
     lead: Lead,
@@ -263,7 +286,7 @@ enum Lead {
     Ending,
 }
 
-impl Protocol for Metadata {
+impl<S: Keeps> Protocol for Metadata<S> {
     type Message = Message;
     type Durable = Durable;
 
@@ -300,7 +323,7 @@ impl Protocol for Metadata {
     }
 }
 
-impl Metadata {
+impl<S: Keeps> Metadata<S> {
     /// The machine of one node. It does not stand until it is told to.
     ///
     /// `None` if the snapshot or the records of an earlier life cannot be read, though they were whole on the disk: a later
@@ -345,13 +368,13 @@ impl Metadata {
 
     /// The log and the state.
     #[must_use]
-    pub const fn replica(&self) -> &Replica<State> {
+    pub const fn replica(&self) -> &Replica<S> {
         &self.replica
     }
 
     /// The state, as far as this node has applied it.
     #[must_use]
-    pub const fn state(&self) -> &State {
+    pub const fn state(&self) -> &S {
         self.replica.state()
     }
 
@@ -583,10 +606,7 @@ impl Metadata {
 
     fn become_active(&mut self, now: Instant, term: Term, mandate: Mandate, valid_until: Instant) {
         self.lead = Lead::Held { valid_until };
-        self.expiry = Expiry::begin(
-            now,
-            self.replica.state().sessions().map(|(id, session)| (id, session.time_to_live())),
-        );
+        self.expiry = Expiry::begin(now, self.replica.state().sessions().into_iter());
         self.tell(Event::Elected { term, mandate, valid_until });
         let early = core::mem::take(&mut self.early);
         self.early_bytes = 0;
@@ -733,7 +753,7 @@ impl Metadata {
         match keep {
             Keep::Look => Some(end.since(now)),
             Keep::Alive => {
-                let time_to_live = self.replica.state().session(session)?.time_to_live();
+                let time_to_live = self.replica.state().time_to_live(session)?;
                 self.expiry.set(session, now.after(time_to_live));
                 Some(time_to_live)
             }

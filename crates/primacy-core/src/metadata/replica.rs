@@ -50,7 +50,7 @@ use crate::time::{Duration, Instant};
 /// A state that is the same on all nodes, because all apply the same payloads in the same order.
 pub trait Replicated: Clone {
     /// What came of a payload, for whoever asked for it.
-    type Outcome;
+    type Outcome: Clone + core::fmt::Debug;
     /// Applies a payload. What it cannot read changes nothing; on all nodes alike.
     fn apply(&mut self, number: LeaderSequence, payload: &[u8]) -> Self::Outcome;
     /// All of it, as bytes.
@@ -59,6 +59,10 @@ pub trait Replicated: Clone {
     fn restore(bytes: &[u8]) -> Option<Self>;
     /// The state before the first record.
     fn empty() -> Self;
+    /// Becomes another one, which was restored.
+    fn become_other(&mut self, other: Self) {
+        *self = other;
+    }
 }
 
 /// What it means that a node holds a record.

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use primacy_core::election::quorum::{Past as HardPast, Quorum};
 use primacy_core::metadata::clients::Ticket;
-use primacy_core::metadata::command::{Operation, Outcome, Refusal};
+use primacy_core::metadata::command::Outcome;
 use primacy_core::metadata::log::Stored;
-use primacy_core::metadata::machine::{self, Answer, Ask, Durable, Message, Metadata};
+use primacy_core::metadata::machine::{self, Answer, Ask, Durable, Message};
 use primacy_core::metadata::replica::{self, Durability, Progress};
 
 use primacy_core::metadata::voters::Voters;
 use primacy_core::{Duration, Endpoint, Input, Instant, LeaderSequence, NodeId, Occasion};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::oneshot;
 
 use super::elections::{AmongPeers, Setup, quorum_config};
 use super::{Entry, PeersWorld};
@@ -25,10 +25,12 @@ use crate::driver::{Asked as OperatorAsks, Desk, Halt, Settles, World, drive};
 use crate::error::ConnectError;
 use crate::handshake::DiskId;
 use crate::metadata::log_file::LogFile;
-use crate::metadata::{Asked, Board, MapError, MapStatus};
+use crate::metadata::{Asked, Board, MapEnd, MapError, SharedState};
 use crate::operator::AskError;
 use crate::peers::Peers;
 use crate::status::View;
+
+type Metadata = machine::Metadata<SharedState>;
 
 /// After how long without an answer the log says something again.
 const RESEND_AFTER: Duration = Duration::from_millis(250);
@@ -50,8 +52,7 @@ pub(super) const BUFFER_MAX: usize = 4 * WINDOW;
 pub(crate) struct Keeping {
     log: LogFile,
     stored: Stored,
-    asks: mpsc::Receiver<Asked>,
-    board: watch::Sender<Board>,
+    map: MapEnd,
     voters: Arc<Voters>,
     durability: Durability,
 }
@@ -61,23 +62,18 @@ pub(crate) struct Keeping {
 struct MetadataWorld {
     peers: PeersWorld,
     log: LogFile,
-    asks: mpsc::Receiver<Asked>,
-    board: watch::Sender<Board>,
+    map: MapEnd,
     next: u64,
     waiting: HashMap<Ticket, Waiter>,
     /// How many there may be until those are looked for whom nobody waits any more.
     sweep_at: usize,
-    /// Reads that can be done.
-    readable: Vec<Ticket>,
-    /// What needs nothing but this node's own copy.
-    local: Vec<Asked>,
     arrived: VecDeque<super::Arrival>,
 }
 
 #[derive(Debug)]
 enum Waiter {
     Write(oneshot::Sender<Result<Outcome, MapError>>),
-    Read(Box<Operation>, oneshot::Sender<Result<Outcome, MapError>>),
+    Read(oneshot::Sender<Result<(), MapError>>),
     Session(oneshot::Sender<Result<Option<std::time::Duration>, MapError>>),
     Revise(oneshot::Sender<Result<Progress, MapError>>),
 }
@@ -92,7 +88,7 @@ impl Keeping {
         dir: &Path,
         peers: &Peers,
         durability: Durability,
-        (asks, board): (mpsc::Receiver<Asked>, watch::Sender<Board>),
+        map: MapEnd,
     ) -> Result<Self, ConnectError> {
         let (log, stored, found) = LogFile::open(dir, &config.election, config.node)?;
         for found in found {
@@ -100,7 +96,7 @@ impl Keeping {
         }
         let members = peers.iter().map(|(node, address)| (node, address.into())).collect();
         let voters = Arc::new(Voters { number: LeaderSequence::NONE, members });
-        Ok(Self { log, stored, asks, board, voters, durability })
+        Ok(Self { log, stored, map, voters, durability })
     }
 }
 
@@ -114,7 +110,7 @@ impl Entry {
         mut desk: Desk,
         ready: oneshot::Sender<Result<(), ConnectError>>,
     ) {
-        let Keeping { log, stored, asks, board, voters, durability } = keeping;
+        let Keeping { log, stored, map, voters, durability } = keeping;
         // The log is opened before the state, each time; so where there was a state and no log, there had been one.
         let log_lost = log.created() && !self.stored.created || self.stored.hard_state.past == HardPast::Lost;
         let begin = |setup: Setup<'_>, now: Instant| {
@@ -128,7 +124,8 @@ impl Entry {
         let started = self.start(config, Arc::clone(&desk.measures), begin).await;
         match started {
             Ok((Some(mut machine), peers)) => {
-                let mut world = MetadataWorld::new(peers, log, asks, board);
+                let _ = map.state.set(machine.state().share());
+                let mut world = MetadataWorld::new(peers, log, map);
                 let _ = ready.send(Ok(()));
                 let _ = drive(&mut machine, &mut world, &mut desk).await;
                 world.peers.close().await;
@@ -158,49 +155,26 @@ fn replica_config(setup: &Setup<'_>, durability: Durability) -> replica::Config 
 }
 
 impl MetadataWorld {
-    fn new(
-        peers: PeersWorld,
-        log: LogFile,
-        asks: mpsc::Receiver<Asked>,
-        board: watch::Sender<Board>,
-    ) -> Self {
-        Self {
-            peers,
-            log,
-            asks,
-            board,
-            next: 0,
-            waiting: HashMap::new(),
-            sweep_at: SWEEP_FIRST,
-            readable: Vec::new(),
-            local: Vec::new(),
-            arrived: VecDeque::new(),
-        }
+    fn new(peers: PeersWorld, log: LogFile, map: MapEnd) -> Self {
+        let (waiting, arrived) = (HashMap::new(), VecDeque::new());
+        Self { peers, log, map, next: 0, waiting, sweep_at: SWEEP_FIRST, arrived }
     }
 
-    /// What the machine is asked; `None` if this node's copy is enough to answer.
-    fn ask(&mut self, asked: Asked) -> Option<Input<Message>> {
+    /// What the machine is asked.
+    fn ask(&mut self, asked: Asked) -> Input<Message> {
         let ticket = Ticket(self.next);
         self.next += 1;
         let (waiter, ask) = match asked {
             Asked::Write(command, answer) => (Waiter::Write(answer), Ask::Write(ticket, command)),
-            Asked::Read(operation, answer) => (Waiter::Read(operation, answer), Ask::Read(ticket)),
+            Asked::Read(answer) => (Waiter::Read(answer), Ask::Read(ticket)),
             Asked::Session(session, keep, answer) => {
                 (Waiter::Session(answer), Ask::Session(ticket, session, keep))
             }
             Asked::Revise(wish, answer) => (Waiter::Revise(answer), Ask::Revise(ticket, wish)),
-            local @ (Asked::Look(..)
-            | Asked::Changes(..)
-            | Asked::Sessions(_)
-            | Asked::Attached(..)
-            | Asked::Status(_)) => {
-                self.local.push(local);
-                return None;
-            }
         };
         self.sweep();
         self.waiting.insert(ticket, waiter);
-        Some(Input::Message { from: Endpoint::Client, message: Message::Ask(ask) })
+        Input::Message { from: Endpoint::Client, message: Message::Ask(ask) }
     }
 
     /// Forgets those for whom nobody waits any more.
@@ -215,7 +189,11 @@ impl MetadataWorld {
     fn on_answer(&mut self, answer: Answer) {
         // Who asked may not wait any more.
         match answer {
-            Answer::Readable(ticket) => self.readable.push(ticket),
+            Answer::Readable(ticket) => {
+                if let Some(Waiter::Read(answer)) = self.waiting.remove(&ticket) {
+                    let _ = answer.send(Ok(()));
+                }
+            }
             Answer::Written(ticket, outcome) => {
                 if let Some(Waiter::Write(answer)) = self.waiting.remove(&ticket) {
                     let _ = answer.send(Ok(outcome));
@@ -239,44 +217,19 @@ impl MetadataWorld {
         }
     }
 
-    /// Answers what this node's copy is enough for.
-    fn answer_locally(&mut self, machine: &Metadata) {
-        for ticket in std::mem::take(&mut self.readable) {
-            if let Some(Waiter::Read(operation, answer)) = self.waiting.remove(&ticket) {
-                let _ = answer.send(Ok(observed(machine, &operation)));
+    /// Tells everybody how far this node is.
+    fn post(&mut self, machine: &Metadata) {
+        let version = machine.state().read().version();
+        self.map.version.send_if_modified(|known| std::mem::replace(known, version) != version);
+        let replica = machine.replica();
+        let (leader, term, voters) = (machine.leader(), replica.bound(), replica.voters());
+        let (last, applied) = (replica.last(), replica.applied());
+        self.map.board.send_if_modified(|known| {
+            let changed = (known.leader, known.term, known.voters.number) != (leader, term, voters.number);
+            if changed {
+                *known = Board { leader, term, last, applied, voters: Arc::clone(voters) };
             }
-        }
-        for asked in std::mem::take(&mut self.local) {
-            match asked {
-                Asked::Look(operation, answer) => {
-                    let _ = answer.send(Ok(observed(machine, &operation)));
-                }
-                Asked::Changes(keys, from, previous, answer) => {
-                    let changes = machine.state().changes(&keys, from, previous);
-                    let _ = answer.send(changes.map(crate::metadata::some));
-                }
-                Asked::Sessions(answer) => {
-                    let _ = answer.send(machine.state().sessions().map(|(session, _)| session).collect());
-                }
-                Asked::Attached(session, answer) => {
-                    let found = machine.state().session(session);
-                    let attached = found.map(|it| (it.time_to_live().into(), it.keys().cloned().collect()));
-                    let _ = answer.send(attached);
-                }
-                Asked::Status(answer) => {
-                    let _ = answer.send(status(machine));
-                }
-                Asked::Write(..) | Asked::Read(..) | Asked::Session(..) | Asked::Revise(..) => {} // These went to the machine.
-            }
-        }
-        let board = Board {
-            version: machine.state().version(),
-            leader: machine.leader(),
-            term: machine.replica().bound(),
-        };
-        self.board.send_if_modified(|known| {
-            let changed = *known != board;
-            *known = board;
+            (known.last, known.applied) = (last, applied);
             changed
         });
     }
@@ -300,30 +253,11 @@ impl MetadataWorld {
     }
 }
 
-fn observed(machine: &Metadata, operation: &Operation) -> Outcome {
-    let state = machine.state();
-    // What would change something is refused by whoever asks.
-    let refused = Outcome { version: state.version(), result: Err(Refusal::TooManyOperations) };
-    state.observe(operation).unwrap_or(refused)
-}
-
-fn status(machine: &Metadata) -> MapStatus {
-    let replica = machine.replica();
-    MapStatus {
-        leader: machine.leader(),
-        term: replica.bound(),
-        last: replica.last(),
-        applied: replica.applied(),
-        version: machine.state().version(),
-        size: machine.state().size(),
-        voters: replica.voters().members.iter().map(|(&node, address)| (node, address.to_string())).collect(),
-    }
-}
-
 impl Waiter {
     fn is_gone(&self) -> bool {
         match self {
-            Self::Write(answer) | Self::Read(_, answer) => answer.is_closed(),
+            Self::Write(answer) => answer.is_closed(),
+            Self::Read(answer) => answer.is_closed(),
             Self::Session(answer) => answer.is_closed(),
             Self::Revise(answer) => answer.is_closed(),
         }
@@ -376,11 +310,7 @@ impl World<Metadata> for MetadataWorld {
                         return Err(Halt::Failed { why: "the connections to the peers have ended".to_owned() });
                     }
                 },
-                asked = self.asks.recv(), if !self.asks.is_closed() || !self.asks.is_empty() => {
-                    // What this node answers by itself is answered after this.
-                    let input = asked.and_then(|asked| self.ask(asked));
-                    return Ok(input.unwrap_or(Input::Timeout));
-                }
+                Some(asked) = self.map.asks.recv() => return Ok(self.ask(asked)),
                 () = self.peers.odds.changed() => return Ok(Input::Timeout),
             }
         }
@@ -392,18 +322,13 @@ impl World<Metadata> for MetadataWorld {
                 return Ok(Some(input));
             }
         }
-        while let Ok(asked) = self.asks.try_recv() {
-            if let Some(input) = self.ask(asked) {
-                return Ok(Some(input));
-            }
-        }
-        Ok(None)
+        Ok(self.map.asks.try_recv().ok().map(|asked| self.ask(asked)))
     }
 }
 
 impl OperatorAsks<Metadata> for MetadataWorld {
     fn after(&mut self, machine: &Metadata, led: bool) -> Result<(), Halt> {
-        self.answer_locally(machine);
+        self.post(machine);
         OperatorAsks::<Quorum>::after(&mut self.peers, machine.election(), led)
     }
 

@@ -9,7 +9,7 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{Follower, Replica, Replicated, Role};
+use super::{Replica, Replicated, Role};
 use crate::id::NodeId;
 use crate::metadata::log::{Record, RecordBody};
 use crate::metadata::voters::Voters;
