@@ -245,6 +245,12 @@ impl Quorum {
         self.hard.term
     }
 
+    /// Whether its state is all that there ever was.
+    #[must_use]
+    pub const fn past(&self) -> Past {
+        self.hard.past
+    }
+
     /// Takes over a term in which somebody leads, as something that was said beside the election shows. It is what a heartbeat of
     /// that term would do, but for the promise. All outputs must have been drained before.
     pub fn bind(&mut self, now: Instant, term: Term) {

@@ -19,7 +19,8 @@ use super::message;
 use super::replica::{self, Effect, Progress, Refusal, Replica, Replicated, Wish};
 use super::state::State;
 use super::voters::Voters;
-use crate::election::quorum::{self, HardState, Quorum, TERM_MAX};
+use crate::election::quorum::{self, HardState, Past as HardPast, Quorum, TERM_MAX};
+
 use crate::id::{Identity, Incarnation, NodeId};
 use crate::protocol::{
     Command, Endpoint, Event, Evidence, Input, Leader, Mandate, Output, Protocol, Violation,
@@ -43,6 +44,9 @@ pub enum Durable {
     Hard(HardState),
     /// The voters in force.
     Voters(Arc<Voters>),
+    /// Whether the log may lack what this node has held.
+    LogLost(bool),
+
     /// The log's part.
     Log(Write),
 }
@@ -302,7 +306,12 @@ impl<S: Keeps> Protocol for Metadata<S> {
             Input::Timeout => self.on_timeout(now),
             Input::Command(command) => self.elect(now, Input::Command(command)),
             Input::Evidence(evidence) => {
+                let was_whole = self.quorum.past() == HardPast::Whole;
                 self.elect(now, Input::Evidence(evidence));
+                if was_whole && self.quorum.past() != HardPast::Whole {
+                    // Its disk is not the one that others knew it with: what was on that is lost, and the log with it.
+                    self.replica.lose(now);
+                }
                 if let Evidence::Connected(peer) = evidence {
                     self.replica.on_connected(now, peer.identity.node);
                 }
@@ -567,6 +576,8 @@ impl<S: Keeps> Metadata<S> {
             match effect {
                 Effect::Write(write) => self.outputs.push_back(Output::Persist(Durable::Log(write))),
                 Effect::Voters(voters) => self.outputs.push_back(Output::Persist(Durable::Voters(voters))),
+                Effect::LogLost(lost) => self.outputs.push_back(Output::Persist(Durable::LogLost(lost))),
+
                 Effect::Send { to, body } => {
                     let (incarnation, term) = (self.me.incarnation, self.replica.bound());
                     self.send(to, Message::Log { incarnation, term, body });

@@ -104,6 +104,9 @@ pub enum Effect {
     Write(Write),
     /// Remember these voters, like a vote.
     Voters(Arc<Voters>),
+    /// Remember that the log is lost, or that it is not any more.
+    LogLost(bool),
+
     /// Say this.
     Send {
         /// To whom.
@@ -303,6 +306,15 @@ impl<S: Replicated> Replica<S> {
                     self.stream(now, node);
                 }
             }
+        }
+    }
+
+    /// This node's log may lack what it has held: until it has asked the others it counts for nothing.
+    pub fn lose(&mut self, now: Instant) {
+        if self.recovery.is_none() {
+            self.follow();
+            self.recovery = Some(Recovery::new(now));
+            self.effects.push_back(Effect::LogLost(true));
         }
     }
 

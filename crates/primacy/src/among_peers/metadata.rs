@@ -268,7 +268,8 @@ impl World<Metadata> for MetadataWorld {
     fn persist(&mut self, durable: Durable) -> Result<(), Halt> {
         match durable {
             Durable::Hard(hard) => World::<Quorum>::persist(&mut self.peers, hard),
-            Durable::Voters(_) => Ok(()),
+            Durable::Voters(_) | Durable::LogLost(_) => Ok(()),
+
             Durable::Log(write) => {
                 let began = clock::now();
                 self.log.write(&write).map_err(|error| Halt::Failed { why: error.to_string() })?;

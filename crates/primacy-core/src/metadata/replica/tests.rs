@@ -160,6 +160,8 @@ impl World {
                     self.count("snapshot written");
                 }
                 Effect::Voters(voters) => node.voters = voters,
+                Effect::LogLost(_) => {} // In this world, one that restarts has lost it or has not.
+
                 Effect::Send { to, body } => {
                     let (from, term) = (replica.config.me, replica.bound());
                     let to = (0..self.nodes.len()).find(|&index| name(index) == to).unwrap();
