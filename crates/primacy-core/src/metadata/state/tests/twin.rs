@@ -266,7 +266,7 @@ impl Twin {
                 None => Happened::Deleted(before.clone().unwrap()),
             };
             let mut change = Change { version: Version(*at), happened, previous: None };
-            let is_kept = self.compacted.is_none_or(|compacted| at - 1 >= compacted);
+            let is_kept = self.compacted.is_none_or(|compacted| *at > compacted);
             let is_made = after.as_ref().is_some_and(|entry| entry.made_at().0 == *at);
             if previous == Previous::Wanted && is_kept && !is_made {
                 change.previous = self.copies[usize::try_from(at - 2).unwrap()].get(change.key()).cloned();
