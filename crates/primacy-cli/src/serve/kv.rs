@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use primacy::stores::etcd::api;
-use primacy_core::metadata::command::{Answer, Command, Operation, Outcome, Refusal, RequestLimits, Version};
+use primacy_core::metadata::command::{
+    Answer, Command, Operation, Outcome, Refusal, RequestLimits, SessionId, Version,
+};
 use prost::Message;
 use tonic::Status;
 
@@ -33,13 +35,29 @@ pub(super) async fn put(
     services: Arc<Services>,
     request: api::PutRequest,
 ) -> Result<api::PutResponse, Status> {
-    let size = request.encoded_len();
+    let (size, session) = (request.encoded_len(), SessionId::new(request.lease));
     let write = Operation::Write(convert::write(request)?);
     check_size(size)?;
-    let Answer::Written { version, previous } = operate(services.backend(), write).await?.1 else {
-        unreachable!("a write is answered as one")
-    };
-    Ok(convert::put_response(previous.as_ref(), services.header(version)))
+    match operate(services.backend(), write).await {
+        Ok((_, Answer::Written { version, previous })) => {
+            Ok(convert::put_response(previous.as_ref(), services.header(version)))
+        }
+        Ok((_, answer)) => unreachable!("a write is answered as one, and not with {answer:?}"),
+        Err(Known::KEY_NOT_FOUND) => Err(first_missing(services.backend(), session).await.into()),
+        Err(known) => Err(known.into()),
+    }
+}
+
+/// What etcd says of a put whose key is not there: that its session is not either, if that is so. Of one in a transaction it says
+/// the other first.
+async fn first_missing(backend: &dyn Backend, session: Option<SessionId>) -> Known {
+    match session {
+        Some(session) => match backend.session(session).await {
+            Ok(None) => Known::LEASE_NOT_FOUND,
+            Ok(Some(_)) | Err(_) => Known::KEY_NOT_FOUND,
+        },
+        None => Known::KEY_NOT_FOUND,
+    }
 }
 
 pub(super) async fn delete_range(
