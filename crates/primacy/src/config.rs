@@ -196,8 +196,8 @@ pub enum ConfigError {
     },
     /// Metadata is kept where a majority elects, and where its leader has a lease.
     #[error(
-        "metadata is kept together by a quorum with safety = lease, and not by {by} with safety = {safety}; leave --metadata and \
-         --serve out, or leave out --by and --safety"
+        "metadata is kept together by a quorum whose leader has a lease, and here the election is {by}, with safety = {}; leave \
+         --metadata and --serve out, or --by and --safety", crate::handshake::safety_name(*safety)
     )]
     Metadata {
         /// The election.

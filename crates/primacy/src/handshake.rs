@@ -599,7 +599,7 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-const fn safety_name(safety: Safety) -> &'static str {
+pub(crate) const fn safety_name(safety: Safety) -> &'static str {
     match safety {
         Safety::Lease => "lease",
         Safety::Fenced => "fenced",

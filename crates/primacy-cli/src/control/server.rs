@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use primacy::metadata::{Map, Wish};
 use primacy::{ANNOUNCEMENT_MAX, Algorithm, Change, Elector, Kept, Membership, NodeId};
 use rustix::process::geteuid;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -17,7 +18,8 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::message::{self, Answer, Kind, Refused, Reply, VERSION, What};
+use super::message::{self, Answer, Kind, Progress, Refused, Reply, VERSION, What};
+
 use super::socket::{self, Dir};
 use super::who::{Leader, Members, Who};
 use crate::exit::Failure;
@@ -203,6 +205,9 @@ impl Asked {
             What::Readmit { node } => ("readmit", Some(node.clone())),
             What::Down { node } => ("down", Some(node.clone())),
             What::Announce { .. } => ("announce", None),
+            What::Voters => return,
+            What::Revise { node, address: Some(_) } => ("add voter", Some(node.clone())),
+            What::Revise { node, address: None } => ("remove voter", Some(node.clone())),
         };
         self.reporter.tell(&Event::Asked { what, to, by: self.by });
     }
@@ -231,8 +236,33 @@ async fn answer(elector: &Elector, what: What) -> Result<Answer, Refused> {
             let number = elector.announce(state).await?;
             Answer::Announced { term: number.term.0, number: number.counter }
         }
+        What::Voters => {
+            let board = map(elector)?.board();
+            let (number, members) = (board.voters.number, &board.voters.members);
+            let voters = members.iter().map(|(node, address)| (node.to_string(), address.to_string()));
+            Answer::Voters { term: number.term.0, number: number.counter, voters: voters.collect() }
+        }
+        What::Revise { node, address } => {
+            let node = parse_node(&node)?;
+            let wish = match address {
+                Some(address) => Wish::Add { node, address: address.into() },
+                None => Wish::Remove { node },
+            };
+            let map = map(elector)?.clone();
+            match timeout(PATIENCE, map.revise(wish)).await {
+                Ok(Ok(progress)) => Answer::Revising { progress: progress.into() },
+                Ok(Err(error)) => return Err(Refused::new(Kind::NoAnswer, error.to_string())),
+                // The question or its answer was lost, on the way to a leader that is gone perhaps.
+                Err(_) => Answer::Revising { progress: Progress::NotLed },
+            }
+        }
         What::Watch => return Err(Refused::new(Kind::Malformed, "a watch has more than one answer")),
     })
+}
+
+fn map(elector: &Elector) -> Result<&Map, Refused> {
+    let text = "the nodes of this election keep no metadata together: start them with --metadata or --serve";
+    elector.map().ok_or_else(|| Refused::new(Kind::NoMetadata, text))
 }
 
 fn parse_node(name: &str) -> Result<NodeId, Refused> {

@@ -9,5 +9,6 @@ mod shared;
 pub use log_file::LogError;
 pub(crate) use map::{Asked, MapEnd, maps};
 pub use map::{Board, Map, MapError};
-pub use primacy_core::metadata::replica::Durability;
+pub use primacy_core::metadata::replica::{Durability, Progress, Refusal, Wish};
+
 pub(crate) use shared::SharedState;
