@@ -9,7 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use primacy::metadata::{Map, Wish};
+use primacy::metadata::{Map, MapError, Wish};
+
 use primacy::{ANNOUNCEMENT_MAX, Algorithm, Change, Elector, Kept, Membership, NodeId};
 use rustix::process::geteuid;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -251,7 +252,11 @@ async fn answer(elector: &Elector, what: What) -> Result<Answer, Refused> {
             let map = map(elector)?.clone();
             match timeout(PATIENCE, map.revise(wish)).await {
                 Ok(Ok(progress)) => Answer::Revising { progress: progress.into() },
+                Ok(Err(error @ MapError::Voter { .. })) => {
+                    Answer::Revising { progress: Progress::Refused { why: error.to_string() } }
+                }
                 Ok(Err(error)) => return Err(Refused::new(Kind::NoAnswer, error.to_string())),
+
                 // The question or its answer was lost, on the way to a leader that is gone perhaps.
                 Err(_) => Answer::Revising { progress: Progress::NotLed },
             }

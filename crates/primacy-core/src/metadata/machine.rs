@@ -338,8 +338,7 @@ impl<S: Keeps> Metadata<S> {
     /// `None` if the snapshot or the records of an earlier life cannot be read, though they were whole on the disk: a later
     /// version wrote them.
     ///
-    /// # Panics
-    /// If this node is not among the voters.
+    /// This node need not be among the voters: it may have been removed.
     #[must_use]
     pub fn new(config: Config, past: Past, now: Instant) -> Option<Self> {
         let me = config.replica.me;
@@ -347,10 +346,14 @@ impl<S: Keeps> Metadata<S> {
         let Past { hard, voters, log, log_lost } = past;
         let replica = Replica::new(config.replica, hard.term, voters, log, log_lost, now)?;
         let counted = replica.voters().number;
-        let election = quorum::Config { voters: replica.voters().names(), ..config.election };
+        let voters = replica.voters().names();
+        // The election is begun as one of the voters, and goes on as what this node is.
+        let with_me = voters.iter().copied().chain([me.node]).collect();
+        let mut quorum = Quorum::new(quorum::Config { voters: with_me, ..config.election }, hard, now);
+        quorum.set_voters(voters);
         let mut machine = Self {
             me,
-            quorum: Quorum::new(election, hard, now),
+            quorum,
             replica,
             counted,
             lead: Lead::None,

@@ -266,6 +266,7 @@ impl From<DiskError> for LogError {
             | DiskError::Newer { .. }
             | DiskError::Foreign { .. }
             | DiskError::TooLong { .. }
+            | DiskError::VotersTooLong { .. }
             | DiskError::Replaced { .. }
             | DiskError::NameTooLong { .. }
             | DiskError::FailedBefore { .. }

@@ -58,7 +58,7 @@ pub struct Board {
 }
 
 /// Why the map did not answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
     /// Nobody leads, or no leader has answered in time. A write may have been done, or be done later.
     #[error("no leader has answered in time; a write may have been done")]
@@ -69,6 +69,12 @@ pub enum MapError {
     /// Too many requests wait already. Nothing was done.
     #[error("{REQUESTS_MAX} requests wait already; try again when some are answered")]
     Busy,
+    /// The node cannot be made a voter. Nothing was done.
+    #[error("it cannot be a voter: {why}")]
+    Voter {
+        /// What speaks against its name or its address.
+        why: String,
+    },
     /// The node has ended.
     #[error("this node has ended")]
     Closed,

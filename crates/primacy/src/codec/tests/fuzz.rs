@@ -112,6 +112,8 @@ fn drawn_kind(draw: &mut Draw<'_>) -> RefusalKind {
 }
 
 fn drawn_hello(election: &str, draw: &mut Draw<'_>) -> Hello {
+    let metadata = draw.one_of(&DURABILITIES);
+    let number = LeaderSequence { term: Term(draw.number()), counter: draw.number() };
     Hello {
         protocol_version: u32::from(draw.short()),
         cluster: draw.text(),
@@ -134,6 +136,8 @@ fn drawn_hello(election: &str, draw: &mut Draw<'_>) -> Hello {
             Some(Policy::Available),
         ]),
         store: draw.one_of(&[None, Some(StoreMark(7))]),
+        metadata,
+        voters_number: metadata.map_or(LeaderSequence::NONE, |_| number),
     }
 }
 
