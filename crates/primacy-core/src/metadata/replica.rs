@@ -184,6 +184,8 @@ struct Lead {
     followers: BTreeMap<NodeId, Follower>,
     /// Those among them that do not vote yet, and where they are reached.
     learners: BTreeMap<NodeId, Arc<str>>,
+    /// The last one that votes no more, and where it is reached.
+    leaving: BTreeMap<NodeId, Arc<str>>,
 }
 
 /// What a leader knows of one follower.
@@ -485,6 +487,7 @@ impl<S: Replicated> Replica<S> {
                 self.stream(now, node);
             }
         }
+        self.let_go();
         self.write();
         if let Role::Follower { leader: Some(leader), owed } = &mut self.role
             && let Some(Owed { round, gap }) = owed.take()
@@ -549,7 +552,13 @@ impl<S: Replicated> Replica<S> {
             None => Follower::default(),
         };
         let followers = others.map(|node| (*node, known(node))).collect();
-        self.role = Role::Leader(Lead { begun: number, followers, learners: BTreeMap::new() });
+        self.role = Role::Leader(Lead {
+            begun: number,
+            followers,
+            learners: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+        });
+
         self.incoming = None;
         self.push(Record { number, body: RecordBody::Begin { after, voters } });
         self.flush(now);

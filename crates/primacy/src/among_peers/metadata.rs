@@ -303,13 +303,13 @@ impl MetadataWorld {
         self.map.version.send_if_modified(|known| std::mem::replace(known, version) != version);
         let replica = machine.replica();
         let (leader, term, voters) = (machine.leader(), replica.bound(), replica.voters());
-        let (last, applied) = (replica.last(), replica.applied());
+        let (last, applied, committed) = (replica.last(), replica.applied(), replica.committed());
         self.map.board.send_if_modified(|known| {
             let changed = (known.leader, known.term, known.voters.number) != (leader, term, voters.number);
             if changed {
-                *known = Board { leader, term, last, applied, voters: Arc::clone(voters) };
+                *known = Board { leader, term, last, applied, committed, voters: Arc::clone(voters) };
             }
-            (known.last, known.applied) = (last, applied);
+            (known.last, known.applied, known.committed) = (last, applied, committed);
             changed
         });
     }

@@ -53,6 +53,8 @@ pub struct Board {
     pub last: LeaderSequence,
     /// The last record in its state.
     pub applied: LeaderSequence,
+    /// The last record that is known to be on a majority.
+    pub committed: LeaderSequence,
     /// The voters, each with its address.
     pub voters: Arc<primacy_core::metadata::voters::Voters>,
 }
@@ -101,6 +103,7 @@ pub(crate) fn maps() -> (MapEnd, Map) {
         term: Term(0),
         last: LeaderSequence::NONE,
         applied: LeaderSequence::NONE,
+        committed: LeaderSequence::NONE,
         voters: Arc::new(nobody),
     };
     let ((told, version), (post, board)) = (watch::channel(Version::FIRST), watch::channel(first));
