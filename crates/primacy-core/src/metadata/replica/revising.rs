@@ -7,7 +7,6 @@
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use super::{Replica, Replicated, Role};
 use crate::id::NodeId;
