@@ -340,6 +340,9 @@ fn what_grows_is_refused_when_there_is_no_room_and_nothing_else_is() {
     );
     twice.then[1] = write("a", "123");
     assert!(told.operate(Operation::Transaction(twice)).is_ok(), "it does not grow");
+    told.tell(Command::Limit(Limits { quota: quota + 1, ..Limits::default() }));
+    assert_eq!(told.operate(write("b", "1234")), Err(Refusal::NoSpace), "one byte too many");
+    assert!(told.operate(write("b", "123")).is_ok(), "the last byte can be used");
     told.tell(Command::Limit(Limits { quota: 1, ..Limits::default() }));
     assert!(told.operate(write("a", "12")).is_ok(), "what shrinks is let through however full it is");
     assert!(told.operate(delete("a")).is_ok());
