@@ -1,5 +1,7 @@
 //! Questions that are drawn, in the messages themselves, because `etcdctl` cannot ask all that they can.
 
+use std::time::Duration;
+
 use primacy_core::rng::Rng;
 use primacy_stores::etcd::api::{self, method, recipes};
 use prost::Message;
@@ -13,7 +15,10 @@ use primacy_conformance::live::Ground;
 
 /// How many questions are asked, and of which seeds.
 const QUESTIONS: u32 = 1500;
-const SEEDS: [u64; 2] = [1, 2];
+const SEEDS: [u64; 8] = [3,4,5,6,7,8,9,10];
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Few, so that they meet.
 const KEYS: &[&str] = &["a", "a/1", "a/2", "a0", "b", "b/", "", "\0", "\u{ff}"];
@@ -167,7 +172,9 @@ impl Asked {
         let mut grpc = tonic::client::Grpc::new(self.channel.clone());
         grpc.ready().await.unwrap();
         let path = http::uri::PathAndQuery::from_static(method);
-        let answer = grpc.unary(Request::new(question.clone()), path, ProstCodec::<Q, A>::default()).await;
+        let asked = grpc.unary(Request::new(question.clone()), path, ProstCodec::<Q, A>::default());
+        let answer = tokio::time::timeout(PATIENCE, asked).await;
+        let answer = answer.unwrap_or_else(|_| panic!("{method} is not answered"));
         answer.map(tonic::Response::into_inner).map_err(|status: Status| (status.code(), status.message().to_owned()))
     }
 
@@ -272,7 +279,8 @@ async fn ask_recipes(
     let name = b"election".to_vec();
     let key = [&b"election/7"[..], b"election/8", b""][usize::try_from(draw.below(3)).unwrap()].to_vec();
     let lease = [7, 7, 8][usize::try_from(draw.below(3)).unwrap()];
-    let rev = draw.revision();
+    // At 0 it would stand for somebody else, for whom the next one then waits.
+    let rev = draw.revision().max(1);
     let held = recipes::LeaderKey { name: name.clone(), key: key.clone(), rev, lease };
     let held = if draw.one_in(6) { None } else { Some(held) };
     match draw.below(6) {
