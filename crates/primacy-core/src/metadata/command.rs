@@ -498,7 +498,8 @@ pub struct Change {
     pub version: Version,
     /// What.
     pub happened: Happened,
-    /// The entry before that version, where it was asked for, there was one, and it is not compacted away.
+    /// The entry before that version, where it was asked for, there was one, and it is not compacted away; `None` for an entry
+    /// that was made in that version.
     pub previous: Option<Entry>,
 }
 

@@ -50,7 +50,7 @@ impl Drawn {
     pub(super) fn keys(&mut self) -> Keys {
         match self.rng.up_to(3) {
             0 => Keys::From(self.key()),
-            1 => Keys::Between(self.key(), self.key()),
+            1 => Keys::new(self.key(), &self.key()),
             _ => Keys::One(self.key()),
         }
     }

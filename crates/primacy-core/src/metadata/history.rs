@@ -12,8 +12,10 @@ use alloc::collections::VecDeque;
 use super::command::Version;
 use super::entry::Entry;
 
-/// What a change takes besides the entry before it, in bytes.
-pub(super) const CHANGE_BYTES: u64 = size_of::<Record>() as u64;
+/// What a change takes besides the entry before it, in bytes. The same number on all machines, for they must compact the same.
+pub(super) const CHANGE_BYTES: u64 = 72;
+
+const _: () = assert!(size_of::<Record>() as u64 <= CHANGE_BYTES);
 
 /// The room for changes that is kept when there are few.
 const ROOM_MIN: usize = 1024;

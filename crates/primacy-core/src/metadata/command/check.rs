@@ -8,7 +8,9 @@ use crate::metadata::encoding::NESTING_MAX;
 use crate::time::Duration;
 
 /// The longest that a session may live without being kept alive: as long as that of the stores whose clients may ask.
-pub const TIME_TO_LIVE_MAX: Duration = Duration::from_secs(9_000_000_000);
+pub const TIME_TO_LIVE_MAX: Duration = Duration::from_secs(TIME_TO_LIVE_SECONDS_MAX);
+
+const TIME_TO_LIVE_SECONDS_MAX: u64 = 9_000_000_000;
 
 /// The bytes of a request unless set otherwise: 1.5 MiB.
 pub const REQUEST_BYTES_MAX: usize = 3 << 19;

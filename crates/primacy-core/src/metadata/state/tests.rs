@@ -288,7 +288,13 @@ fn a_key_may_change_more_than_once_in_a_version() {
         told.state.changes(&Keys::all(), Version(3), Previous::Wanted).unwrap().collect();
     let deleted = |change: &Change| matches!(change.happened, Happened::Deleted(_));
     assert_eq!(changes.iter().map(deleted).collect::<Vec<_>>(), [true, false, true]);
-    assert!(changes.iter().all(|change| change.previous.as_ref().unwrap().value() == b"1"));
+    let previous = |change: &Change| change.previous.as_ref().map(|entry| entry.value().to_vec());
+    let one = Some(b"1".to_vec());
+    assert_eq!(
+        changes.iter().map(previous).collect::<Vec<_>>(),
+        [one.clone(), None, one],
+        "the second is made anew"
+    );
     assert_eq!((told.value("a", 2), told.value("a", 3)), (Ok(Some("1".to_owned())), Ok(None)));
 }
 
@@ -334,6 +340,9 @@ fn what_grows_is_refused_when_there_is_no_room_and_nothing_else_is() {
     );
     twice.then[1] = write("a", "123");
     assert!(told.operate(Operation::Transaction(twice)).is_ok(), "it does not grow");
+    told.tell(Command::Limit(Limits { quota: quota + 1, ..Limits::default() }));
+    assert_eq!(told.operate(write("b", "1234")), Err(Refusal::NoSpace), "one byte too many");
+    assert!(told.operate(write("b", "123")).is_ok(), "the last byte can be used");
     told.tell(Command::Limit(Limits { quota: 1, ..Limits::default() }));
     assert!(told.operate(write("a", "12")).is_ok(), "what shrinks is let through however full it is");
     assert!(told.operate(delete("a")).is_ok());
