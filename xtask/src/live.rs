@@ -19,6 +19,9 @@ const PYTHON: &[&str] = &[
     "kubernetes==37.0.1",
     "kazoo==2.11.0",
     "python-consul2==0.1.5",
+    "etcd3==0.12.0",
+    // What it was generated for knows no later one.
+    "protobuf==3.20.3",
 ];
 
 /// What npm has.
