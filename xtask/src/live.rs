@@ -20,8 +20,10 @@ const PYTHON: &[&str] = &[
     "kazoo==2.11.0",
     "python-consul2==0.1.5",
     "etcd3==0.12.0",
-    // What it was generated for knows no later one.
+    // Its generated messages know no later one.
     "protobuf==3.20.3",
+    // And its locks know no later one.
+    "tenacity==6.3.1",
 ];
 
 /// What npm has.

@@ -49,8 +49,7 @@ async fn who_shows_no_token_or_a_wrong_one_is_refused_as_etcd_does_it() {
     let invalid = (Code::Unauthenticated, "etcdserver: invalid auth token".to_owned());
     assert_eq!(ask(&asked).await, Err(empty));
     // A watch is told it in its stream.
-    let mut watches = asked.watches().await;
-    watches.wish(watch("k", 0)).await;
+    let mut watches = asked.watches(watch("k", 0)).await;
     let answer = watches.answer().await.unwrap();
     assert!(answer.created && answer.canceled && answer.watch_id == -1, "{answer:?}");
     assert!(answer.cancel_reason.contains("etcdserver: user name is empty"), "{answer:?}");
@@ -122,7 +121,7 @@ async fn what_is_not_served_says_so() {
         ),
         ("/etcdserverpb.Cluster/MemberAdd", "unknown method MemberAdd for service etcdserverpb.Cluster"),
         ("/some.Other/Thing", "unknown service some.Other"),
-        ("/", "unknown service "),
+        ("/", "malformed method name: \"/\""),
     ] {
         let answer = asked.ask::<_, api::StatusResponse>(method, &api::StatusRequest {}).await;
         assert_eq!(answer, Err((Code::Unimplemented, text.to_owned())), "{method}");
@@ -164,8 +163,8 @@ async fn a_client_that_does_not_read_costs_no_memory_and_then_catches_up_in_orde
     let mut slow = Vec::new();
     for _ in 0..4 {
         let own = Asked::new(&door.address).await;
-        let watches = own.watches().await;
-        for _ in 0..50 {
+        let watches = own.watches(watch("k", 0)).await;
+        for _ in 1..50 {
             watches.wish(watch("k", 0)).await;
         }
         slow.push(watches);
@@ -203,8 +202,7 @@ async fn a_client_that_reads_too_late_is_told_that_it_was_compacted() {
     let ground = Ground::new("door-late");
     let door = Door::open(&ground, &[]).await;
     let asked = Asked::new(&door.address).await;
-    let mut late = Asked::new(&door.address).await.watches().await;
-    late.wish(watch("k", 0)).await;
+    let mut late = Asked::new(&door.address).await.watches(watch("k", 0)).await;
     assert!(late.answer().await.unwrap().created);
     let value = vec![7; 4096];
     let mut last = 0;

@@ -71,15 +71,17 @@ impl Asked {
             .map_err(|status: Status| (status.code(), status.message().to_owned()))
     }
 
-    /// Opens a stream of watches.
-    pub(crate) async fn watches(&self) -> Watches {
+    /// Opens a stream of watches with a first wish: etcd answers nothing before it has one.
+    pub(crate) async fn watches(&self, first: api::WatchUnion) -> Watches {
         let (wishes, receiver) = mpsc::channel(1);
+        wishes.send(api::WatchRequest { request: Some(first) }).await.unwrap();
         let mut grpc = tonic::client::Grpc::new(self.channel.clone());
         grpc.ready().await.unwrap();
         let codec = ProstCodec::<api::WatchRequest, api::WatchResponse>::default();
         let request = self.request(ReceiverStream::new(receiver));
         let answers = grpc.streaming(request, PathAndQuery::from_static(method::WATCH), codec);
-        let answers = answers.await.unwrap().into_inner();
+        let answers = tokio::time::timeout(PATIENCE, answers).await.expect("it is opened");
+        let answers = answers.unwrap().into_inner();
         Watches { wishes, answers }
     }
 }

@@ -11,7 +11,7 @@ use crate::started;
 
 /// How many questions are asked, and of which seeds.
 const QUESTIONS: u32 = 1500;
-const SEEDS: [u64; 8] = [3, 4, 5, 6, 7, 8, 9, 10];
+const SEEDS: [u64; 2] = [1, 2];
 
 /// Few, so that they meet.
 const KEYS: &[&str] = &["a", "a/1", "a/2", "a0", "b", "b/", "", "\0", "\u{ff}"];
@@ -148,8 +148,7 @@ impl Draw {
 
 /// All that has happened since the first version that is known, and up to this one.
 async fn watched(asked: &Asked, create: api::WatchCreateRequest, until: i64) -> Vec<api::Event> {
-    let mut watches = asked.watches().await;
-    watches.wish(api::WatchUnion::Create(create)).await;
+    let mut watches = asked.watches(api::WatchUnion::Create(create)).await;
     let mut events: Vec<api::Event> = Vec::new();
     while events.last().is_none_or(|event| event.kv.as_ref().unwrap().mod_revision < until) {
         let answer = watches.answer().await.unwrap();
