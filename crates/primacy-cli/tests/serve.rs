@@ -5,7 +5,9 @@
 #[path = "support/door.rs"]
 mod door;
 
-use std::path::PathBuf;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -37,11 +39,17 @@ fn watch(key: &str, start_revision: i64) -> api::WatchUnion {
     api::WatchUnion::Create(api::WatchCreateRequest { key, start_revision, ..Default::default() })
 }
 
+/// Writes a file that others may not read.
+fn write_secretly(path: &Path, text: &str) {
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
+}
+
 #[tokio::test]
 async fn who_shows_no_token_or_a_wrong_one_is_refused_as_etcd_does_it() {
     let ground = Ground::new("door-users");
     let users = ground.at("users");
-    std::fs::write(&users, "anna:secret-of-anna\nberta:with:colon\n").unwrap();
+    write_secretly(&users, "anna:secret-of-anna\nberta:with:colon\n");
     let door = Door::open(&ground, &["--serve-users", users.to_str().unwrap()]).await;
     let mut asked = Asked::new(&door.address).await;
     let ask = async |asked: &Asked| asked.ask::<_, api::PutResponse>(method::PUT, &put("k", b"v")).await;
@@ -98,7 +106,7 @@ fn a_file_of_users_that_cannot_be_one_is_told_without_its_passwords() {
         (":secret\n", "line 1: neither the name nor the password may be empty"),
         ("anna:secret\nanna:secret2\n", "line 2: the user anna is there twice"),
     ] {
-        std::fs::write(&file, text).unwrap();
+        write_secretly(&file, text);
         let mut command = Command::new(env!("CARGO_BIN_EXE_primacy"));
         let output =
             command.args(["serve-local", "--serve", "127.0.0.1:0", "--serve-users"]).arg(&file).output();

@@ -324,3 +324,75 @@ fn drawn_questions_are_answered_alike() {
         });
     }
 }
+
+/// What is said in a stream of watches, in order.
+async fn dialogue(asked: &Asked) -> Vec<api::WatchResponse> {
+    /// More than fits into one message, together.
+    const LARGE: usize = 1 << 20;
+    let create = |watch_id: i64, key: &str, range_end: &str| api::WatchCreateRequest {
+        key: key.into(),
+        range_end: range_end.into(),
+        watch_id,
+        ..Default::default()
+    };
+    let put = async |key: &str, value: Vec<u8>| {
+        let put = api::PutRequest { key: key.into(), value, ..Default::default() };
+        let _: api::PutResponse = asked.ask(method::PUT, &put).await.unwrap();
+    };
+    let mut told = Vec::new();
+    let mut watches = asked.watches(api::WatchUnion::Create(create(5, "k", ""))).await;
+    told.push(watches.answer().await.unwrap());
+    for refused in [create(5, "other", ""), create(6, "k", "a")] {
+        watches.wish(api::WatchUnion::Create(refused)).await;
+        told.push(watches.answer().await.unwrap());
+    }
+    put("k", b"one".to_vec()).await;
+    put("other", b"one".to_vec()).await;
+    told.push(watches.answer().await.unwrap());
+    watches.wish(api::WatchUnion::Progress(api::WatchProgressRequest {})).await;
+    told.push(watches.answer().await.unwrap());
+    // One that is not there is no matter.
+    for watch_id in [9, 5] {
+        watches.wish(api::WatchUnion::Cancel(api::WatchCancelRequest { watch_id })).await;
+    }
+    told.push(watches.answer().await.unwrap());
+    put("k", b"two".to_vec()).await;
+    let all = api::WatchCreateRequest { prev_kv: true, fragment: true, ..create(0, "large/", "large0") };
+    for _ in 0..2 {
+        watches.wish(api::WatchUnion::Create(all.clone())).await;
+        told.push(watches.answer().await.unwrap());
+    }
+    watches.wish(api::WatchUnion::Cancel(api::WatchCancelRequest { watch_id: 0 })).await;
+    told.push(watches.answer().await.unwrap());
+    for number in 0..4 {
+        put(&format!("large/{number}"), vec![number; LARGE]).await;
+        told.push(watches.answer().await.unwrap());
+    }
+    let delete = api::DeleteRangeRequest { key: all.key, range_end: all.range_end, ..Default::default() };
+    let _: api::DeleteRangeResponse = asked.ask(method::DELETE_RANGE, &delete).await.unwrap();
+    while told.last().is_none_or(|told| told.fragment || told.events[0].kind == 0) {
+        told.push(watches.answer().await.unwrap());
+    }
+    for told in &mut told {
+        own(&mut told.header);
+    }
+    told
+}
+
+#[test]
+fn a_stream_of_watches_is_answered_alike() {
+    let Some((runtime, (_etcd, address))) = started("etcd", etcd()) else { return };
+    let ground = Ground::new("watches");
+    runtime.block_on(async {
+        let door = Door::open(&ground, &[]).await;
+        let theirs = dialogue(&Asked::new(&address).await).await;
+        let ours = dialogue(&Asked::new(&door.address).await).await;
+        for (theirs, ours) in theirs.iter().zip(&ours) {
+            let text =
+                |answer: &api::WatchResponse| format!("{answer:?}").chars().take(1000).collect::<String>();
+            assert!(ours == theirs, "etcd: {}\nours: {}", text(theirs), text(ours));
+        }
+        assert_eq!(ours.len(), theirs.len());
+        assert!(theirs.iter().any(|answer| answer.fragment));
+    });
+}
