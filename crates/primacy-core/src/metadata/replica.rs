@@ -409,6 +409,12 @@ impl<S: Replicated> Replica<S> {
         self.committed >= self.applied
     }
 
+    /// The records that this node has in memory.
+    #[must_use]
+    pub const fn log(&self) -> &Log {
+        &self.log
+    }
+
     /// The last record in the state.
     #[must_use]
     pub const fn applied(&self) -> LeaderSequence {
