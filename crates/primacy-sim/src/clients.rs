@@ -77,10 +77,11 @@ impl Clients {
         self.open.retain(|_, open| open.life != life);
     }
 
-    /// Whether some question that was asked of a node before this moment is not answered.
+    /// A question that was asked of a node before this moment and is not answered, and of which one.
     #[must_use]
-    pub fn wait_since(&self, moment: Moment, without: Option<Seat>) -> bool {
-        self.open.values().any(|open| open.since < moment && Some(open.seat) != without)
+    fn waits_since(&self, moment: Moment, without: Option<Seat>) -> Option<(Seat, String)> {
+        let waits = self.open.values().find(|open| open.since < moment && Some(open.seat) != without);
+        waits.map(|open| (open.seat, asked_text(&open.wanted)))
     }
 
     /// Whether somebody keeps this session alive.
@@ -314,7 +315,10 @@ impl<A: Algorithm> World<A> {
                 return Err(format!("session {session} lives, and nobody keeps it alive"));
             }
         }
-        if self.clients.wait_since(begin, without) { Err("not all questions are answered".to_owned()) } else { Ok(()) }
+        match self.clients.waits_since(begin, without) {
+            Some((seat, what)) => Err(format!("{} has not answered: {what}", self.node(seat).name)),
+            None => Ok(()),
+        }
     }
 
     fn trace_client(&mut self, seat: Seat, level: Level, asks: bool, text: impl FnOnce() -> String) {

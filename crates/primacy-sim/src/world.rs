@@ -402,7 +402,10 @@ impl<A: Algorithm> World<A> {
             let deadline_first = due && self.conditions.deadline_first;
             let input = if deadline_first { None } else { process.inbox.pop_front() };
             match input {
-                Some(input) => process.machine.handle(now, input),
+                Some(input) => {
+                    timeouts = 0;
+                    process.machine.handle(now, input);
+                }
                 None if due => {
                     timeouts += 1;
                     if timeouts > TIMEOUTS_AT_ONCE_MAX {

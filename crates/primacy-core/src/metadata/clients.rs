@@ -157,7 +157,9 @@ impl Clients {
         });
         let sessions = self.sessions.keys().copied().collect();
         let waits = !(self.writes.is_empty() && self.reads.is_empty() && self.sessions.is_empty());
-        self.again_at = waits.then(|| now.after(again_after));
+        // What is told all the time does not put off what was told long ago.
+        let again_at = self.again_at.filter(|&at| at > now).unwrap_or(now.after(again_after));
+        self.again_at = waits.then_some(again_at);
         News { writes, round, sessions }
     }
 

@@ -19,7 +19,8 @@ use crate::counters::Counters;
 #[derive(Debug)]
 pub struct SessionsLive {
     drift: Drift,
-    open: BTreeMap<Ticket, (Moment, Ask)>,
+    /// The questions that are not answered: when they were asked, and until when the session must live as far as was known then.
+    open: BTreeMap<Ticket, (Moment, Ask, Moment)>,
     until: BTreeMap<SessionId, Moment>,
     /// A client has asked for their end.
     ended_by_clients: BTreeSet<SessionId>,
@@ -75,12 +76,7 @@ impl SessionsLive {
 
     fn may_have_ended(&self, at: Moment, session: SessionId) -> Result<(), String> {
         let until = self.until.get(&session).filter(|_| !self.ended_by_clients.contains(&session));
-        match until {
-            Some(&until) if at < until => {
-                Err(format!("session {session} is over, and was to live until {until}"))
-            }
-            Some(_) | None => Ok(()),
-        }
+        is_over(at, session, until.copied().unwrap_or_default())
     }
 
     fn lives(&mut self, session: SessionId, asked_at: Moment, left: Duration, term: Term) -> Result<(), String> {
@@ -97,7 +93,7 @@ impl SessionsLive {
     }
 
     fn answered(&mut self, now: Moment, ticket: Ticket, answer: &Answer, term: Term) -> Result<(), String> {
-        let Some((asked_at, ask)) = self.open.remove(&ticket) else { return Ok(()) };
+        let Some((asked_at, ask, until)) = self.open.remove(&ticket) else { return Ok(()) };
         match (ask, answer) {
             (Ask::Write(_, Command::Begin { session, time_to_live }), Answer::Written(_, outcome))
                 if outcome.result.is_ok() =>
@@ -107,10 +103,17 @@ impl SessionsLive {
             (Ask::Session(_, session, _), Answer::Session(_, Some(left))) => {
                 self.lives(session, asked_at, *left, term)
             }
-            (Ask::Session(_, session, _), Answer::Session(_, None)) => self.may_have_ended(now, session),
+            (Ask::Session(_, session, _), Answer::Session(_, None)) => is_over(now, session, until),
             (Ask::Write(..) | Ask::Read(_) | Ask::Session(..), _) => Ok(()),
         }
     }
+}
+
+fn is_over(at: Moment, session: SessionId, until: Moment) -> Result<(), String> {
+    if at >= until {
+        return Ok(());
+    }
+    Err(format!("session {session} is over, and was to live until {until}"))
 }
 
 impl Invariant for SessionsLive {
@@ -125,7 +128,12 @@ impl Invariant for SessionsLive {
                 if let Ask::Write(_, Command::End { session }) = ask {
                     self.ended_by_clients.insert(*session);
                 }
-                self.open.insert(ticket, (now, ask.clone()));
+                let session = match ask {
+                    Ask::Session(_, session, _) => Some(session).filter(|it| !self.ended_by_clients.contains(it)),
+                    Ask::Write(..) | Ask::Read(_) => None,
+                };
+                let until = session.and_then(|session| self.until.get(session)).copied().unwrap_or_default();
+                self.open.insert(ticket, (now, ask.clone(), until));
                 Ok(())
             }
             Observation::Metadata(Seen::Answered { who, ticket, answer, machine }) => {
