@@ -79,7 +79,7 @@ pub enum Message {
         incarnation: Incarnation,
         /// Requests, as they stand in records.
         requests: Vec<Arc<[u8]>>,
-        /// Clients want to read what is committed by now.
+        /// The round of what is asked here: clients want to read what is committed by now, or ask for sessions.
         read: Option<u64>,
         /// Clients ask for these sessions.
         sessions: Vec<(SessionId, Keep)>,
@@ -90,7 +90,7 @@ pub enum Message {
         incarnation: Incarnation,
         /// The process life that asked.
         to: Incarnation,
-        /// The round of reads, and how far the state must be for them.
+        /// The round that is answered, and how far the state must be for its reads.
         read: Option<(u64, LeaderSequence)>,
         /// The sessions that were asked for, and how long each lives still; `None` if there is none.
         sessions: Vec<(SessionId, Keep, Option<Duration>)>,
@@ -361,7 +361,7 @@ impl Metadata {
                 self.on_questions(now, Identity::new(from, incarnation), read, sessions);
             }
             Message::Told { to, read, sessions, .. } if to == self.me.incarnation => {
-                self.on_told(now, read, sessions);
+                self.on_told(read, sessions);
             }
             Message::Told { .. } => {}                 // An earlier life asked.
             Message::Ask(_) | Message::Answer(_) => {} // No node says that.
@@ -554,7 +554,7 @@ impl Metadata {
         }
         for (session, keep) in self.clients.take_sessions() {
             let left = self.look_at(now, session, keep);
-            self.answer_session(session, keep, left);
+            self.answer_session(session, keep, left, u64::MAX);
         }
     }
 
@@ -652,17 +652,14 @@ impl Metadata {
 
     fn on_told(
         &mut self,
-        now: Instant,
         read: Option<(u64, LeaderSequence)>,
         sessions: Vec<(SessionId, Keep, Option<Duration>)>,
     ) {
-        if let Some((round, number)) = read {
-            self.clients.readable(round, number);
-        }
+        let Some((round, number)) = read else { return };
+        self.clients.readable(round, number);
         for (session, keep, left) in sessions {
-            self.answer_session(session, keep, left);
+            self.answer_session(session, keep, left, round);
         }
-        let _ = now;
     }
 
     /// How long a session lives still, after it was kept alive if that is wanted.
@@ -678,8 +675,8 @@ impl Metadata {
         }
     }
 
-    fn answer_session(&mut self, session: SessionId, keep: Keep, left: Option<Duration>) {
-        for ticket in self.clients.session_told(session, keep) {
+    fn answer_session(&mut self, session: SessionId, keep: Keep, left: Option<Duration>, round: u64) {
+        for ticket in self.clients.session_told(session, keep, round) {
             self.answer(Answer::Session(ticket, left));
         }
     }
