@@ -88,6 +88,12 @@ impl Clients {
         (sequence, payload)
     }
 
+    /// This node leads no more. What it wanted of itself as the leader, another one judges anew.
+    pub(super) fn forget_own(&mut self) {
+        self.writes.retain(|_, (ticket, _)| ticket.is_some());
+        self.untold.retain(|sequence| self.writes.contains_key(sequence));
+    }
+
     /// The present leader has to be told this write.
     pub(super) fn tell(&mut self, now: Instant, sequence: u64) {
         self.untold.insert(sequence);

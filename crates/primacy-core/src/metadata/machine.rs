@@ -487,6 +487,7 @@ impl Metadata {
                 self.early.clear();
                 self.early_bytes = 0;
                 self.expiry = Expiry::default();
+                self.clients.forget_own();
                 if told {
                     self.tell(event);
                 }
