@@ -206,14 +206,38 @@ pub struct Metadata {
     /// Who leads, as the application was told.
     told_leader: Option<Leader>,
     /// Writes of other nodes' clients that came before this leader was active.
-    early: Vec<Arc<[u8]>>,
-    early_bytes: usize,
+    early: Early,
     clients: Clients,
     expiry: Expiry,
     tell_again_after: Duration,
     /// The lead is to be given up, and no work was begun.
     nobody_works: bool,
     outputs: VecDeque<Output<Message, Durable>>,
+}
+
+/// Requests that come to a leader before it is active.
+#[derive(Clone, Debug, Default)]
+struct Early {
+    term: Term,
+    requests: Vec<Arc<[u8]>>,
+    bytes: usize,
+}
+
+impl Early {
+    fn push(&mut self, term: Term, request: Arc<[u8]>) {
+        if self.term != term {
+            *self = Self { term, ..Self::default() };
+        }
+        if self.bytes + request.len() <= EARLY_MAX {
+            self.bytes += request.len();
+            self.requests.push(request);
+        }
+    }
+
+    /// Those that came to the leader of this term.
+    fn of(self, term: Term) -> Vec<Arc<[u8]>> {
+        if self.term == term { self.requests } else { Vec::new() }
+    }
 }
 
 /// This node's leadership.
@@ -295,8 +319,7 @@ impl Metadata {
             lead: Lead::None,
             leader: None,
             told_leader: None,
-            early: Vec::new(),
-            early_bytes: 0,
+            early: Early::default(),
             clients: Clients::new(me),
             expiry: Expiry::default(),
             tell_again_after,
@@ -484,8 +507,7 @@ impl Metadata {
                 let told = matches!(self.lead, Lead::Held { .. } | Lead::Ending);
                 self.lead = Lead::None;
                 self.replica.follow();
-                self.early.clear();
-                self.early_bytes = 0;
+                self.early = Early::default();
                 self.expiry = Expiry::default();
                 self.clients.forget_own();
                 if told {
@@ -545,8 +567,7 @@ impl Metadata {
             self.replica.state().sessions().map(|(id, session)| (id, session.time_to_live())),
         );
         self.tell(Event::Elected { term, mandate, valid_until });
-        let early = core::mem::take(&mut self.early);
-        self.early_bytes = 0;
+        let early = core::mem::take(&mut self.early).of(term);
         for request in self.clients.all_writes().into_iter().chain(early) {
             self.replica.propose(now, request);
         }
@@ -624,9 +645,9 @@ impl Metadata {
                 Lead::Held { .. } => {
                     self.replica.propose(now, request);
                 }
-                Lead::Elected { .. } if self.early_bytes + request.len() <= EARLY_MAX => {
-                    self.early_bytes += request.len();
-                    self.early.push(request);
+                // The others know of it as soon as it was voted for, and it does so only when they have answered.
+                Lead::Elected { .. } | Lead::None if self.quorum.has_won() => {
+                    self.early.push(self.quorum.term(), request);
                 }
                 Lead::Elected { .. } | Lead::None | Lead::Ending => {} // They tell the next leader, or this one again.
             }
