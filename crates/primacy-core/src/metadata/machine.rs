@@ -276,7 +276,7 @@ impl Protocol for Metadata {
             Input::Evidence(evidence) => {
                 self.elect(now, Input::Evidence(evidence));
                 if let Evidence::Connected(peer) = evidence {
-                    self.replica.on_connected(now, peer.identity.node);
+                    self.replica.on_connected(now, peer.identity);
                 }
             }
         }
