@@ -83,7 +83,7 @@ pub enum Message {
         incarnation: Incarnation,
         /// Requests, as they stand in records.
         requests: Vec<Arc<[u8]>>,
-        /// Clients want to read what is committed by now.
+        /// The round of what is asked here: clients want to read what is committed by now, or ask for sessions.
         read: Option<u64>,
         /// Clients ask for these sessions.
         sessions: Vec<(SessionId, Keep)>,
@@ -94,7 +94,7 @@ pub enum Message {
         incarnation: Incarnation,
         /// The process life that asked.
         to: Incarnation,
-        /// The round of reads, and how far the state must be for them.
+        /// The round that is answered, and how far the state must be for its reads.
         read: Option<(u64, LeaderSequence)>,
         /// The sessions that were asked for, and how long each lives still; `None` if there is none.
         sessions: Vec<(SessionId, Keep, Option<Duration>)>,
@@ -262,14 +262,38 @@ pub struct Metadata<S: Replicated = State> {
     /// Who leads, as the application was told.
     told_leader: Option<Leader>,
     /// Writes of other nodes' clients that came before this leader was active.
-    early: Vec<Arc<[u8]>>,
-    early_bytes: usize,
+    early: Early,
     clients: Clients,
     expiry: Expiry,
     tell_again_after: Duration,
     /// The lead is to be given up, and no work was begun.
     nobody_works: bool,
     outputs: VecDeque<Output<Message, Durable>>,
+}
+
+/// Requests that come to a leader before it is active.
+#[derive(Clone, Debug, Default)]
+struct Early {
+    term: Term,
+    requests: Vec<Arc<[u8]>>,
+    bytes: usize,
+}
+
+impl Early {
+    fn push(&mut self, term: Term, request: Arc<[u8]>) {
+        if self.term != term {
+            *self = Self { term, ..Self::default() };
+        }
+        if self.bytes + request.len() <= EARLY_MAX {
+            self.bytes += request.len();
+            self.requests.push(request);
+        }
+    }
+
+    /// Those that came to the leader of this term.
+    fn of(self, term: Term) -> Vec<Arc<[u8]>> {
+        if self.term == term { self.requests } else { Vec::new() }
+    }
 }
 
 /// This node's leadership.
@@ -313,7 +337,7 @@ impl<S: Keeps> Protocol for Metadata<S> {
                     self.replica.lose(now);
                 }
                 if let Evidence::Connected(peer) = evidence {
-                    self.replica.on_connected(now, peer.identity.node);
+                    self.replica.on_connected(now, peer.identity);
                 }
             }
         }
@@ -359,8 +383,7 @@ impl<S: Keeps> Metadata<S> {
             lead: Lead::None,
             leader: None,
             told_leader: None,
-            early: Vec::new(),
-            early_bytes: 0,
+            early: Early::default(),
             clients: Clients::new(me),
             expiry: Expiry::default(),
             tell_again_after,
@@ -425,7 +448,7 @@ impl<S: Keeps> Metadata<S> {
                 self.on_questions(now, Identity::new(from, incarnation), read, sessions);
             }
             Message::Told { to, read, sessions, .. } if to == self.me.incarnation => {
-                self.on_told(now, read, sessions);
+                self.on_told(read, sessions);
             }
             Message::Told { .. } => {} // An earlier life asked.
             Message::Revise { incarnation, ticket, wish } => {
@@ -557,9 +580,9 @@ impl<S: Keeps> Metadata<S> {
                 let told = matches!(self.lead, Lead::Held { .. } | Lead::Ending);
                 self.lead = Lead::None;
                 self.replica.follow();
-                self.early.clear();
-                self.early_bytes = 0;
+                self.early = Early::default();
                 self.expiry = Expiry::default();
+                self.clients.forget_own();
                 if told {
                     self.tell(event);
                 }
@@ -622,8 +645,7 @@ impl<S: Keeps> Metadata<S> {
         self.lead = Lead::Held { valid_until };
         self.expiry = Expiry::begin(now, self.replica.state().sessions().into_iter());
         self.tell(Event::Elected { term, mandate, valid_until });
-        let early = core::mem::take(&mut self.early);
-        self.early_bytes = 0;
+        let early = core::mem::take(&mut self.early).of(term);
         for request in self.clients.all_writes().into_iter().chain(early) {
             self.replica.propose(now, request);
         }
@@ -632,7 +654,7 @@ impl<S: Keeps> Metadata<S> {
         }
         for (session, keep) in self.clients.take_sessions() {
             let left = self.look_at(now, session, keep);
-            self.answer_session(session, keep, left);
+            self.answer_session(session, keep, left, u64::MAX);
         }
     }
 
@@ -719,9 +741,9 @@ impl<S: Keeps> Metadata<S> {
                 Lead::Held { .. } => {
                     self.replica.propose(now, request);
                 }
-                Lead::Elected { .. } if self.early_bytes + request.len() <= EARLY_MAX => {
-                    self.early_bytes += request.len();
-                    self.early.push(request);
+                // The others know of it as soon as it was voted for, and it does so only when they have answered.
+                Lead::Elected { .. } | Lead::None if self.quorum.has_won() => {
+                    self.early.push(self.quorum.term(), request);
                 }
                 Lead::Elected { .. } | Lead::None | Lead::Ending => {} // They tell the next leader, or this one again.
             }
@@ -748,17 +770,14 @@ impl<S: Keeps> Metadata<S> {
 
     fn on_told(
         &mut self,
-        now: Instant,
         read: Option<(u64, LeaderSequence)>,
         sessions: Vec<(SessionId, Keep, Option<Duration>)>,
     ) {
-        if let Some((round, number)) = read {
-            self.clients.readable(round, number);
-        }
+        let Some((round, number)) = read else { return };
+        self.clients.readable(round, number);
         for (session, keep, left) in sessions {
-            self.answer_session(session, keep, left);
+            self.answer_session(session, keep, left, round);
         }
-        let _ = now;
     }
 
     /// How long a session lives still, after it was kept alive if that is wanted.
@@ -774,8 +793,8 @@ impl<S: Keeps> Metadata<S> {
         }
     }
 
-    fn answer_session(&mut self, session: SessionId, keep: Keep, left: Option<Duration>) {
-        for ticket in self.clients.session_told(session, keep) {
+    fn answer_session(&mut self, session: SessionId, keep: Keep, left: Option<Duration>, round: u64) {
+        for ticket in self.clients.session_told(session, keep, round) {
             self.answer(Answer::Session(ticket, left));
         }
     }
