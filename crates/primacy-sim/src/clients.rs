@@ -174,6 +174,7 @@ impl<A: Algorithm> World<A> {
             Answer::Written(ticket, _)
             | Answer::Done(ticket)
             | Answer::Readable(ticket)
+            | Answer::Revised(ticket, _)
             | Answer::Session(ticket, _) => *ticket,
         };
         let Some(open) = self.clients.open.remove(&ticket) else {
@@ -194,6 +195,7 @@ impl<A: Algorithm> World<A> {
             Answer::Readable(_) => "client: read",
             Answer::Session(_, Some(_)) => "client: told of a session",
             Answer::Session(_, None) => "client: told that a session is over",
+            Answer::Revised(..) => "operator: told of the voters",
         });
         let text = || format!("{}: {}", asked_text(&open.wanted), answer_text(answer, read.as_ref()));
         self.trace_client(seat, level(&open.wanted), false, text);
@@ -400,6 +402,7 @@ fn answer_text(answer: &Answer, read: Option<&Outcome>) -> String {
         Answer::Readable(_) => read.map_or_else(|| "readable".to_owned(), outcome_text),
         Answer::Session(_, Some(left)) => format!("lives for {left}"),
         Answer::Session(_, None) => "is over".to_owned(),
+        Answer::Revised(_, progress) => format!("{progress:?}"),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use primacy_core::election::quorum::{HardState, Past as HardPast};
+use primacy_core::election::quorum::HardState;
 use primacy_core::metadata::log::{Stored, Write};
 use primacy_core::metadata::machine::{
     Answer, Ask, Config, Durable, Message, Metadata as Machine, Past,
@@ -102,6 +102,7 @@ impl Settings for Timers {
 pub struct Kept {
     hard: HardState,
     voters: Option<Arc<Voters>>,
+    log_lost: bool,
     log: Stored,
 }
 
@@ -110,6 +111,7 @@ impl Kept {
         match written {
             Durable::Hard(hard) => self.hard = hard,
             Durable::Voters(voters) => self.voters = Some(voters),
+            Durable::LogLost(lost) => self.log_lost = lost,
             Durable::Log(Write::Append(records)) => {
                 for record in records {
                     let last = self.log.records.last().map(|record| record.number);
@@ -158,14 +160,13 @@ impl Algorithm for Metadata {
                 kept_max: settings.kept_max,
             },
         };
-        let Kept { hard, voters, log } = life.durable.unwrap_or_default();
+        let Kept { hard, voters, log_lost, log } = life.durable.unwrap_or_default();
         let configured = || {
             let members = life.voters.iter().map(|&voter| (voter, Arc::from(voter.as_str()))).collect();
             Arc::new(Voters { number: LeaderSequence::NONE, members })
         };
         let is_first = life.me.incarnation.count == 1;
-        let log_lost =
-            hard.past == HardPast::Lost || (settings.durability == Durability::Memory && !is_first);
+        let log_lost = log_lost || (settings.durability == Durability::Memory && !is_first);
         let past = Past { hard, voters: voters.unwrap_or_else(configured), log, log_lost };
         Machine::new(config, past, life.now).expect("what it has written it can read")
     }
@@ -193,6 +194,8 @@ impl Algorithm for Metadata {
             },
             Message::Propose { .. } => "Propose",
             Message::Told { .. } => "Told",
+            Message::Revise { .. } => "Revise",
+            Message::Revised { .. } => "Revised",
             Message::Ask(_) => "Ask",
             Message::Answer(_) => "Answer",
         }
@@ -206,6 +209,7 @@ impl Algorithm for Metadata {
             Message::Propose { requests, read, .. } => requests.is_empty() && read.is_none(),
             Message::Told { read, .. } => read.is_none(),
             Message::Voters { .. } | Message::Log { .. } | Message::Ask(_) | Message::Answer(_) => false,
+            Message::Revise { .. } | Message::Revised { .. } => false,
         }
     }
 
@@ -231,6 +235,7 @@ impl Algorithm for Metadata {
                 let parts: Vec<String> = [read, sessions].into_iter().flatten().collect();
                 format!("{kind} {}", parts.join(", "))
             }
+            Message::Revise { .. } | Message::Revised { .. } => kind.to_owned(),
             Message::Ask(_) | Message::Answer(_) => kind.to_owned(),
         }
     }
@@ -240,6 +245,7 @@ impl Algorithm for Metadata {
             Message::Election { message, .. } => Quorum::meaning(message, to),
             Message::Voters { .. } | Message::Log { .. } | Message::Propose { .. } => Meaning::Nothing,
             Message::Told { .. } | Message::Ask(_) | Message::Answer(_) => Meaning::Nothing,
+            Message::Revise { .. } | Message::Revised { .. } => Meaning::Nothing,
         }
     }
 
@@ -268,13 +274,14 @@ impl Algorithm for Metadata {
             Message::Answer(answer) => Some(answer),
             Message::Election { .. } | Message::Voters { .. } | Message::Log { .. } => None,
             Message::Propose { .. } | Message::Told { .. } | Message::Ask(_) => None,
+            Message::Revise { .. } | Message::Revised { .. } => None,
         }
     }
 
     fn write(durable: &Durable) -> Option<&Write> {
         match durable {
             Durable::Log(write) => Some(write),
-            Durable::Hard(_) | Durable::Voters(_) => None,
+            Durable::Hard(_) | Durable::Voters(_) | Durable::LogLost(_) => None,
         }
     }
 
@@ -308,6 +315,7 @@ impl Algorithm for Metadata {
                 (true, None) => Some("session passed on"),
             },
             Message::Voters { .. } | Message::Told { .. } | Message::Ask(_) | Message::Answer(_) => None,
+            Message::Revise { .. } | Message::Revised { .. } => None,
         }
     }
 
