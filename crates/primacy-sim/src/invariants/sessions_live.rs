@@ -104,7 +104,7 @@ impl SessionsLive {
                 self.lives(session, asked_at, *left, term)
             }
             (Ask::Session(_, session, _), Answer::Session(_, None)) => is_over(now, session, until),
-            (Ask::Write(..) | Ask::Read(_) | Ask::Session(..), _) => Ok(()),
+            (Ask::Write(..) | Ask::Read(_) | Ask::Session(..) | Ask::Revise(..), _) => Ok(()),
         }
     }
 }
@@ -130,7 +130,7 @@ impl Invariant for SessionsLive {
                 }
                 let session = match ask {
                     Ask::Session(_, session, _) => Some(session).filter(|it| !self.ended_by_clients.contains(it)),
-                    Ask::Write(..) | Ask::Read(_) => None,
+                    Ask::Write(..) | Ask::Read(_) | Ask::Revise(..) => None,
                 };
                 let until = session.and_then(|session| self.until.get(session)).copied().unwrap_or_default();
                 self.open.insert(ticket, (now, ask.clone(), until));
