@@ -139,6 +139,9 @@ pub(crate) fn problems(config: &Config, peers: &Peers) -> Vec<ConnectError> {
     }
     let of_members = config.problems_among(&names(peers)).into_iter();
     problems.extend(of_members.map(|problem| ConfigError::from(problem).into()));
+    if config.metadata.is_some() {
+        problems.extend(disk::check_room(&metadata::members(peers)).err().map(ConnectError::from));
+    }
     let others: Vec<(NodeId, &str)> = peers.iter().filter(|&(node, _)| node != me).collect();
     for &(node, address) in &others {
         let found = check_form(node, address).map(|()| address.to_socket_addrs());

@@ -107,7 +107,7 @@ impl Keeping {
         for found in found {
             tracing::warn!("{found}");
         }
-        let members = peers.iter().map(|(node, address)| (node, address.into())).collect();
+        let members = members(peers);
         // What does not fit must not come out when it is to be remembered, at the first election.
         disk::check_room(&members)?;
         let voters = Arc::new(Voters { number: LeaderSequence::NONE, members });
@@ -173,6 +173,11 @@ impl Entry {
             }
         }
     }
+}
+
+/// The voters of a configuration.
+pub(super) fn members(peers: &Peers) -> BTreeMap<NodeId, Arc<str>> {
+    peers.iter().map(|(node, address)| (node, address.into())).collect()
 }
 
 fn replica_config(setup: &Setup<'_>, durability: Durability) -> replica::Config {

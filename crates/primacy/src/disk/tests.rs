@@ -418,8 +418,8 @@ fn the_bytes_on_the_disk_are_these() {
     let used = slot.iter().rposition(|&byte| byte != 0).unwrap() + 1;
     let hex: String = slot[..used].iter().map(|byte| format!("{byte:02x}")).collect();
     let with_voters =
-        golden.replacen("00000001cf775740", "00000002TODO", 1).replacen("00000062", "0000007d", 1);
-    assert_eq!(hex, with_voters + "TODO");
+        golden.replacen("00000001cf775740", "00000002604758e3", 1).replacen("00000062", "00000080", 1);
+    assert_eq!(hex, with_voters + "521c080310021a080a01611203683a311a0c0a016212075b3a3a315d3a32");
     assert_eq!(Record::decode(&slot).unwrap(), record);
 }
 
