@@ -245,6 +245,12 @@ impl Quorum {
         self.hard.term
     }
 
+    /// Whether it has lost an earlier disk.
+    #[must_use]
+    pub const fn past(&self) -> Past {
+        self.hard.past
+    }
+
     /// Whether it was voted into the lead of its term; it does not lead before a majority has answered it.
     #[must_use]
     pub const fn has_won(&self) -> bool {

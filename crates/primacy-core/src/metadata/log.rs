@@ -56,7 +56,8 @@ pub struct Snapshot {
 pub enum Write {
     /// These records, after those that are there.
     Append(Vec<Record>),
-    /// This snapshot, in place of all records up to its number; those after it stay.
+    /// This snapshot, in place of all records up to its number; those after it stay. One of nothing, with the number of nothing,
+    /// says that there had been a log, which is lost; it is written where there is nothing.
     Snapshot(Arc<Snapshot>),
 }
 
@@ -67,6 +68,15 @@ pub struct Stored {
     pub snapshot: Option<Arc<Snapshot>>,
     /// The records after it.
     pub records: Vec<Record>,
+}
+
+impl Stored {
+    /// Whether there had been a log, which was lost: there is a snapshot of nothing, and nothing behind it.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        let is_nothing = |snapshot: &Arc<Snapshot>| snapshot.number == LeaderSequence::NONE;
+        self.snapshot.as_ref().is_some_and(is_nothing) && self.records.is_empty()
+    }
 }
 
 /// The records that a node has in memory.

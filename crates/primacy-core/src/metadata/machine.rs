@@ -19,7 +19,7 @@ use super::message;
 use super::replica::{self, Effect, Replica, Replicated};
 use super::state::State;
 use super::voters::Voters;
-use crate::election::quorum::{self, HardState, Quorum, TERM_MAX};
+use crate::election::quorum::{self, HardState, Past as HardPast, Quorum, TERM_MAX};
 use crate::id::{Identity, Incarnation, NodeId};
 use crate::protocol::{
     Command, Endpoint, Event, Evidence, Input, Leader, Mandate, Output, Protocol, Violation,
@@ -274,6 +274,11 @@ impl Protocol for Metadata {
             Input::Timeout => self.on_timeout(now),
             Input::Command(command) => self.elect(now, Input::Command(command)),
             Input::Evidence(evidence) => {
+                if let Evidence::Readmitted { by, term } = evidence
+                    && term <= TERM_MAX
+                {
+                    self.on_readmitted(now, by);
+                }
                 self.elect(now, Input::Evidence(evidence));
                 if let Evidence::Connected(peer) = evidence {
                     self.replica.on_connected(now, peer.identity);
@@ -445,6 +450,15 @@ impl Metadata {
             for session in self.expiry.take_over(now) {
                 self.write(now, None, Wish::End { session });
             }
+        }
+    }
+
+    /// An operator takes this node back, which has lost its disk: the log with the votes. That stands on the new disk before the
+    /// election can say there that it knows its own part again.
+    fn on_readmitted(&mut self, now: Instant, by: NodeId) {
+        if self.quorum.past() == HardPast::Whole && by != self.me.node && self.replica.voters().contains(by) {
+            self.replica.lose_log(now);
+            self.take_effects();
         }
     }
 

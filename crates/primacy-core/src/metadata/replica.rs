@@ -201,7 +201,7 @@ struct Follower {
 
 impl<S: Replicated> Replica<S> {
     /// A replica with what an earlier life left on its disk: `voters` and `bound` from the election's, `stored` from the log's.
-    /// `log_lost` if there was a log, and it is lost.
+    /// `log_lost` if there was a log, and it is lost; what is on the disk may also say so itself.
     ///
     /// `None` if the snapshot cannot be read.
     #[must_use]
@@ -213,6 +213,7 @@ impl<S: Replicated> Replica<S> {
         log_lost: bool,
         now: Instant,
     ) -> Option<Self> {
+        let is_marked = stored.is_lost();
         let (base, state, length) = match &stored.snapshot {
             Some(snapshot) => (snapshot.number, S::restore(&snapshot.state)?, snapshot.state.len()),
             None => (LeaderSequence::NONE, S::empty(), 0),
@@ -231,7 +232,7 @@ impl<S: Replicated> Replica<S> {
             outcomes: VecDeque::new(),
             voters,
             role: Role::Follower { leader: None, owed: None },
-            recovery: log_lost.then(|| Recovery::new(now)),
+            recovery: is_marked.then(|| Recovery::new(now)),
             incoming: None,
             outgoing: None,
             since_snapshot: 0,
@@ -248,6 +249,9 @@ impl<S: Replicated> Replica<S> {
             replica.log.push(record);
         }
         replica.written = replica.log.last();
+        if log_lost {
+            replica.lose_log(now);
+        }
         Some(replica)
     }
 
@@ -492,13 +496,19 @@ impl<S: Replicated> Replica<S> {
         if self.written == self.log.last() {
             return;
         }
-        if self.config.durability == Durability::Fsync {
+        if self.is_on_disk() {
             let records =
                 self.log.since(self.written, usize::MAX).expect("what is not written is not forgotten");
             self.effects.push_back(Effect::Write(Write::Append(records)));
         }
         // Whatever rests on it stands behind it in the queue.
         self.written = self.log.last();
+    }
+
+    /// Whether what this node takes goes to its disk. While it has lost its log, nothing does: a part of a log looks like a whole one
+    /// to whoever finds it.
+    fn is_on_disk(&self) -> bool {
+        self.config.durability == Durability::Fsync && self.recovery.is_none()
     }
 
     fn push(&mut self, record: Record) {
@@ -508,12 +518,12 @@ impl<S: Replicated> Replica<S> {
 
     /// Voters are in force where they are written, committed or not. Where the log is on a disk, they are there with it.
     fn take_voters(&mut self, record: &Record) {
-        match (record.voters(), self.config.durability) {
-            (Some(voters), Durability::Memory) => self.tell_voters(voters),
-            (Some(voters), Durability::Fsync) if voters.number > self.voters.number => {
+        match (record.voters(), self.is_on_disk()) {
+            (Some(voters), false) => self.tell_voters(voters),
+            (Some(voters), true) if voters.number > self.voters.number => {
                 self.voters = Arc::clone(voters);
             }
-            (Some(_), Durability::Fsync) | (None, _) => {}
+            (Some(_), true) | (None, _) => {}
         }
     }
 

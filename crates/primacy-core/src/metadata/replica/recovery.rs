@@ -1,16 +1,22 @@
-//! How a node comes back that has lost its log: with [`Durability::Memory`](super::Durability::Memory) every one that restarts.
+//! How a node comes back that has lost its log: with [`Durability::Memory`](super::Durability::Memory) every one that restarts, and
+//! else whose disk was lost.
 //!
 //! It may have held a committed record, and does not know it any more. Until it has a log again that has all it can have held, it
 //! takes nothing, answers nothing and counts for nothing; it may vote. It asks the others (Viewstamped Replication Revisited,
 //! section 4.3): of a majority of them one has each committed record that it held itself, and the leader of the highest term among
 //! them has them all.
+//!
+//! Whoever finds a part of its log on its disk would take it for the whole. So a disk says first that the log is lost, and then
+//! nothing until all of it is there at once.
 
 use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{Owed, Replica, Replicated, Role};
+use super::{Durability, Effect, Owed, Replica, Replicated, Role};
 use crate::id::{Identity, NodeId};
 use crate::majority;
+use crate::metadata::log::{Snapshot, Write};
 use crate::metadata::message::Body;
 use crate::term::{LeaderSequence, Term};
 use crate::time::Instant;
@@ -32,6 +38,34 @@ impl Recovery {
 }
 
 impl<S: Replicated> Replica<S> {
+    /// There was a log, and it is lost.
+    pub fn lose_log(&mut self, now: Instant) {
+        if self.recovery.is_some() {
+            return;
+        }
+        self.follow();
+        self.recovery = Some(Recovery::new(now));
+        if self.config.durability == Durability::Fsync && self.log.last() == LeaderSequence::NONE {
+            let (number, voters) = (LeaderSequence::NONE, Arc::clone(&self.voters));
+            let snapshot = Snapshot { number, voters, state: S::empty().snapshot() };
+            self.effects.push_back(Effect::Write(Write::Snapshot(Arc::new(snapshot))));
+        }
+    }
+
+    /// The log has all that this node can ever have held.
+    pub(super) fn has_recovered(&mut self) {
+        if self.recovery.take().is_some()
+            && self.config.durability == Durability::Fsync
+            && self.log.last() != LeaderSequence::NONE
+        {
+            let snapshot = self.whole();
+            self.written = snapshot.number;
+            self.since_snapshot = 0;
+            self.snapshot_length = snapshot.state.len();
+            self.effects.push_back(Effect::Write(Write::Snapshot(Arc::new(snapshot))));
+        }
+    }
+
     pub(super) fn ask_for_recovery(&mut self, now: Instant) {
         let Some(recovery) = self.recovery.as_mut().filter(|recovery| now >= recovery.ask_at) else { return };
         recovery.ask_at = now.after(self.config.resend_after);
@@ -100,7 +134,7 @@ impl<S: Replicated> Replica<S> {
     pub(super) fn recovered_up_to_its_leader(&mut self) {
         let granted = self.recovery.as_ref().and_then(|recovery| recovery.granted);
         if granted.is_some_and(|(_, last)| self.log.last() >= last && self.log.last().term == self.bound) {
-            self.recovery = None;
+            self.has_recovered();
         }
     }
 }

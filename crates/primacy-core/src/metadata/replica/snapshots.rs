@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{Durability, Effect, Replica, Replicated, Role};
+use super::{Effect, Replica, Replicated, Role};
 use crate::id::Identity;
 use crate::metadata::log::{Log, RecordBody, Snapshot, Write};
 use crate::metadata::message::Body;
@@ -45,7 +45,7 @@ impl<S: Replicated> Replica<S> {
     pub(super) fn shorten(&mut self) {
         let enough = self.config.snapshot_after.max(self.snapshot_length);
         // What is not committed may yet turn out never to have been.
-        if self.config.durability == Durability::Fsync && self.since_snapshot > enough && self.is_current() {
+        if self.is_on_disk() && self.since_snapshot > enough && self.is_current() {
             self.write();
             let (number, voters) = (self.applied, Arc::clone(&self.applied_voters));
             let snapshot = Snapshot { number, voters, state: self.state.snapshot() };
@@ -84,6 +84,14 @@ impl<S: Replicated> Replica<S> {
             outgoing.until = until;
             return outgoing.snapshot.number;
         }
+        let snapshot = self.whole();
+        let number = snapshot.number;
+        self.outgoing = Some(Outgoing { snapshot: Arc::new(snapshot), until });
+        number
+    }
+
+    /// All that this node has, committed or not.
+    pub(super) fn whole(&self) -> Snapshot {
         let (mut state, number) = (self.state.clone(), self.log.last());
         let tail = self.log.since(self.applied, usize::MAX).expect("what is not applied is not forgotten");
         for record in tail {
@@ -92,9 +100,7 @@ impl<S: Replicated> Replica<S> {
                 RecordBody::Begin { .. } | RecordBody::Voters(_) => {}
             }
         }
-        let snapshot = Snapshot { number, voters: Arc::clone(&self.voters), state: state.snapshot() };
-        self.outgoing = Some(Outgoing { snapshot: Arc::new(snapshot), until });
-        number
+        Snapshot { number, voters: Arc::clone(&self.voters), state: state.snapshot() }
     }
 
     /// This follower's log went another way, or is too far behind.
@@ -194,7 +200,7 @@ impl<S: Replicated> Replica<S> {
         self.snapshot_length = snapshot.state.len();
         self.outgoing = None;
         self.tell_voters(&snapshot.voters);
-        if self.config.durability == Durability::Fsync {
+        if self.is_on_disk() {
             self.effects.push_back(Effect::Write(Write::Snapshot(Arc::new(snapshot))));
         }
     }
