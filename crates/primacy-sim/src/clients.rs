@@ -12,7 +12,7 @@ use primacy_core::metadata::command::{
     Answer as Done, Applied, Bytes, Command, Compared, Comparison, Delete, Keys, Limits, Operation, Outcome, Previous, Read,
     Refusal, Relation, Replace, SessionId, Transaction, Write,
 };
-use primacy_core::metadata::machine::{Answer, Ask};
+use primacy_core::metadata::machine::{Answer, Ask, Metadata};
 use primacy_core::{Duration, Endpoint, Input};
 
 use crate::algorithm::Algorithm;
@@ -429,6 +429,27 @@ pub fn applied_text(applied: &Applied) -> String {
         Applied::First(outcome) => outcome_text(outcome),
         Applied::Duplicate => "was done before".to_owned(),
     }
+}
+
+/// How far a log is, and what is in the map, for people.
+#[must_use]
+pub fn state_text(machine: &Metadata) -> String {
+    let replica = machine.replica();
+    let mut text = format!("log up to {}", replica.last());
+    if replica.is_recovering() {
+        text.push_str(", lost");
+    }
+    if replica.is_current() {
+        let _ = write!(text, ", committed {}", replica.committed());
+    } else {
+        text.push_str(", nothing is known to be committed");
+    }
+    let read = machine.state().observe(&Operation::Read(Box::new(Read::of(Keys::all()))));
+    let _ = write!(text, "; {}", read.as_ref().map_or_else(String::new, outcome_text));
+    for (session, it) in machine.state().sessions() {
+        let _ = write!(text, ", session {session} of {}", it.time_to_live());
+    }
+    text
 }
 
 fn words(bytes: &[u8]) -> String {

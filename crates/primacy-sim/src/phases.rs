@@ -1,6 +1,8 @@
 //! The phases of a run: faults, under which only safety is asked for; then everything is healed, and there must be one
 //! leader within a stated time; then calm, in which that leader must stay.
 
+use primacy_core::election::quorum::Past;
+use primacy_core::metadata::machine::Metadata;
 use primacy_core::{Command, Duration, Input, majority};
 
 use crate::algorithm::{Algorithm, Settings as _, Surroundings};
@@ -112,7 +114,13 @@ impl<A: Algorithm> World<A> {
     #[must_use]
     pub fn stands_still(&self) -> bool {
         let count = self.seats().count();
-        let is_whole = |seat: &Seat| self.process(*seat).is_none_or(|process| knows::<A>(&process.machine));
+        let is_whole = |&seat: &Seat| {
+            let Some(machine) = self.process(seat).map(|process| &process.machine) else { return true };
+            let lost = !self.node(seat).shelf.is_empty();
+            let is_taken_for_whole =
+                |it: &Metadata| lost && it.election().past() == Past::Whole;
+            knows::<A>(machine) && !A::metadata(machine).is_some_and(is_taken_for_whole)
+        };
         self.seats().filter(is_whole).count() < majority::needed(count)
     }
 

@@ -330,12 +330,12 @@ impl<S: Keeps> Protocol for Metadata<S> {
             Input::Timeout => self.on_timeout(now),
             Input::Command(command) => self.elect(now, Input::Command(command)),
             Input::Evidence(evidence) => {
-                let was_whole = self.quorum.past() == HardPast::Whole;
-                self.elect(now, Input::Evidence(evidence));
-                if was_whole && self.quorum.past() != HardPast::Whole {
-                    // Its disk is not the one that others knew it with: what was on that is lost, and the log with it.
-                    self.replica.lose(now);
+                if let Evidence::Readmitted { by, term } = evidence
+                    && term <= TERM_MAX
+                {
+                    self.on_readmitted(now, by);
                 }
+                self.elect(now, Input::Evidence(evidence));
                 if let Evidence::Connected(peer) = evidence {
                     self.replica.on_connected(now, peer.identity);
                 }
@@ -518,6 +518,15 @@ impl<S: Keeps> Metadata<S> {
             for session in self.expiry.take_over(now) {
                 self.write(now, None, StateCommand::End { session });
             }
+        }
+    }
+
+    /// An operator takes this node back, which has lost its disk: the log with the votes. That is remembered before the election
+    /// can say that it knows its own part again.
+    fn on_readmitted(&mut self, now: Instant, by: NodeId) {
+        if self.quorum.past() == HardPast::Whole && by != self.me.node && self.replica.voters().contains(by) {
+            self.replica.lose(now);
+            self.take_effects();
         }
     }
 
