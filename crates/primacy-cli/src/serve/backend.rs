@@ -31,11 +31,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`BackendError`]. Never, if it may be answered from here.
-    fn read(
-        &self,
-        operation: Operation,
-        freshness: Freshness,
-    ) -> Pending<'_, Result<Outcome, BackendError>>;
+    fn read(&self, operation: Operation, freshness: Freshness) -> Pending<'_, Result<Outcome, BackendError>>;
 
     /// Keeps a session alive: it now has its whole time again, which is returned; `None` if there is no such session.
     ///

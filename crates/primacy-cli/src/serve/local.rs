@@ -190,12 +190,8 @@ impl Backend for Local {
 
     fn members(&self) -> Vec<Member> {
         let urls = vec![self.url.clone()];
-        let member = Member {
-            number: MEMBER,
-            name: "m0".to_owned(),
-            for_peers: urls.clone(),
-            for_clients: urls,
-        };
+        let member =
+            Member { number: MEMBER, name: "m0".to_owned(), for_peers: urls.clone(), for_clients: urls };
         vec![member]
     }
 }

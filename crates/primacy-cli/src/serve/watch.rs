@@ -97,7 +97,11 @@ impl Stream for Answers {
                     let compact_revision = convert::signed(compacted.0);
                     // It says nothing of the version of the map, as with etcd.
                     let answer = this.answer(watcher, Version(0));
-                    this.controls.push_back(api::WatchResponse { canceled: true, compact_revision, ..answer });
+                    this.controls.push_back(api::WatchResponse {
+                        canceled: true,
+                        compact_revision,
+                        ..answer
+                    });
                 }
                 Poll::Ready(Told::Leaderless) => {
                     return Poll::Ready(Some(Err(Known::NO_LEADER.into())));
