@@ -179,7 +179,8 @@ mod tests {
     }
 
     fn check(users: &Users, token: &str) -> Result<(), Known> {
-        users.check(&HeaderMap::from_iter([("token".parse().unwrap(), HeaderValue::from_str(token).unwrap())]))
+        users
+            .check(&HeaderMap::from_iter([("token".parse().unwrap(), HeaderValue::from_str(token).unwrap())]))
     }
 
     #[test]
