@@ -201,7 +201,7 @@ struct Follower {
     sent: Option<LeaderSequence>,
     /// What was sent and not answered: the last number and how many bytes.
     under_way: VecDeque<(LeaderSequence, usize)>,
-    /// What it was last told to be committed.
+    /// What it was last told to be committed, if it knows by that.
     told: LeaderSequence,
     round: u64,
     /// What it says of rounds up to this one is old.
@@ -680,6 +680,9 @@ impl<S: Replicated> Replica<S> {
         follower.resend_at = waits.then(|| now.after(self.config.resend_after));
         while follower.under_way.front().is_some_and(|&(number, _)| number <= answer.last) {
             follower.under_way.pop_front();
+        }
+        if answer.gap || answer.recovering || answer.last < follower.told {
+            follower.told = LeaderSequence::NONE; // It made nothing of that, or not all; so it is told again when it can.
         }
         if answer.gap && answer.round > follower.rewound {
             follower.under_way.clear();
