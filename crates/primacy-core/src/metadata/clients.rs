@@ -27,12 +27,13 @@ pub(super) struct Clients {
     untold: BTreeSet<u64>,
     /// Reads that wait for a leader to say how far the state must be.
     reads: BTreeMap<u64, Vec<Ticket>>,
-    /// The number of the last question for that.
+    /// The number of the last question for that, and for sessions.
     round: u64,
     /// Reads that wait until this node has applied so much.
     behind: Vec<(LeaderSequence, Ticket)>,
-    /// Who wants to know of a session, or keep it alive.
-    sessions: BTreeMap<(SessionId, Keep), Vec<Ticket>>,
+    /// Who wants to know of a session, or keep it alive; with the number of the first question that is theirs. An answer to an
+    /// earlier one speaks of a time before they asked, from which they count.
+    sessions: BTreeMap<(SessionId, Keep), Vec<(u64, Ticket)>>,
     /// When what has gathered is told.
     pub(super) flush_at: Option<Instant>,
     /// When all of it is told again.
@@ -127,13 +128,24 @@ impl Clients {
 
     /// Somebody wants to know of a session.
     pub(super) fn session(&mut self, now: Instant, ticket: Ticket, session: SessionId, keep: Keep) {
-        self.sessions.entry((session, keep)).or_default().push(ticket);
+        self.sessions.entry((session, keep)).or_default().push((self.round + 1, ticket));
         self.flush_at.get_or_insert(now);
     }
 
-    /// The leader has told of a session; who waits for it.
-    pub(super) fn session_told(&mut self, session: SessionId, keep: Keep) -> Vec<Ticket> {
-        self.sessions.remove(&(session, keep)).unwrap_or_default()
+    /// The leader has told of a session, as an answer to this question; who waits for it.
+    pub(super) fn session_told(&mut self, round: u64, session: SessionId, keep: Keep) -> Vec<Ticket> {
+        let Some(waiting) = self.sessions.remove(&(session, keep)) else { return Vec::new() };
+        let (told, later): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|&(first, _)| first <= round);
+        if !later.is_empty() {
+            self.sessions.insert((session, keep), later);
+        }
+        told.into_iter().map(|(_, ticket)| ticket).collect()
+    }
+
+    /// This node leads no more: what it wanted itself as the leader, it wants no more. Another leader has a clock of its own.
+    pub(super) fn forget_own(&mut self) {
+        self.writes.retain(|_, (ticket, _)| ticket.is_some());
+        self.untold.retain(|sequence| self.writes.contains_key(sequence));
     }
 
     /// There is a new leader, or what was told may be lost: it is told again.
@@ -151,7 +163,7 @@ impl Clients {
             .filter_map(|sequence| self.writes.get(sequence))
             .map(|(_, payload)| Arc::clone(payload));
         let writes = writes.collect();
-        let round = (!self.reads.is_empty()).then(|| {
+        let round = (!self.reads.is_empty() || !self.sessions.is_empty()).then(|| {
             self.round += 1;
             self.round
         });
@@ -177,5 +189,59 @@ impl Clients {
     /// The questions after sessions, where this node leads itself.
     pub(super) fn take_sessions(&mut self) -> Vec<(SessionId, Keep)> {
         self.sessions.keys().copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{Incarnation, NodeId};
+
+    fn clients() -> Clients {
+        Clients::new(Identity::new(NodeId::new("a").unwrap(), Incarnation { count: 1, nonce: 1 }))
+    }
+
+    fn gathered(clients: &mut Clients) -> News {
+        clients.gathered(Instant::default(), Duration::from_secs(1))
+    }
+
+    /// Whoever keeps a session alive counts from when it asked. An answer to an earlier question says nothing of that time.
+    #[test]
+    fn who_asks_for_a_session_is_told_what_was_asked_after() {
+        let (mut clients, session, now) = (clients(), SessionId::new(1).unwrap(), Instant::default());
+        clients.session(now, Ticket(1), session, Keep::Alive);
+        let first = gathered(&mut clients).round.unwrap();
+        clients.session(now, Ticket(2), session, Keep::Alive);
+        assert_eq!(clients.session_told(first, session, Keep::Alive), [Ticket(1)]);
+        assert_eq!(clients.session_told(first, session, Keep::Alive), [], "the answer came twice");
+        assert_eq!(clients.flush_at, Some(now), "it is asked again");
+        let news = gathered(&mut clients);
+        assert_eq!(news.sessions, [(session, Keep::Alive)]);
+        assert_eq!(clients.session_told(news.round.unwrap(), session, Keep::Alive), [Ticket(2)]);
+        assert_eq!(gathered(&mut clients).round, None, "nobody asks for anything");
+    }
+
+    #[test]
+    fn a_question_that_is_told_again_is_answered_by_any_of_its_answers() {
+        let (mut clients, session) = (clients(), SessionId::new(1).unwrap());
+        clients.session(Instant::default(), Ticket(1), session, Keep::Look);
+        let first = gathered(&mut clients).round.unwrap();
+        let again = gathered(&mut clients).round.unwrap();
+        assert!(again > first);
+        assert_eq!(clients.session_told(first, session, Keep::Look), [Ticket(1)]);
+    }
+
+    /// It would end sessions by a clock that rules no more, though the next leader has kept them alive.
+    #[test]
+    fn what_a_leader_wanted_itself_no_other_leader_is_told() {
+        let (mut clients, session) = (clients(), SessionId::new(1).unwrap());
+        let (own, _) = clients.write(None, Command::Expire { session });
+        let (asked, payload) = clients.write(Some(Ticket(1)), Command::End { session });
+        clients.tell(Instant::default(), own);
+        clients.tell(Instant::default(), asked);
+        clients.forget_own();
+        clients.tell_all(Instant::default());
+        assert_eq!(gathered(&mut clients).writes, [payload.clone()]);
+        assert_eq!(clients.all_writes(), [payload]);
     }
 }

@@ -16,6 +16,7 @@ use super::command::{Applied, Command as StateCommand, Outcome, Request, Session
 use super::expiry::Expiry;
 use super::log::{Stored, Write};
 use super::message;
+use super::partitions;
 use super::replica::{self, Effect, Progress, Refusal, Replica, Replicated, Wish};
 use super::state::State;
 use super::voters::Voters;
@@ -83,7 +84,7 @@ pub enum Message {
         incarnation: Incarnation,
         /// Requests, as they stand in records.
         requests: Vec<Arc<[u8]>>,
-        /// Clients want to read what is committed by now.
+        /// The number of this question: clients want to read what is committed by now, or ask for sessions.
         read: Option<u64>,
         /// Clients ask for these sessions.
         sessions: Vec<(SessionId, Keep)>,
@@ -94,7 +95,7 @@ pub enum Message {
         incarnation: Incarnation,
         /// The process life that asked.
         to: Incarnation,
-        /// The round of reads, and how far the state must be for them.
+        /// The number of the question, and how far the state must be for them.
         read: Option<(u64, LeaderSequence)>,
         /// The sessions that were asked for, and how long each lives still; `None` if there is none.
         sessions: Vec<(SessionId, Keep, Option<Duration>)>,
@@ -188,8 +189,15 @@ impl Report {
         let session = match request.command {
             _ if !done => None,
             StateCommand::Begin { session, time_to_live } => Some(SessionNews::Began(session, time_to_live)),
-            StateCommand::End { session } => Some(SessionNews::Ended(session)),
-            StateCommand::Operate(_) | StateCommand::Compact(_) => None,
+            StateCommand::Partitions(partitions::Command::Join { session, time_to_live }) => {
+                Some(SessionNews::Began(session, time_to_live))
+            }
+            StateCommand::End { session }
+            | StateCommand::Expire { session }
+            | StateCommand::Partitions(partitions::Command::Leave { session }) => {
+                Some(SessionNews::Ended(session))
+            }
+            StateCommand::Operate(_) | StateCommand::Compact(_) | StateCommand::Partitions(_) => None,
             StateCommand::Forget { .. } | StateCommand::Limit(_) => None,
         };
         Some(Self { client, sequence, applied, session })
@@ -218,11 +226,12 @@ impl Replicated for State {
 
 impl Keeps for State {
     fn sessions(&self) -> Vec<(SessionId, Duration)> {
-        self.sessions().map(|(id, session)| (id, session.time_to_live())).collect()
+        let of_clients = self.sessions().map(|(id, session)| (id, session.time_to_live()));
+        of_clients.chain(self.partitions().sessions()).collect()
     }
 
     fn time_to_live(&self, session: SessionId) -> Option<Duration> {
-        self.session(session).map(|session| session.time_to_live())
+        self.time_to_live(session)
     }
 }
 
@@ -490,7 +499,7 @@ impl<S: Keeps> Metadata<S> {
         }
         if self.serves() {
             for session in self.expiry.take_over(now) {
-                self.write(now, None, StateCommand::End { session });
+                self.write(now, None, StateCommand::Expire { session });
             }
         }
     }
@@ -557,6 +566,7 @@ impl<S: Keeps> Metadata<S> {
                 self.early.clear();
                 self.early_bytes = 0;
                 self.expiry = Expiry::default();
+                self.clients.forget_own();
                 if told {
                     self.tell(event);
                 }
@@ -629,7 +639,7 @@ impl<S: Keeps> Metadata<S> {
         }
         for (session, keep) in self.clients.take_sessions() {
             let left = self.look_at(now, session, keep);
-            self.answer_session(session, keep, left);
+            self.answer_session(u64::MAX, session, keep, left);
         }
     }
 
@@ -749,11 +759,10 @@ impl<S: Keeps> Metadata<S> {
         read: Option<(u64, LeaderSequence)>,
         sessions: Vec<(SessionId, Keep, Option<Duration>)>,
     ) {
-        if let Some((round, number)) = read {
-            self.clients.readable(round, number);
-        }
+        let Some((round, number)) = read else { return };
+        self.clients.readable(round, number);
         for (session, keep, left) in sessions {
-            self.answer_session(session, keep, left);
+            self.answer_session(round, session, keep, left);
         }
         let _ = now;
     }
@@ -771,8 +780,8 @@ impl<S: Keeps> Metadata<S> {
         }
     }
 
-    fn answer_session(&mut self, session: SessionId, keep: Keep, left: Option<Duration>) {
-        for ticket in self.clients.session_told(session, keep) {
+    fn answer_session(&mut self, round: u64, session: SessionId, keep: Keep, left: Option<Duration>) {
+        for ticket in self.clients.session_told(round, session, keep) {
             self.answer(Answer::Session(ticket, left));
         }
     }
