@@ -194,3 +194,57 @@ impl Clients {
         self.sessions.keys().copied().collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{Incarnation, NodeId};
+
+    fn clients() -> Clients {
+        Clients::new(Identity::new(NodeId::new("a").unwrap(), Incarnation { count: 1, nonce: 1 }))
+    }
+
+    fn gathered(clients: &mut Clients) -> News {
+        clients.gathered(Instant::default(), Duration::from_secs(1))
+    }
+
+    /// Whoever keeps a session alive counts from when it asked. An answer to an earlier question says nothing of that time.
+    #[test]
+    fn who_asks_for_a_session_is_told_what_was_asked_after() {
+        let (mut clients, session, now) = (clients(), SessionId::new(1).unwrap(), Instant::default());
+        clients.session(now, Ticket(1), session, Keep::Alive);
+        let first = gathered(&mut clients).round.unwrap();
+        clients.session(now, Ticket(2), session, Keep::Alive);
+        assert_eq!(clients.session_told(session, Keep::Alive, first), [Ticket(1)]);
+        assert_eq!(clients.session_told(session, Keep::Alive, first), [], "the answer came twice");
+        assert_eq!(clients.flush_at, Some(now), "it is asked again");
+        let news = gathered(&mut clients);
+        assert_eq!(news.sessions, [(session, Keep::Alive)]);
+        assert_eq!(clients.session_told(session, Keep::Alive, news.round.unwrap()), [Ticket(2)]);
+        assert_eq!(gathered(&mut clients).round, None, "nobody asks for anything");
+    }
+
+    #[test]
+    fn a_question_that_is_told_again_is_answered_by_any_of_its_answers() {
+        let (mut clients, session) = (clients(), SessionId::new(1).unwrap());
+        clients.session(Instant::default(), Ticket(1), session, Keep::Look);
+        let first = gathered(&mut clients).round.unwrap();
+        let again = gathered(&mut clients).round.unwrap();
+        assert!(again > first);
+        assert_eq!(clients.session_told(session, Keep::Look, first), [Ticket(1)]);
+    }
+
+    /// It would end sessions by a clock that rules no more, though the next leader has kept them alive.
+    #[test]
+    fn what_a_leader_wanted_itself_no_other_leader_is_told() {
+        let (mut clients, session) = (clients(), SessionId::new(1).unwrap());
+        let (own, _) = clients.write(None, Command::Expire { session });
+        let (asked, payload) = clients.write(Some(Ticket(1)), Command::End { session });
+        clients.tell(Instant::default(), own);
+        clients.tell(Instant::default(), asked);
+        clients.forget_own();
+        clients.tell_all(Instant::default());
+        assert_eq!(gathered(&mut clients).writes, [payload.clone()]);
+        assert_eq!(clients.all_writes(), [payload]);
+    }
+}

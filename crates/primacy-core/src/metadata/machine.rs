@@ -16,6 +16,7 @@ use super::command::{Applied, Command as StateCommand, Outcome, Request, Session
 use super::expiry::Expiry;
 use super::log::{Stored, Write};
 use super::message;
+use super::partitions;
 use super::replica::{self, Effect, Progress, Refusal, Replica, Replicated, Wish};
 use super::state::State;
 use super::voters::Voters;
@@ -188,8 +189,15 @@ impl Report {
         let session = match request.command {
             _ if !done => None,
             StateCommand::Begin { session, time_to_live } => Some(SessionNews::Began(session, time_to_live)),
-            StateCommand::End { session } => Some(SessionNews::Ended(session)),
-            StateCommand::Operate(_) | StateCommand::Compact(_) => None,
+            StateCommand::Partitions(partitions::Command::Join { session, time_to_live }) => {
+                Some(SessionNews::Began(session, time_to_live))
+            }
+            StateCommand::End { session }
+            | StateCommand::Expire { session }
+            | StateCommand::Partitions(partitions::Command::Leave { session }) => {
+                Some(SessionNews::Ended(session))
+            }
+            StateCommand::Operate(_) | StateCommand::Compact(_) | StateCommand::Partitions(_) => None,
             StateCommand::Forget { .. } | StateCommand::Limit(_) => None,
         };
         Some(Self { client, sequence, applied, session })
@@ -218,11 +226,12 @@ impl Replicated for State {
 
 impl Keeps for State {
     fn sessions(&self) -> Vec<(SessionId, Duration)> {
-        self.sessions().map(|(id, session)| (id, session.time_to_live())).collect()
+        let of_clients = self.sessions().map(|(id, session)| (id, session.time_to_live()));
+        of_clients.chain(self.partitions().sessions()).collect()
     }
 
     fn time_to_live(&self, session: SessionId) -> Option<Duration> {
-        self.session(session).map(|session| session.time_to_live())
+        self.time_to_live(session)
     }
 }
 
@@ -516,7 +525,7 @@ impl<S: Keeps> Metadata<S> {
         }
         if self.serves() {
             for session in self.expiry.take_over(now) {
-                self.write(now, None, StateCommand::End { session });
+                self.write(now, None, StateCommand::Expire { session });
             }
         }
     }
