@@ -70,7 +70,14 @@ async fn take_part(
     let control = place.bind_control(&election, node, reporter)?;
     // An address that cannot be had is known before this node takes part.
     let figures = entry.metrics.map(figures::Server::bind).transpose()?;
+    #[cfg(feature = "etcd")]
+    let door = crate::serving::check(&entry.serving)?;
     let elector = place.enter(builder, &election, entry.node.is_some(), reporter).await?;
+    #[cfg(feature = "etcd")]
+    let _serves = match door {
+        Some(door) => Some(door.serve(&elector, entry.cluster.as_deref().unwrap_or(&election), reporter)?),
+        None => None,
+    };
     if let Some(control) = &control {
         control.serve(elector.clone(), reporter.clone())?;
     }

@@ -21,6 +21,9 @@ mod readable;
 mod report;
 #[cfg(feature = "etcd")]
 mod serve;
+#[cfg(feature = "etcd")]
+mod serving;
+
 mod signals;
 mod supervisor;
 
@@ -55,6 +58,8 @@ enum Verb {
     Readmit(cmd::readmit::Readmit),
     Down(cmd::down::Down),
     Announce(cmd::announce::Announce),
+    Voters(cmd::voters::Voters),
+
     Config(cmd::config::Config),
     Doctor(cmd::doctor::Doctor),
     Fence(cmd::fence::Fence),
@@ -131,6 +136,8 @@ fn act(verb: &Verb, sources: &Sources) -> Result<Exit, Failure> {
         Verb::Readmit(args) => cmd::readmit::readmit(args),
         Verb::Down(args) => cmd::down::down(args),
         Verb::Announce(args) => cmd::announce::announce(args),
+        Verb::Voters(args) => cmd::voters::voters(args),
+
         #[cfg(feature = "sqlite")]
         Verb::Demo(args) => cmd::demo::demo(args),
         #[cfg(feature = "sqlite")]

@@ -136,6 +136,9 @@ pub(crate) enum Event {
     Violation { violation: String },
     /// Figures are served.
     Serving { metrics: String },
+    /// Clients are answered here.
+    ServingClients { address: String },
+
     /// The health check failed.
     CheckFailed { misses: u32, reason: String },
     /// This node became fit to lead, or unfit.
@@ -301,6 +304,8 @@ fn text(event: &Event, node: &str) -> Option<String> {
             format!("THIS MUST NEVER BE, and an operator should look: {violation}; this node does not lead")
         }
         Event::Serving { metrics } => format!("figures are at http://{metrics}/metrics"),
+        Event::ServingClients { address } => format!("clients of etcd are answered at {address}"),
+
         Event::CheckFailed { misses, reason } => {
             format!("the health check failed, {misses} time(s) in a row: {reason}")
         }

@@ -194,6 +194,17 @@ pub enum ConfigError {
         /// The election.
         by: By,
     },
+    /// Metadata is kept where a majority elects, and where its leader has a lease.
+    #[error(
+        "metadata is kept together by a quorum whose leader has a lease, and here the election is {by}, with safety = {}; leave \
+         --metadata and --serve out, or --by and --safety", crate::handshake::safety_name(*safety)
+    )]
+    Metadata {
+        /// The election.
+        by: By,
+        /// What it promises.
+        safety: Safety,
+    },
     /// A store is to decide about splits and to confirm leaders.
     #[error(
         "a store that decides about splits (--split-brain lease:URL) and a confirmation (--confirm) would decide the same thing; leave one of them out"

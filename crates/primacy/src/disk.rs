@@ -85,6 +85,8 @@ pub struct Stored {
     pub peer_disks: BTreeMap<NodeId, PeerDisk>,
     /// The voters that were recorded last, where metadata is kept.
     pub voters: Option<Arc<Voters>>,
+    /// Whether the log may lack what this node has held, where metadata is kept.
+    pub log_lost: bool,
     /// Whether the file was made just now: this node has never taken part, or has lost its disk.
     pub created: bool,
 }
@@ -318,6 +320,17 @@ impl StateFile {
         self.advance_with_peers(Record { voters: Some(Arc::clone(voters)), ..self.record.clone() })
     }
 
+    /// Remembers that the log is lost, or that it is not any more.
+    ///
+    /// # Errors
+    /// As [`persist`](Self::persist).
+    pub fn persist_log_lost(&mut self, log_lost: bool) -> Result<(), DiskError> {
+        if log_lost == self.record.log_lost {
+            return Ok(());
+        }
+        self.advance(Record { log_lost, ..self.record.clone() })
+    }
+
     /// Takes `node` back with `disk` in place of the disk that it had before, because an operator says so. What it had
     /// before never comes back.
     ///
@@ -348,6 +361,7 @@ impl StateFile {
             disk: self.record.disk,
             peer_disks: self.record.peer_disks.clone(),
             voters: self.record.voters.clone(),
+            log_lost: self.record.log_lost,
             created,
         })
     }
@@ -542,6 +556,7 @@ struct Record {
     hard_state: HardState,
     peer_disks: BTreeMap<NodeId, PeerDisk>,
     voters: Option<Arc<Voters>>,
+    log_lost: bool,
 }
 
 /// Why a slot says nothing.
@@ -637,6 +652,8 @@ mod format {
         pub(super) past: i32,
         #[prost(message, optional, tag = "10")]
         pub(super) voters: Option<Voters>,
+        #[prost(bool, tag = "11")]
+        pub(super) log_lost: bool,
     }
 
     #[derive(Clone, PartialEq, prost::Message)]
@@ -698,6 +715,7 @@ impl Record {
             hard_state: HardState::default(),
             peer_disks: BTreeMap::new(),
             voters: None,
+            log_lost: false,
         })
     }
 
@@ -711,7 +729,8 @@ impl Record {
             promise: Duration::from_nanos(u64::MAX),
             past: Past::Recovered,
         };
-        let mut longest = Self { incarnations: u64::MAX, hard_state, ..self.clone() };
+        let mut longest = Self { incarnations: u64::MAX, hard_state, log_lost: true, ..self.clone() };
+
         for &voter in
             self.voters.iter().flat_map(|voters| voters.members.keys()).filter(|voter| **voter != self.node)
         {
@@ -749,8 +768,11 @@ impl Record {
             }
             .into(),
             voters: self.voters.as_deref().map(format::Voters::from),
+            log_lost: self.log_lost,
         };
-        let version = if record.voters.is_some() { VERSION } else { VERSION_WITHOUT_VOTERS };
+        let is_plain = record.voters.is_none() && !record.log_lost;
+        let version = if is_plain { VERSION_WITHOUT_VOTERS } else { VERSION };
+
         let record = record.encode_to_vec();
         if record.len() > RECORD_LENGTH_MAX {
             return Err(DiskError::TooLong { path: path.to_owned(), length: record.len() });
@@ -794,6 +816,7 @@ impl Record {
             },
             peer_disks,
             voters: record.voters.map(|voters| voters.parse().map(Arc::new)).transpose()?,
+            log_lost: record.log_lost,
         })
     }
 }

@@ -664,7 +664,7 @@ fn not_a_voter(
 
 impl std::error::Error for Refusal {}
 
-const fn safety_name(safety: Safety) -> &'static str {
+pub(crate) const fn safety_name(safety: Safety) -> &'static str {
     match safety {
         Safety::Lease => "lease",
         Safety::Fenced => "fenced",

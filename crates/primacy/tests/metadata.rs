@@ -46,7 +46,7 @@ fn put(key: &str, value: &str) -> Command {
 
 async fn get(map: &Map, key: &str) -> Vec<u8> {
     let read = Operation::Read(Box::new(Read::of(Keys::One(key.as_bytes().into()))));
-    let Outcome { result: Ok(Answer::Found(found)), .. } = map.read(read).await.unwrap() else {
+    let Outcome { result: Ok(Answer::Found(found)), .. } = map.read(&read).await.unwrap() else {
         panic!("a read finds")
     };
     found.entries[0].value().to_vec()

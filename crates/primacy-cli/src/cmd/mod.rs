@@ -24,5 +24,6 @@ pub(crate) mod stand;
 mod store;
 mod target;
 pub(crate) mod transfer;
+pub(crate) mod voters;
 pub(crate) mod watch;
 pub(crate) mod who;

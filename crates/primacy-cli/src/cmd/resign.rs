@@ -124,6 +124,8 @@ impl GivingUp {
                     | Answer::Readmitted { .. }
                     | Answer::Downed
                     | Answer::Announced { .. }
+                    | Answer::Voters { .. }
+                    | Answer::Revising { .. }
                     | Answer::Refused(_)),
                 ) => return Err(unexpected(&self.node, answer)),
                 Next::Late => {

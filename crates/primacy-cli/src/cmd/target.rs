@@ -188,7 +188,9 @@ pub(super) fn unexpected(node: &Node, answer: Answer) -> Failure {
         | Answer::Standing { .. }
         | Answer::Readmitted { .. }
         | Answer::Downed
-        | Answer::Announced { .. }) => {
+        | Answer::Announced { .. }
+        | Answer::Voters { .. }
+        | Answer::Revising { .. }) => {
             let message =
                 format!("the node {} answers something else than it was asked: {answer:?}", node.node);
             Failure::new(Exit::Protocol, message)

@@ -12,7 +12,7 @@ mod state;
 mod who;
 
 pub(crate) use client::{Answers, Next, Node, find, find_all};
-pub(crate) use message::{Answer, Kind, What};
+pub(crate) use message::{Answer, Kind, Progress, What};
 pub(crate) use server::Server;
 pub(crate) use state::{Announced, State, moves};
 pub(crate) use who::{

@@ -7,6 +7,7 @@ mod file;
 pub(crate) mod layers;
 mod membership;
 pub(crate) mod place;
+pub(crate) mod serving;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -27,6 +28,7 @@ use crate::health::Check;
 use layers::Sources;
 use membership::Membership;
 use place::Place;
+use serving::Serving;
 
 /// How often the health check is run, where nothing else is said.
 pub(crate) const HEALTH_INTERVAL: Duration = Duration::from_secs(5);
@@ -72,6 +74,9 @@ pub(crate) struct Entry {
 
     #[command(flatten)]
     pub(crate) membership: Membership,
+
+    #[command(flatten)]
+    pub(crate) serving: Serving,
 
     /// Run an advisory election, in which nothing keeps a second leader away; the work gets no token
     #[arg(long, value_name = "BOOL", env = "PRIMACY_ALLOW_ADVISORY", num_args = 0..=1, require_equals = true,
@@ -195,6 +200,12 @@ pub(crate) const VARIABLES: &[&str] = &[
     "PRIMACY_MINIMUM_MEMBERS",
     "PRIMACY_ZONE",
     "PRIMACY_LABELS",
+    "PRIMACY_METADATA",
+    "PRIMACY_SERVE",
+    "PRIMACY_SERVE_USERS",
+    "PRIMACY_SERVE_CERTIFICATE",
+    "PRIMACY_SERVE_KEY",
+    "PRIMACY_SERVE_CA",
     "PRIMACY_ALLOW_ADVISORY",
     "PRIMACY_SAFETY",
     "PRIMACY_PRIORITY",
@@ -338,6 +349,7 @@ impl Entry {
             ]
             .into_iter()
             .chain(self.membership.given())
+            .chain(self.serving.given())
             {
                 if given {
                     problems.push(format!(
@@ -364,7 +376,9 @@ impl Entry {
                 ));
             }
         }
+        problems.extend(self.serving.contradictions(of));
         problems.extend(self.contradictions_of_members(sources));
+
         problems.extend(self.contradictions_of_work(sources));
         problems
     }
@@ -487,6 +501,10 @@ impl Entry {
         if let Some(safety) = self.safety() {
             builder = builder.safety(safety);
         }
+        if let Some(durability) = self.serving.durability() {
+            builder = builder.metadata(durability);
+        }
+
         if let Some(cluster) = &self.cluster {
             builder = builder.cluster(cluster);
         }

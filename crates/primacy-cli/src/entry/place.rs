@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use primacy::config::{check_election, default_state_dir};
 use primacy::disk::DiskError;
+use primacy::metadata::LogError;
+
 use primacy::stores::{OpenError, ReadError, SessionError, check_scheme};
 use primacy::transport::TransportError;
 use primacy::{Builder, ConfigError, ConnectError, Elector, NodeId, Peers};
@@ -255,7 +257,10 @@ pub(crate) fn failure(error: &ConnectError) -> Failure {
             | OpenError::Election { .. },
         ) => Exit::Usage,
         ConnectError::Disk(DiskError::Locked { .. }) => Exit::InUse,
-        ConnectError::Disk(_) => Exit::State,
+        ConnectError::Disk(_) | ConnectError::LaterLog => Exit::State,
+        ConnectError::Log(LogError::Locked { .. }) => Exit::InUse,
+        ConnectError::Log(_) => Exit::State,
+
         ConnectError::Transport(error) => {
             let here = matches!(error, TransportError::InUse { .. } | TransportError::Listen { .. });
             if here { Exit::Unavailable } else { Exit::Config }

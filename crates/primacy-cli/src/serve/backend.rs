@@ -31,11 +31,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`BackendError`]. Never, if it may be answered from here.
-    fn read(
-        &self,
-        operation: Operation,
-        freshness: Freshness,
-    ) -> Pending<'_, Result<Outcome, BackendError>>;
+    fn read(&self, operation: Operation, freshness: Freshness) -> Pending<'_, Result<Outcome, BackendError>>;
 
     /// Keeps a session alive: it now has its whole time again, which is returned; `None` if there is no such session.
     ///
@@ -143,6 +139,7 @@ pub(crate) struct Member {
 
 /// Why there is no outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(dead_code, reason = "a map of one process has always an outcome")]
 pub(crate) enum BackendError {
     /// No node leads that this one knows; nothing was done.
     NoLeader,

@@ -113,10 +113,7 @@ pub(super) fn delete(request: api::DeleteRangeRequest) -> Result<Delete, Known> 
 ///
 /// # Errors
 /// The first thing that is wrong with it, in the order in which etcd looks.
-pub(super) fn transaction(
-    request: api::TxnRequest,
-    operations_max: usize,
-) -> Result<Transaction, Known> {
+pub(super) fn transaction(request: api::TxnRequest, operations_max: usize) -> Result<Transaction, Known> {
     let longest = request.compare.len().max(request.success.len()).max(request.failure.len());
     let left = operations_max.checked_sub(longest).ok_or(Known::TOO_MANY_OPERATIONS)?;
     let all = |operations: Vec<api::RequestOp>| -> Result<Vec<Operation>, Known> {
@@ -134,9 +131,7 @@ fn operation(request: api::RequestOp, operations_max: usize) -> Result<Operation
         Some(api::Request::Range(range)) => Ok(Operation::Read(Box::new(read(range)?))),
         Some(api::Request::Put(put)) => Ok(Operation::Write(write(put)?)),
         Some(api::Request::DeleteRange(range)) => Ok(Operation::Delete(delete(range)?)),
-        Some(api::Request::Txn(within)) => {
-            Ok(Operation::Transaction(transaction(within, operations_max)?))
-        }
+        Some(api::Request::Txn(within)) => Ok(Operation::Transaction(transaction(within, operations_max)?)),
         // Whatever it means, etcd's words for it are these.
         None => Err(Known::KEY_NOT_FOUND),
     }
@@ -159,15 +154,11 @@ fn comparison(compare: api::Compare) -> Result<Comparison, Known> {
             Compared::MadeAt(given)
         }
         (api::CompareTarget::Create, _) => Compared::MadeAt(0),
-        (api::CompareTarget::Mod, Some(api::TargetUnion::ModRevision(given))) => {
-            Compared::ChangedAt(given)
-        }
+        (api::CompareTarget::Mod, Some(api::TargetUnion::ModRevision(given))) => Compared::ChangedAt(given),
         (api::CompareTarget::Mod, _) => Compared::ChangedAt(0),
         (api::CompareTarget::Lease, Some(api::TargetUnion::Lease(given))) => Compared::Session(given),
         (api::CompareTarget::Lease, _) => Compared::Session(0),
-        (api::CompareTarget::Value, Some(api::TargetUnion::Value(given))) => {
-            Compared::Value(given.into())
-        }
+        (api::CompareTarget::Value, Some(api::TargetUnion::Value(given))) => Compared::Value(given.into()),
         (api::CompareTarget::Value, _) => Compared::Value(Bytes::from([])),
     };
     Ok(Comparison { keys: keys(compare.key, &compare.range_end)?, relation, compared })
@@ -225,11 +216,7 @@ pub(super) fn delete_response(
 }
 
 /// The answer to a transaction.
-pub(super) fn txn_response(
-    held: bool,
-    answers: &[Answer],
-    header: api::ResponseHeader,
-) -> api::TxnResponse {
+pub(super) fn txn_response(held: bool, answers: &[Answer], header: api::ResponseHeader) -> api::TxnResponse {
     let responses = answers.iter().map(|answer| api::ResponseOp { response: Some(within(answer)) });
     api::TxnResponse { header: Some(header), succeeded: held, responses: responses.collect() }
 }

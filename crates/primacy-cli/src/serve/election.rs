@@ -50,8 +50,7 @@ pub(super) async fn campaign(
         return Err(within_recipe(Known::LEASE_NOT_FOUND));
     }
     placed.keep();
-    let leader =
-        recipes::LeaderKey { name: request.name, key: key.to_vec(), rev, lease: session.get() };
+    let leader = recipes::LeaderKey { name: request.name, key: key.to_vec(), rev, lease: session.get() };
     Ok(recipes::CampaignResponse { header: Some(services.header(version)), leader: Some(leader) })
 }
 

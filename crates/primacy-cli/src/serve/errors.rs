@@ -26,24 +26,20 @@ impl Known {
         Self(Code::OutOfRange, "etcdserver: mvcc: required revision is a future revision");
     pub(crate) const NO_SPACE: Self =
         Self(Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded");
-    pub(crate) const LEASE_NOT_FOUND: Self =
-        Self(Code::NotFound, "etcdserver: requested lease not found");
-    pub(crate) const LEASE_EXISTS: Self =
-        Self(Code::FailedPrecondition, "etcdserver: lease already exists");
+    pub(crate) const LEASE_NOT_FOUND: Self = Self(Code::NotFound, "etcdserver: requested lease not found");
+    pub(crate) const LEASE_EXISTS: Self = Self(Code::FailedPrecondition, "etcdserver: lease already exists");
     pub(crate) const LEASE_TOO_LONG: Self = Self(Code::OutOfRange, "etcdserver: too large lease TTL");
     pub(crate) const NO_LEADER: Self = Self(Code::Unavailable, "etcdserver: no leader");
     pub(crate) const LEADER_CHANGED: Self = Self(Code::Unavailable, "etcdserver: leader changed");
     pub(crate) const TIMED_OUT: Self = Self(Code::Unavailable, "etcdserver: request timed out");
-    pub(crate) const TOO_MANY_REQUESTS: Self =
-        Self(Code::ResourceExhausted, "etcdserver: too many requests");
+    pub(crate) const TOO_MANY_REQUESTS: Self = Self(Code::ResourceExhausted, "etcdserver: too many requests");
     pub(crate) const STOPPED: Self = Self(Code::Unavailable, "etcdserver: server stopped");
     pub(crate) const USER_EMPTY: Self = Self(Code::InvalidArgument, "etcdserver: user name is empty");
     pub(crate) const AUTHENTICATION_FAILED: Self =
         Self(Code::InvalidArgument, "etcdserver: authentication failed, invalid user ID or password");
     pub(crate) const AUTHENTICATION_NOT_ENABLED: Self =
         Self(Code::FailedPrecondition, "etcdserver: authentication is not enabled");
-    pub(crate) const INVALID_TOKEN: Self =
-        Self(Code::Unauthenticated, "etcdserver: invalid auth token");
+    pub(crate) const INVALID_TOKEN: Self = Self(Code::Unauthenticated, "etcdserver: invalid auth token");
     /// What an election says has no code of its own with etcd.
     pub(crate) const NOT_LEADER: Self = Self(Code::Unknown, "election: not leader");
     pub(crate) const NOBODY_LEADS: Self = Self(Code::Unknown, "election: no leader");
@@ -102,7 +98,9 @@ pub(crate) fn within_recipe(known: Known) -> Status {
 
 /// As etcd answers what it does not know; `path` is that of the request.
 pub(crate) fn not_served(path: &str) -> Status {
-    let (service, method) = path.trim_start_matches('/').split_once('/').unwrap_or((path, ""));
+    let Some((service, method)) = path.trim_start_matches('/').split_once('/') else {
+        return Status::unimplemented(format!("malformed method name: {path:?}"));
+    };
     let known = ["etcdserverpb.Auth", "etcdserverpb.Cluster", "etcdserverpb.Maintenance"];
     if known.contains(&service) {
         Status::unimplemented(format!("unknown method {method} for service {service}"))

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use primacy::stores::etcd::api;
-use primacy_core::metadata::command::{
-    Answer, Command, Operation, Outcome, Refusal, RequestLimits, Version,
-};
+use primacy_core::metadata::command::{Answer, Command, Operation, Outcome, Refusal, RequestLimits, Version};
 use prost::Message;
 use tonic::Status;
 
@@ -72,9 +70,7 @@ pub(super) async fn txn(
             operate(services.backend(), transaction).await?
         }
     };
-    let Answer::Decided { held, answers } = answer else {
-        unreachable!("a transaction is answered as one")
-    };
+    let Answer::Decided { held, answers } = answer else { unreachable!("a transaction is answered as one") };
     Ok(convert::txn_response(held, &answers, services.header(version)))
 }
 
@@ -83,6 +79,7 @@ pub(super) async fn compact(
     request: api::CompactionRequest,
 ) -> Result<api::CompactionResponse, Status> {
     let revision = u64::try_from(request.revision).map_err(|_| Known::COMPACTED)?;
+    services.hub.hand_all_on();
     let (version, _) = propose(services.backend(), Command::Compact(Version(revision))).await?;
     Ok(api::CompactionResponse { header: Some(services.header(version)) })
 }
@@ -114,10 +111,7 @@ fn check_size(message: usize) -> Result<(), Known> {
 ///
 /// # Errors
 /// Why it was not done, or may not have been.
-pub(super) async fn operate(
-    backend: &dyn Backend,
-    operation: Operation,
-) -> Result<(Version, Answer), Known> {
+pub(super) async fn operate(backend: &dyn Backend, operation: Operation) -> Result<(Version, Answer), Known> {
     propose(backend, Command::Operate(operation)).await
 }
 
@@ -125,10 +119,7 @@ pub(super) async fn operate(
 ///
 /// # Errors
 /// As [`operate`].
-pub(super) async fn propose(
-    backend: &dyn Backend,
-    command: Command,
-) -> Result<(Version, Answer), Known> {
+pub(super) async fn propose(backend: &dyn Backend, command: Command) -> Result<(Version, Answer), Known> {
     answered(backend.propose(command).await?)
 }
 

@@ -16,8 +16,8 @@ use tokio::time::{Instant, sleep_until};
 use super::backend::{Backend, BackendError, Changes, Freshness, Life, Member, Pending, Vitals};
 
 /// The numbers of the only cluster and of its only node.
-const CLUSTER: u64 = 1;
-const MEMBER: u64 = 1;
+const CLUSTER: u64 = 0x7072_696d_6163_7963;
+const MEMBER: u64 = 0x7072_696d_6163_796d;
 
 /// The only term.
 const TERM: u64 = 1;
@@ -190,18 +190,14 @@ impl Backend for Local {
 
     fn members(&self) -> Vec<Member> {
         let urls = vec![self.url.clone()];
-        let member = Member {
-            number: MEMBER,
-            name: "m0".to_owned(),
-            for_peers: urls.clone(),
-            for_clients: urls,
-        };
+        let member =
+            Member { number: MEMBER, name: "m0".to_owned(), for_peers: urls.clone(), for_clients: urls };
         vec![member]
     }
 }
 
 /// What a state knows of what has happened: see [`Backend::changes`].
-pub(crate) fn changes_of(
+pub(super) fn changes_of(
     state: &State,
     keys: &Keys,
     from: Version,

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use primacy::stores::etcd::api::recipes;
-use primacy_core::metadata::command::{
-    Answer, Bytes, Delete, Keys, Operation, Previous, Read, Transaction,
-};
+use primacy_core::metadata::command::{Answer, Bytes, Delete, Keys, Operation, Previous, Read, Transaction};
 use primacy_core::metadata::entry::Entry;
 use tonic::Status;
 

@@ -20,6 +20,8 @@ mod local;
 mod lock;
 mod maintenance;
 mod recipe;
+mod replicated;
+
 mod route;
 mod tls;
 mod watch;
@@ -40,12 +42,14 @@ use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tracing::debug;
 
-use self::auth::Users;
 use self::hub::Hub;
 
-pub(crate) use self::auth::read_users;
+pub(crate) use self::auth::{Users, read_users};
+
 pub(crate) use self::backend::Backend;
 pub(crate) use self::local::Local;
+pub(crate) use self::replicated::Replicated;
+
 pub(crate) use self::tls::{DoorTls, acceptor};
 
 /// How many bytes a request that is replicated may have, with what it is wrapped in.
@@ -134,12 +138,15 @@ impl Door {
         Ok(Self { listener, services: Arc::new(Services { hub, users }), tls })
     }
 
-    /// Where it listens.
-    ///
-    /// # Errors
-    /// If the system does not say.
-    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+    /// Before this backend, at this address.
+    pub(crate) fn on(
+        listener: TcpListener,
+        backend: Arc<dyn Backend>,
+        users: Option<Users>,
+        tls: Option<TlsAcceptor>,
+    ) -> Self {
+        let hub = Arc::new(Hub::new(backend));
+        Self { listener, services: Arc::new(Services { hub, users }), tls }
     }
 
     /// Answers, for ever. Dropping this closes the door; what is being answered goes on for as long as the runtime.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use primacy_core::metadata::command::{
-    Answer, Bounds, By, Bytes, Command, Comparison, Compared, Delete, Direction, Found, Keys, Operation,
+    Answer, Bounds, By, Bytes, Command, Compared, Comparison, Delete, Direction, Found, Keys, Operation,
     Order, Previous, Read, Relation, Replace, SessionId, Transaction, Version, Write,
 };
 use primacy_core::metadata::entry::Entry;

@@ -149,9 +149,8 @@ impl Watching {
                         }
                         return Some(Told::Changes { watcher: number, version: found.version, changes });
                     }
-                    if watcher.behind.is_none() {
-                        return None;
-                    }
+                    // If it is not behind any more, the hub tells it.
+                    watcher.behind?;
                 }
                 Err(refusal) => {
                     self.watchers.remove(&number);

@@ -245,6 +245,18 @@ impl Quorum {
         self.hard.term
     }
 
+    /// Whether its state is all that there ever was.
+    #[must_use]
+    pub const fn past(&self) -> Past {
+        self.hard.past
+    }
+
+    /// Whether it was voted into the lead of its term; it does not lead before a majority has answered it.
+    #[must_use]
+    pub const fn has_won(&self) -> bool {
+        matches!(self.role, Role::Leader(_))
+    }
+
     /// Takes over a term in which somebody leads, as something that was said beside the election shows. It is what a heartbeat of
     /// that term would do, but for the promise. All outputs must have been drained before.
     pub fn bind(&mut self, now: Instant, term: Term) {

@@ -16,10 +16,12 @@ use super::command::{Applied, Command as StateCommand, Outcome, Request, Session
 use super::expiry::Expiry;
 use super::log::{Stored, Write};
 use super::message;
+use super::partitions;
 use super::replica::{self, Effect, Progress, Refusal, Replica, Replicated, Wish};
 use super::state::State;
 use super::voters::Voters;
-use crate::election::quorum::{self, HardState, Quorum, TERM_MAX};
+use crate::election::quorum::{self, HardState, Past as HardPast, Quorum, TERM_MAX};
+
 use crate::id::{Identity, Incarnation, NodeId};
 use crate::protocol::{
     Command, Endpoint, Event, Evidence, Input, Leader, Mandate, Output, Protocol, Violation,
@@ -43,6 +45,9 @@ pub enum Durable {
     Hard(HardState),
     /// The voters in force.
     Voters(Arc<Voters>),
+    /// Whether the log may lack what this node has held.
+    LogLost(bool),
+
     /// The log's part.
     Log(Write),
 }
@@ -79,7 +84,7 @@ pub enum Message {
         incarnation: Incarnation,
         /// Requests, as they stand in records.
         requests: Vec<Arc<[u8]>>,
-        /// Clients want to read what is committed by now.
+        /// The round of what is asked here: clients want to read what is committed by now, or ask for sessions.
         read: Option<u64>,
         /// Clients ask for these sessions.
         sessions: Vec<(SessionId, Keep)>,
@@ -90,7 +95,7 @@ pub enum Message {
         incarnation: Incarnation,
         /// The process life that asked.
         to: Incarnation,
-        /// The round of reads, and how far the state must be for them.
+        /// The round that is answered, and how far the state must be for its reads.
         read: Option<(u64, LeaderSequence)>,
         /// The sessions that were asked for, and how long each lives still; `None` if there is none.
         sessions: Vec<(SessionId, Keep, Option<Duration>)>,
@@ -165,25 +170,45 @@ enum SessionNews {
     Ended(SessionId),
 }
 
+/// A state with sessions, as a machine applies requests to it.
+pub trait Keeps: Replicated<Outcome = Option<Report>> {
+    /// All sessions, and how long each lives without being kept alive.
+    fn sessions(&self) -> Vec<(SessionId, Duration)>;
+    /// The same of one.
+    fn time_to_live(&self, session: SessionId) -> Option<Duration>;
+}
+
+impl Report {
+    /// What comes of a payload in this state. `None` if it is no request, which changes nothing.
+    #[must_use]
+    pub fn of(state: &mut State, payload: &[u8]) -> Option<Self> {
+        let request = Request::decode(payload).ok()?;
+        let (client, sequence) = (request.client, request.sequence);
+        let applied = state.apply(&request);
+        let done = matches!(&applied, Applied::First(Outcome { result: Ok(_), .. }));
+        let session = match request.command {
+            _ if !done => None,
+            StateCommand::Begin { session, time_to_live } => Some(SessionNews::Began(session, time_to_live)),
+            StateCommand::Partitions(partitions::Command::Join { session, time_to_live }) => {
+                Some(SessionNews::Began(session, time_to_live))
+            }
+            StateCommand::End { session }
+            | StateCommand::Expire { session }
+            | StateCommand::Partitions(partitions::Command::Leave { session }) => {
+                Some(SessionNews::Ended(session))
+            }
+            StateCommand::Operate(_) | StateCommand::Compact(_) | StateCommand::Partitions(_) => None,
+            StateCommand::Forget { .. } | StateCommand::Limit(_) => None,
+        };
+        Some(Self { client, sequence, applied, session })
+    }
+}
+
 impl Replicated for State {
     type Outcome = Option<Report>;
 
     fn apply(&mut self, _: LeaderSequence, payload: &[u8]) -> Option<Report> {
-        let request = Request::decode(payload).ok()?;
-        let (client, sequence) = (request.client, request.sequence);
-        let session = match &request.command {
-            StateCommand::Begin { session, time_to_live } => {
-                Some(SessionNews::Began(*session, *time_to_live))
-            }
-            StateCommand::End { session } => Some(SessionNews::Ended(*session)),
-            StateCommand::Operate(_)
-            | StateCommand::Compact(_)
-            | StateCommand::Forget { .. }
-            | StateCommand::Limit(_) => None,
-        };
-        let applied = self.apply(&request);
-        let done = matches!(&applied, Applied::First(Outcome { result: Ok(_), .. }));
-        Some(Report { client, sequence, applied, session: session.filter(|_| done) })
+        Report::of(self, payload)
     }
 
     fn snapshot(&self) -> Arc<[u8]> {
@@ -196,6 +221,17 @@ impl Replicated for State {
 
     fn empty() -> Self {
         Self::new()
+    }
+}
+
+impl Keeps for State {
+    fn sessions(&self) -> Vec<(SessionId, Duration)> {
+        let of_clients = self.sessions().map(|(id, session)| (id, session.time_to_live()));
+        of_clients.chain(self.partitions().sessions()).collect()
+    }
+
+    fn time_to_live(&self, session: SessionId) -> Option<Duration> {
+        self.time_to_live(session)
     }
 }
 
@@ -223,10 +259,10 @@ pub struct Past {
 
 /// The machine of one node.
 #[derive(Clone, Debug)]
-pub struct Metadata {
+pub struct Metadata<S: Replicated = State> {
     me: Identity,
     quorum: Quorum,
-    replica: Replica<State>,
+    replica: Replica<S>,
     /// The number of the voters that the election counts.
     counted: LeaderSequence,
     lead: Lead,
@@ -235,14 +271,38 @@ pub struct Metadata {
     /// Who leads, as the application was told.
     told_leader: Option<Leader>,
     /// Writes of other nodes' clients that came before this leader was active.
-    early: Vec<Arc<[u8]>>,
-    early_bytes: usize,
+    early: Early,
     clients: Clients,
     expiry: Expiry,
     tell_again_after: Duration,
     /// The lead is to be given up, and no work was begun.
     nobody_works: bool,
     outputs: VecDeque<Output<Message, Durable>>,
+}
+
+/// Requests that come to a leader before it is active.
+#[derive(Clone, Debug, Default)]
+struct Early {
+    term: Term,
+    requests: Vec<Arc<[u8]>>,
+    bytes: usize,
+}
+
+impl Early {
+    fn push(&mut self, term: Term, request: Arc<[u8]>) {
+        if self.term != term {
+            *self = Self { term, ..Self::default() };
+        }
+        if self.bytes + request.len() <= EARLY_MAX {
+            self.bytes += request.len();
+            self.requests.push(request);
+        }
+    }
+
+    /// Those that came to the leader of this term.
+    fn of(self, term: Term) -> Vec<Arc<[u8]>> {
+        if self.term == term { self.requests } else { Vec::new() }
+    }
 }
 
 /// This node's leadership.
@@ -263,7 +323,7 @@ enum Lead {
     Ending,
 }
 
-impl Protocol for Metadata {
+impl<S: Keeps> Protocol for Metadata<S> {
     type Message = Message;
     type Durable = Durable;
 
@@ -279,9 +339,14 @@ impl Protocol for Metadata {
             Input::Timeout => self.on_timeout(now),
             Input::Command(command) => self.elect(now, Input::Command(command)),
             Input::Evidence(evidence) => {
+                if let Evidence::Readmitted { by, term } = evidence
+                    && term <= TERM_MAX
+                {
+                    self.on_readmitted(now, by);
+                }
                 self.elect(now, Input::Evidence(evidence));
                 if let Evidence::Connected(peer) = evidence {
-                    self.replica.on_connected(now, peer.identity.node);
+                    self.replica.on_connected(now, peer.identity);
                 }
             }
         }
@@ -300,7 +365,7 @@ impl Protocol for Metadata {
     }
 }
 
-impl Metadata {
+impl<S: Keeps> Metadata<S> {
     /// The machine of one node. It does not stand until it is told to.
     ///
     /// `None` if the snapshot or the records of an earlier life cannot be read, though they were whole on the disk: a later
@@ -327,8 +392,7 @@ impl Metadata {
             lead: Lead::None,
             leader: None,
             told_leader: None,
-            early: Vec::new(),
-            early_bytes: 0,
+            early: Early::default(),
             clients: Clients::new(me),
             expiry: Expiry::default(),
             tell_again_after,
@@ -348,13 +412,13 @@ impl Metadata {
 
     /// The log and the state.
     #[must_use]
-    pub const fn replica(&self) -> &Replica<State> {
+    pub const fn replica(&self) -> &Replica<S> {
         &self.replica
     }
 
     /// The state, as far as this node has applied it.
     #[must_use]
-    pub const fn state(&self) -> &State {
+    pub const fn state(&self) -> &S {
         self.replica.state()
     }
 
@@ -393,7 +457,7 @@ impl Metadata {
                 self.on_questions(now, Identity::new(from, incarnation), read, sessions);
             }
             Message::Told { to, read, sessions, .. } if to == self.me.incarnation => {
-                self.on_told(now, read, sessions);
+                self.on_told(read, sessions);
             }
             Message::Told { .. } => {} // An earlier life asked.
             Message::Revise { incarnation, ticket, wish } => {
@@ -461,8 +525,17 @@ impl Metadata {
         }
         if self.serves() {
             for session in self.expiry.take_over(now) {
-                self.write(now, None, StateCommand::End { session });
+                self.write(now, None, StateCommand::Expire { session });
             }
+        }
+    }
+
+    /// An operator takes this node back, which has lost its disk: the log with the votes. That is remembered before the election
+    /// can say that it knows its own part again.
+    fn on_readmitted(&mut self, now: Instant, by: NodeId) {
+        if self.quorum.past() == HardPast::Whole && by != self.me.node && self.replica.voters().contains(by) {
+            self.replica.lose(now);
+            self.take_effects();
         }
     }
 
@@ -525,9 +598,9 @@ impl Metadata {
                 let told = matches!(self.lead, Lead::Held { .. } | Lead::Ending);
                 self.lead = Lead::None;
                 self.replica.follow();
-                self.early.clear();
-                self.early_bytes = 0;
+                self.early = Early::default();
                 self.expiry = Expiry::default();
+                self.clients.forget_own();
                 if told {
                     self.tell(event);
                 }
@@ -547,6 +620,8 @@ impl Metadata {
             match effect {
                 Effect::Write(write) => self.outputs.push_back(Output::Persist(Durable::Log(write))),
                 Effect::Voters(voters) => self.outputs.push_back(Output::Persist(Durable::Voters(voters))),
+                Effect::LogLost(lost) => self.outputs.push_back(Output::Persist(Durable::LogLost(lost))),
+
                 Effect::Send { to, body } => {
                     let (incarnation, term) = (self.me.incarnation, self.replica.bound());
                     self.send(to, Message::Log { incarnation, term, body });
@@ -586,13 +661,9 @@ impl Metadata {
 
     fn become_active(&mut self, now: Instant, term: Term, mandate: Mandate, valid_until: Instant) {
         self.lead = Lead::Held { valid_until };
-        self.expiry = Expiry::begin(
-            now,
-            self.replica.state().sessions().map(|(id, session)| (id, session.time_to_live())),
-        );
+        self.expiry = Expiry::begin(now, self.replica.state().sessions().into_iter());
         self.tell(Event::Elected { term, mandate, valid_until });
-        let early = core::mem::take(&mut self.early);
-        self.early_bytes = 0;
+        let early = core::mem::take(&mut self.early).of(term);
         for request in self.clients.all_writes().into_iter().chain(early) {
             self.replica.propose(now, request);
         }
@@ -601,7 +672,7 @@ impl Metadata {
         }
         for (session, keep) in self.clients.take_sessions() {
             let left = self.look_at(now, session, keep);
-            self.answer_session(session, keep, left);
+            self.answer_session(session, keep, left, u64::MAX);
         }
     }
 
@@ -688,9 +759,9 @@ impl Metadata {
                 Lead::Held { .. } => {
                     self.replica.propose(now, request);
                 }
-                Lead::Elected { .. } if self.early_bytes + request.len() <= EARLY_MAX => {
-                    self.early_bytes += request.len();
-                    self.early.push(request);
+                // The others know of it as soon as it was voted for, and it does so only when they have answered.
+                Lead::Elected { .. } | Lead::None if self.quorum.has_won() => {
+                    self.early.push(self.quorum.term(), request);
                 }
                 Lead::Elected { .. } | Lead::None | Lead::Ending => {} // They tell the next leader, or this one again.
             }
@@ -717,17 +788,14 @@ impl Metadata {
 
     fn on_told(
         &mut self,
-        now: Instant,
         read: Option<(u64, LeaderSequence)>,
         sessions: Vec<(SessionId, Keep, Option<Duration>)>,
     ) {
-        if let Some((round, number)) = read {
-            self.clients.readable(round, number);
-        }
+        let Some((round, number)) = read else { return };
+        self.clients.readable(round, number);
         for (session, keep, left) in sessions {
-            self.answer_session(session, keep, left);
+            self.answer_session(session, keep, left, round);
         }
-        let _ = now;
     }
 
     /// How long a session lives still, after it was kept alive if that is wanted.
@@ -736,15 +804,15 @@ impl Metadata {
         match keep {
             Keep::Look => Some(end.since(now)),
             Keep::Alive => {
-                let time_to_live = self.replica.state().session(session)?.time_to_live();
+                let time_to_live = self.replica.state().time_to_live(session)?;
                 self.expiry.set(session, now.after(time_to_live));
                 Some(time_to_live)
             }
         }
     }
 
-    fn answer_session(&mut self, session: SessionId, keep: Keep, left: Option<Duration>) {
-        for ticket in self.clients.session_told(session, keep) {
+    fn answer_session(&mut self, session: SessionId, keep: Keep, left: Option<Duration>, round: u64) {
+        for ticket in self.clients.session_told(session, keep, round) {
             self.answer(Answer::Session(ticket, left));
         }
     }

@@ -298,8 +298,10 @@ impl Map {
         };
         // What was before the version to which the map is compacted cannot be read any more, even if it is still there.
         let is_kept = self.compacted.is_none_or(|compacted| record.version > compacted);
+        // An entry that was made then has none before it, also if its transaction has deleted another one of this key.
+        let is_made = record.after.as_ref().is_some_and(|entry| entry.made_at() == record.version);
         let previous = match previous {
-            Previous::Wanted if is_kept => self.history.before_version(record).cloned(),
+            Previous::Wanted if is_kept && !is_made => self.history.before_version(record).cloned(),
             Previous::Wanted | Previous::Unwanted => None,
         };
         Change { version: record.version, happened, previous }

@@ -4,15 +4,16 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 
-use primacy_core::election::quorum::{Past as HardPast, Quorum};
+use primacy_core::election::quorum::Quorum;
+
 use primacy_core::metadata::clients::Ticket;
-use primacy_core::metadata::command::{Operation, Outcome, Refusal};
+use primacy_core::metadata::command::Outcome;
 use primacy_core::metadata::log::Stored;
-use primacy_core::metadata::machine::{self, Answer, Ask, Durable, Message, Metadata};
+use primacy_core::metadata::machine::{self, Answer, Ask, Durable, Message};
 use primacy_core::metadata::replica::{self, Durability, Progress, Wish};
 use primacy_core::metadata::voters::Voters;
 use primacy_core::{Duration, Endpoint, Input, Instant, LeaderSequence, NodeId, Occasion};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::oneshot;
 
 use super::elections::{AmongPeers, Setup, quorum_config};
 use super::{Entry, PeersWorld};
@@ -25,11 +26,13 @@ use crate::driver::{Asked as OperatorAsks, Desk, Halt, Settles, World, drive};
 use crate::error::ConnectError;
 use crate::handshake::DiskId;
 use crate::metadata::log_file::LogFile;
-use crate::metadata::{Asked, Board, MapError, MapStatus};
+use crate::metadata::{Asked, Board, MapEnd, MapError, SharedState};
 use crate::operator::AskError;
 use crate::peers::Peers;
 use crate::status::View;
 use crate::transport::TransportError;
+
+type Metadata = machine::Metadata<SharedState>;
 
 /// After how long without an answer the log says something again.
 const RESEND_AFTER: Duration = Duration::from_millis(250);
@@ -51,8 +54,7 @@ pub(super) const BUFFER_MAX: usize = 4 * WINDOW;
 pub(crate) struct Keeping {
     log: LogFile,
     stored: Stored,
-    asks: mpsc::Receiver<Asked>,
-    board: watch::Sender<Board>,
+    map: MapEnd,
     voters: Arc<Voters>,
     durability: Durability,
 }
@@ -62,16 +64,11 @@ pub(crate) struct Keeping {
 struct MetadataWorld {
     peers: PeersWorld,
     log: LogFile,
-    asks: mpsc::Receiver<Asked>,
-    board: watch::Sender<Board>,
+    map: MapEnd,
     next: u64,
     waiting: HashMap<Ticket, Waiter>,
     /// How many there may be until those are looked for whom nobody waits any more.
     sweep_at: usize,
-    /// Reads that can be done.
-    readable: Vec<Ticket>,
-    /// What needs nothing but this node's own copy.
-    local: Vec<Asked>,
     arrived: VecDeque<super::Arrival>,
     reached: Reached,
 }
@@ -89,7 +86,7 @@ struct Reached {
 #[derive(Debug)]
 enum Waiter {
     Write(oneshot::Sender<Result<Outcome, MapError>>),
-    Read(Box<Operation>, oneshot::Sender<Result<Outcome, MapError>>),
+    Read(oneshot::Sender<Result<(), MapError>>),
     Session(oneshot::Sender<Result<Option<std::time::Duration>, MapError>>),
     Revise(oneshot::Sender<Result<Progress, MapError>>),
 }
@@ -104,7 +101,7 @@ impl Keeping {
         dir: &Path,
         peers: &Peers,
         durability: Durability,
-        (asks, board): (mpsc::Receiver<Asked>, watch::Sender<Board>),
+        map: MapEnd,
     ) -> Result<Self, ConnectError> {
         let (log, stored, found) = LogFile::open(dir, &config.election, config.node)?;
         for found in found {
@@ -114,7 +111,7 @@ impl Keeping {
         // What does not fit must not come out when it is to be remembered, at the first election.
         disk::check_room(&members)?;
         let voters = Arc::new(Voters { number: LeaderSequence::NONE, members });
-        Ok(Self { log, stored, asks, board, voters, durability })
+        Ok(Self { log, stored, map, voters, durability })
     }
 }
 
@@ -122,17 +119,29 @@ impl Entry {
     /// Takes part until the end, and keeps metadata with the others. To be called inside a `LocalSet`; why it ended is reported by
     /// the driver.
     pub(crate) async fn live_keeping(
-        self,
+        mut self,
         config: &Config,
         keeping: Keeping,
+
         mut desk: Desk,
         ready: oneshot::Sender<Result<(), ConnectError>>,
     ) {
-        let Keeping { log, stored, asks, board, voters: configured, durability } = keeping;
+        let Keeping { log, stored, map, voters: configured, durability } = keeping;
         // The machine takes those of the log, if they are newer.
         let voters = self.stored.voters.clone().unwrap_or(configured);
-        // The log is opened before the state, each time; so where there was a state and no log, there had been one.
-        let log_lost = log.created() && !self.stored.created || self.stored.hard_state.past == HardPast::Lost;
+        let log_lost = match durability {
+            // The log is opened before the state, each time; so where there was a state and no log, there had been one.
+            Durability::Fsync => log.created() && !self.stored.created || self.stored.log_lost,
+            // What it held was in its memory.
+            Durability::Memory => !self.stored.created,
+        };
+        if durability == Durability::Fsync
+            && let Err(error) = self.state.persist_log_lost(log_lost)
+        {
+            let _ = ready.send(Err(error.into()));
+            return;
+        }
+
         let begin = |setup: Setup<'_>, now: Instant| {
             let config = machine::Config {
                 replica: replica_config(&setup, durability),
@@ -144,7 +153,8 @@ impl Entry {
         let started = self.start(config, Arc::clone(&desk.measures), begin).await;
         match started {
             Ok((Some(mut machine), peers)) => {
-                let mut world = MetadataWorld::new(peers, log, asks, board);
+                let _ = map.state.set(machine.state().share());
+                let mut world = MetadataWorld::new(peers, log, map);
                 // Before the first connection is made: what the configuration says of the voters may be old.
                 if let Err(error) = world.tell_mesh(&machine) {
                     let _ = ready.send(Err(error.into()));
@@ -184,25 +194,10 @@ fn replica_config(setup: &Setup<'_>, durability: Durability) -> replica::Config 
 }
 
 impl MetadataWorld {
-    fn new(
-        peers: PeersWorld,
-        log: LogFile,
-        asks: mpsc::Receiver<Asked>,
-        board: watch::Sender<Board>,
-    ) -> Self {
-        Self {
-            peers,
-            log,
-            asks,
-            board,
-            next: 0,
-            waiting: HashMap::new(),
-            sweep_at: SWEEP_FIRST,
-            readable: Vec::new(),
-            local: Vec::new(),
-            arrived: VecDeque::new(),
-            reached: Reached::default(),
-        }
+    fn new(peers: PeersWorld, log: LogFile, map: MapEnd) -> Self {
+        let (waiting, arrived) = (HashMap::new(), VecDeque::new());
+        let reached = Reached::default();
+        Self { peers, log, map, next: 0, waiting, sweep_at: SWEEP_FIRST, arrived, reached }
     }
 
     /// Tells the mesh whom to reach and who votes, if that has changed.
@@ -242,13 +237,13 @@ impl MetadataWorld {
         disk::check_room(&members).map_err(|error| error.to_string())
     }
 
-    /// What the machine is asked; `None` if this node's copy is enough to answer.
+    /// What the machine is asked; `None` if that is answered already.
     fn ask(&mut self, asked: Asked) -> Option<Input<Message>> {
         let ticket = Ticket(self.next);
         self.next += 1;
         let (waiter, ask) = match asked {
             Asked::Write(command, answer) => (Waiter::Write(answer), Ask::Write(ticket, command)),
-            Asked::Read(operation, answer) => (Waiter::Read(operation, answer), Ask::Read(ticket)),
+            Asked::Read(answer) => (Waiter::Read(answer), Ask::Read(ticket)),
             Asked::Session(session, keep, answer) => {
                 (Waiter::Session(answer), Ask::Session(ticket, session, keep))
             }
@@ -260,14 +255,6 @@ impl MetadataWorld {
                     return None;
                 }
                 (Waiter::Revise(answer), Ask::Revise(ticket, wish))
-            }
-            local @ (Asked::Look(..)
-            | Asked::Changes(..)
-            | Asked::Sessions(_)
-            | Asked::Attached(..)
-            | Asked::Status(_)) => {
-                self.local.push(local);
-                return None;
             }
         };
         self.sweep();
@@ -287,7 +274,11 @@ impl MetadataWorld {
     fn on_answer(&mut self, answer: Answer) {
         // Who asked may not wait any more.
         match answer {
-            Answer::Readable(ticket) => self.readable.push(ticket),
+            Answer::Readable(ticket) => {
+                if let Some(Waiter::Read(answer)) = self.waiting.remove(&ticket) {
+                    let _ = answer.send(Ok(()));
+                }
+            }
             Answer::Written(ticket, outcome) => {
                 if let Some(Waiter::Write(answer)) = self.waiting.remove(&ticket) {
                     let _ = answer.send(Ok(outcome));
@@ -311,44 +302,19 @@ impl MetadataWorld {
         }
     }
 
-    /// Answers what this node's copy is enough for.
-    fn answer_locally(&mut self, machine: &Metadata) {
-        for ticket in std::mem::take(&mut self.readable) {
-            if let Some(Waiter::Read(operation, answer)) = self.waiting.remove(&ticket) {
-                let _ = answer.send(Ok(observed(machine, &operation)));
+    /// Tells everybody how far this node is.
+    fn post(&mut self, machine: &Metadata) {
+        let version = machine.state().read().version();
+        self.map.version.send_if_modified(|known| std::mem::replace(known, version) != version);
+        let replica = machine.replica();
+        let (leader, term, voters) = (machine.leader(), replica.bound(), replica.voters());
+        let (last, applied, committed) = (replica.last(), replica.applied(), replica.committed());
+        self.map.board.send_if_modified(|known| {
+            let changed = (known.leader, known.term, known.voters.number) != (leader, term, voters.number);
+            if changed {
+                *known = Board { leader, term, last, applied, committed, voters: Arc::clone(voters) };
             }
-        }
-        for asked in std::mem::take(&mut self.local) {
-            match asked {
-                Asked::Look(operation, answer) => {
-                    let _ = answer.send(Ok(observed(machine, &operation)));
-                }
-                Asked::Changes(keys, from, previous, answer) => {
-                    let changes = machine.state().changes(&keys, from, previous);
-                    let _ = answer.send(changes.map(crate::metadata::some));
-                }
-                Asked::Sessions(answer) => {
-                    let _ = answer.send(machine.state().sessions().map(|(session, _)| session).collect());
-                }
-                Asked::Attached(session, answer) => {
-                    let found = machine.state().session(session);
-                    let attached = found.map(|it| (it.time_to_live().into(), it.keys().cloned().collect()));
-                    let _ = answer.send(attached);
-                }
-                Asked::Status(answer) => {
-                    let _ = answer.send(status(machine));
-                }
-                Asked::Write(..) | Asked::Read(..) | Asked::Session(..) | Asked::Revise(..) => {} // These went to the machine.
-            }
-        }
-        let board = Board {
-            version: machine.state().version(),
-            leader: machine.leader(),
-            term: machine.replica().bound(),
-        };
-        self.board.send_if_modified(|known| {
-            let changed = *known != board;
-            *known = board;
+            (known.last, known.applied, known.committed) = (last, applied, committed);
             changed
         });
     }
@@ -372,31 +338,11 @@ impl MetadataWorld {
     }
 }
 
-fn observed(machine: &Metadata, operation: &Operation) -> Outcome {
-    let state = machine.state();
-    // What would change something is refused by whoever asks.
-    let refused = Outcome { version: state.version(), result: Err(Refusal::TooManyOperations) };
-    state.observe(operation).unwrap_or(refused)
-}
-
-fn status(machine: &Metadata) -> MapStatus {
-    let replica = machine.replica();
-    MapStatus {
-        leader: machine.leader(),
-        term: replica.bound(),
-        last: replica.last(),
-        applied: replica.applied(),
-        version: machine.state().version(),
-        size: machine.state().size(),
-        voters: replica.voters().members.iter().map(|(&node, address)| (node, address.to_string())).collect(),
-        voters_number: replica.voters().number,
-    }
-}
-
 impl Waiter {
     fn is_gone(&self) -> bool {
         match self {
-            Self::Write(answer) | Self::Read(_, answer) => answer.is_closed(),
+            Self::Write(answer) => answer.is_closed(),
+            Self::Read(answer) => answer.is_closed(),
             Self::Session(answer) => answer.is_closed(),
             Self::Revise(answer) => answer.is_closed(),
         }
@@ -411,6 +357,11 @@ impl World<Metadata> for MetadataWorld {
                 let recorded = self.peers.state.persist_voters(&voters);
                 recorded.map_err(|error| Halt::Failed { why: error.to_string() })
             }
+            Durable::LogLost(lost) => {
+                let recorded = self.peers.state.persist_log_lost(lost);
+                recorded.map_err(|error| Halt::Failed { why: error.to_string() })
+            }
+
             Durable::Log(write) => {
                 let began = clock::now();
                 self.log.write(&write).map_err(|error| Halt::Failed { why: error.to_string() })?;
@@ -452,10 +403,10 @@ impl World<Metadata> for MetadataWorld {
                         return Err(Halt::Failed { why: "the connections to the peers have ended".to_owned() });
                     }
                 },
-                asked = self.asks.recv(), if !self.asks.is_closed() || !self.asks.is_empty() => {
-                    // What this node answers by itself is answered after this.
-                    let input = asked.and_then(|asked| self.ask(asked));
-                    return Ok(input.unwrap_or(Input::Timeout));
+                Some(asked) = self.map.asks.recv() => {
+                    if let Some(input) = self.ask(asked) {
+                        return Ok(input);
+                    }
                 }
                 () = self.peers.odds.changed() => return Ok(Input::Timeout),
             }
@@ -468,7 +419,7 @@ impl World<Metadata> for MetadataWorld {
                 return Ok(Some(input));
             }
         }
-        while let Ok(asked) = self.asks.try_recv() {
+        while let Ok(asked) = self.map.asks.try_recv() {
             if let Some(input) = self.ask(asked) {
                 return Ok(Some(input));
             }
@@ -479,7 +430,7 @@ impl World<Metadata> for MetadataWorld {
 
 impl OperatorAsks<Metadata> for MetadataWorld {
     fn after(&mut self, machine: &Metadata, led: bool) -> Result<(), Halt> {
-        self.answer_locally(machine);
+        self.post(machine);
         self.tell_mesh(machine)?;
         OperatorAsks::<Quorum>::after(&mut self.peers, machine.election(), led)
     }

@@ -1,15 +1,12 @@
 //! The map, as the program sees it in which a node runs.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use primacy_core::metadata::clients::Keep;
-use primacy_core::metadata::command::{
-    Change, Command, Keys, Operation, Outcome, Previous, Refusal, SessionId, Version,
-};
+use primacy_core::metadata::command::{Command, Operation, Outcome, Refusal, SessionId, Version};
 use primacy_core::metadata::replica::{Progress, Wish};
-use primacy_core::metadata::state::Size;
-
+use primacy_core::metadata::state::State;
 use primacy_core::{Leader, LeaderSequence, NodeId, Term};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
@@ -17,10 +14,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 const REQUEST_MAX: Duration = Duration::from_secs(7);
 
 /// How many requests may wait at a time.
-const REQUESTS_MAX: usize = 4096;
-
-/// How many changes are told at a time.
-const CHANGES_MAX: usize = 1024;
+const REQUESTS_MAX: usize = 8192;
 
 /// A map that the nodes of an election keep together.
 ///
@@ -29,7 +23,10 @@ const CHANGES_MAX: usize = 1024;
 pub struct Map {
     asks: mpsc::Sender<Asked>,
     room: Arc<Semaphore>,
+    version: watch::Receiver<Version>,
     board: watch::Receiver<Board>,
+    /// Set before the handle is given to anybody.
+    state: Arc<OnceLock<Arc<RwLock<State>>>>,
 }
 
 /// What a driver is asked for.
@@ -37,35 +34,17 @@ pub struct Map {
 pub(crate) enum Asked {
     /// To have this done.
     Write(Command, oneshot::Sender<Result<Outcome, MapError>>),
-    /// To read what was written before now.
-    Read(Box<Operation>, oneshot::Sender<Result<Outcome, MapError>>),
-    /// To read what this node knows.
-    Look(Box<Operation>, oneshot::Sender<Result<Outcome, MapError>>),
+    /// To say when this node knows all that was written before now.
+    Read(oneshot::Sender<Result<(), MapError>>),
     /// How long a session lives.
     Session(SessionId, Keep, oneshot::Sender<Result<Option<Duration>, MapError>>),
     /// To have this of the voters.
     Revise(Wish, oneshot::Sender<Result<Progress, MapError>>),
-    /// What happened to keys.
-    Changes(Keys, Version, Previous, oneshot::Sender<Result<Vec<Change>, Refusal>>),
-    /// All sessions.
-    Sessions(oneshot::Sender<Vec<SessionId>>),
-    /// The time that a session was given, and its keys.
-    Attached(SessionId, oneshot::Sender<Option<(Duration, Vec<Arc<[u8]>>)>>),
-    /// How it is.
-    Status(oneshot::Sender<MapStatus>),
-}
-
-/// What everybody who waits for changes may see at any time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Board {
-    pub(crate) version: Version,
-    pub(crate) leader: Option<Leader>,
-    pub(crate) term: Term,
 }
 
 /// How a node's copy of the map is.
-#[derive(Clone, Debug)]
-pub struct MapStatus {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Board {
     /// The leader, if it is known and active.
     pub leader: Option<Leader>,
     /// The term to which this node is bound.
@@ -74,14 +53,10 @@ pub struct MapStatus {
     pub last: LeaderSequence,
     /// The last record in its state.
     pub applied: LeaderSequence,
-    /// The version of its state.
-    pub version: Version,
-    /// How much there is.
-    pub size: Size,
+    /// The last record that is known to be on a majority.
+    pub committed: LeaderSequence,
     /// The voters, each with its address.
-    pub voters: Vec<(NodeId, String)>,
-    /// The record that states them; [`LeaderSequence::NONE`] as long as they are those of the configuration.
-    pub voters_number: LeaderSequence,
+    pub voters: Arc<primacy_core::metadata::voters::Voters>,
 }
 
 /// Why the map did not answer.
@@ -107,12 +82,35 @@ pub enum MapError {
     Closed,
 }
 
+/// The driver's end of a map.
+#[derive(Debug)]
+pub(crate) struct MapEnd {
+    pub(crate) asks: mpsc::Receiver<Asked>,
+    pub(crate) version: watch::Sender<Version>,
+    pub(crate) board: watch::Sender<Board>,
+    pub(crate) state: Arc<OnceLock<Arc<RwLock<State>>>>,
+}
+
 /// A handle, and the driver's end of it.
-pub(crate) fn maps() -> ((mpsc::Receiver<Asked>, watch::Sender<Board>), Map) {
+pub(crate) fn maps() -> (MapEnd, Map) {
     let (asks, asked) = mpsc::channel(REQUESTS_MAX);
-    let first = Board { version: Version::FIRST, leader: None, term: Term(0) };
-    let (publish, board) = watch::channel(first);
-    ((asked, publish), Map { asks, room: Arc::new(Semaphore::new(REQUESTS_MAX)), board })
+    let nobody = primacy_core::metadata::voters::Voters {
+        number: LeaderSequence::NONE,
+        members: std::collections::BTreeMap::new(),
+    };
+    let first = Board {
+        leader: None,
+        term: Term(0),
+        last: LeaderSequence::NONE,
+        applied: LeaderSequence::NONE,
+        committed: LeaderSequence::NONE,
+        voters: Arc::new(nobody),
+    };
+    let ((told, version), (post, board)) = (watch::channel(Version::FIRST), watch::channel(first));
+    let state = Arc::<OnceLock<_>>::default();
+    let room = Arc::new(Semaphore::new(REQUESTS_MAX));
+    let end = MapEnd { asks: asked, version: told, board: post, state: Arc::clone(&state) };
+    (end, Map { asks, room, version, board, state })
 }
 
 impl Map {
@@ -123,25 +121,36 @@ impl Map {
     /// # Errors
     /// [`MapError`]; after [`MapError::Timeout`] it may have been done.
     pub async fn write(&self, command: Command) -> Result<Outcome, MapError> {
-        self.ask(|answer| Asked::Write(command, answer)).await?
+        self.ask(|answer| Asked::Write(command, answer)).await
     }
 
     /// Reads what was written before it was asked, whoever wrote it.
     ///
-    /// `operation` must only read: what changes anything belongs to [`write`](Self::write).
+    /// What would change something is refused as [`Refusal::TooManyOperations`]; it belongs to [`write`](Self::write).
     ///
     /// # Errors
     /// [`MapError`].
-    pub async fn read(&self, operation: Operation) -> Result<Outcome, MapError> {
-        self.ask(|answer| Asked::Read(Box::new(operation), answer)).await?
+    pub async fn read(&self, operation: &Operation) -> Result<Outcome, MapError> {
+        self.ask(Asked::Read).await?;
+        Ok(self.look(operation))
     }
 
     /// Reads what this node knows, which may be of the past.
+    #[must_use]
+    pub fn look(&self, operation: &Operation) -> Outcome {
+        let state = self.state();
+        let refused = || Outcome { version: state.version(), result: Err(Refusal::TooManyOperations) };
+        state.observe(operation).unwrap_or_else(refused)
+    }
+
+    /// What this node knows. While it is held, nothing is applied.
     ///
-    /// # Errors
-    /// [`MapError`].
-    pub async fn look(&self, operation: Operation) -> Result<Outcome, MapError> {
-        self.ask(|answer| Asked::Look(Box::new(operation), answer)).await?
+    /// # Panics
+    /// Never: the node has its state before anybody has a handle.
+    #[must_use]
+    pub fn state(&self) -> RwLockReadGuard<'_, State> {
+        let state = self.state.get().expect("the node has its state before anybody has a handle");
+        state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps a session alive, and returns how long it lives from now on; `None` if there is none.
@@ -149,7 +158,7 @@ impl Map {
     /// # Errors
     /// [`MapError`].
     pub async fn keep_alive(&self, session: SessionId) -> Result<Option<Duration>, MapError> {
-        self.ask(|answer| Asked::Session(session, Keep::Alive, answer)).await?
+        self.ask(|answer| Asked::Session(session, Keep::Alive, answer)).await
     }
 
     /// How long a session lives still; `None` if there is none.
@@ -157,37 +166,7 @@ impl Map {
     /// # Errors
     /// [`MapError`].
     pub async fn left(&self, session: SessionId) -> Result<Option<Duration>, MapError> {
-        self.ask(|answer| Asked::Session(session, Keep::Look, answer)).await?
-    }
-
-    /// What happened to these keys from a version on, as far as this node knows: the first changes of that, and all of each version
-    /// that it begins.
-    ///
-    /// # Errors
-    /// [`MapError`]; and [`Refusal::Compacted`] if that is not known any more.
-    pub async fn changes(
-        &self,
-        keys: Keys,
-        from: Version,
-        previous: Previous,
-    ) -> Result<Result<Vec<Change>, Refusal>, MapError> {
-        self.ask(|answer| Asked::Changes(keys, from, previous, answer)).await
-    }
-
-    /// The sessions that this node knows.
-    ///
-    /// # Errors
-    /// [`MapError`].
-    pub async fn sessions(&self) -> Result<Vec<SessionId>, MapError> {
-        self.ask(Asked::Sessions).await
-    }
-
-    /// The time that a session was given, and the keys that go with it, as this node knows it.
-    ///
-    /// # Errors
-    /// [`MapError`].
-    pub async fn attached(&self, session: SessionId) -> Result<Option<(Duration, Vec<Arc<[u8]>>)>, MapError> {
-        self.ask(|answer| Asked::Attached(session, answer)).await
+        self.ask(|answer| Asked::Session(session, Keep::Look, answer)).await
     }
 
     /// Does what is wanted of the voters, as far as the leader can do it now; to be asked again until it is done.
@@ -195,46 +174,32 @@ impl Map {
     /// # Errors
     /// [`MapError`]; it may have been done.
     pub async fn revise(&self, wish: Wish) -> Result<Progress, MapError> {
-        self.ask(|answer| Asked::Revise(wish, answer)).await?
+        self.ask(|answer| Asked::Revise(wish, answer)).await
     }
 
     /// How this node's copy is.
-    ///
-    /// # Errors
-    /// [`MapError`].
-    pub async fn status(&self) -> Result<MapStatus, MapError> {
-        self.ask(Asked::Status).await
-    }
-
-    /// The version of this node's copy.
     #[must_use]
-    pub fn version(&self) -> Version {
-        self.board.borrow().version
+    pub fn board(&self) -> watch::Ref<'_, Board> {
+        self.board.borrow()
     }
 
-    /// The leader, if it is known and active.
+    /// The version of this node's copy; a receiver that waits for it to change learns of what is new.
     #[must_use]
-    pub fn leader(&self) -> Option<Leader> {
-        self.board.borrow().leader
+    pub fn version(&self) -> watch::Receiver<Version> {
+        self.version.clone()
     }
 
-    /// The term to which this node is bound.
+    /// The voters, each with its address.
     #[must_use]
-    pub fn term(&self) -> Term {
-        self.board.borrow().term
+    pub fn voters(&self) -> Vec<(NodeId, String)> {
+        let board = self.board.borrow();
+        board.voters.members.iter().map(|(&node, address)| (node, address.to_string())).collect()
     }
 
-    /// Waits until this node's copy is beyond this version, and returns its version.
-    ///
-    /// # Errors
-    /// [`MapError::Closed`].
-    pub async fn beyond(&self, version: Version) -> Result<Version, MapError> {
-        let mut board = self.board.clone();
-        let seen = board.wait_for(|board| board.version > version).await.map_err(|_| MapError::Closed)?;
-        Ok(seen.version)
-    }
-
-    async fn ask<T>(&self, asked: impl FnOnce(oneshot::Sender<T>) -> Asked) -> Result<T, MapError> {
+    async fn ask<T>(
+        &self,
+        asked: impl FnOnce(oneshot::Sender<Result<T, MapError>>) -> Asked,
+    ) -> Result<T, MapError> {
         let _room = self.room.try_acquire().map_err(|_| MapError::Busy)?;
         let (answer, answered) = oneshot::channel();
         self.asks.try_send(asked(answer)).map_err(|error| match error {
@@ -242,21 +207,9 @@ impl Map {
             mpsc::error::TrySendError::Closed(_) => MapError::Closed,
         })?;
         match tokio::time::timeout(REQUEST_MAX, answered).await {
-            Ok(Ok(answer)) => Ok(answer),
+            Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(MapError::Closed),
             Err(_) => Err(MapError::Timeout),
         }
     }
-}
-
-/// How many changes are collected from an iterator of them: all of a version that was begun.
-pub(crate) fn some(changes: impl Iterator<Item = Change>) -> Vec<Change> {
-    let mut some: Vec<Change> = Vec::new();
-    for change in changes {
-        if some.len() >= CHANGES_MAX && some.last().is_some_and(|last| last.version != change.version) {
-            break;
-        }
-        some.push(change);
-    }
-    some
 }

@@ -4,8 +4,11 @@
 
 pub(crate) mod log_file;
 mod map;
+mod shared;
 
 pub use log_file::LogError;
-pub(crate) use map::{Asked, Board, maps, some};
-pub use map::{Map, MapError, MapStatus};
-pub use primacy_core::metadata::replica::Durability;
+pub(crate) use map::{Asked, MapEnd, maps};
+pub use map::{Board, Map, MapError};
+pub use primacy_core::metadata::replica::{Durability, Progress, Refusal, Wish};
+
+pub(crate) use shared::SharedState;

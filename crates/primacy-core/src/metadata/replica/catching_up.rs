@@ -174,7 +174,7 @@ impl<S: Replicated> Replica<S> {
             Role::Passive(sync) => core::mem::take(&mut sync.answers),
             Role::Follower { .. } | Role::Leader(_) => return,
         };
-        self.recovery = None;
+        self.is_recovered();
         self.begin(now, &answers);
     }
 }

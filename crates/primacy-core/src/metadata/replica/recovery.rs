@@ -8,7 +8,8 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::{Owed, Replica, Replicated, Role};
+use super::{Effect, Owed, Replica, Replicated, Role};
+
 use crate::id::{Identity, NodeId};
 use crate::majority;
 use crate::metadata::message::Body;
@@ -89,6 +90,14 @@ impl<S: Replicated> Replica<S> {
         self.flush_at.get_or_insert(now);
     }
 
+    /// All that this node can have held is in its log again, and is written before that is remembered.
+    pub(super) fn is_recovered(&mut self) {
+        if self.recovery.take().is_some() {
+            self.write();
+            self.effects.push_back(Effect::LogLost(false));
+        }
+    }
+
     /// Whether this leader's records may be taken.
     pub(super) fn may_take_from(&self, leader: Identity) -> bool {
         self.recovery
@@ -100,7 +109,7 @@ impl<S: Replicated> Replica<S> {
     pub(super) fn recovered_up_to_its_leader(&mut self) {
         let granted = self.recovery.as_ref().and_then(|recovery| recovery.granted);
         if granted.is_some_and(|(_, last)| self.log.last() >= last && self.log.last().term == self.bound) {
-            self.recovery = None;
+            self.is_recovered();
         }
     }
 }

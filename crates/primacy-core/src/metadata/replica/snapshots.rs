@@ -185,7 +185,8 @@ impl<S: Replicated> Replica<S> {
 
     /// Takes the place of the log and the state.
     fn install(&mut self, state: S, snapshot: Snapshot) {
-        self.state = state;
+        self.state.become_other(state);
+
         self.log = Log::after(snapshot.number);
         self.written = snapshot.number;
         self.applied = snapshot.number;

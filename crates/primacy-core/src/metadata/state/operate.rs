@@ -47,6 +47,11 @@ impl Transaction {
 
 impl State {
     pub(super) fn operate(&mut self, operation: &Operation) -> Result<Answer, Refusal> {
+        if let Operation::Write(write) = operation {
+            // Of two things wrong, a write by itself is told this one, and one in a transaction the other one: so the server
+            // does whose clients ask.
+            self.check_session(write)?;
+        }
         let path = Path::of(&self.map, operation);
         self.check_writes(operation, &mut path.steps())?;
         self.check_reads(operation, &mut path.steps())?;
@@ -80,22 +85,28 @@ impl State {
     ) -> Result<(), Refusal> {
         match operation {
             Operation::Write(write) => {
-                let keeps = write.value == Replace::Keep || write.session == Replace::Keep;
-                if keeps && self.map.entry(&write.key).is_none() {
-                    return Err(Refusal::KeyNotFound);
-                }
-                match write.session {
-                    Replace::With(Some(session)) if self.sessions.find(session).is_none() => {
-                        Err(Refusal::SessionNotFound)
-                    }
-                    Replace::With(_) | Replace::Keep => Ok(()),
-                }
+                self.check_kept(write)?;
+                self.check_session(write)
             }
             Operation::Transaction(transaction) => {
                 let branch = transaction.branch(next(path));
                 branch.iter().try_for_each(|operation| self.check_writes(operation, path))
             }
             Operation::Read(_) | Operation::Delete(_) => Ok(()),
+        }
+    }
+
+    fn check_kept(&self, write: &Write) -> Result<(), Refusal> {
+        let keeps = write.value == Replace::Keep || write.session == Replace::Keep;
+        if keeps && self.map.entry(&write.key).is_none() { Err(Refusal::KeyNotFound) } else { Ok(()) }
+    }
+
+    fn check_session(&self, write: &Write) -> Result<(), Refusal> {
+        match write.session {
+            Replace::With(Some(session)) if self.sessions.find(session).is_none() => {
+                Err(Refusal::SessionNotFound)
+            }
+            Replace::With(_) | Replace::Keep => Ok(()),
         }
     }
 

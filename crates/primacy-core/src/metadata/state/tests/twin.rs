@@ -52,6 +52,9 @@ impl Twin {
     fn execute(&mut self, command: &Command) -> Result<Answer, Refusal> {
         match command {
             Command::Operate(operation) => {
+                if let Operation::Write(write) = operation {
+                    self.check_session(write)?;
+                }
                 let branches = self.branches(operation);
                 for operation in &branches {
                     self.check_write(operation)?;
@@ -79,7 +82,7 @@ impl Twin {
                 self.sessions.insert(*session, time_to_live.as_nanos());
                 Ok(Answer::Done)
             }
-            Command::End { session } => {
+            Command::End { session } | Command::Expire { session } => {
                 self.sessions.remove(session).ok_or(Refusal::SessionNotFound)?;
                 let keys = self.keys_of(*session);
                 for key in &keys {
@@ -88,6 +91,7 @@ impl Twin {
                 Ok(Answer::Ended { count: keys.len() as u64 })
             }
             Command::Forget { .. } | Command::Limit(_) => Ok(Answer::Done),
+            Command::Partitions(_) => unreachable!("partitions have a twin of their own"),
         }
     }
 
@@ -117,12 +121,17 @@ impl Twin {
     }
 
     fn check_write(&self, operation: &Operation) -> Result<(), Refusal> {
-        let Operation::Write(Write { key, value, session, .. }) = operation else { return Ok(()) };
-        if (*value == Replace::Keep || *session == Replace::Keep) && !self.rows.contains_key(&**key) {
+        let Operation::Write(write) = operation else { return Ok(()) };
+        let keeps = write.value == Replace::Keep || write.session == Replace::Keep;
+        if keeps && !self.rows.contains_key(&*write.key) {
             return Err(Refusal::KeyNotFound);
         }
-        match session {
-            Replace::With(Some(id)) if !self.sessions.contains_key(id) => Err(Refusal::SessionNotFound),
+        self.check_session(write)
+    }
+
+    fn check_session(&self, write: &Write) -> Result<(), Refusal> {
+        match write.session {
+            Replace::With(Some(id)) if !self.sessions.contains_key(&id) => Err(Refusal::SessionNotFound),
             Replace::With(_) | Replace::Keep => Ok(()),
         }
     }
@@ -258,8 +267,9 @@ impl Twin {
                 None => Happened::Deleted(before.clone().unwrap()),
             };
             let mut change = Change { version: Version(*at), happened, previous: None };
-            let is_kept = self.compacted.is_none_or(|compacted| at - 1 >= compacted);
-            if previous == Previous::Wanted && is_kept {
+            let is_kept = self.compacted.is_none_or(|compacted| *at > compacted);
+            let is_made = after.as_ref().is_some_and(|entry| entry.made_at().0 == *at);
+            if previous == Previous::Wanted && is_kept && !is_made {
                 change.previous = self.copies[usize::try_from(at - 2).unwrap()].get(change.key()).cloned();
             }
             change

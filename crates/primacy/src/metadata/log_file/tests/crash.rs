@@ -71,6 +71,39 @@ fn a_crash_between_any_two_steps_of_a_snapshot_leaves_the_old_state_or_the_new_o
 }
 
 #[test]
+fn nothing_is_deleted_before_the_snapshot_has_its_name() {
+    let (dir, [(before, _), _]) = around(&snapshot(number(2, 9), b"s"));
+    dir.put(&before);
+    let (mut log, ..) = dir.open_small().unwrap();
+    // A directory in its place, which no file replaces.
+    fs::remove_file(dir.log().join(SNAPSHOT)).unwrap();
+    fs::create_dir(dir.log().join(SNAPSHOT)).unwrap();
+    let error = log.write(&Write::Snapshot(snapshot(number(2, 9), b"s"))).unwrap_err();
+    assert!(matches!(error, LogError::Io { action: "make", .. }), "{error}");
+    assert!(matches!(log.write(&Write::Append(vec![])), Err(LogError::FailedBefore { .. })));
+    fs::remove_dir(dir.log().join(SNAPSHOT)).unwrap();
+    let mut files = dir.files();
+    files.remove(NEW_SNAPSHOT);
+    assert!(before.iter().filter(|(name, _)| *name != SNAPSHOT).eq(&files));
+}
+
+#[test]
+fn the_last_block_is_written_once_more_when_the_log_is_opened() {
+    // What was read may be in the kernel's memory only, and be taken there for written although its flush has failed.
+    let dir = Dir::new();
+    let (mut log, ..) = dir.open_small().unwrap();
+    written(&mut log, 2);
+    drop(log);
+    let file = File::open(dir.segment(1)).unwrap();
+    let long_ago = std::time::SystemTime::UNIX_EPOCH;
+    file.set_modified(long_ago).unwrap();
+    let before = dir.files();
+    drop(dir.open_small().unwrap());
+    assert!(file.metadata().unwrap().modified().unwrap() > long_ago);
+    assert!(dir.files() == before);
+}
+
+#[test]
 fn a_crash_while_a_segment_is_made_leaves_the_log_as_it_was() {
     let dir = Dir::new();
     let (mut log, ..) = dir.open_small().unwrap();

@@ -1,6 +1,7 @@
-//! How long an append takes, beside the same bytes in a file of zeros with nothing to it.
+//! How long an append takes, beside the same bytes in a file with nothing to it.
 //!
 //! `PRIMACY_LOG_ROUNDS=2000 cargo test --release -p primacy --lib log_file::tests::figures -- --nocapture` prints a table.
+//! The columns are taken in turns, so that what else the machine does falls on all of them.
 
 use std::time::{Duration, Instant};
 
@@ -8,70 +9,120 @@ use super::*;
 
 /// How often each append is tried where nothing else is said: enough to see that it works.
 const ROUNDS: usize = 12;
+/// How long the payload of each record is, in bytes.
+const LENGTH: usize = 300;
 
-/// A bare file of so much room, in advance or not.
+/// Something that is written to and flushed.
+trait Written {
+    /// Writes so many records of [`LENGTH`] bytes.
+    fn write(&mut self, count: u64);
+}
+
+/// A log that writes so many zeros in advance.
+struct Logged {
+    dir: Dir,
+    log: LogFile,
+    last: LeaderSequence,
+}
+
+impl Logged {
+    fn new(step: u64) -> Self {
+        let dir = Dir::new();
+        let limits = Limits { step, ..Limits::default() };
+        let (mut log, ..) = LogFile::open_within(limits, &dir.0, "main", a()).unwrap();
+        log.write(&Write::Append(vec![begin(1, LeaderSequence::NONE)])).unwrap();
+        Self { dir, log, last: number(1, 1) }
+    }
+}
+
+impl Written for Logged {
+    fn write(&mut self, count: u64) {
+        let records = (1..=count).map(|more| payload(1, self.last.counter + more, &[0xa5; LENGTH]));
+        self.log.write(&Write::Append(records.collect())).unwrap();
+        self.last.counter += count;
+    }
+}
+
+/// What a bare file has in advance.
 enum Room {
     None,
-    Allocated,
+    Places,
     Zeros,
 }
 
-fn median_and_worst(mut times: Vec<Duration>) -> String {
-    times.sort();
-    let at = |part: usize| times[(times.len() - 1) * part / 100].as_micros();
-    format!("{:>6} {:>6} {:>6}", at(50), at(99), at(100))
+/// A bare file, to which as many bytes are written as a block would have.
+struct Bare {
+    _dir: Dir,
+    file: File,
+    end: u64,
 }
 
-/// The time of each of so many writes with a flush of this many bytes.
-fn bare(dir: &Dir, room: &Room, length: usize, rounds: usize) -> Vec<Duration> {
-    let file = create(&dir.0.join("bare")).unwrap();
-    let whole = length * rounds;
-    match room {
-        Room::None => {}
-        Room::Allocated => {
-            let flags = rustix::fs::FallocateFlags::empty();
-            rustix::fs::fallocate(&file, flags, 0, whole as u64).unwrap();
+impl Bare {
+    fn new(room: &Room, whole: usize) -> Self {
+        let dir = Dir::new();
+        let file = create(&dir.0.join("bare")).unwrap();
+        match room {
+            Room::None => {}
+            Room::Places => {
+                let flags = rustix::fs::FallocateFlags::empty();
+                rustix::fs::fallocate(&file, flags, 0, whole as u64).unwrap();
+            }
+            Room::Zeros => file.write_all_at(&vec![0; whole], 0).unwrap(),
         }
-        Room::Zeros => file.write_all_at(&vec![0; whole], 0).unwrap(),
+        file.sync_all().unwrap();
+        Self { _dir: dir, file, end: 0 }
     }
-    file.sync_all().unwrap();
-    let bytes = vec![0xa5; length];
-    let round = |index: usize| {
-        let began = Instant::now();
-        file.write_all_at(&bytes, (index * length) as u64).unwrap();
-        file.sync_data().unwrap();
-        began.elapsed()
-    };
-    (0..rounds).map(round).collect()
+}
+
+impl Written for Bare {
+    fn write(&mut self, count: u64) {
+        let bytes = vec![0xa5; bytes_of(count)];
+        self.file.write_all_at(&bytes, self.end).unwrap();
+        self.file.sync_data().unwrap();
+        self.end += bytes.len() as u64;
+    }
+}
+
+/// About how many bytes the block of so many records has.
+fn bytes_of(count: u64) -> usize {
+    usize::try_from(count).unwrap() * (LENGTH + 10) + BLOCK_HEADER_LENGTH
+}
+
+fn row(name: &str, mut times: Vec<Duration>) {
+    times.sort();
+    let at = |part: usize| times[(times.len() - 1) * part / 100].as_micros();
+    println!("     {name:<24} {:>6} {:>6} {:>6}", at(50), at(99), at(100));
 }
 
 #[test]
 fn appends_of_one_and_of_many_records() {
     let rounds = std::env::var("PRIMACY_LOG_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().unwrap());
-    println!("µs per append: median, 99th of 100, worst");
+    println!("µs per append                  median  99 %  worst");
     for count in [1, 16, 256] {
-        let dir = Dir::new();
-        let (mut log, ..) = dir.open().unwrap();
-        log.write(&Write::Append(vec![begin(1, LeaderSequence::NONE)])).unwrap();
-        let mut last = number(1, 1);
-        let mut times = Vec::new();
+        let whole = bytes_of(count) * rounds;
+        let [mut shorter, mut log, mut longer] = [STEP / 4, STEP, STEP * 4].map(Logged::new);
+        let mut bare = [Room::None, Room::Places, Room::Zeros].map(|room| Bare::new(&room, whole));
+        let [growing, places, zeros] = &mut bare;
+        let mut columns: [(&str, &mut dyn Written, Vec<Duration>); 6] = [
+            ("log", &mut log, vec![]),
+            ("log, a fourth of the step", &mut shorter, vec![]),
+            ("log, four times the step", &mut longer, vec![]),
+            ("bare, growing", growing, vec![]),
+            ("bare, places in advance", places, vec![]),
+            ("bare, zeros in advance", zeros, vec![]),
+        ];
         for _ in 0..rounds {
-            let records: Vec<Record> =
-                (1..=count).map(|more| payload(1, last.counter + more, &[0xa5; 300])).collect();
-            last.counter += count;
-            let write = Write::Append(records);
-            let began = Instant::now();
-            log.write(&write).unwrap();
-            times.push(began.elapsed());
+            for (_, written, times) in &mut columns {
+                let began = Instant::now();
+                written.write(count);
+                times.push(began.elapsed());
+            }
         }
-        println!("{count:>4} records              {}", median_and_worst(times));
-        drop(log);
-        let stored = dir.open().unwrap().1;
-        assert_eq!(stored.records.len() as u64, count * rounds as u64 + 1);
-        let length = usize::try_from(count).unwrap() * 312 + BLOCK_HEADER_LENGTH;
-        for (name, room) in [("growing", Room::None), ("allocated", Room::Allocated), ("zeros", Room::Zeros)]
-        {
-            println!("{:>4} bare, {name:<15} {}", "", median_and_worst(bare(&dir, &room, length, rounds)));
+        println!("{count} records");
+        for (name, _, times) in columns {
+            row(name, times);
         }
+        drop(log.log);
+        assert_eq!(log.dir.open().unwrap().1.records.len() as u64, count * rounds as u64 + 1);
     }
 }

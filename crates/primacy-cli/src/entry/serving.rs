@@ -1,0 +1,81 @@
+//! The settings of a node that keeps metadata with the others, and serves clients.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use primacy::metadata::Durability;
+
+use super::parse_listen;
+
+/// What nodes keep together, and who is served.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Serving {
+    /// Among peers, by a quorum, keep a map together that the leader writes; all nodes must say the same. `fsync`: what is written
+    /// is on the disks of a majority. `memory`: it is in their memories, and lost if a majority of them restarts at once
+    /// [default: fsync with --serve]
+    #[arg(long, value_name = "KIND", env = "PRIMACY_METADATA", value_parser = ["fsync", "memory"])]
+    pub(crate) metadata: Option<String>,
+
+    /// Answer clients of etcd here, over the map that the nodes keep together: an IP address with a port, or a port of 127.0.0.1
+    #[arg(long, value_name = "ADDR", env = "PRIMACY_SERVE", value_parser = parse_listen)]
+    pub(crate) serve: Option<SocketAddr>,
+
+    /// Of clients, answer only those with a name and a password in this file: a line NAME:PASSWORD for each
+    #[arg(long, value_name = "FILE", env = "PRIMACY_SERVE_USERS")]
+    pub(crate) serve_users: Option<PathBuf>,
+
+    /// Show clients this certificate, in a PEM file; what is said is then protected by TLS
+    #[arg(long, value_name = "FILE", env = "PRIMACY_SERVE_CERTIFICATE")]
+    pub(crate) serve_certificate: Option<PathBuf>,
+
+    /// The private key of that certificate, in a PEM file
+    #[arg(long, value_name = "FILE", env = "PRIMACY_SERVE_KEY")]
+    pub(crate) serve_key: Option<PathBuf>,
+
+    /// Of clients, answer only those who show a certificate of one of the authorities in this PEM file
+    #[arg(long, value_name = "FILE", env = "PRIMACY_SERVE_CA")]
+    pub(crate) serve_ca: Option<PathBuf>,
+}
+
+impl Serving {
+    /// What holding a record means, if anything is kept.
+    pub(crate) fn durability(&self) -> Option<Durability> {
+        match self.metadata.as_deref() {
+            Some("memory") => Some(Durability::Memory),
+            Some(_) => Some(Durability::Fsync),
+            None => self.serve.map(|_| Durability::Fsync),
+        }
+    }
+
+    /// Each setting, and whether it is given.
+    pub(super) fn given(&self) -> [(&'static str, bool); 6] {
+        [
+            ("metadata", self.metadata.is_some()),
+            ("serve", self.serve.is_some()),
+            ("serve-users", self.serve_users.is_some()),
+            ("serve-certificate", self.serve_certificate.is_some()),
+            ("serve-key", self.serve_key.is_some()),
+            ("serve-ca", self.serve_ca.is_some()),
+        ]
+    }
+
+    /// What cannot be true together; `of` describes a setting.
+    pub(super) fn contradictions(&self, of: impl Fn(&str) -> String) -> Vec<String> {
+        let mut problems = Vec::new();
+        let needs = |key: &str, needed: &str| format!("{} needs --{needed}", of(key));
+        let [_, _, users, certificate, key, ca] = self.given();
+        for (name, given) in [users, certificate, key, ca] {
+            if given && self.serve.is_none() {
+                problems.push(needs(name, "serve ADDR"));
+            }
+        }
+        match (certificate.1, key.1) {
+            (true, false) => problems.push(needs("serve-certificate", "serve-key FILE")),
+            (false, true) => problems.push(needs("serve-key", "serve-certificate FILE")),
+            (false, false) if ca.1 => problems.push(needs("serve-ca", "serve-certificate FILE")),
+            (true, true) | (false, false) => {}
+        }
+        problems
+    }
+}

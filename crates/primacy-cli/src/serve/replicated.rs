@@ -1,0 +1,125 @@
+//! The map that the nodes keep together, behind the door of one of them.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use primacy::NodeId;
+use primacy::metadata::{Map, MapError};
+use primacy_core::metadata::command::{
+    Command, Keys, Operation, Outcome, Previous, Refusal, SessionId, Version,
+};
+use tokio::sync::watch;
+
+use super::backend::{Backend, BackendError, Changes, Freshness, Life, Member, Pending, Vitals};
+
+/// The map of one node.
+pub(crate) struct Replicated {
+    map: Map,
+    cluster: u64,
+    me: NodeId,
+    address: SocketAddr,
+    tls: bool,
+}
+
+impl Replicated {
+    /// The map of the node `me` in the cluster of this name, whose door is at `address`.
+    pub(crate) fn new(map: Map, cluster: &str, me: NodeId, address: SocketAddr, tls: bool) -> Self {
+        Self { map, cluster: number_of(cluster), me, address, tls }
+    }
+}
+
+/// A number that is the same wherever it is made of the same name, and not 0.
+fn number_of(name: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish() | 1
+}
+
+impl From<MapError> for BackendError {
+    fn from(error: MapError) -> Self {
+        match error {
+            MapError::Timeout => Self::TimedOut,
+            MapError::AnswerLost => Self::LeaderChanged,
+            MapError::Busy => Self::TooManyRequests,
+            MapError::Voter { .. } | MapError::Closed => Self::Stopped, // Voters are no business of clients.
+        }
+    }
+}
+
+impl Backend for Replicated {
+    fn propose(&self, command: Command) -> Pending<'_, Result<Outcome, BackendError>> {
+        Box::pin(async move { Ok(self.map.write(command).await?) })
+    }
+
+    fn read(&self, operation: Operation, freshness: Freshness) -> Pending<'_, Result<Outcome, BackendError>> {
+        Box::pin(async move {
+            match freshness {
+                Freshness::Newest => Ok(self.map.read(&operation).await?),
+                Freshness::Here => Ok(self.map.look(&operation)),
+            }
+        })
+    }
+
+    fn keep_alive(&self, session: SessionId) -> Pending<'_, Result<Option<Duration>, BackendError>> {
+        Box::pin(async move { Ok(self.map.keep_alive(session).await?) })
+    }
+
+    fn session(&self, session: SessionId) -> Pending<'_, Result<Option<Life>, BackendError>> {
+        Box::pin(async move {
+            let Some(left) = self.map.left(session).await? else { return Ok(None) };
+            let state = self.map.state();
+            Ok(state.session(session).map(|it| Life {
+                left,
+                time_to_live: it.time_to_live().into(),
+                keys: it.keys().cloned().collect(),
+            }))
+        })
+    }
+
+    fn sessions(&self) -> Pending<'_, Result<Vec<SessionId>, BackendError>> {
+        Box::pin(async move { Ok(self.map.state().sessions().map(|(session, _)| session).collect()) })
+    }
+
+    fn changes(
+        &self,
+        keys: &Keys,
+        from: Version,
+        previous: Previous,
+        most: NonZeroUsize,
+    ) -> Result<Changes, Refusal> {
+        super::local::changes_of(&self.map.state(), keys, from, previous, most)
+    }
+
+    fn version(&self) -> watch::Receiver<Version> {
+        self.map.version()
+    }
+
+    fn vitals(&self) -> Vitals {
+        let board = self.map.board();
+        let bytes = 0;
+        Vitals {
+            cluster: self.cluster,
+            member: number_of(self.me.as_str()),
+            leader: board.leader.map(|leader| number_of(leader.identity.node.as_str())),
+            term: board.term.0,
+            logged: board.last.counter,
+            applied: board.applied.counter,
+            bytes,
+            bytes_in_use: bytes,
+        }
+    }
+
+    fn members(&self) -> Vec<Member> {
+        let scheme = if self.tls { "https" } else { "http" };
+        let mine = |name: &str| (name == self.me.as_str()).then(|| format!("{scheme}://{}", self.address));
+        let member = |(node, address): (NodeId, String)| Member {
+            number: number_of(node.as_str()),
+            name: node.to_string(),
+            for_peers: vec![format!("http://{address}")],
+            for_clients: mine(node.as_str()).into_iter().collect(),
+        };
+        self.map.voters().into_iter().map(member).collect()
+    }
+}

@@ -1,0 +1,80 @@
+//! The door of a node: clients of etcd are answered on threads of their own.
+
+use std::sync::Arc;
+
+use primacy::Elector;
+
+use crate::entry::serving::Serving;
+use crate::exit::{Exit, Failure};
+use crate::report::{Event, Reporter};
+use crate::serve::{Backend, Door, DoorTls, Replicated, Users, acceptor, read_users};
+
+/// How many threads answer clients at the most.
+const THREADS_MAX: usize = 4;
+
+/// What is known to be right before the node takes part.
+pub(crate) struct Checked {
+    listener: std::net::TcpListener,
+    users: Option<Users>,
+    tls: Option<tokio_rustls::TlsAcceptor>,
+}
+
+/// The threads of a door. Dropping it closes it.
+#[derive(Debug)]
+pub(crate) struct Serves(Option<tokio::runtime::Runtime>);
+
+impl Drop for Serves {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Takes the address, and reads the files.
+pub(crate) fn check(serving: &Serving) -> Result<Option<Checked>, Failure> {
+    let Some(address) = serving.serve else { return Ok(None) };
+    let wrong = |why: String| Failure::new(Exit::Config, why);
+    let users = serving.serve_users.as_deref().map(read_users).transpose().map_err(wrong)?;
+    let tls = match (&serving.serve_certificate, &serving.serve_key) {
+        (Some(certificate), Some(key)) => {
+            let (certificate, key) = (certificate.clone(), key.clone());
+            let files = DoorTls { certificate, key, ca: serving.serve_ca.clone() };
+            Some(acceptor(&files).map_err(wrong)?)
+        }
+        (None, _) | (_, None) => None,
+    };
+    let listener = std::net::TcpListener::bind(address)
+        .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
+        .map_err(|error| wrong(format!("clients cannot be served at {address}: {error}")))?;
+    Ok(Some(Checked { listener, users, tls }))
+}
+
+impl Checked {
+    /// Opens the door of a node.
+    pub(crate) fn serve(
+        self,
+        elector: &Elector,
+        cluster: &str,
+        reporter: &Reporter,
+    ) -> Result<Serves, Failure> {
+        let Self { listener, users, tls } = self;
+        let map = elector.map().expect("who serves keeps metadata").clone();
+        let address = listener.local_addr()?;
+        let threads = std::thread::available_parallelism().map_or(1, |count| count.get().min(THREADS_MAX));
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(threads)
+            .thread_name("primacy-door")
+            .enable_all()
+            .build()?;
+        let backend: Arc<dyn Backend> =
+            Arc::new(Replicated::new(map, cluster, elector.identity().node, address, tls.is_some()));
+        let door = {
+            let _within = runtime.enter();
+            Door::on(tokio::net::TcpListener::from_std(listener)?, backend, users, tls)
+        };
+        runtime.spawn(door.serve());
+        reporter.tell(&Event::ServingClients { address: address.to_string() });
+        Ok(Serves(Some(runtime)))
+    }
+}

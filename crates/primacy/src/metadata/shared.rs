@@ -1,0 +1,75 @@
+//! A state that the driver changes and everybody may read.
+
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use primacy_core::metadata::command::SessionId;
+use primacy_core::metadata::machine::{Keeps, Report};
+use primacy_core::metadata::replica::Replicated;
+use primacy_core::metadata::state::State;
+use primacy_core::{Duration, LeaderSequence};
+
+/// The state of one node. The driver alone writes it, one request at a time, so that nobody waits for long.
+#[derive(Debug)]
+pub(crate) struct SharedState(Arc<RwLock<State>>);
+
+impl SharedState {
+    /// The same state, for others to read.
+    pub(crate) fn share(&self) -> Arc<RwLock<State>> {
+        Arc::clone(&self.0)
+    }
+
+    /// A state is whole between two requests, whatever panicked.
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn new(state: State) -> Self {
+        Self(Arc::new(RwLock::new(state)))
+    }
+}
+
+/// Another state that is equal, and not the same.
+impl Clone for SharedState {
+    fn clone(&self) -> Self {
+        Self::new(self.read().clone())
+    }
+}
+
+impl Replicated for SharedState {
+    type Outcome = Option<Report>;
+
+    fn apply(&mut self, _: LeaderSequence, payload: &[u8]) -> Option<Report> {
+        Report::of(&mut self.write(), payload)
+    }
+
+    fn snapshot(&self) -> Arc<[u8]> {
+        self.read().snapshot().into()
+    }
+
+    fn restore(bytes: &[u8]) -> Option<Self> {
+        State::restore(bytes).ok().map(Self::new)
+    }
+
+    fn empty() -> Self {
+        Self::new(State::new())
+    }
+
+    fn become_other(&mut self, other: Self) {
+        // Nobody else has it yet: it was restored just now.
+        std::mem::swap(&mut *self.write(), &mut *other.write());
+    }
+}
+
+impl Keeps for SharedState {
+    fn sessions(&self) -> Vec<(SessionId, Duration)> {
+        Keeps::sessions(&*self.read())
+    }
+
+    fn time_to_live(&self, session: SessionId) -> Option<Duration> {
+        Keeps::time_to_live(&*self.read(), session)
+    }
+}
