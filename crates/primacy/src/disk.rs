@@ -12,9 +12,10 @@
 //! Numbers stand with their highest byte first. The checksum is the CRC-32 of the slot without the checksum's
 //! own four bytes. Magic, version and checksum keep their places and their meaning in every later version.
 //!
-//! A slot without voters is written as version 1 and one with voters as version 2, though the two differ in nothing else: a
-//! program that knows version 1 only would skip the voters, and write the slot again without them. Then its node would count the
-//! voters of its configuration, and could elect a leader with those who were removed. So it must refuse the file, and it does.
+//! A slot that says who votes, or that the log is lost, is written as version 2, and every other as version 1, though the two
+//! differ in nothing else: a program that knows version 1 only would skip what it does not know, and write the slot again
+//! without it. Then its node would count the voters of its configuration, and could elect a leader with those who were removed. So
+//! it must refuse the file, and it does.
 //!
 //! A file that cannot be trusted is refused and never written to: a node that went on without its votes could
 //! vote twice in a term. One thing cannot be told from a torn write, and that is a newest slot that has
@@ -37,9 +38,9 @@ use crate::handshake::{DiskId, PeerDisk};
 
 /// The first bytes of each slot.
 const MAGIC: [u8; 8] = *b"PRIMACY\x1a";
-/// The version of a record without voters.
-const VERSION_WITHOUT_VOTERS: u32 = 1;
-/// The version of a record with voters, and the newest that this code reads.
+/// The version of a record that says nothing of voters or of a log.
+const VERSION_PLAIN: u32 = 1;
+/// The version of every other one, and the newest that this code reads.
 const VERSION: u32 = 2;
 /// One slot is one page, so that overwriting it needs no reading and no new space on a full disk.
 const SLOT_LENGTH: usize = 4096;
@@ -49,7 +50,7 @@ const HEADER_LENGTH: usize = 28;
 const RECORD_LENGTH_MAX: usize = SLOT_LENGTH - HEADER_LENGTH;
 /// How many bytes of a slot voters may take, with all that the slot must keep of each: its name, its address, and its disk. There is
 /// room for 31 voters with names of 16 bytes and addresses of 32, or for 7 with the longest of both. The rest is for the
-/// votes, for the longest name of an election, and for 34 disks that were replaced, or 14 of nodes that vote no more.
+/// votes, for the longest name of an election, and for about 30 disks that were replaced, or a dozen of nodes that vote no more.
 pub const VOTERS_LENGTH_MAX: usize = 3000;
 /// What a voter takes beside its address and twice its name, at most.
 const VOTER_OVERHEAD: usize = 32;
@@ -730,7 +731,6 @@ impl Record {
             past: Past::Recovered,
         };
         let mut longest = Self { incarnations: u64::MAX, hard_state, log_lost: true, ..self.clone() };
-
         for &voter in
             self.voters.iter().flat_map(|voters| voters.members.keys()).filter(|voter| **voter != self.node)
         {
@@ -771,8 +771,7 @@ impl Record {
             log_lost: self.log_lost,
         };
         let is_plain = record.voters.is_none() && !record.log_lost;
-        let version = if is_plain { VERSION_WITHOUT_VOTERS } else { VERSION };
-
+        let version = if is_plain { VERSION_PLAIN } else { VERSION };
         let record = record.encode_to_vec();
         if record.len() > RECORD_LENGTH_MAX {
             return Err(DiskError::TooLong { path: path.to_owned(), length: record.len() });
@@ -782,7 +781,7 @@ impl Record {
 
     fn decode(slot: &[u8]) -> Result<Self, SlotError> {
         let (version, sequence, record) = unseal(slot)?;
-        if !(VERSION_WITHOUT_VOTERS..=VERSION).contains(&version) {
+        if !(VERSION_PLAIN..=VERSION).contains(&version) {
             return Err(SlotError::Newer(version));
         }
         let record = format::Record::decode(record).map_err(|error| SlotError::Record(error.to_string()))?;

@@ -389,6 +389,7 @@ fn the_bytes_on_the_disk_are_these() {
             },
         )]),
         voters: None,
+        log_lost: false,
     };
     let slot = record.encode(Path::new("x")).unwrap();
     let used = slot.iter().rposition(|&byte| byte != 0).unwrap() + 1;
@@ -446,12 +447,23 @@ fn voters_are_remembered_like_votes_and_an_older_program_refuses_to_forget_them(
     state.persist(&vote(6)).unwrap();
     drop(state);
     let (mut state, stored) = dir.open().unwrap();
-    assert_eq!((stored.voters, stored.hard_state), (Some(second.clone()), vote(6)));
+    assert_eq!((stored.voters, stored.hard_state, stored.log_lost), (Some(second.clone()), vote(6), false));
     assert_eq!(versions(&dir), [2, 2]);
     // Neither a vote nor a peer's disk takes their place.
     state.record_peer_disk(b(), DiskId([1; DiskId::LENGTH])).unwrap();
     drop(state);
     assert_eq!(dir.open().unwrap().1.voters, Some(second));
+    // Nor would it forget that the log is lost.
+    let dir = voted(5);
+    let (mut state, _) = dir.open().unwrap();
+    state.persist_log_lost(true).unwrap();
+    drop(state);
+    let (mut state, stored) = dir.open().unwrap();
+    assert_eq!((stored.log_lost, stored.hard_state, versions(&dir)), (true, vote(5), vec![2, 2]));
+    state.persist_log_lost(false).unwrap();
+    state.persist(&vote(6)).unwrap();
+    drop(state);
+    assert_eq!((dir.open().unwrap().1.log_lost, versions(&dir)), (false, vec![1, 1]));
 }
 
 #[test]

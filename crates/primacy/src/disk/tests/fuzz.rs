@@ -125,7 +125,7 @@ fn forged(paper: &Paper, draw: &mut Draw<'_>) {
 }
 
 fn is_known(version: u32) -> bool {
-    [VERSION_WITHOUT_VOTERS, VERSION].contains(&version)
+    [VERSION_PLAIN, VERSION].contains(&version)
 }
 
 /// Any bytes: they have no right checksum, or they are whole.
@@ -160,6 +160,7 @@ fn drawn_record(draw: &mut Draw<'_>) -> Record {
         },
         peer_disks: (0..draw.byte() % 5).map(|_| (name(draw), drawn_peer(draw))).collect(),
         voters: (draw.byte() % 2 == 1).then(|| drawn_voters(draw)),
+        log_lost: draw.byte() % 2 == 1,
     }
 }
 
