@@ -389,6 +389,7 @@ fn the_bytes_on_the_disk_are_these() {
             },
         )]),
         voters: None,
+        log_lost: false,
     };
     let slot = record.encode(Path::new("x")).unwrap();
     let used = slot.iter().rposition(|&byte| byte != 0).unwrap() + 1;

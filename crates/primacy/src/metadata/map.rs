@@ -147,7 +147,6 @@ impl Map {
     ///
     /// # Panics
     /// Never: the node has its state before anybody has a handle.
-    #[must_use]
     pub fn state(&self) -> RwLockReadGuard<'_, State> {
         let state = self.state.get().expect("the node has its state before anybody has a handle");
         state.read().unwrap_or_else(PoisonError::into_inner)

@@ -3,7 +3,6 @@
 use primacy_fuzz::Draw;
 
 use super::*;
-use primacy_core::metadata::replica::Durability;
 
 #[test]
 fn frames() {
@@ -126,7 +125,6 @@ fn drawn_hello(election: &str, draw: &mut Draw<'_>) -> Hello {
         priority: u32::from(draw.short()),
         witness: draw.one_of(&[false, true]),
         by: By { algorithm: draw.one_of(&ALGORITHMS), confirmation: draw.one_of(&CONFIRMATIONS) },
-        metadata: draw.one_of(&[None, Some(Durability::Fsync), Some(Durability::Memory)]),
         split_brain: draw.one_of(&[
             None,
             Some(Policy::KeepMajority),
