@@ -10,8 +10,7 @@ use primacy_core::metadata::state::State;
 use primacy_core::{Leader, LeaderSequence, NodeId, Term};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
-/// How long a request waits for a leader that answers it.
-const REQUEST_MAX: Duration = Duration::from_secs(7);
+use crate::config::REQUEST_MAX;
 
 /// How many requests may wait at a time.
 const REQUESTS_MAX: usize = 8192;
