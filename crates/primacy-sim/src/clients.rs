@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use primacy_core::metadata::clients::{Keep, Ticket};
 use primacy_core::metadata::command::{
-    Answer as Done, Applied, Bytes, Command, Compared, Comparison, Delete, Keys, Limits, Operation, Outcome, Previous, Read,
-    Refusal, Relation, Replace, SessionId, Transaction, Write,
+    Answer as Done, Applied, Bytes, Command, Compared, Comparison, Delete, Keys, Limits, Operation, Outcome,
+    Previous, Read, Refusal, Relation, Replace, SessionId, Transaction, Write,
 };
 use primacy_core::metadata::machine::{Answer, Ask, Metadata};
 use primacy_core::{Duration, Endpoint, Input};
@@ -26,7 +26,10 @@ use crate::world::{Happening, World};
 const KEYS: [&str; 4] = ["a", "b", "c", "d"];
 
 /// How much of the past the drawn clients leave in the map, so that it stays small.
-const FEW: Limits = Limits { history_changes: 16, ..Limits { quota: Limits::QUOTA, history_bytes: 4_096, history_changes: 0 } };
+const FEW: Limits = Limits {
+    history_changes: 16,
+    ..Limits { quota: Limits::QUOTA, history_bytes: 4_096, history_changes: 0 }
+};
 
 /// A session is kept alive so many times in the time that it lives.
 const KEPT_TIMES: u64 = 3;
@@ -189,7 +192,9 @@ impl<A: Algorithm> World<A> {
         };
         self.counters.count(match answer {
             Answer::Written(_, Outcome { result: Ok(_), .. }) => "client: written",
-            Answer::Written(_, Outcome { result: Err(Refusal::FormerLife), .. }) => "client: of a former life",
+            Answer::Written(_, Outcome { result: Err(Refusal::FormerLife), .. }) => {
+                "client: of a former life"
+            }
             Answer::Written(_, Outcome { result: Err(_), .. }) => "client: refused",
             Answer::Done(_) => "client: done, and what came of it is not known",
             Answer::Readable(_) => "client: read",
@@ -292,7 +297,8 @@ impl<A: Algorithm> World<A> {
             (_, _) => {
                 self.clients.next_session += 1;
                 let session = SessionId::new(self.clients.next_session).expect("counted from 1");
-                let time_to_live = self.patience().divided_by(2).plus(self.rng.duration_up_to(self.patience()));
+                let time_to_live =
+                    self.patience().divided_by(2).plus(self.rng.duration_up_to(self.patience()));
                 if self.rng.up_to(3) > 0 {
                     self.keep_from_now_on(seat, session, time_to_live);
                 }
@@ -359,6 +365,8 @@ pub fn command_text(command: &Command) -> String {
         Command::Operate(operation) => operation_text(operation),
         Command::Begin { session, time_to_live } => format!("begin session {session} of {time_to_live}"),
         Command::End { session } => format!("end session {session}"),
+        Command::Expire { session } => format!("session {session} has run out"),
+        Command::Partitions(_) => "partitions".to_owned(),
         Command::Compact(version) => format!("compact up to version {version}"),
         Command::Forget { node } => format!("forget the requests of {node}"),
         Command::Limit(_) => "set limits".to_owned(),

@@ -65,5 +65,4 @@ impl<D: Clone> Disk<D> {
             failing: false,
         }
     }
-
 }

@@ -117,8 +117,7 @@ impl<A: Algorithm> World<A> {
         let is_whole = |&seat: &Seat| {
             let Some(machine) = self.process(seat).map(|process| &process.machine) else { return true };
             let lost = !self.node(seat).shelf.is_empty();
-            let is_taken_for_whole =
-                |it: &Metadata| lost && it.election().past() == Past::Whole;
+            let is_taken_for_whole = |it: &Metadata| lost && it.election().past() == Past::Whole;
             knows::<A>(machine) && !A::metadata(machine).is_some_and(is_taken_for_whole)
         };
         self.seats().filter(is_whole).count() < majority::needed(count)

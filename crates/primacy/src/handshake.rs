@@ -579,8 +579,8 @@ impl fmt::Display for Refusal {
             Disagreement::OtherNode { expected } => {
                 write!(f, "{of} answers where {expected} should be; correct the addresses of the peers")
             }
-            Disagreement::Voters { mine, theirs, number } => other_voters(f, self, mine, theirs, *number),
-            Disagreement::NotAVoter { voters, number } => not_a_voter(f, *of, voters, *number),
+            Disagreement::Voters { mine, theirs, number } => self.of_voters(f, mine, theirs, *number),
+            Disagreement::NotAVoter { voters, number } => self.of_no_voter(f, voters, *number),
             Disagreement::Algorithm { mine, theirs } => {
                 write!(f, "{of} elects by {theirs}, {by} by {mine}; give all nodes the same")
             }
@@ -607,12 +607,74 @@ impl fmt::Display for Refusal {
                      another lead; give all nodes the same store, which all of them reach"
                 )
             }
-            Disagreement::Disk { recorded, presented, former: false } => write!(
+            Disagreement::Disk { recorded, presented, former } => {
+                self.of_disk(f, *recorded, *presented, *former)
+            }
+        }
+    }
+}
+
+impl Refusal {
+    fn of_voters(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        mine: &Voters,
+        theirs: &Voters,
+        number: LeaderSequence,
+    ) -> fmt::Result {
+        let Self { by, of, .. } = self;
+        match number {
+            LeaderSequence::NONE => write!(
+                f,
+                "their voters differ: {of} has {theirs}, {by} has {mine}; give all nodes the same voters"
+            ),
+            number => write!(
+                f,
+                "their voters differ, and both are stated by a record {number}: {of} has {theirs}, {by} has {mine}; these \
+                 are two clusters, so give one of them another name and begin it anew"
+            ),
+        }
+    }
+
+    fn of_no_voter(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        voters: &Voters,
+        number: Option<LeaderSequence>,
+    ) -> fmt::Result {
+        let of = self.of;
+        let stated = match number {
+            None => {
+                return write!(
+                    f,
+                    "{of} is none of the voters {voters}; add it to all nodes' voters, or stop it"
+                );
+            }
+            Some(LeaderSequence::NONE) => "of the configuration".to_owned(),
+            Some(number) => format!("of the record {number}"),
+        };
+        write!(
+            f,
+            "{of} is none of the voters {voters} {stated}; stop it, or add it on a node of the cluster: \
+             `primacy voters add {of}=HOST:PORT`, with the address at which the others reach it"
+        )
+    }
+
+    fn of_disk(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        recorded: DiskId,
+        presented: DiskId,
+        former: bool,
+    ) -> fmt::Result {
+        let Self { by, of, .. } = self;
+        match former {
+            false => write!(
                 f,
                 "{of} comes with the disk {presented}, {by} knows it with the disk {recorded}. It may have \
                  forgotten its votes: an operator must readmit it, or bring the old state directory back"
             ),
-            Disagreement::Disk { recorded, presented, former: true } => write!(
+            true => write!(
                 f,
                 "{of} comes with the disk {presented}, which was replaced by the disk {recorded} and has missed \
                  what {of} voted with that one: bring the newer state directory back, or move this one away and \
@@ -620,46 +682,6 @@ impl fmt::Display for Refusal {
             ),
         }
     }
-}
-
-fn other_voters(
-    f: &mut fmt::Formatter<'_>,
-    Refusal { by, of, .. }: &Refusal,
-    mine: &Voters,
-    theirs: &Voters,
-    number: LeaderSequence,
-) -> fmt::Result {
-    if number == LeaderSequence::NONE {
-        return write!(
-            f,
-            "their voters differ: {of} has {theirs}, {by} has {mine}; give all nodes the same voters"
-        );
-    }
-    write!(
-        f,
-        "their voters differ, and both are stated by a record {number}: {of} has {theirs}, {by} has {mine}; these are two \
-         clusters, so give one of them another name and begin it anew"
-    )
-}
-
-fn not_a_voter(
-    f: &mut fmt::Formatter<'_>,
-    of: NodeId,
-    voters: &Voters,
-    number: Option<LeaderSequence>,
-) -> fmt::Result {
-    let stated = match number {
-        None => {
-            return write!(f, "{of} is none of the voters {voters}; add it to all nodes' voters, or stop it");
-        }
-        Some(LeaderSequence::NONE) => "of the configuration".to_owned(),
-        Some(number) => format!("of the record {number}"),
-    };
-    write!(
-        f,
-        "{of} is none of the voters {voters} {stated}; stop it, or add it on a node of the cluster: `primacy voters add \
-         {of}=HOST:PORT`, with the address at which the others reach it"
-    )
 }
 
 impl std::error::Error for Refusal {}

@@ -75,6 +75,7 @@ impl From<Refusal> for Known {
             Refusal::TooManyRequests | Refusal::TooManyClients => Self::TOO_MANY_REQUESTS,
             // This process has been replaced by a later one of the same node.
             Refusal::FormerLife => Self::STOPPED,
+            Refusal::Partitions(_) => Self::STOPPED, // No request of etcd is about partitions.
         }
     }
 }

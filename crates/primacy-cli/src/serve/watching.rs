@@ -208,6 +208,7 @@ fn compacted(refusal: Refusal) -> Version {
         | Refusal::TimeToLiveTooLong
         | Refusal::TooManyRequests
         | Refusal::TooManyClients
+        | Refusal::Partitions(_)
         | Refusal::FormerLife => unreachable!("to look at changes is refused for no other reason"),
     }
 }

@@ -244,7 +244,7 @@ mod tests {
         clients.tell(Instant::default(), asked);
         clients.forget_own();
         clients.tell_all(Instant::default());
-        assert_eq!(gathered(&mut clients).writes, [payload.clone()]);
+        assert_eq!(gathered(&mut clients).writes, std::slice::from_ref(&payload));
         assert_eq!(clients.all_writes(), [payload]);
     }
 }

@@ -424,6 +424,7 @@ impl<S: Keeps> Metadata<S> {
 
     /// Who leads and is active, as far as this node knows.
     #[must_use]
+    #[allow(clippy::misnamed_getters, reason = "what the application was told is what holds")]
     pub const fn leader(&self) -> Option<Leader> {
         self.told_leader
     }

@@ -4,9 +4,7 @@ use std::sync::{Arc, LazyLock};
 
 use primacy_core::election::quorum::HardState;
 use primacy_core::metadata::log::{Stored, Write};
-use primacy_core::metadata::machine::{
-    Answer, Ask, Config, Durable, Message, Metadata as Machine, Past,
-};
+use primacy_core::metadata::machine::{Answer, Ask, Config, Durable, Message, Metadata as Machine, Past};
 use primacy_core::metadata::message::Body;
 use primacy_core::metadata::replica::{self, Durability};
 use primacy_core::metadata::voters::Voters;
@@ -295,7 +293,9 @@ impl Algorithm for Metadata {
             Message::Log { body, .. } => match body {
                 Body::Sync => Some("a new leader asks how far the logs are"),
                 Body::Fetch { .. } => Some("a leader that is behind fetches"),
-                Body::Fetched { records, .. } if !records.is_empty() => Some("a leader that is behind is helped"),
+                Body::Fetched { records, .. } if !records.is_empty() => {
+                    Some("a leader that is behind is helped")
+                }
                 Body::Offer { .. } => Some("snapshot offered"),
                 Body::PartReply { offset, length, bytes, .. } if offset + bytes.len() as u64 == *length => {
                     Some("snapshot sent")
@@ -389,7 +389,9 @@ fn body_text(body: &Body) -> String {
         Body::Sync | Body::Recover => String::new(),
         Body::SyncReply { last, .. } => format!(" up to {last}"),
         Body::Fetch { after } => format!(" after {after}"),
-        Body::Fetched { after, records, .. } => format!(" {} after {after}", counted(records.len(), "record")),
+        Body::Fetched { after, records, .. } => {
+            format!(" {} after {after}", counted(records.len(), "record"))
+        }
         Body::Append { after, records, committed, .. } => {
             let records = match (records.first(), records.last()) {
                 (Some(first), Some(last)) if first != last => format!(" {} to {}", first.number, last.number),

@@ -24,7 +24,12 @@ impl Default for DumbMap {
 
 impl DumbMap {
     /// Does what the map has just done, and compares what came of it.
-    pub(super) fn apply(&mut self, command: &Command, outcome: &Outcome, state: &State) -> Result<(), String> {
+    pub(super) fn apply(
+        &mut self,
+        command: &Command,
+        outcome: &Outcome,
+        state: &State,
+    ) -> Result<(), String> {
         let refusal = self.refusal(command);
         match (&outcome.result, refusal) {
             (Err(found), Some(expected)) if *found == expected => return Ok(()),
@@ -43,7 +48,8 @@ impl DumbMap {
             return Err(format!("{command:?}: version {}, and not {}", outcome.version, self.version));
         }
         let found = state.read(&Read::of(Keys::all())).map_err(|refusal| refusal.to_string())?.entries;
-        let found = found.iter().map(|entry| (entry.key().to_vec(), (entry.value().to_vec(), entry.session())));
+        let found =
+            found.iter().map(|entry| (entry.key().to_vec(), (entry.value().to_vec(), entry.session())));
         if found.eq(self.entries.clone()) { Ok(()) } else { Err(format!("{command:?}: other entries")) }
     }
 
@@ -56,8 +62,13 @@ impl DumbMap {
                 Replace::With(_) | Replace::Keep => None,
             },
             Command::Begin { session, .. } if self.sessions.contains(session) => Some(Refusal::SessionExists),
-            Command::End { session } if !self.sessions.contains(session) => Some(Refusal::SessionNotFound),
-            Command::Begin { .. } | Command::End { .. } | Command::Operate(_) => None,
+            Command::End { session } | Command::Expire { session } if !self.sessions.contains(session) => {
+                Some(Refusal::SessionNotFound)
+            }
+            Command::Begin { .. } | Command::End { .. } | Command::Expire { .. } | Command::Operate(_) => {
+                None
+            }
+            Command::Partitions(_) => None, // No client of this world asks for any.
             Command::Compact(_) | Command::Forget { .. } | Command::Limit(_) => None,
         }
     }
@@ -76,12 +87,13 @@ impl DumbMap {
                 self.sessions.insert(*session);
                 None
             }
-            Command::End { session } => {
+            Command::End { session } | Command::Expire { session } => {
                 self.sessions.remove(session);
                 self.entries.retain(|_, (_, of)| *of != Some(*session));
                 self.version += u64::from(before != self.entries);
                 None
             }
+            Command::Partitions(_) => None,
             Command::Compact(_) | Command::Forget { .. } | Command::Limit(_) => None,
         }
     }
@@ -117,7 +129,9 @@ impl DumbMap {
     fn holds(&self, comparison: &Comparison) -> bool {
         let entry = self.entries.get(comparison.keys.first());
         match (&comparison.compared, comparison.relation) {
-            (Compared::Value(value), Relation::Equal) => entry.is_some_and(|(found, _)| found[..] == value[..]),
+            (Compared::Value(value), Relation::Equal) => {
+                entry.is_some_and(|(found, _)| found[..] == value[..])
+            }
             (_, Relation::Equal | Relation::NotEqual | Relation::Greater | Relation::Less) => true,
         }
     }

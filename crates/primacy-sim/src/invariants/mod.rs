@@ -2,8 +2,8 @@
 //!
 //! The names I1 to I9 are those of the design ("Invariants of the bench").
 
-pub mod dumb_map;
 pub mod drained_before_released;
+pub mod dumb_map;
 pub mod leader_after_healing;
 pub mod no_needless_change;
 pub mod one_leader_at_a_time;

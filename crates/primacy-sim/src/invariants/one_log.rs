@@ -24,6 +24,9 @@ use crate::clients::command_text;
 use crate::clock::Moment;
 use crate::counters::Counters;
 
+/// A place among the committed records, and what was done there.
+type Place = (usize, Applied);
+
 /// Remembers every record, and the order of those that were committed.
 #[derive(Debug, Default)]
 pub struct OneLog {
@@ -37,7 +40,7 @@ pub struct OneLog {
     /// The requests that were applied.
     applied: BTreeSet<(Identity, u64)>,
     /// What came of the requests of each life: the place of each, and what was done.
-    outcomes: HashMap<(Identity, Vec<u8>), Vec<(usize, Applied)>>,
+    outcomes: HashMap<(Identity, Vec<u8>), Vec<Place>>,
     open: BTreeMap<Ticket, Asked>,
     /// The last place of which a client knows.
     known: usize,
@@ -96,7 +99,8 @@ impl OneLog {
         let mut path = Vec::new();
         let mut next = number;
         while next > self.head {
-            let record = self.records.get(&next).ok_or_else(|| format!("nobody has ever seen record {next}"))?;
+            let record =
+                self.records.get(&next).ok_or_else(|| format!("nobody has ever seen record {next}"))?;
             let before = match &record.body {
                 RecordBody::Begin { after, .. } => *after,
                 RecordBody::Voters(_) | RecordBody::Payload(_) => {
@@ -157,7 +161,10 @@ impl OneLog {
         let outcomes = asked.command.and_then(|command| self.outcomes.get(&(who, command)));
         let done = |fits: &dyn Fn(&Applied) -> bool| {
             let outcomes = outcomes.map_or(&[][..], Vec::as_slice);
-            outcomes.iter().find(|(place, applied)| *place > asked.after && fits(applied)).map(|&(place, _)| place)
+            outcomes
+                .iter()
+                .find(|(place, applied)| *place > asked.after && fits(applied))
+                .map(|&(place, _)| place)
         };
         let (place, bound) = match answer {
             Answer::Written(_, outcome) => {

@@ -79,7 +79,13 @@ impl SessionsLive {
         is_over(at, session, until.copied().unwrap_or_default())
     }
 
-    fn lives(&mut self, session: SessionId, asked_at: Moment, left: Duration, term: Term) -> Result<(), String> {
+    fn lives(
+        &mut self,
+        session: SessionId,
+        asked_at: Moment,
+        left: Duration,
+        term: Term,
+    ) -> Result<(), String> {
         let until = asked_at.after(self.drift.shorten(left));
         let known = self.until.entry(session).or_default();
         *known = (*known).max(until);
@@ -129,7 +135,9 @@ impl Invariant for SessionsLive {
                     self.ended_by_clients.insert(*session);
                 }
                 let session = match ask {
-                    Ask::Session(_, session, _) => Some(session).filter(|it| !self.ended_by_clients.contains(it)),
+                    Ask::Session(_, session, _) => {
+                        Some(session).filter(|it| !self.ended_by_clients.contains(it))
+                    }
                     Ask::Write(..) | Ask::Read(_) | Ask::Revise(..) => None,
                 };
                 let until = session.and_then(|session| self.until.get(session)).copied().unwrap_or_default();

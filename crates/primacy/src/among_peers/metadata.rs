@@ -12,7 +12,7 @@ use primacy_core::metadata::log::Stored;
 use primacy_core::metadata::machine::{self, Answer, Ask, Durable, Message};
 use primacy_core::metadata::replica::{self, Durability, Progress, Wish};
 use primacy_core::metadata::voters::Voters;
-use primacy_core::{Duration, Endpoint, Input, Instant, LeaderSequence, NodeId, Occasion};
+use primacy_core::{Endpoint, Input, Instant, LeaderSequence, NodeId, Occasion};
 use tokio::sync::oneshot;
 
 use super::elections::{AmongPeers, Setup, quorum_config};
@@ -20,7 +20,7 @@ use super::{Entry, PeersWorld};
 use crate::announce::Announces;
 use crate::clock;
 use crate::codec::Word;
-use crate::config::Config;
+use crate::config::{Config, RESEND_AFTER};
 use crate::disk;
 use crate::driver::{Asked as OperatorAsks, Desk, Halt, Settles, World, drive};
 use crate::error::ConnectError;
@@ -34,8 +34,6 @@ use crate::transport::TransportError;
 
 type Metadata = machine::Metadata<SharedState>;
 
-/// After how long without an answer the log says something again.
-const RESEND_AFTER: Duration = Duration::from_millis(250);
 /// How many bytes of records one message has.
 const APPEND_MAX: usize = 256 << 10;
 /// How many bytes may be under way to one follower.

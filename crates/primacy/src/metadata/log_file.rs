@@ -431,6 +431,7 @@ impl LogFile {
     }
 
     /// The directory of the log.
+    #[cfg(test)]
     pub(crate) fn path(&self) -> &Path {
         &self.dir
     }

@@ -10,8 +10,7 @@ use primacy_core::metadata::state::State;
 use primacy_core::{Leader, LeaderSequence, NodeId, Term};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
-/// How long a request waits for a leader that answers it.
-const REQUEST_MAX: Duration = Duration::from_secs(7);
+use crate::config::REQUEST_MAX;
 
 /// How many requests may wait at a time.
 const REQUESTS_MAX: usize = 8192;
@@ -147,7 +146,6 @@ impl Map {
     ///
     /// # Panics
     /// Never: the node has its state before anybody has a handle.
-    #[must_use]
     pub fn state(&self) -> RwLockReadGuard<'_, State> {
         let state = self.state.get().expect("the node has its state before anybody has a handle");
         state.read().unwrap_or_else(PoisonError::into_inner)

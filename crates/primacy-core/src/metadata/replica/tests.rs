@@ -143,7 +143,7 @@ impl World {
             let node = &mut self.nodes[index];
             let Some(replica) = &mut node.replica else { return };
             let Some(effect) = replica.poll() else { break };
-            if self.rng.next_u64() % 2000 == 0 && self.may_crash(index) {
+            if self.rng.next_u64().is_multiple_of(2000) && self.may_crash(index) {
                 self.count("crash between effects");
                 return self.crash(index);
             }

@@ -3,7 +3,6 @@
 use primacy_fuzz::Draw;
 
 use super::*;
-use primacy_core::metadata::replica::Durability;
 
 #[test]
 fn frames() {

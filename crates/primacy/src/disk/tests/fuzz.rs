@@ -160,7 +160,7 @@ fn drawn_record(draw: &mut Draw<'_>) -> Record {
         },
         peer_disks: (0..draw.byte() % 5).map(|_| (name(draw), drawn_peer(draw))).collect(),
         voters: (draw.byte() % 2 == 1).then(|| drawn_voters(draw)),
-        log_lost: draw.byte() % 2 == 1,
+        log_lost: draw.one_of(&[false, true]),
     }
 }
 

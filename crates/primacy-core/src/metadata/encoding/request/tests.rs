@@ -1,7 +1,7 @@
 use super::*;
 use crate::metadata::drawn::Drawn;
-use crate::metadata::partitions::{Command as About, GroupName, Ranges};
 use crate::metadata::encoding::{number_length, put_number};
+use crate::metadata::partitions::{Command as About, GroupName, Ranges};
 use crate::rng::Rng;
 
 fn request(command: Command) -> Request {
@@ -60,7 +60,7 @@ fn golden() -> Vec<(Command, &'static str)> {
     let group = |name| GroupName::new(name).unwrap();
     let ranges = vec![
         Ranges { group: group("g"), ranges: vec![0..3, 7..8] },
-        Ranges { group: group("h"), ranges: vec![128..129] },
+        Ranges { group: group("h"), ranges: std::iter::once(128..129).collect() },
     ];
     let about = Command::Partitions;
     let limits = Limits { quota: 1, history_bytes: 128, history_changes: 3 };
@@ -83,7 +83,10 @@ fn golden() -> Vec<(Command, &'static str)> {
         (Command::Expire { session }, "0703"),
         (about(About::Join { session, time_to_live: Duration::from_nanos(5) }), "08010305"),
         (about(About::Leave { session }), "080203"),
-        (about(About::Release { session, up_to: 300, ranges }), "080303ac02 02 0167 02 0003 0401 0168 01 800101"),
+        (
+            about(About::Release { session, up_to: 300, ranges }),
+            "080303ac02 02 0167 02 0003 0401 0168 01 800101",
+        ),
         (about(About::Create { group: group("g"), count: 128 }), "080401678001"),
         (about(About::Drop { group: group("g") }), "08050167"),
         (about(About::Drain { node }), "0806026e32"),

@@ -122,8 +122,12 @@ impl World {
         let done = self.truth.obey(sender, command).is_ok();
         match command {
             Command::Release { .. } | Command::Move { .. } => {}
-            Command::Join { .. } | Command::Leave { .. } | Command::Create { .. } | Command::Drop { .. }
-            | Command::Drain { .. } | Command::Undrain { .. } => self.judge_loads(&before),
+            Command::Join { .. }
+            | Command::Leave { .. }
+            | Command::Create { .. }
+            | Command::Drop { .. }
+            | Command::Drain { .. }
+            | Command::Undrain { .. } => self.judge_loads(&before),
         }
         done
     }
@@ -253,7 +257,8 @@ impl World {
         match command {
             Command::Drop { .. } => self.met.dropped += u64::from(done),
             Command::Move { .. } => self.met.moved += u64::from(done),
-            _ => {}
+            Command::Join { .. } | Command::Leave { .. } | Command::Release { .. } => {}
+            Command::Create { .. } | Command::Drain { .. } | Command::Undrain { .. } => {}
         }
     }
 
@@ -315,7 +320,7 @@ impl Life {
         for (group, index) in back {
             match ranges.last_mut().filter(|last| last.group == group) {
                 Some(last) => last.ranges.push(index..index + 1),
-                None => ranges.push(Ranges { group, ranges: vec![index..index + 1] }),
+                None => ranges.push(Ranges { group, ranges: std::iter::once(index..index + 1).collect() }),
             }
         }
         if !ranges.is_empty() {
@@ -343,5 +348,10 @@ fn least_moves(former: &[Option<NodeId>], may_get: &[NodeId], count: usize) -> u
     let mut loads: Vec<usize> = may_get.iter().map(has).collect();
     loads.sort_unstable();
     let (each, rest) = (count / may_get.len(), count % may_get.len());
-    loads.iter().rev().enumerate().map(|(rank, has)| has.saturating_sub(each + usize::from(rank < rest))).sum()
+    loads
+        .iter()
+        .rev()
+        .enumerate()
+        .map(|(rank, has)| has.saturating_sub(each + usize::from(rank < rest)))
+        .sum()
 }
