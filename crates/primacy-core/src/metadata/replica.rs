@@ -383,7 +383,7 @@ impl<S: Replicated> Replica<S> {
             return;
         }
         if let Body::Recover = body {
-            return self.on_recover(from);
+            return self.on_recover(now, from);
         }
         if term != self.bound {
             return; // Of an earlier leader, or an answer to one.

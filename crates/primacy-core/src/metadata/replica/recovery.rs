@@ -47,12 +47,21 @@ impl<S: Replicated> Replica<S> {
     }
 
     /// Another one has lost its log.
-    pub(super) fn on_recover(&mut self, from: Identity) {
+    pub(super) fn on_recover(&mut self, now: Instant, from: Identity) {
         if self.recovery.is_some() {
             return; // This one does not know either.
         }
         let leads_up_to = self.is_active().then(|| self.log.last());
         self.send(from.node, Body::RecoverReply { to: from.incarnation, leads_up_to });
+        // What an earlier life of it held is gone; it is asked where it stands.
+        if let Role::Leader(lead) = &mut self.role
+            && let Some(follower) = lead.followers.get_mut(&from.node)
+            && follower.incarnation != Some(from.incarnation)
+        {
+            follower.begin_life(from.incarnation);
+            follower.forget_position();
+            self.flush_at.get_or_insert(now);
+        }
     }
 
     pub(super) fn on_recover_reply(

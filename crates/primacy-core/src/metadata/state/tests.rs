@@ -458,7 +458,7 @@ fn crafted(entries: &[Entry], changes: &[(u64, Result<&Entry, &str>)]) -> Result
         push_number(&mut to, if before.is_ok() { 2 } else { 1 });
         push_bytes(&mut to, before.map_or_else(str::as_bytes, Entry::as_bytes));
     }
-    to.extend([0, 0]);
+    to.extend([0; 5]); // No sessions, no partitions, and no requests.
     State::restore(&to).map(|state| assert_eq!(state.snapshot(), to))
 }
 
