@@ -424,13 +424,13 @@ impl PeersWorld {
 
     /// What is known of the peers, and of the election this.
     fn view_with(&self, election: ElectionView) -> View {
-        let (peers, (voters, voters_number)) = (self.mesh.peers(), self.mesh.voters());
+        let (peers, (voters, _)) = (self.mesh.peers(), self.mesh.voters());
         View::Peers(Box::new(PeersView {
             by: self.me.by,
             election,
             connected: peers.iter().filter(|peer| peer.inbound.is_some()).map(|peer| peer.node).collect(),
             voters,
-            voters_number: self.me.metadata.map(|_| voters_number),
+            metadata: None,
             safety: self.me.safety,
             priority: self.me.priority,
             witness: self.me.witness,

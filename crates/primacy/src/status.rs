@@ -6,6 +6,7 @@ use primacy_core::election::lease;
 use primacy_core::election::quorum::{self, HardState, Safety};
 use primacy_core::election::{ranked, seniority, session};
 use primacy_core::membership::TooFewMembers;
+use primacy_core::metadata::replica::Durability;
 use primacy_core::{Identity, Instant, Leader, LeaderSequence, Mandate, NodeId, Reason, Term};
 
 use crate::announce::Announcement;
@@ -84,9 +85,8 @@ pub struct PeersView {
     pub connected: BTreeSet<NodeId>,
     /// Everyone whose vote counts.
     pub voters: Voters,
-    /// Where metadata is kept: the record that states these voters; [`LeaderSequence::NONE`] as long as they are those of the
-    /// configuration.
-    pub voters_number: Option<LeaderSequence>,
+    /// How far this node's log is, where metadata is kept.
+    pub metadata: Option<MetadataView>,
     /// What is promised.
     pub safety: Safety,
     /// Nodes of higher priority stand first.
@@ -103,6 +103,24 @@ pub struct PeersView {
     pub certificate: Option<CertificateStatus>,
     /// The last refusal of someone who is none of the peers.
     pub stranger_refused: Option<PeerRefusal>,
+}
+
+/// How far the log of metadata is at one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetadataView {
+    /// The record that states the voters; [`LeaderSequence::NONE`] as long as they are those of the configuration.
+    pub voters_number: LeaderSequence,
+    /// What it means that a node holds a record.
+    pub durability: Durability,
+    /// The last record of the log.
+    pub last: LeaderSequence,
+    /// The last record that is known to be committed: a majority holds it.
+    pub committed: LeaderSequence,
+    /// The last record that the map was made of.
+    pub applied: LeaderSequence,
+    /// Whether this node has lost its log and has not yet been told by the others what it may have held. Until then it counts for
+    /// none of the majorities that hold a record.
+    pub recovering: bool,
 }
 
 /// What an election among peers tells of itself.

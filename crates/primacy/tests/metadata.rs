@@ -110,7 +110,7 @@ impl Standing {
 
     /// Writes through this node, again and again until it is done.
     async fn writes(&self, key: &str) {
-        while self.map().write(put(key, "value")).await.is_err() {}
+        until(key, async || self.map().write(put(key, "value")).await.is_ok()).await;
     }
 
     /// Asks for this of the voters until it is done.
@@ -134,7 +134,8 @@ impl Standing {
         }
     }
 
-    /// Waits until this node counts these voters, as a record states them, and reaches all others of them.
+    /// Waits until this node counts these voters, as a record states them, reaches all others of them, and has its log: without it, it
+    /// would be as good as down, and whoever goes next were one too many.
     async fn counts(&self, voters: &str) {
         until(voters, async || {
             let view = self.view().await;
@@ -142,7 +143,7 @@ impl Standing {
             let reached = view.peers.iter().filter(|peer| peer.outbound.is_some()).count();
             let others = view.voters.iter().filter(|voter| *voter != me).count();
             view.voters.to_string() == voters
-                && view.voters_number.is_some_and(|number| number > LeaderSequence::NONE)
+                && view.metadata.is_some_and(|it| it.voters_number > LeaderSequence::NONE && !it.recovering)
                 && view.peers.len() == others
                 && reached == others
         })

@@ -7,7 +7,8 @@ use primacy::core::election::{lease, session};
 use primacy::core::membership;
 use primacy::core::{Identity, Instant, NodeId};
 use primacy::handshake::RefusalKind;
-use primacy::status::{ConfirmationView, ElectionView, PeersView, Status, View};
+use primacy::metadata::Durability;
+use primacy::status::{ConfirmationView, ElectionView, MetadataView, PeersView, Status, View};
 use primacy::transport::{CertificateStatus, PeerRefusal, PeerStatus};
 use primacy::{LeaderSequence, Safety, describe};
 use serde::{Deserialize, Serialize};
@@ -110,9 +111,9 @@ pub(crate) struct Peers {
     pub(crate) ballot: Option<u64>,
     /// Everyone whose vote counts.
     pub(crate) voters: Vec<String>,
-    /// Where metadata is kept: the record that states them; term and counter are 0 as long as they are those of the configuration.
+    /// How far its log is, where metadata is kept.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub(crate) voters_number: Option<RecordNumber>,
+    pub(crate) metadata: Option<Metadata>,
     /// Where one election nominates and another confirms: who is nominated.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) nominee: Option<String>,
@@ -157,6 +158,23 @@ pub(crate) struct RecordNumber {
     pub(crate) term: u64,
     /// Which one of that term; from 1.
     pub(crate) counter: u64,
+}
+
+/// How far the log of metadata is at a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Metadata {
+    /// What holding a record means: `fsync` or `memory`.
+    pub(crate) durability: String,
+    /// The record that states the voters; term and counter are 0 as long as they are those of the configuration.
+    pub(crate) voters_number: RecordNumber,
+    /// The last record that it has.
+    pub(crate) last: RecordNumber,
+    /// The last one that it knows a majority to have.
+    pub(crate) committed: RecordNumber,
+    /// The last one that its map was made of.
+    pub(crate) applied: RecordNumber,
+    /// Whether it has lost its log and asks the others for it.
+    pub(crate) recovering: bool,
 }
 
 /// Who belongs to a cluster, as one node has been told.
@@ -339,6 +357,29 @@ impl Queue {
     }
 }
 
+impl From<LeaderSequence> for RecordNumber {
+    fn from(LeaderSequence { term, counter }: LeaderSequence) -> Self {
+        Self { term: term.0, counter }
+    }
+}
+
+impl From<MetadataView> for Metadata {
+    fn from(view: MetadataView) -> Self {
+        let durability = match view.durability {
+            Durability::Fsync => "fsync",
+            Durability::Memory => "memory",
+        };
+        Self {
+            durability: durability.to_owned(),
+            voters_number: view.voters_number.into(),
+            last: view.last.into(),
+            committed: view.committed.into(),
+            applied: view.applied.into(),
+            recovering: view.recovering,
+        }
+    }
+}
+
 impl From<&session::Entry> for FirstEntry {
     fn from(entry: &session::Entry) -> Self {
         let lease::Holder { identity, address } = &entry.holder;
@@ -385,9 +426,7 @@ impl Peers {
                 seniority.view.as_ref().map(|view| Members::of(view, &seniority.suspects))
             }),
             voters: view.voters.iter().map(|voter| voter.to_string()).collect(),
-            voters_number: view
-                .voters_number
-                .map(|LeaderSequence { term, counter }| RecordNumber { term: term.0, counter }),
+            metadata: view.metadata.map(Metadata::from),
             safety: match view.safety {
                 _ if !view.by.is_fenced() => "advisory",
                 Safety::Lease => "lease",

@@ -29,7 +29,7 @@ use crate::metadata::log_file::LogFile;
 use crate::metadata::{Asked, Board, MapEnd, MapError, SharedState};
 use crate::operator::AskError;
 use crate::peers::Peers;
-use crate::status::View;
+use crate::status::{MetadataView, PeersView, View};
 use crate::transport::TransportError;
 
 type Metadata = machine::Metadata<SharedState>;
@@ -62,6 +62,7 @@ pub(crate) struct Keeping {
 struct MetadataWorld {
     peers: PeersWorld,
     log: LogFile,
+    durability: Durability,
     map: MapEnd,
     next: u64,
     waiting: HashMap<Ticket, Waiter>,
@@ -120,7 +121,6 @@ impl Entry {
         mut self,
         config: &Config,
         keeping: Keeping,
-
         mut desk: Desk,
         ready: oneshot::Sender<Result<(), ConnectError>>,
     ) {
@@ -152,7 +152,7 @@ impl Entry {
         match started {
             Ok((Some(mut machine), peers)) => {
                 let _ = map.state.set(machine.state().share());
-                let mut world = MetadataWorld::new(peers, log, map);
+                let mut world = MetadataWorld::new(peers, log, durability, map);
                 // Before the first connection is made: what the configuration says of the voters may be old.
                 if let Err(error) = world.tell_mesh(&machine) {
                     let _ = ready.send(Err(error.into()));
@@ -192,10 +192,10 @@ fn replica_config(setup: &Setup<'_>, durability: Durability) -> replica::Config 
 }
 
 impl MetadataWorld {
-    fn new(peers: PeersWorld, log: LogFile, map: MapEnd) -> Self {
+    fn new(peers: PeersWorld, log: LogFile, durability: Durability, map: MapEnd) -> Self {
         let (waiting, arrived) = (HashMap::new(), VecDeque::new());
         let reached = Reached::default();
-        Self { peers, log, map, next: 0, waiting, sweep_at: SWEEP_FIRST, arrived, reached }
+        Self { peers, log, durability, map, next: 0, waiting, sweep_at: SWEEP_FIRST, arrived, reached }
     }
 
     /// Tells the mesh whom to reach and who votes, if that has changed.
@@ -434,7 +434,19 @@ impl OperatorAsks<Metadata> for MetadataWorld {
     }
 
     fn view(&self, machine: &Metadata) -> View {
-        self.peers.view_with(machine.election().view())
+        let (replica, (_, voters_number)) = (machine.replica(), self.peers.mesh.voters());
+        let metadata = MetadataView {
+            voters_number,
+            durability: self.durability,
+            last: replica.last(),
+            committed: replica.committed(),
+            applied: replica.applied(),
+            recovering: replica.is_recovering(),
+        };
+        match self.peers.view_with(machine.election().view()) {
+            View::Peers(view) => View::Peers(Box::new(PeersView { metadata: Some(metadata), ..*view })),
+            view @ (View::Store(_) | View::Sessions(_)) => view,
+        }
     }
 
     fn readmit(&mut self, node: NodeId) -> Result<DiskId, AskError> {

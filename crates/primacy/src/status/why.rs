@@ -65,11 +65,17 @@ fn among_peers(status: &Status, view: &PeersView) -> Vec<String> {
              that is {heard}: readmit it on the others as well"
         ));
     }
-    if let Some(number) = view.voters_number.filter(|_| !view.voters.contains(me)) {
+    if let Some(metadata) = view.metadata.filter(|_| !view.voters.contains(me)) {
         why.push(format!(
-            "{me} is none of the voters {} of the record {number}, so it does not stand; `primacy voters add {me}=HOST:PORT` on \
+            "{me} is none of the voters {} of the record {}, so it does not stand; `primacy voters add {me}=HOST:PORT` on \
              one of them makes it one",
-            view.voters
+            view.voters, metadata.voters_number
+        ));
+    }
+    if view.metadata.is_some_and(|metadata| metadata.recovering) {
+        why.push(format!(
+            "{me} has lost its log and asks the others for it; until a leader among a majority of them has told it what it may \
+             have held, it votes and holds nothing"
         ));
     }
     if view.by.needs_majority() {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use primacy::core::Duration;
 
 use crate::control::{
-    Announced, Certificate, Member, Members, PeerRefused, Peers, Queue, Record, RecordNumber, State, Who,
-    moves,
+    Announced, Certificate, Member, Members, Metadata, PeerRefused, Peers, Queue, Record, RecordNumber,
+    State, Who, moves,
 };
 
 /// How many characters of an announced state are shown to people.
@@ -111,15 +111,25 @@ fn stated(RecordNumber { term, counter }: RecordNumber) -> String {
     }
 }
 
+/// How far its log is.
+fn log(metadata: &Metadata) -> String {
+    let number = |RecordNumber { term, counter }| format!("({term}, {counter})");
+    let Metadata { durability, last, committed, applied, recovering, .. } = metadata;
+    let (last, committed, applied) = (number(*last), number(*committed), number(*applied));
+    let lost = if *recovering { "; the log is lost and asked for" } else { "" };
+    format!("  metadata by {durability}: last record {last}, committed {committed}, applied {applied}{lost}")
+}
+
 fn among_peers(who: &Who, peers: &Peers) -> Vec<String> {
     let mut lines = vec![format!(
         "  by {}; voters {}{}; safety {}; disk {}",
         peers.by,
         peers.voters.join(", "),
-        peers.voters_number.map(stated).unwrap_or_default(),
+        peers.metadata.as_ref().map(|metadata| stated(metadata.voters_number)).unwrap_or_default(),
         peers.safety,
         peers.disk
     )];
+    lines.extend(peers.metadata.as_ref().map(log));
     lines.extend(peers.members.as_ref().map(|all| format!("  {}", members(all))));
     lines.extend(peers.nominee.as_ref().map(|nominee| format!("  {nominee} is nominated")));
     if let (Some(to), Some(left)) = (&peers.promised_to, peers.promised_for_ms)
