@@ -13,8 +13,8 @@ use super::command::{
 use super::encoding::request::{limits, push_limits};
 use super::encoding::{DecodeError, Reader, push_number};
 use super::map::Map;
-use super::partitions::{self, Partitions};
 use super::partitions::assign::CommandRefusal;
+use super::partitions::{self, Partitions};
 use super::requests::Requests;
 use super::sessions::{SESSION_BYTES, Session, Sessions};
 use crate::id::Identity;

@@ -4,10 +4,12 @@
 
 pub(crate) mod log_file;
 mod map;
+pub(crate) mod partitions;
 mod shared;
 
 pub use log_file::LogError;
 pub(crate) use map::{Asked, MapEnd, maps};
 pub use map::{Board, Map, MapError};
+pub use partitions::{End, Joining, News, PartitionLost, Partitions, PartitionsError, Primary};
 pub use primacy_core::metadata::replica::Durability;
 pub(crate) use shared::SharedState;

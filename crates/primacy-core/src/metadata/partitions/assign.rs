@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use super::{
-    GROUPS_MAX, Group, GroupName, NODES_MAX, Next, Node, Command, PARTITIONS_MAX, Partitions, Place, Ranges,
+    Command, GROUPS_MAX, Group, GroupName, NODES_MAX, Next, Node, PARTITIONS_MAX, Partitions, Place, Ranges,
     Refusal, Slot, Up,
 };
 use crate::id::{Identity, NodeId};
@@ -18,14 +18,15 @@ type Loads = Vec<u32>;
 
 impl Partitions {
     /// Does what is wanted. The sender is the process life whose request it is.
-    pub(in crate::metadata) fn obey(&mut self, sender: Identity, command: &Command) -> Result<(), CommandRefusal> {
+    pub(in crate::metadata) fn obey(
+        &mut self,
+        sender: Identity,
+        command: &Command,
+    ) -> Result<(), CommandRefusal> {
         match command {
             Command::Join { session, time_to_live } => {
-                let up = Up {
-                    session: *session,
-                    time_to_live: *time_to_live,
-                    incarnation: sender.incarnation,
-                };
+                let up =
+                    Up { session: *session, time_to_live: *time_to_live, incarnation: sender.incarnation };
                 self.join(sender.node, up)?;
             }
             Command::Leave { session } => {
@@ -105,7 +106,8 @@ impl Partitions {
             let mut here = loads_of(self.nodes.len(), [&*group]);
             let count = group.count();
             for index in ranges.iter().flat_map(|range| range.start..range.end.min(count)) {
-                let slot = &mut group.slots[usize::try_from(index).expect("it is below the length of a list")];
+                let slot =
+                    &mut group.slots[usize::try_from(index).expect("it is below the length of a list")];
                 if slot.primary != Some(place) || slot.number > up_to {
                     continue;
                 }
@@ -116,8 +118,7 @@ impl Partitions {
                 }
                 // Nobody wanted it back. It is for whoever has least, in this group and then in all; for the same node only if
                 // there is no other.
-                let load =
-                    |other: &Place| (*other == place, here[other.index()], all[other.index()], *other);
+                let load = |other: &Place| (*other == place, here[other.index()], all[other.index()], *other);
                 let other = may_get.iter().copied().min_by_key(load);
                 slot.free();
                 for loads in [&mut here, &mut all] {

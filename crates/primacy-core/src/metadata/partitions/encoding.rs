@@ -7,7 +7,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::{
-    GROUPS_MAX, Group, GroupName, NODES_MAX, Next, Node, Command, PARTITIONS_MAX, Partitions, Place, Ranges,
+    Command, GROUPS_MAX, Group, GroupName, NODES_MAX, Next, Node, PARTITIONS_MAX, Partitions, Place, Ranges,
     Slot, Up,
 };
 use crate::id::{Incarnation, NodeId};

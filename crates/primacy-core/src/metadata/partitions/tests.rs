@@ -209,11 +209,12 @@ fn another_life_of_a_node_takes_the_place_of_the_earlier_one_and_no_other() {
 #[test]
 fn what_cannot_be_is_refused() {
     let mut told = Told::default();
-    let mut create = |name: &str, count| match told.tell("operator", &Command::Create { group: group(name), count }) {
-        Ok(()) => None,
-        Err(CommandRefusal::Partitions(refusal)) => Some(refusal),
-        Err(refusal) => panic!("{refusal:?}"),
-    };
+    let mut create =
+        |name: &str, count| match told.tell("operator", &Command::Create { group: group(name), count }) {
+            Ok(()) => None,
+            Err(CommandRefusal::Partitions(refusal)) => Some(refusal),
+            Err(refusal) => panic!("{refusal:?}"),
+        };
     assert_eq!(create("none", 0), Some(Refusal::NoPartitions));
     assert_eq!(create("all", PARTITIONS_MAX + 1), Some(Refusal::TooManyPartitions));
     assert_eq!(create("most", PARTITIONS_MAX - 1), None);
@@ -330,7 +331,8 @@ fn any_bytes_are_partitions_that_are_written_so_or_none() {
                 let _ = partitions.obey(identity(node, u64::MAX), &join);
                 let up_to = u64::MAX;
                 let ranges = vec![Ranges { group: group("g"), ranges: vec![0..9] }];
-                let _ = partitions.obey(identity(node, 1), &Command::Release { session: session(77), up_to, ranges });
+                let _ = partitions
+                    .obey(identity(node, 1), &Command::Release { session: session(77), up_to, ranges });
                 let _ = partitions.obey(identity(node, 1), &Command::Undrain { node: name("b") });
                 partitions.end(session(77));
             }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::metadata::drawn::Drawn;
-use crate::metadata::partitions::{Command as About, GroupName, Ranges};
 use crate::metadata::encoding::{number_length, put_number};
+use crate::metadata::partitions::{Command as About, GroupName, Ranges};
 use crate::rng::Rng;
 
 fn request(command: Command) -> Request {
@@ -83,7 +83,10 @@ fn golden() -> Vec<(Command, &'static str)> {
         (Command::Expire { session }, "0703"),
         (about(About::Join { session, time_to_live: Duration::from_nanos(5) }), "08010305"),
         (about(About::Leave { session }), "080203"),
-        (about(About::Release { session, up_to: 300, ranges }), "080303ac02 02 0167 02 0003 0401 0168 01 800101"),
+        (
+            about(About::Release { session, up_to: 300, ranges }),
+            "080303ac02 02 0167 02 0003 0401 0168 01 800101",
+        ),
         (about(About::Create { group: group("g"), count: 128 }), "080401678001"),
         (about(About::Drop { group: group("g") }), "08050167"),
         (about(About::Drain { node }), "0806026e32"),

@@ -122,8 +122,12 @@ impl World {
         let done = self.truth.obey(sender, command).is_ok();
         match command {
             Command::Release { .. } | Command::Move { .. } => {}
-            Command::Join { .. } | Command::Leave { .. } | Command::Create { .. } | Command::Drop { .. }
-            | Command::Drain { .. } | Command::Undrain { .. } => self.judge_loads(&before),
+            Command::Join { .. }
+            | Command::Leave { .. }
+            | Command::Create { .. }
+            | Command::Drop { .. }
+            | Command::Drain { .. }
+            | Command::Undrain { .. } => self.judge_loads(&before),
         }
         done
     }
@@ -343,5 +347,10 @@ fn least_moves(former: &[Option<NodeId>], may_get: &[NodeId], count: usize) -> u
     let mut loads: Vec<usize> = may_get.iter().map(has).collect();
     loads.sort_unstable();
     let (each, rest) = (count / may_get.len(), count % may_get.len());
-    loads.iter().rev().enumerate().map(|(rank, has)| has.saturating_sub(each + usize::from(rank < rest))).sum()
+    loads
+        .iter()
+        .rev()
+        .enumerate()
+        .map(|(rank, has)| has.saturating_sub(each + usize::from(rank < rest)))
+        .sum()
 }
