@@ -58,6 +58,7 @@ enum Verb {
     Readmit(cmd::readmit::Readmit),
     Down(cmd::down::Down),
     Announce(cmd::announce::Announce),
+    Partitions(cmd::partitions::Partitions),
     Config(cmd::config::Config),
     Doctor(cmd::doctor::Doctor),
     Fence(cmd::fence::Fence),
@@ -134,6 +135,7 @@ fn act(verb: &Verb, sources: &Sources) -> Result<Exit, Failure> {
         Verb::Readmit(args) => cmd::readmit::readmit(args),
         Verb::Down(args) => cmd::down::down(args),
         Verb::Announce(args) => cmd::announce::announce(args),
+        Verb::Partitions(args) => cmd::partitions::partitions(args),
         #[cfg(feature = "sqlite")]
         Verb::Demo(args) => cmd::demo::demo(args),
         #[cfg(feature = "sqlite")]

@@ -124,6 +124,8 @@ impl GivingUp {
                     | Answer::Readmitted { .. }
                     | Answer::Downed
                     | Answer::Announced { .. }
+                    | Answer::Partitions(_)
+                    | Answer::Rearranged
                     | Answer::Refused(_)),
                 ) => return Err(unexpected(&self.node, answer)),
                 Next::Late => {

@@ -213,11 +213,12 @@ impl From<Refused> for Failure {
                 Exit::Usage
             }
             Kind::NoMembers | Kind::NotAMember | Kind::ByRule => Exit::Usage,
-            Kind::TooLong | Kind::NotCarried => Exit::Usage,
+            Kind::TooLong | Kind::NotCarried | Kind::NoMetadata => Exit::Usage,
             Kind::Version | Kind::Unknown => Exit::Protocol,
             Kind::NotPermitted => Exit::NotPermitted,
             Kind::TooMany | Kind::Closed => Exit::Unavailable,
             Kind::NotLeading | Kind::NotConnected | Kind::NotRefused | Kind::Recovering => Exit::NotElected,
+            Kind::NoLeader | Kind::NotNow => Exit::NotElected,
             Kind::ToItself => Exit::Success,
             Kind::Disk => Exit::State,
         };

@@ -3,6 +3,7 @@
 use primacy::{AnnounceError, AskError};
 use serde::{Deserialize, Serialize};
 
+use super::partitions::{Change, Shown};
 use super::state::State;
 use super::who::{Leader, Members, Who};
 
@@ -41,10 +42,18 @@ pub(crate) enum What {
     Down { node: String },
     /// To tell the others this state.
     Announce { state: State },
+    /// What it knows of the partitions of all groups, or of this one.
+    Partitions { group: Option<String> },
+    /// To have this changed of partitions.
+    Rearrange {
+        #[serde(flatten)]
+        change: Change,
+    },
 }
 
 /// The names of the questions, for those who ask for something else.
-pub(crate) const REQUESTS: &str = "who, watch, resign, transfer, stand, withdraw, readmit, down, announce";
+pub(crate) const REQUESTS: &str = "who, watch, resign, transfer, stand, withdraw, readmit, down, announce, \
+                                   partitions, rearrange";
 
 /// What a node answers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -80,6 +89,10 @@ pub(crate) enum Answer {
     Downed,
     /// To `announce`: the number of the message that it went out with.
     Announced { term: u64, number: u64 },
+    /// To `partitions`.
+    Partitions(Box<Shown>),
+    /// To `rearrange`: it will be so.
+    Rearranged,
     /// To anything: it is not done.
     Refused(Refused),
 }
@@ -135,6 +148,12 @@ pub(crate) enum Kind {
     TooLong,
     /// See [`AnnounceError::NotCarried`].
     NotCarried,
+    /// The node keeps no metadata.
+    NoMetadata,
+    /// No leader has done it in time; it may be done yet.
+    NoLeader,
+    /// It cannot be as things stand now.
+    NotNow,
     /// See [`AskError::Closed`].
     Closed,
     /// A kind that only a later version knows; its text says more.
@@ -226,6 +245,13 @@ mod tests {
             What::Down { node: "c".into() },
             What::Announce { state: State::new(b"\xff") },
             What::Announce { state: State::new(b"two\nlines") },
+            What::Partitions { group: None },
+            What::Partitions { group: Some("g".into()) },
+            What::Rearrange { change: Change::Create { group: "g".into(), count: 3 } },
+            What::Rearrange { change: Change::Drop { group: "g".into() } },
+            What::Rearrange { change: Change::Drain { node: "c".into() } },
+            What::Rearrange { change: Change::Undrain { node: "c".into() } },
+            What::Rearrange { change: Change::Move { group: "g".into(), index: 1, node: "c".into() } },
         ] {
             let line = serde_json::to_vec(&Request { version: VERSION, what: what.clone() }).unwrap();
             assert_eq!(parse(&line), Ok(what));

@@ -75,6 +75,7 @@ impl From<Refusal> for Known {
             Refusal::TooManyRequests | Refusal::TooManyClients => Self::TOO_MANY_REQUESTS,
             // This process has been replaced by a later one of the same node.
             Refusal::FormerLife => Self::STOPPED,
+            Refusal::Partitions(_) => unreachable!("clients of etcd want nothing of partitions"),
         }
     }
 }

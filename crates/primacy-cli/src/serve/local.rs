@@ -79,10 +79,11 @@ impl Local {
                     inner.expiries.insert(session, expiry);
                     self.sooner.notify_one();
                 }
-                Command::End { session } => {
+                Command::End { session } | Command::Expire { session } => {
                     inner.expiries.remove(&session);
                 }
-                Command::Operate(_) | Command::Compact(_) | Command::Forget { .. } | Command::Limit(_) => {}
+                Command::Operate(_) | Command::Compact(_) | Command::Partitions(_) => {}
+                Command::Forget { .. } | Command::Limit(_) => {}
             }
         }
         // Within the lock, so that it never goes back.

@@ -209,7 +209,8 @@ fn compacted(refusal: Refusal) -> Version {
         | Refusal::TimeToLiveTooLong
         | Refusal::TooManyRequests
         | Refusal::TooManyClients
-        | Refusal::FormerLife => unreachable!("to look at changes is refused for no other reason"),
+        | Refusal::FormerLife
+        | Refusal::Partitions(_) => unreachable!("to look at changes is refused for no other reason"),
     }
 }
 

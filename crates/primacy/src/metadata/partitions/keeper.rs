@@ -76,6 +76,8 @@ pub(super) struct Keeper {
     renew_at: Instant,
     release: JoinSet<Result<Outcome, MapError>>,
     steps: watch::Receiver<u64>,
+    /// A session that was asked for, and may begin though nobody waits for it any more.
+    asked_for: Option<SessionId>,
 }
 
 impl Keeper {
@@ -95,6 +97,7 @@ impl Keeper {
             renew_at: Instant::NEVER,
             release: JoinSet::new(),
             steps,
+            asked_for: None,
         }
     }
 
@@ -108,7 +111,7 @@ impl Keeper {
         loop {
             let joined = tokio::select! {
                 biased;
-                _ = &mut leave => return self.leave_late().await,
+                _ = &mut leave => return self.leave_early().await,
                 joined = self.join(ready.is_some()) => joined,
             };
             let mut session = match joined {
@@ -145,6 +148,7 @@ impl Keeper {
                 let _ = self.write(partitions::Command::Leave { session: former }).await;
             }
             let Some(id) = draw() else { return Err(PartitionsError::Closed) };
+            self.asked_for = Some(id);
             let asked_at = clock::now();
             let time_to_live = self.setup.time_to_live.into();
             let joined = self.write(partitions::Command::Join { session: id, time_to_live }).await;
@@ -197,9 +201,9 @@ impl Keeper {
         let _ = tokio::time::timeout(self.setup.time_to_live, left).await;
     }
 
-    /// The node is to leave before it is known that it has joined.
-    async fn leave_late(&mut self) {
-        if let Some(session) = self.my_session() {
+    /// The node is to leave before it is known that it has joined. What one node wants is done in the order in which it wants it.
+    async fn leave_early(&mut self) {
+        if let Some(session) = self.asked_for.or_else(|| self.my_session()) {
             self.leave(session).await;
         }
     }
