@@ -160,7 +160,7 @@ impl Partitions {
         for node in &self.nodes {
             push_node(to, node.name);
             let (up, drained) = (u8::from(node.up.is_some()), u8::from(node.drained));
-            to.push(up * node_is::UP | drained * node_is::DRAINED);
+            to.push((up * node_is::UP) | (drained * node_is::DRAINED));
             if let Some(up) = node.up {
                 push_session(to, up.session);
                 push_number(to, up.time_to_live.as_nanos());
