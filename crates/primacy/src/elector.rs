@@ -669,6 +669,11 @@ impl Builder {
         if self.witness && !by.needs_majority() {
             return Err(ConfigError::NothingToVote { by });
         }
+        // Reads and sessions rest on the leader's lease.
+        if self.metadata.is_some() && (by != By::default() || safety != Safety::Lease) {
+            return Err(ConfigError::Metadata { by, safety });
+        }
+
         Ok((by, safety))
     }
 
@@ -680,6 +685,7 @@ impl Builder {
             (self.seniority.is_some(), "options for seniority (seniority)"),
             (self.safety.is_some(), "a choice of safety (safety)"),
             (self.priority != 0, "a priority (priority)"),
+            (self.metadata.is_some(), "metadata (metadata)"),
         ];
         match among_peers.into_iter().find(|(given, _)| *given) {
             Some((_, what)) => Err(ConfigError::OnlyAmongPeers { what }),

@@ -25,5 +25,6 @@ pub(crate) mod stand;
 mod store;
 mod target;
 pub(crate) mod transfer;
+pub(crate) mod voters;
 pub(crate) mod watch;
 pub(crate) mod who;

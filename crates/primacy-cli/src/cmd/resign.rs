@@ -126,6 +126,8 @@ impl GivingUp {
                     | Answer::Announced { .. }
                     | Answer::Partitions(_)
                     | Answer::Rearranged
+                    | Answer::Voters { .. }
+                    | Answer::Revising { .. }
                     | Answer::Refused(_)),
                 ) => return Err(unexpected(&self.node, answer)),
                 Next::Late => {

@@ -195,7 +195,9 @@ pub(super) fn unexpected(node: &Node, answer: Answer) -> Failure {
         | Answer::Downed
         | Answer::Announced { .. }
         | Answer::Partitions(_)
-        | Answer::Rearranged) => {
+        | Answer::Rearranged
+        | Answer::Voters { .. }
+        | Answer::Revising { .. }) => {
             let message =
                 format!("the node {} answers something else than it was asked: {answer:?}", node.node);
             Failure::new(Exit::Protocol, message)

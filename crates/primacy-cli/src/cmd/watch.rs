@@ -101,6 +101,8 @@ fn seen(node: &Node, answer: Answer) -> Result<Seen, Failure> {
         | Answer::Announced { .. }
         | Answer::Partitions(_)
         | Answer::Rearranged
+        | Answer::Voters { .. }
+        | Answer::Revising { .. }
         | Answer::Refused(_)) => Err(unexpected(node, answer)),
     }
 }

@@ -1,6 +1,9 @@
 //! What is said over the control socket. Each is one line of JSON.
 
+use std::collections::BTreeMap;
+
 use primacy::{AnnounceError, AskError};
+
 use serde::{Deserialize, Serialize};
 
 use super::partitions::{Change, Shown};
@@ -49,11 +52,15 @@ pub(crate) enum What {
         #[serde(flatten)]
         change: Change,
     },
+    /// Who votes, where metadata is kept.
+    Voters,
+    /// To have this node vote, or vote no more if it has no address, as far as that can be done now.
+    Revise { node: String, address: Option<String> },
 }
 
 /// The names of the questions, for those who ask for something else.
 pub(crate) const REQUESTS: &str = "who, watch, resign, transfer, stand, withdraw, readmit, down, announce, \
-                                   partitions, rearrange";
+     voters, revise, partitions, rearrange";
 
 /// What a node answers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -93,8 +100,61 @@ pub(crate) enum Answer {
     Partitions(Box<Shown>),
     /// To `rearrange`: it will be so.
     Rearranged,
+    /// To `voters`: each with its address, and the record that states them.
+    Voters { term: u64, number: u64, voters: BTreeMap<String, String> },
+    /// To `revise`: how it stands.
+    Revising { progress: Progress },
     /// To anything: it is not done.
     Refused(Refused),
+}
+
+/// How it stands with a change of the voters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "progress", rename_all = "snake_case")]
+pub(crate) enum Progress {
+    /// It is so.
+    Done,
+    /// It is written, and not yet on a majority.
+    Committing,
+    /// The node is being brought up to date: term and number of its last record, and of the leader's.
+    CatchingUp { held: Option<(u64, u64)>, last: (u64, u64) },
+    /// Another change comes first.
+    Waiting,
+    /// Nobody leads who could do it.
+    NotLed,
+    /// It is not done.
+    Refused { why: String },
+}
+
+impl From<primacy::metadata::Progress> for Progress {
+    fn from(progress: primacy::metadata::Progress) -> Self {
+        use primacy::metadata::{Progress as P, Refusal};
+        let pair = |number: primacy::LeaderSequence| (number.term.0, number.counter);
+        let refused = |why: String| Self::Refused { why };
+        match progress {
+            P::Done => Self::Done,
+            P::Committing => Self::Committing,
+            P::CatchingUp { held, last } => {
+                let held = Some(pair(held)).filter(|_| held != primacy::LeaderSequence::NONE);
+                Self::CatchingUp { held, last: pair(last) }
+            }
+            P::Waiting => Self::Waiting,
+            P::Refused(Refusal::NotLeading) => Self::NotLed,
+            P::Refused(Refusal::Last) => {
+                refused("it is the last voter; without one nothing could ever be written".to_owned())
+            }
+            P::Refused(Refusal::TooMany) => {
+                refused("there are as many voters already as there may be".to_owned())
+            }
+            P::Refused(Refusal::NoMajority { heard, voters }) => refused(format!(
+                "of the {voters} voters that there would be, only {heard} are heard, and that is no majority: start the others first"
+            )),
+            P::Refused(Refusal::OtherAddress) => refused(
+                "it votes already, and is reached at another address; remove it first, or leave it as it is"
+                    .to_owned(),
+            ),
+        }
+    }
 }
 
 /// Why something is not done.
@@ -148,14 +208,15 @@ pub(crate) enum Kind {
     TooLong,
     /// See [`AnnounceError::NotCarried`].
     NotCarried,
-    /// The node keeps no metadata.
+    /// The nodes of this election keep no metadata.
     NoMetadata,
-    /// No leader has done it in time; it may be done yet.
-    NoLeader,
+    /// The map has not answered in time.
+    NoAnswer,
     /// It cannot be as things stand now.
     NotNow,
     /// See [`AskError::Closed`].
     Closed,
+
     /// A kind that only a later version knows; its text says more.
     #[serde(other)]
     Unknown,

@@ -13,10 +13,10 @@ mod state;
 mod who;
 
 pub(crate) use client::{Answers, Next, Node, find, find_all};
-pub(crate) use message::{Answer, Kind, What};
+pub(crate) use message::{Answer, Kind, Progress, What};
 pub(crate) use partitions::{Change, Shown};
 pub(crate) use server::Server;
 pub(crate) use state::{Announced, State, moves};
 pub(crate) use who::{
-    Certificate, FirstEntry, Leader, Member, Members, PeerRefused, Peers, Queue, Record, Who,
+    Certificate, FirstEntry, Leader, Member, Members, PeerRefused, Peers, Queue, Record, RecordNumber, Who,
 };

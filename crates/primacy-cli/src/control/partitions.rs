@@ -178,8 +178,9 @@ impl From<KnownRun> for Run {
 impl From<MapError> for Refused {
     fn from(error: MapError) -> Self {
         let kind = match error {
-            MapError::Timeout | MapError::AnswerLost => Kind::NoLeader,
+            MapError::Timeout | MapError::AnswerLost => Kind::NoAnswer,
             MapError::Busy => Kind::TooMany,
+            MapError::Voter { .. } => Kind::NotNow,
             MapError::Closed => Kind::Closed,
         };
         Self::new(kind, error.to_string())

@@ -16,8 +16,8 @@ use tokio::time::{Instant, sleep_until};
 use super::backend::{Backend, BackendError, Changes, Freshness, Life, Member, Pending, Vitals};
 
 /// The numbers of the only cluster and of its only node.
-const CLUSTER: u64 = 1;
-const MEMBER: u64 = 1;
+const CLUSTER: u64 = 0x7072_696d_6163_7963;
+const MEMBER: u64 = 0x7072_696d_6163_796d;
 
 /// The only term.
 const TERM: u64 = 1;
@@ -82,8 +82,8 @@ impl Local {
                 Command::End { session } | Command::Expire { session } => {
                     inner.expiries.remove(&session);
                 }
-                Command::Operate(_) | Command::Compact(_) | Command::Partitions(_) => {}
-                Command::Forget { .. } | Command::Limit(_) => {}
+                Command::Operate(_) | Command::Compact(_) | Command::Forget { .. } | Command::Limit(_) => {}
+                Command::Partitions(_) => {} // None of etcd's requests.
             }
         }
         // Within the lock, so that it never goes back.

@@ -149,14 +149,6 @@ impl Door {
         Self { listener, services: Arc::new(Services { hub, users }), tls }
     }
 
-    /// Where it listens.
-    ///
-    /// # Errors
-    /// If the system does not say.
-    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
-
     /// Answers, for ever. Dropping this closes the door; what is being answered goes on for as long as the runtime.
     pub(crate) async fn serve(self) {
         let _handing_on = AbortOnDrop(tokio::spawn(Arc::clone(&self.services.hub).run()));

@@ -13,6 +13,7 @@ mod found;
 mod guards;
 mod pages;
 mod pods;
+mod serve;
 mod stories;
 
 use std::net::SocketAddr;

@@ -84,7 +84,7 @@ pub enum Message {
         incarnation: Incarnation,
         /// Requests, as they stand in records.
         requests: Vec<Arc<[u8]>>,
-        /// The number of this question: clients want to read what is committed by now, or ask for sessions.
+        /// The round of what is asked here: clients want to read what is committed by now, or ask for sessions.
         read: Option<u64>,
         /// Clients ask for these sessions.
         sessions: Vec<(SessionId, Keep)>,
@@ -95,7 +95,7 @@ pub enum Message {
         incarnation: Incarnation,
         /// The process life that asked.
         to: Incarnation,
-        /// The number of the question, and how far the state must be for them.
+        /// The round that is answered, and how far the state must be for its reads.
         read: Option<(u64, LeaderSequence)>,
         /// The sessions that were asked for, and how long each lives still; `None` if there is none.
         sessions: Vec<(SessionId, Keep, Option<Duration>)>,
@@ -278,14 +278,38 @@ pub struct Metadata<S: Replicated = State> {
     /// Who leads, as the application was told.
     told_leader: Option<Leader>,
     /// Writes of other nodes' clients that came before this leader was active.
-    early: Vec<Arc<[u8]>>,
-    early_bytes: usize,
+    early: Early,
     clients: Clients,
     expiry: Expiry,
     tell_again_after: Duration,
     /// The lead is to be given up, and no work was begun.
     nobody_works: bool,
     outputs: VecDeque<Output<Message, Durable>>,
+}
+
+/// Requests that come to a leader before it is active.
+#[derive(Clone, Debug, Default)]
+struct Early {
+    term: Term,
+    requests: Vec<Arc<[u8]>>,
+    bytes: usize,
+}
+
+impl Early {
+    fn push(&mut self, term: Term, request: Arc<[u8]>) {
+        if self.term != term {
+            *self = Self { term, ..Self::default() };
+        }
+        if self.bytes + request.len() <= EARLY_MAX {
+            self.bytes += request.len();
+            self.requests.push(request);
+        }
+    }
+
+    /// Those that came to the leader of this term.
+    fn of(self, term: Term) -> Vec<Arc<[u8]>> {
+        if self.term == term { self.requests } else { Vec::new() }
+    }
 }
 
 /// This node's leadership.
@@ -322,14 +346,14 @@ impl<S: Keeps> Protocol for Metadata<S> {
             Input::Timeout => self.on_timeout(now),
             Input::Command(command) => self.elect(now, Input::Command(command)),
             Input::Evidence(evidence) => {
-                let was_whole = self.quorum.past() == HardPast::Whole;
-                self.elect(now, Input::Evidence(evidence));
-                if was_whole && self.quorum.past() != HardPast::Whole {
-                    // Its disk is not the one that others knew it with: what was on that is lost, and the log with it.
-                    self.replica.lose(now);
+                if let Evidence::Readmitted { by, term } = evidence
+                    && term <= TERM_MAX
+                {
+                    self.on_readmitted(now, by);
                 }
+                self.elect(now, Input::Evidence(evidence));
                 match evidence {
-                    Evidence::Connected(peer) => self.replica.on_connected(now, peer.identity.node),
+                    Evidence::Connected(peer) => self.replica.on_connected(now, peer.identity),
                     Evidence::Died(life) => self.on_death(now, life),
                     Evidence::Disconnected(_) | Evidence::Readmitted { .. } => {}
                 }
@@ -356,8 +380,7 @@ impl<S: Keeps> Metadata<S> {
     /// `None` if the snapshot or the records of an earlier life cannot be read, though they were whole on the disk: a later
     /// version wrote them.
     ///
-    /// # Panics
-    /// If this node is not among the voters.
+    /// This node need not be among the voters: it may have been removed.
     #[must_use]
     pub fn new(config: Config, past: Past, now: Instant) -> Option<Self> {
         let me = config.replica.me;
@@ -365,17 +388,20 @@ impl<S: Keeps> Metadata<S> {
         let Past { hard, voters, log, log_lost } = past;
         let replica = Replica::new(config.replica, hard.term, voters, log, log_lost, now)?;
         let counted = replica.voters().number;
-        let election = quorum::Config { voters: replica.voters().names(), ..config.election };
+        let voters = replica.voters().names();
+        // The election is begun as one of the voters, and goes on as what this node is.
+        let with_me = voters.iter().copied().chain([me.node]).collect();
+        let mut quorum = Quorum::new(quorum::Config { voters: with_me, ..config.election }, hard, now);
+        quorum.set_voters(voters);
         let mut machine = Self {
             me,
-            quorum: Quorum::new(election, hard, now),
+            quorum,
             replica,
             counted,
             lead: Lead::None,
             leader: None,
             told_leader: None,
-            early: Vec::new(),
-            early_bytes: 0,
+            early: Early::default(),
             clients: Clients::new(me),
             expiry: Expiry::default(),
             tell_again_after,
@@ -407,6 +433,7 @@ impl<S: Keeps> Metadata<S> {
 
     /// Who leads and is active, as far as this node knows.
     #[must_use]
+    #[allow(clippy::misnamed_getters, reason = "what the application was told is what holds")]
     pub const fn leader(&self) -> Option<Leader> {
         self.told_leader
     }
@@ -440,7 +467,7 @@ impl<S: Keeps> Metadata<S> {
                 self.on_questions(now, Identity::new(from, incarnation), read, sessions);
             }
             Message::Told { to, read, sessions, .. } if to == self.me.incarnation => {
-                self.on_told(now, read, sessions);
+                self.on_told(read, sessions);
             }
             Message::Told { .. } => {} // An earlier life asked.
             Message::Revise { incarnation, ticket, wish } => {
@@ -521,6 +548,15 @@ impl<S: Keeps> Metadata<S> {
         }
     }
 
+    /// An operator takes this node back, which has lost its disk: the log with the votes. That is remembered before the election
+    /// can say that it knows its own part again.
+    fn on_readmitted(&mut self, now: Instant, by: NodeId) {
+        if self.quorum.past() == HardPast::Whole && by != self.me.node && self.replica.voters().contains(by) {
+            self.replica.lose(now);
+            self.take_effects();
+        }
+    }
+
     // ── the two machines ────────────────────────────────────────────────────────────────────────────────────
 
     fn elect(&mut self, now: Instant, input: Input<quorum::Message>) {
@@ -580,8 +616,7 @@ impl<S: Keeps> Metadata<S> {
                 let told = matches!(self.lead, Lead::Held { .. } | Lead::Ending);
                 self.lead = Lead::None;
                 self.replica.follow();
-                self.early.clear();
-                self.early_bytes = 0;
+                self.early = Early::default();
                 self.expiry = Expiry::default();
                 self.clients.forget_own();
                 if told {
@@ -646,8 +681,7 @@ impl<S: Keeps> Metadata<S> {
         self.lead = Lead::Held { valid_until };
         self.expiry = Expiry::begin(now, self.replica.state().sessions().into_iter());
         self.tell(Event::Elected { term, mandate, valid_until });
-        let early = core::mem::take(&mut self.early);
-        self.early_bytes = 0;
+        let early = core::mem::take(&mut self.early).of(term);
         for request in self.clients.all_writes().into_iter().chain(early) {
             self.replica.propose(now, request);
         }
@@ -656,7 +690,7 @@ impl<S: Keeps> Metadata<S> {
         }
         for (session, keep) in self.clients.take_sessions() {
             let left = self.look_at(now, session, keep);
-            self.answer_session(u64::MAX, session, keep, left);
+            self.answer_session(session, keep, left, u64::MAX);
         }
     }
 
@@ -743,9 +777,9 @@ impl<S: Keeps> Metadata<S> {
                 Lead::Held { .. } => {
                     self.replica.propose(now, request);
                 }
-                Lead::Elected { .. } if self.early_bytes + request.len() <= EARLY_MAX => {
-                    self.early_bytes += request.len();
-                    self.early.push(request);
+                // The others know of it as soon as it was voted for, and it does so only when they have answered.
+                Lead::Elected { .. } | Lead::None if self.quorum.has_won() => {
+                    self.early.push(self.quorum.term(), request);
                 }
                 Lead::Elected { .. } | Lead::None | Lead::Ending => {} // They tell the next leader, or this one again.
             }
@@ -772,16 +806,14 @@ impl<S: Keeps> Metadata<S> {
 
     fn on_told(
         &mut self,
-        now: Instant,
         read: Option<(u64, LeaderSequence)>,
         sessions: Vec<(SessionId, Keep, Option<Duration>)>,
     ) {
         let Some((round, number)) = read else { return };
         self.clients.readable(round, number);
         for (session, keep, left) in sessions {
-            self.answer_session(round, session, keep, left);
+            self.answer_session(session, keep, left, round);
         }
-        let _ = now;
     }
 
     /// How long a session lives still, after it was kept alive if that is wanted.
@@ -797,8 +829,8 @@ impl<S: Keeps> Metadata<S> {
         }
     }
 
-    fn answer_session(&mut self, round: u64, session: SessionId, keep: Keep, left: Option<Duration>) {
-        for ticket in self.clients.session_told(round, session, keep) {
+    fn answer_session(&mut self, session: SessionId, keep: Keep, left: Option<Duration>, round: u64) {
+        for ticket in self.clients.session_told(session, keep, round) {
             self.answer(Answer::Session(ticket, left));
         }
     }

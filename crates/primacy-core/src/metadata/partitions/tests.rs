@@ -160,7 +160,7 @@ fn a_late_release_gives_nothing_back_that_was_got_since() {
     let mut told = Told::default();
     let a = told.join("a");
     told.create("g", 1);
-    let ranges = vec![Ranges { group: group("g"), ranges: vec![0..1] }];
+    let ranges = vec![Ranges { group: group("g"), ranges: std::iter::once(0..1).collect() }];
     let late = Command::Release { session: a, up_to: told.partitions.step(), ranges };
     told.tell("a", &late).unwrap();
     assert_eq!(told.shown(), "g 0-0 a 3");
@@ -330,7 +330,7 @@ fn any_bytes_are_partitions_that_are_written_so_or_none() {
                 let join = Command::Join { session: session(77), time_to_live: Duration::ZERO };
                 let _ = partitions.obey(identity(node, u64::MAX), &join);
                 let up_to = u64::MAX;
-                let ranges = vec![Ranges { group: group("g"), ranges: vec![0..9] }];
+                let ranges = vec![Ranges { group: group("g"), ranges: std::iter::once(0..9).collect() }];
                 let _ = partitions
                     .obey(identity(node, 1), &Command::Release { session: session(77), up_to, ranges });
                 let _ = partitions.obey(identity(node, 1), &Command::Undrain { node: name("b") });

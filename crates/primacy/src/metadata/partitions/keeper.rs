@@ -168,7 +168,7 @@ impl Keeper {
                 Ok(Outcome { result: Err(refusal), .. }) => {
                     tracing::warn!(%refusal, "this node cannot be up, and asks again");
                 }
-                Err(MapError::Timeout | MapError::AnswerLost | MapError::Busy) => {}
+                Err(MapError::Timeout | MapError::AnswerLost | MapError::Busy | MapError::Voter { .. }) => {}
             }
             tokio::time::sleep(PAUSE).await;
         }

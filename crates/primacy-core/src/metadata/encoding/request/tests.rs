@@ -60,7 +60,7 @@ fn golden() -> Vec<(Command, &'static str)> {
     let group = |name| GroupName::new(name).unwrap();
     let ranges = vec![
         Ranges { group: group("g"), ranges: vec![0..3, 7..8] },
-        Ranges { group: group("h"), ranges: vec![128..129] },
+        Ranges { group: group("h"), ranges: std::iter::once(128..129).collect() },
     ];
     let about = Command::Partitions;
     let limits = Limits { quota: 1, history_bytes: 128, history_changes: 3 };

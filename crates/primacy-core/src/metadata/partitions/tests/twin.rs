@@ -257,7 +257,8 @@ impl World {
         match command {
             Command::Drop { .. } => self.met.dropped += u64::from(done),
             Command::Move { .. } => self.met.moved += u64::from(done),
-            _ => {}
+            Command::Join { .. } | Command::Leave { .. } | Command::Release { .. } => {}
+            Command::Create { .. } | Command::Drain { .. } | Command::Undrain { .. } => {}
         }
     }
 
@@ -319,7 +320,7 @@ impl Life {
         for (group, index) in back {
             match ranges.last_mut().filter(|last| last.group == group) {
                 Some(last) => last.ranges.push(index..index + 1),
-                None => ranges.push(Ranges { group, ranges: vec![index..index + 1] }),
+                None => ranges.push(Ranges { group, ranges: std::iter::once(index..index + 1).collect() }),
             }
         }
         if !ranges.is_empty() {

@@ -1,0 +1,243 @@
+//! `primacy voters`: who votes, where nodes keep metadata together; added, removed and replaced while they run.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use clap::{Parser, Subcommand};
+use primacy::{NodeId, Peers};
+use serde::Serialize;
+
+use super::target::{Target, tell, unexpected};
+use crate::control::{self, Answer, Progress, What};
+use crate::duration;
+use crate::exit::{self, Exit, Failure};
+
+/// Show who votes, or change it.
+///
+/// For nodes that keep metadata together (`primacy node --metadata`, or
+/// --serve). A change is written as a record, like everything that they keep,
+/// and is in force when a majority has it; one voter at a time.
+#[derive(Debug, Parser)]
+#[command(name = "voters", verbatim_doc_comment, after_help = exit::VERBS_HELP)]
+pub(crate) struct Voters {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    List(List),
+    Add(Add),
+    Remove(Remove),
+    Replace(Replace),
+}
+
+/// Show who votes, and since which record
+#[derive(Debug, Parser)]
+struct List {
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Add a voter, once it is up to date
+///
+/// Start the new node first, with the addresses of all and its own in --peers.
+/// The leader brings it up to date, and only then does its vote count: until
+/// then it holds nobody up. It is refused if too few of the voters that there
+/// would be are heard for a majority.
+#[derive(Debug, Parser)]
+#[command(verbatim_doc_comment)]
+struct Add {
+    /// The new voter, and where the others reach it: NAME=HOST:PORT
+    #[arg(value_name = "NAME=HOST:PORT")]
+    voter: String,
+    #[command(flatten)]
+    patience: Patience,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Let a voter go
+///
+/// It is refused if too few of those that are left are heard for a majority.
+/// A leader that is removed leads until that is written, and resigns. What the
+/// node has on its disk stays there; it is refused when it comes back.
+#[derive(Debug, Parser)]
+#[command(verbatim_doc_comment)]
+struct Remove {
+    /// The voter
+    #[arg(value_name = "NAME")]
+    voter: String,
+    #[command(flatten)]
+    patience: Patience,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Add a voter, and then let another one go
+#[derive(Debug, Parser)]
+struct Replace {
+    /// The voter to let go
+    #[arg(value_name = "OLD")]
+    old: String,
+    /// The new voter, and where the others reach it: NAME=HOST:PORT
+    #[arg(value_name = "NEW=HOST:PORT")]
+    new: String,
+    #[command(flatten)]
+    patience: Patience,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, clap::Args)]
+struct Patience {
+    /// How long to wait for it; what was begun goes on [default: 5m]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    wait: Option<Duration>,
+}
+
+/// How long it is waited for if nothing else is said.
+const WAIT: Duration = Duration::from_secs(300);
+/// How often it is asked how it stands.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+/// How long nobody may lead meanwhile: the change itself may cost an election.
+const LEADERLESS_MAX: Duration = Duration::from_secs(10);
+
+/// What is printed of a change, now and then.
+#[derive(Debug, Serialize)]
+struct Step<'a> {
+    node: &'a str,
+    change: &'static str,
+    #[serde(flatten)]
+    progress: &'a Progress,
+}
+
+/// Runs the verb.
+pub(crate) fn voters(args: &Voters) -> Result<Exit, Failure> {
+    match &args.verb {
+        Verb::List(List { target }) => list(target),
+        Verb::Add(Add { voter, patience, target }) => {
+            let (node, address) = named(voter)?;
+            change(target, patience, "add", &node, Some(&address))
+        }
+        Verb::Remove(Remove { voter, patience, target }) => {
+            change(target, patience, "remove", &name(voter)?, None)
+        }
+        Verb::Replace(Replace { old, new, patience, target }) => {
+            let (old, (node, address)) = (name(old)?, named(new)?);
+            change(target, patience, "add", &node, Some(&address))?;
+            change(target, patience, "remove", &old, None)
+        }
+    }
+}
+
+fn name(text: &str) -> Result<String, Failure> {
+    let parsed: Result<NodeId, _> = text.parse();
+    parsed
+        .map(|node| node.to_string())
+        .map_err(|error| Failure::new(Exit::Usage, format!("{text:?} is no node's name: {error}")))
+}
+
+fn named(text: &str) -> Result<(String, String), Failure> {
+    let parsed: Peers =
+        text.parse().map_err(|error: primacy::ConfigError| Failure::new(Exit::Usage, error.to_string()))?;
+    let mut all = parsed.iter().map(|(node, address)| (node.to_string(), address.to_owned()));
+    match (all.next(), all.next()) {
+        (Some(one), None) => Ok(one),
+        (_, _) => Err(Failure::new(Exit::Usage, format!("{text:?} is not one voter, as in d=host:port"))),
+    }
+}
+
+fn list(target: &Target) -> Result<Exit, Failure> {
+    target.no_store("voters", "over a store nobody votes")?;
+    let node = target.the_node()?;
+    let answer = node.ask(What::Voters)?;
+    let Answer::Voters { term, number, voters } = &answer else { return Err(unexpected(&node, answer)) };
+    tell(target.json, &answer, || lines(*term, *number, voters))?;
+    Ok(Exit::Success)
+}
+
+fn lines(term: u64, number: u64, voters: &BTreeMap<String, String>) -> String {
+    let since = if (term, number) == (0, 0) {
+        "as configured".to_owned()
+    } else {
+        format!("stated by record ({term}, {number})")
+    };
+    let voters: Vec<String> = voters.iter().map(|(node, address)| format!("{node}={address}")).collect();
+    format!("{} voters, {since}\n{}", voters.len(), voters.join("\n"))
+}
+
+fn change(
+    target: &Target,
+    patience: &Patience,
+    change: &'static str,
+    node: &str,
+    address: Option<&str>,
+) -> Result<Exit, Failure> {
+    target.no_store("voters", "over a store nobody votes")?;
+    let until = Instant::now() + patience.wait.unwrap_or(WAIT);
+    let (mut told, mut leaderless_since) = (None, None);
+    loop {
+        let (asked, answer) = ask(target, node, address)?;
+        let Answer::Revising { progress } = &answer else { return Err(unexpected(&asked, answer)) };
+        if told.as_ref() != Some(progress) {
+            tell(target.json, &Step { node, change, progress }, || line(change, node, progress))?;
+            told = Some(progress.clone());
+        }
+        match progress {
+            Progress::Done => return Ok(Exit::Success),
+            Progress::NotLed
+                if *leaderless_since.get_or_insert_with(Instant::now) + LEADERLESS_MAX < Instant::now() =>
+            {
+                let message = format!(
+                    "nobody leads, so nothing can be changed; see `primacy who --election {}`",
+                    target.election
+                );
+                return Err(Failure::new(Exit::NotElected, message));
+            }
+            Progress::NotLed => {}
+            Progress::Committing | Progress::CatchingUp { .. } | Progress::Waiting => leaderless_since = None,
+            Progress::Refused { why } => return Err(Failure::new(Exit::NotElected, why.clone())),
+        }
+        if Instant::now() >= until {
+            let message = format!(
+                "it is not done yet: {}; it goes on, and this command may be given again to wait for it",
+                line(change, node, progress)
+            );
+            return Err(Failure::new(Exit::NotElected, message));
+        }
+        std::thread::sleep(LOOK_INTERVAL);
+    }
+}
+
+/// Any node passes it on to the leader. One that is about to be removed should not be the one that is asked.
+fn ask(target: &Target, about: &str, address: Option<&str>) -> Result<(control::Node, Answer), Failure> {
+    let mut nodes = target.nodes()?;
+    nodes.sort_by_key(|node| node.node == about);
+    let what = What::Revise { node: about.to_owned(), address: address.map(ToOwned::to_owned) };
+    let mut first = None;
+    for node in nodes {
+        match node.ask(what.clone()) {
+            Ok(answer) => return Ok((node, answer)),
+            Err(failure) => first = first.or(Some(failure)),
+        }
+    }
+    Err(first.unwrap_or_else(|| Failure::new(Exit::Unavailable, "no node of that election runs here")))
+}
+
+fn line(change: &str, node: &str, progress: &Progress) -> String {
+    match progress {
+        Progress::Done if change == "add" => format!("{node} votes"),
+        Progress::Done => format!("{node} does not vote"),
+        Progress::Committing => "written, and not yet on a majority".to_owned(),
+        Progress::CatchingUp { held: Some((term, number)), last } => {
+            format!("{node} is being brought up to date: at ({term}, {number}) of ({}, {})", last.0, last.1)
+        }
+        Progress::CatchingUp { held: None, .. } => {
+            format!("{node} has not been heard yet, or takes a snapshot; is it started?")
+        }
+        Progress::Waiting => "another change comes first".to_owned(),
+        Progress::NotLed => "nobody leads at present".to_owned(),
+        Progress::Refused { why } => why.clone(),
+    }
+}

@@ -1,0 +1,184 @@
+//! A script of `etcdctl`, which is run against both, and its output compared line by line.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use primacy_conformance::live::Ground;
+
+use super::door::Door;
+use super::etcd;
+use crate::started;
+
+/// The script.
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/live/serve/etcdctl.sh");
+
+/// What it writes before what `etcdctl` prints for its own log, and before the error in it.
+const LOG_LINE: &str = "{\"level\":";
+const LOGGED_ERROR: &str = "\"error\":\"";
+
+/// Numbers that are each server's own: of members, of its log, of bytes. They stand behind these.
+const OWN_NUMBERS: &[&str] = &[
+    "\"cluster_id\":",
+    "\"member_id\":",
+    "\"raft_term\":",
+    "\"raftTerm\":",
+    "\"raftIndex\":",
+    "\"raftAppliedIndex\":",
+    "\"dbSize\":",
+    "\"dbSizeInUse\":",
+    "\"leader\":",
+    "\"ClusterID\" : ",
+    "\"MemberID\" : ",
+    "\"RaftTerm\" : ",
+    "\"RaftIndex\" : ",
+    "\"RaftAppliedIndex\" : ",
+    "\"DBSize\" : ",
+    "\"Leader\" : ",
+];
+
+/// Times that pass.
+const TIMES: &[&str] = &["remaining(", "\"ttl\":", "\"TTL\" : ", "took = "];
+
+/// What stands before the number of a lease, in hexadecimal and in decimal digits.
+const HEXADECIMAL_LEASES: &[&str] = &["lease ", "\ne/", "\nm/"];
+const DECIMAL_LEASES: &[&str] = &["\"ID\":", "\"id\":", "\"lease\":"];
+
+/// The digits that the number of a lease has at least, of those that a server draws.
+const LEASE_DIGITS: usize = 13;
+
+/// The versions of the servers.
+const VERSIONS: &[&str] = &["\"version\":\"", "\"Version\" : \""];
+
+/// What the script prints with this server.
+fn transcript(address: &str, ground: &Ground, name: &str) -> String {
+    let directory = ground.at(name);
+    std::fs::create_dir(&directory).unwrap();
+    let output = Command::new("sh")
+        .arg(SCRIPT)
+        .env("ENDPOINT", address)
+        .current_dir(&directory)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{:?}", output.status);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    normal(&text, address)
+}
+
+/// What must be the same for both.
+fn normal(text: &str, address: &str) -> String {
+    let lines = text.lines().map(|line| match line.strip_prefix(LOG_LINE) {
+        Some(log) => {
+            let error = log.split_once(LOGGED_ERROR).map_or(log, |(_, error)| error);
+            format!("logged: {}", error.trim_end_matches("\"}"))
+        }
+        None => line.to_owned(),
+    });
+    let mut text = lines.collect::<Vec<_>>().join("\n").replace(address, "<address>");
+    text = without_leases(&text);
+    for marker in OWN_NUMBERS {
+        text = without(&text, marker, |c| c.is_ascii_digit(), "<own>");
+    }
+    for marker in TIMES {
+        text = without(&text, marker, |c| c.is_ascii_alphanumeric() || c == '.' || c == 'µ', "<time>");
+    }
+    for marker in VERSIONS {
+        text = without(&text, marker, |c| c != '"', "<version>");
+    }
+    // Where it is, for clients and for members.
+    text = without(&text, "http://127.0.0.1:", |c| c.is_ascii_digit(), "<port>");
+    text = text.replace("http://127.0.0.1:<port>", "http://<address>");
+    text.lines().map(without_members).collect::<Vec<_>>().join("\n")
+}
+
+/// Puts `instead` for all `of` that stands behind a marker.
+fn without(text: &str, marker: &str, of: impl Fn(char) -> bool, instead: &str) -> String {
+    let mut parts = text.split(marker);
+    let mut result = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let rest = part.trim_start_matches(&of);
+        result.push_str(marker);
+        result.push_str(if rest.len() < part.len() { instead } else { "" });
+        result.push_str(rest);
+    }
+    result
+}
+
+/// Puts names for the numbers of leases, in the order in which they appear.
+fn without_leases(text: &str) -> String {
+    let mut leases: BTreeMap<u64, usize> = BTreeMap::new();
+    let mut found = Vec::new();
+    let kinds = [(HEXADECIMAL_LEASES, 16), (DECIMAL_LEASES, 10)];
+    for (marker, radix) in kinds.iter().flat_map(|(all, radix)| all.iter().map(move |one| (one, *radix))) {
+        for (at, _) in text.match_indices(marker) {
+            let rest = &text[at + marker.len()..];
+            let digits = rest.split(|c: char| !c.is_digit(radix)).next().unwrap_or_default();
+            if digits.len() >= LEASE_DIGITS {
+                found.push((at, u64::from_str_radix(digits, radix).unwrap()));
+            }
+        }
+    }
+    found.sort_unstable();
+    let mut text = text.to_owned();
+    for (_, number) in found {
+        let next = leases.len();
+        let name = *leases.entry(number).or_insert(next);
+        let name = format!("<lease {name}>");
+        text = text.replace(&format!("{number:016x}"), &name).replace(&format!("{number:x}"), &name);
+        text = text.replace(&number.to_string(), &name);
+    }
+    text
+}
+
+/// The lines about members whose columns have no names.
+fn without_members(line: &str) -> String {
+    let mut columns: Vec<&str> = line.split(", ").collect();
+    let own: &[usize] = match &columns[..] {
+        // Of `member list`.
+        [_, "started", ..] => &[0],
+        // Of `endpoint status`: the member, the version, the bytes, the term and the log.
+        ["<address>", _, _, _, _, _, _, _, ..] => &[1, 2, 3, 6, 7, 8],
+        _ => &[],
+    };
+    for &index in own {
+        columns[index] = "<own>";
+    }
+    columns.join(", ")
+}
+
+/// The lines that differ, with the command above them.
+fn differences(etcd: &str, door: &str) -> String {
+    let (mut command, mut told) = ("", Vec::new());
+    let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+    let (etcd, door) = (lines(etcd), lines(door));
+    for index in 0..etcd.len().max(door.len()) {
+        let line = |lines: &[String]| lines.get(index).cloned().unwrap_or_default();
+        let (theirs, ours) = (line(&etcd), line(&door));
+        if theirs.starts_with("$ ") || theirs.starts_with("== ") {
+            command = etcd[index].as_str();
+        }
+        if theirs != ours {
+            told.push(format!("after {command:?}\n  etcd says {theirs:?}\n  Primacy   {ours:?}"));
+        }
+    }
+    told.truncate(20);
+    told.join("\n")
+}
+
+#[test]
+fn etcdctl_is_told_the_same_by_etcd_and_by_primacy() {
+    assert!(Path::new(SCRIPT).exists());
+    let Some((runtime, (_etcd, address))) = started("etcd", etcd()) else { return };
+    let ground = Ground::new("script");
+    let door = runtime.block_on(Door::open(&ground, &[]));
+    let (theirs, ours) = std::thread::scope(|scope| {
+        let theirs = scope.spawn(|| transcript(&address, &ground, "theirs"));
+        let ours = transcript(&door.address, &ground, "ours");
+        (theirs.join().unwrap(), ours)
+    });
+    let told = differences(&theirs, &ours);
+    assert!(told.is_empty(), "{told}");
+    // It did not end early, nor wait in vain.
+    assert!(theirs.contains("== the server") && !theirs.contains("never"), "{theirs}");
+}
