@@ -58,8 +58,8 @@ enum Verb {
     Readmit(cmd::readmit::Readmit),
     Down(cmd::down::Down),
     Announce(cmd::announce::Announce),
+    Partitions(cmd::partitions::Partitions),
     Voters(cmd::voters::Voters),
-
     Config(cmd::config::Config),
     Doctor(cmd::doctor::Doctor),
     Fence(cmd::fence::Fence),
@@ -136,8 +136,8 @@ fn act(verb: &Verb, sources: &Sources) -> Result<Exit, Failure> {
         Verb::Readmit(args) => cmd::readmit::readmit(args),
         Verb::Down(args) => cmd::down::down(args),
         Verb::Announce(args) => cmd::announce::announce(args),
+        Verb::Partitions(args) => cmd::partitions::partitions(args),
         Verb::Voters(args) => cmd::voters::voters(args),
-
         #[cfg(feature = "sqlite")]
         Verb::Demo(args) => cmd::demo::demo(args),
         #[cfg(feature = "sqlite")]

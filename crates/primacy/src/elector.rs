@@ -10,7 +10,7 @@ use primacy_core::election::quorum::Safety;
 use primacy_core::membership::Attributes;
 use primacy_core::{Drift, Identity, Incarnation, Mandate, NodeId};
 use primacy_stores::{Opened, Register, Sessions, StoreMark};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::LocalSet;
 
 use crate::among_peers;
@@ -23,7 +23,7 @@ use crate::error::{CampaignError, ConnectError};
 use crate::handshake::{By, Confirmation};
 use crate::leadership::Leadership;
 use crate::measures::Measures;
-use crate::metadata::{self, Durability, Map};
+use crate::metadata::{self, Durability, Joining, Map};
 use crate::observer::{Observer, Publisher};
 use crate::over_sessions::{self, SessionsWorld};
 use crate::over_store::{self, StoreWorld};
@@ -72,6 +72,10 @@ struct About {
     minimum_members: Option<usize>,
     witness_spec: Option<WitnessSpec>,
     map: Option<Map>,
+    /// Whether the leader's right ends by itself.
+    has_lease: bool,
+    /// For the one part that this node takes in the partitions.
+    place: Arc<Semaphore>,
     #[cfg(feature = "metrics")]
     measures: Arc<Measures>,
     /// Set if this node could not go on.
@@ -228,12 +232,43 @@ impl Elector {
         self.about.map.as_ref()
     }
 
+    /// Takes part in the partitions that the nodes share out among them: this node may be the primary of some.
+    ///
+    /// ```no_run
+    /// # async fn example(elector: primacy::Elector) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut partitions = elector.partitions().join().await?;
+    /// loop {
+    ///     let primary = partitions.next().await?;
+    ///     tokio::spawn(async move {
+    ///         let token = primary.token(); // For every resource that is written to.
+    ///         // Serve the partition `primary.index()` of the group `primary.group()`, with `primary.check()` right before each
+    ///         // act, until it shall stop:
+    ///         primary.ended().await;
+    ///         // Finish what is under way. When `primary` is dropped, another node becomes the primary.
+    ///         # let _ = token;
+    ///     });
+    /// }
+    /// # }
+    /// ```
+    pub fn partitions(&self) -> Joining {
+        Joining::new(self.clone())
+    }
+
+    /// Whether the right of a leader of this election ends by itself.
+    pub(crate) fn has_lease(&self) -> bool {
+        self.about.has_lease
+    }
+
+    /// The one place in the partitions that this node has; `None` if it is taken.
+    pub(crate) fn take_place(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.about.place).try_acquire_owned().ok()
+    }
+
     #[cfg(feature = "metrics")]
     pub(crate) fn measures(&self) -> Arc<Measures> {
         Arc::clone(&self.about.measures)
     }
 
-    #[cfg(feature = "metrics")]
     pub(crate) fn is_witness(&self) -> bool {
         self.about.witness
     }
@@ -721,6 +756,8 @@ where
         minimum_members: config.minimum_members(),
         witness_spec,
         map,
+        has_lease: config.safety == Safety::Lease,
+        place: Arc::new(Semaphore::new(1)),
         #[cfg(feature = "metrics")]
         measures,
         halted,

@@ -12,6 +12,7 @@ pub(crate) mod down;
 pub(crate) mod fence;
 pub(crate) mod init;
 pub(crate) mod node;
+pub(crate) mod partitions;
 pub(crate) mod readmit;
 pub(crate) mod replay;
 pub(crate) mod resign;

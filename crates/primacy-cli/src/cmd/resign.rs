@@ -124,6 +124,8 @@ impl GivingUp {
                     | Answer::Readmitted { .. }
                     | Answer::Downed
                     | Answer::Announced { .. }
+                    | Answer::Partitions(_)
+                    | Answer::Rearranged
                     | Answer::Voters { .. }
                     | Answer::Revising { .. }
                     | Answer::Refused(_)),

@@ -99,6 +99,11 @@ impl Target {
         }
     }
 
+    /// The named node; or any that runs here.
+    pub(super) fn any_node(&self) -> Result<Node, Failure> {
+        Ok(self.nodes()?.swap_remove(0))
+    }
+
     /// The named node; or the one that leads, of those that run here; or the only one.
     pub(super) fn the_leader(&self) -> Result<Node, Failure> {
         let nodes = self.nodes()?;
@@ -189,6 +194,8 @@ pub(super) fn unexpected(node: &Node, answer: Answer) -> Failure {
         | Answer::Readmitted { .. }
         | Answer::Downed
         | Answer::Announced { .. }
+        | Answer::Partitions(_)
+        | Answer::Rearranged
         | Answer::Voters { .. }
         | Answer::Revising { .. }) => {
             let message =

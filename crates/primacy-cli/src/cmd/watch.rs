@@ -99,6 +99,8 @@ fn seen(node: &Node, answer: Answer) -> Result<Seen, Failure> {
         | Answer::Readmitted { .. }
         | Answer::Downed
         | Answer::Announced { .. }
+        | Answer::Partitions(_)
+        | Answer::Rearranged
         | Answer::Voters { .. }
         | Answer::Revising { .. }
         | Answer::Refused(_)) => Err(unexpected(node, answer)),

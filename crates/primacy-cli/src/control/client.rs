@@ -214,12 +214,12 @@ impl From<Refused> for Failure {
             }
             Kind::NoMembers | Kind::NotAMember | Kind::ByRule => Exit::Usage,
             Kind::TooLong | Kind::NotCarried | Kind::NoMetadata => Exit::Usage,
-
             Kind::Version | Kind::Unknown => Exit::Protocol,
             Kind::NotPermitted => Exit::NotPermitted,
             Kind::TooMany | Kind::Closed | Kind::NoAnswer => Exit::Unavailable,
 
             Kind::NotLeading | Kind::NotConnected | Kind::NotRefused | Kind::Recovering => Exit::NotElected,
+            Kind::NotNow => Exit::NotElected,
             Kind::ToItself => Exit::Success,
             Kind::Disk => Exit::State,
         };

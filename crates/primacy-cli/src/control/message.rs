@@ -6,6 +6,7 @@ use primacy::{AnnounceError, AskError};
 
 use serde::{Deserialize, Serialize};
 
+use super::partitions::{Change, Shown};
 use super::state::State;
 use super::who::{Leader, Members, Who};
 
@@ -44,6 +45,13 @@ pub(crate) enum What {
     Down { node: String },
     /// To tell the others this state.
     Announce { state: State },
+    /// What it knows of the partitions of all groups, or of this one.
+    Partitions { group: Option<String> },
+    /// To have this changed of partitions.
+    Rearrange {
+        #[serde(flatten)]
+        change: Change,
+    },
     /// Who votes, where metadata is kept.
     Voters,
     /// To have this node vote, or vote no more if it has no address, as far as that can be done now.
@@ -51,8 +59,8 @@ pub(crate) enum What {
 }
 
 /// The names of the questions, for those who ask for something else.
-pub(crate) const REQUESTS: &str =
-    "who, watch, resign, transfer, stand, withdraw, readmit, down, announce, voters, revise";
+pub(crate) const REQUESTS: &str = "who, watch, resign, transfer, stand, withdraw, readmit, down, announce, \
+     voters, revise, partitions, rearrange";
 
 /// What a node answers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -88,6 +96,10 @@ pub(crate) enum Answer {
     Downed,
     /// To `announce`: the number of the message that it went out with.
     Announced { term: u64, number: u64 },
+    /// To `partitions`.
+    Partitions(Box<Shown>),
+    /// To `rearrange`: it will be so.
+    Rearranged,
     /// To `voters`: each with its address, and the record that states them.
     Voters { term: u64, number: u64, voters: BTreeMap<String, String> },
     /// To `revise`: how it stands.
@@ -200,6 +212,8 @@ pub(crate) enum Kind {
     NoMetadata,
     /// The map has not answered in time.
     NoAnswer,
+    /// It cannot be as things stand now.
+    NotNow,
     /// See [`AskError::Closed`].
     Closed,
 
@@ -292,6 +306,13 @@ mod tests {
             What::Down { node: "c".into() },
             What::Announce { state: State::new(b"\xff") },
             What::Announce { state: State::new(b"two\nlines") },
+            What::Partitions { group: None },
+            What::Partitions { group: Some("g".into()) },
+            What::Rearrange { change: Change::Create { group: "g".into(), count: 3 } },
+            What::Rearrange { change: Change::Drop { group: "g".into() } },
+            What::Rearrange { change: Change::Drain { node: "c".into() } },
+            What::Rearrange { change: Change::Undrain { node: "c".into() } },
+            What::Rearrange { change: Change::Move { group: "g".into(), index: 1, node: "c".into() } },
         ] {
             let line = serde_json::to_vec(&Request { version: VERSION, what: what.clone() }).unwrap();
             assert_eq!(parse(&line), Ok(what));

@@ -6,6 +6,7 @@
 
 mod client;
 mod message;
+mod partitions;
 mod server;
 mod socket;
 mod state;
@@ -13,6 +14,7 @@ mod who;
 
 pub(crate) use client::{Answers, Next, Node, find, find_all};
 pub(crate) use message::{Answer, Kind, Progress, What};
+pub(crate) use partitions::{Change, Shown};
 pub(crate) use server::Server;
 pub(crate) use state::{Announced, State, moves};
 pub(crate) use who::{

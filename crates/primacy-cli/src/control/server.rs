@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::message::{self, Answer, Kind, Progress, Refused, Reply, VERSION, What};
-
+use super::partitions;
 use super::socket::{self, Dir};
 use super::who::{Leader, Members, Who};
 use crate::exit::Failure;
@@ -198,7 +198,7 @@ impl Asked {
     /// Tells of what is more than a question.
     fn tell(&self, what: &What) {
         let (what, to) = match what {
-            What::Who | What::Watch => return,
+            What::Who | What::Watch | What::Partitions { .. } => return,
             What::Resign => ("resign", None),
             What::Transfer { to } => ("transfer", Some(to.clone())),
             What::Stand => ("stand", None),
@@ -206,6 +206,10 @@ impl Asked {
             What::Readmit { node } => ("readmit", Some(node.clone())),
             What::Down { node } => ("down", Some(node.clone())),
             What::Announce { .. } => ("announce", None),
+            What::Rearrange { change } => {
+                let (what, to) = change.told();
+                (what, Some(to))
+            }
             What::Voters => return,
             What::Revise { node, address: Some(_) } => ("add voter", Some(node.clone())),
             What::Revise { node, address: None } => ("remove voter", Some(node.clone())),
@@ -236,6 +240,13 @@ async fn answer(elector: &Elector, what: What) -> Result<Answer, Refused> {
             })?;
             let number = elector.announce(state).await?;
             Answer::Announced { term: number.term.0, number: number.counter }
+        }
+        What::Partitions { group } => {
+            Answer::Partitions(Box::new(partitions::shown(elector.map(), group.as_deref()).await?))
+        }
+        What::Rearrange { change } => {
+            partitions::rearrange(elector.map(), change).await?;
+            Answer::Rearranged
         }
         What::Voters => {
             let board = map(elector)?.board();

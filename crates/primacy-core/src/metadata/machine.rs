@@ -176,6 +176,8 @@ pub trait Keeps: Replicated<Outcome = Option<Report>> {
     fn sessions(&self) -> Vec<(SessionId, Duration)>;
     /// The same of one.
     fn time_to_live(&self, session: SessionId) -> Option<Duration>;
+    /// The session by which this process life of a node is up.
+    fn session_of(&self, life: Identity) -> Option<SessionId>;
 }
 
 impl Report {
@@ -232,6 +234,11 @@ impl Keeps for State {
 
     fn time_to_live(&self, session: SessionId) -> Option<Duration> {
         self.time_to_live(session)
+    }
+
+    fn session_of(&self, life: Identity) -> Option<SessionId> {
+        let is_up = self.partitions().life_of(life.node) == Some(life.incarnation);
+        is_up.then(|| self.partitions().session_of(life.node)).flatten()
     }
 }
 
@@ -345,8 +352,10 @@ impl<S: Keeps> Protocol for Metadata<S> {
                     self.on_readmitted(now, by);
                 }
                 self.elect(now, Input::Evidence(evidence));
-                if let Evidence::Connected(peer) = evidence {
-                    self.replica.on_connected(now, peer.identity);
+                match evidence {
+                    Evidence::Connected(peer) => self.replica.on_connected(now, peer.identity),
+                    Evidence::Died(life) => self.on_death(now, life),
+                    Evidence::Disconnected(_) | Evidence::Readmitted { .. } => {}
                 }
             }
         }
@@ -528,6 +537,14 @@ impl<S: Keeps> Metadata<S> {
             for session in self.expiry.take_over(now) {
                 self.write(now, None, StateCommand::Expire { session });
             }
+        }
+    }
+
+    /// A node that is gone, with all its work, is not waited for.
+    fn on_death(&mut self, now: Instant, life: Identity) {
+        if let Some(session) = self.replica.state().session_of(life).filter(|_| self.serves()) {
+            self.expiry.remove(session);
+            self.write(now, None, StateCommand::Expire { session });
         }
     }
 
@@ -859,3 +876,6 @@ fn asks_for_votes(message: &quorum::Message) -> bool {
         | quorum::Body::Resigned { .. } => false,
     }
 }
+
+#[cfg(test)]
+mod tests;

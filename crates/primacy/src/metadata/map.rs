@@ -23,6 +23,7 @@ pub struct Map {
     asks: mpsc::Sender<Asked>,
     room: Arc<Semaphore>,
     version: watch::Receiver<Version>,
+    steps: watch::Receiver<u64>,
     board: watch::Receiver<Board>,
     /// Set before the handle is given to anybody.
     state: Arc<OnceLock<Arc<RwLock<State>>>>,
@@ -86,6 +87,8 @@ pub enum MapError {
 pub(crate) struct MapEnd {
     pub(crate) asks: mpsc::Receiver<Asked>,
     pub(crate) version: watch::Sender<Version>,
+    /// The step of the partitions.
+    pub(crate) steps: watch::Sender<u64>,
     pub(crate) board: watch::Sender<Board>,
     pub(crate) state: Arc<OnceLock<Arc<RwLock<State>>>>,
 }
@@ -106,10 +109,11 @@ pub(crate) fn maps() -> (MapEnd, Map) {
         voters: Arc::new(nobody),
     };
     let ((told, version), (post, board)) = (watch::channel(Version::FIRST), watch::channel(first));
+    let (stepped, steps) = watch::channel(0);
     let state = Arc::<OnceLock<_>>::default();
     let room = Arc::new(Semaphore::new(REQUESTS_MAX));
-    let end = MapEnd { asks: asked, version: told, board: post, state: Arc::clone(&state) };
-    (end, Map { asks, room, version, board, state })
+    let end = MapEnd { asks: asked, version: told, steps: stepped, board: post, state: Arc::clone(&state) };
+    (end, Map { asks, room, version, steps, board, state })
 }
 
 impl Map {
@@ -130,8 +134,16 @@ impl Map {
     /// # Errors
     /// [`MapError`].
     pub async fn read(&self, operation: &Operation) -> Result<Outcome, MapError> {
-        self.ask(Asked::Read).await?;
+        self.catch_up().await?;
         Ok(self.look(operation))
+    }
+
+    /// Waits until this node knows what was written before it was asked, whoever wrote it.
+    ///
+    /// # Errors
+    /// [`MapError`].
+    pub async fn catch_up(&self) -> Result<(), MapError> {
+        self.ask(Asked::Read).await
     }
 
     /// Reads what this node knows, which may be of the past.
@@ -185,6 +197,12 @@ impl Map {
     #[must_use]
     pub fn version(&self) -> watch::Receiver<Version> {
         self.version.clone()
+    }
+
+    /// The step of the partitions in this node's copy; a receiver that waits for it to change learns of what is new.
+    #[must_use]
+    pub fn steps(&self) -> watch::Receiver<u64> {
+        self.steps.clone()
     }
 
     /// The voters, each with its address.

@@ -4,11 +4,13 @@
 
 pub(crate) mod log_file;
 mod map;
+pub(crate) mod partitions;
 mod shared;
 
 pub use log_file::LogError;
 pub(crate) use map::{Asked, MapEnd, maps};
 pub use map::{Board, Map, MapError};
+pub use partitions::{End, Joining, News, PartitionLost, Partitions, PartitionsError, Primary};
 pub use primacy_core::metadata::replica::{Durability, Progress, Refusal, Wish};
 
 pub(crate) use shared::SharedState;

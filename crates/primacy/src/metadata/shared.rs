@@ -6,7 +6,7 @@ use primacy_core::metadata::command::SessionId;
 use primacy_core::metadata::machine::{Keeps, Report};
 use primacy_core::metadata::replica::Replicated;
 use primacy_core::metadata::state::State;
-use primacy_core::{Duration, LeaderSequence};
+use primacy_core::{Duration, Identity, LeaderSequence};
 
 /// The state of one node. The driver alone writes it, one request at a time, so that nobody waits for long.
 #[derive(Debug)]
@@ -71,5 +71,9 @@ impl Keeps for SharedState {
 
     fn time_to_live(&self, session: SessionId) -> Option<Duration> {
         Keeps::time_to_live(&*self.read(), session)
+    }
+
+    fn session_of(&self, life: Identity) -> Option<SessionId> {
+        Keeps::session_of(&*self.read(), life)
     }
 }

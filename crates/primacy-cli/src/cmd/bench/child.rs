@@ -17,12 +17,20 @@ pub(crate) const VICTIM: &str = "victim";
 /// Keeps one core busy.
 pub(crate) const BUSY: &str = "busy";
 
+/// Takes part in partitions: `partition-node NAME PEERS DIR`, and a directory of ledgers to write to.
+#[cfg(feature = "sqlite")]
+pub(crate) const PARTITION_NODE: &str = "partition-node";
+
 /// How long the messages are that are sent back and forth: as long as a heartbeat.
 pub(crate) const MESSAGE_LENGTH: usize = 64;
 
 /// Runs one of them.
 pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let role = args.next().and_then(|role| role.into_string().ok());
+    #[cfg(feature = "sqlite")]
+    if role.as_deref() == Some(PARTITION_NODE) {
+        return partition_node(args);
+    }
     let more = args.next().and_then(|more| more.into_string().ok());
     let done = match (role.as_deref(), more) {
         (Some(JOB), None) => job(),
@@ -36,6 +44,23 @@ pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     };
     // Whoever listened is gone, and then nothing matters any more.
     if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+#[cfg(feature = "sqlite")]
+fn partition_node(args: impl Iterator<Item = OsString>) -> ExitCode {
+    let args: Vec<String> = args.filter_map(|arg| arg.into_string().ok()).collect();
+    let (name, peers, dir, ledgers) = match args.as_slice() {
+        [name, peers, dir] => (name, peers, dir, None),
+        [name, peers, dir, ledgers] => (name, peers, dir, Some(ledgers.into())),
+        _ => return ExitCode::FAILURE,
+    };
+    match super::partition_node::run(name, peers, dir.as_ref(), ledgers) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let _ = writeln!(std::io::stderr(), "{}", failure.message);
+            failure.exit.into()
+        }
+    }
 }
 
 fn job() -> std::io::Result<()> {

@@ -9,6 +9,10 @@ mod idle;
 mod load;
 mod namespaces;
 mod over_store;
+#[cfg(feature = "sqlite")]
+mod partition_node;
+#[cfg(feature = "sqlite")]
+mod partitions;
 mod place;
 mod sockets;
 pub(super) mod spread;
@@ -34,6 +38,8 @@ pub(crate) struct Bench {
 enum What {
     Failover(failover::Failover),
     Idle(idle::Idle),
+    #[cfg(feature = "sqlite")]
+    Partitions(partitions::Partitions),
 }
 
 /// Runs the verb.
@@ -41,6 +47,8 @@ pub(crate) fn bench(args: &Bench) -> Result<Exit, Failure> {
     match &args.what {
         What::Failover(args) => failover::failover(args),
         What::Idle(args) => idle::idle(args),
+        #[cfg(feature = "sqlite")]
+        What::Partitions(args) => partitions::partitions(args),
     }
 }
 

@@ -3,7 +3,7 @@
 pub(crate) mod embedded;
 mod failover;
 pub(crate) mod job;
-mod ledger;
+pub(crate) mod ledger;
 mod relay;
 mod split;
 

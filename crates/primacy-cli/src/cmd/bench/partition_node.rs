@@ -1,0 +1,196 @@
+//! A node that takes part in partitions: what the bench of partitions measures, and its tests kill, pause and drain.
+//!
+//! It elects among its peers, keeps metadata with them, and can be asked over its control socket. With a directory of ledgers it
+//! writes to that of each partition of which it is the primary, and does not ask before each line whether it still is: as a
+//! program does that is paused in between. The ledgers' fences know.
+
+use std::collections::HashMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use primacy::metadata::{Durability, End, News, Partitions, Primary};
+use primacy::{Elector, FencingToken, NodeId, Peers, clock};
+use serde::Serialize;
+use tokio::task::LocalSet;
+
+use crate::cmd::demo::ledger::{Ledger, Write};
+use crate::control::Server;
+use crate::exit::{Exit, Failure};
+use crate::report::Reporter;
+
+/// The election of all nodes that are started so.
+pub(super) const ELECTION: &str = "partitions";
+
+/// How often a line is written.
+const WRITE_INTERVAL: Duration = Duration::from_millis(20);
+/// How long the work for a partition goes on after it was wanted back.
+const DRAIN: Duration = Duration::from_millis(200);
+/// How long a node stays a primary when nothing is heard any more.
+const TIME_TO_LIVE: Duration = Duration::from_secs(3);
+
+/// What it tells.
+#[derive(Debug, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+enum Told<'a> {
+    Joined {
+        node: &'a str,
+        boot_ns: u64,
+    },
+    /// Of so many partitions it is the primary now.
+    Has {
+        count: usize,
+        boot_ns: u64,
+    },
+    Began {
+        partition: &'a str,
+        token: u64,
+        boot_ns: u64,
+    },
+    Ending {
+        partition: &'a str,
+        token: u64,
+        end: &'static str,
+        boot_ns: u64,
+    },
+    /// The fence has turned a line away; `checked` is what asking first would have said.
+    Refused {
+        partition: &'a str,
+        token: u64,
+        highest: u64,
+        checked: bool,
+        boot_ns: u64,
+    },
+    /// Nothing is written for it any more.
+    Stopped {
+        partition: &'a str,
+        token: u64,
+        boot_ns: u64,
+    },
+}
+
+fn tell(told: &Told<'_>) {
+    let line = serde_json::to_string(told).expect("no map has a key that is no text");
+    // Whoever listened is gone, and then nothing matters any more.
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+fn now() -> u64 {
+    clock::now().as_nanos()
+}
+
+/// Runs until it is killed, or told to leave by the end of its standard input.
+pub(super) fn run(name: &str, peers: &str, dir: &Path, ledgers: Option<PathBuf>) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    LocalSet::new().block_on(&runtime, live(name, peers, dir, ledgers))
+}
+
+async fn live(name: &str, peers: &str, dir: &Path, ledgers: Option<PathBuf>) -> Result<(), Failure> {
+    let failed = |error: &dyn std::fmt::Display| Failure::new(Exit::Failed, error.to_string());
+    let node: NodeId = name.parse().map_err(|error| failed(&error))?;
+    let peers: Peers = peers.parse().map_err(|error| failed(&error))?;
+    let builder = Elector::builder().election(ELECTION).node(node).state_dir(dir).metadata(Durability::Fsync);
+    let elector = builder.peers(peers).await.map_err(|error| failed(&error))?;
+    let server = Server::bind(dir, ELECTION, node)?;
+    server.serve(elector.clone(), Reporter::new(true, name)?)?;
+    tokio::task::spawn_local(stand(elector.clone()));
+    let joining = elector.partitions().time_to_live(TIME_TO_LIVE);
+    let partitions = joining.join().await.map_err(|error| failed(&error))?;
+    tell(&Told::Joined { node: name, boot_ns: now() });
+    match ledgers {
+        Some(ledgers) => write_lines(name, partitions, &ledgers).await,
+        None => count(partitions).await,
+    }
+}
+
+/// Leads whenever it is elected.
+async fn stand(elector: Elector) {
+    while let Ok(leadership) = elector.campaign().await {
+        leadership.lost().await;
+    }
+}
+
+/// Has what it is given, without a task for each.
+async fn count(mut partitions: Partitions) -> Result<(), Failure> {
+    let mut has: HashMap<(String, u32), Primary> = HashMap::new();
+    loop {
+        let Ok(news) = partitions.news().await else { return Ok(()) };
+        take(&mut has, news);
+        loop {
+            let more = tokio::select! {
+                biased;
+                news = partitions.news() => news,
+                () = std::future::ready(()) => break,
+            };
+            let Ok(news) = more else { return Ok(()) };
+            take(&mut has, news);
+        }
+        tell(&Told::Has { count: has.len(), boot_ns: now() });
+    }
+}
+
+fn take(has: &mut HashMap<(String, u32), Primary>, news: News) {
+    match news {
+        News::Begun(primary) => {
+            has.insert((primary.group().to_owned(), primary.index()), primary);
+        }
+        // It is given back at once.
+        News::Ending { group, index, .. } => {
+            has.remove(&(group.to_string(), index));
+        }
+    }
+}
+
+async fn write_lines(name: &str, mut partitions: Partitions, ledgers: &Path) -> Result<(), Failure> {
+    loop {
+        let Ok(primary) = partitions.next().await else { return Ok(()) };
+        let partition = format!("{}-{}", primary.group(), primary.index());
+        let path = ledgers.join(format!("{partition}.db"));
+        tokio::task::spawn_local(work(name.to_owned(), partition, path, primary));
+    }
+}
+
+async fn work(name: String, partition: String, path: PathBuf, primary: Primary) {
+    let token = primary.token();
+    let about = &partition;
+    tell(&Told::Began { partition: about, token: token.0, boot_ns: now() });
+    let write = || match append(&path, about, token, &name) {
+        Some(Write::Refused { highest }) => {
+            let checked = primary.check().is_ok();
+            let (token, highest) = (token.0, highest.0);
+            tell(&Told::Refused { partition: about, token, highest, checked, boot_ns: now() });
+            false
+        }
+        Some(Write::Accepted) | None => true,
+    };
+    let end = loop {
+        tokio::select! {
+            biased;
+            () = tokio::time::sleep(WRITE_INTERVAL) => {
+                if !write() {
+                    break primary.ended().await;
+                }
+            }
+            end = primary.ended() => break end,
+        }
+    };
+    tell(&Told::Ending { partition: about, token: token.0, end: end.describe(), boot_ns: now() });
+    match end {
+        // Until it is dropped, this node may go on with what is under way.
+        End::TakenBack | End::Left => {
+            tokio::time::sleep(DRAIN).await;
+            write();
+        }
+        // A program that was paused does not know yet.
+        End::Expired => {
+            write();
+        }
+        End::Halted => {}
+    }
+    tell(&Told::Stopped { partition: about, token: token.0, boot_ns: now() });
+}
+
+/// What became of a line; nothing is known where the ledger cannot be used.
+fn append(path: &Path, partition: &str, token: FencingToken, name: &str) -> Option<Write> {
+    Ledger::open(path, partition).ok()?.append(token, name).ok()
+}

@@ -1,0 +1,308 @@
+//! `primacy bench partitions`: what many partitions cost, and how long it takes until a dead node's are others'.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use primacy::clock;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::child::PARTITION_NODE;
+use super::failed;
+use super::partition_node::ELECTION;
+use super::place::Place;
+use super::stage::{Lines, Stage, start};
+use crate::control::{self, Answer, Change, What};
+use crate::exit::{Exit, Failure};
+
+/// How long anything that must happen may take before the bench gives up.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long nothing happens before memory and traffic are read.
+const SETTLE: Duration = Duration::from_secs(2);
+/// The names, and with them the largest cluster.
+const NAMES: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
+/// The group.
+const GROUP: &str = "bench";
+
+/// Measure what partitions cost.
+///
+/// Starts real nodes on the loopback of this machine, which share a group of partitions out among them: how long that takes,
+/// what it adds to their memory and to what they send while nothing happens, how long it takes until the partitions of a
+/// node that is killed are others', and until a new node has its share. What is sent is what the loopback has counted; in a
+/// network namespace of its own (`unshare --net`, and `ip link set lo up`) nothing else is.
+#[derive(Debug, Parser)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Partitions {
+    /// How many nodes there are
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u8).range(3..=9))]
+    nodes: u8,
+
+    /// How many partitions there are
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..))]
+    partitions: u32,
+
+    /// How often a node is killed
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    rounds: u32,
+
+    /// How long what is sent is counted, in seconds
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: u64,
+
+    /// Where the nodes keep their state, which must be on a disk [default: $XDG_STATE_HOME/primacy or ~/.local/state/primacy]
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<std::path::PathBuf>,
+
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Outcome {
+    nodes: u8,
+    partitions: u32,
+    file_system: String,
+    /// From the command until all have a primary that knows it.
+    create_ms: f64,
+    rss_before_mib: Vec<f64>,
+    rss_after_mib: Vec<f64>,
+    bytes_per_second_before: f64,
+    bytes_per_second_after: f64,
+    deaths: Vec<Death>,
+}
+
+#[derive(Debug, Serialize)]
+struct Death {
+    /// From the kill until all have a primary again that knows it.
+    until_all_ms: f64,
+    /// From the first that has got one of its partitions until that.
+    spread_ms: f64,
+    /// From the start of its next life until all have the same again.
+    rejoined_ms: f64,
+}
+
+struct Cluster<'a> {
+    stage: &'a Stage,
+    dir: &'a Path,
+    peers: String,
+    lines: Lines,
+    nodes: Vec<Node>,
+}
+
+struct Node {
+    name: &'static str,
+    child: Child,
+    life: u32,
+    joined: bool,
+    has: usize,
+    /// When it last told how many it has.
+    told_at: u64,
+}
+
+/// Runs the verb.
+pub(crate) fn partitions(args: &Partitions) -> Result<Exit, Failure> {
+    let place = Place::new(args.state_dir.as_deref())?;
+    let stage = Stage::new()?;
+    let mut cluster = Cluster::start(&stage, place.dir(), usize::from(args.nodes))?;
+    let rss_before_mib = cluster.memory();
+    let bytes_per_second_before = cluster.traffic(args.seconds)?;
+    let count = usize::try_from(args.partitions).map_err(|_| failed("so many cannot be counted"))?;
+    let asked_at = now();
+    cluster.change(0, Change::Create { group: GROUP.to_owned(), count: args.partitions })?;
+    let shared_at = cluster.wait_for_all("the partitions are shared out", count)?;
+    let bytes_per_second_after = cluster.traffic(args.seconds)?;
+    let rss_after_mib = cluster.memory();
+    let mut deaths = Vec::new();
+    for round in 0..args.rounds {
+        // Mostly not the leader, and sometimes it.
+        let victim = usize::try_from(round).unwrap_or(0) % cluster.nodes.len();
+        deaths.push(cluster.kill(victim, count)?);
+    }
+    let outcome = Outcome {
+        nodes: args.nodes,
+        partitions: args.partitions,
+        file_system: place.file_system().to_owned(),
+        create_ms: milliseconds(asked_at, shared_at),
+        rss_before_mib,
+        rss_after_mib,
+        bytes_per_second_before,
+        bytes_per_second_after,
+        deaths,
+    };
+    print(&outcome, args.json);
+    Ok(Exit::Success)
+}
+
+fn print(outcome: &Outcome, json: bool) {
+    if json {
+        println!("{}", serde_json::to_string(outcome).expect("numbers and text"));
+        return;
+    }
+    println!(
+        "{} partitions over {} nodes, state on {}",
+        outcome.partitions, outcome.nodes, outcome.file_system
+    );
+    println!("shared out after {:.0} ms", outcome.create_ms);
+    println!(
+        "memory of each node, MiB: {:.1?} before, {:.1?} after",
+        outcome.rss_before_mib, outcome.rss_after_mib
+    );
+    println!(
+        "all nodes send, bytes a second: {:.0} before, {:.0} after",
+        outcome.bytes_per_second_before, outcome.bytes_per_second_after
+    );
+    for death in &outcome.deaths {
+        println!(
+            "killed: all have a primary after {:.0} ms, {:.0} ms after the first; back with its share {:.0} ms after its start",
+            death.until_all_ms, death.spread_ms, death.rejoined_ms
+        );
+    }
+}
+
+fn now() -> u64 {
+    clock::now().as_nanos()
+}
+
+fn milliseconds(from: u64, to: u64) -> f64 {
+    Duration::from_nanos(to.saturating_sub(from)).as_secs_f64() * 1_000.0
+}
+
+impl<'a> Cluster<'a> {
+    fn start(stage: &'a Stage, dir: &'a Path, count: usize) -> Result<Self, Failure> {
+        let listeners: Vec<std::net::TcpListener> = NAMES[..count]
+            .iter()
+            .map(|_| std::net::TcpListener::bind("127.0.0.1:0"))
+            .collect::<Result<_, _>>()?;
+        let mut peers = Vec::new();
+        for (name, listener) in NAMES.iter().zip(&listeners) {
+            peers.push(format!("{name}={}", listener.local_addr()?));
+        }
+        drop(listeners);
+        let mut cluster =
+            Self { stage, dir, peers: peers.join(","), lines: Lines::default(), nodes: Vec::new() };
+        for (index, name) in NAMES[..count].iter().enumerate() {
+            let child = cluster.spawn(index, name, 0)?;
+            cluster.nodes.push(Node { name, child, life: 0, joined: false, has: 0, told_at: 0 });
+        }
+        cluster.wait_for("all have joined", |nodes| nodes.iter().all(|node| node.joined))?;
+        Ok(cluster)
+    }
+
+    fn spawn(&mut self, index: usize, name: &str, life: u32) -> Result<Child, Failure> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["bench-child", PARTITION_NODE, name, &self.peers]).arg(self.dir.join(name));
+        let mut child = start(command)?;
+        self.lines.listen(&mut child, index, life)?;
+        Ok(child)
+    }
+
+    fn change(&self, index: usize, change: Change) -> Result<(), Failure> {
+        let name = self.nodes[index].name;
+        match control::find(&self.dir.join(name), ELECTION, name).ask(What::Rearrange { change })? {
+            Answer::Rearranged => Ok(()),
+            answer => Err(failed(format!("{name} answers {answer:?}"))),
+        }
+    }
+
+    /// Reads what the nodes tell until something holds of it.
+    fn wait_for(&mut self, what: &str, holds: impl Fn(&[Node]) -> bool) -> Result<(), Failure> {
+        let until = Instant::now() + PATIENCE;
+        while !holds(&self.nodes) {
+            let Some(line) = self.lines.next(self.stage, until)? else {
+                return Err(failed(format!("within {PATIENCE:?} it did not happen that {what}")));
+            };
+            self.take(line.process, line.life, &line.text);
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, process: usize, life: u32, text: &str) {
+        let node = &mut self.nodes[process];
+        let told: Value = serde_json::from_str(text).unwrap_or_default();
+        match told["event"].as_str() {
+            Some(_) if node.life != life => {} // Of an earlier life.
+            Some("joined") => node.joined = true,
+            Some("has") => {
+                node.has = told["count"].as_u64().and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
+                node.told_at = told["boot_ns"].as_u64().unwrap_or(0);
+            }
+            Some(_) => {}
+            None => eprintln!("{}: {text}", node.name),
+        }
+    }
+
+    /// Waits until every partition has a primary, and all nodes have the same, but for one; when that was.
+    fn wait_for_all(&mut self, what: &str, count: usize) -> Result<u64, Failure> {
+        let is_done = |nodes: &[Node]| {
+            let alive = || nodes.iter().filter(|node| node.joined).map(|node| node.has);
+            let (most, least) = (alive().max().unwrap_or(0), alive().min().unwrap_or(0));
+            alive().sum::<usize>() == count && most - least <= 1
+        };
+        self.wait_for(what, is_done)?;
+        Ok(self.nodes.iter().filter(|node| node.joined).map(|node| node.told_at).max().unwrap_or(0))
+    }
+
+    /// Kills a node, and waits until others are primaries in its place; then starts it again, until it has its share.
+    fn kill(&mut self, index: usize, count: usize) -> Result<Death, Failure> {
+        let pid = Pid::from_child(&self.nodes[index].child);
+        let killed_at = now();
+        kill_process(pid, Signal::KILL)?;
+        waitpid(Some(pid), WaitOptions::empty())?;
+        let node = &mut self.nodes[index];
+        (node.joined, node.has, node.life) = (false, 0, node.life + 1);
+        let all_at = self.wait_for_all("the partitions of a dead node are others'", count)?;
+        let alive = self.nodes.iter().filter(|node| node.joined);
+        let first_at = alive.map(|node| node.told_at).min().unwrap_or(all_at);
+        let (name, life) = (self.nodes[index].name, self.nodes[index].life);
+        let started_at = now();
+        self.nodes[index].child = self.spawn(index, name, life)?;
+        self.wait_for("it has joined again", |nodes| nodes[index].joined)?;
+        let rejoined_at = self.wait_for_all("it has its share", count)?;
+        Ok(Death {
+            until_all_ms: milliseconds(killed_at, all_at),
+            spread_ms: milliseconds(first_at, all_at),
+            rejoined_ms: milliseconds(started_at, rejoined_at),
+        })
+    }
+
+    /// What each node has in memory, in MiB.
+    fn memory(&self) -> Vec<f64> {
+        let of = |node: &Node| {
+            let status = fs::read_to_string(format!("/proc/{}/status", node.child.id())).unwrap_or_default();
+            let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+            line.split_whitespace().next()?.parse::<f64>().ok()
+        };
+        self.nodes.iter().map(|node| of(node).unwrap_or(0.0) / 1_024.0).collect()
+    }
+
+    /// What all nodes send while nothing happens, in bytes a second.
+    fn traffic(&mut self, seconds: u64) -> Result<f64, Failure> {
+        self.pass(SETTLE)?;
+        let (before, began) = (loopback_bytes()?, Instant::now());
+        self.pass(Duration::from_secs(seconds))?;
+        #[allow(clippy::cast_precision_loss, reason = "so many bytes are not sent")]
+        let bytes = (loopback_bytes()? - before) as f64;
+        Ok(bytes / began.elapsed().as_secs_f64())
+    }
+
+    fn pass(&mut self, time: Duration) -> Result<(), Failure> {
+        let until = Instant::now() + time;
+        while let Some(line) = self.lines.next(self.stage, until)? {
+            self.take(line.process, line.life, &line.text);
+        }
+        Ok(())
+    }
+}
+
+/// What the loopback has carried, in bytes.
+fn loopback_bytes() -> Result<u64, Failure> {
+    let table = fs::read_to_string("/proc/self/net/dev")?;
+    let line = table.lines().find_map(|line| line.trim().strip_prefix("lo:"));
+    let bytes = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    bytes.ok_or_else(|| failed("the system does not tell what the loopback carries"))
+}

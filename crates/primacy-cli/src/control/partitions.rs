@@ -1,0 +1,210 @@
+//! Partitions, as operators see and change them over the control socket.
+
+use std::time::Duration;
+
+use primacy::NodeId;
+use primacy::metadata::{Map, MapError};
+use primacy_core::metadata::command::{Command as MapCommand, Refusal};
+use primacy_core::metadata::partitions::{self, Command, GroupName, Plan, Run as KnownRun};
+use serde::{Deserialize, Serialize};
+
+use super::message::{Kind, Refused};
+
+/// How many lines of partitions an answer has at most: as many as fit into one.
+const RUNS_MAX: usize = 20_000;
+/// How long a node waits for a leader to tell what is new, before it shows what it has.
+const FRESH_MAX: Duration = Duration::from_secs(2);
+
+/// What shall be otherwise.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "change", rename_all = "snake_case")]
+pub(crate) enum Change {
+    /// There shall be this group.
+    Create { group: String, count: u32 },
+    /// It shall go.
+    Drop { group: String },
+    /// This node shall be no primary.
+    Drain { node: String },
+    /// It may be one.
+    Undrain { node: String },
+    /// This node shall be the primary of this partition.
+    Move { group: String, index: u32, node: String },
+}
+
+/// What a node knows of partitions.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Shown {
+    /// Whether all is in it that was done before the question.
+    pub(crate) fresh: bool,
+    /// Those that are up or drained.
+    pub(crate) nodes: Vec<Node>,
+    /// The groups; if one was named, this one, with its partitions.
+    pub(crate) groups: Vec<Group>,
+}
+
+/// A node.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Node {
+    pub(crate) node: String,
+    pub(crate) up: bool,
+    pub(crate) drained: bool,
+    pub(crate) primary_of: u32,
+    /// How many of these it is to give back.
+    pub(crate) gives_back: u32,
+    /// How many are taken back from others for it.
+    pub(crate) awaits: u32,
+}
+
+/// A group.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Group {
+    pub(crate) group: String,
+    pub(crate) count: u32,
+    /// How many have no primary.
+    pub(crate) free: u32,
+    /// How many are being taken back.
+    pub(crate) taken: u32,
+    /// Whether it is about to go.
+    pub(crate) ending: bool,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) partitions: Vec<Run>,
+    /// Whether there are more than are listed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) more: bool,
+}
+
+/// Partitions that follow each other and are alike.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Run {
+    pub(crate) first: u32,
+    pub(crate) last: u32,
+    pub(crate) primary: Option<String>,
+    /// That of the primary, or of the last one.
+    pub(crate) token: u64,
+    /// Whether it is being taken back.
+    pub(crate) taken: bool,
+    /// For whom.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) next: Option<String>,
+}
+
+impl Change {
+    fn parse(self) -> Result<Command, Refused> {
+        Ok(match self {
+            Self::Create { group, count } => Command::Create { group: group_name(&group)?, count },
+            Self::Drop { group } => Command::Drop { group: group_name(&group)? },
+            Self::Drain { node } => Command::Drain { node: node_name(&node)? },
+            Self::Undrain { node } => Command::Undrain { node: node_name(&node)? },
+            Self::Move { group, index, node } => {
+                Command::Move { group: group_name(&group)?, index, node: node_name(&node)? }
+            }
+        })
+    }
+
+    /// Its name, and what it is about.
+    pub(crate) fn told(&self) -> (&'static str, String) {
+        match self {
+            Self::Create { group, .. } => ("create the partitions of", group.clone()),
+            Self::Drop { group } => ("drop the partitions of", group.clone()),
+            Self::Drain { node } => ("drain", node.clone()),
+            Self::Undrain { node } => ("undrain", node.clone()),
+            Self::Move { group, .. } => ("move a partition of", group.clone()),
+        }
+    }
+}
+
+/// Has it changed.
+pub(super) async fn rearrange(map: Option<&Map>, change: Change) -> Result<(), Refused> {
+    let map = map.ok_or_else(no_metadata)?;
+    let outcome = map.write(MapCommand::Partitions(change.parse()?)).await?;
+    outcome.result.map(|_| ()).map_err(Refused::from)
+}
+
+/// What is known.
+pub(super) async fn shown(map: Option<&Map>, group: Option<&str>) -> Result<Shown, Refused> {
+    let map = map.ok_or_else(no_metadata)?;
+    let named = group.map(group_name).transpose()?;
+    let fresh = matches!(tokio::time::timeout(FRESH_MAX, map.catch_up()).await, Ok(Ok(())));
+    let state = map.state();
+    let known = state.partitions();
+    let groups: Vec<Group> = known
+        .groups()
+        .filter(|(name, _)| named.as_ref().is_none_or(|named| named == *name))
+        .map(|(name, size)| {
+            let mut runs = known.runs(name).filter(|_| named.is_some());
+            let listed = runs.by_ref().take(RUNS_MAX).map(Run::from).collect();
+            Group {
+                group: name.to_string(),
+                count: size.count,
+                free: size.free,
+                taken: size.taken,
+                ending: size.ending,
+                partitions: listed,
+                more: runs.next().is_some(),
+            }
+        })
+        .collect();
+    if named.is_some() && groups.is_empty() {
+        return Err(Refusal::Partitions(partitions::Refusal::GroupNotFound).into());
+    }
+    let nodes = known.nodes().into_iter().map(|health| Node {
+        node: health.node.to_string(),
+        up: health.up.is_some(),
+        drained: health.drained,
+        primary_of: health.primary_of,
+        gives_back: health.gives_back,
+        awaits: health.awaits,
+    });
+    Ok(Shown { fresh, nodes: nodes.collect(), groups })
+}
+
+impl From<KnownRun> for Run {
+    fn from(run: KnownRun) -> Self {
+        let (taken, next) = match run.partition.plan {
+            Plan::Stays => (false, None),
+            Plan::Taken(next) => (true, next),
+        };
+        Self {
+            first: run.range.start,
+            last: run.range.end - 1,
+            primary: run.partition.primary.map(|node| node.to_string()),
+            token: run.partition.number,
+            taken,
+            next: next.map(|node| node.to_string()),
+        }
+    }
+}
+
+impl From<MapError> for Refused {
+    fn from(error: MapError) -> Self {
+        let kind = match error {
+            MapError::Timeout | MapError::AnswerLost => Kind::NoAnswer,
+            MapError::Busy => Kind::TooMany,
+            MapError::Voter { .. } => Kind::NotNow,
+            MapError::Closed => Kind::Closed,
+        };
+        Self::new(kind, error.to_string())
+    }
+}
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Self {
+        Self::new(Kind::NotNow, format!("{refusal}; see `primacy partitions show`"))
+    }
+}
+
+fn no_metadata() -> Refused {
+    Refused::new(
+        Kind::NoMetadata,
+        "this node keeps no metadata, and so knows no partitions; start all nodes with --metadata",
+    )
+}
+
+fn group_name(name: &str) -> Result<GroupName, Refused> {
+    GroupName::new(name).map_err(|error| Refused::new(Kind::Malformed, format!("{name:?}: {error}")))
+}
+
+fn node_name(name: &str) -> Result<NodeId, Refused> {
+    name.parse()
+        .map_err(|error| Refused::new(Kind::Malformed, format!("{name:?} is no node's name: {error}")))
+}

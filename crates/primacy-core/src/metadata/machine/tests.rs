@@ -1,0 +1,176 @@
+//! Whose clock ends a session: three machines, what they say to each other at once, and one that can be cut off.
+
+use super::*;
+use crate::metadata::partitions::Command as About;
+use crate::metadata::replica::Durability;
+use crate::time::Drift;
+
+type Node = Metadata<State>;
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+const TIME_TO_LIVE: Duration = Duration::from_secs(5);
+
+fn identity(index: usize) -> Identity {
+    let nonce = u64::try_from(index).unwrap();
+    Identity::new(NodeId::new(NAMES[index]).unwrap(), Incarnation { count: 1, nonce })
+}
+
+fn node(index: usize) -> Node {
+    let millis = Duration::from_millis;
+    let names = NAMES.map(|name| NodeId::new(name).unwrap());
+    let election = quorum::Config {
+        me: identity(index),
+        voters: names.into(),
+        safety: quorum::Safety::Lease,
+        heartbeat_interval: millis(250),
+        miss_count: 4,
+        promise_duration: millis(1_000),
+        initial_wait: millis(500),
+        random_wait_max: millis(300),
+        round_timeout: millis(500),
+        stagger: millis(5),
+        drift_max: Drift::from_ppm(10_000),
+        priority: 0,
+        witness: false,
+        pre_vote: true,
+        sticky: true,
+        seed: u64::try_from(index).unwrap(),
+    };
+    let replica = replica::Config {
+        me: identity(index),
+        durability: Durability::Fsync,
+        resend_after: millis(250),
+        append_max: 1 << 16,
+        window: 1 << 20,
+        part_max: 1 << 16,
+        snapshot_after: 1 << 20,
+        kept_max: 1 << 20,
+    };
+    let members = names.map(|name| (name, Arc::from("nowhere"))).into();
+    let voters = Arc::new(Voters { number: LeaderSequence::NONE, members });
+    let past = Past { hard: HardState::default(), voters, log: Stored::default(), log_lost: false };
+    Node::new(Config { election, replica }, past, Instant::default()).unwrap()
+}
+
+struct Cluster {
+    now: Instant,
+    nodes: Vec<Node>,
+    packets: VecDeque<(usize, usize, Message)>,
+    /// Nobody hears it, and it hears nobody.
+    cut_off: Option<usize>,
+    tickets: u64,
+}
+
+impl Cluster {
+    /// With a leader, who is returned.
+    fn start() -> (Self, usize) {
+        let nodes = (0..NAMES.len()).map(node).collect();
+        let mut cluster =
+            Self { now: Instant::default(), nodes, packets: VecDeque::new(), cut_off: None, tickets: 0 };
+        for index in 0..NAMES.len() {
+            cluster.drain(index);
+            cluster.tell(index, Input::Command(Command::Campaign));
+        }
+        let leader = cluster.wait_for_leader(None);
+        (cluster, leader)
+    }
+
+    fn wait_for_leader(&mut self, but: Option<usize>) -> usize {
+        for _ in 0..1_000 {
+            self.pass(Duration::from_millis(10));
+            let serves = |index: &usize| self.nodes[*index].serves() && Some(*index) != but;
+            if let Some(leader) = (0..NAMES.len()).find(serves) {
+                return leader;
+            }
+        }
+        panic!("nobody leads");
+    }
+
+    fn tell(&mut self, index: usize, input: Input<Message>) {
+        self.nodes[index].handle(self.now, input);
+        self.drain(index);
+        while let Some((from, to, message)) = self.packets.pop_front() {
+            let from = Endpoint::Node(identity(from).node);
+            self.nodes[to].handle(self.now, Input::Message { from, message });
+            self.drain(to);
+        }
+    }
+
+    fn drain(&mut self, index: usize) {
+        while let Some(output) = self.nodes[index].poll() {
+            let Output::Send { to: Endpoint::Node(to), message } = output else { continue };
+            let to = NAMES.iter().position(|name| *name == to.as_str()).unwrap();
+            if self.cut_off != Some(index) && self.cut_off != Some(to) {
+                self.packets.push_back((index, to, message));
+            }
+        }
+    }
+
+    /// Time passes, and everybody does what is due.
+    fn pass(&mut self, time: Duration) {
+        let until = self.now.after(time);
+        loop {
+            let due = |index: &usize| self.nodes[*index].deadline().unwrap_or(Instant::NEVER);
+            let next = (0..NAMES.len()).min_by_key(due).unwrap();
+            let at = due(&next);
+            if at > until {
+                break;
+            }
+            self.now = self.now.max(at);
+            self.tell(next, Input::Timeout);
+        }
+        self.now = until;
+    }
+
+    fn write(&mut self, index: usize, command: StateCommand) {
+        self.tickets += 1;
+        let ask = Message::Ask(Ask::Write(Ticket(self.tickets), command));
+        self.tell(index, Input::Message { from: Endpoint::Client, message: ask });
+        self.pass(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn only_the_leader_whose_clock_it_was_ends_a_session() {
+    let (mut cluster, leader) = Cluster::start();
+    let (session, other) = (SessionId::new(7).unwrap(), (leader + 1) % NAMES.len());
+    cluster.write(other, StateCommand::Begin { session, time_to_live: TIME_TO_LIVE });
+    let lives = |cluster: &Cluster, index: usize| cluster.nodes[index].state().session(session).is_some();
+    assert!((0..NAMES.len()).all(|index| lives(&cluster, index)));
+
+    // Its time is over while the leader is cut off, and leads still.
+    cluster.pass(TIME_TO_LIVE.minus(Duration::from_millis(400)));
+    cluster.cut_off = Some(leader);
+    cluster.pass(Duration::from_millis(500));
+    assert!(cluster.nodes[leader].serves() && cluster.nodes[leader].open_writes() == 1, "it wants the end");
+    let next = cluster.wait_for_leader(Some(leader));
+    cluster.pass(Duration::from_millis(1_000));
+    assert!(!cluster.nodes[leader].serves());
+
+    // The next leader has given it its whole time again, and nobody else has a say in that.
+    cluster.cut_off = None;
+    cluster.pass(Duration::from_millis(2_000));
+    assert!(cluster.nodes[next].serves() && cluster.nodes[leader].leader() == cluster.nodes[next].leader());
+    assert!((0..NAMES.len()).all(|index| lives(&cluster, index)));
+    cluster.pass(TIME_TO_LIVE);
+    assert!((0..NAMES.len()).all(|index| !lives(&cluster, index)));
+}
+
+#[test]
+fn a_node_that_is_vouched_to_be_dead_is_down_at_once_and_no_other_life_of_it() {
+    let (mut cluster, leader) = Cluster::start();
+    let other = (leader + 1) % NAMES.len();
+    let session = SessionId::new(7).unwrap();
+    cluster.write(other, StateCommand::Partitions(About::Join { session, time_to_live: TIME_TO_LIVE }));
+    let dead = identity(other);
+    let is_up = |cluster: &Cluster| {
+        cluster.nodes.iter().all(|node| node.state().partitions().session_of(dead.node) == Some(session))
+    };
+    assert!(is_up(&cluster));
+    let former = Identity { incarnation: Incarnation { count: 0, nonce: 9 }, ..dead };
+    for (life, stays) in [(former, true), (dead, false)] {
+        cluster.tell(leader, Input::Evidence(Evidence::Died(life)));
+        cluster.pass(Duration::from_millis(50));
+        assert_eq!(is_up(&cluster), stays);
+    }
+}

@@ -1,0 +1,454 @@
+//! What a node is the primary of: its part in the partitions that the nodes share out among them.
+//!
+//! ```text
+//!   the state of this node ──► keeper ──► Partitions::next ──► Primary, one for each partition
+//!        ▲                       │  ▲                             │
+//!        └── Join, Release ◄─────┘  └──────── dropped ◄───────────┘
+//! ```
+//!
+//! A thread of its own, the keeper, keeps the session of the node alive, however busy the program is, and compares what the node's
+//! own copy of the state says with what was handed out. All leaderships of a node share the end of its session, so each costs a
+//! few bytes, and no timer, task or message.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+
+use primacy_core::metadata::command::{Refusal, TIME_TO_LIVE_MAX};
+use primacy_core::metadata::partitions::GroupName;
+use primacy_core::{FencingToken, Instant};
+use tokio::sync::{Notify, mpsc, oneshot};
+
+use super::Map;
+use crate::clock;
+use crate::elector::Elector;
+
+mod keeper;
+
+use keeper::{Keeper, Setup};
+
+/// The shortest time that a session may live: heartbeats, answers, and the timers of an operating system must fit into it.
+const TIME_TO_LIVE_MIN: Duration = Duration::from_millis(100);
+/// How many leases of the election a session lives, unless another time is set: long enough to outlast the silent death of a leader.
+const LEASES_IN_A_SESSION: u32 = 3;
+/// How long work may take to end before its partition is given back all the same, unless another time is set.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// Gathers how a node takes part in the partitions; made by [`Elector::partitions`].
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Joining {
+    elector: Elector,
+    time_to_live: Option<Duration>,
+    drain: Duration,
+}
+
+/// This node's part in the partitions: as long as this lives, the node is up, and may be the primary of some.
+///
+/// Dropping it leaves: all leaderships [end](Primary::ended), and when they are dropped, others are primaries in their place.
+#[derive(Debug)]
+pub struct Partitions {
+    news: mpsc::UnboundedReceiver<News>,
+    /// Dropped when the node shall leave.
+    leave: Option<oneshot::Sender<()>>,
+    left: oneshot::Receiver<()>,
+    elector: Elector,
+}
+
+/// What is new of the partitions that a node has.
+#[derive(Debug)]
+pub enum News {
+    /// It is the primary of one more.
+    Begun(Primary),
+    /// Of this one it must stop being the primary: what [`Primary::ended`] tells, for programs that have no task for each.
+    Ending {
+        /// The group.
+        group: GroupName,
+        /// The partition.
+        index: u32,
+        /// Under which number this node was its primary.
+        token: FencingToken,
+        /// Why.
+        end: End,
+    },
+}
+
+/// This node is the primary of one partition; or it was, and [`check`](Self::check) says so.
+///
+/// Dropping it gives the partition back, and only then another node becomes its primary, with a higher [token](Self::token). So keep
+/// it until all work under way for the partition has ended; it can be shared in an `Arc`.
+pub struct Primary {
+    cell: Arc<Cell>,
+    dropped: mpsc::UnboundedSender<Arc<Cell>>,
+}
+
+/// Why a node stops being the primary of a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It is wanted back: another node shall have it, or its group shall go.
+    TakenBack,
+    /// The node leaves.
+    Left,
+    /// No leader has kept the node's session alive in time.
+    Expired,
+    /// The node's part in the election has ended.
+    Halted,
+}
+
+/// This node is not the primary of a partition any more, or is about to stop.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this node is not the primary of partition {index} of {group} any more: {}", .end.map_or("its time has passed", End::describe))]
+pub struct PartitionLost {
+    /// The group.
+    pub group: GroupName,
+    /// The partition.
+    pub index: u32,
+    /// Why, where it is known; `None` if its time has passed and nothing else is known.
+    pub end: Option<End>,
+}
+
+/// Why a node cannot take part in partitions, or not any more.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PartitionsError {
+    /// The elector was not told to keep metadata.
+    #[error("this elector keeps no metadata, and so knows no partitions; build it with `metadata`")]
+    NoMetadata,
+    /// A session needs a leader whose lease ends by itself.
+    #[error("partitions need an election whose leaders have a lease (safety = lease)")]
+    NoLease,
+    /// A witness votes and does nothing else.
+    #[error("this node is a witness: it votes, and is the primary of nothing")]
+    Witness,
+    /// The time to live is not one.
+    #[error("a session of {0:?} cannot be kept: from {TIME_TO_LIVE_MIN:?} to 285 years are allowed")]
+    TimeToLive(Duration),
+    /// This node has joined already, in this process.
+    #[error("this node takes part in the partitions already; there is one `Partitions` for all groups")]
+    Joined,
+    /// The nodes refuse it.
+    #[error("this node cannot be up: {0}")]
+    Refused(Refusal),
+    /// The thread that keeps the session could not be started.
+    #[error("the thread that keeps the session could not be started: {0}")]
+    Thread(String),
+    /// The node's part in the election has ended, or it has left.
+    #[error("this node takes no part in the partitions any more")]
+    Closed,
+}
+
+impl End {
+    /// The same for people.
+    #[must_use]
+    pub const fn describe(self) -> &'static str {
+        match self {
+            Self::TakenBack => "it was wanted back",
+            Self::Left => "the node leaves",
+            Self::Expired => "the node's session was not kept alive in time",
+            Self::Halted => "the node cannot go on",
+        }
+    }
+}
+
+impl Joining {
+    pub(crate) const fn new(elector: Elector) -> Self {
+        Self { elector, time_to_live: None, drain: DRAIN }
+    }
+
+    /// How long this node stays a primary, and is seen as up, after nothing is heard of it any more; three leases if none is given.
+    /// It should be longer than it takes until another leader is active when one dies: or all lose what they have whenever that
+    /// happens.
+    pub const fn time_to_live(mut self, time_to_live: Duration) -> Self {
+        self.time_to_live = Some(time_to_live);
+        self
+    }
+
+    /// How long the work for a partition may take to end when that is wanted back; 10 s if nothing is given. After that it is
+    /// given back, whether it was dropped or not.
+    pub const fn drain(mut self, drain: Duration) -> Self {
+        self.drain = drain;
+        self
+    }
+
+    /// Joins: from then on this node is up.
+    ///
+    /// Cancel safe: if the future is dropped, the node does not join, or leaves.
+    ///
+    /// # Errors
+    /// [`PartitionsError`]; waiting for a leader is none.
+    pub async fn join(self) -> Result<Partitions, PartitionsError> {
+        let Self { elector, time_to_live, drain } = self;
+        let map: Map = elector.map().ok_or(PartitionsError::NoMetadata)?.clone();
+        if !elector.has_lease() {
+            return Err(PartitionsError::NoLease);
+        }
+        if elector.is_witness() {
+            return Err(PartitionsError::Witness);
+        }
+        let timers = elector.timers();
+        let time_to_live = time_to_live.unwrap_or(timers.lease * LEASES_IN_A_SESSION);
+        if time_to_live < TIME_TO_LIVE_MIN || primacy_core::Duration::from(time_to_live) > TIME_TO_LIVE_MAX {
+            return Err(PartitionsError::TimeToLive(time_to_live));
+        }
+        let place = elector.take_place().ok_or(PartitionsError::Joined)?;
+        let (tell, news) = mpsc::unbounded_channel();
+        let (leave, leaving) = oneshot::channel();
+        let (gone, left) = oneshot::channel();
+        let (ready, joined) = oneshot::channel();
+        let setup = Setup {
+            map,
+            me: elector.identity().node,
+            time_to_live,
+            drain,
+            end_margin: timers.drain.min(time_to_live / 4),
+            drift_max: timers.drift_max,
+            elector: elector.clone(),
+        };
+        let thread = |error: std::io::Error| PartitionsError::Thread(error.to_string());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(thread)?;
+        std::thread::Builder::new()
+            .name("primacy-keeper".to_owned())
+            .spawn(move || {
+                runtime.block_on(Keeper::new(setup, tell).keep(leaving, ready));
+                drop(place);
+                // Whoever waited may be gone.
+                let _ = gone.send(());
+            })
+            .map_err(thread)?;
+        let partitions = Partitions { news, leave: Some(leave), left, elector };
+        joined.await.unwrap_or(Err(PartitionsError::Closed))?;
+        Ok(partitions)
+    }
+}
+
+impl Partitions {
+    /// The next partition of which this node is the primary.
+    ///
+    /// Cancel safe: what is not returned is returned the next time, or given back.
+    ///
+    /// # Errors
+    /// [`PartitionsError::Closed`], if there will be none any more.
+    pub async fn next(&mut self) -> Result<Primary, PartitionsError> {
+        loop {
+            if let News::Begun(primary) = self.news().await? {
+                return Ok(primary);
+            }
+        }
+    }
+
+    /// The next partition of which this node is the primary, or must stop being it; for programs that do not wait for each in a
+    /// task of its own.
+    ///
+    /// Cancel safe: what is not returned is returned the next time, or given back.
+    ///
+    /// # Errors
+    /// [`PartitionsError::Closed`], if there will be none any more.
+    pub async fn news(&mut self) -> Result<News, PartitionsError> {
+        loop {
+            match self.news.recv().await.ok_or(PartitionsError::Closed)? {
+                // One that was wanted back in the meantime was given back by the keeper.
+                News::Begun(primary) if !primary.cell.hand_over() => {}
+                news @ (News::Begun(_) | News::Ending { .. }) => return Ok(news),
+            }
+        }
+    }
+
+    /// The elector with which this node has joined.
+    #[must_use]
+    pub const fn elector(&self) -> &Elector {
+        &self.elector
+    }
+
+    /// Leaves in order: all leaderships end, and when they are dropped, or their time to drain is over, others are primaries in
+    /// their place. Returns when that is done.
+    ///
+    /// Dropping the future does not take it back.
+    pub async fn leave(mut self) {
+        self.news.close();
+        while self.news.try_recv().is_ok() {} // What nobody has been told of has nothing to drain.
+        self.leave = None;
+        // An error means that the keeper has ended already.
+        let _ = (&mut self.left).await;
+    }
+}
+
+impl Primary {
+    /// The name of the group.
+    #[must_use]
+    pub fn group(&self) -> &str {
+        self.cell.group.as_str()
+    }
+
+    /// Which partition of the group, from 0.
+    #[must_use]
+    pub fn index(&self) -> u32 {
+        self.cell.index
+    }
+
+    /// The number to present to every resource with everything that is done for this partition. It is higher than that of
+    /// every earlier primary of it, and of every group that had its name before.
+    #[must_use]
+    pub fn token(&self) -> FencingToken {
+        FencingToken(self.cell.number)
+    }
+
+    /// Whether this node may act as the primary now. Call it right before each act, and after each read that the act rests on.
+    ///
+    /// It takes no lock and asks nobody: it compares the boot clock with the end of the node's session.
+    ///
+    /// # Errors
+    /// [`PartitionLost`] from the moment the work shall stop, and in any case from [`valid_until`](Self::valid_until) on.
+    pub fn check(&self) -> Result<(), PartitionLost> {
+        let cell = &self.cell;
+        let end = cell.ended_for();
+        if end.is_none() && clock::now().as_nanos() < cell.right.0.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        Err(PartitionLost { group: cell.group.clone(), index: cell.index, end })
+    }
+
+    /// Until when this node is the primary if nothing is heard any more, on the clock of [`clock::now`]. It is the same for all
+    /// partitions of a node, and moves each time its session is kept alive.
+    #[must_use]
+    pub fn valid_until(&self) -> Instant {
+        Instant::from_nanos(self.cell.right.0.load(Ordering::SeqCst))
+    }
+
+    /// Resolves when the work must stop, and why. From then on [`check`](Self::check) fails; drop this when the work has stopped.
+    ///
+    /// Cancel safe.
+    pub async fn ended(&self) -> End {
+        self.cell.until(|state| state.end).await
+    }
+
+    /// Resolves when nothing is left: the time to drain is over too, and another node may be the primary.
+    ///
+    /// Cancel safe.
+    pub async fn lost(&self) -> End {
+        self.cell.until(|state| state.end.filter(|_| state.over)).await
+    }
+}
+
+impl fmt::Debug for Primary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Primary({}/{} under {})", self.cell.group, self.cell.index, self.cell.number)
+    }
+}
+
+impl Drop for Primary {
+    fn drop(&mut self) {
+        self.cell.end(End::Left);
+        // Where the keeper is gone, so is the session.
+        let _ = self.dropped.send(Arc::clone(&self.cell));
+    }
+}
+
+/// Until when this node may act, in nanoseconds of the boot clock; for all partitions that it has by one session.
+#[derive(Debug)]
+pub(super) struct Right(AtomicU64);
+
+/// One leadership, as the keeper and the program share it.
+pub(super) struct Cell {
+    group: GroupName,
+    index: u32,
+    number: u64,
+    right: Arc<Right>,
+    state: AtomicU8,
+    changed: Notify,
+}
+
+/// How a leadership is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct State {
+    handed_over: bool,
+    end: Option<End>,
+    over: bool,
+}
+
+mod bit {
+    pub(super) const HANDED_OVER: u8 = 1;
+    pub(super) const OVER: u8 = 2;
+    /// Why it ends, from this bit on.
+    pub(super) const END: u8 = 4;
+}
+
+const ENDS: [End; 4] = [End::TakenBack, End::Left, End::Expired, End::Halted];
+
+impl State {
+    fn of(bits: u8) -> Self {
+        let end = usize::from(bits / bit::END).checked_sub(1).and_then(|place| ENDS.get(place).copied());
+        Self { handed_over: bits & bit::HANDED_OVER != 0, end, over: bits & bit::OVER != 0 }
+    }
+}
+
+impl Cell {
+    fn new(group: GroupName, index: u32, number: u64, right: Arc<Right>) -> Self {
+        Self { group, index, number, right, state: AtomicU8::new(0), changed: Notify::new() }
+    }
+
+    fn state(&self) -> State {
+        State::of(self.state.load(Ordering::SeqCst))
+    }
+
+    fn ended_for(&self) -> Option<End> {
+        self.state().end
+    }
+
+    /// The program gets it, unless it has ended before.
+    fn hand_over(&self) -> bool {
+        let hand = |bits: u8| (bits / bit::END == 0).then_some(bits | bit::HANDED_OVER);
+        self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, hand).is_ok()
+    }
+
+    /// The work must stop. Returns whether the program has it; what it never had is over at once.
+    fn end(&self, end: End) -> bool {
+        let place = ENDS.iter().position(|&one| one == end).expect("one of them");
+        let code = u8::try_from(place + 1).expect("there are few") * bit::END;
+        let ends = |bits: u8| (bits / bit::END == 0).then_some(bits | code);
+        if self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, ends).is_ok() {
+            self.changed.notify_waiters();
+        }
+        self.state().handed_over
+    }
+
+    /// Nothing is left of it.
+    fn finish(&self) {
+        self.state.fetch_or(bit::OVER, Ordering::SeqCst);
+        self.changed.notify_waiters();
+    }
+
+    async fn until(&self, reached: impl Fn(State) -> Option<End>) -> End {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if let Some(end) = reached(self.state()) {
+                return end;
+            }
+            changed.await;
+        }
+    }
+}
+
+impl Right {
+    fn until(end: Instant) -> Self {
+        Self(AtomicU64::new(end.as_nanos()))
+    }
+
+    fn end(&self) -> Instant {
+        Instant::from_nanos(self.0.load(Ordering::SeqCst))
+    }
+
+    /// Moves the end further, unless there is none to come.
+    fn extend(&self, end: Instant) {
+        let later = |known: u64| (known != 0 && known < end.as_nanos()).then_some(end.as_nanos());
+        let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, later);
+    }
+
+    /// Nothing may be done any more.
+    fn revoke(&self) {
+        self.0.store(0, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,482 @@
+//! The keeper: it keeps a node's session alive, hands out what the node is the primary of, and gives it back.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use primacy_core::metadata::command::{Command, Outcome, Refusal, SessionId};
+use primacy_core::metadata::partitions::{self, GroupName, Plan, Ranges, Run};
+use primacy_core::{Drift, FencingToken, Instant, NodeId};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+
+use super::{Cell, End, News, PartitionsError, Primary, Right};
+use crate::clock;
+use crate::disk;
+use crate::elector::Elector;
+use crate::metadata::{Map, MapError};
+
+/// How often a session is kept alive within its time.
+const RENEWALS: u32 = 6;
+/// How many partitions are given back with one record, and how many that were dropped are taken note of at a time.
+const RELEASE_MAX: usize = 20_000;
+/// After how long something is tried again that cannot be done now.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// How a node takes part.
+#[derive(Debug)]
+pub(super) struct Setup {
+    pub(super) map: Map,
+    pub(super) me: NodeId,
+    pub(super) time_to_live: Duration,
+    pub(super) drain: Duration,
+    /// How long before the end of its right the node's work is told to stop.
+    pub(super) end_margin: Duration,
+    pub(super) drift_max: Drift,
+    /// The election goes on as long as this does.
+    pub(super) elector: Elector,
+}
+
+/// What the keeper waits for.
+enum Woken {
+    /// The state of the partitions has changed.
+    Step,
+    /// Something was dropped, and is in the list.
+    Dropped,
+    KeptAlive(Instant, Result<Option<Duration>, MapError>),
+    Released(Result<Outcome, MapError>),
+    Deadline,
+    Leave,
+}
+
+/// What is known of one session.
+#[derive(Debug)]
+struct Session {
+    id: SessionId,
+    right: Arc<Right>,
+    /// All work was told to stop, since the end of this right is near.
+    stopping: bool,
+}
+
+pub(super) struct Keeper {
+    setup: Setup,
+    /// Where new leaderships go.
+    tell: mpsc::UnboundedSender<News>,
+    drop_to: mpsc::UnboundedSender<Arc<Cell>>,
+    dropped: mpsc::UnboundedReceiver<Arc<Cell>>,
+    list: Vec<Arc<Cell>>,
+    /// What the program has, or will have, or has not dropped yet.
+    acting: HashMap<GroupName, BTreeMap<u32, Arc<Cell>>>,
+    /// What it has ended with, under which number, and is to be given back.
+    back: BTreeMap<(GroupName, u32), u64>,
+    /// What was told to stop, and when it is not waited for any more; in order.
+    draining: VecDeque<(Instant, Arc<Cell>)>,
+    renewals: JoinSet<(Instant, Result<Option<Duration>, MapError>)>,
+    renew_at: Instant,
+    release: JoinSet<Result<Outcome, MapError>>,
+    steps: watch::Receiver<u64>,
+    /// A session that was asked for, and may begin though nobody waits for it any more.
+    asked_for: Option<SessionId>,
+}
+
+impl Keeper {
+    pub(super) fn new(setup: Setup, tell: mpsc::UnboundedSender<News>) -> Self {
+        let (drop_to, dropped) = mpsc::unbounded_channel();
+        let steps = setup.map.steps();
+        Self {
+            setup,
+            tell,
+            drop_to,
+            dropped,
+            list: Vec::new(),
+            acting: HashMap::new(),
+            back: BTreeMap::new(),
+            draining: VecDeque::new(),
+            renewals: JoinSet::new(),
+            renew_at: Instant::NEVER,
+            release: JoinSet::new(),
+            steps,
+            asked_for: None,
+        }
+    }
+
+    /// Keeps a session, and another one when that has ended, until the node shall leave.
+    pub(super) async fn keep(
+        mut self,
+        mut leave: oneshot::Receiver<()>,
+        ready: oneshot::Sender<Result<(), PartitionsError>>,
+    ) {
+        let mut ready = Some(ready);
+        loop {
+            let joined = tokio::select! {
+                biased;
+                _ = &mut leave => return self.leave_early().await,
+                joined = self.join(ready.is_some()) => joined,
+            };
+            let mut session = match joined {
+                Ok(session) => session,
+                Err(error) => {
+                    if let Some(ready) = ready {
+                        let _ = ready.send(Err(error));
+                    }
+                    return;
+                }
+            };
+            // Who waited may be gone; then the node is told to leave.
+            if let Some(ready) = ready.take() {
+                let _ = ready.send(Ok(()));
+            }
+            match self.hold(&mut session, &mut leave).await {
+                Held::Ended => self.forget(End::Expired),
+                Held::Left => {
+                    self.forget(End::Left);
+                    return self.leave(session.id).await;
+                }
+                Held::Halted => return self.forget(End::Halted),
+            }
+        }
+    }
+
+    // ── joining and leaving ─────────────────────────────────────────────────────────────────────────────────
+
+    /// Begins a session. What the first attempt is refused for, the program is told.
+    async fn join(&mut self, first: bool) -> Result<Session, PartitionsError> {
+        loop {
+            // A session of this life whose beginning was not known, or that was given up.
+            if let Some(former) = self.my_session() {
+                let _ = self.write(partitions::Command::Leave { session: former }).await;
+            }
+            let Some(id) = draw() else { return Err(PartitionsError::Closed) };
+            self.asked_for = Some(id);
+            let asked_at = clock::now();
+            let time_to_live = self.setup.time_to_live.into();
+            let joined = self.write(partitions::Command::Join { session: id, time_to_live }).await;
+            match joined {
+                Ok(Outcome { result: Ok(_), .. }) => {
+                    let right = Right::until(self.counted(asked_at, self.setup.time_to_live));
+                    self.renew_at = clock::now();
+                    return Ok(Session { id, right: Arc::new(right), stopping: false });
+                }
+                Err(MapError::Closed) => return Err(PartitionsError::Closed),
+                // A former session, which ends by itself, or was not seen here yet.
+                Ok(Outcome { result: Err(Refusal::Partitions(partitions::Refusal::NodeUp)), .. }) => {}
+                Ok(Outcome { result: Err(Refusal::SessionExists), .. }) => {}
+                Ok(Outcome { result: Err(refusal), .. }) if first => {
+                    return Err(PartitionsError::Refused(refusal));
+                }
+                Ok(Outcome { result: Err(refusal), .. }) => {
+                    tracing::warn!(%refusal, "this node cannot be up, and asks again");
+                }
+                Err(MapError::Timeout | MapError::AnswerLost | MapError::Busy | MapError::Voter { .. }) => {}
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// The end of a right that begins with a question: counted from before it, and less what the leader's clock may be faster.
+    fn counted(&self, asked_at: Instant, time_to_live: Duration) -> Instant {
+        asked_at.after(self.setup.drift_max.shorten(time_to_live.into()))
+    }
+
+    fn my_session(&self) -> Option<SessionId> {
+        let state = self.setup.map.state();
+        let of_this_life =
+            state.partitions().life_of(self.setup.me) == Some(self.setup.elector.identity().incarnation);
+        of_this_life.then(|| state.partitions().session_of(self.setup.me)).flatten()
+    }
+
+    fn write(
+        &self,
+        command: partitions::Command,
+    ) -> impl Future<Output = Result<Outcome, MapError>> + Send + use<> {
+        let map = self.setup.map.clone();
+        async move { map.write(Command::Partitions(command)).await }
+    }
+
+    /// Everything has stopped, or was waited for: others get it now, and not only when the session ends by itself.
+    async fn leave(&mut self, session: SessionId) {
+        let left = self.write(partitions::Command::Leave { session });
+        // If nobody leads for so long, the session ends by itself.
+        let _ = tokio::time::timeout(self.setup.time_to_live, left).await;
+    }
+
+    /// The node is to leave before it is known that it has joined. What one node wants is done in the order in which it wants it.
+    async fn leave_early(&mut self) {
+        if let Some(session) = self.asked_for.or_else(|| self.my_session()) {
+            self.leave(session).await;
+        }
+    }
+
+    // ── while a session lives ───────────────────────────────────────────────────────────────────────────────
+
+    async fn hold(&mut self, session: &mut Session, leave: &mut oneshot::Receiver<()>) -> Held {
+        let mut leaving = false;
+        self.steps.mark_changed();
+        loop {
+            if leaving && self.acting.is_empty() {
+                return Held::Left;
+            }
+            self.give_back(session);
+            let woken = self.wait(session, leave, leaving).await;
+            let now = clock::now();
+            match woken {
+                Woken::Step if leaving => {}
+                Woken::Step => {
+                    if !self.compare(session, now) {
+                        return Held::Ended;
+                    }
+                }
+                Woken::Dropped => self.take_dropped(),
+                Woken::KeptAlive(asked_at, Ok(Some(time_to_live))) => {
+                    session.right.extend(self.counted(asked_at, time_to_live));
+                    let lives = now < session.right.end().before(self.setup.end_margin.into());
+                    if session.stopping && lives {
+                        // Work that was told to stop stops; but what the node has not begun yet it may begin.
+                        session.stopping = false;
+                        self.steps.mark_changed();
+                    }
+                }
+                Woken::KeptAlive(_, Ok(None)) if leaving => return Held::Left,
+                Woken::KeptAlive(_, Ok(None)) => return Held::Ended,
+                Woken::KeptAlive(_, Err(MapError::Closed)) => return Held::Halted,
+                Woken::KeptAlive(_, Err(_)) => {} // Asked again at the next renewal.
+                Woken::Released(Err(MapError::Closed)) => return Held::Halted,
+                Woken::Released(_) => {} // What is not given back yet is still in the list.
+                Woken::Deadline => self.on_deadline(session, now),
+                Woken::Leave => {
+                    leaving = true;
+                    self.end_all(End::Left, now.after(self.setup.drain.into()));
+                }
+            }
+        }
+    }
+
+    async fn wait(&mut self, session: &Session, leave: &mut oneshot::Receiver<()>, leaving: bool) -> Woken {
+        let deadline = self.deadline(session);
+        let wait = Duration::from(deadline.since(clock::now()));
+        tokio::select! {
+            biased;
+            Some(kept) = self.renewals.join_next() => match kept {
+                Ok((asked_at, answer)) => Woken::KeptAlive(asked_at, answer),
+                Err(_) => Woken::Deadline,
+            },
+            () = tokio::time::sleep(wait) => Woken::Deadline,
+            _ = &mut *leave, if !leaving => Woken::Leave,
+            Some(released) = self.release.join_next() => match released {
+                Ok(answer) => Woken::Released(answer),
+                Err(_) => Woken::Deadline,
+            },
+            Ok(()) = self.steps.changed() => Woken::Step,
+            _ = self.dropped.recv_many(&mut self.list, RELEASE_MAX) => Woken::Dropped,
+        }
+    }
+
+    fn deadline(&self, session: &Session) -> Instant {
+        let stop_at = match session.stopping {
+            true => Instant::NEVER,
+            false => session.right.end().before(self.setup.end_margin.into()),
+        };
+        let drained = self.draining.front().map_or(Instant::NEVER, |&(at, _)| at);
+        self.renew_at.min(stop_at).min(drained)
+    }
+
+    fn on_deadline(&mut self, session: &mut Session, now: Instant) {
+        if now >= self.renew_at {
+            let interval = self.setup.time_to_live / RENEWALS;
+            self.renew_at = now.after(interval.into());
+            if self.renewals.len() > usize::try_from(2 * RENEWALS).expect("a few") {
+                self.renewals = JoinSet::new();
+            }
+            let (map, id) = (self.setup.map.clone(), session.id);
+            // Each counts from its own question, whichever is answered.
+            self.renewals.spawn(async move { (now, map.keep_alive(id).await) });
+        }
+        if !session.stopping && now >= session.right.end().before(self.setup.end_margin.into()) {
+            session.stopping = true;
+            self.end_all(End::Expired, session.right.end().max(now));
+        }
+        while let Some(&(at, _)) = self.draining.front()
+            && now >= at
+        {
+            let (_, cell) = self.draining.pop_front().expect("it was there");
+            if self.is_acting(&cell) {
+                tracing::warn!(
+                    group = %cell.group,
+                    index = cell.index,
+                    "the work for a partition has not ended in its time; it is given back all the same"
+                );
+                self.stop(&cell);
+            }
+        }
+    }
+
+    fn is_acting(&self, cell: &Arc<Cell>) -> bool {
+        let known = self.acting.get(&cell.group).and_then(|group| group.get(&cell.index));
+        known.is_some_and(|known| Arc::ptr_eq(known, cell))
+    }
+
+    // ── what the node has ───────────────────────────────────────────────────────────────────────────────────
+
+    /// Compares what was handed out with what this node's copy of the state says. `false` if the session is over.
+    fn compare(&mut self, session: &Session, now: Instant) -> bool {
+        let me = self.setup.me;
+        let runs = {
+            let state = self.setup.map.state();
+            if state.partitions().session_of(me) != Some(session.id) {
+                return false;
+            }
+            state.partitions().runs_with_primary(me)
+        };
+        let may_begin = !session.stopping && now < session.right.end();
+        for run in runs {
+            self.compare_run(session, now, &run, may_begin);
+        }
+        true
+    }
+
+    fn compare_run(&mut self, session: &Session, now: Instant, run: &Run, may_begin: bool) {
+        let number = run.partition.number;
+        let stays = run.partition.plan == Plan::Stays;
+        let acting = self.acting.entry(run.group.clone()).or_default();
+        let mut ending = Vec::new();
+        for index in run.range.clone() {
+            if let Some(cell) = acting.get(&index) {
+                if !stays && cell.ended_for().is_none() {
+                    ending.push(Arc::clone(cell));
+                }
+            } else if self.back.get(&(run.group.clone(), index)) == Some(&number) {
+                // It is on its way back already.
+            } else if !stays {
+                self.back.insert((run.group.clone(), index), number);
+            } else if may_begin {
+                let cell = Cell::new(run.group.clone(), index, number, Arc::clone(&session.right));
+                let cell = Arc::new(cell);
+                let primary = Primary { cell: Arc::clone(&cell), dropped: self.drop_to.clone() };
+                acting.insert(index, cell);
+                // Where nobody listens any more, it is dropped, and comes back.
+                let _ = self.tell.send(News::Begun(primary));
+            }
+        }
+        if acting.is_empty() {
+            self.acting.remove(&run.group);
+        }
+        for cell in ending {
+            self.end_one(&cell, End::TakenBack, now.after(self.setup.drain.into()));
+        }
+    }
+
+    /// Tells the work of one partition to stop, and waits for it until then.
+    fn end_one(&mut self, cell: &Arc<Cell>, end: End, until: Instant) {
+        if cell.end(end) {
+            let (group, index) = (cell.group.clone(), cell.index);
+            // Where nobody listens any more, the node is about to leave.
+            let _ = self.tell.send(News::Ending { group, index, token: FencingToken(cell.number), end });
+            let place = self.draining.partition_point(|&(at, _)| at <= until);
+            self.draining.insert(place, (until, Arc::clone(cell)));
+        } else {
+            self.stop(cell);
+        }
+    }
+
+    fn end_all(&mut self, end: End, until: Instant) {
+        let cells: Vec<Arc<Cell>> = self.acting.values().flat_map(BTreeMap::values).cloned().collect();
+        for cell in cells {
+            self.end_one(&cell, end, until);
+        }
+    }
+
+    /// Nothing is done for this partition any more.
+    fn stop(&mut self, cell: &Arc<Cell>) {
+        if !self.is_acting(cell) {
+            return;
+        }
+        cell.finish();
+        let group = self.acting.get_mut(&cell.group).expect("it was found just now");
+        group.remove(&cell.index);
+        if group.is_empty() {
+            self.acting.remove(&cell.group);
+        }
+        self.back.insert((cell.group.clone(), cell.index), cell.number);
+    }
+
+    fn take_dropped(&mut self) {
+        for cell in std::mem::take(&mut self.list) {
+            self.stop(&cell);
+        }
+        while self.draining.front().is_some_and(|(_, cell)| cell.state().over) {
+            self.draining.pop_front();
+        }
+    }
+
+    /// The session is over, and what was had by it.
+    fn forget(&mut self, end: End) {
+        for cell in self.acting.values().flat_map(BTreeMap::values) {
+            cell.right.revoke();
+            cell.end(end);
+            cell.finish();
+        }
+        self.acting.clear();
+        self.back.clear();
+        self.draining.clear();
+        self.renewals = JoinSet::new();
+        self.release = JoinSet::new();
+    }
+
+    /// Gives back what has stopped, one record at a time. What it names is what this node's copy of the state says it has: so
+    /// however late the record comes, it takes nothing that the node has got since.
+    fn give_back(&mut self, session: &Session) {
+        if self.back.is_empty() || !self.release.is_empty() {
+            return;
+        }
+        let (up_to, ranges) = {
+            let state = self.setup.map.state();
+            let (known, me) = (state.partitions(), self.setup.me);
+            self.back.retain(|(group, index), number| {
+                let partition = known.partition(group, *index);
+                partition.is_some_and(|known| known.primary == Some(me) && known.number == *number)
+            });
+            (known.step(), ranges_of(self.back.keys().take(RELEASE_MAX)))
+        };
+        if !ranges.is_empty() {
+            let release = partitions::Command::Release { session: session.id, up_to, ranges };
+            self.release.spawn(self.write(release));
+        }
+    }
+}
+
+/// How a session ended.
+enum Held {
+    /// It is over, and there may be another one.
+    Ended,
+    /// The node leaves.
+    Left,
+    /// The node's part in the election has ended.
+    Halted,
+}
+
+/// The same as ranges, of partitions in their order.
+fn ranges_of<'a>(partitions: impl Iterator<Item = &'a (GroupName, u32)>) -> Vec<Ranges> {
+    let mut all: Vec<Ranges> = Vec::new();
+    for (group, index) in partitions {
+        if all.last().is_none_or(|last| last.group != *group) {
+            all.push(Ranges { group: group.clone(), ranges: Vec::new() });
+        }
+        let ranges = &mut all.last_mut().expect("it was pushed if there was none").ranges;
+        match ranges.last_mut().filter(|last| last.end == *index) {
+            Some(last) => last.end += 1,
+            None => ranges.push(*index..index + 1),
+        }
+    }
+    all
+}
+
+/// A number that no other session has, but for a coincidence, which is refused. `None` if the system has none.
+fn draw() -> Option<SessionId> {
+    loop {
+        let drawn = u64::from_be_bytes(disk::entropy().ok()?);
+        if let Some(session) = SessionId::new(drawn.cast_signed()) {
+            return Some(session);
+        }
+    }
+}
