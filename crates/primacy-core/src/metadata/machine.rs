@@ -313,7 +313,7 @@ impl<S: Keeps> Protocol for Metadata<S> {
                     self.replica.lose(now);
                 }
                 if let Evidence::Connected(peer) = evidence {
-                    self.replica.on_connected(now, peer.identity.node);
+                    self.replica.on_connected(now, peer.identity);
                 }
             }
         }

@@ -343,13 +343,18 @@ impl<S: Replicated> Replica<S> {
     }
 
     /// A connection from this node was made: it may be another life, or have missed what was sent.
-    pub fn on_connected(&mut self, now: Instant, node: NodeId) {
+    pub fn on_connected(&mut self, now: Instant, who: Identity) {
+        let node = who.node;
         match &mut self.role {
             Role::Follower { .. } => {}
             Role::Passive(_) if self.voters.contains(node) => self.send(node, Body::Sync),
             Role::Passive(_) => {}
             Role::Leader(lead) => {
                 if let Some(follower) = lead.followers.get_mut(&node) {
+                    // One that has lost its disk counts its lives from one again: it would be taken for an earlier one for ever.
+                    if follower.incarnation.is_some_and(|known| known != who.incarnation) {
+                        follower.become_other_life(who.incarnation);
+                    }
                     follower.forget_position();
                     self.stream(now, node);
                 }
@@ -646,13 +651,7 @@ impl<S: Replicated> Replica<S> {
             Some(known) if known.count > from.incarnation.count => return, // Said by an earlier life.
             Some(known) if known == from.incarnation => {}
             // What an earlier life held this one may have lost, and may have had to ask for again.
-            Some(_) => {
-                *follower = Follower {
-                    incarnation: Some(from.incarnation),
-                    round: follower.round,
-                    ..Follower::default()
-                }
-            }
+            Some(_) => follower.become_other_life(from.incarnation),
             None => follower.incarnation = Some(from.incarnation),
         }
         if answer.last > last || answer.round > follower.round {
@@ -751,6 +750,11 @@ impl Follower {
         self.round += 1;
         self.told = committed;
         Body::Append { round: self.round, after, records, committed }
+    }
+
+    /// What an earlier life held, this one may have lost.
+    fn become_other_life(&mut self, incarnation: Incarnation) {
+        *self = Self { incarnation: Some(incarnation), round: self.round, ..Self::default() };
     }
 
     /// It is asked where it stands.

@@ -403,3 +403,54 @@ fn nothing_that_was_committed_is_lost_or_changed() {
         }
     }
 }
+
+/// A node that has lost its disk counts its lives from one again, and its answers are heard all the same.
+#[test]
+fn a_follower_that_counts_its_lives_anew_is_heard_once_it_has_connected() {
+    let voters = Arc::new(Voters {
+        number: LeaderSequence::NONE,
+        members: (0..3).map(|index| (name(index), Arc::from("nowhere"))).collect(),
+    });
+    let me = Identity::new(name(0), Incarnation { count: 1, nonce: 0 });
+    let config = Config {
+        me,
+        durability: Durability::Fsync,
+        resend_after: Duration::from_millis(10),
+        append_max: 150,
+        window: 400,
+        part_max: 3,
+        snapshot_after: 300,
+        kept_max: 300,
+    };
+    let (now, term) = (Instant::default(), Term(1));
+    let stored = Stored::default();
+    let leader = Replica::<History>::new(config, Term(0), voters, stored, false, now);
+    let mut leader = leader.expect("there is nothing to be read");
+    // The last question to b among all that is to be done.
+    let asked = |leader: &mut Replica<History>| {
+        let mut asked = None;
+        while let Some(effect) = leader.poll() {
+            if let Effect::Send { to, body: Body::Append { round, records, .. } } = effect
+                && to == name(1)
+            {
+                asked = Some((round, records.len()));
+            }
+        }
+        asked
+    };
+    let life = |count| Identity::new(name(1), Incarnation { count, nonce: count });
+    let answer = |round, last, gap| Body::AppendReply { to: me.incarnation, round, last, gap, recovering: false };
+    leader.bind(term);
+    leader.lead(now);
+    leader.handle(now, life(7), term, Body::SyncReply { to: me.incarnation, last: LeaderSequence::NONE });
+    let (round, count) = asked(&mut leader).expect("it is told the first record");
+    assert_eq!(count, 1);
+    leader.handle(now, life(7), term, answer(round, leader.last(), false));
+    assert!(leader.is_active());
+
+    leader.on_connected(now, life(1));
+    let (round, count) = asked(&mut leader).expect("it is asked where it stands");
+    assert_eq!(count, 0);
+    leader.handle(now, life(1), term, answer(round, LeaderSequence::NONE, true));
+    assert_eq!(asked(&mut leader).map(|(_, count)| count), Some(1), "it is sent what it lacks");
+}
