@@ -7,7 +7,7 @@ use std::sync::Arc;
 use primacy_core::election::quorum::{Past as HardPast, Quorum};
 use primacy_core::metadata::clients::Ticket;
 use primacy_core::metadata::command::Outcome;
-use primacy_core::metadata::log::Stored;
+use primacy_core::metadata::log::{Stored, Write};
 use primacy_core::metadata::machine::{self, Answer, Ask, Durable, Message};
 use primacy_core::metadata::replica::{self, Durability, Progress};
 
@@ -272,7 +272,14 @@ impl World<Metadata> for MetadataWorld {
 
             Durable::Log(write) => {
                 let began = clock::now();
-                self.log.write(&write).map_err(|error| Halt::Failed { why: error.to_string() })?;
+                let written = match &write {
+                    // Its records are here, so nobody waits for it.
+                    Write::Snapshot(snapshot) if self.log.passes(snapshot.number) => {
+                        self.log.begin_snapshot(snapshot)
+                    }
+                    Write::Snapshot(_) | Write::Append(_) => self.log.write(&write),
+                };
+                written.map_err(|error| Halt::Failed { why: error.to_string() })?;
                 self.peers.measures.state_writes.observe(clock::now().since(began));
                 Ok(())
             }
@@ -329,6 +336,7 @@ impl World<Metadata> for MetadataWorld {
 
 impl OperatorAsks<Metadata> for MetadataWorld {
     fn after(&mut self, machine: &Metadata, led: bool) -> Result<(), Halt> {
+        self.log.finish_snapshot().map_err(|error| Halt::Failed { why: error.to_string() })?;
         self.post(machine);
         OperatorAsks::<Quorum>::after(&mut self.peers, machine.election(), led)
     }
