@@ -20,6 +20,9 @@ use super::stream::{Connection, ReadError, Stream, prepare, resolve, take_turns}
 use super::tls::{self, Credentials};
 use super::{Delivery, Limits};
 
+/// How much room is kept for what the kernel has none for, in bytes.
+const PENDING_KEPT: usize = 4096;
+
 /// The way to one peer.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -189,6 +192,8 @@ impl Link {
                 Err(error) => return Err(error),
             }
         }
+        // What was needed once, for many records, need not be kept.
+        pending.shrink_to(PENDING_KEPT);
         stream.flush().map(drop)
     }
 
