@@ -1,7 +1,6 @@
 //! How long it takes until a watcher is told of a write, counted from when the write was asked for.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use primacy::stores::etcd::api::{self, method};
@@ -145,8 +144,8 @@ async fn watch(caller: Caller, tell: mpsc::UnboundedSender<News>, ready: mpsc::S
         ..api::WatchCreateRequest::default()
     };
     let create = api::WatchRequest { request: Some(api::WatchUnion::Create(create)) };
+    // Kept to the end: a stream whose questions have ended is over.
     let (questions, asked) = mpsc::unbounded_channel();
-    let questions = Arc::new(questions);
     if questions.send(create).is_err() {
         return;
     }

@@ -86,7 +86,8 @@ impl Measured {
         let leader = trio.serves().await?;
         let away = (leader + 1) % MEMBERS;
         trio.kill(away)?;
-        let there: Vec<_> = (0..MEMBERS).filter(|&node| node != away).map(|node| trio.address(node)).collect();
+        let there: Vec<_> =
+            (0..MEMBERS).filter(|&node| node != away).map(|node| trio.address(node)).collect();
         let callers = Caller::connected(&there, CONNECTIONS_MAX).await?;
         let length = u64::try_from(VALUE_LENGTH).unwrap_or(u64::MAX);
         let writes = (run.history_mib << 20) / length;
@@ -108,7 +109,10 @@ impl Measured {
         self.busy.push(busy.fraction());
         self.pss_mib = trio.memory().into_iter().map(|mib| rounded(mib, 10.0)).collect();
         let took = [&self.behind, &self.empty].map(|all| all.last().copied().map_or(0.0, milliseconds));
-        run.progress(round, &format!("{}: {:.0} ms, and {:.0} ms from nothing", trio.name(), took[0], took[1]));
+        run.progress(
+            round,
+            &format!("{}: {:.0} ms, and {:.0} ms from nothing", trio.name(), took[0], took[1]),
+        );
         Ok(())
     }
 }
@@ -123,11 +127,8 @@ async fn until_it_knows(
 ) -> Result<Duration, Failure> {
     let caller = Caller::lazily(trio.address(node))?;
     loop {
-        let read = api::RangeRequest {
-            key: LAST_KEY.to_vec(),
-            serializable: true,
-            ..api::RangeRequest::default()
-        };
+        let read =
+            api::RangeRequest { key: LAST_KEY.to_vec(), serializable: true, ..api::RangeRequest::default() };
         let answer: Result<api::RangeResponse, _> =
             ask_within(ANSWER_MAX, caller.ask(method::RANGE, read)).await;
         if let Ok(answer) = answer
@@ -145,7 +146,8 @@ async fn until_it_knows(
 
 impl std::fmt::Display for Row {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { system, history_mib, written_in_s, errors, behind_ms, empty_ms, busy_median, pss_mib } = self;
+        let Self { system, history_mib, written_in_s, errors, behind_ms, empty_ms, busy_median, pss_mib } =
+            self;
         write!(
             f,
             "  {system:<8} {history_mib} MiB written in {written_in_s} s, {errors} errors; back after {:.0} (max {:.0}) ms; \

@@ -206,8 +206,10 @@ impl Row {
         let cpu = |idle: &Idle| idle.cpu_percent.iter().sum::<f64>();
         let cpu_ratio = rounded(cpu(first) / cpu(second), 1e2);
         let memory_ratio = rounded(median_of(&first.pss_mib)? / median_of(&second.pss_mib)?, 1e2);
-        let kept_alive_per_second =
-            rounded((SESSIONS.counted() * f64::from(KEPT_ALIVE)) / Duration::from_secs(time_to_live_s).as_secs_f64(), 1.0);
+        let kept_alive_per_second = rounded(
+            (SESSIONS.counted() * f64::from(KEPT_ALIVE)) / Duration::from_secs(time_to_live_s).as_secs_f64(),
+            1.0,
+        );
         let busy = rounded(median_of(busy)?, 1e2);
         Some(Self {
             sessions: SESSIONS,

@@ -169,44 +169,52 @@ impl<'a> Trio<'a> {
         let until = Instant::now() + PATIENCE;
         loop {
             self.stage.check_interrupted()?;
-            if let Some(leader) = self.leader().await
-                && self.all_write().await
-            {
-                return Ok(leader);
-            }
+            let why = match self.leader().await {
+                Ok(leader) => match self.all_write().await {
+                    Ok(()) => return Ok(leader),
+                    Err(why) => why,
+                },
+                Err(why) => why,
+            };
             if Instant::now() > until {
                 let said: Vec<String> = (0..MEMBERS).map(|node| self.last_said(node)).collect();
-                let message = format!("{} does not serve within {PATIENCE:?}", self.name());
+                let message = format!("{} does not serve within {PATIENCE:?}: {why}", self.name());
                 return Err(failed(format!("{message}; what its nodes said last:\n{}", said.join("\n"))));
             }
             tokio::time::sleep(LOOK).await;
         }
     }
 
-    async fn all_write(&self) -> bool {
+    /// # Errors
+    /// Which node did not write, and why.
+    async fn all_write(&self) -> Result<(), String> {
         for node in 0..MEMBERS {
             let put = api::PutRequest { key: b"serves".to_vec(), ..api::PutRequest::default() };
-            let Ok(caller) = Caller::lazily(self.address(node)) else { return false };
-            if ask_within(ANSWER_MAX, caller.put(put)).await.is_err() {
-                return false;
-            }
+            let caller = Caller::lazily(self.address(node)).map_err(|failure| failure.message)?;
+            let written = ask_within(ANSWER_MAX, caller.put(put)).await;
+            written.map_err(|status| format!("node {node} does not write: {}", status.message()))?;
         }
-        true
+        Ok(())
     }
 
     /// Who leads, if all nodes say the same.
-    async fn leader(&self) -> Option<usize> {
+    ///
+    /// # Errors
+    /// What they say instead.
+    async fn leader(&self) -> Result<usize, String> {
         let (mut members, mut leaders) = (Vec::new(), Vec::new());
         for node in 0..MEMBERS {
-            let caller = Caller::lazily(self.address(node)).ok()?;
-            let status: api::StatusResponse =
-                ask_within(ANSWER_MAX, caller.ask(method::STATUS, api::StatusRequest {})).await.ok()?;
-            members.push(status.header?.member_id);
+            let caller = Caller::lazily(self.address(node)).map_err(|failure| failure.message)?;
+            let status: Result<api::StatusResponse, _> =
+                ask_within(ANSWER_MAX, caller.ask(method::STATUS, api::StatusRequest {})).await;
+            let status =
+                status.map_err(|status| format!("node {node} does not answer: {}", status.message()))?;
+            members.push(status.header.map_or(0, |header| header.member_id));
             leaders.push(status.leader);
         }
-        let leader = *leaders.first()?;
-        leaders.iter().all(|&other| other == leader).then_some(())?;
-        members.iter().position(|&member| member == leader)
+        let leader = leaders.iter().all(|leader| Some(leader) == leaders.first()).then(|| leaders[0]);
+        let leader = leader.and_then(|leader| members.iter().position(|&member| member == leader));
+        leader.ok_or_else(|| format!("the members {members:?} say that these lead: {leaders:?}"))
     }
 
     fn last_said(&self, node: usize) -> String {
