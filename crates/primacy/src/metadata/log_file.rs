@@ -64,6 +64,8 @@ const BLOCK_LENGTH_MAX: usize = 16 * 1024 * 1024;
 /// The zeros that are there in advance end at a multiple of so many bytes. More of them are written at once that much more
 /// rarely, and take that much longer then.
 const STEP: u64 = 1024 * 1024;
+/// How much of a snapshot is flushed at once, in bytes.
+const FLUSHED_AT_ONCE: usize = 4 * 1024 * 1024;
 /// How much room is kept for what is written next, in bytes.
 const BUFFER_KEPT: usize = 256 * 1024;
 /// How an operator has the log of a node made again from those of the others.
@@ -701,9 +703,32 @@ fn make_snapshot(
     id: snapshot_file::SnapshotId,
     snapshot: &Snapshot,
 ) -> io::Result<()> {
-    let mut file = BufWriter::new(create(new)?);
+    let mut file = BufWriter::new(Paced { file: create(new)?, unflushed: 0 });
     snapshot_file::write(&mut file, owner, id, snapshot)?;
-    file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
+    file.into_inner().map_err(io::IntoInnerError::into_error)?.file.sync_all()
+}
+
+/// A file that is flushed now and then while it is written: else a flush of the log would wait behind all of it.
+#[derive(Debug)]
+struct Paced {
+    file: File,
+    unflushed: usize,
+}
+
+impl io::Write for Paced {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.unflushed += written;
+        if self.unflushed >= FLUSHED_AT_ONCE {
+            self.file.sync_data()?;
+            self.unflushed = 0;
+        }
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
 }
 
 /// A file for what is made under another name first. The lock is held, so what may be there is a leftover.

@@ -192,7 +192,7 @@ impl Link {
                 Err(error) => return Err(error),
             }
         }
-        // What was needed once, for many records, need not be kept.
+        // Nothing waits any more, and the room that many records needed once need not be kept.
         pending.shrink_to(PENDING_KEPT);
         stream.flush().map(drop)
     }
