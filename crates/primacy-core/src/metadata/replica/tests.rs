@@ -404,16 +404,15 @@ fn nothing_that_was_committed_is_lost_or_changed() {
     }
 }
 
-/// A node that has lost its disk counts its lives from one again, and its answers are heard all the same.
-#[test]
-fn a_follower_that_counts_its_lives_anew_is_heard_once_it_has_connected() {
-    let voters = Arc::new(Voters {
-        number: LeaderSequence::NONE,
-        members: (0..3).map(|index| (name(index), Arc::from("nowhere"))).collect(),
-    });
-    let me = Identity::new(name(0), Incarnation { count: 1, nonce: 0 });
+fn three() -> Arc<Voters> {
+    let members = (0..3).map(|index| (name(index), Arc::from("nowhere"))).collect();
+    Arc::new(Voters { number: LeaderSequence::NONE, members })
+}
+
+/// The first of three, which has a record of term 1.
+fn first_of_three() -> Replica<History> {
     let config = Config {
-        me,
+        me: Identity::new(name(0), Incarnation { count: 1, nonce: 0 }),
         durability: Durability::Fsync,
         resend_after: Duration::from_millis(10),
         append_max: 150,
@@ -422,35 +421,71 @@ fn a_follower_that_counts_its_lives_anew_is_heard_once_it_has_connected() {
         snapshot_after: 300,
         kept_max: 300,
     };
-    let (now, term) = (Instant::default(), Term(1));
-    let stored = Stored::default();
-    let leader = Replica::<History>::new(config, Term(0), voters, stored, false, now);
-    let mut leader = leader.expect("there is nothing to be read");
-    // The last question to b among all that is to be done.
-    let asked = |leader: &mut Replica<History>| {
-        let mut asked = None;
-        while let Some(effect) = leader.poll() {
-            if let Effect::Send { to, body: Body::Append { round, records, .. } } = effect
-                && to == name(1)
-            {
-                asked = Some((round, records.len()));
-            }
-        }
-        asked
-    };
-    let life = |count| Identity::new(name(1), Incarnation { count, nonce: count });
-    let answer = |round, last, gap| Body::AppendReply { to: me.incarnation, round, last, gap, recovering: false };
+    let number = LeaderSequence::first(Term(1));
+    let body = RecordBody::Begin { after: LeaderSequence::NONE, voters: three() };
+    let stored = Stored { snapshot: None, records: vec![Record { number, body }] };
+    let replica = Replica::new(config, Term(1), three(), stored, false, Instant::default());
+    replica.expect("the record is the first")
+}
+
+/// Has it lead, with the promise of the third.
+fn lead(leader: &mut Replica<History>, term: Term) {
+    let now = Instant::default();
+    let (to, last) = (leader.config.me.incarnation, LeaderSequence::NONE);
     leader.bind(term);
     leader.lead(now);
-    leader.handle(now, life(7), term, Body::SyncReply { to: me.incarnation, last: LeaderSequence::NONE });
-    let (round, count) = asked(&mut leader).expect("it is told the first record");
-    assert_eq!(count, 1);
-    leader.handle(now, life(7), term, answer(round, leader.last(), false));
-    assert!(leader.is_active());
+    let third = Identity::new(name(2), Incarnation { count: 1, nonce: 0 });
+    leader.handle(now, third, term, Body::SyncReply { to, last });
+}
 
-    leader.on_connected(now, life(1));
-    let (round, count) = asked(&mut leader).expect("it is asked where it stands");
-    assert_eq!(count, 0);
-    leader.handle(now, life(1), term, answer(round, LeaderSequence::NONE, true));
-    assert_eq!(asked(&mut leader).map(|(_, count)| count), Some(1), "it is sent what it lacks");
+/// What was last said to the second since this was asked.
+fn said_to_second(leader: &mut Replica<History>) -> Option<Body> {
+    core::iter::from_fn(|| leader.poll())
+        .filter_map(|effect| match effect {
+            Effect::Send { to, body } if to == name(1) => Some(body),
+            Effect::Send { .. } | Effect::Write(_) | Effect::Voters(_) => None,
+            Effect::LogLost(_) | Effect::TwoLeaders { .. } => None,
+        })
+        .last()
+}
+
+/// The second answers what it was asked last, with a log that ends so and to which nothing fitted.
+fn answer_with_a_gap(leader: &mut Replica<History>, term: Term, life: u64, last: LeaderSequence) {
+    let Some(Body::Append { round, .. }) = said_to_second(leader) else { panic!("nothing was asked") };
+    let to = leader.config.me.incarnation;
+    let second = Identity::new(name(1), Incarnation { count: life, nonce: life });
+    let answer = Body::AppendReply { to, round, last, gap: true, recovering: false };
+    leader.handle(Instant::default(), second, term, answer);
+}
+
+/// A node that has lost its disk counts its lives from one again, and its answers are heard all the same.
+#[test]
+fn a_follower_that_counts_its_lives_anew_is_heard_once_it_has_connected() {
+    let (mut leader, now, term) = (first_of_three(), Instant::default(), Term(2));
+    lead(&mut leader, term);
+    answer_with_a_gap(&mut leader, term, 7, LeaderSequence::NONE);
+    assert!(matches!(said_to_second(&mut leader), Some(Body::Append { records, .. }) if records.len() == 2));
+
+    leader.on_connected(now, Identity::new(name(1), Incarnation { count: 1, nonce: 1 }));
+    answer_with_a_gap(&mut leader, term, 1, LeaderSequence::NONE);
+    assert!(matches!(said_to_second(&mut leader), Some(Body::Append { records, .. }) if records.len() == 2));
+}
+
+/// A leader that had offered a snapshot in an earlier term, to one that has been a leader itself since.
+#[test]
+fn a_snapshot_is_offered_only_to_a_log_that_ends_before_it() {
+    let mut leader = first_of_three();
+    let last_of = |term| LeaderSequence::first(Term(term));
+    lead(&mut leader, Term(3));
+    answer_with_a_gap(&mut leader, Term(3), 1, last_of(2));
+    let Some(Body::Offer { number }) = said_to_second(&mut leader) else {
+        panic!("its log went another way")
+    };
+    assert_eq!(number, last_of(3));
+    lead(&mut leader, Term(5));
+    answer_with_a_gap(&mut leader, Term(5), 1, last_of(4));
+    let Some(Body::Offer { number }) = said_to_second(&mut leader) else {
+        panic!("its log went another way")
+    };
+    assert_eq!(number, last_of(5));
 }
