@@ -19,6 +19,11 @@ const PYTHON: &[&str] = &[
     "kubernetes==37.0.1",
     "kazoo==2.11.0",
     "python-consul2==0.1.5",
+    "etcd3==0.12.0",
+    // Its generated messages know no later one.
+    "protobuf==3.20.3",
+    // And its locks know no later one.
+    "tenacity==6.3.1",
 ];
 
 /// What npm has.

@@ -50,6 +50,7 @@ fn the_sums_are_the_same_on_any_number_of_threads() {
         "confirmed_lease",
         "confirmed_seniority",
         "confirmed_whim",
+        "metadata",
     ];
     assert_eq!(alone.as_array().unwrap().len(), elections.len());
     for (index, election) in elections.into_iter().enumerate() {

@@ -35,10 +35,12 @@ pub struct Disk<D> {
     pub id: u64,
     /// How often a process has started from it.
     pub starts: u64,
-    /// What was last written.
+    /// What all that was written comes to.
     pub slot: Option<D>,
-    /// What was written before that.
+    /// What that was before the last write, where that would replace it as a whole.
     pub before: Option<D>,
+    /// How often something was written.
+    pub writes: u64,
     /// The disks of the other nodes, as this node knows them.
     pub peers: BTreeMap<Seat, PeerDisk>,
     /// How long a write takes until it would survive a power cut.
@@ -57,22 +59,10 @@ impl<D: Clone> Disk<D> {
             starts: 0,
             slot: None,
             before: None,
+            writes: 0,
             peers: BTreeMap::new(),
             latency,
             failing: false,
-        }
-    }
-
-    /// A write has come to its end.
-    pub fn keep(&mut self, written: D) {
-        self.before = self.slot.replace(written);
-    }
-
-    /// The write that was under way when the node crashed.
-    pub fn crash(&mut self, writing: Option<D>, met: MetByCrash) {
-        match (writing, met) {
-            (Some(written), MetByCrash::Kept) => self.keep(written),
-            (Some(_), MetByCrash::Lost) | (None, MetByCrash::Lost | MetByCrash::Kept) => {}
         }
     }
 }

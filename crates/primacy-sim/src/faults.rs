@@ -46,7 +46,11 @@ impl<A: Algorithm> World<A> {
         let guarded = self.node(seat).guarded;
         let node = self.node_mut(seat);
         node.leader = None;
-        node.disk.crash(process.writing, met);
+        match (process.writing, met) {
+            (Some(written), MetByCrash::Kept) => self.keep(seat, written),
+            (Some(_), MetByCrash::Lost) | (None, MetByCrash::Lost | MetByCrash::Kept) => {}
+        }
+        self.clients.gone(life);
         match what {
             Crash::Process if guarded => {
                 self.close_all(seat, life);

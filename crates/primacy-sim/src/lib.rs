@@ -7,6 +7,7 @@
 pub mod algorithm;
 pub mod article;
 pub mod beliefs;
+pub mod clients;
 pub mod clock;
 pub mod compare;
 pub mod counters;

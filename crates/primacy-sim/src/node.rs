@@ -24,9 +24,9 @@ pub struct Node<A: Algorithm> {
     /// The voters that its configuration names.
     pub voters: BTreeSet<NodeId>,
     /// Its disk.
-    pub disk: Disk<A::Durable>,
+    pub disk: Disk<A::Kept>,
     /// The disks that it has had and that are not in place.
-    pub shelf: Vec<Disk<A::Durable>>,
+    pub shelf: Vec<Disk<A::Kept>>,
     /// Its clock, which is the host's: it goes on while the process is down.
     pub clock: Clock,
     /// Whether its process is told to stand as soon as it starts.

@@ -1,7 +1,9 @@
 //! The phases of a run: faults, under which only safety is asked for; then everything is healed, and there must be one
 //! leader within a stated time; then calm, in which that leader must stay.
 
-use primacy_core::{Command, Duration, Input};
+use primacy_core::election::quorum::Past;
+use primacy_core::metadata::machine::Metadata;
+use primacy_core::{Command, Duration, Input, majority};
 
 use crate::algorithm::{Algorithm, Settings as _, Surroundings};
 use crate::beliefs::Stage;
@@ -108,6 +110,31 @@ impl<A: Algorithm> World<A> {
         A::settles_within(&settings, &surroundings)
     }
 
+    /// Whether so many have lost what others count on that there is no majority left of those who have not.
+    #[must_use]
+    pub fn stands_still(&self) -> bool {
+        let count = self.seats().count();
+        let is_whole = |&seat: &Seat| {
+            let Some(machine) = self.process(seat).map(|process| &process.machine) else { return true };
+            let lost = !self.node(seat).shelf.is_empty();
+            let is_taken_for_whole = |it: &Metadata| lost && it.election().past() == Past::Whole;
+            knows::<A>(machine) && !A::metadata(machine).is_some_and(is_taken_for_whole)
+        };
+        self.seats().filter(is_whole).count() < majority::needed(count)
+    }
+
+    /// Whether there would be no majority left of nodes that know what was committed, if this one starts again.
+    #[must_use]
+    pub fn few_know_without(&self, seat: Seat) -> bool {
+        let stays = |&other: &Seat| {
+            let node = self.node(other);
+            let process = self.process(other).filter(|_| other != seat);
+            let falls = node.crash_at_write.is_some() || node.disk.failing;
+            process.is_some_and(|process| knows::<A>(&process.machine)) && !falls
+        };
+        self.seats().filter(stays).count() < majority::needed(self.seats().count())
+    }
+
     /// In how much time this election would replace a silent leader: the measure of every wait.
     #[must_use]
     pub fn patience(&self) -> Duration {
@@ -126,14 +153,20 @@ impl<A: Algorithm> World<A> {
         loop {
             let now = self.now();
             let agreed = self.agreed(without);
-            let settled = agreed && (without.is_some() || self.views_agree());
+            let keeps_up = self.keeps_up(begin, without);
+            let settled = agreed && (without.is_some() || self.views_agree()) && keeps_up.is_ok();
             since = if settled { Some(since.unwrap_or(now)) } else { None };
             self.observe(Observation::Looked { agreed, all: without.is_none() });
             match since {
                 Some(since) if now.since(since) >= calm || now >= until => {
                     return Some(Settled { after: since.since(begin), within });
                 }
-                None if now >= until => return None,
+                None if now >= until => {
+                    if let (true, Err(what)) = (agreed, keeps_up) {
+                        self.breach("I6", format!("{} after the healing {what}", until.since(begin)));
+                    }
+                    return None;
+                }
                 Some(_) | None => self.run_until(now.after(LOOK_INTERVAL)),
             }
         }
@@ -177,4 +210,9 @@ impl<A: Algorithm> World<A> {
         let mut asked = self.seats().filter(|&seat| Some(seat) != without);
         asked.all(|seat| self.node(seat).leader.is_some_and(|named| named.identity.node == name))
     }
+}
+
+/// Whether a machine knows what was committed, as far as it ever did.
+fn knows<A: Algorithm>(machine: &A::Machine) -> bool {
+    A::metadata(machine).is_none_or(|machine| !machine.replica().is_recovering())
 }

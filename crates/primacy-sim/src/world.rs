@@ -4,6 +4,10 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use primacy_core::election::session;
+use primacy_core::metadata::clients::Ticket;
+use primacy_core::metadata::command::SessionId;
+use primacy_core::metadata::log::Write;
+use primacy_core::metadata::machine::Answer;
 use primacy_core::rng::Rng;
 use primacy_core::{
     Command, Duration, Endpoint, Event, Evidence, Identity, Incarnation, Input, Instant, NodeId, Output,
@@ -13,10 +17,11 @@ use primacy_core::{
 use crate::algorithm::seniority::view_text;
 use crate::algorithm::{Algorithm, Life, Settings as _};
 use crate::beliefs::Beliefs;
+use crate::clients::Clients;
 use crate::clock::{Clock, Moment};
 use crate::counters::{Counters, Sent};
 use crate::disk::Disk;
-use crate::invariants::{Breach, Invariant, Meaning, Observation};
+use crate::invariants::{Breach, Invariant, Meaning, Observation, Seen};
 use crate::network::{Fate, Host, Network, STORE};
 use crate::node::{Node, Process, Seat};
 use crate::queue::Queue;
@@ -70,6 +75,7 @@ pub(crate) enum Happening<M> {
     ArriveAtStore { seat: Seat, life: u64, message: M, sent_at: Moment },
     ArriveFromStore { seat: Seat, life: u64, message: M, sent_at: Moment },
     SessionsRunOut,
+    KeepAlive { session: SessionId },
     Notice { seat: Seat, evidence: Evidence },
     ShakeHands { seats: (Seat, Seat), lives: (u64, u64) },
     Close { to: Seat, from: Seat, lives: (u64, u64) },
@@ -96,6 +102,8 @@ pub struct World<A: Algorithm> {
     pub store: Store,
     /// Its queue, where it keeps sessions.
     pub sessions: SessionStore,
+    /// Those who ask nodes for what they keep.
+    pub clients: Clients,
     /// What leaders write to.
     pub resource: Resource,
     /// Who believes what.
@@ -146,6 +154,7 @@ impl<A: Algorithm> World<A> {
             network: Network::new(names.len(), conditions.delay),
             store: Store::default(),
             sessions: SessionStore::default(),
+            clients: Clients::default(),
             resource: Resource::default(),
             beliefs: Beliefs::default(),
             trace,
@@ -293,6 +302,7 @@ impl<A: Algorithm> World<A> {
                 let news = self.sessions.run_out(self.now);
                 self.tell_news(&news);
             }
+            Happening::KeepAlive { session } => self.keep_alive(session),
             Happening::Notice { seat, evidence } => {
                 self.met_evidence(&evidence);
                 self.give(seat, Input::Evidence(evidence));
@@ -371,6 +381,7 @@ impl<A: Algorithm> World<A> {
     /// after it was taken.
     pub(crate) fn settle(&mut self, seat: Seat) {
         let mut timeouts = 0;
+        let mut is_seen = false;
         loop {
             let Some(process) = &mut self.seats[seat.0] else { return };
             if process.paused || process.writing.is_some() {
@@ -380,13 +391,21 @@ impl<A: Algorithm> World<A> {
                 self.perform(seat, output);
                 continue;
             }
+            if !is_seen {
+                self.look_at_metadata(seat);
+                is_seen = true;
+                continue;
+            }
             let clock = &self.nodes[seat.0 % self.nodes.len()].clock;
             let now = clock.read(self.now);
             let due = process.machine.deadline().is_some_and(|deadline| deadline <= now);
             let deadline_first = due && self.conditions.deadline_first;
             let input = if deadline_first { None } else { process.inbox.pop_front() };
             match input {
-                Some(input) => process.machine.handle(now, input),
+                Some(input) => {
+                    timeouts = 0;
+                    process.machine.handle(now, input);
+                }
                 None if due => {
                     timeouts += 1;
                     if timeouts > TIMEOUTS_AT_ONCE_MAX {
@@ -398,6 +417,7 @@ impl<A: Algorithm> World<A> {
                 None => return self.sleep(seat),
             }
             self.handled += 1;
+            is_seen = false;
             self.look_at_view(seat);
         }
     }
@@ -443,7 +463,11 @@ impl<A: Algorithm> World<A> {
             Output::Persist(durable) => self.persist(seat, durable),
             Output::Send { to: Endpoint::Node(to), message } => self.send(seat, to, message),
             Output::Send { to: Endpoint::Store, message } => self.send_to_store(seat, message),
-            Output::Send { to: Endpoint::Client, .. } => {} // No election of this world has any.
+            Output::Send { to: Endpoint::Client, message } => {
+                if let Some(answer) = A::answer(&message) {
+                    self.answered(seat, answer);
+                }
+            }
             Output::Event(event) => self.tell(seat, &event),
         }
     }
@@ -483,11 +507,53 @@ impl<A: Algorithm> World<A> {
     }
 
     fn is_written(&mut self, seat: Seat, durable: A::Durable) {
-        let disk = &mut self.node_mut(seat).disk;
-        let recovered = A::has_recovered(&durable) && !disk.slot.as_ref().is_some_and(A::has_recovered);
-        disk.keep(durable);
-        if recovered {
+        let had_recovered = self.node(seat).disk.slot.as_ref().is_some_and(A::has_recovered);
+        if let Some(write) = A::write(&durable) {
+            self.counters.count(match write {
+                Write::Append(_) => "records written",
+                Write::Snapshot(_) => "snapshot written",
+            });
+            self.observe(Observation::Metadata(Seen::Wrote { write }));
+        }
+        self.keep(seat, durable);
+        if !had_recovered && self.node(seat).disk.slot.as_ref().is_some_and(A::has_recovered) {
             self.counters.count("lost disk: all others have told their terms");
+        }
+    }
+
+    pub(crate) fn keep(&mut self, seat: Seat, durable: A::Durable) {
+        let disk = &mut self.node_mut(seat).disk;
+        disk.writes += 1;
+        if A::REPLACES {
+            disk.before.clone_from(&disk.slot);
+        }
+        A::keep(&mut disk.slot, durable);
+    }
+
+    /// Shows the judge what a node keeps, when all that has come of its last input is done.
+    fn look_at_metadata(&mut self, seat: Seat) {
+        let Some(process) = &self.seats[seat.0] else { return };
+        let Some(machine) = A::metadata(&process.machine) else { return };
+        let seen = Observation::Metadata(Seen::Settled { who: process.me, machine });
+        let broken = judge(&mut self.invariants, self.now, &seen, &self.beliefs);
+        self.take_judgement(broken);
+    }
+
+    /// The same, when a client is answered.
+    pub(crate) fn look_at_answer(&mut self, seat: Seat, ticket: Ticket, answer: &Answer) {
+        let Some(process) = &self.seats[seat.0] else { return };
+        let Some(machine) = A::metadata(&process.machine) else { return };
+        let seen = Observation::Metadata(Seen::Answered { who: process.me, ticket, answer, machine });
+        let broken = judge(&mut self.invariants, self.now, &seen, &self.beliefs);
+        self.take_judgement(broken);
+    }
+
+    fn take_judgement(&mut self, broken: Vec<(&'static str, String)>) {
+        for invariant in &mut self.invariants {
+            invariant.count(&mut self.counters);
+        }
+        for (invariant, what) in broken {
+            self.breach(invariant, what);
         }
     }
 
@@ -740,12 +806,7 @@ impl<A: Algorithm> World<A> {
     // ── the judge ───────────────────────────────────────────────────────────────────────────────────────────
 
     pub(crate) fn observe(&mut self, seen: Observation<'_>) {
-        let mut broken = Vec::new();
-        for invariant in &mut self.invariants {
-            if let Err(what) = invariant.observe(self.now, &seen, &self.beliefs) {
-                broken.push((invariant.name(), what));
-            }
-        }
+        let broken = judge(&mut self.invariants, self.now, &seen, &self.beliefs);
         for (invariant, what) in broken {
             self.breach(invariant, what);
         }
@@ -880,6 +941,17 @@ impl<A: Algorithm> World<A> {
     pub(crate) fn standing(&self, seat: Seat) -> (u32, bool) {
         self.node(seat).settings.standing()
     }
+}
+
+/// What speaks, and what it says.
+fn judge(
+    invariants: &mut [Box<dyn Invariant>],
+    now: Moment,
+    seen: &Observation<'_>,
+    beliefs: &Beliefs,
+) -> Vec<(&'static str, String)> {
+    let judged = invariants.iter_mut().map(|it| (it.name(), it.observe(now, seen, beliefs)));
+    judged.filter_map(|(name, judged)| judged.err().map(|what| (name, what))).collect()
 }
 
 /// Whether a request changes the queue, so that a fault may be aimed at it.

@@ -122,6 +122,11 @@ fn session_keeps_its_promises() {
     search(Election::Session);
 }
 
+#[test]
+fn metadata_keeps_its_promises() {
+    search(Election::Metadata);
+}
+
 /// The seeds of the past, each of which has caught a mistake: on the code as it is they must be good.
 #[test]
 fn kept_seeds_are_good() {

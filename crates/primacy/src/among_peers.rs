@@ -18,7 +18,7 @@ use primacy_core::election::ranked::Ranked;
 use primacy_core::election::ring::Ring;
 use primacy_core::election::ring_bidirectional::RingBidirectional;
 use primacy_core::election::seniority::Seniority;
-use primacy_core::{Duration, Endpoint, Identity, Input, Instant, NodeId, Protocol, Term};
+use primacy_core::{Duration, Endpoint, Identity, Input, Instant, LeaderSequence, NodeId, Protocol, Term};
 use primacy_stores::Register;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -107,6 +107,7 @@ pub(crate) fn enter(config: &Config, peers: &Peers, state_dir: &Path) -> Result<
         role: Role::Node,
         disk: stored.disk,
         voters: Voters::new(peers.iter().map(|(node, _)| node)),
+        voters_number: LeaderSequence::NONE,
         safety: config.safety,
         priority: config.priority,
         witness: config.witness,
@@ -138,6 +139,9 @@ pub(crate) fn problems(config: &Config, peers: &Peers) -> Vec<ConnectError> {
     }
     let of_members = config.problems_among(&names(peers)).into_iter();
     problems.extend(of_members.map(|problem| ConfigError::from(problem).into()));
+    if config.metadata.is_some() {
+        problems.extend(disk::check_room(&metadata::members(peers)).err().map(ConnectError::from));
+    }
     let others: Vec<(NodeId, &str)> = peers.iter().filter(|&(node, _)| node != me).collect();
     for &(node, address) in &others {
         let found = check_form(node, address).map(|()| address.to_socket_addrs());
@@ -420,12 +424,13 @@ impl PeersWorld {
 
     /// What is known of the peers, and of the election this.
     fn view_with(&self, election: ElectionView) -> View {
-        let peers = self.mesh.peers();
+        let (peers, (voters, voters_number)) = (self.mesh.peers(), self.mesh.voters());
         View::Peers(Box::new(PeersView {
             by: self.me.by,
             election,
             connected: peers.iter().filter(|peer| peer.inbound.is_some()).map(|peer| peer.node).collect(),
-            voters: self.me.voters.clone(),
+            voters,
+            voters_number: self.me.metadata.map(|_| voters_number),
             safety: self.me.safety,
             priority: self.me.priority,
             witness: self.me.witness,

@@ -18,7 +18,7 @@ use primacy_core::election::{self, Algorithm};
 use primacy_core::membership::Policy;
 use primacy_core::metadata::machine;
 use primacy_core::metadata::replica::Durability;
-use primacy_core::{Identity, Incarnation, Leader, NodeId, Term};
+use primacy_core::{Identity, Incarnation, Leader, LeaderSequence, NodeId, Term};
 use primacy_stores::StoreMark;
 use prost::Message as _;
 
@@ -352,6 +352,9 @@ mod wire {
         // 0: none, 1: on disks, 2: in memory.
         #[prost(uint32, tag = "16")]
         pub(super) metadata: u32,
+        // Where metadata is kept: the record that states the voters. Nothing for those of a configuration.
+        #[prost(message, optional, tag = "17")]
+        pub(super) voters_number: Option<metadata::Number>,
     }
 
     #[derive(Clone, PartialEq, prost::Message)]
@@ -480,6 +483,9 @@ impl From<&Hello> for wire::Hello {
             },
             store: hello.store.map(|mark| mark.0),
             metadata: number_of(&DURABILITIES, &hello.metadata),
+            voters_number: Some(hello.voters_number)
+                .filter(|&number| number != LeaderSequence::NONE)
+                .map(Into::into),
         }
     }
 }
@@ -522,6 +528,11 @@ impl wire::Hello {
         if voters.hash() != self.voters_hash {
             return Err(DecodeError::Invalid("hello.voters_hash"));
         }
+        let metadata = numbered(&DURABILITIES, self.metadata, "hello.metadata")?;
+        let voters_number = self.voters_number.map_or(LeaderSequence::NONE, Into::into);
+        if metadata.is_none() && voters_number != LeaderSequence::NONE {
+            return Err(DecodeError::Invalid("hello.voters_number"));
+        }
         Ok(Hello {
             protocol_version: self.protocol_version,
             cluster: self.cluster,
@@ -534,6 +545,7 @@ impl wire::Hello {
             },
             disk: DiskId(self.disk.try_into().map_err(|_| DecodeError::Invalid("hello.disk"))?),
             voters,
+            voters_number,
             safety: match self.safety {
                 SAFETY_LEASE => Safety::Lease,
                 SAFETY_FENCED => Safety::Fenced,
@@ -555,7 +567,7 @@ impl wire::Hello {
                 _ => return Err(DecodeError::Invalid("hello.split_brain")),
             },
             store: self.store.map(StoreMark),
-            metadata: numbered(&DURABILITIES, self.metadata, "hello.metadata")?,
+            metadata,
         })
     }
 }

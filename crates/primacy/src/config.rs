@@ -29,6 +29,12 @@ use crate::handshake::{By, Confirmation};
 use crate::seniority::{SeniorityError, SeniorityOptions};
 use crate::transport::{Limits, Security, TlsFiles};
 
+/// Where metadata is kept: after how long without an answer the log says something again.
+pub(crate) const RESEND_AFTER: core::Duration = core::Duration::from_millis(250);
+
+/// Where metadata is kept: how long a request waits for a leader that answers it, as long as etcd's do.
+pub(crate) const REQUEST_MAX: Duration = Duration::from_secs(7);
+
 /// The promise among peers, where none is configured.
 pub const PROMISE: Duration = Duration::from_secs(1);
 /// The lease over a store, where none is configured.

@@ -12,6 +12,11 @@
 //! Numbers stand with their highest byte first. The checksum is the CRC-32 of the slot without the checksum's
 //! own four bytes. Magic, version and checksum keep their places and their meaning in every later version.
 //!
+//! A slot that says who votes, or that the log is lost, is written as version 2, and every other as version 1, though the two
+//! differ in nothing else: a program that knows version 1 only would skip what it does not know, and write the slot again
+//! without it. Then its node would count the voters of its configuration, and could elect a leader with those who were removed. So
+//! it must refuse the file, and it does.
+//!
 //! A file that cannot be trusted is refused and never written to: a node that went on without its votes could
 //! vote twice in a term. One thing cannot be told from a torn write, and that is a newest slot that has
 //! rotted on the disk after it was flushed; whoever fears it uses a file system with checksums.
@@ -21,9 +26,11 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use primacy_core::election::quorum::{HardState, Past};
-use primacy_core::{Duration, Identity, Incarnation, NodeId, Term};
+use primacy_core::metadata::voters::Voters;
+use primacy_core::{Duration, Identity, Incarnation, LeaderSequence, NodeId, Term};
 use prost::Message as _;
 use rustix::fs::{FlockOperation, flock};
 
@@ -31,14 +38,22 @@ use crate::handshake::{DiskId, PeerDisk};
 
 /// The first bytes of each slot.
 const MAGIC: [u8; 8] = *b"PRIMACY\x1a";
-/// The version of the record that this code writes, and the newest that it reads.
-const VERSION: u32 = 1;
+/// The version of a record that says nothing of voters or of a log.
+const VERSION_PLAIN: u32 = 1;
+/// The version of every other one, and the newest that this code reads.
+const VERSION: u32 = 2;
 /// One slot is one page, so that overwriting it needs no reading and no new space on a full disk.
 const SLOT_LENGTH: usize = 4096;
 const FILE_LENGTH: usize = 2 * SLOT_LENGTH;
 /// Where the record begins in its slot.
 const HEADER_LENGTH: usize = 28;
 const RECORD_LENGTH_MAX: usize = SLOT_LENGTH - HEADER_LENGTH;
+/// How many bytes of a slot voters may take, with all that the slot must keep of each: its name, its address, and its disk. There is
+/// room for 31 voters with names of 16 bytes and addresses of 32, or for 7 with the longest of both. The rest is for the
+/// votes, for the longest name of an election, and for about 30 disks that were replaced, or a dozen of nodes that vote no more.
+pub const VOTERS_LENGTH_MAX: usize = 3000;
+/// What a voter takes beside its address and twice its name, at most.
+const VOTER_OVERHEAD: usize = 32;
 /// The longest file name that the usual file systems take.
 const FILE_NAME_MAX: usize = 255;
 
@@ -69,6 +84,10 @@ pub struct Stored {
     pub disk: DiskId,
     /// The disks that this node has seen its peers with.
     pub peer_disks: BTreeMap<NodeId, PeerDisk>,
+    /// The voters that were recorded last, where metadata is kept.
+    pub voters: Option<Arc<Voters>>,
+    /// Whether the log may lack what this node has held, where metadata is kept.
+    pub log_lost: bool,
     /// Whether the file was made just now: this node has never taken part, or has lost its disk.
     pub created: bool,
 }
@@ -173,6 +192,17 @@ pub enum DiskError {
         /// The file.
         path: PathBuf,
         /// How long the record is.
+        length: usize,
+    },
+    /// There are more voters than can be remembered.
+    #[error(
+        "{voters} voters whose names and addresses are so long take {length} bytes of a node's state, and there is room for \
+         {VOTERS_LENGTH_MAX}: shorten the addresses, or have fewer voters"
+    )]
+    VotersTooLong {
+        /// How many voters there would be.
+        voters: usize,
+        /// How many bytes they would take.
         length: usize,
     },
     /// A peer comes with a disk that it had before another one.
@@ -281,6 +311,27 @@ impl StateFile {
         if record == self.record { Ok(()) } else { self.advance_with_peers(record) }
     }
 
+    /// Remembers who votes, in place of who did.
+    ///
+    /// # Errors
+    /// [`DiskError::VotersTooLong`] or [`DiskError::TooLong`], after which nothing has changed; else as
+    /// [`persist`](Self::persist).
+    pub fn persist_voters(&mut self, voters: &Arc<Voters>) -> Result<(), DiskError> {
+        check_room(&voters.members)?;
+        self.advance_with_peers(Record { voters: Some(Arc::clone(voters)), ..self.record.clone() })
+    }
+
+    /// Remembers that the log is lost, or that it is not any more.
+    ///
+    /// # Errors
+    /// As [`persist`](Self::persist).
+    pub fn persist_log_lost(&mut self, log_lost: bool) -> Result<(), DiskError> {
+        if log_lost == self.record.log_lost {
+            return Ok(());
+        }
+        self.advance(Record { log_lost, ..self.record.clone() })
+    }
+
     /// Takes `node` back with `disk` in place of the disk that it had before, because an operator says so. What it had
     /// before never comes back.
     ///
@@ -310,12 +361,14 @@ impl StateFile {
             incarnation: Incarnation { count: self.record.incarnations, nonce },
             disk: self.record.disk,
             peer_disks: self.record.peer_disks.clone(),
+            voters: self.record.voters.clone(),
+            log_lost: self.record.log_lost,
             created,
         })
     }
 
     /// Writes a record that has more of peers than the one before, unless that would leave too little room for the votes
-    /// to come.
+    /// to come, and for the disks of voters that were not seen yet.
     fn advance_with_peers(&mut self, record: Record) -> Result<(), DiskError> {
         record.at_its_longest().encode(&self.path)?;
         self.advance(record)
@@ -343,6 +396,17 @@ impl StateFile {
             DiskError::io("write", &self.path, error)
         })
     }
+}
+
+/// Whether a node can remember these voters, in addition to all else that it must.
+///
+/// # Errors
+/// [`DiskError::VotersTooLong`]
+pub(crate) fn check_room(members: &BTreeMap<NodeId, Arc<str>>) -> Result<(), DiskError> {
+    let of_one =
+        |(node, address): (&NodeId, &Arc<str>)| VOTER_OVERHEAD + 2 * node.as_str().len() + address.len();
+    let (voters, length) = (members.len(), members.iter().map(of_one).sum());
+    if length > VOTERS_LENGTH_MAX { Err(DiskError::VotersTooLong { voters, length }) } else { Ok(()) }
 }
 
 /// Random bytes from the system, for what must never repeat: incarnations, disk ids, and seeds.
@@ -492,6 +556,8 @@ struct Record {
     incarnations: u64,
     hard_state: HardState,
     peer_disks: BTreeMap<NodeId, PeerDisk>,
+    voters: Option<Arc<Voters>>,
+    log_lost: bool,
 }
 
 /// Why a slot says nothing.
@@ -585,6 +651,28 @@ mod format {
         pub(super) peer_disks: Vec<PeerDisk>,
         #[prost(enumeration = "Past", tag = "9")]
         pub(super) past: i32,
+        #[prost(message, optional, tag = "10")]
+        pub(super) voters: Option<Voters>,
+        #[prost(bool, tag = "11")]
+        pub(super) log_lost: bool,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(super) struct Voters {
+        #[prost(uint64, tag = "1")]
+        pub(super) term: u64,
+        #[prost(uint64, tag = "2")]
+        pub(super) counter: u64,
+        #[prost(message, repeated, tag = "3")]
+        pub(super) members: Vec<Voter>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(super) struct Voter {
+        #[prost(string, tag = "1")]
+        pub(super) node: String,
+        #[prost(string, tag = "2")]
+        pub(super) address: String,
     }
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
@@ -627,6 +715,8 @@ impl Record {
             incarnations: 0,
             hard_state: HardState::default(),
             peer_disks: BTreeMap::new(),
+            voters: None,
+            log_lost: false,
         })
     }
 
@@ -640,7 +730,13 @@ impl Record {
             promise: Duration::from_nanos(u64::MAX),
             past: Past::Recovered,
         };
-        Self { incarnations: u64::MAX, hard_state, ..self.clone() }
+        let mut longest = Self { incarnations: u64::MAX, hard_state, log_lost: true, ..self.clone() };
+        for &voter in
+            self.voters.iter().flat_map(|voters| voters.members.keys()).filter(|voter| **voter != self.node)
+        {
+            longest.peer_disks.entry(voter).or_insert_with(|| PeerDisk::first(self.disk));
+        }
+        longest
     }
 
     /// The slot that says this.
@@ -671,20 +767,23 @@ impl Record {
                 Past::Recovered => format::Past::Recovered,
             }
             .into(),
+            voters: self.voters.as_deref().map(format::Voters::from),
+            log_lost: self.log_lost,
         };
+        let is_plain = record.voters.is_none() && !record.log_lost;
+        let version = if is_plain { VERSION_PLAIN } else { VERSION };
         let record = record.encode_to_vec();
         if record.len() > RECORD_LENGTH_MAX {
             return Err(DiskError::TooLong { path: path.to_owned(), length: record.len() });
         }
-        Ok(seal(VERSION, self.sequence, &record))
+        Ok(seal(version, self.sequence, &record))
     }
 
     fn decode(slot: &[u8]) -> Result<Self, SlotError> {
         let (version, sequence, record) = unseal(slot)?;
-        if version != VERSION {
+        if !(VERSION_PLAIN..=VERSION).contains(&version) {
             return Err(SlotError::Newer(version));
         }
-        let wrong = |field: &str| SlotError::Record(format!("{field} has a value that is not allowed"));
         let record = format::Record::decode(record).map_err(|error| SlotError::Record(error.to_string()))?;
         let disk = |bytes: Vec<u8>| bytes.try_into().map(DiskId).map_err(|_| wrong("a disk id"));
         let node = |name: &str| NodeId::new(name).map_err(|_| wrong("a node name"));
@@ -715,7 +814,38 @@ impl Record {
                 past,
             },
             peer_disks,
+            voters: record.voters.map(|voters| voters.parse().map(Arc::new)).transpose()?,
+            log_lost: record.log_lost,
         })
+    }
+}
+
+fn wrong(field: &str) -> SlotError {
+    SlotError::Record(format!("{field} has a value that is not allowed"))
+}
+
+impl From<&Voters> for format::Voters {
+    fn from(voters: &Voters) -> Self {
+        let voter = |(node, address): (&NodeId, &Arc<str>)| format::Voter {
+            node: node.as_str().to_owned(),
+            address: address.as_ref().to_owned(),
+        };
+        let LeaderSequence { term, counter } = voters.number;
+        Self { term: term.0, counter, members: voters.members.iter().map(voter).collect() }
+    }
+}
+
+impl format::Voters {
+    fn parse(self) -> Result<Voters, SlotError> {
+        let number = LeaderSequence { term: Term(self.term), counter: self.counter };
+        let mut members = BTreeMap::new();
+        for voter in self.members {
+            let node = NodeId::new(&voter.node).map_err(|_| wrong("a voter's name"))?;
+            if members.insert(node, voter.address.into()).is_some() {
+                return Err(wrong("the list of voters"));
+            }
+        }
+        Ok(Voters { number, members })
     }
 }
 

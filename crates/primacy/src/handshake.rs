@@ -4,6 +4,10 @@
 //! different voter sets can elect two leaders. So each side judges the other's [`Hello`], and a [`Refusal`]
 //! names both sides' values, because whoever reads it sees only one side's configuration.
 //!
+//! Where metadata is kept, voters come and go, and nodes learn of it one after the other. The election sees to it that nobody is
+//! elected by an old set, so there nodes whose sets differ talk, as long as it is plain which set is the newer one; they must, for
+//! how else would the other one learn of it?
+//!
 //! This file is pure: it judges, and `transport/` carries.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +17,7 @@ use primacy_core::election::Algorithm;
 use primacy_core::election::quorum::Safety;
 use primacy_core::membership::Policy;
 use primacy_core::metadata::replica::Durability;
-use primacy_core::{Identity, Incarnation, NodeId};
+use primacy_core::{Identity, Incarnation, LeaderSequence, NodeId};
 use primacy_stores::StoreMark;
 
 /// The version of the frames and of their meaning. Nodes of different versions do not talk.
@@ -37,6 +41,9 @@ pub struct Hello {
     pub disk: DiskId,
     /// Everyone whose vote it counts.
     pub voters: Voters,
+    /// The record that states these voters, where metadata is kept; [`LeaderSequence::NONE`] if they are those of its
+    /// configuration.
+    pub voters_number: LeaderSequence,
     /// What it takes the election to promise.
     pub safety: Safety,
     /// Its priority: nodes of higher priority stand first.
@@ -189,11 +196,15 @@ pub enum Disagreement {
         mine: Voters,
         /// The refused one's.
         theirs: Voters,
+        /// The record that states them, by both sides' account; none if they are from a configuration.
+        number: LeaderSequence,
     },
-    /// The other side is none of the voters, by its own list, too.
+    /// The other side is none of the voters. It may have been removed, or was not added yet.
     NotAVoter {
-        /// Both sides'.
+        /// The refuser's.
         voters: Voters,
+        /// The record that states them, where voters can be added; none if they are from a configuration.
+        number: Option<LeaderSequence>,
     },
     /// They hold different elections.
     Algorithm {
@@ -359,7 +370,16 @@ impl TlsProblem {
     }
 }
 
-/// Whether `mine` may talk to `theirs`; `recorded` are the disks that this node has seen its peers with.
+/// What a node knows of others before they say anything.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// The disks that it has seen its peers with.
+    pub disks: &'a BTreeMap<NodeId, PeerDisk>,
+    /// Whom it was told to reach. Where metadata is kept, these may be more than the voters.
+    pub peers: &'a BTreeSet<NodeId>,
+}
+
+/// Whether `mine` may talk to `theirs`, with what this node knows of others.
 ///
 /// A peer without a recorded disk is taken at its word; the caller records the disk before it counts a
 /// message.
@@ -367,11 +387,7 @@ impl TlsProblem {
 /// # Errors
 /// The first [`Refusal`] in an order that puts the causes before their consequences: nodes of two clusters
 /// also differ in their voters, and the cluster is what an operator must hear of.
-pub fn judge(
-    mine: &Hello,
-    recorded: &BTreeMap<NodeId, PeerDisk>,
-    theirs: &Hello,
-) -> Result<(), Box<Refusal>> {
+pub fn judge(mine: &Hello, known: Known<'_>, theirs: &Hello) -> Result<(), Box<Refusal>> {
     let node = theirs.identity.node;
     let reason = if mine.protocol_version != theirs.protocol_version {
         Disagreement::ProtocolVersion { mine: mine.protocol_version, theirs: theirs.protocol_version }
@@ -381,10 +397,12 @@ pub fn judge(
         Disagreement::Election { mine: mine.election.clone(), theirs: theirs.election.clone() }
     } else if mine.identity.node == node {
         Disagreement::MyOwnName { mine: mine.identity.incarnation, theirs: theirs.identity.incarnation }
-    } else if mine.voters != theirs.voters {
-        Disagreement::Voters { mine: mine.voters.clone(), theirs: theirs.voters.clone() }
-    } else if !mine.voters.contains(node) {
-        Disagreement::NotAVoter { voters: mine.voters.clone() }
+    } else if mine.voters_number == theirs.voters_number && mine.voters != theirs.voters {
+        let (mine, number) = (mine.voters.clone(), mine.voters_number);
+        Disagreement::Voters { mine, theirs: theirs.voters.clone(), number }
+    } else if !mine.is_concerned_with(known.peers, theirs) {
+        let number = mine.metadata.map(|_| mine.voters_number);
+        Disagreement::NotAVoter { voters: mine.voters.clone(), number }
     } else if mine.by != theirs.by {
         Disagreement::Algorithm { mine: mine.by, theirs: theirs.by }
     } else if mine.safety != theirs.safety {
@@ -396,11 +414,11 @@ pub fn judge(
     } else if mine.metadata != theirs.metadata {
         Disagreement::Metadata { mine: mine.metadata, theirs: theirs.metadata }
     } else {
-        match recorded.get(&node) {
+        match known.disks.get(&node) {
             // Where no vote counts, none can be forgotten.
-            Some(known) if known.disk != theirs.disk && mine.by.needs_majority() => {
-                let former = known.former.contains(&theirs.disk);
-                Disagreement::Disk { recorded: known.disk, presented: theirs.disk, former }
+            Some(seen) if seen.disk != theirs.disk && mine.by.needs_majority() => {
+                let former = seen.former.contains(&theirs.disk);
+                Disagreement::Disk { recorded: seen.disk, presented: theirs.disk, former }
             }
             Some(_) | None => return Ok(()),
         }
@@ -414,11 +432,11 @@ pub fn judge(
 /// As [`judge`], and if another node than `expected` has answered.
 pub fn judge_answer(
     mine: &Hello,
-    recorded: &BTreeMap<NodeId, PeerDisk>,
+    known: Known<'_>,
     expected: NodeId,
     theirs: &Hello,
 ) -> Result<(), Box<Refusal>> {
-    judge(mine, recorded, theirs)?;
+    judge(mine, known, theirs)?;
     let node = theirs.identity.node;
     if node != expected {
         let reason = Disagreement::OtherNode { expected };
@@ -432,6 +450,18 @@ impl Hello {
     #[must_use]
     pub fn of_guardian(&self) -> Self {
         Self { role: Role::GuardianOf, ..self.clone() }
+    }
+
+    /// Whether the other side has a part in the same election, as far as this one knows: it votes, or is about to.
+    fn is_concerned_with(&self, peers: &BTreeSet<NodeId>, theirs: &Self) -> bool {
+        let (me, node) = (self.identity.node, theirs.identity.node);
+        // One that was away while all others were replaced knows none of them, and no other can tell it. What the newer
+        // set says of itself is enough to talk; what it says at an election is weighed there. A set without this node is
+        // no reason: those who follow it do not look for this node.
+        let knows_more = theirs.voters_number > self.voters_number
+            && theirs.voters.contains(node)
+            && theirs.voters.contains(me);
+        self.voters.contains(node) || self.metadata.is_some() && (peers.contains(&node) || knows_more)
     }
 }
 
@@ -549,13 +579,8 @@ impl fmt::Display for Refusal {
             Disagreement::OtherNode { expected } => {
                 write!(f, "{of} answers where {expected} should be; correct the addresses of the peers")
             }
-            Disagreement::Voters { mine, theirs } => write!(
-                f,
-                "their voters differ: {of} has {theirs}, {by} has {mine}; give all nodes the same voters"
-            ),
-            Disagreement::NotAVoter { voters } => {
-                write!(f, "{of} is none of the voters {voters}; add it to all nodes' voters, or stop it")
-            }
+            Disagreement::Voters { mine, theirs, number } => self.of_voters(f, mine, theirs, *number),
+            Disagreement::NotAVoter { voters, number } => self.of_no_voter(f, voters, *number),
             Disagreement::Algorithm { mine, theirs } => {
                 write!(f, "{of} elects by {theirs}, {by} by {mine}; give all nodes the same")
             }
@@ -582,12 +607,74 @@ impl fmt::Display for Refusal {
                      another lead; give all nodes the same store, which all of them reach"
                 )
             }
-            Disagreement::Disk { recorded, presented, former: false } => write!(
+            Disagreement::Disk { recorded, presented, former } => {
+                self.of_disk(f, *recorded, *presented, *former)
+            }
+        }
+    }
+}
+
+impl Refusal {
+    fn of_voters(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        mine: &Voters,
+        theirs: &Voters,
+        number: LeaderSequence,
+    ) -> fmt::Result {
+        let Self { by, of, .. } = self;
+        match number {
+            LeaderSequence::NONE => write!(
+                f,
+                "their voters differ: {of} has {theirs}, {by} has {mine}; give all nodes the same voters"
+            ),
+            number => write!(
+                f,
+                "their voters differ, and both are stated by a record {number}: {of} has {theirs}, {by} has {mine}; these \
+                 are two clusters, so give one of them another name and begin it anew"
+            ),
+        }
+    }
+
+    fn of_no_voter(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        voters: &Voters,
+        number: Option<LeaderSequence>,
+    ) -> fmt::Result {
+        let of = self.of;
+        let stated = match number {
+            None => {
+                return write!(
+                    f,
+                    "{of} is none of the voters {voters}; add it to all nodes' voters, or stop it"
+                );
+            }
+            Some(LeaderSequence::NONE) => "of the configuration".to_owned(),
+            Some(number) => format!("of the record {number}"),
+        };
+        write!(
+            f,
+            "{of} is none of the voters {voters} {stated}; stop it, or add it on a node of the cluster: \
+             `primacy voters add {of}=HOST:PORT`, with the address at which the others reach it"
+        )
+    }
+
+    fn of_disk(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        recorded: DiskId,
+        presented: DiskId,
+        former: bool,
+    ) -> fmt::Result {
+        let Self { by, of, .. } = self;
+        match former {
+            false => write!(
                 f,
                 "{of} comes with the disk {presented}, {by} knows it with the disk {recorded}. It may have \
                  forgotten its votes: an operator must readmit it, or bring the old state directory back"
             ),
-            Disagreement::Disk { recorded, presented, former: true } => write!(
+            true => write!(
                 f,
                 "{of} comes with the disk {presented}, which was replaced by the disk {recorded} and has missed \
                  what {of} voted with that one: bring the newer state directory back, or move this one away and \
@@ -653,6 +740,8 @@ impl FromIterator<NodeId> for Voters {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use primacy_core::Term;
+
     use super::*;
 
     pub(crate) fn node(name: &str) -> NodeId {
@@ -669,6 +758,7 @@ pub(crate) mod tests {
             role: Role::Node,
             disk: DiskId([byte; DiskId::LENGTH]),
             voters: voters.iter().map(|name| node(name)).collect(),
+            voters_number: LeaderSequence::NONE,
             safety: Safety::Lease,
             priority: 0,
             witness: false,
@@ -679,28 +769,37 @@ pub(crate) mod tests {
         }
     }
 
+    /// A node that keeps metadata, and counts the voters that the record `(term, 1)` states, or from its configuration.
+    pub(crate) fn keeper(name: &str, term: u64, voters: &[&str]) -> Hello {
+        let voters_number = LeaderSequence { term: Term(term), counter: u64::from(term > 0) };
+        Hello { voters_number, metadata: Some(Durability::Fsync), ..hello(name, voters) }
+    }
+
+    /// What a node knows that has seen these disks and was told to reach nobody.
+    fn known(disks: &BTreeMap<NodeId, PeerDisk>) -> Known<'_> {
+        Known { disks, peers: const { &BTreeSet::new() } }
+    }
+
     /// The text of the refusal after `change` was made to an acceptable peer, and its kind.
     fn refused(change: impl FnOnce(&mut Hello)) -> (RefusalKind, String) {
         let mine = hello("a", &["a", "b", "c"]);
         let mut theirs = hello("b", &["c", "b", "a"]);
         change(&mut theirs);
         let recorded = BTreeMap::from([(node("b"), PeerDisk::first(DiskId([b'b'; DiskId::LENGTH])))]);
-        let refusal = judge(&mine, &recorded, &theirs).unwrap_err();
+        let refusal = judge(&mine, known(&recorded), &theirs).unwrap_err();
         (refusal.kind(), refusal.to_string())
     }
 
     #[test]
     fn nodes_that_agree_talk_in_any_role_and_order_of_voters() {
         let (a, b) = (hello("a", &["a", "b"]), hello("b", &["b", "a", "b"]));
-        assert_eq!(judge(&a, &BTreeMap::new(), &b), Ok(()));
-        assert_eq!(
-            judge(&a, &BTreeMap::from([(node("b"), PeerDisk::first(b.disk))]), &b.of_guardian()),
-            Ok(())
-        );
-        assert_eq!(judge_answer(&b, &BTreeMap::new(), node("a"), &a), Ok(()));
+        assert_eq!(judge(&a, known(&BTreeMap::new()), &b), Ok(()));
+        let disks = BTreeMap::from([(node("b"), PeerDisk::first(b.disk))]);
+        assert_eq!(judge(&a, known(&disks), &b.of_guardian()), Ok(()));
+        assert_eq!(judge_answer(&b, known(&BTreeMap::new()), node("a"), &a), Ok(()));
         // Priority and the role of a witness are each node's own affair.
         let witness = Hello { witness: true, priority: 9, ..b };
-        assert_eq!(judge(&a, &BTreeMap::new(), &witness), Ok(()));
+        assert_eq!(judge(&a, known(&BTreeMap::new()), &witness), Ok(()));
     }
 
     #[test]
@@ -755,12 +854,57 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn where_metadata_is_kept_the_newer_voters_are_no_reason_to_refuse() {
+        let verdict = |mine: &Hello, peers: &[&str], theirs: &Hello| {
+            let (disks, peers) = (BTreeMap::new(), peers.iter().map(|name| node(name)).collect());
+            let judged = judge(mine, Known { disks: &disks, peers: &peers }, theirs);
+            judged.map_err(|refusal| (refusal.kind(), refusal.to_string()))
+        };
+        let refused = |mine: &Hello, peers: &[&str], theirs: &Hello, kind: RefusalKind, part: &str| {
+            let (found, text) = verdict(mine, peers, theirs).unwrap_err();
+            assert!(found == kind && text.contains(part), "{text}");
+        };
+        let (old, new) = (keeper("a", 0, &["a", "b", "c"]), keeper("b", 4, &["a", "b", "d"]));
+        assert_eq!((verdict(&old, &[], &new), verdict(&new, &[], &old)), (Ok(()), Ok(())));
+        // One that was removed, whatever it knows of that, and one that was not added yet.
+        let (removed, knows) = (keeper("c", 0, &["a", "b", "c"]), keeper("c", 5, &["a", "b", "d"]));
+        let stranger = keeper("x", 0, &["a", "b", "d", "x"]);
+        for (other, name) in [(&removed, "c"), (&knows, "c"), (&stranger, "x")] {
+            let add = format!(
+                "of the record (4, 1); stop it, or add it on a node of the cluster: `primacy voters add {name}="
+            );
+            refused(&new, &[], other, RefusalKind::NotAVoter, &add);
+            assert_eq!(verdict(&new, &[name], other), Ok(()), "it is being added");
+            assert_eq!(verdict(other, &[], &new), Ok(()));
+        }
+        // One that was away while all others were replaced is told by them; but not by those who leave it out.
+        let away = keeper("c", 1, &["a", "b", "c"]);
+        let replaced = keeper("d", 9, &["c", "d", "e"]);
+        assert_eq!(verdict(&away, &[], &replaced), Ok(()));
+        let without = keeper("d", 9, &["d", "e"]);
+        refused(&away, &[], &without, RefusalKind::NotAVoter, "{a, b, c}");
+        // Where neither is newer, they must be equal; and elsewhere always.
+        let configured = keeper("b", 0, &["a", "b"]);
+        refused(&old, &["b"], &configured, RefusalKind::Voters, "give all nodes the same voters");
+        refused(&keeper("a", 4, &["a", "b"]), &[], &new, RefusalKind::Voters, "two clusters");
+        let plain = Hello { metadata: None, ..removed };
+        refused(
+            &hello("a", &["a", "b"]),
+            &["c"],
+            &hello("c", &["a", "b"]),
+            RefusalKind::NotAVoter,
+            "all nodes' voters",
+        );
+        refused(&old, &[], &plain, RefusalKind::Metadata, "no metadata");
+    }
+
+    #[test]
     fn a_wrong_address_is_told_apart() {
         let a = hello("a", &["a", "b", "c"]);
-        let itself = judge_answer(&a, &BTreeMap::new(), node("b"), &a).unwrap_err();
+        let itself = judge_answer(&a, known(&BTreeMap::new()), node("b"), &a).unwrap_err();
         assert!(itself.to_string().contains("back to itself"), "{itself}");
         let c = hello("c", &["a", "b", "c"]);
-        let other = judge_answer(&a, &BTreeMap::new(), node("b"), &c).unwrap_err();
+        let other = judge_answer(&a, known(&BTreeMap::new()), node("b"), &c).unwrap_err();
         assert_eq!(other.kind(), RefusalKind::OtherNode);
         assert!(other.to_string().contains("c answers where b should be"), "{other}");
     }

@@ -6,7 +6,7 @@ use primacy_core::election::lease;
 use primacy_core::election::quorum::{self, HardState, Safety};
 use primacy_core::election::{ranked, seniority, session};
 use primacy_core::membership::TooFewMembers;
-use primacy_core::{Identity, Instant, Leader, Mandate, NodeId, Reason, Term};
+use primacy_core::{Identity, Instant, Leader, LeaderSequence, Mandate, NodeId, Reason, Term};
 
 use crate::announce::Announcement;
 use crate::clock;
@@ -84,6 +84,9 @@ pub struct PeersView {
     pub connected: BTreeSet<NodeId>,
     /// Everyone whose vote counts.
     pub voters: Voters,
+    /// Where metadata is kept: the record that states these voters; [`LeaderSequence::NONE`] as long as they are those of the
+    /// configuration.
+    pub voters_number: Option<LeaderSequence>,
     /// What is promised.
     pub safety: Safety,
     /// Nodes of higher priority stand first.

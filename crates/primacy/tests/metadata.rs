@@ -1,13 +1,18 @@
 //! Nodes that keep a map together, in one process, with real sockets and disks.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::net::TcpListener;
 use std::path::Path;
+use std::time::Duration;
 
 use primacy::core::metadata::command::{
     Answer, Command, Keys, Operation, Outcome, Previous, Read, Replace, Write,
 };
-use primacy::metadata::{Durability, Map};
-use primacy::{Elector, NodeId, Peers};
+use primacy::core::metadata::replica::{Progress, Refusal, Wish};
+use primacy::metadata::{Durability, Map, MapError};
+use primacy::status::{PeersView, View};
+use primacy::transport::PeerStatus;
+use primacy::{Elector, LeaderSequence, NodeId, Peers};
 
 fn peers(names: &[&str]) -> Peers {
     let listeners: Vec<TcpListener> =
@@ -50,7 +55,7 @@ async fn get(map: &Map, key: &str) -> Vec<u8> {
 
 #[tokio::test]
 async fn what_one_node_writes_all_can_read() {
-    let dir = tempdir();
+    let dir = tempdir("read");
     let peers = peers(&["a", "b", "c"]);
     let mut nodes = Vec::new();
     for name in ["a", "b", "c"] {
@@ -74,8 +79,196 @@ async fn what_one_node_writes_all_can_read() {
     }
 }
 
-fn tempdir() -> std::path::PathBuf {
-    let dir = std::env::temp_dir().join(format!("primacy-metadata-{}", std::process::id()));
+/// A node that stands for as long as it lives.
+struct Standing {
+    elector: Elector,
+    stands: tokio::task::JoinHandle<()>,
+}
+
+impl Standing {
+    async fn enter(name: &str, peers: &Peers, dir: &Path, durability: Durability) -> Self {
+        let elector = Elector::builder()
+            .election("meta")
+            .node(NodeId::new(name).unwrap())
+            .state_dir(dir.join(name))
+            .metadata(durability)
+            .peers(peers.clone())
+            .await
+            .unwrap();
+        let candidate = elector.clone();
+        let stands = tokio::spawn(async move {
+            while let Ok(leadership) = candidate.campaign().await {
+                leadership.lost().await;
+            }
+        });
+        Self { elector, stands }
+    }
+
+    fn map(&self) -> &Map {
+        self.elector.map().unwrap()
+    }
+
+    /// Writes through this node, again and again until it is done.
+    async fn writes(&self, key: &str) {
+        while self.map().write(put(key, "value")).await.is_err() {}
+    }
+
+    /// Asks for this of the voters until it is done.
+    async fn revises(&self, wish: Wish) {
+        until(&format!("{wish:?}"), async || {
+            match self.map().revise(wish.clone()).await {
+                Ok(Progress::Done) => true,
+                Ok(Progress::Committing | Progress::CatchingUp { .. } | Progress::Waiting) => false,
+                // The one that is to be removed may lead; then the next one is asked.
+                Ok(Progress::Refused(Refusal::NotLeading)) | Err(MapError::Timeout) => false,
+                other => panic!("{wish:?}: {other:?}"),
+            }
+        })
+        .await;
+    }
+
+    async fn view(&self) -> Box<PeersView> {
+        match self.elector.status().await.unwrap().view {
+            View::Peers(view) => view,
+            view @ (View::Store(_) | View::Sessions(_)) => panic!("{view:?}"),
+        }
+    }
+
+    /// Waits until this node counts these voters, as a record states them, and reaches all others of them.
+    async fn counts(&self, voters: &str) {
+        until(voters, async || {
+            let view = self.view().await;
+            let me = self.elector.identity().node;
+            let reached = view.peers.iter().filter(|peer| peer.outbound.is_some()).count();
+            let others = view.voters.iter().filter(|voter| *voter != me).count();
+            view.voters.to_string() == voters
+                && view.voters_number.is_some_and(|number| number > LeaderSequence::NONE)
+                && view.peers.len() == others
+                && reached == others
+        })
+        .await;
+    }
+
+    async fn close(self) {
+        self.elector.close().await;
+        self.stands.await.unwrap();
+    }
+}
+
+/// Waits until this holds, and not for ever.
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let waiting = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let waited = tokio::time::timeout(Duration::from_secs(60), waiting).await;
+    waited.unwrap_or_else(|_| panic!("{what} did not come"));
+}
+
+async fn voters_come_and_go(durability: Durability, dir: &Path) {
+    let all = peers(&["a", "b", "c", "d"]);
+    let first: Peers = all.to_string().rsplit_once(',').unwrap().0.parse().unwrap();
+    let node = |name: &str| NodeId::new(name).unwrap();
+    let a = Standing::enter("a", &first, dir, durability).await;
+    let b = Standing::enter("b", &first, dir, durability).await;
+    let c = Standing::enter("c", &first, dir, durability).await;
+    a.writes("before").await;
+
+    // One that no voter knows is refused, and told what to do. Then it is added, and has all that there is.
+    let d = Standing::enter("d", &all, dir, durability).await;
+    until("the refusal of d", async || {
+        let view = d.view().await;
+        let refused =
+            |peer: &PeerStatus| peer.refusal.as_ref().is_some_and(|it| it.text.contains("voters add d="));
+        view.peers.iter().all(refused)
+    })
+    .await;
+    let address = all.address(node("d")).unwrap();
+    let far = Wish::Add { node: node("e"), address: "192.0.2.1:7".into() };
+    assert!(matches!(b.map().revise(far).await, Err(MapError::Voter { .. })));
+    b.revises(Wish::Add { node: node("d"), address: address.into() }).await;
+    for one in [&a, &b, &c, &d] {
+        one.counts("{a, b, c, d}").await;
+    }
+    assert_eq!(get(d.map(), "before").await, b"value");
+    d.writes("of d").await;
+
+    // One that is removed learns of it; when it comes back it is refused, whatever its configuration says.
+    c.revises(Wish::Remove { node: node("b") }).await;
+    for one in [&a, &c, &d] {
+        one.counts("{a, c, d}").await;
+    }
+    let removed = async |one: &Standing| {
+        let status = one.elector.status().await.unwrap();
+        status.why_no_leader().iter().any(|why| why.contains("b is none of the voters {a, c, d}"))
+    };
+    until("that b knows it", async || removed(&b).await).await;
+    b.close().await;
+    let b = Standing::enter("b", &first, dir, durability).await;
+    assert!(removed(&b).await);
+    until("the refusal of b", async || {
+        let refused =
+            |peer: &PeerStatus| peer.refusal.as_ref().is_some_and(|it| it.text.contains("voters add b="));
+        b.view().await.peers.iter().all(refused)
+    })
+    .await;
+
+    // A voter that comes back goes by what it remembers, and not by its configuration; so it does without those who are gone.
+    c.close().await;
+    let c = Standing::enter("c", &first, dir, durability).await;
+    c.counts("{a, c, d}").await;
+    a.close().await;
+    c.writes("without a").await;
+    assert_eq!(get(d.map(), "without a").await, b"value");
+    for one in [b, c, d] {
+        one.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_leader_that_is_removed_ends_its_work_and_another_one_leads() {
+    let (all, dir) = (peers(&["a", "b", "c"]), tempdir("leader"));
+    let mut nodes = Vec::new();
+    for name in ["a", "b", "c"] {
+        nodes.push(Standing::enter(name, &all, &dir, Durability::Fsync).await);
+    }
+    nodes[0].writes("before").await;
+    let leader = nodes[0].elector.status().await.unwrap().leader.unwrap().identity.node;
+    let position = nodes.iter().position(|one| one.elector.identity().node == leader).unwrap();
+    let removed = nodes.remove(position);
+    nodes[0].revises(Wish::Remove { node: leader }).await;
+    let left: Vec<String> = nodes.iter().map(|one| one.elector.identity().node.to_string()).collect();
+    let voters = format!("{{{}}}", left.join(", "));
+    for one in &nodes {
+        one.counts(&voters).await;
+    }
+    nodes[1].writes("after").await;
+    assert_eq!(get(nodes[0].map(), "after").await, b"value");
+    until("that it knows it", async || {
+        let status = removed.elector.status().await.unwrap();
+        status.lead.is_none() && status.why_no_leader().iter().any(|why| why.contains("none of the voters"))
+    })
+    .await;
+    for one in nodes.into_iter().chain([removed]) {
+        one.close().await;
+    }
+}
+
+#[tokio::test]
+async fn voters_come_and_go_on_disks() {
+    voters_come_and_go(Durability::Fsync, &tempdir("fsync")).await;
+}
+
+#[tokio::test]
+async fn voters_come_and_go_in_memory() {
+    voters_come_and_go(Durability::Memory, &tempdir("memory")).await;
+}
+
+/// An empty directory of one test's own.
+fn tempdir(test: &str) -> std::path::PathBuf {
+    let dir = std::env::temp_dir().join(format!("primacy-metadata-{}-{test}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&dir);
     std::fs::create_dir_all(&dir).unwrap();
     dir
 }

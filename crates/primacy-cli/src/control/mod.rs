@@ -16,5 +16,5 @@ pub(crate) use message::{Answer, Kind, Progress, What};
 pub(crate) use server::Server;
 pub(crate) use state::{Announced, State, moves};
 pub(crate) use who::{
-    Certificate, FirstEntry, Leader, Member, Members, PeerRefused, Peers, Queue, Record, Who,
+    Certificate, FirstEntry, Leader, Member, Members, PeerRefused, Peers, Queue, Record, RecordNumber, Who,
 };

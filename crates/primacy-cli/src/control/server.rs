@@ -9,7 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use primacy::metadata::{Map, Wish};
+use primacy::metadata::{Map, MapError, Wish};
+
 use primacy::{ANNOUNCEMENT_MAX, Algorithm, Change, Elector, Kept, Membership, NodeId};
 use rustix::process::geteuid;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -243,15 +244,22 @@ async fn answer(elector: &Elector, what: What) -> Result<Answer, Refused> {
             Answer::Voters { term: number.term.0, number: number.counter, voters: voters.collect() }
         }
         What::Revise { node, address } => {
-            let node = parse_node(&node)?;
+            let (node, adds) = (parse_node(&node)?, address.is_some());
             let wish = match address {
                 Some(address) => Wish::Add { node, address: address.into() },
                 None => Wish::Remove { node },
             };
-            let map = map(elector)?.clone();
+            let map = map(elector)?;
             match timeout(PATIENCE, map.revise(wish)).await {
+                // One that votes no more knows no leader, and may know that.
+                Ok(Ok(_)) if is_gone(map, node, adds) => Answer::Revising { progress: Progress::Done },
                 Ok(Ok(progress)) => Answer::Revising { progress: progress.into() },
+
+                Ok(Err(error @ MapError::Voter { .. })) => {
+                    Answer::Revising { progress: Progress::Refused { why: error.to_string() } }
+                }
                 Ok(Err(error)) => return Err(Refused::new(Kind::NoAnswer, error.to_string())),
+
                 // The question or its answer was lost, on the way to a leader that is gone perhaps.
                 Err(_) => Answer::Revising { progress: Progress::NotLed },
             }
@@ -263,6 +271,12 @@ async fn answer(elector: &Elector, what: What) -> Result<Answer, Refused> {
 fn map(elector: &Elector) -> Result<&Map, Refused> {
     let text = "the nodes of this election keep no metadata together: start them with --metadata or --serve";
     elector.map().ok_or_else(|| Refused::new(Kind::NoMetadata, text))
+}
+
+/// Whether this is known to be no voter, where that is what is wanted.
+fn is_gone(map: &Map, node: NodeId, adds: bool) -> bool {
+    let board = map.board();
+    !adds && !board.voters.contains(node) && board.committed >= board.voters.number
 }
 
 fn parse_node(name: &str) -> Result<NodeId, Refused> {

@@ -9,7 +9,7 @@ use primacy::core::{Identity, Instant, NodeId};
 use primacy::handshake::RefusalKind;
 use primacy::status::{ConfirmationView, ElectionView, PeersView, Status, View};
 use primacy::transport::{CertificateStatus, PeerRefusal, PeerStatus};
-use primacy::{Safety, describe};
+use primacy::{LeaderSequence, Safety, describe};
 use serde::{Deserialize, Serialize};
 
 use super::state::Announced;
@@ -110,6 +110,9 @@ pub(crate) struct Peers {
     pub(crate) ballot: Option<u64>,
     /// Everyone whose vote counts.
     pub(crate) voters: Vec<String>,
+    /// Where metadata is kept: the record that states them; term and counter are 0 as long as they are those of the configuration.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) voters_number: Option<RecordNumber>,
     /// Where one election nominates and another confirms: who is nominated.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) nominee: Option<String>,
@@ -145,6 +148,15 @@ pub(crate) struct Peers {
     pub(crate) stranger_refused: Option<PeerRefused>,
     /// Handshakes that led to nothing: too slow, broken off, or too many at a time.
     pub(crate) strangers_dropped: u64,
+}
+
+/// The number of a record of the metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RecordNumber {
+    /// The term of the leader that wrote it.
+    pub(crate) term: u64,
+    /// Which one of that term; from 1.
+    pub(crate) counter: u64,
 }
 
 /// Who belongs to a cluster, as one node has been told.
@@ -373,6 +385,9 @@ impl Peers {
                 seniority.view.as_ref().map(|view| Members::of(view, &seniority.suspects))
             }),
             voters: view.voters.iter().map(|voter| voter.to_string()).collect(),
+            voters_number: view
+                .voters_number
+                .map(|LeaderSequence { term, counter }| RecordNumber { term: term.0, counter }),
             safety: match view.safety {
                 _ if !view.by.is_fenced() => "advisory",
                 Safety::Lease => "lease",

@@ -1,31 +1,40 @@
 //! etcd's service `Auth`, as far as a password becomes a token. There are no roles: each user may do everything.
+//!
+//! A token is not remembered: it says until when it is accepted, and is signed with a key that is made of the file of users. So it
+//! is accepted by all nodes that have the same file, as clients expect who ask now one node and now another one, and by none once
+//! the file is another one.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::HeaderMap;
 use primacy::stores::etcd::api;
 use primacy::stores::etcd::api::method;
-use tokio::time::Instant;
+use tokio_rustls::rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
+use tokio_rustls::rustls::crypto::tls13::{Hkdf, OkmBlock};
 use tonic::Status;
 
 use super::Services;
 use super::errors::Known;
 
-/// How long a token that is not used is accepted: as long as etcd's.
-const TOKEN_LIFE: Duration = Duration::from_secs(300);
+/// How long a token is accepted.
+const TOKEN_LIFE: Duration = Duration::from_secs(24 * 3600);
 
-/// How many tokens there are at most; beyond it, the one that was not used for the longest time is accepted no more.
-const TOKENS_MAX: usize = 65_536;
+/// What of the rights on a file are those of others than its owner.
+const OTHERS: u32 = 0o077;
+
+/// How often the key of tokens is hashed: so who has a token, and would learn a password by trying many, must do as much for each.
+const KEY_ROUNDS: u32 = 100_000;
+
+/// Sets what is signed here apart from all else that may be signed with the same file.
+const PURPOSE: &[u8] = b"primacy door token";
 
 /// How long a user's name and password may be each, in bytes.
 const LOGIN_MAX: usize = 1024;
-
-/// How many random numbers a token has.
-const TOKEN_NUMBERS: usize = 2;
 
 /// What may be asked without a token: how the node is, and where the others are, and the token itself.
 pub(super) fn is_open(path: &str) -> bool {
@@ -35,15 +44,25 @@ pub(super) fn is_open(path: &str) -> bool {
 /// Who may ask.
 pub(crate) struct Users {
     passwords: BTreeMap<String, String>,
-    tokens: Mutex<HashMap<String, Instant>>,
+    /// Of tokens.
+    key: OkmBlock,
 }
 
-/// Reads users from a file: one `NAME:PASSWORD` a line.
+/// HMAC with SHA-256, which TLS has anyway.
+fn hmac() -> &'static dyn Hkdf {
+    TLS13_AES_128_GCM_SHA256.tls13().expect("it is one of version 1.3").hkdf_provider
+}
+
+/// Reads users from a file that others may not read: one `NAME:PASSWORD` a line.
 ///
 /// # Errors
 /// What is wrong with it, for who has written it. No password is in it.
 pub(crate) fn read_users(path: &Path) -> Result<Users, String> {
-    let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let named = |error: std::io::Error| format!("{}: {error}", path.display());
+    if std::fs::metadata(path).map_err(named)?.permissions().mode() & OTHERS != 0 {
+        return Err(format!("{}: others may read it; chmod 600 it", path.display()));
+    }
+    let text = std::fs::read_to_string(path).map_err(named)?;
     let mut passwords = BTreeMap::new();
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.is_empty()) {
         let wrong = |what: &str| format!("{}: line {}: {what}", path.display(), index + 1);
@@ -61,14 +80,14 @@ pub(crate) fn read_users(path: &Path) -> Result<Users, String> {
     if passwords.is_empty() {
         return Err(format!("{}: there is no user in it", path.display()));
     }
-    Ok(Users { passwords, tokens: Mutex::default() })
+    let mut key = hmac().extract_from_secret(None, text.as_bytes()).expand_block(&[PURPOSE]);
+    for _ in 0..KEY_ROUNDS {
+        key = OkmBlock::new(hmac().hmac_sign(&key, PURPOSE).as_ref());
+    }
+    Ok(Users { passwords, key })
 }
 
 impl Users {
-    fn tokens(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
-        self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether a request shows a token that is accepted.
     ///
     /// # Errors
@@ -76,15 +95,13 @@ impl Users {
     pub(super) fn check(&self, headers: &HeaderMap) -> Result<(), Known> {
         let shown = headers.get("token").or_else(|| headers.get("authorization"));
         let shown = shown.ok_or(Known::USER_EMPTY)?.to_str().map_err(|_| Known::INVALID_TOKEN)?;
-        let mut tokens = self.tokens();
-        let until = tokens.get_mut(shown).ok_or(Known::INVALID_TOKEN)?;
-        let now = Instant::now();
-        if *until <= now {
-            tokens.remove(shown);
+        let (said, signature) = shown.rsplit_once('.').ok_or(Known::INVALID_TOKEN)?;
+        if !is_same(self.sign(said).as_bytes(), signature.as_bytes()) {
             return Err(Known::INVALID_TOKEN);
         }
-        *until = now + TOKEN_LIFE;
-        Ok(())
+        // It is ours, and so is what it says.
+        let until = said.split('.').next().and_then(|until| until.parse().ok());
+        if until.is_some_and(|until: u64| now() < until) { Ok(()) } else { Err(Known::INVALID_TOKEN) }
     }
 
     fn log_in(&self, name: &str, password: &str) -> Result<String, Known> {
@@ -92,21 +109,25 @@ impl Users {
         if !is_same(known.as_bytes(), password.as_bytes()) {
             return Err(Known::AUTHENTICATION_FAILED);
         }
-        let token: String = (0..TOKEN_NUMBERS).map(|_| format!("{:016x}", random())).collect();
-        let mut tokens = self.tokens();
-        let now = Instant::now();
-        if tokens.len() >= TOKENS_MAX {
-            tokens.retain(|_, until| *until > now);
-        }
-        if tokens.len() >= TOKENS_MAX
-            && let Some(oldest) =
-                tokens.iter().min_by_key(|(_, until)| **until).map(|(token, _)| token.clone())
-        {
-            tokens.remove(&oldest);
-        }
-        tokens.insert(token.clone(), now + TOKEN_LIFE);
-        Ok(token)
+        Ok(self.token(now() + TOKEN_LIFE.as_secs()))
     }
+
+    /// A token that is accepted until then. No two are the same.
+    fn token(&self, until: u64) -> String {
+        let said = format!("{until}.{:016x}", random());
+        let signature = self.sign(&said);
+        format!("{said}.{signature}")
+    }
+
+    fn sign(&self, said: &str) -> String {
+        let signature = hmac().hmac_sign(&self.key, said.as_bytes());
+        signature.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// Seconds on the calendar's clock, which all nodes have: not that of the process, which is its own.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// Whether both are the same; how long it takes does not tell where they differ.
@@ -137,5 +158,45 @@ pub(super) async fn authenticate(
 impl fmt::Debug for Users {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.passwords.keys()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn users(text: &str) -> Users {
+        let directory = std::env::temp_dir();
+        let path = directory.join(format!("primacy-users-{}-{:x}", std::process::id(), random()));
+        std::fs::write(&path, text).unwrap();
+        assert!(read_users(&path).unwrap_err().contains("others may read it"));
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let users = read_users(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        users
+    }
+
+    fn check(users: &Users, token: &str) -> Result<(), Known> {
+        users
+            .check(&HeaderMap::from_iter([("token".parse().unwrap(), HeaderValue::from_str(token).unwrap())]))
+    }
+
+    #[test]
+    fn a_token_is_accepted_by_all_who_have_the_same_users_until_its_end_and_as_it_was_made() {
+        let (one, same, other) = (users("a:1\nb:2\n"), users("a:1\nb:2\n"), users("a:1\nb:3\n"));
+        let token = one.log_in("a", "1").unwrap();
+        assert_eq!([check(&one, &token), check(&same, &token)], [Ok(()); 2]);
+        assert_eq!(check(&other, &token), Err(Known::INVALID_TOKEN));
+        assert_ne!(token, one.log_in("a", "1").unwrap());
+        assert_eq!(check(&one, &one.token(now())), Err(Known::INVALID_TOKEN), "its end has come");
+        let (until, rest) = token.split_once('.').unwrap();
+        let later = format!("{}.{rest}", until.parse::<u64>().unwrap() + 1);
+        for wrong in [&later, &token[..token.len() - 1], &token[1..], rest, "", ".", "..", "a.b.c"] {
+            assert_eq!(check(&one, wrong), Err(Known::INVALID_TOKEN), "{wrong}");
+        }
+        assert_eq!(one.check(&HeaderMap::new()), Err(Known::USER_EMPTY));
+        assert!(!format!("{one:?}").contains('1'), "{one:?}");
     }
 }

@@ -75,6 +75,7 @@ impl From<Refusal> for Known {
             Refusal::TooManyRequests | Refusal::TooManyClients => Self::TOO_MANY_REQUESTS,
             // This process has been replaced by a later one of the same node.
             Refusal::FormerLife => Self::STOPPED,
+            Refusal::Partitions(_) => Self::STOPPED, // No request of etcd is about partitions.
         }
     }
 }
@@ -98,7 +99,9 @@ pub(crate) fn within_recipe(known: Known) -> Status {
 
 /// As etcd answers what it does not know; `path` is that of the request.
 pub(crate) fn not_served(path: &str) -> Status {
-    let (service, method) = path.trim_start_matches('/').split_once('/').unwrap_or((path, ""));
+    let Some((service, method)) = path.trim_start_matches('/').split_once('/') else {
+        return Status::unimplemented(format!("malformed method name: {path:?}"));
+    };
     let known = ["etcdserverpb.Auth", "etcdserverpb.Cluster", "etcdserverpb.Maintenance"];
     if known.contains(&service) {
         Status::unimplemented(format!("unknown method {method} for service {service}"))

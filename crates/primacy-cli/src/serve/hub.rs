@@ -402,6 +402,12 @@ impl Hub {
         }
     }
 
+    /// Hands on all that is there, before it is compacted: who is told live must not learn of that.
+    pub(super) fn hand_all_on(&self) {
+        let newest = *self.backend.version().borrow();
+        while self.hand_on() < newest {}
+    }
+
     /// Hands on what is new, or a part of it; all up to the version returned is.
     fn hand_on(&self) -> Version {
         let mut index = self.index();

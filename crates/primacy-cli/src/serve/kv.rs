@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use primacy::stores::etcd::api;
-use primacy_core::metadata::command::{
-    Answer, Command, Operation, Outcome, Refusal, RequestLimits, SessionId, Version,
-};
+use primacy_core::metadata::command::{Answer, Command, Operation, Outcome, Refusal, RequestLimits, Version};
 use prost::Message;
 use tonic::Status;
 
@@ -35,29 +33,13 @@ pub(super) async fn put(
     services: Arc<Services>,
     request: api::PutRequest,
 ) -> Result<api::PutResponse, Status> {
-    let (size, session) = (request.encoded_len(), SessionId::new(request.lease));
+    let size = request.encoded_len();
     let write = Operation::Write(convert::write(request)?);
     check_size(size)?;
-    match operate(services.backend(), write).await {
-        Ok((_, Answer::Written { version, previous })) => {
-            Ok(convert::put_response(previous.as_ref(), services.header(version)))
-        }
-        Ok((_, answer)) => unreachable!("a write is answered as one, and not with {answer:?}"),
-        Err(Known::KEY_NOT_FOUND) => Err(first_missing(services.backend(), session).await.into()),
-        Err(known) => Err(known.into()),
-    }
-}
-
-/// What etcd says of a put whose key is not there: that its session is not either, if that is so. Of one in a transaction it says
-/// the other first.
-async fn first_missing(backend: &dyn Backend, session: Option<SessionId>) -> Known {
-    match session {
-        Some(session) => match backend.session(session).await {
-            Ok(None) => Known::LEASE_NOT_FOUND,
-            Ok(Some(_)) | Err(_) => Known::KEY_NOT_FOUND,
-        },
-        None => Known::KEY_NOT_FOUND,
-    }
+    let Answer::Written { version, previous } = operate(services.backend(), write).await?.1 else {
+        unreachable!("a write is answered as one")
+    };
+    Ok(convert::put_response(previous.as_ref(), services.header(version)))
 }
 
 pub(super) async fn delete_range(
@@ -97,6 +79,7 @@ pub(super) async fn compact(
     request: api::CompactionRequest,
 ) -> Result<api::CompactionResponse, Status> {
     let revision = u64::try_from(request.revision).map_err(|_| Known::COMPACTED)?;
+    services.hub.hand_all_on();
     let (version, _) = propose(services.backend(), Command::Compact(Version(revision))).await?;
     Ok(api::CompactionResponse { header: Some(services.header(version)) })
 }

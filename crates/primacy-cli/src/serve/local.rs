@@ -79,10 +79,11 @@ impl Local {
                     inner.expiries.insert(session, expiry);
                     self.sooner.notify_one();
                 }
-                Command::End { session } => {
+                Command::End { session } | Command::Expire { session } => {
                     inner.expiries.remove(&session);
                 }
                 Command::Operate(_) | Command::Compact(_) | Command::Forget { .. } | Command::Limit(_) => {}
+                Command::Partitions(_) => {} // None of etcd's requests.
             }
         }
         // Within the lock, so that it never goes back.

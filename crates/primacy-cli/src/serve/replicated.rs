@@ -43,7 +43,7 @@ impl From<MapError> for BackendError {
             MapError::Timeout => Self::TimedOut,
             MapError::AnswerLost => Self::LeaderChanged,
             MapError::Busy => Self::TooManyRequests,
-            MapError::Closed => Self::Stopped,
+            MapError::Voter { .. } | MapError::Closed => Self::Stopped, // Voters are no business of clients.
         }
     }
 }

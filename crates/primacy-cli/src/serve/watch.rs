@@ -142,13 +142,7 @@ impl Answers {
     fn take(&mut self, wish: api::WatchRequest) {
         match wish.request {
             Some(api::WatchUnion::Create(create)) => self.begin(create),
-            Some(api::WatchUnion::Cancel(cancel)) => {
-                if self.watching.end(cancel.watch_id) {
-                    self.forget(cancel.watch_id);
-                    let answer = self.answer(cancel.watch_id, self.now());
-                    self.controls.push_back(api::WatchResponse { canceled: true, ..answer });
-                }
-            }
+            Some(api::WatchUnion::Cancel(cancel)) => self.end(cancel.watch_id),
             Some(api::WatchUnion::Progress(_)) => self.progress_asked = true,
             None => {}
         }
@@ -207,6 +201,15 @@ impl Answers {
         };
         let begun = self.watching.begin(create.watch_id, wish, from);
         begun.ok_or_else(|| "mvcc: duplicate watch ID provided on the WatchStream".to_owned())
+    }
+
+    /// Ends a watcher, if there is one of this number.
+    fn end(&mut self, number: i64) {
+        if self.watching.end(number) {
+            self.forget(number);
+            let answer = self.answer(number, self.now());
+            self.controls.push_back(api::WatchResponse { canceled: true, ..answer });
+        }
     }
 
     fn forget(&mut self, number: i64) {

@@ -149,9 +149,8 @@ impl Watching {
                         }
                         return Some(Told::Changes { watcher: number, version: found.version, changes });
                     }
-                    if watcher.behind.is_none() {
-                        return None;
-                    }
+                    // If it is not behind any more, the hub tells it.
+                    watcher.behind?;
                 }
                 Err(refusal) => {
                     self.watchers.remove(&number);
@@ -209,6 +208,7 @@ fn compacted(refusal: Refusal) -> Version {
         | Refusal::TimeToLiveTooLong
         | Refusal::TooManyRequests
         | Refusal::TooManyClients
+        | Refusal::Partitions(_)
         | Refusal::FormerLife => unreachable!("to look at changes is refused for no other reason"),
     }
 }

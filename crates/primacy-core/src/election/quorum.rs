@@ -251,6 +251,12 @@ impl Quorum {
         self.hard.past
     }
 
+    /// Whether it was voted into the lead of its term; it does not lead before a majority has answered it.
+    #[must_use]
+    pub const fn has_won(&self) -> bool {
+        matches!(self.role, Role::Leader(_))
+    }
+
     /// Takes over a term in which somebody leads, as something that was said beside the election shows. It is what a heartbeat of
     /// that term would do, but for the promise. All outputs must have been drained before.
     pub fn bind(&mut self, now: Instant, term: Term) {
@@ -362,8 +368,12 @@ impl Quorum {
 
     fn on_evidence(&mut self, now: Instant, evidence: Evidence) {
         match evidence {
-            Evidence::Connected(peer) if self.config.voters.contains(&peer.identity.node) => {
+            Evidence::Connected(peer) => {
+                // It may vote only later.
                 self.connected.insert(peer.identity.node, peer);
+                if !self.config.voters.contains(&peer.identity.node) {
+                    return;
+                }
                 // A node that was away learns of its leader at once and not at the next heartbeat.
                 if let Role::Leader(Lead { resigning: None, sent, .. }) = &self.role
                     && let Some(&(round, _)) = sent.back()
@@ -371,7 +381,6 @@ impl Quorum {
                     self.send(peer.identity.node, Body::Heartbeat { round });
                 }
             }
-            Evidence::Connected(_) => {} // It has no vote.
             Evidence::Disconnected(node) => {
                 self.connected.remove(&node);
                 // The leader is not heard any more, and that is all: the promise to it stands until it ends.
@@ -617,8 +626,12 @@ impl Quorum {
         }
     }
 
+    fn connected_voters(&self) -> impl Iterator<Item = &Peer> {
+        self.connected.values().filter(|peer| self.config.voters.contains(&peer.identity.node))
+    }
+
     fn stand_after_random_wait(&mut self, from: Instant) {
-        let priorities = self.connected.values().map(|peer| peer.priority);
+        let priorities = self.connected_voters().map(|peer| peer.priority);
         let higher: BTreeSet<u32> = priorities.filter(|&other| other > self.config.priority).collect();
         let behind = self.config.random_wait_max.times(higher.len() as u64);
         self.stand_at = from.after(self.rng.duration_up_to(self.config.random_wait_max)).after(behind);
@@ -634,12 +647,12 @@ impl Quorum {
     fn place(&self, gone: NodeId) -> usize {
         let rank = |node: NodeId, priority: u32| (Reverse(priority), node);
         let mine = rank(self.config.me.node, self.config.priority);
-        let rivals = self.connected.values().filter(|peer| !peer.witness && peer.identity.node != gone);
+        let rivals = self.connected_voters().filter(|peer| !peer.witness && peer.identity.node != gone);
         rivals.filter(|peer| rank(peer.identity.node, peer.priority) < mine).count()
     }
 
     fn stagger(&self) -> Duration {
-        let mut round_trips: Vec<Duration> = self.connected.values().map(|peer| peer.round_trip).collect();
+        let mut round_trips: Vec<Duration> = self.connected_voters().map(|peer| peer.round_trip).collect();
         round_trips.sort_unstable();
         // The middle one: one slow handshake must not make the order slower than chance.
         let usual = round_trips.get(round_trips.len() / 2).copied().unwrap_or_default();

@@ -27,12 +27,13 @@ pub(super) struct Clients {
     untold: BTreeSet<u64>,
     /// Reads that wait for a leader to say how far the state must be.
     reads: BTreeMap<u64, Vec<Ticket>>,
-    /// The number of the last question for that.
+    /// The number of the last time that the leader was asked something.
     round: u64,
     /// Reads that wait until this node has applied so much.
     behind: Vec<(LeaderSequence, Ticket)>,
-    /// Who wants to know of a session, or keep it alive.
-    sessions: BTreeMap<(SessionId, Keep), Vec<Ticket>>,
+    /// Who wants to know of a session, or keep it alive, and from which round on. An answer to an earlier one was true before the
+    /// question.
+    sessions: BTreeMap<(SessionId, Keep), Vec<(u64, Ticket)>>,
     /// When what has gathered is told.
     pub(super) flush_at: Option<Instant>,
     /// When all of it is told again.
@@ -87,6 +88,12 @@ impl Clients {
         (sequence, payload)
     }
 
+    /// This node leads no more. What it wanted of itself as the leader, another one judges anew.
+    pub(super) fn forget_own(&mut self) {
+        self.writes.retain(|_, (ticket, _)| ticket.is_some());
+        self.untold.retain(|sequence| self.writes.contains_key(sequence));
+    }
+
     /// The present leader has to be told this write.
     pub(super) fn tell(&mut self, now: Instant, sequence: u64) {
         self.untold.insert(sequence);
@@ -127,13 +134,18 @@ impl Clients {
 
     /// Somebody wants to know of a session.
     pub(super) fn session(&mut self, now: Instant, ticket: Ticket, session: SessionId, keep: Keep) {
-        self.sessions.entry((session, keep)).or_default().push(ticket);
+        self.sessions.entry((session, keep)).or_default().push((self.round + 1, ticket));
         self.flush_at.get_or_insert(now);
     }
 
-    /// The leader has told of a session; who waits for it.
-    pub(super) fn session_told(&mut self, session: SessionId, keep: Keep) -> Vec<Ticket> {
-        self.sessions.remove(&(session, keep)).unwrap_or_default()
+    /// The leader has told of a session in answer to a round; who waits for that.
+    pub(super) fn session_told(&mut self, session: SessionId, keep: Keep, round: u64) -> Vec<Ticket> {
+        let Some(waiting) = self.sessions.remove(&(session, keep)) else { return Vec::new() };
+        let (told, later): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|&(from, _)| from <= round);
+        if !later.is_empty() {
+            self.sessions.insert((session, keep), later);
+        }
+        told.into_iter().map(|(_, ticket)| ticket).collect()
     }
 
     /// There is a new leader, or what was told may be lost: it is told again.
@@ -151,13 +163,16 @@ impl Clients {
             .filter_map(|sequence| self.writes.get(sequence))
             .map(|(_, payload)| Arc::clone(payload));
         let writes = writes.collect();
-        let round = (!self.reads.is_empty()).then(|| {
+        let asks = !(self.reads.is_empty() && self.sessions.is_empty());
+        let round = asks.then(|| {
             self.round += 1;
             self.round
         });
         let sessions = self.sessions.keys().copied().collect();
         let waits = !(self.writes.is_empty() && self.reads.is_empty() && self.sessions.is_empty());
-        self.again_at = waits.then(|| now.after(again_after));
+        // What is told all the time does not put off what was told long ago.
+        let again_at = self.again_at.filter(|&at| at > now).unwrap_or(now.after(again_after));
+        self.again_at = waits.then_some(again_at);
         News { writes, round, sessions }
     }
 
@@ -177,5 +192,59 @@ impl Clients {
     /// The questions after sessions, where this node leads itself.
     pub(super) fn take_sessions(&mut self) -> Vec<(SessionId, Keep)> {
         self.sessions.keys().copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{Incarnation, NodeId};
+
+    fn clients() -> Clients {
+        Clients::new(Identity::new(NodeId::new("a").unwrap(), Incarnation { count: 1, nonce: 1 }))
+    }
+
+    fn gathered(clients: &mut Clients) -> News {
+        clients.gathered(Instant::default(), Duration::from_secs(1))
+    }
+
+    /// Whoever keeps a session alive counts from when it asked. An answer to an earlier question says nothing of that time.
+    #[test]
+    fn who_asks_for_a_session_is_told_what_was_asked_after() {
+        let (mut clients, session, now) = (clients(), SessionId::new(1).unwrap(), Instant::default());
+        clients.session(now, Ticket(1), session, Keep::Alive);
+        let first = gathered(&mut clients).round.unwrap();
+        clients.session(now, Ticket(2), session, Keep::Alive);
+        assert_eq!(clients.session_told(session, Keep::Alive, first), [Ticket(1)]);
+        assert_eq!(clients.session_told(session, Keep::Alive, first), [], "the answer came twice");
+        assert_eq!(clients.flush_at, Some(now), "it is asked again");
+        let news = gathered(&mut clients);
+        assert_eq!(news.sessions, [(session, Keep::Alive)]);
+        assert_eq!(clients.session_told(session, Keep::Alive, news.round.unwrap()), [Ticket(2)]);
+        assert_eq!(gathered(&mut clients).round, None, "nobody asks for anything");
+    }
+
+    #[test]
+    fn a_question_that_is_told_again_is_answered_by_any_of_its_answers() {
+        let (mut clients, session) = (clients(), SessionId::new(1).unwrap());
+        clients.session(Instant::default(), Ticket(1), session, Keep::Look);
+        let first = gathered(&mut clients).round.unwrap();
+        let again = gathered(&mut clients).round.unwrap();
+        assert!(again > first);
+        assert_eq!(clients.session_told(session, Keep::Look, first), [Ticket(1)]);
+    }
+
+    /// It would end sessions by a clock that rules no more, though the next leader has kept them alive.
+    #[test]
+    fn what_a_leader_wanted_itself_no_other_leader_is_told() {
+        let (mut clients, session) = (clients(), SessionId::new(1).unwrap());
+        let (own, _) = clients.write(None, Command::Expire { session });
+        let (asked, payload) = clients.write(Some(Ticket(1)), Command::End { session });
+        clients.tell(Instant::default(), own);
+        clients.tell(Instant::default(), asked);
+        clients.forget_own();
+        clients.tell_all(Instant::default());
+        assert_eq!(gathered(&mut clients).writes, std::slice::from_ref(&payload));
+        assert_eq!(clients.all_writes(), [payload]);
     }
 }

@@ -10,6 +10,7 @@ use core::fmt;
 use core::num::{NonZeroI64, NonZeroU64};
 
 use super::entry::Entry;
+use super::partitions;
 use crate::id::{Identity, NodeId};
 use crate::time::Duration;
 
@@ -364,8 +365,13 @@ pub enum Command {
         /// How long it lives without being kept alive. The state only tells it again: who has a clock proposes [`Self::End`].
         time_to_live: Duration,
     },
-    /// Ends a session, and deletes its entries, all in one version.
+    /// Ends a session that was begun with [`Self::Begin`], and deletes its entries, all in one version.
     End {
+        /// Its number.
+        session: SessionId,
+    },
+    /// Ends a session whose time is over, however it was begun. For the leader alone, who has the clock.
+    Expire {
         /// Its number.
         session: SessionId,
     },
@@ -376,6 +382,8 @@ pub enum Command {
     },
     /// Sets how large the state may become.
     Limit(Limits),
+    /// Wants something of partitions, or tells of a node that may have some.
+    Partitions(partitions::Command),
 }
 
 /// How large the state may become. A part of it, since all nodes must refuse the same.
@@ -470,7 +478,7 @@ pub enum Answer {
         /// The answers to what was done, in order.
         answers: Vec<Answer>,
     },
-    /// To [`Command::End`]: so many entries went with the session.
+    /// To [`Command::End`] and [`Command::Expire`]: so many entries went with the session.
     Ended {
         /// How many.
         count: u64,
@@ -560,6 +568,8 @@ pub enum Refusal {
     TooManyClients,
     /// A later life of the same node has been here.
     FormerLife,
+    /// What is wanted of partitions cannot be.
+    Partitions(partitions::Refusal),
 }
 
 impl fmt::Display for Refusal {
@@ -581,6 +591,7 @@ impl fmt::Display for Refusal {
             Self::TooManyRequests => f.write_str("the client waits for too many requests"),
             Self::TooManyClients => f.write_str("the requests of too many clients are remembered"),
             Self::FormerLife => f.write_str("a later life of the same node has been here"),
+            Self::Partitions(refusal) => fmt::Display::fmt(refusal, f),
         }
     }
 }

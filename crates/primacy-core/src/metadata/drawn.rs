@@ -6,6 +6,8 @@ use super::command::{
     Bounds, By, Bytes, Command, Compared, Comparison, Delete, Direction, Keys, Operation, Order, Previous,
     Read, Relation, Replace, SessionId, Transaction, Version, Wanted, Write,
 };
+use super::partitions::{self, GroupName, Ranges};
+use crate::id::NodeId;
 use crate::rng::Rng;
 use crate::time::Duration;
 
@@ -117,9 +119,58 @@ impl Drawn {
                 session: self.session(),
                 time_to_live: Duration::from_nanos(self.rng.next_u64()),
             },
+            3 if self.one_in(2) => Command::Expire { session: self.session() },
             3 => Command::End { session: self.session() },
             4 => Command::Compact(self.version()),
             _ => Command::Operate(self.operation(2)),
         }
+    }
+
+    /// One that may be about partitions too.
+    pub(super) fn any_command(&mut self) -> Command {
+        if self.one_in(2) { self.command() } else { Command::Partitions(self.about_partitions()) }
+    }
+
+    fn group(&mut self) -> GroupName {
+        GroupName::new(self.rng.one_of(&["g", "group-2", "h_3.x"])).unwrap()
+    }
+
+    fn node(&mut self) -> NodeId {
+        NodeId::new(self.rng.one_of(&["n1", "n2", "a:1"])).unwrap()
+    }
+
+    fn small(&mut self) -> u32 {
+        u32::try_from(self.rng.up_to(300)).unwrap()
+    }
+
+    fn about_partitions(&mut self) -> partitions::Command {
+        use partitions::Command;
+        match self.rng.up_to(7) {
+            0 => {
+                let time_to_live = Duration::from_nanos(self.rng.next_u64());
+                Command::Join { session: self.session(), time_to_live }
+            }
+            1 => Command::Leave { session: self.session() },
+            2 => {
+                let ranges = (0..self.rng.up_to(2)).map(|_| self.ranges()).collect();
+                Command::Release { session: self.session(), up_to: self.rng.up_to(1000), ranges }
+            }
+            3 => Command::Create { group: self.group(), count: self.small() },
+            4 => Command::Drop { group: self.group() },
+            5 => Command::Drain { node: self.node() },
+            6 => Command::Undrain { node: self.node() },
+            _ => Command::Move { group: self.group(), index: self.small(), node: self.node() },
+        }
+    }
+
+    fn ranges(&mut self) -> Ranges {
+        let mut last = 0;
+        let mut range = || {
+            let start = last + self.small();
+            last = start + 1 + self.small();
+            start..last
+        };
+        let ranges = (0..3).map(|_| range()).collect();
+        Ranges { group: self.group(), ranges }
     }
 }

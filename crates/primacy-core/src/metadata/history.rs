@@ -12,8 +12,10 @@ use alloc::collections::VecDeque;
 use super::command::Version;
 use super::entry::Entry;
 
-/// What a change takes besides the entry before it, in bytes.
-pub(super) const CHANGE_BYTES: u64 = size_of::<Record>() as u64;
+/// What a change takes besides the entry before it, in bytes. The same number on all machines, for they must compact the same.
+pub(super) const CHANGE_BYTES: u64 = 72;
+
+const _: () = assert!(size_of::<Record>() as u64 <= CHANGE_BYTES);
 
 /// The room for changes that is kept when there are few.
 const ROOM_MIN: usize = 1024;
@@ -140,15 +142,16 @@ impl History {
     /// The oldest change of a key after this version; `None` if there was none since.
     pub(super) fn first_after(&self, trail: Trail, version: Version) -> Option<&Record> {
         let mut record = self.record(trail.newest()).filter(|newest| newest.version > version)?;
-        loop {
-            let far = self.record(record.jump.into()).filter(|far| far.version > version);
-            let next =
-                far.or_else(|| self.record(record.older.into()).filter(|older| older.version > version));
-            match next {
-                Some(next) => record = next,
-                None => return Some(record),
-            }
+        while let Some(older) = self.older_after(record, version) {
+            record = older;
         }
+        Some(record)
+    }
+
+    /// An older change of the same key that is after this version still: the one that is far, or else the next one.
+    fn older_after(&self, record: &Record, version: Version) -> Option<&Record> {
+        let linked = [record.jump, record.older].map(|link| self.record(link.into()));
+        linked.into_iter().flatten().find(|older| older.version > version)
     }
 
     /// The changes of one key that are not before this version, the newest first.
@@ -270,15 +273,11 @@ mod tests {
         (history, trail)
     }
 
-    /// The links that are followed from the newest change to the first one after a version.
+    /// How many links are followed from the newest change to the first one after a version.
     fn steps(history: &History, trail: Trail, version: Version) -> u32 {
-        let (mut link, mut steps) = (trail.newest(), 0);
-        let is_after = |record: &Record| record.version > version;
-        while let Some(record) = history.record(link).filter(|record| is_after(record)) {
-            let far: Link = record.jump.into();
-            let jumps = history.record(far).is_some_and(is_after);
-            link = if jumps { far } else { record.older.into() };
-            steps += 1;
+        let (mut record, mut steps) = (history.record(trail.newest()).unwrap(), 0);
+        while let Some(older) = history.older_after(record, version) {
+            (record, steps) = (older, steps + 1);
         }
         steps
     }
@@ -287,20 +286,21 @@ mod tests {
     fn any_version_is_found_in_few_steps_also_after_a_compaction() {
         const LAST: u64 = 40_000;
         let (mut history, mut trail) = changed_up_to(LAST / 2);
-        history.start_from(Version(LAST / 4));
+        history.start_from(Version(LAST / 2 - LAST / 40));
         while history.drop_one().is_some() {}
+        assert!(history.records.capacity() <= 4 * history.records.len(), "room is given back");
         for version in LAST / 2 + 1..=LAST {
             let after = Some(entry(version));
             trail = Trail::present(history.push(Version(version), Some(entry(version - 1)), after, trail));
         }
-        for version in LAST / 4..LAST {
+        for version in LAST / 2 - LAST / 40..LAST {
             let record = history.first_after(trail, Version(version)).unwrap();
             assert_eq!(record.version, Version(version + 1));
             let most = 3 * LAST.ilog2();
             assert!(steps(&history, trail, Version(version)) <= most, "version {version}");
         }
         assert!(history.first_after(trail, Version(LAST)).is_none());
-        assert_eq!(history.changes(), LAST - LAST / 4 + 1);
+        assert_eq!(history.changes(), LAST / 2 + LAST / 40 + 1);
     }
 
     #[test]

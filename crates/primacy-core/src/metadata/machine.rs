@@ -16,6 +16,7 @@ use super::command::{Applied, Command as StateCommand, Outcome, Request, Session
 use super::expiry::Expiry;
 use super::log::{Stored, Write};
 use super::message;
+use super::partitions;
 use super::replica::{self, Effect, Progress, Refusal, Replica, Replicated, Wish};
 use super::state::State;
 use super::voters::Voters;
@@ -83,7 +84,7 @@ pub enum Message {
         incarnation: Incarnation,
         /// Requests, as they stand in records.
         requests: Vec<Arc<[u8]>>,
-        /// Clients want to read what is committed by now.
+        /// The round of what is asked here: clients want to read what is committed by now, or ask for sessions.
         read: Option<u64>,
         /// Clients ask for these sessions.
         sessions: Vec<(SessionId, Keep)>,
@@ -94,7 +95,7 @@ pub enum Message {
         incarnation: Incarnation,
         /// The process life that asked.
         to: Incarnation,
-        /// The round of reads, and how far the state must be for them.
+        /// The round that is answered, and how far the state must be for its reads.
         read: Option<(u64, LeaderSequence)>,
         /// The sessions that were asked for, and how long each lives still; `None` if there is none.
         sessions: Vec<(SessionId, Keep, Option<Duration>)>,
@@ -188,8 +189,15 @@ impl Report {
         let session = match request.command {
             _ if !done => None,
             StateCommand::Begin { session, time_to_live } => Some(SessionNews::Began(session, time_to_live)),
-            StateCommand::End { session } => Some(SessionNews::Ended(session)),
-            StateCommand::Operate(_) | StateCommand::Compact(_) => None,
+            StateCommand::Partitions(partitions::Command::Join { session, time_to_live }) => {
+                Some(SessionNews::Began(session, time_to_live))
+            }
+            StateCommand::End { session }
+            | StateCommand::Expire { session }
+            | StateCommand::Partitions(partitions::Command::Leave { session }) => {
+                Some(SessionNews::Ended(session))
+            }
+            StateCommand::Operate(_) | StateCommand::Compact(_) | StateCommand::Partitions(_) => None,
             StateCommand::Forget { .. } | StateCommand::Limit(_) => None,
         };
         Some(Self { client, sequence, applied, session })
@@ -218,11 +226,12 @@ impl Replicated for State {
 
 impl Keeps for State {
     fn sessions(&self) -> Vec<(SessionId, Duration)> {
-        self.sessions().map(|(id, session)| (id, session.time_to_live())).collect()
+        let of_clients = self.sessions().map(|(id, session)| (id, session.time_to_live()));
+        of_clients.chain(self.partitions().sessions()).collect()
     }
 
     fn time_to_live(&self, session: SessionId) -> Option<Duration> {
-        self.session(session).map(|session| session.time_to_live())
+        self.time_to_live(session)
     }
 }
 
@@ -262,14 +271,38 @@ pub struct Metadata<S: Replicated = State> {
     /// Who leads, as the application was told.
     told_leader: Option<Leader>,
     /// Writes of other nodes' clients that came before this leader was active.
-    early: Vec<Arc<[u8]>>,
-    early_bytes: usize,
+    early: Early,
     clients: Clients,
     expiry: Expiry,
     tell_again_after: Duration,
     /// The lead is to be given up, and no work was begun.
     nobody_works: bool,
     outputs: VecDeque<Output<Message, Durable>>,
+}
+
+/// Requests that come to a leader before it is active.
+#[derive(Clone, Debug, Default)]
+struct Early {
+    term: Term,
+    requests: Vec<Arc<[u8]>>,
+    bytes: usize,
+}
+
+impl Early {
+    fn push(&mut self, term: Term, request: Arc<[u8]>) {
+        if self.term != term {
+            *self = Self { term, ..Self::default() };
+        }
+        if self.bytes + request.len() <= EARLY_MAX {
+            self.bytes += request.len();
+            self.requests.push(request);
+        }
+    }
+
+    /// Those that came to the leader of this term.
+    fn of(self, term: Term) -> Vec<Arc<[u8]>> {
+        if self.term == term { self.requests } else { Vec::new() }
+    }
 }
 
 /// This node's leadership.
@@ -306,12 +339,12 @@ impl<S: Keeps> Protocol for Metadata<S> {
             Input::Timeout => self.on_timeout(now),
             Input::Command(command) => self.elect(now, Input::Command(command)),
             Input::Evidence(evidence) => {
-                let was_whole = self.quorum.past() == HardPast::Whole;
-                self.elect(now, Input::Evidence(evidence));
-                if was_whole && self.quorum.past() != HardPast::Whole {
-                    // Its disk is not the one that others knew it with: what was on that is lost, and the log with it.
-                    self.replica.lose(now);
+                if let Evidence::Readmitted { by, term } = evidence
+                    && term <= TERM_MAX
+                {
+                    self.on_readmitted(now, by);
                 }
+                self.elect(now, Input::Evidence(evidence));
                 if let Evidence::Connected(peer) = evidence {
                     self.replica.on_connected(now, peer.identity);
                 }
@@ -338,8 +371,7 @@ impl<S: Keeps> Metadata<S> {
     /// `None` if the snapshot or the records of an earlier life cannot be read, though they were whole on the disk: a later
     /// version wrote them.
     ///
-    /// # Panics
-    /// If this node is not among the voters.
+    /// This node need not be among the voters: it may have been removed.
     #[must_use]
     pub fn new(config: Config, past: Past, now: Instant) -> Option<Self> {
         let me = config.replica.me;
@@ -347,17 +379,20 @@ impl<S: Keeps> Metadata<S> {
         let Past { hard, voters, log, log_lost } = past;
         let replica = Replica::new(config.replica, hard.term, voters, log, log_lost, now)?;
         let counted = replica.voters().number;
-        let election = quorum::Config { voters: replica.voters().names(), ..config.election };
+        let voters = replica.voters().names();
+        // The election is begun as one of the voters, and goes on as what this node is.
+        let with_me = voters.iter().copied().chain([me.node]).collect();
+        let mut quorum = Quorum::new(quorum::Config { voters: with_me, ..config.election }, hard, now);
+        quorum.set_voters(voters);
         let mut machine = Self {
             me,
-            quorum: Quorum::new(election, hard, now),
+            quorum,
             replica,
             counted,
             lead: Lead::None,
             leader: None,
             told_leader: None,
-            early: Vec::new(),
-            early_bytes: 0,
+            early: Early::default(),
             clients: Clients::new(me),
             expiry: Expiry::default(),
             tell_again_after,
@@ -389,6 +424,7 @@ impl<S: Keeps> Metadata<S> {
 
     /// Who leads and is active, as far as this node knows.
     #[must_use]
+    #[allow(clippy::misnamed_getters, reason = "what the application was told is what holds")]
     pub const fn leader(&self) -> Option<Leader> {
         self.told_leader
     }
@@ -422,7 +458,7 @@ impl<S: Keeps> Metadata<S> {
                 self.on_questions(now, Identity::new(from, incarnation), read, sessions);
             }
             Message::Told { to, read, sessions, .. } if to == self.me.incarnation => {
-                self.on_told(now, read, sessions);
+                self.on_told(read, sessions);
             }
             Message::Told { .. } => {} // An earlier life asked.
             Message::Revise { incarnation, ticket, wish } => {
@@ -490,8 +526,17 @@ impl<S: Keeps> Metadata<S> {
         }
         if self.serves() {
             for session in self.expiry.take_over(now) {
-                self.write(now, None, StateCommand::End { session });
+                self.write(now, None, StateCommand::Expire { session });
             }
+        }
+    }
+
+    /// An operator takes this node back, which has lost its disk: the log with the votes. That is remembered before the election
+    /// can say that it knows its own part again.
+    fn on_readmitted(&mut self, now: Instant, by: NodeId) {
+        if self.quorum.past() == HardPast::Whole && by != self.me.node && self.replica.voters().contains(by) {
+            self.replica.lose(now);
+            self.take_effects();
         }
     }
 
@@ -554,9 +599,9 @@ impl<S: Keeps> Metadata<S> {
                 let told = matches!(self.lead, Lead::Held { .. } | Lead::Ending);
                 self.lead = Lead::None;
                 self.replica.follow();
-                self.early.clear();
-                self.early_bytes = 0;
+                self.early = Early::default();
                 self.expiry = Expiry::default();
+                self.clients.forget_own();
                 if told {
                     self.tell(event);
                 }
@@ -619,8 +664,7 @@ impl<S: Keeps> Metadata<S> {
         self.lead = Lead::Held { valid_until };
         self.expiry = Expiry::begin(now, self.replica.state().sessions().into_iter());
         self.tell(Event::Elected { term, mandate, valid_until });
-        let early = core::mem::take(&mut self.early);
-        self.early_bytes = 0;
+        let early = core::mem::take(&mut self.early).of(term);
         for request in self.clients.all_writes().into_iter().chain(early) {
             self.replica.propose(now, request);
         }
@@ -629,7 +673,7 @@ impl<S: Keeps> Metadata<S> {
         }
         for (session, keep) in self.clients.take_sessions() {
             let left = self.look_at(now, session, keep);
-            self.answer_session(session, keep, left);
+            self.answer_session(session, keep, left, u64::MAX);
         }
     }
 
@@ -716,9 +760,9 @@ impl<S: Keeps> Metadata<S> {
                 Lead::Held { .. } => {
                     self.replica.propose(now, request);
                 }
-                Lead::Elected { .. } if self.early_bytes + request.len() <= EARLY_MAX => {
-                    self.early_bytes += request.len();
-                    self.early.push(request);
+                // The others know of it as soon as it was voted for, and it does so only when they have answered.
+                Lead::Elected { .. } | Lead::None if self.quorum.has_won() => {
+                    self.early.push(self.quorum.term(), request);
                 }
                 Lead::Elected { .. } | Lead::None | Lead::Ending => {} // They tell the next leader, or this one again.
             }
@@ -745,17 +789,14 @@ impl<S: Keeps> Metadata<S> {
 
     fn on_told(
         &mut self,
-        now: Instant,
         read: Option<(u64, LeaderSequence)>,
         sessions: Vec<(SessionId, Keep, Option<Duration>)>,
     ) {
-        if let Some((round, number)) = read {
-            self.clients.readable(round, number);
-        }
+        let Some((round, number)) = read else { return };
+        self.clients.readable(round, number);
         for (session, keep, left) in sessions {
-            self.answer_session(session, keep, left);
+            self.answer_session(session, keep, left, round);
         }
-        let _ = now;
     }
 
     /// How long a session lives still, after it was kept alive if that is wanted.
@@ -771,8 +812,8 @@ impl<S: Keeps> Metadata<S> {
         }
     }
 
-    fn answer_session(&mut self, session: SessionId, keep: Keep, left: Option<Duration>) {
-        for ticket in self.clients.session_told(session, keep) {
+    fn answer_session(&mut self, session: SessionId, keep: Keep, left: Option<Duration>, round: u64) {
+        for ticket in self.clients.session_told(session, keep, round) {
             self.answer(Answer::Session(ticket, left));
         }
     }

@@ -14,6 +14,7 @@ pub mod log;
 pub mod machine;
 mod map;
 pub mod message;
+pub mod partitions;
 pub mod replica;
 pub mod requests;
 pub mod sessions;

@@ -184,6 +184,8 @@ struct Lead {
     followers: BTreeMap<NodeId, Follower>,
     /// Those among them that do not vote yet, and where they are reached.
     learners: BTreeMap<NodeId, Arc<str>>,
+    /// The last one that votes no more, and where it is reached.
+    leaving: BTreeMap<NodeId, Arc<str>>,
 }
 
 /// What a leader knows of one follower.
@@ -191,13 +193,15 @@ struct Lead {
 struct Follower {
     /// The process life that answered last.
     incarnation: Option<Incarnation>,
+    /// The process life that is connected, if it has connected since this node leads.
+    connected: Option<Incarnation>,
     /// What it surely holds in this term. A node counts once, whatever its lives: this is one number.
     held: LeaderSequence,
     /// Up to where its log goes, and what was sent behind that; `None` if that is not known.
     sent: Option<LeaderSequence>,
     /// What was sent and not answered: the last number and how many bytes.
     under_way: VecDeque<(LeaderSequence, usize)>,
-    /// What it was last told to be committed.
+    /// What it was last told to be committed, if it knows by that.
     told: LeaderSequence,
     round: u64,
     /// What it says of rounds up to this one is old.
@@ -343,18 +347,16 @@ impl<S: Replicated> Replica<S> {
     }
 
     /// A connection from this node was made: it may be another life, or have missed what was sent.
-    pub fn on_connected(&mut self, now: Instant, who: Identity) {
-        let node = who.node;
+    pub fn on_connected(&mut self, now: Instant, peer: Identity) {
+        let Identity { node, incarnation } = peer;
         match &mut self.role {
             Role::Follower { .. } => {}
             Role::Passive(_) if self.voters.contains(node) => self.send(node, Body::Sync),
             Role::Passive(_) => {}
             Role::Leader(lead) => {
                 if let Some(follower) = lead.followers.get_mut(&node) {
-                    // One that has lost its disk counts its lives from one again: it would be taken for an earlier one for ever.
-                    if follower.incarnation.is_some_and(|known| known != who.incarnation) {
-                        follower.become_other_life(who.incarnation);
-                    }
+                    follower.begin_life(incarnation);
+                    follower.connected = Some(incarnation);
                     follower.forget_position();
                     self.stream(now, node);
                 }
@@ -434,6 +436,12 @@ impl<S: Replicated> Replica<S> {
         self.committed >= self.applied
     }
 
+    /// The records that this node has in memory.
+    #[must_use]
+    pub const fn log(&self) -> &Log {
+        &self.log
+    }
+
     /// The last record in the state.
     #[must_use]
     pub const fn applied(&self) -> LeaderSequence {
@@ -490,6 +498,7 @@ impl<S: Replicated> Replica<S> {
                 self.stream(now, node);
             }
         }
+        self.let_go();
         self.write();
         if let Role::Follower { leader: Some(leader), owed } = &mut self.role
             && let Some(Owed { round, gap }) = owed.take()
@@ -554,7 +563,13 @@ impl<S: Replicated> Replica<S> {
             None => Follower::default(),
         };
         let followers = others.map(|node| (*node, known(node))).collect();
-        self.role = Role::Leader(Lead { begun: number, followers, learners: BTreeMap::new() });
+        self.role = Role::Leader(Lead {
+            begun: number,
+            followers,
+            learners: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+        });
+
         self.incoming = None;
         self.push(Record { number, body: RecordBody::Begin { after, voters } });
         self.flush(now);
@@ -647,13 +662,16 @@ impl<S: Replicated> Replica<S> {
         let (bound, last) = (self.bound, self.log.last());
         let Role::Leader(lead) = &mut self.role else { return };
         let Some(follower) = lead.followers.get_mut(&from.node) else { return };
-        match follower.incarnation {
-            Some(known) if known.count > from.incarnation.count => return, // Said by an earlier life.
-            Some(known) if known == from.incarnation => {}
-            // What an earlier life held this one may have lost, and may have had to ask for again.
-            Some(_) => follower.become_other_life(from.incarnation),
-            None => follower.incarnation = Some(from.incarnation),
+        // A disk that is lost takes the count of lives with it; so a connection says more than the count.
+        let is_earlier = match (follower.connected, follower.incarnation) {
+            (Some(connected), _) => connected != from.incarnation,
+            (None, Some(known)) => known.count > from.incarnation.count,
+            (None, None) => false,
+        };
+        if is_earlier {
+            return;
         }
+        follower.begin_life(from.incarnation);
         if answer.last > last || answer.round > follower.round {
             return; // Nobody can have more than was written, or answer what was not asked.
         }
@@ -662,6 +680,9 @@ impl<S: Replicated> Replica<S> {
         follower.resend_at = waits.then(|| now.after(self.config.resend_after));
         while follower.under_way.front().is_some_and(|&(number, _)| number <= answer.last) {
             follower.under_way.pop_front();
+        }
+        if answer.gap || answer.recovering || answer.last < follower.told {
+            follower.told = LeaderSequence::NONE; // It made nothing of that, or not all; so it is told again when it can.
         }
         if answer.gap && answer.round > follower.rewound {
             follower.under_way.clear();
@@ -750,15 +771,18 @@ struct Answer {
 }
 
 impl Follower {
+    /// What an earlier life held this one may have lost, and may have to ask for again.
+    fn begin_life(&mut self, incarnation: Incarnation) {
+        if self.incarnation.is_some_and(|known| known != incarnation) {
+            *self = Self { connected: self.connected, round: self.round, ..Self::default() };
+        }
+        self.incarnation = Some(incarnation);
+    }
+
     fn append(&mut self, after: LeaderSequence, records: Vec<Record>, committed: LeaderSequence) -> Body {
         self.round += 1;
         self.told = committed;
         Body::Append { round: self.round, after, records, committed }
-    }
-
-    /// What an earlier life held, this one may have lost.
-    fn become_other_life(&mut self, incarnation: Incarnation) {
-        *self = Self { incarnation: Some(incarnation), round: self.round, ..Self::default() };
     }
 
     /// It is asked where it stands.

@@ -13,8 +13,11 @@ use super::command::{
 use super::encoding::request::{limits, push_limits};
 use super::encoding::{DecodeError, Reader, push_number};
 use super::map::Map;
+use super::partitions::assign::CommandRefusal;
+use super::partitions::{self, Partitions};
 use super::requests::Requests;
 use super::sessions::{SESSION_BYTES, Session, Sessions};
+use crate::id::Identity;
 use crate::time::Duration;
 
 mod operate;
@@ -27,6 +30,7 @@ const FORMAT: u64 = 1;
 pub struct State {
     map: Map,
     sessions: Sessions,
+    partitions: Partitions,
     requests: Requests,
     limits: Limits,
 }
@@ -36,7 +40,7 @@ pub struct State {
 pub struct Size {
     /// How many keys have an entry.
     pub entries: u64,
-    /// What entries and sessions take, in bytes: what [`Limits::quota`] limits.
+    /// What entries, sessions and partitions take, in bytes: what [`Limits::quota`] limits.
     pub bytes: u64,
     /// How many changes the history has.
     pub history_changes: u64,
@@ -57,6 +61,7 @@ impl State {
         Self {
             map: Map::new(),
             sessions: Sessions::default(),
+            partitions: Partitions::default(),
             requests: Requests::default(),
             limits: Limits::default(),
         }
@@ -66,7 +71,7 @@ impl State {
     /// remember it: [`Refusal::TooManyRequests`], [`Refusal::TooManyClients`] and [`Refusal::FormerLife`].
     pub fn apply(&mut self, request: &Request) -> Applied {
         let result = match self.requests.admit(request) {
-            Ok(true) => self.execute(&request.command),
+            Ok(true) => self.execute(request.client, &request.command),
             Ok(false) => return Applied::Duplicate,
             Err(refusal) => Err(refusal),
         };
@@ -74,12 +79,16 @@ impl State {
         Applied::First(Outcome { version: self.map.version(), result })
     }
 
-    fn execute(&mut self, command: &Command) -> Result<Answer, Refusal> {
+    fn execute(&mut self, sender: Identity, command: &Command) -> Result<Answer, Refusal> {
         match command {
             Command::Operate(operation) => self.operate(operation),
             Command::Compact(version) => self.map.compact(*version).map(|()| Answer::Done),
             Command::Begin { session, time_to_live } => self.begin(*session, *time_to_live),
             Command::End { session } => self.end(*session),
+            // The session of a node ends with the node, by the leader's clock or its own word, and by nobody else's.
+            Command::Expire { session } if self.partitions.end(*session) => Ok(Answer::Ended { count: 0 }),
+            Command::Expire { session } => self.end(*session),
+            Command::Partitions(command) => self.obey(sender, command),
             Command::Forget { node } => {
                 self.requests.forget(*node);
                 Ok(Answer::Done)
@@ -92,7 +101,7 @@ impl State {
     }
 
     fn begin(&mut self, session: SessionId, time_to_live: Duration) -> Result<Answer, Refusal> {
-        if self.sessions.find(session).is_some() {
+        if self.time_to_live(session).is_some() {
             return Err(Refusal::SessionExists);
         }
         if self.bytes().saturating_add(SESSION_BYTES) > self.limits.quota {
@@ -110,6 +119,22 @@ impl State {
             count += 1;
         }
         Ok(Answer::Ended { count })
+    }
+
+    fn obey(&mut self, sender: Identity, command: &partitions::Command) -> Result<Answer, Refusal> {
+        if let partitions::Command::Join { session, .. } = command
+            && self.time_to_live(*session).is_some()
+        {
+            return Err(Refusal::SessionExists);
+        }
+        let more = Partitions::bytes_of(command);
+        if more > 0 && self.bytes().saturating_add(more) > self.limits.quota {
+            return Err(Refusal::NoSpace);
+        }
+        self.partitions.obey(sender, command).map(|()| Answer::Done).map_err(|refusal| match refusal {
+            CommandRefusal::SessionNotFound => Refusal::SessionNotFound,
+            CommandRefusal::Partitions(refusal) => Refusal::Partitions(refusal),
+        })
     }
 
     /// Reads entries, as of now or as of a version that is not compacted away.
@@ -156,13 +181,27 @@ impl State {
         self.map.compacted()
     }
 
-    /// A session.
+    /// The partitions, and the nodes that may be a primary.
+    #[must_use]
+    pub const fn partitions(&self) -> &Partitions {
+        &self.partitions
+    }
+
+    /// How long a session lives without being kept alive, whether a client has begun it or a node is up by it; `None` if there is
+    /// no such session.
+    #[must_use]
+    pub fn time_to_live(&self, id: SessionId) -> Option<Duration> {
+        let of_client = self.sessions.find(id).map(Session::time_to_live);
+        of_client.or_else(|| self.partitions.time_to_live(id))
+    }
+
+    /// A session of a client.
     #[must_use]
     pub fn session(&self, id: SessionId) -> Option<&Session> {
         self.sessions.find(id)
     }
 
-    /// All sessions, in the order of their numbers.
+    /// All sessions of clients, in the order of their numbers.
     pub fn sessions(&self) -> impl ExactSizeIterator<Item = (SessionId, &Session)> {
         self.sessions.iter()
     }
@@ -185,7 +224,7 @@ impl State {
     }
 
     fn bytes(&self) -> u64 {
-        self.map.bytes() + self.sessions.bytes()
+        self.map.bytes() + self.sessions.bytes() + self.partitions.bytes()
     }
 
     /// The whole state as bytes. Equal states have equal bytes.
@@ -198,6 +237,7 @@ impl State {
         push_limits(&mut to, self.limits);
         self.map.encode(&mut to);
         self.sessions.encode(&mut to);
+        self.partitions.encode(&mut to);
         self.requests.encode(&mut to);
         to
     }
@@ -215,9 +255,13 @@ impl State {
         let limits = limits(&mut from)?;
         let map = Map::decode(&mut from)?;
         let sessions = Sessions::decode(&mut from, &map)?;
+        let partitions = Partitions::decode(&mut from)?;
+        if partitions.sessions().any(|(session, _)| sessions.find(session).is_some()) {
+            return Err(DecodeError::Value("the session of a node"));
+        }
         let requests = Requests::decode(&mut from)?;
         from.end()?;
-        Ok(Self { map, sessions, requests, limits })
+        Ok(Self { map, sessions, partitions, requests, limits })
     }
 
     /// A number that is the same for equal states, and hardly ever for others. It takes as long as a snapshot.

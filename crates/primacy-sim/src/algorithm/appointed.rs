@@ -31,6 +31,7 @@ impl Settings for Appointment {
 impl Algorithm for Appointed {
     type Message = Infallible;
     type Durable = ();
+    type Kept = ();
     type Machine = appointed::Appointed;
     type Settings = Appointment;
 

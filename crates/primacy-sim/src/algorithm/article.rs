@@ -54,6 +54,7 @@ impl Settings for Timers {
 impl Algorithm for Article {
     type Message = Message;
     type Durable = ();
+    type Kept = ();
     type Machine = Machine;
     type Settings = Timers;
 

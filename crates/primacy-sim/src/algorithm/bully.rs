@@ -58,6 +58,7 @@ impl Settings for Timers {
 impl Algorithm for Bully {
     type Message = Message;
     type Durable = ();
+    type Kept = ();
     type Machine = Machine;
     type Settings = Timers;
 

@@ -77,12 +77,13 @@ where
 {
     type Message = Message<N::Message, C::Message>;
     type Durable = C::Durable;
+    type Kept = C::Kept;
     type Machine = Machine<N::Machine, C::Machine>;
     type Settings = Timers<N::Settings, C::Settings>;
 
     const SETTLES: bool = N::SETTLES && C::SETTLES;
 
-    fn start(settings: &Self::Settings, life: Life<'_, C::Durable>) -> Self::Machine {
+    fn start(settings: &Self::Settings, life: Life<'_, C::Kept>) -> Self::Machine {
         let Life { me, voters, seed, now, .. } = life;
         let nomination = N::start(&settings.nomination, Life { me, voters, durable: None, seed, now });
         let confirmation = C::start(&settings.confirmation, life);
@@ -146,8 +147,8 @@ where
         C::term_to_report(machine.confirmation())
     }
 
-    fn has_recovered(durable: &C::Durable) -> bool {
-        C::has_recovered(durable)
+    fn has_recovered(kept: &C::Kept) -> bool {
+        C::has_recovered(kept)
     }
 
     fn met(message: &Self::Message) -> Option<&'static str> {

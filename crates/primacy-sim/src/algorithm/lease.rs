@@ -108,6 +108,7 @@ impl Protocol for Machine {
 impl Algorithm for Lease {
     type Message = Message;
     type Durable = ();
+    type Kept = ();
     type Machine = Machine;
     type Settings = Timers;
 

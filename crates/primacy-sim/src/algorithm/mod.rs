@@ -5,6 +5,7 @@ pub mod article;
 pub mod bully;
 pub mod confirmed;
 pub mod lease;
+pub mod metadata;
 pub mod naive;
 pub mod note;
 pub mod quorum;
@@ -20,6 +21,8 @@ use std::sync::Arc;
 
 use primacy_core::election::{lease as store, session as queue};
 use primacy_core::membership::View;
+use primacy_core::metadata::log::Write;
+use primacy_core::metadata::machine::{Answer, Ask, Metadata};
 use primacy_core::{Drift, Duration, Identity, Instant, NodeId, Protocol, Term};
 
 use crate::invariants::{Invariant, Meaning};
@@ -30,13 +33,15 @@ pub trait Algorithm: Debug + Sized + 'static {
     type Message: Clone + Debug;
     /// What its machines keep on disk.
     type Durable: Clone + Debug;
+    /// What all that was written on a disk comes to; where each write replaces the one before it, the last of them.
+    type Kept: Clone + Debug + From<Self::Durable>;
     /// The machine itself, the one that real nodes run.
     type Machine: Protocol<Message = Self::Message, Durable = Self::Durable> + Debug;
     /// What can be set for each node.
     type Settings: Settings;
 
     /// Starts a machine.
-    fn start(settings: &Self::Settings, life: Life<'_, Self::Durable>) -> Self::Machine;
+    fn start(settings: &Self::Settings, life: Life<'_, Self::Kept>) -> Self::Machine;
 
     /// Starts what a guardian runs once the process that it guards is gone and its work has ended, if it runs
     /// anything.
@@ -49,6 +54,14 @@ pub trait Algorithm: Debug + Sized + 'static {
         let _ = (settings, dead, seed, now);
         None
     }
+
+    /// Takes a write into what is kept on a disk.
+    fn keep(kept: &mut Option<Self::Kept>, written: Self::Durable) {
+        *kept = Some(written.into());
+    }
+
+    /// Each write replaces all that was written before. Then what was written before can be found again, by mistake.
+    const REPLACES: bool = true;
 
     /// The name of a kind of message, by which faults are aimed.
     fn kind(message: &Self::Message) -> &'static str;
@@ -94,8 +107,8 @@ pub trait Algorithm: Debug + Sized + 'static {
     }
 
     /// Whether a node with this on its disk had lost an earlier disk, and has heard since how far it can have gone.
-    fn has_recovered(durable: &Self::Durable) -> bool {
-        let _ = durable;
+    fn has_recovered(kept: &Self::Kept) -> bool {
+        let _ = kept;
         false
     }
 
@@ -120,6 +133,36 @@ pub trait Algorithm: Debug + Sized + 'static {
     fn serves(machine: &Self::Machine) -> Option<Result<(), String>> {
         let _ = machine;
         None
+    }
+
+    /// The metadata that a machine keeps with the others, if it does.
+    fn metadata(machine: &Self::Machine) -> Option<&Metadata> {
+        let _ = machine;
+        None
+    }
+
+    /// A client's question, for machines that keep metadata.
+    fn ask(ask: Ask) -> Option<Self::Message> {
+        drop(ask);
+        None
+    }
+
+    /// The answer to a client.
+    fn answer(message: &Self::Message) -> Option<&Answer> {
+        let _ = message;
+        None
+    }
+
+    /// What is written to the disk of a log, for machines that have one.
+    fn write(durable: &Self::Durable) -> Option<&Write> {
+        let _ = durable;
+        None
+    }
+
+    /// Whether a node that starts again knows nothing any more of what the others count on, and has to ask them.
+    fn forgets(settings: &Self::Settings) -> bool {
+        let _ = settings;
+        false
     }
 
     /// How long it may take from the end of all faults until all name one leader.

@@ -53,6 +53,7 @@ impl Settings for Timers {
 impl Algorithm for Naive {
     type Message = Message;
     type Durable = ();
+    type Kept = ();
     type Machine = Machine;
     type Settings = Timers;
 

@@ -41,6 +41,7 @@ impl Settings for Timers {
 impl Algorithm for Note {
     type Message = Message;
     type Durable = ();
+    type Kept = ();
     type Machine = Machine;
     type Settings = Timers;
 

@@ -74,6 +74,30 @@ impl Default for Timers {
     }
 }
 
+impl Timers {
+    /// The configuration of one life.
+    pub(super) fn config(&self, me: Identity, voters: &BTreeSet<NodeId>, seed: u64) -> Config {
+        Config {
+            me,
+            voters: voters.clone(),
+            safety: self.safety,
+            heartbeat_interval: self.heartbeat_interval,
+            miss_count: self.miss_count,
+            promise_duration: self.promise_duration,
+            initial_wait: self.initial_wait,
+            random_wait_max: self.random_wait_max,
+            round_timeout: self.round_timeout,
+            stagger: self.stagger,
+            drift_max: self.drift_max,
+            priority: self.priority,
+            witness: self.witness,
+            pre_vote: self.pre_vote,
+            sticky: self.sticky,
+            seed,
+        }
+    }
+}
+
 impl Settings for Timers {
     fn set(&mut self, key: &str, text: &str) -> Result<(), String> {
         match key {
@@ -132,28 +156,12 @@ impl Settings for Timers {
 impl Algorithm for Quorum {
     type Message = Message;
     type Durable = HardState;
+    type Kept = HardState;
     type Machine = Machine;
     type Settings = Timers;
 
     fn start(settings: &Timers, life: Life<'_, HardState>) -> Machine {
-        let config = Config {
-            me: life.me,
-            voters: life.voters.clone(),
-            safety: settings.safety,
-            heartbeat_interval: settings.heartbeat_interval,
-            miss_count: settings.miss_count,
-            promise_duration: settings.promise_duration,
-            initial_wait: settings.initial_wait,
-            random_wait_max: settings.random_wait_max,
-            round_timeout: settings.round_timeout,
-            stagger: settings.stagger,
-            drift_max: settings.drift_max,
-            priority: settings.priority,
-            witness: settings.witness,
-            pre_vote: settings.pre_vote,
-            sticky: settings.sticky,
-            seed: life.seed,
-        };
+        let config = settings.config(life.me, life.voters, life.seed);
         Machine::new(config, life.durable.unwrap_or_default(), life.now)
     }
 
@@ -219,8 +227,8 @@ impl Algorithm for Quorum {
         matches!(status.role, "pre-candidate" | "candidate" | "leader") && status.valid_until.is_none()
     }
 
-    fn has_recovered(durable: &HardState) -> bool {
-        durable.past == Past::Recovered
+    fn has_recovered(kept: &HardState) -> bool {
+        kept.past == Past::Recovered
     }
 
     fn met(message: &Message) -> Option<&'static str> {

@@ -83,6 +83,7 @@ impl Settings for Timers {
 impl Algorithm for Ranked {
     type Message = Message;
     type Durable = HardState;
+    type Kept = HardState;
     type Machine = Machine;
     type Settings = Timers;
 
@@ -158,8 +159,8 @@ impl Algorithm for Ranked {
         machine.status().role == "voting"
     }
 
-    fn has_recovered(durable: &HardState) -> bool {
-        durable.past == Past::Recovered
+    fn has_recovered(kept: &HardState) -> bool {
+        kept.past == Past::Recovered
     }
 
     fn met(message: &Message) -> Option<&'static str> {

@@ -90,6 +90,7 @@ fn order(text: &str) -> Result<Vec<NodeId>, String> {
 impl<P: Told> Algorithm for OfProbing<P> {
     type Message = Message<P::Probe>;
     type Durable = ();
+    type Kept = ();
     type Machine = OnARing<P>;
     type Settings = Timers;
 

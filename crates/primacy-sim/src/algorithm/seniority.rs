@@ -141,6 +141,7 @@ fn policy(text: &str) -> Result<Policy, String> {
 impl Algorithm for Seniority {
     type Message = Message;
     type Durable = ();
+    type Kept = ();
     type Machine = Machine;
     type Settings = Timers;
 

@@ -118,6 +118,7 @@ impl Protocol for Machine {
 impl Algorithm for Session {
     type Message = Message;
     type Durable = ();
+    type Kept = ();
     type Machine = Machine;
     type Settings = Timers;
 

@@ -36,6 +36,7 @@ impl Settings for Timers {
 impl Algorithm for Whim {
     type Message = Silence;
     type Durable = ();
+    type Kept = ();
     type Machine = Machine;
     type Settings = Timers;
 

@@ -27,6 +27,7 @@ impl Invariant for LeaderAfterHealing {
             }
             Observation::Told { .. }
             | Observation::Said { .. }
+            | Observation::Metadata(_)
             | Observation::Accepted { .. }
             | Observation::ClockChanged
             | Observation::Ended { .. }

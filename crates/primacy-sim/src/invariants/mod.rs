@@ -3,19 +3,26 @@
 //! The names I1 to I9 are those of the design ("Invariants of the bench").
 
 pub mod drained_before_released;
+pub mod dumb_map;
 pub mod leader_after_healing;
 pub mod no_needless_change;
 pub mod one_leader_at_a_time;
 pub mod one_leader_per_term;
+pub mod one_log;
 pub mod one_vote_per_term;
+pub mod sessions_live;
 pub mod tokens_grow;
 pub mod views_agree;
 
 use primacy_core::membership::View;
+use primacy_core::metadata::clients::Ticket;
+use primacy_core::metadata::log::Write;
+use primacy_core::metadata::machine::{Answer, Ask, Metadata};
 use primacy_core::{Event, FencingToken, Identity, NodeId, Term};
 
 use crate::beliefs::Beliefs;
 use crate::clock::Moment;
+use crate::counters::Counters;
 
 /// Something that the judge is shown.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +75,45 @@ pub enum Observation<'a> {
     DiskLost {
         /// Which one.
         node: NodeId,
+    },
+    /// Something about replicated metadata.
+    Metadata(Seen<'a>),
+}
+
+/// What the judge is shown of replicated metadata.
+#[derive(Clone, Copy, Debug)]
+pub enum Seen<'a> {
+    /// This was written to the disk of a log.
+    Wrote {
+        /// What.
+        write: &'a Write,
+    },
+    /// A machine has taken an input, and all that it wanted done for it is done.
+    Settled {
+        /// Whose machine.
+        who: Identity,
+        /// It.
+        machine: &'a Metadata,
+    },
+    /// A client asks a node for something.
+    Asked {
+        /// The node, in this life.
+        who: Identity,
+        /// By what the client knows the answer.
+        ticket: Ticket,
+        /// What it asks.
+        ask: &'a Ask,
+    },
+    /// A node answers.
+    Answered {
+        /// The node, in this life.
+        who: Identity,
+        /// Which question.
+        ticket: Ticket,
+        /// What it answers.
+        answer: &'a Answer,
+        /// Its machine.
+        machine: &'a Metadata,
     },
 }
 
@@ -128,6 +174,11 @@ pub trait Invariant: core::fmt::Debug {
     /// # Errors
     /// How it was broken.
     fn observe(&mut self, now: Moment, seen: &Observation<'_>, beliefs: &Beliefs) -> Result<(), String>;
+
+    /// Counts what it has seen since this was last called, where that shows that a branch was taken that matters.
+    fn count(&mut self, counters: &mut Counters) {
+        let _ = counters;
+    }
 }
 
 /// An invariant was broken.

@@ -29,6 +29,7 @@ impl Invariant for NoNeedlessChange {
             Observation::Told { who, event: Event::Deposed(_) } => (who, "is deposed"),
             Observation::Told { .. }
             | Observation::Said { .. }
+            | Observation::Metadata(_)
             | Observation::Accepted { .. }
             | Observation::ClockChanged
             | Observation::Ended { .. }

@@ -29,6 +29,7 @@ impl Invariant for OneLeaderAtATime {
             | Observation::ClockChanged => {}
             Observation::Told { .. }
             | Observation::Said { .. }
+            | Observation::Metadata(_)
             | Observation::Accepted { .. }
             | Observation::Ended { .. }
             | Observation::Phase(_)

@@ -27,6 +27,7 @@ impl Invariant for OneLeaderPerTerm {
             Observation::Said { who, meaning: Meaning::Leads { term, .. } } => (who, term),
             Observation::Told { .. }
             | Observation::Said { .. }
+            | Observation::Metadata(_)
             | Observation::Accepted { .. }
             | Observation::ClockChanged
             | Observation::Ended { .. }

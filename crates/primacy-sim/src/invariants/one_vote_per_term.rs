@@ -65,6 +65,7 @@ impl Invariant for OneVotePerTerm {
             }
             Observation::Told { .. }
             | Observation::Said { .. }
+            | Observation::Metadata(_)
             | Observation::Accepted { .. }
             | Observation::Phase(_)
             | Observation::Looked { .. }

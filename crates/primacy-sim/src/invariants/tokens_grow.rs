@@ -54,6 +54,7 @@ impl Invariant for TokensGrow {
             }
             Observation::Told { .. }
             | Observation::Said { .. }
+            | Observation::Metadata(_)
             | Observation::ClockChanged
             | Observation::Ended { .. }
             | Observation::Phase(_)

@@ -48,6 +48,7 @@ impl Invariant for ViewsAgree {
             }
             Observation::Told { .. }
             | Observation::Said { .. }
+            | Observation::Metadata(_)
             | Observation::Accepted { .. }
             | Observation::ClockChanged
             | Observation::Looked { .. }

@@ -71,6 +71,7 @@ struct Watched<const PANICS: bool>;
 impl<const PANICS: bool> Algorithm for Watched<PANICS> {
     type Message = Message;
     type Durable = ();
+    type Kept = ();
     type Machine = Watchful;
     type Settings = Timers;
 

@@ -4,6 +4,7 @@ use super::Story;
 use crate::algorithm::lease::record_text;
 use crate::algorithm::seniority::members_text;
 use crate::algorithm::{Algorithm, value};
+use crate::clients::state_text;
 use crate::node::Seat;
 use crate::trace::Level;
 
@@ -37,6 +38,15 @@ impl<A: Algorithm> Story<A> {
                 let lines =
                     view.map_or_else(|| vec!["belongs to no cluster".to_owned()], |view| members_text(&view));
                 lines.into_iter().for_each(|line| self.say(format!("{at:>8}  {node}: {line}")));
+            }
+            ["state", node] => {
+                let seat = self.seat(node)?;
+                let world = self.world()?;
+                let at = world.now();
+                let process = world.process(seat).ok_or("it does not run")?;
+                let machine = A::metadata(&process.machine).ok_or("this election keeps nothing")?;
+                let text = state_text(machine);
+                self.say(format!("{at:>8}  {node}: {text}"));
             }
             ["request", node] => {
                 let seat = self.seat(node)?;

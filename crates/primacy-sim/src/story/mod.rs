@@ -62,6 +62,15 @@
 //! | `store init`, `store init 41`, `store delete`, `store rewind 2`, `store tells changes` | |
 //! | `request-resign ops` | somebody leaves a request in the record |
 //!
+//! | what clients want, where nodes keep something | |
+//! |---|---|
+//! | `client a put x 1`, `client a put x 1 in 7` | in session 7, with which it goes |
+//! | `client a swap x 1 2`, `client a delete x`, `client a get x` | `swap` writes 2 if there is 1 |
+//! | `client a begin 7 2s`, `client a end 7`, `client a keep 7`, `client a look 7` | a session |
+//! | `client a keeps 7 2s`, `clients let 7 go` | it is kept alive from now on, at `a` or elsewhere; and not any more |
+//! | `clients ask 3` | so many drawn requests, at nodes that are drawn |
+//! | `state a` | how far the log of `a` is, and what it has of the map |
+//!
 //! | to look | |
 //! |---|---|
 //! | `show heartbeats`, `hide messages`, `show disk` | which lines are wanted |
@@ -74,6 +83,7 @@
 //! | `expect I3` | this file shows how that invariant is broken: it fails if it is not |
 //! | `expect panic`, `expect alarm` | a machine panics, or sees itself what must never be: the same |
 
+mod clients;
 mod faults;
 mod looks;
 mod wishes;
@@ -140,6 +150,7 @@ pub fn open(election: &str) -> Result<Box<dyn Recorded>, String> {
         "seniority" => Ok(Box::new(Story::<crate::algorithm::seniority::Seniority>::new(trace()))),
         "lease" => Ok(Box::new(Story::<crate::algorithm::lease::Lease>::new(trace()))),
         "session" => Ok(Box::new(Story::<crate::algorithm::session::Session>::new(trace()))),
+        "metadata" => Ok(Box::new(Story::<crate::algorithm::metadata::Metadata>::new(trace()))),
         _ => Err(format!("there is no election {election}")),
     }
 }
@@ -390,7 +401,7 @@ impl<A: Algorithm> Story<A> {
             ["crash", .., "at", "its", "next", "write"] | ["crash", .., "write", "kept"] => false,
             ["crash" | "restart" | "readmit" | "pause" | "resume" | "heal" | "drained" | "write", ..] => true,
             ["request-resign", ..] | ["store", "delete" | "rewind" | "removes", ..] => true,
-            ["store", "ends", "session", ..] => true,
+            ["store", "ends", "session", ..] | ["client" | "clients", ..] => true,
             _ => false,
         };
         let Some(world) = self.world.as_mut().filter(|_| !told) else { return };
@@ -434,6 +445,7 @@ impl<A: Algorithm> Story<A> {
             || self.node_faults(words)?
             || self.message_faults(words)?
             || self.wishes(words)?
+            || self.client_wishes(words)?
             || self.store_wishes(words)?;
         if known { Ok(()) } else { Err("there is no such command".to_owned()) }
     }

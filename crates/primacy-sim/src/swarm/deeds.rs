@@ -196,6 +196,39 @@ impl<A: Algorithm> Swarm<A> {
         }
     }
 
+    /// Whether this is not told, because too few nodes would be left that know what was committed; or because something before
+    /// was not told for that reason.
+    pub(super) fn is_spared(&self, words: &[&str]) -> bool {
+        let falls = match *words {
+            ["restart", node, ..] => {
+                return self.world().find(node).is_ok_and(|seat| self.runs(seat));
+            }
+            ["crash", "guardian", _] => return false,
+            ["crash", "host", node, ..] | ["crash", node, ..] | ["disk", node, "fails"] => node,
+            _ => return false,
+        };
+        let Ok(falls) = self.world().find(falls) else { return false };
+        !self.runs(falls) || self.world().few_know_without(falls)
+    }
+
+    /// Clients ask for something.
+    pub(super) fn ask(&mut self) {
+        if !self.asks {
+            return;
+        }
+        let count = self.rng.up_to(4);
+        if count > 0 {
+            self.tell(format!("clients ask {count}"));
+        }
+        if self.one_in(12) {
+            let kept: Vec<String> = self.world().clients.kept().map(|session| session.to_string()).collect();
+            if !kept.is_empty() {
+                let session = &kept[self.index(kept.len())];
+                self.tell(format!("clients let {session} go"));
+            }
+        }
+    }
+
     /// Some faults end, so that the next ones meet nodes that run, and a leader.
     pub(super) fn relieve(&mut self) {
         self.tell("heal".to_owned());
@@ -313,6 +346,10 @@ impl<A: Algorithm> Swarm<A> {
 
     fn wipe(&mut self, seat: Seat) {
         let name = self.crash_if_it_runs(seat);
+        if self.forgets && self.runs(seat) {
+            self.wiped = None; // It was spared.
+            return;
+        }
         self.tell(format!("restart {name} without disk"));
     }
 

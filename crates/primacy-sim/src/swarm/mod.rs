@@ -12,6 +12,7 @@ mod bully;
 mod confirmed;
 mod deeds;
 mod lease;
+mod metadata;
 mod ploys;
 mod quorum;
 mod ranked;
@@ -71,6 +72,8 @@ pub enum Election {
     ConfirmedSeniority,
     /// Each node nominates whomever it likes, and a quorum confirms.
     ConfirmedWhim,
+    /// Among peers, by a majority, with a state that the leader replicates.
+    Metadata,
 }
 
 type ByQuorum = algorithm::confirmed::Confirmed<algorithm::bully::Bully, algorithm::quorum::Quorum>;
@@ -143,6 +146,7 @@ impl Election {
         Self::ConfirmedLease,
         Self::ConfirmedSeniority,
         Self::ConfirmedWhim,
+        Self::Metadata,
     ];
 
     /// Its name, which is that of the folder of its scripts.
@@ -161,6 +165,7 @@ impl Election {
             Self::ConfirmedLease => "confirmed_lease",
             Self::ConfirmedSeniority => "confirmed_seniority",
             Self::ConfirmedWhim => "confirmed_whim",
+            Self::Metadata => "metadata",
         }
     }
 
@@ -194,6 +199,7 @@ impl Election {
             Self::ConfirmedLease => confirmed::by_lease(seed, beyond, trace).run(),
             Self::ConfirmedSeniority => confirmed::of_the_oldest(seed, beyond, trace).run(),
             Self::ConfirmedWhim => confirmed::of_whims(seed, beyond, trace).run(),
+            Self::Metadata => metadata::draw(seed, beyond, trace).run(),
         }
     }
 
@@ -213,6 +219,7 @@ impl Election {
             Self::ConfirmedLease => run_again::<ByLease>(story, trace),
             Self::ConfirmedSeniority => run_again::<OfTheOldest>(story, trace),
             Self::ConfirmedWhim => run_again::<OfWhims>(story, trace),
+            Self::Metadata => run_again::<algorithm::metadata::Metadata>(story, trace),
         }
     }
 
@@ -236,6 +243,7 @@ impl Election {
             Self::ConfirmedLease => of::<ByLease>(),
             Self::ConfirmedSeniority => of::<OfTheOldest>(),
             Self::ConfirmedWhim => of::<OfWhims>(),
+            Self::Metadata => of::<algorithm::metadata::Metadata>(),
         };
         deeds::MUST_MEET.iter().chain(own).copied().chain(kinds)
     }
@@ -329,6 +337,10 @@ struct Swarm<A: Algorithm> {
     words: &'static [&'static str],
     /// The node that loses its disk, in the worlds in which one does.
     wipes: bool,
+    /// Nodes that start again have forgotten their logs. So no majority may, or nothing goes on.
+    forgets: bool,
+    /// Clients ask nodes for what they keep.
+    asks: bool,
     /// Now and then whoever leads is cut off, and nothing else happens until another may lead.
     duels: bool,
     /// In the end one node is made deaf or mute, and the others must have a leader.
@@ -364,6 +376,8 @@ impl<A: Algorithm> Swarm<A> {
             tight: false,
             words: &[],
             wipes: false,
+            forgets: false,
+            asks: false,
             duels: false,
             wounds: true,
             joins: false,
@@ -384,6 +398,9 @@ impl<A: Algorithm> Swarm<A> {
             return;
         }
         let words: Vec<&str> = command.split_whitespace().collect();
+        if self.forgets && self.is_spared(&words) {
+            return;
+        }
         let done = self.story.command(&words);
         assert_eq!(done, Ok(()), "{command}: what is drawn can be carried out");
         self.told.push(command);
@@ -481,16 +498,21 @@ impl<A: Algorithm> Swarm<A> {
                 self.befall(kind);
             }
             self.wipe_or_readmit();
+            self.ask();
         }
         if self.is_good() {
             self.tell("heal all".to_owned());
+        }
+        if self.world().stands_still() {
+            self.came_off("too many have lost their logs");
+            return self.end();
         }
         if self.is_good() && A::SETTLES {
             self.tell("settle".to_owned());
         }
         if self.is_good() && A::SETTLES && self.world().seats().count() > 2 {
             self.calm();
-            if self.wounds && self.joins {
+            if self.wounds && (self.joins || self.forgets) {
                 self.tell("settle".to_owned());
             }
             // Where a mandate is advisory, one that does not hear leads itself.

@@ -82,9 +82,9 @@ impl<A: Algorithm> Swarm<A> {
     /// A node starts again just after it has written, while what asked it to write may still be asked by another.
     pub(super) fn forget(&mut self) {
         let seat = self.seat();
-        let written = |swarm: &Self| format!("{:?}", swarm.world().node(seat).disk.slot);
+        let written = |swarm: &Self| swarm.world().node(seat).disk.writes;
         let before = written(self);
-        if before == "None" || !self.runs(seat) {
+        if self.world().node(seat).disk.slot.is_none() || !self.runs(seat) {
             return; // This election keeps nothing.
         }
         let name = self.name(seat);

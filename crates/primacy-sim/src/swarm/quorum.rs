@@ -22,13 +22,18 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Quo
 
 /// Draws the timers of a quorum, which elects or confirms.
 pub(super) fn timers<A: Algorithm>(swarm: &mut Swarm<A>, nodes: usize, beyond: Option<Beyond>) {
+    // All worlds that show what leases cannot survive have them.
+    timers_with(swarm, nodes, beyond.is_none());
+}
+
+/// The same, in some worlds without leases, if that may be.
+pub(super) fn timers_with<A: Algorithm>(swarm: &mut Swarm<A>, nodes: usize, may_be_fenced: bool) {
     let delay = swarm.world().conditions.delay;
     let disk_latency = swarm.world().node(Seat(0)).disk.latency;
     let heartbeat = swarm.millis(50, 250).max(delay.times(3));
     // A promise must outlast a heartbeat and its answer by any clock.
     let least = delay.times(4);
-    // Half of the worlds without leases, and all worlds that show what leases cannot survive, have them.
-    let fenced = swarm.one_in(5) && beyond.is_none();
+    let fenced = swarm.one_in(5) && may_be_fenced;
     let (one_for_all, hasty) = (swarm.one_in(2), swarm.tight || swarm.one_in(2));
     swarm.tell(format!("set heartbeat_interval={} drift_max={}ppm", text(heartbeat), swarm.drift));
     if fenced {

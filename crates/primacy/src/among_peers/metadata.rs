@@ -1,18 +1,18 @@
 //! A node that keeps metadata with the others: its election and its log on a disk, and its clients.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 
-use primacy_core::election::quorum::{Past as HardPast, Quorum};
+use primacy_core::election::quorum::Quorum;
+
 use primacy_core::metadata::clients::Ticket;
 use primacy_core::metadata::command::Outcome;
 use primacy_core::metadata::log::{Stored, Write};
 use primacy_core::metadata::machine::{self, Answer, Ask, Durable, Message};
-use primacy_core::metadata::replica::{self, Durability, Progress};
-
+use primacy_core::metadata::replica::{self, Durability, Progress, Wish};
 use primacy_core::metadata::voters::Voters;
-use primacy_core::{Duration, Endpoint, Input, Instant, LeaderSequence, NodeId, Occasion};
+use primacy_core::{Endpoint, Input, Instant, LeaderSequence, NodeId, Occasion};
 use tokio::sync::oneshot;
 
 use super::elections::{AmongPeers, Setup, quorum_config};
@@ -20,7 +20,8 @@ use super::{Entry, PeersWorld};
 use crate::announce::Announces;
 use crate::clock;
 use crate::codec::Word;
-use crate::config::Config;
+use crate::config::{Config, RESEND_AFTER};
+use crate::disk;
 use crate::driver::{Asked as OperatorAsks, Desk, Halt, Settles, World, drive};
 use crate::error::ConnectError;
 use crate::handshake::DiskId;
@@ -29,11 +30,10 @@ use crate::metadata::{Asked, Board, MapEnd, MapError, SharedState};
 use crate::operator::AskError;
 use crate::peers::Peers;
 use crate::status::View;
+use crate::transport::TransportError;
 
 type Metadata = machine::Metadata<SharedState>;
 
-/// After how long without an answer the log says something again.
-const RESEND_AFTER: Duration = Duration::from_millis(250);
 /// How many bytes of records one message has.
 const APPEND_MAX: usize = 256 << 10;
 /// How many bytes may be under way to one follower.
@@ -68,6 +68,17 @@ struct MetadataWorld {
     /// How many there may be until those are looked for whom nobody waits any more.
     sweep_at: usize,
     arrived: VecDeque<super::Arrival>,
+    reached: Reached,
+}
+
+/// What the mesh was told of the voters.
+#[derive(Debug, Default)]
+struct Reached {
+    voters: Option<Arc<Voters>>,
+    /// Whom it is to reach.
+    nodes: BTreeMap<NodeId, Arc<str>>,
+    /// There are others among them than the voters.
+    more: bool,
 }
 
 #[derive(Debug)]
@@ -94,7 +105,9 @@ impl Keeping {
         for found in found {
             tracing::warn!("{found}");
         }
-        let members = peers.iter().map(|(node, address)| (node, address.into())).collect();
+        let members = members(peers);
+        // What does not fit must not come out when it is to be remembered, at the first election.
+        disk::check_room(&members)?;
         let voters = Arc::new(Voters { number: LeaderSequence::NONE, members });
         Ok(Self { log, stored, map, voters, durability })
     }
@@ -104,15 +117,29 @@ impl Entry {
     /// Takes part until the end, and keeps metadata with the others. To be called inside a `LocalSet`; why it ended is reported by
     /// the driver.
     pub(crate) async fn live_keeping(
-        self,
+        mut self,
         config: &Config,
         keeping: Keeping,
+
         mut desk: Desk,
         ready: oneshot::Sender<Result<(), ConnectError>>,
     ) {
-        let Keeping { log, stored, map, voters, durability } = keeping;
-        // The log is opened before the state, each time; so where there was a state and no log, there had been one.
-        let log_lost = log.created() && !self.stored.created || self.stored.hard_state.past == HardPast::Lost;
+        let Keeping { log, stored, map, voters: configured, durability } = keeping;
+        // The machine takes those of the log, if they are newer.
+        let voters = self.stored.voters.clone().unwrap_or(configured);
+        let log_lost = match durability {
+            // The log is opened before the state, each time; so where there was a state and no log, there had been one.
+            Durability::Fsync => log.created() && !self.stored.created || self.stored.log_lost,
+            // What it held was in its memory.
+            Durability::Memory => !self.stored.created,
+        };
+        if durability == Durability::Fsync
+            && let Err(error) = self.state.persist_log_lost(log_lost)
+        {
+            let _ = ready.send(Err(error.into()));
+            return;
+        }
+
         let begin = |setup: Setup<'_>, now: Instant| {
             let config = machine::Config {
                 replica: replica_config(&setup, durability),
@@ -126,6 +153,11 @@ impl Entry {
             Ok((Some(mut machine), peers)) => {
                 let _ = map.state.set(machine.state().share());
                 let mut world = MetadataWorld::new(peers, log, map);
+                // Before the first connection is made: what the configuration says of the voters may be old.
+                if let Err(error) = world.tell_mesh(&machine) {
+                    let _ = ready.send(Err(error.into()));
+                    return world.peers.close().await;
+                }
                 let _ = ready.send(Ok(()));
                 let _ = drive(&mut machine, &mut world, &mut desk).await;
                 world.peers.close().await;
@@ -139,6 +171,11 @@ impl Entry {
             }
         }
     }
+}
+
+/// The voters of a configuration.
+pub(super) fn members(peers: &Peers) -> BTreeMap<NodeId, Arc<str>> {
+    peers.iter().map(|(node, address)| (node, address.into())).collect()
 }
 
 fn replica_config(setup: &Setup<'_>, durability: Durability) -> replica::Config {
@@ -157,11 +194,49 @@ fn replica_config(setup: &Setup<'_>, durability: Durability) -> replica::Config 
 impl MetadataWorld {
     fn new(peers: PeersWorld, log: LogFile, map: MapEnd) -> Self {
         let (waiting, arrived) = (HashMap::new(), VecDeque::new());
-        Self { peers, log, map, next: 0, waiting, sweep_at: SWEEP_FIRST, arrived }
+        let reached = Reached::default();
+        Self { peers, log, map, next: 0, waiting, sweep_at: SWEEP_FIRST, arrived, reached }
     }
 
-    /// What the machine is asked.
-    fn ask(&mut self, asked: Asked) -> Input<Message> {
+    /// Tells the mesh whom to reach and who votes, if that has changed.
+    fn tell_mesh(&mut self, machine: &Metadata) -> Result<(), TransportError> {
+        let (replica, reached) = (machine.replica(), &mut self.reached);
+        let voters = replica.voters();
+        let same = reached.voters.as_ref().is_some_and(|known| Arc::ptr_eq(known, voters));
+        // Only a leader reaches others than the voters, and only for as long as somebody comes or goes.
+        if same && !reached.more && !replica.is_active() {
+            return Ok(());
+        }
+        let mut nodes = replica.reach();
+        // Those who vote no more are told so before they are left: until that is committed.
+        if replica.committed() < voters.number {
+            for (node, address) in &reached.nodes {
+                nodes.entry(*node).or_insert_with(|| Arc::clone(address));
+            }
+        }
+        if same && nodes == reached.nodes {
+            return Ok(());
+        }
+        self.peers.mesh.set_peers(&nodes, voters)?;
+        if reached.voters.as_ref().is_none_or(|known| known.members != voters.members) {
+            let names: Vec<String> = voters.members.keys().map(ToString::to_string).collect();
+            tracing::info!(number = %voters.number, voters = names.join(", "), "these are the voters");
+        }
+        let more = nodes.len() > voters.count();
+        *reached = Reached { voters: Some(Arc::clone(voters)), nodes, more };
+        Ok(())
+    }
+
+    /// Why this node cannot be made a voter, as far as that is known here.
+    fn may_add(&self, node: NodeId, address: &Arc<str>) -> Result<(), String> {
+        self.peers.mesh.may_add(node, address).map_err(|error| error.to_string())?;
+        let voters = self.reached.voters.iter().flat_map(|voters| voters.members.clone());
+        let members = voters.chain([(node, Arc::clone(address))]).collect();
+        disk::check_room(&members).map_err(|error| error.to_string())
+    }
+
+    /// What the machine is asked; `None` if that is answered already.
+    fn ask(&mut self, asked: Asked) -> Option<Input<Message>> {
         let ticket = Ticket(self.next);
         self.next += 1;
         let (waiter, ask) = match asked {
@@ -170,11 +245,19 @@ impl MetadataWorld {
             Asked::Session(session, keep, answer) => {
                 (Waiter::Session(answer), Ask::Session(ticket, session, keep))
             }
-            Asked::Revise(wish, answer) => (Waiter::Revise(answer), Ask::Revise(ticket, wish)),
+            Asked::Revise(wish, answer) => {
+                if let Wish::Add { node, address } = &wish
+                    && let Err(why) = self.may_add(*node, address)
+                {
+                    let _ = answer.send(Err(MapError::Voter { why }));
+                    return None;
+                }
+                (Waiter::Revise(answer), Ask::Revise(ticket, wish))
+            }
         };
         self.sweep();
         self.waiting.insert(ticket, waiter);
-        Input::Message { from: Endpoint::Client, message: Message::Ask(ask) }
+        Some(Input::Message { from: Endpoint::Client, message: Message::Ask(ask) })
     }
 
     /// Forgets those for whom nobody waits any more.
@@ -223,13 +306,13 @@ impl MetadataWorld {
         self.map.version.send_if_modified(|known| std::mem::replace(known, version) != version);
         let replica = machine.replica();
         let (leader, term, voters) = (machine.leader(), replica.bound(), replica.voters());
-        let (last, applied) = (replica.last(), replica.applied());
+        let (last, applied, committed) = (replica.last(), replica.applied(), replica.committed());
         self.map.board.send_if_modified(|known| {
             let changed = (known.leader, known.term, known.voters.number) != (leader, term, voters.number);
             if changed {
-                *known = Board { leader, term, last, applied, voters: Arc::clone(voters) };
+                *known = Board { leader, term, last, applied, committed, voters: Arc::clone(voters) };
             }
-            (known.last, known.applied) = (last, applied);
+            (known.last, known.applied, known.committed) = (last, applied, committed);
             changed
         });
     }
@@ -268,7 +351,14 @@ impl World<Metadata> for MetadataWorld {
     fn persist(&mut self, durable: Durable) -> Result<(), Halt> {
         match durable {
             Durable::Hard(hard) => World::<Quorum>::persist(&mut self.peers, hard),
-            Durable::Voters(_) | Durable::LogLost(_) => Ok(()),
+            Durable::Voters(voters) => {
+                let recorded = self.peers.state.persist_voters(&voters);
+                recorded.map_err(|error| Halt::Failed { why: error.to_string() })
+            }
+            Durable::LogLost(lost) => {
+                let recorded = self.peers.state.persist_log_lost(lost);
+                recorded.map_err(|error| Halt::Failed { why: error.to_string() })
+            }
 
             Durable::Log(write) => {
                 let began = clock::now();
@@ -318,7 +408,11 @@ impl World<Metadata> for MetadataWorld {
                         return Err(Halt::Failed { why: "the connections to the peers have ended".to_owned() });
                     }
                 },
-                Some(asked) = self.map.asks.recv() => return Ok(self.ask(asked)),
+                Some(asked) = self.map.asks.recv() => {
+                    if let Some(input) = self.ask(asked) {
+                        return Ok(input);
+                    }
+                }
                 () = self.peers.odds.changed() => return Ok(Input::Timeout),
             }
         }
@@ -330,7 +424,12 @@ impl World<Metadata> for MetadataWorld {
                 return Ok(Some(input));
             }
         }
-        Ok(self.map.asks.try_recv().ok().map(|asked| self.ask(asked)))
+        while let Ok(asked) = self.map.asks.try_recv() {
+            if let Some(input) = self.ask(asked) {
+                return Ok(Some(input));
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -338,6 +437,7 @@ impl OperatorAsks<Metadata> for MetadataWorld {
     fn after(&mut self, machine: &Metadata, led: bool) -> Result<(), Halt> {
         self.log.finish_snapshot().map_err(|error| Halt::Failed { why: error.to_string() })?;
         self.post(machine);
+        self.tell_mesh(machine)?;
         OperatorAsks::<Quorum>::after(&mut self.peers, machine.election(), led)
     }
 

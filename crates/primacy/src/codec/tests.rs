@@ -8,7 +8,7 @@ use primacy_core::election::quorum::{Answer, Body, Leave, Message, Refusal as No
 use primacy_core::rng::Rng;
 
 use super::*;
-use crate::handshake::tests::{hello, node};
+use crate::handshake::tests::{hello, keeper, node};
 
 fn incarnation() -> Incarnation {
     Incarnation { count: 7, nonce: 0x0102_0304_0506_0708 }
@@ -27,6 +27,7 @@ fn golden() -> Vec<(Frame, &'static str)> {
     let mut frames = vec![
         (Frame::Hello(Hello { priority: 3, witness: true, ..hello("a", &["a", "b"]) }), HELLO),
         (Frame::Welcome(Hello { safety: Safety::Fenced, ..hello("b", &["a", "b"]).of_guardian() }), WELCOME),
+        (Frame::Hello(keeper("a", 5, &["a", "b"])), HELLO_OF_A_KEEPER),
         (Frame::Refused(Refused { kind: RefusalKind::Voters, text: "no".into() }), REFUSED),
         (Frame::Ready, READY),
         (Frame::Died(Identity::new(node("a"), to)), DIED),
@@ -54,6 +55,7 @@ fn golden() -> Vec<(Frame, &'static str)> {
 }
 
 const HELLO: &str = "0a046d61696e124308011204746573741a100a0161120b080111610000000000000020012a1061616161616161616161616161616161317680400d82d740ab3a01613a0162400148035001";
+const HELLO_OF_A_KEEPER: &str = "0a046d61696e124908011204746573741a100a0161120b080111610000000000000020012a1061616161616161616161616161616161317680400d82d740ab3a01613a016240018001018a010408051001";
 const WELCOME: &str = "0a046d61696e1a3f08011204746573741a100a0162120b080111620000000000000020022a1062626262626262626262626262626262317680400d82d740ab3a01613a01624002";
 const REFUSED: &str = "0a046d61696e2206080612026e6f";
 const READY: &str = "0a046d61696e2a00";
@@ -140,6 +142,8 @@ fn a_hello_with_any_wrong_field_is_none() {
     assert_eq!(decode_hello(|said| said.disk.truncate(15)), invalid("hello.disk"));
     assert_eq!(decode_hello(|said| said.voters_hash ^= 1), invalid("hello.voters_hash"));
     assert_eq!(decode_hello(|said| said.voters.push("c d".into())), invalid("hello.voters"));
+    let number = Some(LeaderSequence::first(Term(1)).into());
+    assert_eq!(decode_hello(|said| said.voters_number = number), invalid("hello.voters_number"));
     assert_eq!(decode_hello(|said| said.identity = None), Err(DecodeError::Missing("hello.identity")));
     let nameless = wire::Identity { node: String::new(), incarnation: Some(incarnation().into()) };
     assert_eq!(decode_hello(|said| said.identity = Some(nameless)), invalid("identity.node"));

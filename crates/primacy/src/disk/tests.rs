@@ -245,9 +245,9 @@ fn another_nodes_or_elections_file_is_refused() {
 fn a_newer_version_is_refused_also_if_only_one_slot_is_newer() {
     let dir = voted(1);
     let mut bytes = fs::read(dir.state()).unwrap();
-    bytes[..SLOT_LENGTH].copy_from_slice(&seal(2, 99, b"whatever comes"));
+    bytes[..SLOT_LENGTH].copy_from_slice(&seal(VERSION + 1, 99, b"whatever comes"));
     let error = refused(&dir, &bytes);
-    assert!(matches!(error, DiskError::Newer { version: 2, .. }), "{error}");
+    assert!(matches!(error, DiskError::Newer { version: 3, .. }), "{error}");
 }
 
 #[test]
@@ -388,6 +388,8 @@ fn the_bytes_on_the_disk_are_these() {
                 former: [DiskId([0xcc; DiskId::LENGTH])].into(),
             },
         )]),
+        voters: None,
+        log_lost: false,
     };
     let slot = record.encode(Path::new("x")).unwrap();
     let used = slot.iter().rposition(|&byte| byte != 0).unwrap() + 1;
@@ -411,4 +413,91 @@ fn the_bytes_on_the_disk_are_these() {
     );
     assert_eq!(hex, golden);
     assert_eq!(Record::decode(&slot).unwrap(), record);
+    // With voters it is another version, which those who would forget them refuse; nothing else is different.
+    let record = Record { voters: Some(voters(3, &[(a(), "h:1"), (b(), "[::1]:2")])), ..record };
+    let slot = record.encode(Path::new("x")).unwrap();
+    let used = slot.iter().rposition(|&byte| byte != 0).unwrap() + 1;
+    let hex: String = slot[..used].iter().map(|byte| format!("{byte:02x}")).collect();
+    let with_voters =
+        golden.replacen("00000001cf775740", "00000002604758e3", 1).replacen("00000062", "00000080", 1);
+    assert_eq!(hex, with_voters + "521c080310021a080a01611203683a311a0c0a016212075b3a3a315d3a32");
+    assert_eq!(Record::decode(&slot).unwrap(), record);
+}
+
+/// The voters that the record `(term, 2)` states.
+fn voters(term: u64, members: &[(NodeId, &str)]) -> Arc<Voters> {
+    let members = members.iter().map(|(node, address)| (*node, (*address).into())).collect();
+    Arc::new(Voters { number: LeaderSequence { term: Term(term), counter: 2 }, members })
+}
+
+#[test]
+fn voters_are_remembered_like_votes_and_an_older_program_refuses_to_forget_them() {
+    let dir = voted(5);
+    let versions = |dir: &Dir| -> Vec<u32> {
+        let bytes = fs::read(dir.state()).unwrap();
+        bytes.chunks(SLOT_LENGTH).map(|slot| unseal(slot).unwrap().0).collect()
+    };
+    // What is there without voters is what every program has written that ever was.
+    assert_eq!(versions(&dir), [1, 1]);
+    let (mut state, stored) = dir.open().unwrap();
+    assert_eq!(stored.voters, None);
+    let (first, second) = (voters(4, &[(a(), "h:1")]), voters(5, &[(a(), "h:1"), (b(), "h:2")]));
+    state.persist_voters(&first).unwrap();
+    state.persist_voters(&second).unwrap();
+    state.persist(&vote(6)).unwrap();
+    drop(state);
+    let (mut state, stored) = dir.open().unwrap();
+    assert_eq!((stored.voters, stored.hard_state, stored.log_lost), (Some(second.clone()), vote(6), false));
+    assert_eq!(versions(&dir), [2, 2]);
+    // Neither a vote nor a peer's disk takes their place.
+    state.record_peer_disk(b(), DiskId([1; DiskId::LENGTH])).unwrap();
+    drop(state);
+    assert_eq!(dir.open().unwrap().1.voters, Some(second));
+    // Nor would it forget that the log is lost.
+    let dir = voted(5);
+    let (mut state, _) = dir.open().unwrap();
+    state.persist_log_lost(true).unwrap();
+    drop(state);
+    let (mut state, stored) = dir.open().unwrap();
+    assert_eq!((stored.log_lost, stored.hard_state, versions(&dir)), (true, vote(5), vec![2, 2]));
+    state.persist_log_lost(false).unwrap();
+    state.persist(&vote(6)).unwrap();
+    drop(state);
+    assert_eq!((dir.open().unwrap().1.log_lost, versions(&dir)), (false, vec![1, 1]));
+}
+
+#[test]
+fn as_many_voters_fit_as_is_said_with_their_disks_and_the_longest_vote_and_no_more() {
+    let longest = "x".repeat(NodeId::LENGTH_MAX - 2);
+    let node = |name: &str, index: usize| NodeId::new(&format!("{name}{index:02}")).unwrap();
+    // Names of 16 bytes and addresses of 32; and the longest of both: a host's name and a port.
+    for (count, name, address) in [(31, "n".repeat(14), 32), (7, longest.clone(), 253 + 6)] {
+        let dir = Dir::new();
+        // The longest name that an election may have, so that nothing else leaves more room.
+        let me = NodeId::new(&"y".repeat(NodeId::LENGTH_MAX)).unwrap();
+        let election = "e".repeat(FILE_NAME_MAX - 1 - NodeId::LENGTH_MAX - ".state.new".len());
+        let (mut state, _) = StateFile::open(&dir.0, &election, me).unwrap();
+        let address = "h".repeat(address);
+        let members =
+            |count: usize| (0..count).map(|index| (node(&name, index), address.as_str())).collect::<Vec<_>>();
+        let before = fs::read(state.path()).unwrap();
+        let error = state.persist_voters(&voters(9, &members(count + 1))).unwrap_err();
+        assert!(matches!(error, DiskError::VotersTooLong { voters, .. } if voters == count + 1), "{error}");
+        assert_eq!(fs::read(state.path()).unwrap(), before, "nothing was written");
+        let fits = voters(u64::MAX, &members(count));
+        state.persist_voters(&fits).unwrap();
+        // Then each of them may show its disk, and some come with another one; a vote fits always.
+        for &voter in fits.members.keys() {
+            state.record_peer_disk(voter, DiskId([1; DiskId::LENGTH])).unwrap();
+        }
+        let replaced =
+            (2..).take_while(|&byte| state.readmit(node(&name, 0), DiskId([byte; 16])).is_ok()).count();
+        assert!(replaced >= 20, "{replaced}");
+        let voted_for = Identity::new(node(&longest, 0), Incarnation { count: u64::MAX, nonce: 1 });
+        let hard = HardState { term: Term(u64::MAX), voted_for: Some(voted_for), ..vote(1) };
+        state.persist(&hard).unwrap();
+        drop(state);
+        let (_state, stored) = StateFile::open(&dir.0, &election, me).unwrap();
+        assert_eq!((stored.voters, stored.hard_state), (Some(fits), hard));
+    }
 }

@@ -273,6 +273,7 @@ impl From<DiskError> for LogError {
             | DiskError::Newer { .. }
             | DiskError::Foreign { .. }
             | DiskError::TooLong { .. }
+            | DiskError::VotersTooLong { .. }
             | DiskError::Replaced { .. }
             | DiskError::NameTooLong { .. }
             | DiskError::FailedBefore { .. }
@@ -438,6 +439,7 @@ impl LogFile {
     }
 
     /// The directory of the log.
+    #[cfg(test)]
     pub(crate) fn path(&self) -> &Path {
         &self.dir
     }

@@ -10,8 +10,7 @@ use primacy_core::metadata::state::State;
 use primacy_core::{Leader, LeaderSequence, NodeId, Term};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
-/// How long a request waits for a leader that answers it.
-const REQUEST_MAX: Duration = Duration::from_secs(7);
+use crate::config::REQUEST_MAX;
 
 /// How many requests may wait at a time.
 const REQUESTS_MAX: usize = 8192;
@@ -53,12 +52,14 @@ pub struct Board {
     pub last: LeaderSequence,
     /// The last record in its state.
     pub applied: LeaderSequence,
+    /// The last record that is known to be on a majority.
+    pub committed: LeaderSequence,
     /// The voters, each with its address.
     pub voters: Arc<primacy_core::metadata::voters::Voters>,
 }
 
 /// Why the map did not answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
     /// Nobody leads, or no leader has answered in time. A write may have been done, or be done later.
     #[error("no leader has answered in time; a write may have been done")]
@@ -69,6 +70,12 @@ pub enum MapError {
     /// Too many requests wait already. Nothing was done.
     #[error("{REQUESTS_MAX} requests wait already; try again when some are answered")]
     Busy,
+    /// The node cannot be made a voter. Nothing was done.
+    #[error("it cannot be a voter: {why}")]
+    Voter {
+        /// What speaks against its name or its address.
+        why: String,
+    },
     /// The node has ended.
     #[error("this node has ended")]
     Closed,
@@ -95,6 +102,7 @@ pub(crate) fn maps() -> (MapEnd, Map) {
         term: Term(0),
         last: LeaderSequence::NONE,
         applied: LeaderSequence::NONE,
+        committed: LeaderSequence::NONE,
         voters: Arc::new(nobody),
     };
     let ((told, version), (post, board)) = (watch::channel(Version::FIRST), watch::channel(first));
@@ -138,7 +146,6 @@ impl Map {
     ///
     /// # Panics
     /// Never: the node has its state before anybody has a handle.
-    #[must_use]
     pub fn state(&self) -> RwLockReadGuard<'_, State> {
         let state = self.state.get().expect("the node has its state before anybody has a handle");
         state.read().unwrap_or_else(PoisonError::into_inner)

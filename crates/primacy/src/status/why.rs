@@ -65,6 +65,13 @@ fn among_peers(status: &Status, view: &PeersView) -> Vec<String> {
              that is {heard}: readmit it on the others as well"
         ));
     }
+    if let Some(number) = view.voters_number.filter(|_| !view.voters.contains(me)) {
+        why.push(format!(
+            "{me} is none of the voters {} of the record {number}, so it does not stand; `primacy voters add {me}=HOST:PORT` on \
+             one of them makes it one",
+            view.voters
+        ));
+    }
     if view.by.needs_majority() {
         why.extend(missing_votes(me, view));
     }
@@ -145,7 +152,8 @@ fn in_a_quorum(status: &Status, quorum: &quorum::Status) -> Vec<String> {
 /// Who is not there, and why, if that leaves no majority.
 fn missing_votes(me: NodeId, view: &PeersView) -> Vec<String> {
     let voters = view.voters.iter().count();
-    let there: BTreeSet<NodeId> = view.connected.iter().copied().chain([me]).collect();
+    let there = view.connected.iter().copied().chain([me]);
+    let there: BTreeSet<NodeId> = there.filter(|node| view.voters.contains(*node)).collect();
     let needed = majority::needed(voters);
     if there.len() >= needed {
         return Vec::new();
@@ -154,7 +162,9 @@ fn missing_votes(me: NodeId, view: &PeersView) -> Vec<String> {
         "{needed} of {voters} votes are needed, and only {} can be heard",
         names(there.iter().copied())
     )];
-    for peer in view.peers.iter().filter(|peer| !there.contains(&peer.node)) {
+    for peer in
+        view.peers.iter().filter(|peer| view.voters.contains(peer.node) && !there.contains(&peer.node))
+    {
         let reason = match (&peer.refusal, &peer.trouble) {
             (Some(refusal), _) => refusal.text.clone(),
             (None, Some(trouble)) => trouble.clone(),

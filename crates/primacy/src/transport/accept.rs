@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, timeout_at};
 
 use crate::clock;
-use crate::codec::{Frame, Refused, encode};
+use crate::codec::{Frame, Refused};
 use crate::handshake::{Hello, Role, TlsProblem};
 
 use super::Arrival;
@@ -108,14 +108,14 @@ async fn secure(
     match (&shared.tls, first[0] == TLS_FIRST_BYTE) {
         (None, false) => Ok(Stream::Clear(Rc::clone(tcp))),
         (None, true) => {
-            let text = tls::trouble::not_cleartext(shared.me.identity.node, &stranger_at(address));
+            let text = tls::trouble::not_cleartext(shared.node, &stranger_at(address));
             Err(refuse_in_the_clear(shared, tcp, TlsProblem::NotCleartext, text).await)
         }
         (Some(_), false) => {
             // It is told who it says that it is; nothing else of what it says counts.
             let mut connection = Connection::new(Rc::new(Stream::Clear(Rc::clone(tcp))));
             let (_, Frame::Hello(theirs)) = connection.read().await? else { return Err(Failure::Broken) };
-            let text = tls::trouble::cleartext(shared.me.identity.node, theirs.identity.node.as_str());
+            let text = tls::trouble::cleartext(shared.node, theirs.identity.node.as_str());
             Err(refuse_in_the_clear(shared, tcp, TlsProblem::Cleartext, text).await)
         }
         (Some(tls), true) => {
@@ -153,7 +153,7 @@ async fn refuse_in_the_clear(
 
 /// Whether or not it can be told, it is refused.
 async fn tell_refusal(shared: &Shared, stream: &Stream, refused: Refused) {
-    if let Ok(frame) = encode(&shared.me.election, &Frame::Refused(refused)) {
+    if let Ok(frame) = shared.encode(&Frame::Refused(refused)) {
         let _ = stream.write_all(&frame).await;
     }
 }
@@ -177,7 +177,7 @@ async fn greet(
     }
     stranger.is_known(theirs.identity.node.as_str().as_bytes());
     let asked_at = clock::now();
-    connection.stream.write_all(&shared.welcome).await.map_err(|_| Failure::Broken)?;
+    connection.stream.write_all(&shared.introduction().welcome).await.map_err(|_| Failure::Broken)?;
     match connection.read().await? {
         (_, Frame::Ready) => Ok((theirs, clock::now().since(asked_at))),
         (_, Frame::Refused(refused)) => {
@@ -215,7 +215,7 @@ async fn receive(
 ) {
     let place = shared.admit(theirs, round_trip);
     let disk = shared.agreed(theirs);
-    if let Some(link) = shared.links.get(&theirs.identity.node).filter(|_| theirs.role == Role::Node) {
+    if let Some(link) = shared.link(theirs.identity.node).filter(|_| theirs.role == Role::Node) {
         link.heard_from(theirs.identity);
     }
     // The disk first, so that it is recorded before anything that this peer says is acted on.
@@ -223,7 +223,7 @@ async fn receive(
         shared.deliver(disk).await;
     }
     if theirs.role == Role::Node {
-        if shared.me.metadata.is_some() {
+        if shared.introduction().me.metadata.is_some() {
             connection.allow_metadata();
         }
         let (priority, witness) = (theirs.priority, theirs.witness);
@@ -246,7 +246,7 @@ async fn receive(
 async fn hear(shared: &Shared, connection: &mut Connection<Rc<Stream>>, theirs: &Hello) {
     loop {
         match connection.read().await {
-            Ok((election, _)) if election != shared.me.election => {
+            Ok((election, _)) if election != shared.election => {
                 shared.count(|counters| counters.frames_of_other_elections += 1);
             }
             Ok((_, frame)) => on_frame(shared, &connection.stream, theirs, frame).await,
@@ -280,7 +280,7 @@ async fn on_frame(shared: &Shared, stream: &Stream, theirs: &Hello, frame: Frame
             shared.deliver(Arrival::Evidence(Evidence::Died(identity))).await;
             // What it leads to comes first; the guardian can wait.
             tokio::task::yield_now().await;
-            if let Ok(receipt) = encode(&shared.me.election, &Frame::DiedHeard(identity)) {
+            if let Ok(receipt) = shared.encode(&Frame::DiedHeard(identity)) {
                 // A guardian that does not get its receipt says it again.
                 let _ = stream.write_all(&receipt).await;
             }

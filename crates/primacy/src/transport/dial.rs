@@ -1,6 +1,6 @@
 //! The side that speaks: one link to each peer, dialled again whenever it breaks.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
@@ -11,14 +11,14 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-use crate::codec::{Frame, encode, shown};
+use crate::codec::{Frame, shown};
 use crate::handshake::{DiskId, Hello, TlsProblem};
 
 use super::session::Session;
 use super::state::Shared;
 use super::stream::{Connection, ReadError, Stream, prepare, resolve, take_turns};
 use super::tls::{self, Credentials};
-use super::{Delivery, Limits};
+use super::{Delivery, Limits, check_form};
 
 /// How much room is kept for what the kernel has none for, in bytes.
 const PENDING_KEPT: usize = 4096;
@@ -30,6 +30,11 @@ pub(super) struct Link {
     pub(super) address: String,
     /// The peer has just shown that it is there, so the next attempt need not wait.
     wake: Notify,
+    /// This way is to be closed for good, because the node is no peer any more or is somewhere else.
+    closing: Cell<bool>,
+    close: Notify,
+    /// Why the address must not be used, once the log was told.
+    forbidden: Cell<bool>,
     outbound: RefCell<Option<Outbound>>,
     trouble: RefCell<Option<String>>,
 }
@@ -97,8 +102,29 @@ impl Backoff {
 
 impl Link {
     pub(super) fn new(node: NodeId, address: String) -> Self {
-        let (outbound, trouble) = (RefCell::new(None), RefCell::new(None));
-        Self { node, address, wake: Notify::new(), outbound, trouble }
+        Self {
+            node,
+            address,
+            wake: Notify::new(),
+            closing: Cell::new(false),
+            close: Notify::new(),
+            forbidden: Cell::new(false),
+            outbound: RefCell::new(None),
+            trouble: RefCell::new(None),
+        }
+    }
+
+    /// Closes this way for good, after what was sent over it has left.
+    pub(super) fn close(&self) {
+        self.closing.set(true);
+        self.close.notify_one();
+    }
+
+    /// Returns when this way is to be closed. Only the task that keeps it waits for that.
+    async fn closed(&self) {
+        while !self.closing.get() {
+            self.close.notified().await;
+        }
     }
 
     /// Writes the frame, or what the kernel takes of it, at once.
@@ -167,6 +193,10 @@ impl Link {
     }
 
     fn failed(&self, shared: &Shared, error: &DialError) {
+        // Such an address is refused at the start, where it is in the configuration.
+        if matches!(error, DialError::Forbidden(_)) && !self.forbidden.replace(true) {
+            tracing::error!(node = %self.node, "this peer is not connected to: {error}");
+        }
         tracing::debug!(node = %self.node, address = self.address, "no connection: {error}");
         shared.count(|counters| counters.connects_failed += 1);
         *self.trouble.borrow_mut() = Some(error.to_string());
@@ -231,12 +261,17 @@ impl Outbound {
     }
 }
 
-/// Keeps the link to one peer, for as long as the mesh lives.
+/// Keeps the link to one peer, for as long as the mesh lives or until it is closed.
 pub(super) async fn keep(shared: Rc<Shared>, link: Rc<Link>) {
     let mut backoff = Backoff::new(&shared.limits);
-    loop {
+    while !link.closing.get() {
         let mut rest = Duration::ZERO;
-        match dial(&shared, &link).await {
+        let dialled = tokio::select! {
+            biased;
+            () = link.closed() => return,
+            dialled = dial(&shared, &link) => dialled,
+        };
+        match dialled {
             Ok(connected) => {
                 backoff = Backoff::new(&shared.limits);
                 let mut next = Some(connected);
@@ -250,6 +285,7 @@ pub(super) async fn keep(shared: Rc<Shared>, link: Rc<Link>) {
             Err(error) => link.failed(&shared, &error),
         }
         tokio::select! {
+            () = link.closed() => return,
             () = sleep(rest.plus(backoff.next(&shared)).into()) => {}
             () = link.wake.notified() => backoff = Backoff::new(&shared.limits),
         }
@@ -268,6 +304,7 @@ async fn stay(shared: &Shared, link: &Link, stream: &Rc<Stream>, theirs: &Hello)
     }
     let signals = link.open(Rc::clone(stream), theirs);
     shared.say_first_word(link);
+    shared.tell_voters(link, theirs);
     // The disk first, so that it is recorded before the peer's answers are acted on.
     if let Some(disk) = shared.agreed(theirs) {
         shared.deliver(disk).await;
@@ -278,7 +315,23 @@ async fn stay(shared: &Shared, link: &Link, stream: &Rc<Stream>, theirs: &Hello)
         () = hold(link, stream, &signals) => None,
         () = shared.outlives_trust(stream, link.node) => None,
         renewed = renewed(shared, link, stream) => Some(renewed),
+        () = link.closed() => {
+            take_leave(shared, link, stream).await;
+            None
+        }
     }
+}
+
+/// Lets what was sent leave before the connection is closed, as long as the peer takes it.
+async fn take_leave(shared: &Shared, link: &Link, stream: &Stream) {
+    let leaving = async {
+        while link.has_pending() {
+            if stream.writable().await.is_err() || link.flush().is_err() {
+                return;
+            }
+        }
+    };
+    let _ = timeout(shared.limits.stall_timeout.into(), leaving).await;
 }
 
 /// Returns a connection that was made with this node's present certificate, once that is another than the one that
@@ -326,6 +379,7 @@ async fn dial(shared: &Shared, link: &Link) -> Result<Connected, DialError> {
 
 async fn connect(shared: &Shared, address: &str, node: NodeId) -> Result<TcpStream, DialError> {
     let mut failed = DialError::NoAddress;
+    check_form(node, address)?;
     for address in resolve(address).await.map_err(DialError::Resolve)? {
         // A name may lead somewhere else today than when the mesh was started.
         shared.security.permits(&format!("the peer {node}"), address)?;
@@ -353,7 +407,7 @@ pub(super) async fn introduce(
         }
     };
     let mut connection = Connection::new(Rc::new(stream));
-    let said = connection.stream.write_all(&shared.hello).await;
+    let said = connection.stream.write_all(&shared.introduction().hello).await;
     // One that has refused already may have closed the connection; then its reason can still be read.
     let answer = match (connection.read().await, said) {
         (Err(error), Err(unsaid)) if error.tls().is_none() => return Err(unsaid.into()),
@@ -366,7 +420,7 @@ pub(super) async fn introduce(
                 return Ok((connection, theirs));
             };
             let text = refused.text.clone();
-            if let Ok(frame) = encode(&shared.me.election, &Frame::Refused(refused)) {
+            if let Ok(frame) = shared.encode(&Frame::Refused(refused)) {
                 connection.stream.write_all(&frame).await?;
             }
             Err(DialError::Refused(text))

@@ -32,16 +32,17 @@ use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
-use primacy_core::{Duration, Evidence, NodeId, Term};
+use primacy_core::metadata::voters;
+use primacy_core::{Duration, Evidence, LeaderSequence, NodeId, Term};
 use tokio::sync::{mpsc, watch};
 
+use crate::codec::Frame;
 pub use crate::codec::Word;
-use crate::codec::{self, Frame};
-use crate::handshake::{DiskId, Hello, PeerDisk};
+use crate::handshake::{DiskId, Hello, PeerDisk, Voters};
 
 use dial::Link;
-use state::Shared;
 pub use state::{Counters, PeerRefusal, PeerStatus};
+use state::{Introduction, Shared};
 pub(crate) use stream::watch_for_stalls;
 pub use tls::{CertificateStatus, Security, TlsError, TlsFiles};
 pub(crate) use tls::{Sides, Tls};
@@ -269,7 +270,7 @@ impl Mesh {
         }
         let shared = Rc::new(Shared::new(config, links, inbox)?);
         shared.spawn(accept::listen(Rc::clone(&shared), listener));
-        for link in shared.links.values() {
+        for link in shared.links().values() {
             shared.spawn(dial::keep(Rc::clone(&shared), Rc::clone(link)));
         }
         Ok(Self { shared, local_addr })
@@ -279,14 +280,14 @@ impl Mesh {
     /// the caller may go on with a slow write to its disk. It never waits.
     pub fn send(&self, to: NodeId, message: Word) -> Delivery {
         let shared = &self.shared;
-        let frame = match codec::encode(&shared.me.election, &Frame::Message(message)) {
+        let frame = match shared.encode(&Frame::Message(message)) {
             Ok(frame) => frame,
             Err(error) => {
                 shared.say_oversized(to, error);
                 return Delivery::Dropped;
             }
         };
-        let delivery = match shared.links.get(&to) {
+        let delivery = match shared.link(to) {
             Some(link) => link.send(&frame, shared.limits.buffer_max),
             None => Delivery::Dropped, // No such peer.
         };
@@ -297,12 +298,72 @@ impl Mesh {
         delivery
     }
 
+    /// Where metadata is kept: these are the voters in force, and these all whom this node is to reach, itself among them or not.
+    /// Those who are new are dialled; those who are none any more are left, and not listened to any longer; those who are
+    /// elsewhere now are dialled there. From now on this node names these voters when it shakes hands, and tells them to
+    /// whoever counts older ones.
+    ///
+    /// An address that may not be used is refused at every attempt to use it, which stands with that peer and once in the log;
+    /// the others are not held up by it. To be called inside the same `LocalSet`.
+    ///
+    /// # Errors
+    /// [`TransportError::TooLong`] if there are more voters than a node can name; then nothing has changed.
+    pub fn set_peers(
+        &self,
+        peers: &BTreeMap<NodeId, Arc<str>>,
+        voters: &Arc<voters::Voters>,
+    ) -> Result<(), TransportError> {
+        let shared = &self.shared;
+        let me = Hello {
+            voters: voters.members.keys().copied().collect(),
+            voters_number: voters.number,
+            ..shared.introduction().me.clone()
+        };
+        let introduction = Introduction::new(me, Some(voters))?;
+        let (mut links, mut new) = (BTreeMap::new(), Vec::new());
+        for (&node, address) in peers.iter().filter(|(node, _)| **node != shared.node) {
+            let link = shared.link(node).filter(|link| *link.address == **address).unwrap_or_else(|| {
+                let link = Rc::new(Link::new(node, address.to_string()));
+                new.push(Rc::clone(&link));
+                link
+            });
+            links.insert(node, link);
+        }
+        for link in shared.replace(introduction, links) {
+            link.close();
+        }
+        for link in new {
+            shared.spawn(dial::keep(Rc::clone(shared), link));
+        }
+        Ok(())
+    }
+
+    /// Whether a node of this name and with this address may be among the peers.
+    ///
+    /// # Errors
+    /// [`TransportError`]
+    pub(crate) fn may_add(&self, node: NodeId, address: &str) -> Result<(), TransportError> {
+        check_form(node, address)?;
+        let others = self.shared.links().keys().copied().filter(|other| *other != node).collect::<Vec<_>>();
+        self.shared.security.check_names(node, others.into_iter().chain([self.shared.node]))?;
+        match address.parse() {
+            Ok(address) => self.shared.security.permits(&format!("the peer {node}"), address),
+            Err(_) => Ok(()), // It is a name, which is looked up at every attempt.
+        }
+    }
+
+    /// Whose votes count, and the record that states them; what this node says of itself.
+    pub(crate) fn voters(&self) -> (Voters, LeaderSequence) {
+        let introduction = self.shared.introduction();
+        (introduction.me.voters.clone(), introduction.me.voters_number)
+    }
+
     /// The term that this node's durable state has from now on; `None` while it has lost its disk itself, and can vouch
     /// for none.
     pub fn set_term(&self, term: Option<Term>) {
         let before = self.shared.set_term(term);
         if before.is_some() != term.is_some() {
-            self.shared.links.values().for_each(|link| self.shared.say_first_word(link));
+            self.shared.links().values().for_each(|link| self.shared.say_first_word(link));
         }
     }
 

@@ -1,22 +1,24 @@
 //! What the tasks of a mesh share, and what can be told of it.
 
-use std::cell::RefCell;
+use std::cell::{Ref, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration as StdDuration;
 
+use primacy_core::metadata::machine::Message;
+use primacy_core::metadata::voters::Voters;
 use primacy_core::rng::Rng;
-use primacy_core::{Duration, Evidence, Identity, Instant, NodeId, Term};
+use primacy_core::{Duration, Evidence, Identity, Instant, LeaderSequence, NodeId, Term};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::clock;
-use crate::codec::{Frame, Refused, TooLong, encode};
+use crate::codec::{Frame, Refused, TooLong, Word, encode};
 use crate::handshake::{
-    Disagreement, DiskId, Hello, PeerDisk, Refusal, RefusalKind, Role, TlsProblem, judge, judge_answer,
+    Disagreement, DiskId, Hello, Known, PeerDisk, Refusal, RefusalKind, Role, TlsProblem, judge, judge_answer,
 };
 
 use super::dial::Link;
@@ -79,7 +81,7 @@ pub struct Counters {
 pub struct PeerStatus {
     /// The peer.
     pub node: NodeId,
-    /// Its address, as it was configured.
+    /// Its address, as it was configured, or as the voters' record has it.
     pub address: String,
     /// The process life that this node can talk to.
     pub outbound: Option<Identity>,
@@ -151,14 +153,14 @@ fn names_the_time(kind: RefusalKind) -> bool {
 /// What the tasks of a mesh share. They all run on one thread, and nothing is borrowed while a task waits.
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) me: Hello,
+    pub(super) election: String,
+    /// This node.
+    pub(super) node: NodeId,
     pub(super) security: Security,
     pub(super) tls: Option<Arc<Tls>>,
     pub(super) limits: Limits,
-    pub(super) links: BTreeMap<NodeId, Rc<Link>>,
-    /// The frames that never change.
-    pub(super) hello: Vec<u8>,
-    pub(super) welcome: Vec<u8>,
+    introduction: RefCell<Rc<Introduction>>,
+    links: RefCell<BTreeMap<NodeId, Rc<Link>>>,
     pub(super) ready: Vec<u8>,
     inbox: Rc<Inbox>,
     strangers: Rc<Strangers>,
@@ -168,6 +170,16 @@ pub(super) struct Shared {
     counters: Arc<Mutex<Counters>>,
     state: RefCell<State>,
     tasks: RefCell<JoinSet<()>>,
+}
+
+/// What this node says of itself until its voters change, and the frames that say it.
+#[derive(Debug)]
+pub(super) struct Introduction {
+    pub(super) me: Hello,
+    pub(super) hello: Vec<u8>,
+    pub(super) welcome: Vec<u8>,
+    /// What a node is told first whose voters are older.
+    voters: Option<Vec<u8>>,
 }
 
 /// The way to the driver, which learns that the mesh is at its end when the way is.
@@ -215,6 +227,8 @@ struct Accepted {
     identity: Identity,
     role: Role,
     disk: DiskId,
+    /// The record that stated its voters when they shook hands.
+    voters_number: LeaderSequence,
     close: Rc<Notify>,
 }
 
@@ -226,6 +240,21 @@ pub(super) struct Place {
     pub(super) close: Rc<Notify>,
 }
 
+impl Introduction {
+    pub(super) fn new(me: Hello, voters: Option<&Arc<Voters>>) -> Result<Self, TransportError> {
+        let frame = |frame: &Frame| {
+            encode(&me.election, frame).map_err(|TooLong(length)| TransportError::TooLong { length })
+        };
+        let (hello, welcome) = (frame(&Frame::Hello(me.clone()))?, frame(&Frame::Welcome(me.clone()))?);
+        let told = |voters: &Arc<Voters>| {
+            let (incarnation, voters) = (me.identity.incarnation, Arc::clone(voters));
+            frame(&Frame::Message(Word::Metadata(Box::new(Message::Voters { incarnation, voters }))))
+        };
+        let voters = voters.map(told).transpose()?;
+        Ok(Self { me, hello, welcome, voters })
+    }
+}
+
 impl Shared {
     pub(super) fn new(
         config: MeshConfig,
@@ -235,10 +264,8 @@ impl Shared {
         let MeshConfig { me, limits, peer_disks, term, security, listen: _, peers: _ } = config;
         let tls = security.open(me.identity.node, links.keys().copied(), Sides::Both)?;
         let seed = u64::from_be_bytes(crate::disk::entropy()?);
-        let frame = |frame: &Frame| {
-            encode(&me.election, frame).map_err(|TooLong(length)| TransportError::TooLong { length })
-        };
-        let (hello, welcome) = (frame(&Frame::Hello(me.clone()))?, frame(&Frame::Welcome(me.clone()))?);
+        let (node, election) = (me.identity.node, me.election.clone());
+        let introduction = RefCell::new(Rc::new(Introduction::new(me, None)?));
         let state = State {
             peer_disks,
             refused_disks: BTreeMap::new(),
@@ -254,25 +281,45 @@ impl Shared {
             logged: BTreeMap::new(),
             random: Rng::new(seed),
         };
-        let ready = frame(&Frame::Ready)?;
+        let ready =
+            encode(&election, &Frame::Ready).map_err(|TooLong(length)| TransportError::TooLong { length })?;
         let (state, tasks) = (RefCell::new(state), RefCell::new(JoinSet::new()));
         let (strangers, counters) = (Rc::default(), Arc::default());
         Ok(Self {
             at_odds: watch::Sender::new(None),
-            hello,
-            welcome,
+            election,
+            node,
+            introduction,
             ready,
-            me,
             security,
             tls,
             limits,
-            links,
+            links: RefCell::new(links),
             inbox: Rc::new(Inbox(RefCell::new(Some(inbox)))),
             strangers,
             counters,
             state,
             tasks,
         })
+    }
+
+    /// What this node says of itself at present.
+    pub(super) fn introduction(&self) -> Rc<Introduction> {
+        Rc::clone(&self.introduction.borrow())
+    }
+
+    /// The ways to the peers. Not to be held while a task waits.
+    pub(super) fn links(&self) -> Ref<'_, BTreeMap<NodeId, Rc<Link>>> {
+        self.links.borrow()
+    }
+
+    pub(super) fn link(&self, node: NodeId) -> Option<Rc<Link>> {
+        self.links.borrow().get(&node).cloned()
+    }
+
+    /// The frame as bytes.
+    pub(super) fn encode(&self, frame: &Frame) -> Result<Vec<u8>, TooLong> {
+        encode(&self.election, frame)
     }
 
     /// Runs a task until it ends or the mesh is closed. If it panics, the mesh is at its end: nobody knows what it would
@@ -337,7 +384,7 @@ impl Shared {
         let presented = session.presented();
         let leaf = presented.first().ok_or(rustls::Error::NoCertificatesPresented);
         let Err(error) = leaf.and_then(|leaf| tls::carries_name(leaf, node)) else { return Ok(()) };
-        let text = tls::trouble::other_name(self.me.identity.node, node, &error);
+        let text = tls::trouble::other_name(self.node, node, &error);
         let trouble = Trouble { problem: TlsProblem::OtherName, by_peer: false, text };
         // The name is made up; so it must not choose the peer that this stands with.
         Err(self.note_trouble(None, &trouble))
@@ -345,8 +392,26 @@ impl Shared {
 
     /// Judges one that has dialled this node.
     pub(super) fn judge(&self, theirs: &Hello) -> Result<(), Refused> {
-        let verdict = judge(&self.me, &self.state.borrow().peer_disks, theirs);
+        let verdict = self.with_known(|mine, known| judge(mine, known, theirs));
         verdict.map_err(|refusal| self.refuse(&refusal, theirs.identity.node, theirs.role))
+    }
+
+    fn with_known<T>(&self, judge: impl FnOnce(&Hello, Known<'_>) -> T) -> T {
+        let peers = self.links.borrow().keys().copied().collect();
+        let disks = &self.state.borrow().peer_disks;
+        judge(&self.introduction().me, Known { disks, peers: &peers })
+    }
+
+    /// Tells a node that counts older voters, over a new connection to it, who votes. It may know none of the others any more,
+    /// so that it could not even ask.
+    pub(super) fn tell_voters(&self, link: &Link, theirs: &Hello) {
+        let introduction = self.introduction();
+        if theirs.voters_number < introduction.me.voters_number
+            && theirs.voters != introduction.me.voters
+            && let Some(frame) = &introduction.voters
+        {
+            link.send(frame, usize::MAX);
+        }
     }
 
     /// Says what a node must hear first over a connection from this one, if there is such a connection and such a thing.
@@ -360,7 +425,7 @@ impl Shared {
                 Some(_) => return,
             }
         };
-        if let Ok(frame) = encode(&self.me.election, &word) {
+        if let Ok(frame) = self.encode(&word) {
             // It waits for room if need be. Where the connection breaks, the next one begins with it.
             link.send(&frame, usize::MAX);
         }
@@ -418,7 +483,7 @@ impl Shared {
 
     /// Judges one that this node has dialled, expecting `expected` to answer.
     pub(super) fn judge_answer(&self, expected: NodeId, theirs: &Hello) -> Result<(), Refused> {
-        let verdict = judge_answer(&self.me, &self.state.borrow().peer_disks, expected, theirs);
+        let verdict = self.with_known(|mine, known| judge_answer(mine, known, expected, theirs));
         // It stands with the peer whose address it is, where an operator looks for it.
         verdict.map_err(|refusal| self.refuse(&refusal, expected, theirs.role))
     }
@@ -449,14 +514,14 @@ impl Shared {
     }
 
     fn note_odds(&self, node: NodeId, refused: &Refused) {
-        if refused.kind.is_about_the_election() && self.links.contains_key(&node) {
+        if refused.kind.is_about_the_election() && self.links.borrow().contains_key(&node) {
             self.at_odds.send_replace(Some(refused.text.clone()));
         }
     }
 
     /// Says what TLS reports in words.
     pub(super) fn explain(&self, error: &rustls::Error, peer: &str, mine: &Credentials) -> Trouble {
-        tls::explain(error, self.me.identity.node, peer, mine)
+        tls::explain(error, self.node, peer, mine)
     }
 
     /// Notes why there is no protected connection to a peer, or to someone who has not said who it is.
@@ -473,7 +538,7 @@ impl Shared {
             *counted.entry(refused.kind).or_default() += 1;
         });
         let mut state = self.state.borrow_mut();
-        let node = node.filter(|node| self.links.contains_key(node));
+        let node = node.filter(|node| self.links.borrow().contains_key(node));
         let before = match node {
             Some(node) => state.refusals.insert(node, noted.clone()),
             None => state.stranger_refused.replace(noted.clone()),
@@ -562,7 +627,9 @@ impl Shared {
         });
         let close = Rc::new(Notify::new());
         let (identity, role, disk) = (theirs.identity, theirs.role, theirs.disk);
-        state.accepted.push(Accepted { number, identity, role, disk, close: Rc::clone(&close) });
+        let voters_number = theirs.voters_number;
+        let accepted = Accepted { number, identity, role, disk, voters_number, close: Rc::clone(&close) };
+        state.accepted.push(accepted);
         Place { number, close }
     }
 
@@ -585,11 +652,38 @@ impl Shared {
         let outdated = |other: &&Accepted| other.identity.node == node && other.disk != disk;
         state.accepted.iter().filter(outdated).for_each(|other| other.close.notify_one());
         drop(state);
-        if let Some(link) = self.links.get(&node)
+        if let Some(link) = self.link(node)
             && link.readmit(disk)
         {
-            self.say_first_word(link);
+            self.say_first_word(&link);
         }
+    }
+
+    /// Goes by other voters and other links from now on. Returns the links that are none any more.
+    pub(super) fn replace(
+        &self,
+        introduction: Introduction,
+        links: BTreeMap<NodeId, Rc<Link>>,
+    ) -> Vec<Rc<Link>> {
+        let (voters, number) = (introduction.me.voters.clone(), introduction.me.voters_number);
+        self.introduction.replace(Rc::new(introduction));
+        let before = self.links.replace(links);
+        let links = self.links.borrow();
+        let mut state = self.state.borrow_mut();
+        for node in before.keys().filter(|node| !links.contains_key(*node)) {
+            state.refusals.remove(node);
+            state.round_trips.remove(node);
+            state.refused_disks.remove(node);
+            state.lost.remove(node);
+        }
+        // They would not be let in any more. They give up their places themselves, so that it is evidence that they are gone.
+        let gone = |other: &&Accepted| {
+            let node = other.identity.node;
+            !links.contains_key(&node) && !voters.contains(node) && other.voters_number <= number
+        };
+        state.accepted.iter().filter(gone).for_each(|other| other.close.notify_one());
+        let still = |link: &Rc<Link>| links.get(&link.node).is_some_and(|now| Rc::ptr_eq(now, link));
+        before.into_values().filter(|link| !still(link)).collect()
     }
 
     pub(super) fn counters(&self) -> Counters {
@@ -620,7 +714,7 @@ impl Shared {
             refusal: state.refusals.get(&link.node).cloned(),
             trouble: link.trouble(),
         };
-        self.links.values().map(status).collect()
+        self.links.borrow().values().map(status).collect()
     }
 }
 

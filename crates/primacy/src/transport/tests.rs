@@ -1,6 +1,7 @@
 //! Meshes over loopback, and strangers. Every wait is for an event, with a bound.
 
 mod fuzz;
+mod peers;
 mod robustness;
 mod security;
 
@@ -15,6 +16,7 @@ use tokio::net::TcpStream;
 
 use super::stream::{Connection, Stream, prepare};
 use super::*;
+use crate::codec;
 use crate::handshake::RefusalKind;
 use crate::handshake::tests::{hello, node};
 
@@ -74,7 +76,7 @@ impl Node {
         self.inbox.recv().await.expect("the mesh lives")
     }
 
-    /// The next message, skipquestion what comes before it.
+    /// The next message, skipping what comes before it.
     async fn message(&mut self) -> (NodeId, Message) {
         loop {
             if let Arrival::Message { from, message: Word::Quorum(message) } = self.next().await {
@@ -257,7 +259,7 @@ fn a_message_that_is_too_long_is_counted_apart_and_stops_no_other() {
         a.link_to("b").await;
         a.connected("b").await;
         let lead = |length: usize| {
-            let number = primacy_core::LeaderSequence::first(Term(1));
+            let number = LeaderSequence::first(Term(1));
             let body = ranked::Body::Lead { number, state: vec![0; length].into() };
             Word::Ranked(ranked::Message { incarnation: Incarnation { count: 1, nonce: 1 }, body })
         };

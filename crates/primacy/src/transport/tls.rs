@@ -263,6 +263,21 @@ impl Security {
         addresses.into_iter().try_for_each(|address| self.permits(&format!("the peer {node}"), address))
     }
 
+    /// Whether certificates can carry these names, and tell them apart.
+    ///
+    /// # Errors
+    /// [`TlsError::NodeName`] or [`TlsError::NamesAlike`]
+    pub(crate) fn check_names(
+        &self,
+        me: NodeId,
+        peers: impl IntoIterator<Item = NodeId>,
+    ) -> Result<(), TlsError> {
+        match self {
+            Self::Tls(_) => check_names(me, peers),
+            Self::Loopback | Self::InsecureCleartext => Ok(()),
+        }
+    }
+
     /// Reads the files, if there are any.
     ///
     /// # Errors

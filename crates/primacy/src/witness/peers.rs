@@ -19,7 +19,7 @@ use super::wire::Wire;
 use super::{HelloText, SecuritySpec, Testimony, WitnessError};
 use crate::codec::{DecodeError, Deframer, Frame, TooLong, decode, encode};
 use crate::disk::entropy;
-use crate::handshake::{Hello, judge_answer};
+use crate::handshake::{Hello, Known, judge_answer};
 use crate::transport::tls::{Sides, Tls, reason};
 use crate::transport::{Limits, Security, TransportError, watch_for_stalls};
 
@@ -315,7 +315,8 @@ impl Shared {
 
     /// A guardian has recorded no disks; its node has, and does not listen to a peer that lost one.
     fn judge(&self, node: NodeId, theirs: &Hello, wire: &Wire) -> Result<(), LinkError> {
-        let Err(refusal) = judge_answer(&self.me, &BTreeMap::new(), node, theirs) else { return Ok(()) };
+        let known = Known { disks: &BTreeMap::new(), peers: &[node].into() };
+        let Err(refusal) = judge_answer(&self.me, known, node, theirs) else { return Ok(()) };
         let text = refusal.to_string();
         let refused = crate::codec::Refused { kind: refusal.kind(), text: text.clone() };
         if let Ok(frame) = encode(&self.me.election, &Frame::Refused(refused)) {

@@ -41,7 +41,8 @@ const SEEDS: u64 = 1_000;
 #[command(verbatim_doc_comment, after_help = exit::SIM_HELP)]
 pub(crate) struct Sim {
     /// Of which election: quorum, ranked, bully, ring, ring_bidirectional, seniority, lease, session, or confirmed, confirmed_lease,
-    /// confirmed_seniority and confirmed_whim, in which one nominates and another confirms; or of all of them in turn
+    /// confirmed_seniority and confirmed_whim, in which one nominates and another confirms, or metadata, in which the leader replicates
+    /// a state; or of all of them in turn
     #[arg(long, value_name = "ELECTION", default_value = "all", value_parser = worlds::elections)]
     election: Which,
 

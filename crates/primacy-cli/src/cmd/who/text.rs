@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use primacy::core::Duration;
 
 use crate::control::{
-    Announced, Certificate, Member, Members, PeerRefused, Peers, Queue, Record, State, Who, moves,
+    Announced, Certificate, Member, Members, PeerRefused, Peers, Queue, Record, RecordNumber, State, Who,
+    moves,
 };
 
 /// How many characters of an announced state are shown to people.
@@ -102,11 +103,20 @@ fn own_part(who: &Who) -> String {
     part
 }
 
+/// What states the voters.
+fn stated(RecordNumber { term, counter }: RecordNumber) -> String {
+    match (term, counter) {
+        (0, 0) => " of the configuration".to_owned(),
+        (term, counter) => format!(" of the record ({term}, {counter})"),
+    }
+}
+
 fn among_peers(who: &Who, peers: &Peers) -> Vec<String> {
     let mut lines = vec![format!(
-        "  by {}; voters {}; safety {}; disk {}",
+        "  by {}; voters {}{}; safety {}; disk {}",
         peers.by,
         peers.voters.join(", "),
+        peers.voters_number.map(stated).unwrap_or_default(),
         peers.safety,
         peers.disk
     )];

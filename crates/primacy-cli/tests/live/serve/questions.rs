@@ -1,15 +1,13 @@
 //! Questions that are drawn, in the messages themselves, because `etcdctl` cannot ask all that they can.
 
+use primacy_conformance::live::Ground;
 use primacy_core::rng::Rng;
 use primacy_stores::etcd::api::{self, method, recipes};
-use prost::Message;
-use tonic::transport::Channel;
-use tonic::{Code, Request, Status};
-use tonic_prost::ProstCodec;
+use tonic::Code;
 
-use super::{Door, etcd};
+use super::door::{Asked, Door};
+use super::etcd;
 use crate::started;
-use primacy_conformance::live::Ground;
 
 /// How many questions are asked, and of which seeds.
 const QUESTIONS: u32 = 1500;
@@ -148,49 +146,16 @@ impl Draw {
     }
 }
 
-/// One of the two.
-struct Asked {
-    channel: Channel,
-}
-
-impl Asked {
-    async fn new(address: &str) -> Self {
-        let channel = Channel::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
-        Self { channel }
+/// All that has happened since the first version that is known, and up to this one.
+async fn watched(asked: &Asked, create: api::WatchCreateRequest, until: i64) -> Vec<api::Event> {
+    let mut watches = asked.watches(api::WatchUnion::Create(create)).await;
+    let mut events: Vec<api::Event> = Vec::new();
+    while events.last().is_none_or(|event| event.kv.as_ref().unwrap().mod_revision < until) {
+        let answer = watches.answer().await.unwrap();
+        assert!(!answer.canceled, "{answer:?}");
+        events.extend(answer.events);
     }
-
-    async fn ask<Q, A>(&self, method: &'static str, question: &Q) -> Result<A, (Code, String)>
-    where
-        Q: Message + Clone + 'static,
-        A: Message + Default + 'static,
-    {
-        let mut grpc = tonic::client::Grpc::new(self.channel.clone());
-        grpc.ready().await.unwrap();
-        let path = http::uri::PathAndQuery::from_static(method);
-        let answer = grpc.unary(Request::new(question.clone()), path, ProstCodec::<Q, A>::default()).await;
-        answer
-            .map(tonic::Response::into_inner)
-            .map_err(|status: Status| (status.code(), status.message().to_owned()))
-    }
-
-    /// All that has happened since the first version that is known, and up to this one.
-    async fn watch(&self, create: api::WatchCreateRequest, until: i64) -> Vec<api::Event> {
-        let mut grpc = tonic::client::Grpc::new(self.channel.clone());
-        grpc.ready().await.unwrap();
-        let wish = api::WatchRequest { request: Some(api::WatchUnion::Create(create)) };
-        // The stream stays open.
-        let wishes = tokio_stream::StreamExt::chain(tokio_stream::once(wish), tokio_stream::pending());
-        let path = http::uri::PathAndQuery::from_static(method::WATCH);
-        let codec = ProstCodec::<api::WatchRequest, api::WatchResponse>::default();
-        let mut answers = grpc.streaming(Request::new(wishes), path, codec).await.unwrap().into_inner();
-        let mut events: Vec<api::Event> = Vec::new();
-        while events.last().is_none_or(|event| event.kv.as_ref().unwrap().mod_revision < until) {
-            let answer = answers.message().await.unwrap().unwrap();
-            assert!(!answer.canceled, "{answer:?}");
-            events.extend(answer.events);
-        }
-        events
-    }
+    events
 }
 
 /// What each server says of itself.
@@ -274,7 +239,8 @@ async fn ask_recipes(
     let name = b"election".to_vec();
     let key = [&b"election/7"[..], b"election/8", b""][usize::try_from(draw.below(3)).unwrap()].to_vec();
     let lease = [7, 7, 8][usize::try_from(draw.below(3)).unwrap()];
-    let rev = draw.revision();
+    // At 0 it would stand for somebody else, for whom the next one then waits.
+    let rev = draw.revision().max(1);
     let held = recipes::LeaderKey { name: name.clone(), key: key.clone(), rev, lease };
     let held = if draw.one_in(6) { None } else { Some(held) };
     match draw.below(6) {
@@ -322,11 +288,12 @@ async fn compare_watches(both: &(Asked, Asked), from: i64) {
     let ways = [
         api::WatchCreateRequest { prev_kv: true, ..all.clone() },
         api::WatchCreateRequest { key: b"a".to_vec(), range_end: b"b".to_vec(), ..all.clone() },
-        api::WatchCreateRequest { key: b"a/".to_vec(), filters: vec![1], ..all.clone() },
+        // From there on, and no deletions.
+        api::WatchCreateRequest { key: b"a/".to_vec(), filters: vec![1], ..all },
     ];
-    for way in &ways[..2] {
-        let theirs = both.0.watch(way.clone(), until).await;
-        assert_eq!(both.1.watch(way.clone(), until).await, theirs, "{way:?}");
+    for way in &ways {
+        let theirs = watched(&both.0, way.clone(), until).await;
+        assert_eq!(watched(&both.1, way.clone(), until).await, theirs, "{way:?}");
         assert!(theirs.len() > 1);
     }
 }
@@ -356,4 +323,76 @@ fn drawn_questions_are_answered_alike() {
             }
         });
     }
+}
+
+/// What is said in a stream of watches, in order.
+async fn dialogue(asked: &Asked) -> Vec<api::WatchResponse> {
+    /// More than fits into one message, together.
+    const LARGE: usize = 1 << 20;
+    let create = |watch_id: i64, key: &str, range_end: &str| api::WatchCreateRequest {
+        key: key.into(),
+        range_end: range_end.into(),
+        watch_id,
+        ..Default::default()
+    };
+    let put = async |key: &str, value: Vec<u8>| {
+        let put = api::PutRequest { key: key.into(), value, ..Default::default() };
+        let _: api::PutResponse = asked.ask(method::PUT, &put).await.unwrap();
+    };
+    let mut told = Vec::new();
+    let mut watches = asked.watches(api::WatchUnion::Create(create(5, "k", ""))).await;
+    told.push(watches.answer().await.unwrap());
+    for refused in [create(5, "other", ""), create(6, "k", "a")] {
+        watches.wish(api::WatchUnion::Create(refused)).await;
+        told.push(watches.answer().await.unwrap());
+    }
+    put("k", b"one".to_vec()).await;
+    put("other", b"one".to_vec()).await;
+    told.push(watches.answer().await.unwrap());
+    watches.wish(api::WatchUnion::Progress(api::WatchProgressRequest {})).await;
+    told.push(watches.answer().await.unwrap());
+    // One that is not there is no matter.
+    for watch_id in [9, 5] {
+        watches.wish(api::WatchUnion::Cancel(api::WatchCancelRequest { watch_id })).await;
+    }
+    told.push(watches.answer().await.unwrap());
+    put("k", b"two".to_vec()).await;
+    let all = api::WatchCreateRequest { prev_kv: true, fragment: true, ..create(0, "large/", "large0") };
+    for _ in 0..2 {
+        watches.wish(api::WatchUnion::Create(all.clone())).await;
+        told.push(watches.answer().await.unwrap());
+    }
+    watches.wish(api::WatchUnion::Cancel(api::WatchCancelRequest { watch_id: 0 })).await;
+    told.push(watches.answer().await.unwrap());
+    for number in 0..4 {
+        put(&format!("large/{number}"), vec![number; LARGE]).await;
+        told.push(watches.answer().await.unwrap());
+    }
+    let delete = api::DeleteRangeRequest { key: all.key, range_end: all.range_end, ..Default::default() };
+    let _: api::DeleteRangeResponse = asked.ask(method::DELETE_RANGE, &delete).await.unwrap();
+    while told.last().is_none_or(|told| told.fragment || told.events[0].kind == 0) {
+        told.push(watches.answer().await.unwrap());
+    }
+    for told in &mut told {
+        own(&mut told.header);
+    }
+    told
+}
+
+#[test]
+fn a_stream_of_watches_is_answered_alike() {
+    let Some((runtime, (_etcd, address))) = started("etcd", etcd()) else { return };
+    let ground = Ground::new("watches");
+    runtime.block_on(async {
+        let door = Door::open(&ground, &[]).await;
+        let theirs = dialogue(&Asked::new(&address).await).await;
+        let ours = dialogue(&Asked::new(&door.address).await).await;
+        for (theirs, ours) in theirs.iter().zip(&ours) {
+            let text =
+                |answer: &api::WatchResponse| format!("{answer:?}").chars().take(1000).collect::<String>();
+            assert!(ours == theirs, "etcd: {}\nours: {}", text(theirs), text(ours));
+        }
+        assert_eq!(ours.len(), theirs.len());
+        assert!(theirs.iter().any(|answer| answer.fragment));
+    });
 }

@@ -6,7 +6,8 @@ use std::process::{Command, Stdio};
 
 use primacy_conformance::live::Ground;
 
-use super::{Door, etcd};
+use super::door::Door;
+use super::etcd;
 use crate::started;
 
 /// The script.

@@ -63,10 +63,9 @@ impl Quorum {
             refusals: self.refusals.clone(),
             campaigning: self.campaigning,
             healthy: self.healthy,
-            connected: self.connected.keys().copied().collect(),
+            connected: self.connected_voters().map(|peer| peer.identity.node).collect(),
             witnesses: self
-                .connected
-                .values()
+                .connected_voters()
                 .filter(|peer| peer.witness)
                 .map(|peer| peer.identity.node)
                 .collect(),

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use super::{Command, Compared, Comparison, Keys, Operation, Refusal, Replace, Transaction};
 use crate::metadata::encoding::NESTING_MAX;
+use crate::metadata::partitions;
 use crate::time::Duration;
 
 /// The longest that a session may live without being kept alive: as long as that of the stores whose clients may ask.
@@ -48,12 +49,14 @@ impl Command {
             Self::Operate(operation) => {
                 operation.check(limits)?;
             }
-            Self::Begin { time_to_live, .. } => {
+            Self::Begin { time_to_live, .. }
+            | Self::Partitions(partitions::Command::Join { time_to_live, .. }) => {
                 if *time_to_live > TIME_TO_LIVE_MAX {
                     return Err(Refusal::TimeToLiveTooLong);
                 }
             }
-            Self::Compact(_) | Self::End { .. } | Self::Forget { .. } | Self::Limit(_) => {}
+            Self::Compact(_) | Self::End { .. } | Self::Expire { .. } => {}
+            Self::Forget { .. } | Self::Limit(_) | Self::Partitions(_) => {}
         }
         Ok(())
     }

@@ -12,6 +12,7 @@ use crate::metadata::command::{
     Bounds, By, Bytes, Command, Compared, Comparison, Delete, Direction, Keys, Limits, Operation, Order,
     Previous, Read, Relation, Replace, Request, SessionId, Transaction, Version, Wanted, Write,
 };
+use crate::metadata::partitions::encoding as partitions;
 use crate::time::Duration;
 
 /// The format that this program writes, and the only one that it reads.
@@ -27,6 +28,8 @@ mod tag {
     pub(super) const END: u8 = 4;
     pub(super) const FORGET: u8 = 5;
     pub(super) const LIMIT: u8 = 6;
+    pub(super) const EXPIRE: u8 = 7;
+    pub(super) const PARTITIONS: u8 = 8;
 
     pub(super) const READ: u8 = 1;
     pub(super) const WRITE: u8 = 2;
@@ -110,26 +113,35 @@ impl Command {
             | Self::Compact(_)
             | Self::Begin { .. }
             | Self::End { .. }
+            | Self::Expire { .. }
             | Self::Forget { .. }
-            | Self::Limit(_) => 0,
+            | Self::Limit(_)
+            | Self::Partitions(_) => 0,
         }
     }
 }
 
 pub(crate) fn push_identity(to: &mut Vec<u8>, identity: &Identity) {
     push_bytes(to, identity.node.as_str().as_bytes());
-    push_number(to, identity.incarnation.count);
-    to.extend_from_slice(&identity.incarnation.nonce.to_be_bytes());
+    push_incarnation(to, identity.incarnation);
+}
+
+pub(crate) fn push_incarnation(to: &mut Vec<u8>, incarnation: Incarnation) {
+    push_number(to, incarnation.count);
+    to.extend_from_slice(&incarnation.nonce.to_be_bytes());
 }
 
 pub(crate) fn identity(from: &mut Reader<'_>) -> Result<Identity, DecodeError> {
-    let node = node(from)?;
-    let count = from.number()?;
-    let nonce = from.exactly(size_of::<u64>())?.try_into().expect("as many as were asked for");
-    Ok(Identity { node, incarnation: Incarnation { count, nonce: u64::from_be_bytes(nonce) } })
+    Ok(Identity { node: node(from)?, incarnation: incarnation(from)? })
 }
 
-fn node(from: &mut Reader<'_>) -> Result<NodeId, DecodeError> {
+pub(crate) fn incarnation(from: &mut Reader<'_>) -> Result<Incarnation, DecodeError> {
+    let count = from.number()?;
+    let nonce = from.exactly(size_of::<u64>())?.try_into().expect("as many as were asked for");
+    Ok(Incarnation { count, nonce: u64::from_be_bytes(nonce) })
+}
+
+pub(crate) fn node(from: &mut Reader<'_>) -> Result<NodeId, DecodeError> {
     let name = core::str::from_utf8(from.bytes()?).map_err(|_| DecodeError::Value("the name of a node"))?;
     NodeId::new(name).map_err(|_| DecodeError::Value("the name of a node"))
 }
@@ -153,6 +165,14 @@ fn push_command(to: &mut Vec<u8>, command: &Command) {
             to.push(tag::END);
             push_number(to, unsigned(session.get()));
         }
+        Command::Expire { session } => {
+            to.push(tag::EXPIRE);
+            push_number(to, unsigned(session.get()));
+        }
+        Command::Partitions(command) => {
+            to.push(tag::PARTITIONS);
+            partitions::push_command(to, command);
+        }
         Command::Forget { node } => {
             to.push(tag::FORGET);
             push_bytes(to, node.as_str().as_bytes());
@@ -170,6 +190,8 @@ fn command(from: &mut Reader<'_>) -> Result<Command, DecodeError> {
         tag::COMPACT => Command::Compact(Version(from.number()?)),
         tag::BEGIN => Command::Begin { session: session(from)?, time_to_live: duration(from)? },
         tag::END => Command::End { session: session(from)? },
+        tag::EXPIRE => Command::Expire { session: session(from)? },
+        tag::PARTITIONS => Command::Partitions(partitions::command(from)?),
         tag::FORGET => Command::Forget { node: node(from)? },
         tag::LIMIT => Command::Limit(limits(from)?),
         _ => return Err(DecodeError::Kind("a command")),

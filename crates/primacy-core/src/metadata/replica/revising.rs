@@ -7,7 +7,6 @@
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use super::{Replica, Replicated, Role};
 use crate::id::NodeId;
@@ -107,22 +106,31 @@ impl<S: Replicated> Replica<S> {
             }
             Wish::Remove { node } => {
                 let mut members = self.voters.members.clone();
-                members.remove(node);
+                let address = members.remove(node);
                 if let Some(refusal) = refusal(&members, is_heard) {
                     return Progress::Refused(refusal);
                 }
-                if settled { self.state_voters(now, members) } else { Progress::Waiting }
+                if !settled {
+                    return Progress::Waiting;
+                }
+                if let (Role::Leader(lead), Some(address)) = (&mut self.role, address) {
+                    lead.leaving = BTreeMap::from([(*node, address)]);
+                }
+                self.state_voters(now, members)
             }
         }
     }
 
-    /// All whom this node wants to reach: the voters, and those who are being brought up to date.
+    /// All whom this node wants to reach: the voters, those who are being brought up to date, and those who have to hear yet that
+    /// they vote no more.
     #[must_use]
     pub fn reach(&self) -> BTreeMap<NodeId, Arc<str>> {
         let mut all = self.voters.members.clone();
         if let Role::Leader(lead) = &self.role {
-            for (node, address) in &lead.learners {
-                all.entry(*node).or_insert_with(|| Arc::clone(address));
+            for (node, address) in lead.learners.iter().chain(&lead.leaving) {
+                if lead.followers.contains_key(node) {
+                    all.entry(*node).or_insert_with(|| Arc::clone(address));
+                }
             }
         }
         all
@@ -159,16 +167,18 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// Those who vote no more are let go once that is committed: until then they are told.
+    /// Those who vote no more are let go once that is committed, and they know it if they can.
     pub(super) fn let_go(&mut self) {
-        let settled = self.committed >= self.voters.number;
+        let number = self.voters.number;
+        let settled = self.committed >= number;
         let Role::Leader(lead) = &mut self.role else { return };
         lead.learners.retain(|node, _| !self.voters.contains(*node));
-        if settled && lead.followers.len() >= self.voters.count() {
-            let gone = |node: &&NodeId| !self.voters.contains(**node) && !lead.learners.contains_key(*node);
-            for node in lead.followers.keys().filter(gone).copied().collect::<Vec<_>>() {
-                lead.followers.remove(&node);
-            }
+        if settled {
+            let learners = &lead.learners;
+            lead.followers.retain(|node, follower| {
+                let hears_soon = follower.held >= number && follower.told < number;
+                hears_soon || self.voters.contains(*node) || learners.contains_key(node)
+            });
         }
     }
 }

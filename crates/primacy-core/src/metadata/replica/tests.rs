@@ -53,9 +53,12 @@ struct World {
     rng: Rng,
     now: Instant,
     durability: Durability,
+    /// Whether voters come and go.
+    revisable: bool,
     nodes: Vec<Node>,
     packets: Vec<Packet>,
     term: Term,
+    leaders: BTreeMap<Term, usize>,
     /// What was committed, as whoever said so first had it; and by whom.
     committed: BTreeMap<LeaderSequence, u8>,
     history: Vec<u8>,
@@ -67,11 +70,30 @@ fn name(index: usize) -> NodeId {
     NodeId::new(["a", "b", "c", "d", "e"][index]).unwrap()
 }
 
+fn identity(index: usize, life: u64) -> Identity {
+    Identity::new(name(index), Incarnation { count: life, nonce: 0 })
+}
+
+fn config(me: Identity, durability: Durability) -> Config {
+    Config {
+        me,
+        durability,
+        resend_after: Duration::from_millis(10),
+        append_max: 150,
+        window: 400,
+        part_max: 3,
+        snapshot_after: 300,
+        kept_max: 300,
+    }
+}
+
 impl World {
     fn new(seed: u64, durability: Durability) -> Self {
         let mut rng = Rng::new(seed);
         let count = 1 + 2 * usize::try_from(rng.next_u64() % 3).unwrap();
-        let members = (0..count).map(|index| (name(index), Arc::from("nowhere"))).collect();
+        // Those who do not vote at first may be added.
+        let voting = if rng.next_u64().is_multiple_of(2) { count } else { 1 + count / 2 };
+        let members = (0..voting).map(|index| (name(index), Arc::from("nowhere"))).collect();
         let voters = Arc::new(Voters { number: LeaderSequence::NONE, members });
         let node = |_| Node {
             life: 0,
@@ -84,9 +106,11 @@ impl World {
             rng,
             now: Instant::default(),
             durability,
+            revisable: voting < count,
             nodes: (0..count).map(node).collect(),
             packets: Vec::new(),
             term: Term(0),
+            leaders: BTreeMap::new(),
             committed: BTreeMap::new(),
             history: Vec::new(),
             payload: 0,
@@ -113,16 +137,7 @@ impl World {
     fn start(&mut self, index: usize, again: bool) {
         let node = &mut self.nodes[index];
         node.life += 1;
-        let config = Config {
-            me: Identity::new(name(index), Incarnation { count: node.life, nonce: 0 }),
-            durability: self.durability,
-            resend_after: Duration::from_millis(10),
-            append_max: 150,
-            window: 400,
-            part_max: 3,
-            snapshot_after: 300,
-            kept_max: 300,
-        };
+        let config = config(identity(index, node.life), self.durability);
         let lost = again && self.durability == Durability::Memory;
         let replica =
             Replica::new(config, node.bound, Arc::clone(&node.voters), node.disk.clone(), lost, self.now);
@@ -136,7 +151,7 @@ impl World {
             let node = &mut self.nodes[index];
             let Some(replica) = &mut node.replica else { return };
             let Some(effect) = replica.poll() else { break };
-            if self.rng.next_u64() % 2000 == 0 && self.may_crash(index) {
+            if self.rng.next_u64().is_multiple_of(2000) && self.may_crash(index) {
                 self.count("crash between effects");
                 return self.crash(index);
             }
@@ -197,13 +212,19 @@ impl World {
     fn may_crash(&self, index: usize) -> bool {
         match self.durability {
             Durability::Fsync => true,
-            // Fewer than a majority may have lost their logs.
+            // Fewer than a majority may have lost their logs, whichever voters somebody may count.
             Durability::Memory => {
-                let whole = |(other, node): (usize, &Node)| {
-                    other != index && node.replica.as_ref().is_some_and(|it| !it.is_recovering())
+                let whole = |voter: NodeId| {
+                    let node = (0..self.nodes.len()).find(|&it| it != index && name(it) == voter);
+                    let replica = node.and_then(|node| self.nodes[node].replica.as_ref());
+                    replica.is_some_and(|it| !it.is_recovering())
                 };
-                let left = self.nodes.iter().enumerate().filter(|&it| whole(it)).count();
-                left >= majority::needed(self.nodes.len())
+                self.nodes.iter().map(|node| node.replica.as_ref().map_or(&node.voters, Replica::voters)).all(
+                    |set| {
+                        set.members.keys().filter(|&&voter| whole(voter)).count()
+                            >= majority::needed(set.count())
+                    },
+                )
             }
         }
     }
@@ -212,27 +233,66 @@ impl World {
         self.nodes[index].replica = None;
     }
 
-    /// A majority votes, and so is bound.
+    /// One stands, and is voted for as a quorum has it: in a term above all that its voters are bound to, by a majority of the
+    /// voters that it knows, none of which knows newer ones.
     fn elect(&mut self) {
-        let up: Vec<usize> =
-            (0..self.nodes.len()).filter(|&index| self.nodes[index].replica.is_some()).collect();
-        if up.len() < majority::needed(self.nodes.len()) {
+        let candidate = self.below(self.nodes.len());
+        let Some(replica) = &self.nodes[candidate].replica else { return };
+        let (voters, term) = (Arc::clone(replica.voters()), self.nodes[candidate].bound.next());
+        if !voters.contains(name(candidate)) {
             return;
         }
-        self.term = self.term.next();
-        let leader = up[self.below(up.len())];
-        let mut voters = vec![leader];
-        while voters.len() < majority::needed(self.nodes.len()) {
-            let voter = up[self.below(up.len())];
-            if !voters.contains(&voter) {
-                voters.push(voter);
+        let all_hear = self.chance(50);
+        let mut votes = 0;
+        for index in 0..self.nodes.len() {
+            let asked = voters.contains(name(index)) && (index == candidate || all_hear || self.chance(70));
+            let Some(voter) = self.nodes[index].replica.as_mut().filter(|_| asked) else { continue };
+            let theirs = Arc::clone(voter.voters());
+            if theirs.names() != voters.names() {
+                if theirs.number > voters.number {
+                    self.nodes[candidate].replica.as_mut().unwrap().tell_voters(&theirs);
+                    self.drain(candidate);
+                    self.count("candidate told of newer voters");
+                    return;
+                }
+                voter.tell_voters(&voters);
+                self.drain(index);
+            }
+            if term > self.nodes[index].bound {
+                self.bind(index, term);
+                votes += 1;
             }
         }
-        for index in voters {
-            self.bind(index, self.term);
+        if votes < majority::needed(voters.count()) {
+            return;
         }
-        self.nodes[leader].replica.as_mut().unwrap().lead(self.now);
-        self.count("elected");
+        let known = self.leaders.insert(term, candidate);
+        assert_eq!(known, None, "two leaders in the term {term}");
+        self.term = self.term.max(term);
+        let now = self.now;
+        if let Some(replica) = &mut self.nodes[candidate].replica {
+            replica.lead(now);
+            self.count("elected");
+        }
+        self.drain(candidate);
+    }
+
+    /// An operator wants another voter, or one fewer.
+    fn revise(&mut self, leader: usize) {
+        let node = self.below(self.nodes.len());
+        let wish = match self.chance(50) {
+            true => Wish::Add { node: name(node), address: Arc::from("nowhere") },
+            false => Wish::Remove { node: name(node) },
+        };
+        let up: Vec<NodeId> =
+            (0..self.nodes.len()).filter(|&index| self.nodes[index].replica.is_some()).map(name).collect();
+        let now = self.now;
+        let Some(replica) = &mut self.nodes[leader].replica else { return };
+        match replica.revise(now, &wish, |voter| up.contains(&voter)) {
+            Progress::Committing => self.count("voters changed"),
+            Progress::CatchingUp { .. } => self.count("taught"),
+            Progress::Done | Progress::Waiting | Progress::Refused(_) => {}
+        }
         self.drain(leader);
     }
 
@@ -300,6 +360,12 @@ impl World {
                 self.drain(node);
             }
             97 if self.below(4) == 0 => self.elect(),
+            97 if self.revisable => {
+                let active = |node: &Node| node.replica.as_ref().is_some_and(Replica::is_active);
+                if let Some(leader) = self.nodes.iter().position(active) {
+                    self.revise(leader);
+                }
+            }
             98 if self.nodes[node].replica.is_some() && self.below(4) == 0 && self.may_crash(node) => {
                 self.count("crash");
                 self.crash(node);
@@ -317,23 +383,36 @@ impl World {
             }
         }
         self.packets.clear();
+        let mut tries = 0;
         let leader = loop {
+            tries += 1;
+            assert!(tries < 1000, "nobody can lead any more: {:?}", self.nodes);
             self.elect();
-            if let Some(leader) = self.settle() {
+            self.settle();
+            // One that was let go before it heard of a later leader believes on: here nobody has a lease that ends.
+            let bound = |voter: NodeId| self.nodes[(0..).find(|&it| name(it) == voter).unwrap()].bound;
+            let leads = |node: &Node| {
+                let active = node.replica.as_ref().filter(|it| it.is_active() && it.bound() == self.term);
+                // A real one learns of higher terms by the answers to its heartbeats.
+                active.is_some_and(|it| it.voters().members.keys().all(|&voter| bound(voter) == self.term))
+            };
+            if let Some(leader) = self.nodes.iter().position(leads) {
                 break leader;
             }
         };
         let whole = &self.nodes[leader].replica.as_ref().unwrap();
         let (state, last) = (whole.state().clone(), whole.last());
         assert_eq!(state.0, self.history, "the leader has all that was ever committed, and no more");
-        for node in &self.nodes {
+        let voters = Arc::clone(self.nodes[leader].replica.as_ref().unwrap().voters());
+        for (index, node) in self.nodes.iter().enumerate().filter(|(index, _)| voters.contains(name(*index)))
+        {
             let replica = node.replica.as_ref().unwrap();
-            assert_eq!((replica.state(), replica.last()), (&state, last), "{replica:?}");
-            assert!(replica.is_current() && !replica.is_recovering());
+            assert_eq!((replica.state(), replica.last()), (&state, last), "{index} {replica:?}");
+            assert!(replica.is_current() && !replica.is_recovering(), "{} {replica:?}", name(index));
         }
     }
 
-    fn settle(&mut self) -> Option<usize> {
+    fn settle(&mut self) {
         for _ in 0..20_000 {
             while let Some(Packet { to, from, term, body }) =
                 if self.packets.is_empty() { None } else { Some(self.packets.remove(0)) }
@@ -365,8 +444,6 @@ impl World {
                 }
             }
         }
-        (0..self.nodes.len())
-            .find(|&index| self.nodes[index].replica.as_ref().is_some_and(Replica::is_active))
     }
 }
 
@@ -404,6 +481,28 @@ fn nothing_that_was_committed_is_lost_or_changed() {
     }
 }
 
+/// A new leader asks, and starts again; then two lives of the one that was asked answer it, with offers.
+#[test]
+fn whoever_offers_a_snapshot_is_not_heard_as_a_leader_by_that() {
+    let now = Instant::default();
+    let members = (0..3).map(|index| (name(index), Arc::from("nowhere"))).collect();
+    let voters = Arc::new(Voters { number: LeaderSequence::NONE, members });
+    let config = config(identity(0, 2), Durability::Fsync);
+    let replica = Replica::<History>::new(config, Term(3), voters, Stored::default(), false, now);
+    let mut replica = replica.expect("there is nothing to be read");
+    let number = LeaderSequence::first(Term(2));
+    for life in [1, 2] {
+        replica.handle(now, identity(1, life), Term(3), Body::Offer { number });
+        assert_eq!(replica.poll(), None, "nothing is asked for, and nobody is taken for a leader");
+    }
+    let (round, records, committed) = (1, Vec::new(), LeaderSequence::NONE);
+    let append = Body::Append { round, after: LeaderSequence::NONE, records, committed };
+    replica.handle(now, identity(2, 1), Term(3), append);
+    replica.handle(now, identity(2, 1), Term(3), Body::Offer { number });
+    let part = Body::Part { number, offset: 0 };
+    assert_eq!(replica.poll(), Some(Effect::Send { to: name(2), body: part }), "that one leads");
+}
+
 fn three() -> Arc<Voters> {
     let members = (0..3).map(|index| (name(index), Arc::from("nowhere"))).collect();
     Arc::new(Voters { number: LeaderSequence::NONE, members })
@@ -411,16 +510,7 @@ fn three() -> Arc<Voters> {
 
 /// The first of three, which has a record of term 1.
 fn first_of_three() -> Replica<History> {
-    let config = Config {
-        me: Identity::new(name(0), Incarnation { count: 1, nonce: 0 }),
-        durability: Durability::Fsync,
-        resend_after: Duration::from_millis(10),
-        append_max: 150,
-        window: 400,
-        part_max: 3,
-        snapshot_after: 300,
-        kept_max: 300,
-    };
+    let config = config(identity(0, 1), Durability::Fsync);
     let number = LeaderSequence::first(Term(1));
     let body = RecordBody::Begin { after: LeaderSequence::NONE, voters: three() };
     let stored = Stored { snapshot: None, records: vec![Record { number, body }] };
@@ -434,8 +524,7 @@ fn lead(leader: &mut Replica<History>, term: Term) {
     let (to, last) = (leader.config.me.incarnation, LeaderSequence::NONE);
     leader.bind(term);
     leader.lead(now);
-    let third = Identity::new(name(2), Incarnation { count: 1, nonce: 0 });
-    leader.handle(now, third, term, Body::SyncReply { to, last });
+    leader.handle(now, identity(2, 1), term, Body::SyncReply { to, last });
 }
 
 /// What was last said to the second since this was asked.
@@ -450,25 +539,11 @@ fn said_to_second(leader: &mut Replica<History>) -> Option<Body> {
 }
 
 /// The second answers what it was asked last, with a log that ends so and to which nothing fitted.
-fn answer_with_a_gap(leader: &mut Replica<History>, term: Term, life: u64, last: LeaderSequence) {
+fn answer_with_a_gap(leader: &mut Replica<History>, term: Term, last: LeaderSequence) {
     let Some(Body::Append { round, .. }) = said_to_second(leader) else { panic!("nothing was asked") };
     let to = leader.config.me.incarnation;
-    let second = Identity::new(name(1), Incarnation { count: life, nonce: life });
     let answer = Body::AppendReply { to, round, last, gap: true, recovering: false };
-    leader.handle(Instant::default(), second, term, answer);
-}
-
-/// A node that has lost its disk counts its lives from one again, and its answers are heard all the same.
-#[test]
-fn a_follower_that_counts_its_lives_anew_is_heard_once_it_has_connected() {
-    let (mut leader, now, term) = (first_of_three(), Instant::default(), Term(2));
-    lead(&mut leader, term);
-    answer_with_a_gap(&mut leader, term, 7, LeaderSequence::NONE);
-    assert!(matches!(said_to_second(&mut leader), Some(Body::Append { records, .. }) if records.len() == 2));
-
-    leader.on_connected(now, Identity::new(name(1), Incarnation { count: 1, nonce: 1 }));
-    answer_with_a_gap(&mut leader, term, 1, LeaderSequence::NONE);
-    assert!(matches!(said_to_second(&mut leader), Some(Body::Append { records, .. }) if records.len() == 2));
+    leader.handle(Instant::default(), identity(1, 1), term, answer);
 }
 
 /// A leader that had offered a snapshot in an earlier term, to one that has been a leader itself since.
@@ -477,13 +552,13 @@ fn a_snapshot_is_offered_only_to_a_log_that_ends_before_it() {
     let mut leader = first_of_three();
     let last_of = |term| LeaderSequence::first(Term(term));
     lead(&mut leader, Term(3));
-    answer_with_a_gap(&mut leader, Term(3), 1, last_of(2));
+    answer_with_a_gap(&mut leader, Term(3), last_of(2));
     let Some(Body::Offer { number }) = said_to_second(&mut leader) else {
         panic!("its log went another way")
     };
     assert_eq!(number, last_of(3));
     lead(&mut leader, Term(5));
-    answer_with_a_gap(&mut leader, Term(5), 1, last_of(4));
+    answer_with_a_gap(&mut leader, Term(5), last_of(4));
     let Some(Body::Offer { number }) = said_to_second(&mut leader) else {
         panic!("its log went another way")
     };

@@ -2,13 +2,17 @@
 
 mod twin;
 
+use core::num::NonZeroU64;
+use std::slice;
+
 use twin::Twin;
 
 use super::*;
 use crate::id::{Identity, Incarnation, NodeId};
 use crate::metadata::command::{Bytes, Delete, Happened, Replace, Transaction, Write};
 use crate::metadata::drawn::Drawn;
-use crate::metadata::entry::Entry;
+use crate::metadata::encoding::push_bytes;
+use crate::metadata::entry::{Entry, Stamp};
 use crate::metadata::requests::{CLIENTS_MAX, OPEN_MAX};
 use crate::rng::Rng;
 
@@ -340,6 +344,9 @@ fn what_grows_is_refused_when_there_is_no_room_and_nothing_else_is() {
     );
     twice.then[1] = write("a", "123");
     assert!(told.operate(Operation::Transaction(twice)).is_ok(), "it does not grow");
+    told.tell(Command::Limit(Limits { quota: quota + 1, ..Limits::default() }));
+    assert_eq!(told.operate(write("b", "1234")), Err(Refusal::NoSpace), "one byte too many");
+    assert!(told.operate(write("b", "123")).is_ok(), "the last byte can be used");
     told.tell(Command::Limit(Limits { quota: 1, ..Limits::default() }));
     assert!(told.operate(write("a", "12")).is_ok(), "what shrinks is let through however full it is");
     assert!(told.operate(delete("a")).is_ok());
@@ -435,4 +442,43 @@ fn a_snapshot_that_is_none_is_refused() {
         }
     }
     assert!(taken > 100, "most bytes are those of values: {taken}");
+}
+
+/// A snapshot of a map at version 4 with these entries and these changes: how much later each is than the one before, and the
+/// entry before it or else the key that it made.
+fn crafted(entries: &[Entry], changes: &[(u64, Result<&Entry, &str>)]) -> Result<(), DecodeError> {
+    let mut to = Vec::new();
+    for number in [FORMAT, u64::MAX, u64::MAX, u64::MAX, 4, 0, entries.len() as u64] {
+        push_number(&mut to, number);
+    }
+    entries.iter().for_each(|entry| push_bytes(&mut to, entry.as_bytes()));
+    push_number(&mut to, changes.len() as u64);
+    for (later, before) in changes {
+        push_number(&mut to, *later);
+        push_number(&mut to, if before.is_ok() { 2 } else { 1 });
+        push_bytes(&mut to, before.map_or_else(str::as_bytes, Entry::as_bytes));
+    }
+    to.extend([0, 0]);
+    State::restore(&to).map(|state| assert_eq!(state.snapshot(), to))
+}
+
+#[test]
+fn a_snapshot_says_nothing_that_cannot_be() {
+    let entry = |key: &str, version, session| {
+        let (changed_at, writes) = (Version(version), NonZeroU64::MIN);
+        Entry::new(key.as_bytes(), b"", Stamp { session, made_at: Version(2), changed_at, writes })
+    };
+    let [second, third, fifth] = [2, 3, 5].map(|version| entry("a", version, None));
+    let wrong = |what| Err(DecodeError::Value(what));
+    assert_eq!(crafted(slice::from_ref(&third), &[(2, Err("a")), (1, Ok(&second))]), Ok(()));
+    assert_eq!(crafted(&[], &[(2, Err("a")), (2, Ok(&second))]), Ok(()), "it was deleted");
+    assert_eq!(crafted(&[entry("b", 2, None), third.clone()], &[]), wrong("the order of the entries"));
+    assert_eq!(crafted(slice::from_ref(&fifth), &[]), wrong("the version of an entry"));
+    assert_eq!(crafted(&[], &[(5, Ok(&third))]), wrong("the version of a change"));
+    assert_eq!(crafted(&[], &[(1, Ok(&third))]), wrong("the version of a change"), "nothing makes version 1");
+    assert_eq!(crafted(&[], &[(2, Err("a"))]), wrong("a change"), "neither before nor after it");
+    assert_eq!(crafted(slice::from_ref(&third), &[(2, Err("a"))]), wrong("a change"), "it was written later");
+    assert_eq!(crafted(&[], &[(2, Ok(&third))]), wrong("a change"), "what was before was written later");
+    let attached = entry("a", 2, SessionId::new(1));
+    assert_eq!(crafted(&[attached], &[]), wrong("the session of an entry"));
 }

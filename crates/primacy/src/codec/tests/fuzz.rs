@@ -3,7 +3,6 @@
 use primacy_fuzz::Draw;
 
 use super::*;
-use primacy_core::metadata::replica::Durability;
 
 #[test]
 fn frames() {
@@ -112,6 +111,8 @@ fn drawn_kind(draw: &mut Draw<'_>) -> RefusalKind {
 }
 
 fn drawn_hello(election: &str, draw: &mut Draw<'_>) -> Hello {
+    let metadata = draw.one_of(&DURABILITIES);
+    let number = LeaderSequence { term: Term(draw.number()), counter: draw.number() };
     Hello {
         protocol_version: u32::from(draw.short()),
         cluster: draw.text(),
@@ -124,7 +125,6 @@ fn drawn_hello(election: &str, draw: &mut Draw<'_>) -> Hello {
         priority: u32::from(draw.short()),
         witness: draw.one_of(&[false, true]),
         by: By { algorithm: draw.one_of(&ALGORITHMS), confirmation: draw.one_of(&CONFIRMATIONS) },
-        metadata: draw.one_of(&[None, Some(Durability::Fsync), Some(Durability::Memory)]),
         split_brain: draw.one_of(&[
             None,
             Some(Policy::KeepMajority),
@@ -134,6 +134,8 @@ fn drawn_hello(election: &str, draw: &mut Draw<'_>) -> Hello {
             Some(Policy::Available),
         ]),
         store: draw.one_of(&[None, Some(StoreMark(7))]),
+        metadata,
+        voters_number: metadata.map_or(LeaderSequence::NONE, |_| number),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Whatever a stranger says, it is connected to only if it said what a peer says, in the order in which a peer says it.
 
+use std::cmp::Ordering;
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -10,7 +11,8 @@ use tokio::runtime::{Builder, Runtime};
 use primacy_fuzz::Draw;
 
 use crate::codec::{Deframer, decode};
-use crate::handshake::{PROTOCOL_VERSION, Role};
+use crate::handshake::tests::keeper;
+use crate::handshake::{By, PROTOCOL_VERSION, Role};
 use crate::transport::accept::shake_hands;
 use crate::transport::dial::{Link, introduce};
 
@@ -21,9 +23,10 @@ fn handshake() {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     primacy_fuzz::hold("handshake", move |bytes| {
         let mut draw = Draw::new(bytes);
-        // The first byte says which side this node is on, and whether it knows the disk of `b`.
+        // The first byte says which side this node is on, whether it knows the disk of `b`, and whether it keeps metadata.
         let kind = draw.byte();
-        let told = Told { disk_is_known: kind & 2 != 0, bytes: draw.rest() };
+        let (disk_is_known, keeps) = (kind & 2 != 0, kind & 4 != 0);
+        let told = Told { disk_is_known, keeps, bytes: draw.rest() };
         if kind & 1 == 0 { told.by_one_that_dials(&runtime) } else { told.by_one_that_answers(&runtime) }
     });
 }
@@ -34,23 +37,37 @@ fn the_kept_inputs_meet_both_ends_of_a_handshake() {
         include_bytes!("../../../../primacy-fuzz/corpus/handshake/a_peer_dials"),
         include_bytes!("../../../../primacy-fuzz/corpus/handshake/not_a_voter"),
     );
+    let (older, newer, without) = (
+        include_bytes!("../../../../primacy-fuzz/corpus/handshake/a_voter_with_an_older_set_dials"),
+        include_bytes!("../../../../primacy-fuzz/corpus/handshake/a_stranger_with_a_newer_set_dials"),
+        include_bytes!(
+            "../../../../primacy-fuzz/corpus/handshake/a_stranger_whose_newer_set_is_without_this_node"
+        ),
+    );
     let peer = |bytes: &[u8]| {
-        let told = Told { disk_is_known: false, bytes: &bytes[1..] };
+        let told = Told { disk_is_known: false, keeps: bytes[0] & 4 != 0, bytes: &bytes[1..] };
         let [Some(Frame::Hello(hello)), Some(Frame::Ready)] = &told.frames(2)[..] else {
             panic!("no handshake")
         };
         told.agrees(hello)
     };
     assert!(peer(bytes_of_b) && !peer(bytes_of_z));
+    assert!(peer(older) && peer(newer) && !peer(without));
 }
 
 /// What the other side says to `a`, whose peers are `b` and `c`.
 struct Told<'a> {
     disk_is_known: bool,
+    keeps: bool,
     bytes: &'a [u8],
 }
 
 impl Told<'_> {
+    fn me(&self) -> Hello {
+        let voters = ["a", "b", "c"];
+        if self.keeps { keeper("a", 4, &voters) } else { hello("a", &voters) }
+    }
+
     fn by_one_that_dials(&self, runtime: &Runtime) {
         let frames = self.frames(2);
         let came = match frames.as_slice() {
@@ -68,7 +85,7 @@ impl Told<'_> {
         // TLS is answered before anything is read as a frame.
         let is_tls = self.bytes.first() == Some(&0x16);
         match (came, welcome) {
-            (_, Some(_)) => assert_eq!(said, [Frame::Welcome(me())]),
+            (_, Some(_)) => assert_eq!(said, [Frame::Welcome(self.me())]),
             (Some(_), None) => assert!(matches!(said.as_slice(), [Frame::Refused(_)]), "{said:?}"),
             (None, None) if is_tls => assert!(matches!(said.as_slice(), [Frame::Refused(_)]), "{said:?}"),
             (None, None) => assert_eq!(said, []),
@@ -90,7 +107,7 @@ impl Told<'_> {
         match (said.as_slice(), came.is_some(), is_peer.is_some()) {
             ([Frame::Hello(hello), Frame::Ready], true, true)
             | ([Frame::Hello(hello), Frame::Refused(_)], true, false)
-            | ([Frame::Hello(hello)], false, false) => assert_eq!(*hello, me()),
+            | ([Frame::Hello(hello)], false, false) => assert_eq!(*hello, self.me()),
             said => panic!("{said:?}"),
         }
     }
@@ -111,16 +128,24 @@ impl Told<'_> {
     ///
     /// [`judge`]: crate::handshake::judge
     fn agrees(&self, theirs: &Hello) -> bool {
+        let (mine, it) = (self.me(), theirs.identity.node);
         let names: Vec<NodeId> = theirs.voters.iter().collect();
+        let votes = [node("b"), node("c")].contains(&it);
+        let voters_fit = match theirs.voters_number.cmp(&mine.voters_number) {
+            Ordering::Equal => votes && names == [node("a"), node("b"), node("c")],
+            Ordering::Less => votes,
+            Ordering::Greater => {
+                votes || it != node("a") && names.contains(&it) && names.contains(&node("a"))
+            }
+        };
         theirs.protocol_version == PROTOCOL_VERSION
             && theirs.cluster == "test"
             && theirs.election == "main"
-            && [node("b"), node("c")].contains(&theirs.identity.node)
-            && names == [node("a"), node("b"), node("c")]
+            && voters_fit
             && theirs.safety == Safety::Lease
-            && (theirs.identity.node == node("c")
-                || !self.disk_is_known
-                || theirs.disk == hello("b", &[]).disk)
+            && theirs.by == By::default()
+            && (theirs.split_brain, theirs.store, theirs.metadata) == (None, None, mine.metadata)
+            && (it != node("b") || !self.disk_is_known || theirs.disk == hello("b", &[]).disk)
             && matches!(theirs.role, Role::Node | Role::GuardianOf)
     }
 
@@ -130,7 +155,7 @@ impl Told<'_> {
         runtime: &Runtime,
         handshake: impl AsyncFnOnce(&Shared, Rc<TcpStream>) -> Option<Hello>,
     ) -> (Option<Hello>, Vec<Frame>) {
-        let mut config = config(me(), &[]);
+        let mut config = config(self.me(), &[]);
         if self.disk_is_known {
             config.peer_disks.insert(node("b"), PeerDisk::first(hello("b", &[]).disk));
         }
@@ -164,8 +189,4 @@ impl Told<'_> {
         }
         (connected, frames)
     }
-}
-
-fn me() -> Hello {
-    hello("a", &["a", "b", "c"])
 }

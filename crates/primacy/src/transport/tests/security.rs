@@ -79,7 +79,7 @@ async fn dial_under_tls(target: &Node, authority: &Authority, certificate_of: &s
     let tcp =
         prepare(TcpStream::connect(target.mesh.local_addr()).await.unwrap(), &Limits::default()).unwrap();
     let mine = credentials(&authority.issue(certificate_of, NOW), certificate_of);
-    let session = Session::dial(tcp, &mine, target.mesh.shared.me.identity.node).unwrap();
+    let session = Session::dial(tcp, &mine, target.mesh.shared.node).unwrap();
     session.shake_hands().await.unwrap();
     Stranger(Connection::new(Rc::new(Stream::Tls(Box::new(session)))))
 }

@@ -38,7 +38,7 @@ fn checked(operation: Operation) -> Result<(), Refusal> {
     Command::Operate(operation).check(RequestLimits::default())
 }
 
-/// As the server does whose clients ask: each of these was asked of it.
+/// As the server refuses and lets through whose clients ask.
 #[test]
 fn a_key_is_written_once_or_deleted() {
     let doubled = [

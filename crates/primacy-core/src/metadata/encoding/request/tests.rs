@@ -1,6 +1,7 @@
 use super::*;
 use crate::metadata::drawn::Drawn;
 use crate::metadata::encoding::{number_length, put_number};
+use crate::metadata::partitions::{Command as About, GroupName, Ranges};
 use crate::rng::Rng;
 
 fn request(command: Command) -> Request {
@@ -56,6 +57,12 @@ fn golden() -> Vec<(Command, &'static str)> {
     };
     let operate = Command::Operate;
     let node = NodeId::new("n2").unwrap();
+    let group = |name| GroupName::new(name).unwrap();
+    let ranges = vec![
+        Ranges { group: group("g"), ranges: vec![0..3, 7..8] },
+        Ranges { group: group("h"), ranges: std::iter::once(128..129).collect() },
+    ];
+    let about = Command::Partitions;
     let limits = Limits { quota: 1, history_bytes: 128, history_changes: 3 };
     vec![
         (operate(Operation::Read(Box::new(read))), "01010f030102020161016209070102030 4"),
@@ -73,6 +80,18 @@ fn golden() -> Vec<(Command, &'static str)> {
         (Command::End { session }, "0403"),
         (Command::Forget { node }, "05026e32"),
         (Command::Limit(limits), "0601800103"),
+        (Command::Expire { session }, "0703"),
+        (about(About::Join { session, time_to_live: Duration::from_nanos(5) }), "08010305"),
+        (about(About::Leave { session }), "080203"),
+        (
+            about(About::Release { session, up_to: 300, ranges }),
+            "080303ac02 02 0167 02 0003 0401 0168 01 800101",
+        ),
+        (about(About::Create { group: group("g"), count: 128 }), "080401678001"),
+        (about(About::Drop { group: group("g") }), "08050167"),
+        (about(About::Drain { node }), "0806026e32"),
+        (about(About::Undrain { node }), "0807026e32"),
+        (about(About::Move { group: group("g"), index: 1, node }), "0808016701026e32"),
     ]
 }
 
@@ -91,7 +110,7 @@ fn requests_are_these_bytes_for_ever() {
 fn a_request_is_read_as_what_was_written() {
     let mut drawn = Drawn { rng: Rng::new(3), version: 300 };
     for _ in 0..20_000 {
-        let request = request(drawn.command());
+        let request = request(drawn.any_command());
         assert_eq!(Request::decode(&request.encode()), Ok(request));
     }
 }
@@ -103,7 +122,7 @@ fn any_bytes_are_a_request_that_is_written_so_or_none() {
     let mut drawn = Drawn { rng: Rng::new(4), version: 300 };
     let (mut taken, mut refused) = (0, 0);
     for round in 0..100_000 {
-        let mut bytes = request(drawn.command()).encode();
+        let mut bytes = request(drawn.any_command()).encode();
         let rng = &mut drawn.rng;
         for _ in 0..=rng.up_to(3) {
             let place = usize::try_from(rng.up_to(bytes.len() as u64 - 1)).unwrap();
@@ -159,6 +178,9 @@ fn what_is_wrong_is_said() {
     let of = |tail: &[u8]| Request::decode(&[&good[..16], tail].concat()).unwrap_err();
     assert_eq!(of(&[tag::END, 0]), DecodeError::Value("a session"));
     assert_eq!(of(&[tag::COMPACT, 0x80, 0]), DecodeError::Number);
+    assert_eq!(of(&[tag::PARTITIONS, 9]), DecodeError::Kind("a command about partitions"));
+    assert_eq!(of(&[tag::PARTITIONS, 5, 1, b'/']), DecodeError::Value("the name of a group"));
+    assert_eq!(of(&[tag::PARTITIONS, 3, 3, 0, 1, 1, b'g', 1, 1, 0]), DecodeError::Value("a range"));
     let end = [&[tag::COMPACT][..], &[0xFF; 9], &[2]].concat();
     assert_eq!(of(&end), DecodeError::Number, "it has 65 bits");
     // A list that claims to be longer than the bytes that are left takes no room for them.

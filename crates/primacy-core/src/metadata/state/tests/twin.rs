@@ -82,7 +82,7 @@ impl Twin {
                 self.sessions.insert(*session, time_to_live.as_nanos());
                 Ok(Answer::Done)
             }
-            Command::End { session } => {
+            Command::End { session } | Command::Expire { session } => {
                 self.sessions.remove(session).ok_or(Refusal::SessionNotFound)?;
                 let keys = self.keys_of(*session);
                 for key in &keys {
@@ -91,6 +91,7 @@ impl Twin {
                 Ok(Answer::Ended { count: keys.len() as u64 })
             }
             Command::Forget { .. } | Command::Limit(_) => Ok(Answer::Done),
+            Command::Partitions(_) => unreachable!("partitions have a twin of their own"),
         }
     }
 

@@ -1,0 +1,333 @@
+//! The door for clients of etcd: who may come in, and what those may do who want too much or do not read what they are told.
+
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
+
+#[path = "support/door.rs"]
+mod door;
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use door::{Asked, Door};
+use primacy_conformance::live::Ground;
+use primacy_conformance::live::etcd::Tls;
+use primacy_stores::etcd::api::{self, method, recipes};
+use primacy_stores::etcd::{EtcdClient, RequestError};
+use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use tonic::Code;
+
+/// How often it is looked whether something has come to be.
+const POLL: Duration = Duration::from_millis(20);
+
+/// How much more memory a door may take while clients do not read, in bytes: a part of what it would take to keep all for them.
+const MEMORY_MAX: u64 = 64 << 20;
+
+fn put(key: &str, value: &[u8]) -> api::PutRequest {
+    api::PutRequest { key: key.into(), value: value.to_vec(), ..Default::default() }
+}
+
+async fn write(asked: &Asked, key: &str, value: &[u8]) -> i64 {
+    let answer: api::PutResponse = asked.ask(method::PUT, &put(key, value)).await.unwrap();
+    answer.header.unwrap().revision
+}
+
+fn watch(key: &str, start_revision: i64) -> api::WatchUnion {
+    let key = key.as_bytes().to_vec();
+    api::WatchUnion::Create(api::WatchCreateRequest { key, start_revision, ..Default::default() })
+}
+
+/// Writes a file that others may not read.
+fn write_secretly(path: &Path, text: &str) {
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
+}
+
+#[tokio::test]
+async fn who_shows_no_token_or_a_wrong_one_is_refused_as_etcd_does_it() {
+    let ground = Ground::new("door-users");
+    let users = ground.at("users");
+    write_secretly(&users, "anna:secret-of-anna\nberta:with:colon\n");
+    let door = Door::open(&ground, &["--serve-users", users.to_str().unwrap()]).await;
+    let mut asked = Asked::new(&door.address).await;
+    let ask = async |asked: &Asked| asked.ask::<_, api::PutResponse>(method::PUT, &put("k", b"v")).await;
+    let empty = (Code::InvalidArgument, "etcdserver: user name is empty".to_owned());
+    let invalid = (Code::Unauthenticated, "etcdserver: invalid auth token".to_owned());
+    assert_eq!(ask(&asked).await, Err(empty));
+    // A watch is told it in its stream.
+    let mut watches = asked.watches(watch("k", 0)).await;
+    let answer = watches.answer().await.unwrap();
+    assert!(answer.created && answer.canceled && answer.watch_id == -1, "{answer:?}");
+    assert!(answer.cancel_reason.contains("etcdserver: user name is empty"), "{answer:?}");
+    for (name, password) in [("anna", "wrong"), ("anna", ""), ("nobody", "secret-of-anna"), ("", "")] {
+        let login = api::AuthenticateRequest { name: name.to_owned(), password: password.to_owned() };
+        let (code, text) =
+            asked.ask::<_, api::AuthenticateResponse>(method::AUTHENTICATE, &login).await.unwrap_err();
+        assert_eq!(code, Code::InvalidArgument);
+        assert_eq!(text, "etcdserver: authentication failed, invalid user ID or password");
+    }
+    asked.token = Some("0123".to_owned());
+    assert_eq!(ask(&asked).await, Err(invalid));
+    for (name, password) in [("anna", "secret-of-anna"), ("berta", "with:colon")] {
+        let login = api::AuthenticateRequest { name: name.to_owned(), password: password.to_owned() };
+        let answer: api::AuthenticateResponse = asked.ask(method::AUTHENTICATE, &login).await.unwrap();
+        asked.token = Some(answer.token);
+        assert!(ask(&asked).await.is_ok());
+    }
+    // How it is may be asked by anybody.
+    asked.token = None;
+    let status: api::StatusResponse = asked.ask(method::STATUS, &api::StatusRequest {}).await.unwrap();
+    assert_eq!(status.leader, status.header.unwrap().member_id);
+    let client = EtcdClient::new(&format!("etcd://anna:secret-of-anna@{}", door.address)).unwrap();
+    let read = api::RangeRequest { key: b"k".to_vec(), ..Default::default() };
+    assert_eq!(client.read(read).await.unwrap().kvs[0].value, b"v");
+}
+
+#[tokio::test]
+async fn without_users_there_is_nothing_to_log_in_to() {
+    let ground = Ground::new("door-open");
+    let door = Door::open(&ground, &[]).await;
+    let login = api::AuthenticateRequest { name: "a".to_owned(), password: "b".to_owned() };
+    let asked = Asked::new(&door.address).await;
+    let answer = asked.ask::<_, api::AuthenticateResponse>(method::AUTHENTICATE, &login).await;
+    let text = "etcdserver: authentication is not enabled".to_owned();
+    assert_eq!(answer, Err((Code::FailedPrecondition, text)));
+}
+
+#[test]
+fn a_file_of_users_that_cannot_be_one_is_told_without_its_passwords() {
+    let ground = Ground::new("door-users-wrong");
+    let file = ground.at("users");
+    for (text, why) in [
+        ("", "there is no user in it"),
+        ("anna:secret\nsecret\n", "line 2: it must be NAME:PASSWORD"),
+        (":secret\n", "line 1: neither the name nor the password may be empty"),
+        ("anna:secret\nanna:secret2\n", "line 2: the user anna is there twice"),
+    ] {
+        write_secretly(&file, text);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_primacy"));
+        let output =
+            command.args(["serve-local", "--serve", "127.0.0.1:0", "--serve-users"]).arg(&file).output();
+        let output = output.unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && told.contains(why) && !told.contains("secret"), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_served_says_so() {
+    let ground = Ground::new("door-unserved");
+    let door = Door::open(&ground, &[]).await;
+    let asked = Asked::new(&door.address).await;
+    for (method, text) in [
+        ("/etcdserverpb.Auth/UserList", "unknown method UserList for service etcdserverpb.Auth"),
+        (
+            "/etcdserverpb.Maintenance/Snapshot",
+            "unknown method Snapshot for service etcdserverpb.Maintenance",
+        ),
+        ("/etcdserverpb.Cluster/MemberAdd", "unknown method MemberAdd for service etcdserverpb.Cluster"),
+        ("/some.Other/Thing", "unknown service some.Other"),
+        ("/", "malformed method name: \"/\""),
+    ] {
+        let answer = asked.ask::<_, api::StatusResponse>(method, &api::StatusRequest {}).await;
+        assert_eq!(answer, Err((Code::Unimplemented, text.to_owned())), "{method}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_too_large_is_refused_and_the_largest_is_not() {
+    let ground = Ground::new("door-large");
+    let door = Door::open(&ground, &[]).await;
+    let asked = Asked::new(&door.address).await;
+    let limit = 3 << 19;
+    let ask = async |bytes: usize| {
+        asked.ask::<_, api::PutResponse>(method::PUT, &put("k", &vec![0; bytes])).await.map(|_| ())
+    };
+    assert_eq!(ask(limit - 64).await, Ok(()));
+    let text = "etcdserver: request is too large".to_owned();
+    assert_eq!(ask(limit - 8).await, Err((Code::InvalidArgument, text)));
+    let (code, text) = ask(limit + (512 << 10)).await.unwrap_err();
+    assert_eq!(code, Code::ResourceExhausted);
+    assert!(text.starts_with("grpc: received message larger than max (20971"), "{text}");
+    // It answers still.
+    assert_eq!(ask(1).await, Ok(()));
+}
+
+fn memory(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_does_not_read_costs_no_memory_and_then_catches_up_in_order() {
+    const WRITES: usize = 4000;
+    const STREAMS: usize = 4;
+    const WATCHERS: usize = 200;
+    let ground = Ground::new("door-slow");
+    let door = Door::open(&ground, &[]).await;
+    let asked = Asked::new(&door.address).await;
+    // Each with many watchers of the same, so that what waits for them would be far more than what is written.
+    let mut slow = Vec::new();
+    for _ in 0..STREAMS {
+        let own = Asked::new(&door.address).await;
+        let mut watches = own.watches(watch("k", 0)).await;
+        assert!(watches.answer().await.unwrap().created);
+        for _ in 1..WATCHERS {
+            watches.wish(watch("k", 0)).await;
+            assert!(watches.answer().await.unwrap().created);
+        }
+        slow.push(watches);
+    }
+    let before = memory(door.server.id());
+    let mut last = 0;
+    for _ in 0..WRITES {
+        last = write(&asked, "k", b"some value").await;
+    }
+    let more = memory(door.server.id()).saturating_sub(before);
+    assert!(more < MEMORY_MAX, "{} MiB are used", more >> 20);
+    // What has happened meanwhile comes in order, with nothing left out and nothing twice.
+    let mut next = [last - i64::try_from(WRITES).unwrap() + 1; WATCHERS];
+    let watches = &mut slow[0];
+    while next.iter().any(|&next| next <= last) {
+        let answer = watches.answer().await.unwrap();
+        assert!(!answer.canceled, "{answer:?}");
+        let next = &mut next[usize::try_from(answer.watch_id).unwrap()];
+        for event in answer.events {
+            assert_eq!(event.kv.unwrap().mod_revision, *next);
+            *next += 1;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_reads_too_late_is_told_that_it_was_compacted() {
+    const WRITES: usize = 4000;
+    let ground = Ground::new("door-late");
+    let door = Door::open(&ground, &[]).await;
+    let asked = Asked::new(&door.address).await;
+    let mut late = Asked::new(&door.address).await.watches(watch("k", 0)).await;
+    assert!(late.answer().await.unwrap().created);
+    let value = vec![7; 4096];
+    let mut last = 0;
+    for _ in 0..WRITES {
+        last = write(&asked, "k", &value).await;
+    }
+    let compaction = api::CompactionRequest { revision: last, physical: false };
+    let _: api::CompactionResponse = asked.ask(method::COMPACT, &compaction).await.unwrap();
+    let mut seen = 0;
+    let answer = loop {
+        let answer = late.answer().await.unwrap();
+        if answer.canceled {
+            break answer;
+        }
+        seen += answer.events.len();
+    };
+    assert_eq!((answer.compact_revision, answer.watch_id), (last, 0));
+    assert!(seen < WRITES, "it was not late");
+    // The stream is of use still.
+    late.wish(watch("k", last)).await;
+    assert!(late.answer().await.unwrap().created);
+    assert_eq!(late.answer().await.unwrap().events.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_hangs_up_while_it_waits_leaves_the_queue() {
+    let ground = Ground::new("door-hang-up");
+    let door = Door::open(&ground, &[]).await;
+    let (asked, waits) = (Asked::new(&door.address).await, Asked::new(&door.address).await);
+    for lease in [7, 8] {
+        let grant = api::LeaseGrantRequest { ttl: 3600, id: lease };
+        let _: api::LeaseGrantResponse = asked.ask(method::LEASE_GRANT, &grant).await.unwrap();
+    }
+    let name = b"e".to_vec();
+    let campaign = |lease| recipes::CampaignRequest { name: name.clone(), lease, value: b"v".to_vec() };
+    let won: recipes::CampaignResponse = asked.ask(method::CAMPAIGN, &campaign(7)).await.unwrap();
+    assert_eq!(won.leader.unwrap().key, b"e/7");
+    let second = campaign(8);
+    let campaigning =
+        tokio::spawn(
+            async move { waits.ask::<_, recipes::CampaignResponse>(method::CAMPAIGN, &second).await },
+        );
+    let queue = api::RangeRequest { key: b"e/".to_vec(), range_end: b"e0".to_vec(), ..Default::default() };
+    let count = async || {
+        let answer: api::RangeResponse = asked.ask(method::RANGE, &queue).await.unwrap();
+        answer.count
+    };
+    let until = async |wanted| {
+        while count().await != wanted {
+            tokio::time::sleep(POLL).await;
+        }
+    };
+    until(2).await;
+    campaigning.abort();
+    until(1).await;
+    // Who waits when its session ends has not won.
+    let waits = Asked::new(&door.address).await;
+    let second = campaign(8);
+    let campaigning =
+        tokio::spawn(
+            async move { waits.ask::<_, recipes::CampaignResponse>(method::CAMPAIGN, &second).await },
+        );
+    until(2).await;
+    for lease in [8, 7] {
+        let revoke = api::LeaseRevokeRequest { id: lease };
+        let _: api::LeaseRevokeResponse = asked.ask(method::LEASE_REVOKE, &revoke).await.unwrap();
+    }
+    let (code, text) = campaigning.await.unwrap().unwrap_err();
+    assert_eq!((code, &*text), (Code::Unknown, "etcdserver: requested lease not found"));
+}
+
+/// Files of an authority, and of a certificate for 127.0.0.1.
+fn certificates(ground: &Ground, name: &str) -> Tls {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().unwrap();
+    let ca = params.self_signed(&key).unwrap().pem();
+    let issuer = Issuer::new(params, key);
+    let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    params.extended_key_usages =
+        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.signed_by(&key, &issuer).unwrap().pem();
+    let file = |kind: &str, text: String| -> PathBuf {
+        let path = ground.at(&format!("{name}-{kind}"));
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    Tls {
+        ca: file("ca.pem", ca),
+        cert: file("node.pem", certificate),
+        key: file("node.key", key.serialize_pem()),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_tls_both_sides_show_certificates() {
+    let ground = Ground::new("door-tls");
+    let (ours, theirs) = (certificates(&ground, "ours"), certificates(&ground, "theirs"));
+    let arguments =
+        [("--serve-certificate", &ours.cert), ("--serve-key", &ours.key), ("--serve-ca", &ours.ca)];
+    let arguments: Vec<&str> =
+        arguments.iter().flat_map(|(name, path)| [*name, path.to_str().unwrap()]).collect();
+    let door = Door::open(&ground, &arguments).await;
+    let status = async |settings: String| {
+        let client = EtcdClient::new(&format!("etcd://{}?{settings}", door.address)).unwrap();
+        client.status().await.remove(0).1
+    };
+    let shown = |ca: &PathBuf, tls: &Tls| {
+        let (ca, cert, key) = (ca.display(), tls.cert.display(), tls.key.display());
+        format!("ca={ca}&cert={cert}&key={key}")
+    };
+    assert!(status(shown(&ours.ca, &ours)).await.is_ok());
+    for (settings, what) in [
+        (shown(&ours.ca, &theirs), "a certificate of another authority"),
+        (format!("ca={}", ours.ca.display()), "no certificate"),
+        (shown(&theirs.ca, &ours), "an authority that has not signed the door's"),
+    ] {
+        let error = status(settings).await.unwrap_err();
+        assert!(matches!(error, RequestError::Refused { .. }), "{what}: {error:?}");
+    }
+}

@@ -1,0 +1,506 @@
+//! Partitions: who is the primary of each, under which number, and which nodes are there to be one.
+//!
+//! It is the partition state table of BlazingMQ, kept by all replicas. What is replicated is what happened: a node has come, has
+//! gone, has given something back, or an operator wants something. Who becomes the primary of what follows from that on every
+//! replica alike; so the death of a node is one small record, whatever the number of partitions, and where nothing happens nothing
+//! is said.
+//!
+//! Assumes   that a session is ended only when its node counts it as over (see [`Command::Join`]), or by the node itself, when it
+//!           has stopped.
+//! Promises  that a partition has one primary at most; that its number grows with each that it gets; that nobody gets it before the
+//!           former one has given it back, or its session has ended; that loads differ by one at most, in each group and in all
+//!           together, after every change of what nodes and partitions there are, as long as operators move nothing.
+//! Costs     a few bytes for each partition, and a step for each when a node comes or goes.
+//!
+//! ```text
+//!   free ──► held by A ──► taken back from A, for B ──► held by B
+//!     ▲          │                   │
+//!     └──────────┴─── A is gone ─────┘         each arrow to `held` has a number of its own
+//! ```
+
+pub(super) mod assign;
+pub(super) mod encoding;
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+use core::num::NonZeroU16;
+
+use super::command::SessionId;
+use crate::id::{Incarnation, NodeId};
+use crate::time::Duration;
+
+/// How many partitions there may be, in all groups together: as many as a replica can look through in some milliseconds.
+pub const PARTITIONS_MAX: u32 = 1_000_000;
+/// How many groups there may be.
+pub const GROUPS_MAX: usize = 1_000;
+/// How many nodes may be up or drained.
+pub const NODES_MAX: usize = 1_000;
+/// How many bytes the name of a group has at most.
+pub const GROUP_NAME_MAX: usize = 63;
+
+/// What a partition takes, in bytes.
+const PARTITION_BYTES: u64 = 16;
+/// What a group takes besides its partitions, in bytes.
+const GROUP_BYTES: u64 = 128;
+/// What a node takes, in bytes.
+const NODE_BYTES: u64 = 128;
+
+/// The name of a group of partitions: 1 to [`GROUP_NAME_MAX`] letters, digits, `.`, `_` and `-`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupName(Arc<str>);
+
+impl GroupName {
+    /// The group of this name.
+    ///
+    /// # Errors
+    /// [`GroupNameError`] if it cannot be one.
+    pub fn new(name: &str) -> Result<Self, GroupNameError> {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+        let is_name = (1..=GROUP_NAME_MAX).contains(&name.len()) && name.bytes().all(allowed);
+        if is_name { Ok(Self(name.into())) } else { Err(GroupNameError) }
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for GroupName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// A text is no [`GroupName`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupNameError;
+
+impl fmt::Display for GroupNameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the name of a group has 1 to {GROUP_NAME_MAX} letters, digits, '.', '_' and '-'")
+    }
+}
+
+impl core::error::Error for GroupNameError {}
+
+/// What is wanted of partitions, or has happened to their nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// The node that sends it is up from now on, and may be a primary, for as long as this session lives. If an earlier life of it
+    /// was up, that one is gone, and the node is primary of the same partitions under new numbers.
+    ///
+    /// Nobody but the leader, by its clock, and the node itself end such a session. Whoever sends it may count it as living for its
+    /// time from before it asked, or asked to keep it alive, less what the clocks may differ; the leader counts from after that.
+    Join {
+        /// The number of the session, which begins with this.
+        session: SessionId,
+        /// How long it lives without being kept alive.
+        time_to_live: Duration,
+    },
+    /// The node of this session has stopped being a primary of anything, and is not up any more.
+    Leave {
+        /// The session, which ends with this.
+        session: SessionId,
+    },
+    /// The node of this session has stopped being the primary of these partitions: where it was under a number not above this
+    /// one. What it has got since then it keeps.
+    Release {
+        /// The session.
+        session: SessionId,
+        /// The highest number that is given back.
+        up_to: u64,
+        /// Which partitions. Of groups that there are not, nothing is given back.
+        ranges: Vec<Ranges>,
+    },
+    /// There shall be such a group.
+    Create {
+        /// Its name.
+        group: GroupName,
+        /// How many partitions it has.
+        count: u32,
+    },
+    /// There shall not be this group any more. It is gone when all its primaries have given it back.
+    Drop {
+        /// Its name.
+        group: GroupName,
+    },
+    /// This node shall not be a primary, as long as another one can be.
+    Drain {
+        /// The node, which need not be up.
+        node: NodeId,
+    },
+    /// It may be one again.
+    Undrain {
+        /// The node.
+        node: NodeId,
+    },
+    /// This node shall be the primary of this partition.
+    Move {
+        /// The group.
+        group: GroupName,
+        /// The partition, from 0.
+        index: u32,
+        /// The node.
+        node: NodeId,
+    },
+}
+
+/// Some partitions of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ranges {
+    /// The group.
+    pub group: GroupName,
+    /// Ranges, in order; each begins after the end of the one before.
+    pub ranges: Vec<core::ops::Range<u32>>,
+}
+
+/// Why nothing was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// There is such a group already, or it is not gone yet.
+    GroupExists,
+    /// There is no such group, or it is about to go.
+    GroupNotFound,
+    /// The group has no such partition.
+    PartitionNotFound {
+        /// How many it has.
+        count: u32,
+    },
+    /// A group shall have no partition at all.
+    NoPartitions,
+    /// There would be more than [`PARTITIONS_MAX`].
+    TooManyPartitions,
+    /// There would be more than [`GROUPS_MAX`].
+    TooManyGroups,
+    /// There would be more than [`NODES_MAX`].
+    TooManyNodes,
+    /// The node is not up.
+    NodeNotUp,
+    /// The node is drained.
+    NodeDrained,
+    /// Another life of the node is up, and it is not known to be an earlier one.
+    NodeUp,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::GroupExists => f.write_str("there is such a group already, or it is not gone yet"),
+            Self::GroupNotFound => f.write_str("there is no such group"),
+            Self::PartitionNotFound { count } => {
+                write!(f, "there is no such partition: the group has {count}, the first one is 0")
+            }
+            Self::NoPartitions => f.write_str("a group has one partition at least"),
+            Self::TooManyPartitions => write!(f, "there would be more than {PARTITIONS_MAX} partitions"),
+            Self::TooManyGroups => write!(f, "there would be more than {GROUPS_MAX} groups"),
+            Self::TooManyNodes => write!(f, "there would be more than {NODES_MAX} nodes"),
+            Self::NodeNotUp => f.write_str("the node is not up"),
+            Self::NodeDrained => f.write_str("the node is drained"),
+            Self::NodeUp => f.write_str("another life of the node is up"),
+        }
+    }
+}
+
+/// All partitions, and the nodes that are up or drained.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Partitions {
+    /// In the order of their names. Each is up or drained.
+    nodes: Vec<Node>,
+    groups: BTreeMap<GroupName, Group>,
+    /// How many partitions there are, in all groups.
+    count: u32,
+    /// How many orders and ends of sessions have changed anything. Whoever becomes a primary does so under the number of the step.
+    step: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Node {
+    name: NodeId,
+    drained: bool,
+    /// While it is up.
+    up: Option<Up>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Up {
+    session: SessionId,
+    time_to_live: Duration,
+    incarnation: Incarnation,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Group {
+    slots: Vec<Slot>,
+    /// It is to go: what is given back is nobody's any more.
+    ending: bool,
+}
+
+/// One partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Slot {
+    /// That of the present primary, or of the last one.
+    number: u64,
+    primary: Option<Place>,
+    next: Next,
+}
+
+/// A node, by its place among them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place(NonZeroU16);
+
+/// What comes after the present primary of a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// Nothing is planned; where there is no primary, this.
+    Stays,
+    /// It is taken back, for this node; `None` if nobody can have it.
+    Taken(Option<Place>),
+}
+
+/// One partition, as an observer sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Partition {
+    /// Its primary.
+    pub primary: Option<NodeId>,
+    /// The number of the primary, which is its fencing token; that of the last one if there is none, 0 if there was none.
+    pub number: u64,
+    /// Whether it stays with it.
+    pub plan: Plan,
+}
+
+/// What is planned for a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plan {
+    /// Nothing.
+    Stays,
+    /// Its primary shall give it back, and then this node gets it; `None` if nobody does.
+    Taken(Option<NodeId>),
+}
+
+/// Partitions that follow each other and are alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The group.
+    pub group: GroupName,
+    /// Which ones.
+    pub range: core::ops::Range<u32>,
+    /// How each of them is.
+    pub partition: Partition,
+}
+
+/// A node, as an observer sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeHealth {
+    /// Its name.
+    pub node: NodeId,
+    /// The session by which it is up.
+    pub up: Option<SessionId>,
+    /// Whether it shall not be a primary.
+    pub drained: bool,
+    /// Of how many partitions it is the primary.
+    pub primary_of: u32,
+    /// Of how many of these it is not to stay the primary.
+    pub gives_back: u32,
+    /// How many are taken back from others for it.
+    pub awaits: u32,
+}
+
+/// A group, as an observer sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupSize {
+    /// How many partitions it has.
+    pub count: u32,
+    /// How many have no primary.
+    pub free: u32,
+    /// How many are being taken back.
+    pub taken: u32,
+    /// Whether it is to go.
+    pub ending: bool,
+}
+
+impl Place {
+    fn of(index: usize) -> Self {
+        let number = u16::try_from(index + 1).ok().and_then(NonZeroU16::new);
+        Self(number.expect("there are no more than NODES_MAX nodes"))
+    }
+
+    fn index(self) -> usize {
+        usize::from(self.0.get()) - 1
+    }
+}
+
+impl Slot {
+    const FREE: Self = Self { number: 0, primary: None, next: Next::Stays };
+
+    /// Who has it when all that is planned is done.
+    fn owner(&self) -> Option<Place> {
+        match self.next {
+            Next::Stays => self.primary,
+            Next::Taken(next) => next,
+        }
+    }
+
+    /// It has this primary from now on.
+    fn give(&mut self, primary: Place, number: u64) {
+        *self = Self { number, primary: Some(primary), next: Next::Stays };
+    }
+
+    /// It has no primary any more.
+    fn free(&mut self) {
+        *self = Self { primary: None, next: Next::Stays, ..*self };
+    }
+}
+
+impl Node {
+    fn may_get(&self) -> bool {
+        self.up.is_some() && !self.drained
+    }
+}
+
+impl Group {
+    fn count(&self) -> u32 {
+        u32::try_from(self.slots.len()).expect("no more than PARTITIONS_MAX")
+    }
+}
+
+impl Partitions {
+    /// How many orders and ends of sessions have changed anything; whoever waits for changes has new ones if it has grown.
+    #[must_use]
+    pub const fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// The session by which a node is up.
+    #[must_use]
+    pub fn session_of(&self, node: NodeId) -> Option<SessionId> {
+        self.place(node).and_then(|place| self.nodes[place.index()].up).map(|up| up.session)
+    }
+
+    /// Which life of a node is up.
+    #[must_use]
+    pub fn life_of(&self, node: NodeId) -> Option<Incarnation> {
+        self.place(node).and_then(|place| self.nodes[place.index()].up).map(|up| up.incarnation)
+    }
+
+    /// All sessions by which nodes are up, and how long each lives without being kept alive.
+    pub fn sessions(&self) -> impl Iterator<Item = (SessionId, Duration)> {
+        self.nodes.iter().filter_map(|node| node.up).map(|up| (up.session, up.time_to_live))
+    }
+
+    /// How long this session lives without being kept alive, if a node is up by it.
+    #[must_use]
+    pub fn time_to_live(&self, session: SessionId) -> Option<Duration> {
+        self.sessions().find(|&(other, _)| other == session).map(|(_, time_to_live)| time_to_live)
+    }
+
+    /// One partition.
+    #[must_use]
+    pub fn partition(&self, group: &GroupName, index: u32) -> Option<Partition> {
+        let slot = self.groups.get(group)?.slots.get(usize::try_from(index).ok()?)?;
+        Some(self.seen(*slot))
+    }
+
+    /// All partitions of a group, in their order; none if there is no such group.
+    pub fn runs(&self, group: &GroupName) -> impl Iterator<Item = Run> {
+        self.groups.get_key_value(group).into_iter().flat_map(|(name, group)| self.runs_of(name, group))
+    }
+
+    /// All partitions of which this node is the primary, group by group, each in their order.
+    #[must_use]
+    pub fn runs_with_primary(&self, node: NodeId) -> Vec<Run> {
+        let Some(place) = self.place(node) else { return Vec::new() };
+        let of = |group: &Group| group.slots.iter().any(|slot| slot.primary == Some(place));
+        let groups = self.groups.iter().filter(|(_, group)| of(group));
+        let runs = groups.flat_map(|(name, group)| self.runs_of(name, group));
+        runs.filter(|run| run.partition.primary == Some(node)).collect()
+    }
+
+    fn runs_of<'a>(&'a self, name: &'a GroupName, group: &'a Group) -> impl Iterator<Item = Run> + 'a {
+        let mut from = 0;
+        group.slots.chunk_by(|one, next| one == next).map(move |alike| {
+            let end = from + u32::try_from(alike.len()).expect("no more than PARTITIONS_MAX");
+            let range = core::mem::replace(&mut from, end)..end;
+            Run { group: name.clone(), range, partition: self.seen(alike[0]) }
+        })
+    }
+
+    /// The groups, in the order of their names.
+    pub fn groups(&self) -> impl ExactSizeIterator<Item = (&GroupName, GroupSize)> {
+        self.groups.iter().map(|(name, group)| {
+            let count = |which: fn(&Slot) -> bool| {
+                let some = group.slots.iter().filter(|slot| which(slot)).count();
+                u32::try_from(some).expect("no more than PARTITIONS_MAX")
+            };
+            let free = count(|slot| slot.primary.is_none());
+            let taken = count(|slot| slot.next != Next::Stays);
+            (name, GroupSize { count: group.count(), free, taken, ending: group.ending })
+        })
+    }
+
+    /// The nodes that are up or drained, in the order of their names.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<NodeHealth> {
+        let health = |node: &Node| NodeHealth {
+            node: node.name,
+            up: node.up.map(|up| up.session),
+            drained: node.drained,
+            primary_of: 0,
+            gives_back: 0,
+            awaits: 0,
+        };
+        let mut nodes: Vec<NodeHealth> = self.nodes.iter().map(health).collect();
+        for slot in self.groups.values().flat_map(|group| &group.slots) {
+            if let Some(primary) = slot.primary {
+                nodes[primary.index()].primary_of += 1;
+                nodes[primary.index()].gives_back += u32::from(slot.next != Next::Stays);
+            }
+            if let Next::Taken(Some(next)) = slot.next {
+                nodes[next.index()].awaits += 1;
+            }
+        }
+        nodes
+    }
+
+    /// What all of it takes, in bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        let length = |length: usize| u64::try_from(length).expect("a length fits");
+        length(self.nodes.len()) * NODE_BYTES
+            + length(self.groups.len()) * GROUP_BYTES
+            + u64::from(self.count) * PARTITION_BYTES
+    }
+
+    /// What an order adds to that at most.
+    pub(super) fn bytes_of(command: &Command) -> u64 {
+        match command {
+            Command::Create { count, .. } => GROUP_BYTES + u64::from(*count) * PARTITION_BYTES,
+            Command::Join { .. } | Command::Drain { .. } => NODE_BYTES,
+            Command::Leave { .. } | Command::Release { .. } | Command::Drop { .. } => 0,
+            Command::Undrain { .. } | Command::Move { .. } => 0,
+        }
+    }
+
+    fn seen(&self, slot: Slot) -> Partition {
+        let name = |place: Place| self.nodes[place.index()].name;
+        let plan = match slot.next {
+            Next::Stays => Plan::Stays,
+            Next::Taken(next) => Plan::Taken(next.map(name)),
+        };
+        Partition { primary: slot.primary.map(name), number: slot.number, plan }
+    }
+
+    fn place(&self, node: NodeId) -> Option<Place> {
+        self.nodes.binary_search_by_key(&node, |node| node.name).ok().map(Place::of)
+    }
+
+    fn place_of_session(&self, session: SessionId) -> Option<Place> {
+        let has = |node: &Node| node.up.is_some_and(|up| up.session == session);
+        self.nodes.iter().position(has).map(Place::of)
+    }
+}
+
+#[cfg(test)]
+mod tests;

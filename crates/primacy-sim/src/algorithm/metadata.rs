@@ -1,0 +1,430 @@
+//! Replicated metadata in the world: an election of `quorum`, the log beside it, and what clients want of the state.
+
+use std::sync::{Arc, LazyLock};
+
+use primacy_core::election::quorum::HardState;
+use primacy_core::metadata::log::{Stored, Write};
+use primacy_core::metadata::machine::{Answer, Ask, Config, Durable, Message, Metadata as Machine, Past};
+use primacy_core::metadata::message::Body;
+use primacy_core::metadata::replica::{self, Durability};
+use primacy_core::metadata::voters::Voters;
+use primacy_core::{Duration, LeaderSequence, NodeId, Term};
+
+use super::quorum::{Quorum, Timers as ElectionTimers};
+use super::{Algorithm, Life, Settings, Surroundings, duration, value};
+use crate::invariants::one_log::OneLog;
+use crate::invariants::sessions_live::SessionsLive;
+use crate::invariants::{Invariant, Meaning};
+
+/// `metadata`.
+#[derive(Clone, Copy, Debug)]
+pub struct Metadata;
+
+/// What can be set for a node: of the election by its own names, and of the log.
+#[derive(Clone, Debug)]
+pub struct Timers {
+    /// Of the election.
+    pub election: ElectionTimers,
+    /// What holding a record means.
+    pub durability: Durability,
+    /// After how long without an answer something is said again.
+    pub resend_after: Duration,
+    /// How many bytes of records one message has.
+    pub append_max: usize,
+    /// How many may be under way to one follower.
+    pub window: usize,
+    /// How many bytes of a snapshot one message has.
+    pub part_max: usize,
+    /// After how many bytes of records a snapshot takes their place.
+    pub snapshot_after: usize,
+    /// How many bytes of records stay in memory.
+    pub kept_max: usize,
+}
+
+impl Default for Timers {
+    /// The defaults of the library.
+    fn default() -> Self {
+        Self {
+            election: ElectionTimers::default(),
+            durability: Durability::Fsync,
+            resend_after: Duration::from_millis(250),
+            append_max: 256 << 10,
+            window: 2 << 20,
+            part_max: 256 << 10,
+            snapshot_after: 64 << 20,
+            kept_max: 8 << 20,
+        }
+    }
+}
+
+impl Settings for Timers {
+    fn set(&mut self, key: &str, text: &str) -> Result<(), String> {
+        match key {
+            "durability" => {
+                self.durability = match text {
+                    "fsync" => Durability::Fsync,
+                    "memory" => Durability::Memory,
+                    _ => return Err("durability is fsync or memory".to_owned()),
+                }
+            }
+            "resend_after" => self.resend_after = duration(text)?,
+            "append_max" => self.append_max = value(text)?,
+            "window" => self.window = value(text)?,
+            "part_max" => self.part_max = value(text)?,
+            "snapshot_after" => self.snapshot_after = value(text)?,
+            "kept_max" => self.kept_max = value(text)?,
+            _ => self.election.set(key, text)?,
+        }
+        Ok(())
+    }
+
+    fn profile(&mut self, name: &str) -> Result<(), String> {
+        self.election.profile(name)
+    }
+
+    fn standing(&self) -> (u32, bool) {
+        self.election.standing()
+    }
+
+    fn patience(&self) -> Duration {
+        self.election.patience()
+    }
+
+    fn terms_of_use(&self) -> String {
+        format!("{} {:?}", self.election.terms_of_use(), self.durability)
+    }
+}
+
+/// What is on a disk.
+#[derive(Clone, Debug, Default)]
+pub struct Kept {
+    hard: HardState,
+    voters: Option<Arc<Voters>>,
+    log_lost: bool,
+    log: Stored,
+}
+
+impl Kept {
+    fn take(&mut self, written: Durable) {
+        match written {
+            Durable::Hard(hard) => self.hard = hard,
+            Durable::Voters(voters) => self.voters = Some(voters),
+            Durable::LogLost(lost) => self.log_lost = lost,
+            Durable::Log(Write::Append(records)) => {
+                for record in records {
+                    let last = self.log.records.last().map(|record| record.number);
+                    let snapshot = self.log.snapshot.as_ref().map(|snapshot| snapshot.number);
+                    let last = last.or(snapshot).unwrap_or_default();
+                    assert!(record.follows(last), "record {} is written after {last}", record.number);
+                    self.log.records.push(record);
+                }
+            }
+            Durable::Log(Write::Snapshot(snapshot)) => {
+                self.log.records.retain(|record| record.number > snapshot.number);
+                self.log.snapshot = Some(snapshot);
+            }
+        }
+    }
+}
+
+impl From<Durable> for Kept {
+    fn from(written: Durable) -> Self {
+        let mut kept = Self::default();
+        kept.take(written);
+        kept
+    }
+}
+
+impl Algorithm for Metadata {
+    type Message = Message;
+    type Durable = Durable;
+    type Kept = Kept;
+    type Machine = Machine;
+    type Settings = Timers;
+
+    const REPLACES: bool = false;
+
+    fn start(settings: &Timers, life: Life<'_, Kept>) -> Machine {
+        let config = Config {
+            election: settings.election.config(life.me, life.voters, life.seed),
+            replica: replica::Config {
+                me: life.me,
+                durability: settings.durability,
+                resend_after: settings.resend_after,
+                append_max: settings.append_max,
+                window: settings.window,
+                part_max: settings.part_max,
+                snapshot_after: settings.snapshot_after,
+                kept_max: settings.kept_max,
+            },
+        };
+        let Kept { hard, voters, log_lost, log } = life.durable.unwrap_or_default();
+        let configured = || {
+            let members = life.voters.iter().map(|&voter| (voter, Arc::from(voter.as_str()))).collect();
+            Arc::new(Voters { number: LeaderSequence::NONE, members })
+        };
+        let is_first = life.me.incarnation.count == 1;
+        let log_lost = log_lost || (settings.durability == Durability::Memory && !is_first);
+        let past = Past { hard, voters: voters.unwrap_or_else(configured), log, log_lost };
+        Machine::new(config, past, life.now).expect("what it has written it can read")
+    }
+
+    fn keep(kept: &mut Option<Kept>, written: Durable) {
+        kept.get_or_insert_default().take(written);
+    }
+
+    fn kind(message: &Message) -> &'static str {
+        match message {
+            Message::Election { message, .. } => Quorum::kind(message),
+            Message::Voters { .. } => "Voters",
+            Message::Log { body, .. } => match body {
+                Body::Sync => "Sync",
+                Body::SyncReply { .. } => "SyncReply",
+                Body::Fetch { .. } => "Fetch",
+                Body::Fetched { .. } => "Fetched",
+                Body::Append { .. } => "Append",
+                Body::AppendReply { .. } => "AppendReply",
+                Body::Offer { .. } => "Offer",
+                Body::Part { .. } => "Part",
+                Body::PartReply { .. } => "PartReply",
+                Body::Recover => "Recover",
+                Body::RecoverReply { .. } => "RecoverReply",
+            },
+            Message::Propose { .. } => "Propose",
+            Message::Told { .. } => "Told",
+            Message::Revise { .. } => "Revise",
+            Message::Revised { .. } => "Revised",
+            Message::Ask(_) => "Ask",
+            Message::Answer(_) => "Answer",
+        }
+    }
+
+    fn is_routine(message: &Message) -> bool {
+        match message {
+            Message::Election { message, .. } => Quorum::is_routine(message),
+            Message::Log { body: Body::Append { records, .. }, .. } => records.is_empty(),
+            Message::Log { body: Body::AppendReply { gap, recovering, .. }, .. } => !gap && !recovering,
+            Message::Propose { requests, read, .. } => requests.is_empty() && read.is_none(),
+            Message::Told { read, .. } => read.is_none(),
+            Message::Voters { .. } | Message::Log { .. } | Message::Ask(_) | Message::Answer(_) => false,
+            Message::Revise { .. } | Message::Revised { .. } => false,
+        }
+    }
+
+    fn text(message: &Message) -> String {
+        let kind = Self::kind(message);
+        match message {
+            Message::Election { message, .. } => Quorum::text(message),
+            Message::Voters { voters, .. } => format!("{kind} of {}", voters.number),
+            Message::Log { term, body, .. } => format!("{kind}{} in term {term}", body_text(body)),
+            Message::Propose { requests, read, sessions, .. } => {
+                let writes = counted(requests.len(), "request");
+                let parts = [
+                    (!requests.is_empty()).then_some(writes),
+                    read.map(|round| format!("reads of round {round}")),
+                    (!sessions.is_empty()).then(|| counted(sessions.len(), "session")),
+                ];
+                let parts: Vec<String> = parts.into_iter().flatten().collect();
+                format!("{kind} {}", parts.join(", "))
+            }
+            Message::Told { read, sessions, .. } => {
+                let read = read.map(|(round, number)| format!("reads of round {round} after {number}"));
+                let sessions = (!sessions.is_empty()).then(|| counted(sessions.len(), "session"));
+                let parts: Vec<String> = [read, sessions].into_iter().flatten().collect();
+                format!("{kind} {}", parts.join(", "))
+            }
+            Message::Revise { .. } | Message::Revised { .. } => kind.to_owned(),
+            Message::Ask(_) | Message::Answer(_) => kind.to_owned(),
+        }
+    }
+
+    fn meaning(message: &Message, to: Option<NodeId>) -> Meaning {
+        match message {
+            Message::Election { message, .. } => Quorum::meaning(message, to),
+            Message::Voters { .. } | Message::Log { .. } | Message::Propose { .. } => Meaning::Nothing,
+            Message::Told { .. } | Message::Ask(_) | Message::Answer(_) => Meaning::Nothing,
+            Message::Revise { .. } | Message::Revised { .. } => Meaning::Nothing,
+        }
+    }
+
+    fn term_to_report(machine: &Machine) -> Option<Term> {
+        Quorum::term_to_report(machine.election())
+    }
+
+    fn stands(machine: &Machine) -> bool {
+        Quorum::stands(machine.election())
+    }
+
+    fn has_recovered(kept: &Kept) -> bool {
+        Quorum::has_recovered(&kept.hard)
+    }
+
+    fn metadata(machine: &Machine) -> Option<&Machine> {
+        Some(machine)
+    }
+
+    fn ask(ask: Ask) -> Option<Message> {
+        Some(Message::Ask(ask))
+    }
+
+    fn answer(message: &Message) -> Option<&Answer> {
+        match message {
+            Message::Answer(answer) => Some(answer),
+            Message::Election { .. } | Message::Voters { .. } | Message::Log { .. } => None,
+            Message::Propose { .. } | Message::Told { .. } | Message::Ask(_) => None,
+            Message::Revise { .. } | Message::Revised { .. } => None,
+        }
+    }
+
+    fn write(durable: &Durable) -> Option<&Write> {
+        match durable {
+            Durable::Log(write) => Some(write),
+            Durable::Hard(_) | Durable::Voters(_) | Durable::LogLost(_) => None,
+        }
+    }
+
+    fn forgets(settings: &Timers) -> bool {
+        settings.durability == Durability::Memory
+    }
+
+    fn met(message: &Message) -> Option<&'static str> {
+        match message {
+            Message::Election { message, .. } => Quorum::met(message),
+            Message::Log { body, .. } => match body {
+                Body::Sync => Some("a new leader asks how far the logs are"),
+                Body::Fetch { .. } => Some("a leader that is behind fetches"),
+                Body::Fetched { records, .. } if !records.is_empty() => {
+                    Some("a leader that is behind is helped")
+                }
+                Body::Offer { .. } => Some("snapshot offered"),
+                Body::PartReply { offset, length, bytes, .. } if offset + bytes.len() as u64 == *length => {
+                    Some("snapshot sent")
+                }
+                Body::AppendReply { gap: true, .. } => Some("records did not fit"),
+                Body::AppendReply { recovering: true, .. } => Some("records taken that do not count yet"),
+                Body::Recover => Some("a node asks for its log"),
+                Body::RecoverReply { leads_up_to: Some(_), .. } => Some("recovery granted"),
+                Body::Append { records, .. } if records.len() > 1 => Some("records sent together"),
+                Body::SyncReply { .. } | Body::Fetched { .. } | Body::Append { .. } => None,
+                Body::AppendReply { .. } | Body::Part { .. } | Body::PartReply { .. } => None,
+                Body::RecoverReply { .. } => None,
+            },
+            Message::Propose { requests, read, .. } => match (requests.is_empty(), read) {
+                (false, _) => Some("write passed on"),
+                (true, Some(_)) => Some("read passed on"),
+                (true, None) => Some("session passed on"),
+            },
+            Message::Voters { .. } | Message::Told { .. } | Message::Ask(_) | Message::Answer(_) => None,
+            Message::Revise { .. } | Message::Revised { .. } => None,
+        }
+    }
+
+    fn must_meet() -> &'static [&'static str] {
+        static ALL: LazyLock<Vec<&'static str>> = LazyLock::new(|| [Quorum::must_meet(), OWN].concat());
+        &ALL
+    }
+
+    /// The election; then the leader hears from a majority and fetches what it lacks, and the others get what they lack from it;
+    /// and sessions that nobody keeps alive run out.
+    fn settles_within(nodes: &[&Timers], surroundings: &Surroundings) -> Duration {
+        let elections: Vec<&ElectionTimers> = nodes.iter().map(|node| &node.election).collect();
+        let elected = Quorum::settles_within(&elections, surroundings);
+        let resend = nodes.iter().map(|node| node.resend_after).max().unwrap_or_default();
+        let step = surroundings.delay.times(2).plus(surroundings.disk_latency.times(2));
+        let caught_up = resend.times(RESENDS).plus(step.times(STEPS));
+        let patience = nodes.iter().map(|node| node.patience()).max().unwrap_or_default();
+        // Clients draw no session that lives for longer than one and a half times that.
+        elected.plus(caught_up).plus(patience.times(2))
+    }
+
+    fn invariants(settings: &Timers) -> Vec<Box<dyn Invariant>> {
+        let mut promised = Quorum::invariants(&settings.election);
+        promised.push(Box::new(OneLog::default()));
+        promised.push(Box::new(SessionsLive::within(settings.election.drift_max)));
+        promised
+    }
+}
+
+/// How often something may have to be said again until a log is whole: it is found to have gone another way, it is offered a
+/// snapshot, and that one is not there any more.
+const RESENDS: u64 = 30;
+
+/// How many round trips it takes to send a snapshot, and what comes after it.
+const STEPS: u64 = 200;
+
+const OWN: &[&str] = &[
+    "records written",
+    "snapshot written",
+    "records sent together",
+    "records did not fit",
+    "records taken that do not count yet",
+    "a new leader asks how far the logs are",
+    "a leader that is behind fetches",
+    "a leader that is behind is helped",
+    "snapshot offered",
+    "snapshot sent",
+    "a node asks for its log",
+    "recovery granted",
+    "write passed on",
+    "read passed on",
+    "session passed on",
+    "a later leader has committed",
+    "a request that came twice was done once",
+    "a session has run out",
+    "a session has outlived a leader",
+    "client: written",
+    "client: refused",
+    "client: done, and what came of it is not known",
+    "client: read",
+    "client: told of a session",
+    "client: told that a session is over",
+];
+
+fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+fn body_text(body: &Body) -> String {
+    match body {
+        Body::Sync | Body::Recover => String::new(),
+        Body::SyncReply { last, .. } => format!(" up to {last}"),
+        Body::Fetch { after } => format!(" after {after}"),
+        Body::Fetched { after, records, .. } => {
+            format!(" {} after {after}", counted(records.len(), "record"))
+        }
+        Body::Append { after, records, committed, .. } => {
+            let records = match (records.first(), records.last()) {
+                (Some(first), Some(last)) if first != last => format!(" {} to {}", first.number, last.number),
+                (Some(first), _) => format!(" {}", first.number),
+                (None, _) => format!(" nothing after {after}"),
+            };
+            format!("{records}, committed {committed}")
+        }
+        Body::AppendReply { last, gap, recovering, .. } => {
+            let gap = if *gap { ", did not fit" } else { "" };
+            format!(" up to {last}{gap}{}", if *recovering { ", does not count" } else { "" })
+        }
+        Body::Offer { number } => format!(" of a snapshot up to {number}"),
+        Body::Part { number, offset } => format!(" of {number} from byte {offset}"),
+        Body::PartReply { number, offset, bytes, length, .. } => {
+            format!(" of {number}, {} bytes from {offset} of {length}", bytes.len())
+        }
+        Body::RecoverReply { leads_up_to: Some(last), .. } => format!(" leads up to {last}"),
+        Body::RecoverReply { leads_up_to: None, .. } => " does not lead".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_added_to_what_is_there() {
+        let mut kept = None;
+        let hard = HardState { term: Term(3), ..HardState::default() };
+        Metadata::keep(&mut kept, Durable::Hard(hard));
+        Metadata::keep(&mut kept, Durable::Log(Write::Append(Vec::new())));
+        let kept = kept.unwrap();
+        assert_eq!((kept.hard, kept.log), (hard, Stored::default()));
+    }
+}

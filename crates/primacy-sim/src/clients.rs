@@ -1,0 +1,465 @@
+//! Those who ask nodes for what the nodes keep together: what they have asked and not been told, and the sessions that they keep
+//! alive.
+//!
+//! A client asks one node. If that node dies, whoever has asked it never learns what came of it. Only sessions outlive nodes: they
+//! are kept alive at any other one.
+
+use core::fmt::Write as _;
+use std::collections::BTreeMap;
+
+use primacy_core::metadata::clients::{Keep, Ticket};
+use primacy_core::metadata::command::{
+    Answer as Done, Applied, Bytes, Command, Compared, Comparison, Delete, Keys, Limits, Operation, Outcome,
+    Previous, Read, Refusal, Relation, Replace, SessionId, Transaction, Write,
+};
+use primacy_core::metadata::machine::{Answer, Ask, Metadata};
+use primacy_core::{Duration, Endpoint, Input};
+
+use crate::algorithm::Algorithm;
+use crate::clock::Moment;
+use crate::invariants::{Observation, Seen};
+use crate::node::Seat;
+use crate::trace::{Entry, Level, Party, Way, What};
+use crate::world::{Happening, World};
+
+/// The keys of the clients that are drawn: few, so that they meet.
+const KEYS: [&str; 4] = ["a", "b", "c", "d"];
+
+/// How much of the past the drawn clients leave in the map, so that it stays small.
+const FEW: Limits = Limits {
+    history_changes: 16,
+    ..Limits { quota: Limits::QUOTA, history_bytes: 4_096, history_changes: 0 }
+};
+
+/// A session is kept alive so many times in the time that it lives.
+const KEPT_TIMES: u64 = 3;
+
+/// What a client wants of a node.
+#[derive(Clone, Debug)]
+pub enum Wanted {
+    /// To have this done.
+    Command(Command),
+    /// To read this, as it is after all that was answered before.
+    Read(Operation),
+    /// To know of a session, or to keep it alive.
+    Session(SessionId, Keep),
+}
+
+/// All clients.
+#[derive(Debug, Default)]
+pub struct Clients {
+    next: u64,
+    open: BTreeMap<Ticket, Open>,
+    sessions: BTreeMap<SessionId, Kept>,
+    /// What was last written to a key, as far as any client was told.
+    known: BTreeMap<Bytes, Bytes>,
+    values: u64,
+    next_session: i64,
+}
+
+#[derive(Debug)]
+struct Open {
+    life: u64,
+    seat: Seat,
+    wanted: Wanted,
+    since: Moment,
+}
+
+/// A session that a client has begun.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    seat: Seat,
+    time_to_live: Duration,
+    /// It is to be kept alive.
+    wanted: bool,
+}
+
+impl Clients {
+    /// A process is gone, and with it whatever it would have answered.
+    pub(crate) fn gone(&mut self, life: u64) {
+        self.open.retain(|_, open| open.life != life);
+    }
+
+    /// A question that was asked of a node before this moment and is not answered, and of which one.
+    #[must_use]
+    fn waits_since(&self, moment: Moment, without: Option<Seat>) -> Option<(Seat, String)> {
+        let waits = self.open.values().find(|open| open.since < moment && Some(open.seat) != without);
+        waits.map(|open| (open.seat, asked_text(&open.wanted)))
+    }
+
+    /// Whether somebody keeps this session alive.
+    #[must_use]
+    pub fn keep(&self, session: SessionId) -> bool {
+        self.sessions.get(&session).is_some_and(|kept| kept.wanted)
+    }
+
+    /// Nobody keeps this session alive any more. `false` if nobody did.
+    pub fn let_go(&mut self, session: SessionId) -> bool {
+        let kept = self.sessions.get_mut(&session).filter(|kept| kept.wanted);
+        kept.map(|kept| kept.wanted = false).is_some()
+    }
+
+    /// The sessions that are kept alive.
+    pub fn kept(&self) -> impl Iterator<Item = SessionId> {
+        self.sessions.iter().filter(|(_, kept)| kept.wanted).map(|(&session, _)| session)
+    }
+
+    fn value(&mut self) -> Bytes {
+        self.values += 1;
+        self.values.to_string().into_bytes().into()
+    }
+}
+
+/// Writes a value to a key, which goes with a session if one is named.
+#[must_use]
+pub fn put(key: &str, value: Bytes, session: Option<SessionId>) -> Operation {
+    let key = Bytes::from(key.as_bytes());
+    let (value, session) = (Replace::With(value), Replace::With(session));
+    Operation::Write(Write { key, value, session, previous: Previous::Unwanted })
+}
+
+/// Writes a value to a key if it has another one, and else reads it.
+#[must_use]
+pub fn swap(key: &str, expected: Bytes, value: Bytes) -> Operation {
+    let keys = Keys::One(key.as_bytes().into());
+    Operation::Transaction(Transaction {
+        comparisons: vec![Comparison {
+            keys: keys.clone(),
+            relation: Relation::Equal,
+            compared: Compared::Value(expected),
+        }],
+        then: vec![put(key, value, None)],
+        otherwise: vec![Operation::Read(Box::new(Read::of(keys)))],
+    })
+}
+
+/// Deletes a key. A number that no other deletion has makes it one of its kind.
+#[must_use]
+pub fn delete(key: &str, number: u64) -> Operation {
+    let keys = Keys::One(key.as_bytes().into());
+    // All entries were changed after that, and what is not there was never changed.
+    let number = -1 - i64::try_from(number).unwrap_or(i64::MAX - 1);
+    Operation::Transaction(Transaction {
+        comparisons: vec![Comparison {
+            keys: keys.clone(),
+            relation: Relation::Greater,
+            compared: Compared::ChangedAt(number),
+        }],
+        then: vec![Operation::Delete(Delete { keys, previous: Previous::Unwanted })],
+        otherwise: Vec::new(),
+    })
+}
+
+impl<A: Algorithm> World<A> {
+    /// A client asks a node, if it runs.
+    pub fn ask(&mut self, seat: Seat, wanted: Wanted) -> bool {
+        let Some(process) = self.process(seat) else { return false };
+        let (who, life) = (process.me, process.life);
+        self.clients.next += 1;
+        let ticket = Ticket(self.clients.next);
+        let ask = match &wanted {
+            Wanted::Command(command) => Ask::Write(ticket, command.clone()),
+            Wanted::Read(_) => Ask::Read(ticket),
+            Wanted::Session(session, keep) => Ask::Session(ticket, *session, *keep),
+        };
+        let Some(message) = A::ask(ask.clone()) else { return false };
+        let text = asked_text(&wanted);
+        self.trace_client(seat, level(&wanted), true, || text);
+        self.clients.open.insert(ticket, Open { life, seat, wanted, since: self.now() });
+        self.observe(Observation::Metadata(Seen::Asked { who, ticket, ask: &ask }));
+        self.give(seat, Input::Message { from: Endpoint::Client, message });
+        true
+    }
+
+    /// A node answers a client.
+    pub(crate) fn answered(&mut self, seat: Seat, answer: &Answer) {
+        let ticket = match answer {
+            Answer::Written(ticket, _)
+            | Answer::Done(ticket)
+            | Answer::Readable(ticket)
+            | Answer::Revised(ticket, _)
+            | Answer::Session(ticket, _) => *ticket,
+        };
+        let Some(open) = self.clients.open.remove(&ticket) else {
+            return self.breach("contract", format!("question {} is answered, and nobody waits", ticket.0));
+        };
+        self.look_at_answer(seat, ticket, answer);
+        let read = match &open.wanted {
+            Wanted::Read(operation) => self.process(seat).and_then(|process| {
+                A::metadata(&process.machine).and_then(|machine| machine.state().observe(operation))
+            }),
+            Wanted::Command(_) | Wanted::Session(..) => None,
+        };
+        self.counters.count(match answer {
+            Answer::Written(_, Outcome { result: Ok(_), .. }) => "client: written",
+            Answer::Written(_, Outcome { result: Err(Refusal::FormerLife), .. }) => {
+                "client: of a former life"
+            }
+            Answer::Written(_, Outcome { result: Err(_), .. }) => "client: refused",
+            Answer::Done(_) => "client: done, and what came of it is not known",
+            Answer::Readable(_) => "client: read",
+            Answer::Session(_, Some(_)) => "client: told of a session",
+            Answer::Session(_, None) => "client: told that a session is over",
+            Answer::Revised(..) => "operator: told of the voters",
+        });
+        let text = || format!("{}: {}", asked_text(&open.wanted), answer_text(answer, read.as_ref()));
+        self.trace_client(seat, level(&open.wanted), false, text);
+        self.learn(seat, &open.wanted, answer);
+    }
+
+    /// What clients make of an answer.
+    fn learn(&mut self, seat: Seat, wanted: &Wanted, answer: &Answer) {
+        match (wanted, answer) {
+            (Wanted::Command(Command::Operate(Operation::Write(write))), Answer::Written(_, outcome))
+                if outcome.result.is_ok() =>
+            {
+                if let Replace::With(value) = &write.value {
+                    self.clients.known.insert(write.key.clone(), value.clone());
+                }
+            }
+            (Wanted::Command(Command::Begin { session, time_to_live }), Answer::Written(_, outcome))
+                if outcome.result.is_ok() =>
+            {
+                let kept = self.clients.sessions.entry(*session);
+                kept.or_insert(Kept { seat, time_to_live: *time_to_live, wanted: false });
+                self.plan_keeping(*session);
+            }
+            (Wanted::Session(session, _), Answer::Session(_, None)) => {
+                self.clients.sessions.remove(session);
+            }
+            (Wanted::Command(_) | Wanted::Read(_) | Wanted::Session(..), _) => {}
+        }
+    }
+
+    fn plan_keeping(&mut self, session: SessionId) {
+        if let Some(kept) = self.clients.sessions.get(&session).filter(|kept| kept.wanted) {
+            let after = kept.time_to_live.divided_by(KEPT_TIMES).max(Duration::from_millis(1));
+            self.plan(after, Happening::KeepAlive { session });
+        }
+    }
+
+    /// It is time to keep a session alive.
+    pub(crate) fn keep_alive(&mut self, session: SessionId) {
+        let Some(kept) = self.clients.sessions.get(&session).filter(|kept| kept.wanted) else { return };
+        let home = kept.seat;
+        let runs = |&seat: &Seat| self.process(seat).is_some_and(|process| !process.paused);
+        if let Some(seat) = [home].into_iter().chain(self.seats()).find(runs) {
+            self.ask(seat, Wanted::Session(session, Keep::Alive));
+        }
+        self.plan_keeping(session);
+    }
+
+    /// A client keeps a session alive from now on, which lives for so long without that. It may not have begun yet.
+    pub fn keep_from_now_on(&mut self, seat: Seat, session: SessionId, time_to_live: Duration) {
+        self.clients.sessions.insert(session, Kept { seat, time_to_live, wanted: true });
+    }
+
+    /// A client of some node asks for something.
+    pub fn ask_something(&mut self) {
+        let count = self.seats().count();
+        let seat = Seat(self.drawn(count));
+        let wanted = self.draw_wanted(seat);
+        if self.ask(seat, wanted) {
+            self.counters.count("client: asked");
+        }
+    }
+
+    /// One of this many, which are not none.
+    fn drawn(&mut self, count: usize) -> usize {
+        usize::try_from(self.rng.up_to(count.saturating_sub(1) as u64)).unwrap_or(0)
+    }
+
+    fn draw_wanted(&mut self, seat: Seat) -> Wanted {
+        let key = KEYS[self.drawn(KEYS.len())];
+        let known = self.clients.known.get(key.as_bytes()).cloned().unwrap_or_else(|| b"0".as_slice().into());
+        let value = self.clients.value();
+        let sessions: Vec<SessionId> = self.clients.sessions.keys().copied().collect();
+        let session = sessions.get(self.drawn(sessions.len())).copied();
+        let drawn = self.rng.up_to(17);
+        match (drawn, session) {
+            (0..=3, _) => Wanted::Command(Command::Operate(put(key, value, None))),
+            (4..=5, _) => Wanted::Command(Command::Operate(swap(key, known, value))),
+            (6, _) => Wanted::Command(Command::Operate(delete(key, self.clients.values))),
+            (7, _) => {
+                let other = KEYS[(KEYS.iter().position(|it| *it == key).unwrap_or(0) + 1) % KEYS.len()];
+                let both = vec![put(key, value.clone(), None), put(other, value, None)];
+                let transaction = Transaction { then: both, ..Transaction::default() };
+                Wanted::Command(Command::Operate(Operation::Transaction(transaction)))
+            }
+            (8..=10, _) => Wanted::Read(Operation::Read(Box::new(Read::of(Keys::all())))),
+            (11, _) => Wanted::Command(Command::Limit(FEW)),
+            (12..=13, Some(session)) => Wanted::Command(Command::Operate(put(key, value, Some(session)))),
+            (14, Some(session)) if self.rng.up_to(2) == 0 => {
+                self.clients.let_go(session);
+                Wanted::Command(Command::End { session })
+            }
+            (14..=15, Some(session)) => Wanted::Session(session, Keep::Look),
+            (_, _) => {
+                self.clients.next_session += 1;
+                let session = SessionId::new(self.clients.next_session).expect("counted from 1");
+                let time_to_live =
+                    self.patience().divided_by(2).plus(self.rng.duration_up_to(self.patience()));
+                if self.rng.up_to(3) > 0 {
+                    self.keep_from_now_on(seat, session, time_to_live);
+                }
+                Wanted::Command(Command::Begin { session, time_to_live })
+            }
+        }
+    }
+
+    /// Whether what the nodes keep is as it should be once nothing is wrong: each has all of it, whatever was asked before `begin`
+    /// is answered, and the sessions that nobody keeps alive have ended.
+    pub(crate) fn keeps_up(&self, begin: Moment, without: Option<Seat>) -> Result<(), String> {
+        for seat in self.seats().filter(|&seat| Some(seat) != without) {
+            let Some(process) = self.process(seat) else { continue };
+            let Some(machine) = A::metadata(&process.machine) else { return Ok(()) };
+            if machine.replica().is_recovering() || !machine.replica().is_current() {
+                return Err(format!("{} has not all that is committed", process.me.node));
+            }
+            if self.believes(seat)
+                && let Some((session, _)) =
+                    machine.state().sessions().find(|&(session, _)| !self.clients.keep(session))
+            {
+                return Err(format!("session {session} lives, and nobody keeps it alive"));
+            }
+        }
+        match self.clients.waits_since(begin, without) {
+            Some((seat, what)) => Err(format!("{} has not answered: {what}", self.node(seat).name)),
+            None => Ok(()),
+        }
+    }
+
+    fn trace_client(&mut self, seat: Seat, level: Level, asks: bool, text: impl FnOnce() -> String) {
+        if !self.trace.wants(level) {
+            return;
+        }
+        let (node, at) = (Party::Node(self.node(seat).name), self.now());
+        let (from, to, kind) =
+            if asks { (Party::Clients, node, "Ask") } else { (node, Party::Clients, "Answer") };
+        let way = Way { arrivals: [Some(at), None], remark: None };
+        self.trace.add(Entry { at, level, what: What::Says { from, to, kind, text: text(), way } });
+    }
+}
+
+/// To keep sessions alive is said all the time.
+const fn level(wanted: &Wanted) -> Level {
+    match wanted {
+        Wanted::Session(_, Keep::Alive) => Level::Heartbeat,
+        Wanted::Session(_, Keep::Look) | Wanted::Command(_) | Wanted::Read(_) => Level::Message,
+    }
+}
+
+fn asked_text(wanted: &Wanted) -> String {
+    match wanted {
+        Wanted::Command(command) => command_text(command),
+        Wanted::Read(operation) => operation_text(operation),
+        Wanted::Session(session, Keep::Look) => format!("look at session {session}"),
+        Wanted::Session(session, Keep::Alive) => format!("keep session {session} alive"),
+    }
+}
+
+/// A command, for people.
+#[must_use]
+pub fn command_text(command: &Command) -> String {
+    match command {
+        Command::Operate(operation) => operation_text(operation),
+        Command::Begin { session, time_to_live } => format!("begin session {session} of {time_to_live}"),
+        Command::End { session } => format!("end session {session}"),
+        Command::Expire { session } => format!("session {session} has run out"),
+        Command::Partitions(_) => "partitions".to_owned(),
+        Command::Compact(version) => format!("compact up to version {version}"),
+        Command::Forget { node } => format!("forget the requests of {node}"),
+        Command::Limit(_) => "set limits".to_owned(),
+    }
+}
+
+fn operation_text(operation: &Operation) -> String {
+    match operation {
+        Operation::Read(read) => match &read.keys {
+            Keys::One(key) => format!("get {}", words(key)),
+            Keys::Between(..) | Keys::From(_) => "get all".to_owned(),
+        },
+        Operation::Write(write) => {
+            let mut text = format!("put {}", words(&write.key));
+            if let Replace::With(value) = &write.value {
+                let _ = write!(text, " = {}", words(value));
+            }
+            if let Replace::With(Some(session)) = write.session {
+                let _ = write!(text, " in session {session}");
+            }
+            text
+        }
+        Operation::Delete(delete) => format!("delete {}", words(delete.keys.first())),
+        Operation::Transaction(transaction) => {
+            let then: Vec<String> = transaction.then.iter().map(operation_text).collect();
+            let then = then.join(", ");
+            match transaction.comparisons.first() {
+                Some(Comparison { keys, compared: Compared::Value(value), .. }) => {
+                    format!("if {} = {} {then}", words(keys.first()), words(value))
+                }
+                Some(_) | None => then,
+            }
+        }
+    }
+}
+
+fn answer_text(answer: &Answer, read: Option<&Outcome>) -> String {
+    match answer {
+        Answer::Written(_, outcome) => outcome_text(outcome),
+        Answer::Done(_) => "done".to_owned(),
+        Answer::Readable(_) => read.map_or_else(|| "readable".to_owned(), outcome_text),
+        Answer::Session(_, Some(left)) => format!("lives for {left}"),
+        Answer::Session(_, None) => "is over".to_owned(),
+        Answer::Revised(_, progress) => format!("{progress:?}"),
+    }
+}
+
+fn outcome_text(outcome: &Outcome) -> String {
+    let text = match &outcome.result {
+        Err(refusal) => return refusal.to_string(),
+        Ok(Done::Decided { held: false, .. }) => "not so, ".to_owned(),
+        Ok(Done::Found(found)) => {
+            let entries = found.entries.iter();
+            let entries: Vec<String> =
+                entries.map(|entry| format!("{} = {}", words(entry.key()), words(entry.value()))).collect();
+            if entries.is_empty() { "nothing, ".to_owned() } else { format!("{}, ", entries.join(" ")) }
+        }
+        Ok(Done::Decided { held: true, .. } | Done::Written { .. } | Done::Deleted { .. }) => String::new(),
+        Ok(Done::Ended { .. } | Done::Done) => String::new(),
+    };
+    format!("{text}version {}", outcome.version)
+}
+
+/// What came of a request, for people.
+#[must_use]
+pub fn applied_text(applied: &Applied) -> String {
+    match applied {
+        Applied::First(outcome) => outcome_text(outcome),
+        Applied::Duplicate => "was done before".to_owned(),
+    }
+}
+
+/// How far a log is, and what is in the map, for people.
+#[must_use]
+pub fn state_text(machine: &Metadata) -> String {
+    let replica = machine.replica();
+    let mut text = format!("log up to {}", replica.last());
+    if replica.is_recovering() {
+        text.push_str(", lost");
+    }
+    if replica.is_current() {
+        let _ = write!(text, ", committed {}", replica.committed());
+    } else {
+        text.push_str(", nothing is known to be committed");
+    }
+    let read = machine.state().observe(&Operation::Read(Box::new(Read::of(Keys::all()))));
+    let _ = write!(text, "; {}", read.as_ref().map_or_else(String::new, outcome_text));
+    for (session, it) in machine.state().sessions() {
+        let _ = write!(text, ", session {session} of {}", it.time_to_live());
+    }
+    text
+}
+
+fn words(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

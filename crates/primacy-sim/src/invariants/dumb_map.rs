@@ -1,0 +1,138 @@
+//! A dumb twin of the replicated map, for what the clients of the world ask of it: against it the map's answers are judged.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use primacy_core::metadata::command::{
+    Answer, Command, Compared, Comparison, Keys, Operation, Outcome, Read, Refusal, Relation, Replace,
+    SessionId,
+};
+use primacy_core::metadata::state::State;
+
+/// Keys, their values, and the sessions with which they go.
+#[derive(Clone, Debug)]
+pub(super) struct DumbMap {
+    version: u64,
+    entries: BTreeMap<Vec<u8>, (Vec<u8>, Option<SessionId>)>,
+    sessions: BTreeSet<SessionId>,
+}
+
+impl Default for DumbMap {
+    fn default() -> Self {
+        Self { version: 1, entries: BTreeMap::new(), sessions: BTreeSet::new() }
+    }
+}
+
+impl DumbMap {
+    /// Does what the map has just done, and compares what came of it.
+    pub(super) fn apply(
+        &mut self,
+        command: &Command,
+        outcome: &Outcome,
+        state: &State,
+    ) -> Result<(), String> {
+        let refusal = self.refusal(command);
+        match (&outcome.result, refusal) {
+            (Err(found), Some(expected)) if *found == expected => return Ok(()),
+            (Err(Refusal::FormerLife), _) => return Ok(()), // Nothing of it was done.
+            (Ok(_), None) => {}
+            (found, expected) => return Err(format!("{command:?}: {found:?}, and not {expected:?}")),
+        }
+        let held = self.perform(command);
+        match (&outcome.result, held) {
+            (Ok(Answer::Decided { held: found, .. }), Some(held)) if *found != held => {
+                return Err(format!("{command:?}: {found}, and not {held}"));
+            }
+            (Ok(_) | Err(_), _) => {}
+        }
+        if outcome.version.0 != self.version || state.version().0 != self.version {
+            return Err(format!("{command:?}: version {}, and not {}", outcome.version, self.version));
+        }
+        let found = state.read(&Read::of(Keys::all())).map_err(|refusal| refusal.to_string())?.entries;
+        let found =
+            found.iter().map(|entry| (entry.key().to_vec(), (entry.value().to_vec(), entry.session())));
+        if found.eq(self.entries.clone()) { Ok(()) } else { Err(format!("{command:?}: other entries")) }
+    }
+
+    fn refusal(&self, command: &Command) -> Option<Refusal> {
+        match command {
+            Command::Operate(Operation::Write(write)) => match write.session {
+                Replace::With(Some(session)) if !self.sessions.contains(&session) => {
+                    Some(Refusal::SessionNotFound)
+                }
+                Replace::With(_) | Replace::Keep => None,
+            },
+            Command::Begin { session, .. } if self.sessions.contains(session) => Some(Refusal::SessionExists),
+            Command::End { session } | Command::Expire { session } if !self.sessions.contains(session) => {
+                Some(Refusal::SessionNotFound)
+            }
+            Command::Begin { .. } | Command::End { .. } | Command::Expire { .. } | Command::Operate(_) => {
+                None
+            }
+            Command::Partitions(_) => None, // No client of this world asks for any.
+            Command::Compact(_) | Command::Forget { .. } | Command::Limit(_) => None,
+        }
+    }
+
+    /// Whether the comparisons held, if there were any.
+    fn perform(&mut self, command: &Command) -> Option<bool> {
+        let before = self.entries.clone();
+        match command {
+            Command::Operate(operation) => {
+                let mut changed = false;
+                let held = self.operate(operation, &mut changed);
+                self.version += u64::from(changed);
+                held
+            }
+            Command::Begin { session, .. } => {
+                self.sessions.insert(*session);
+                None
+            }
+            Command::End { session } | Command::Expire { session } => {
+                self.sessions.remove(session);
+                self.entries.retain(|_, (_, of)| *of != Some(*session));
+                self.version += u64::from(before != self.entries);
+                None
+            }
+            Command::Partitions(_) => None,
+            Command::Compact(_) | Command::Forget { .. } | Command::Limit(_) => None,
+        }
+    }
+
+    fn operate(&mut self, operation: &Operation, changed: &mut bool) -> Option<bool> {
+        match operation {
+            Operation::Read(_) => None,
+            Operation::Write(write) => {
+                if let (Replace::With(value), Replace::With(session)) = (&write.value, &write.session) {
+                    self.entries.insert(write.key.to_vec(), (value.to_vec(), *session));
+                    *changed = true;
+                }
+                None
+            }
+            Operation::Delete(delete) => {
+                let count = self.entries.len();
+                self.entries.retain(|key, _| !delete.keys.contain(key));
+                *changed |= self.entries.len() != count;
+                None
+            }
+            Operation::Transaction(transaction) => {
+                let held = transaction.comparisons.iter().all(|comparison| self.holds(comparison));
+                let branch = if held { &transaction.then } else { &transaction.otherwise };
+                for operation in branch {
+                    self.operate(operation, changed);
+                }
+                Some(held)
+            }
+        }
+    }
+
+    /// The clients of the world ask for a value, or for something that holds always.
+    fn holds(&self, comparison: &Comparison) -> bool {
+        let entry = self.entries.get(comparison.keys.first());
+        match (&comparison.compared, comparison.relation) {
+            (Compared::Value(value), Relation::Equal) => {
+                entry.is_some_and(|(found, _)| found[..] == value[..])
+            }
+            (_, Relation::Equal | Relation::NotEqual | Relation::Greater | Relation::Less) => true,
+        }
+    }
+}

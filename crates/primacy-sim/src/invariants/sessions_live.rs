@@ -1,0 +1,170 @@
+//! I9, of sessions: none ends before its time, as far as whoever keeps it alive can know.
+//!
+//! An answer that a session lives for so long was true at some moment between the question and the answer, so it counts from the
+//! question on; and by a clock that may be the fastest.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use primacy_core::metadata::clients::Ticket;
+use primacy_core::metadata::command::{Command, SessionId};
+use primacy_core::metadata::machine::{Answer, Ask, Metadata};
+use primacy_core::{Drift, Duration, Identity, LeaderSequence, Term};
+
+use super::{Invariant, Observation, Seen};
+use crate::beliefs::Beliefs;
+use crate::clock::Moment;
+use crate::counters::Counters;
+
+/// Remembers until when each session must live.
+#[derive(Debug)]
+pub struct SessionsLive {
+    drift: Drift,
+    /// The questions that are not answered: when they were asked, and until when the session must live as far as was known then.
+    open: BTreeMap<Ticket, (Moment, Ask, Moment)>,
+    until: BTreeMap<SessionId, Moment>,
+    /// A client has asked for their end.
+    ended_by_clients: BTreeSet<SessionId>,
+    /// When those were first seen to have ended that have.
+    ended: BTreeMap<SessionId, Moment>,
+    /// Whose state was looked at, and up to where.
+    looked: BTreeMap<Identity, (LeaderSequence, BTreeSet<SessionId>)>,
+    /// In which terms a session was told to live.
+    terms: BTreeMap<SessionId, Term>,
+    met: Vec<&'static str>,
+}
+
+impl SessionsLive {
+    /// Clocks differ by this much at most.
+    #[must_use]
+    pub const fn within(drift: Drift) -> Self {
+        Self {
+            drift,
+            open: BTreeMap::new(),
+            until: BTreeMap::new(),
+            ended_by_clients: BTreeSet::new(),
+            ended: BTreeMap::new(),
+            looked: BTreeMap::new(),
+            terms: BTreeMap::new(),
+            met: Vec::new(),
+        }
+    }
+
+    /// A session that a node knew is not in its state any more.
+    fn settled(&mut self, now: Moment, who: Identity, machine: &Metadata) -> Result<(), String> {
+        let replica = machine.replica();
+        let applied = replica.applied();
+        let looked = self.looked.entry(who).or_default();
+        if looked.0 == applied || !replica.is_current() {
+            return Ok(());
+        }
+        let present: BTreeSet<SessionId> = machine.state().sessions().map(|(session, _)| session).collect();
+        let gone: Vec<SessionId> = looked.1.difference(&present).copied().collect();
+        *looked = (applied, present);
+        gone.into_iter().try_for_each(|session| self.has_ended(now, session))
+    }
+
+    fn has_ended(&mut self, now: Moment, session: SessionId) -> Result<(), String> {
+        if self.ended.contains_key(&session) {
+            return Ok(());
+        }
+        self.ended.insert(session, now);
+        if !self.ended_by_clients.contains(&session) {
+            self.met.push("a session has run out");
+        }
+        self.may_have_ended(now, session)
+    }
+
+    fn may_have_ended(&self, at: Moment, session: SessionId) -> Result<(), String> {
+        let until = self.until.get(&session).filter(|_| !self.ended_by_clients.contains(&session));
+        is_over(at, session, until.copied().unwrap_or_default())
+    }
+
+    fn lives(
+        &mut self,
+        session: SessionId,
+        asked_at: Moment,
+        left: Duration,
+        term: Term,
+    ) -> Result<(), String> {
+        let until = asked_at.after(self.drift.shorten(left));
+        let known = self.until.entry(session).or_default();
+        *known = (*known).max(until);
+        if self.terms.insert(session, term).is_some_and(|before| before < term) {
+            self.met.push("a session has outlived a leader");
+        }
+        match self.ended.get(&session) {
+            Some(&ended) => self.may_have_ended(ended, session),
+            None => Ok(()),
+        }
+    }
+
+    fn answered(&mut self, now: Moment, ticket: Ticket, answer: &Answer, term: Term) -> Result<(), String> {
+        let Some((asked_at, ask, until)) = self.open.remove(&ticket) else { return Ok(()) };
+        match (ask, answer) {
+            (Ask::Write(_, Command::Begin { session, time_to_live }), Answer::Written(_, outcome))
+                if outcome.result.is_ok() =>
+            {
+                self.lives(session, asked_at, time_to_live, term)
+            }
+            (Ask::Session(_, session, _), Answer::Session(_, Some(left))) => {
+                self.lives(session, asked_at, *left, term)
+            }
+            (Ask::Session(_, session, _), Answer::Session(_, None)) => is_over(now, session, until),
+            (Ask::Write(..) | Ask::Read(_) | Ask::Session(..) | Ask::Revise(..), _) => Ok(()),
+        }
+    }
+}
+
+fn is_over(at: Moment, session: SessionId, until: Moment) -> Result<(), String> {
+    if at >= until {
+        return Ok(());
+    }
+    Err(format!("session {session} is over, and was to live until {until}"))
+}
+
+impl Invariant for SessionsLive {
+    fn name(&self) -> &'static str {
+        "I9"
+    }
+
+    fn observe(&mut self, now: Moment, seen: &Observation<'_>, _beliefs: &Beliefs) -> Result<(), String> {
+        match *seen {
+            Observation::Metadata(Seen::Settled { who, machine }) => self.settled(now, who, machine),
+            Observation::Metadata(Seen::Asked { ticket, ask, .. }) => {
+                if let Ask::Write(_, Command::End { session }) = ask {
+                    self.ended_by_clients.insert(*session);
+                }
+                let session = match ask {
+                    Ask::Session(_, session, _) => {
+                        Some(session).filter(|it| !self.ended_by_clients.contains(it))
+                    }
+                    Ask::Write(..) | Ask::Read(_) | Ask::Revise(..) => None,
+                };
+                let until = session.and_then(|session| self.until.get(session)).copied().unwrap_or_default();
+                self.open.insert(ticket, (now, ask.clone(), until));
+                Ok(())
+            }
+            Observation::Metadata(Seen::Answered { who, ticket, answer, machine }) => {
+                self.settled(now, who, machine)?;
+                self.answered(now, ticket, answer, machine.replica().bound())
+            }
+            Observation::Ended { who } => {
+                self.looked.remove(&who);
+                Ok(())
+            }
+            Observation::Metadata(Seen::Wrote { .. })
+            | Observation::Told { .. }
+            | Observation::Said { .. }
+            | Observation::Accepted { .. }
+            | Observation::ClockChanged
+            | Observation::Phase(_)
+            | Observation::Looked { .. }
+            | Observation::DiskLost { .. }
+            | Observation::Viewed { .. } => Ok(()),
+        }
+    }
+
+    fn count(&mut self, counters: &mut Counters) {
+        self.met.drain(..).for_each(|met| counters.count(met));
+    }
+}

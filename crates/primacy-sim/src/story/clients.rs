@@ -1,0 +1,76 @@
+//! What clients want of nodes that keep something together.
+
+use primacy_core::metadata::clients::Keep;
+use primacy_core::metadata::command::{Bytes, Command, Keys, Operation, Read, SessionId};
+
+use super::Story;
+use crate::algorithm::{Algorithm, duration, value};
+use crate::clients::{Wanted, delete, put, swap};
+
+impl<A: Algorithm> Story<A> {
+    pub(super) fn client_wishes(&mut self, words: &[&str]) -> Result<bool, String> {
+        let bytes = |text: &str| Bytes::from(text.as_bytes());
+        match *words {
+            ["client", node, "put", key, value] => {
+                self.ask(node, Wanted::Command(Command::Operate(put(key, bytes(value), None))))?;
+            }
+            ["client", node, "put", key, value, "in", number] => {
+                let put = put(key, bytes(value), Some(session(number)?));
+                self.ask(node, Wanted::Command(Command::Operate(put)))?;
+            }
+            ["client", node, "swap", key, expected, value] => {
+                let swap = swap(key, bytes(expected), bytes(value));
+                self.ask(node, Wanted::Command(Command::Operate(swap)))?;
+            }
+            ["client", node, "delete", key] => {
+                self.ask(node, Wanted::Command(Command::Operate(delete(key, 0))))?;
+            }
+            ["client", node, "get", key] => {
+                let read = Read::of(Keys::One(bytes(key)));
+                self.ask(node, Wanted::Read(Operation::Read(Box::new(read))))?;
+            }
+            ["client", node, "begin", number, time] => {
+                let (session, time_to_live) = (session(number)?, duration(time)?);
+                self.ask(node, Wanted::Command(Command::Begin { session, time_to_live }))?;
+            }
+            ["client", node, "end", number] => {
+                let session = session(number)?;
+                self.ask(node, Wanted::Command(Command::End { session }))?;
+            }
+            ["client", node, "keep", number] => {
+                self.ask(node, Wanted::Session(session(number)?, Keep::Alive))?;
+            }
+            ["client", node, "look", number] => {
+                self.ask(node, Wanted::Session(session(number)?, Keep::Look))?;
+            }
+            ["client", node, "keeps", number, time] => {
+                let (seat, session, time_to_live) = (self.seat(node)?, session(number)?, duration(time)?);
+                let world = self.world()?;
+                world.keep_from_now_on(seat, session, time_to_live);
+                world.keep_alive(session);
+            }
+            ["clients", "let", number, "go"] => {
+                let session = session(number)?;
+                if !self.world()?.clients.let_go(session) {
+                    return Err("nobody keeps it alive".to_owned());
+                }
+            }
+            ["clients", "ask", count] => {
+                for _ in 0..value::<u32>(count)? {
+                    self.world()?.ask_something();
+                }
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn ask(&mut self, node: &str, wanted: Wanted) -> Result<(), String> {
+        let seat = self.seat(node)?;
+        if self.world()?.ask(seat, wanted) { Ok(()) } else { Err("it does not run".to_owned()) }
+    }
+}
+
+fn session(number: &str) -> Result<SessionId, String> {
+    SessionId::new(value(number)?).ok_or_else(|| "no session is 0".to_owned())
+}

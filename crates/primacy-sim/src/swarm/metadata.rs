@@ -1,0 +1,54 @@
+//! What is drawn for replicated metadata.
+
+use primacy_core::rng::Rng;
+
+use super::{Beyond, Swarm, quorum, text};
+use crate::algorithm::metadata::Metadata;
+use crate::node::Seat;
+use crate::trace::Trace;
+
+/// Draws the nodes, their timers, and how their logs are kept.
+pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Metadata> {
+    let mut swarm = Swarm::new(Rng::new(seed), beyond, trace);
+    let nodes = [3, 3, 3, 5, 5, 4, 2, 1][swarm.index(8)];
+    swarm.begin(seed, nodes);
+    swarm.words = &[
+        "PreVote",
+        "Vote",
+        "VoteReply",
+        "Heartbeat",
+        "HeartbeatReply",
+        "Resigned",
+        "Sync",
+        "SyncReply",
+        "Fetched",
+        "Append",
+        "AppendReply",
+        "Offer",
+        "PartReply",
+        "RecoverReply",
+        "Propose",
+        "Told",
+        "Died",
+    ];
+    // Where tokens alone keep leaders apart, what an earlier one reads may be old.
+    quorum::timers_with(&mut swarm, nodes, false);
+    // A node alone that forgets has nobody to ask.
+    let forgets = nodes > 2 && swarm.one_in(3);
+    swarm.forgets = forgets;
+    let delay = swarm.world().conditions.delay;
+    let disk_latency = swarm.world().node(Seat(0)).disk.latency;
+    let resend = delay.times(2).plus(disk_latency.times(2)).plus(swarm.millis(10, 300));
+    let small = |swarm: &mut Swarm<Metadata>, least: u64, most: u64| least + swarm.rng.up_to(most - least);
+    let (append, window) = (small(&mut swarm, 200, 2_000), small(&mut swarm, 200, 4_000));
+    let (part, kept) = (small(&mut swarm, 50, 1_000), small(&mut swarm, 0, 4_000));
+    let snapshot = small(&mut swarm, 300, 6_000);
+    let durability = if forgets { "memory" } else { "fsync" };
+    swarm.tell(format!(
+        "set durability={durability} resend_after={} append_max={append} window={window} part_max={part} \
+         snapshot_after={snapshot} kept_max={kept}",
+        text(resend)
+    ));
+    swarm.asks = true;
+    swarm
+}
