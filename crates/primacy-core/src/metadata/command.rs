@@ -412,8 +412,9 @@ impl Default for Limits {
 impl Limits {
     /// The quota unless another one is set: 512 MiB, for the state is held in memory.
     pub const QUOTA: u64 = 512 << 20;
-    /// The bytes of history unless set otherwise: 128 MiB.
-    pub const HISTORY_BYTES: u64 = 128 << 20;
+    /// The bytes of history unless set otherwise: 16 MiB, some 40,000 changes of small entries. It is held in memory on each node,
+    /// stands in each snapshot, and is for those who read what has just been and for watchers that fell behind.
+    pub const HISTORY_BYTES: u64 = 16 << 20;
     /// The changes of history unless set otherwise.
     pub const HISTORY_CHANGES: u64 = 1_000_000;
 }

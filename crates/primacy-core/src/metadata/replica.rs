@@ -696,6 +696,10 @@ impl<S: Replicated> Replica<S> {
         if answer.last.term == bound && !answer.recovering {
             follower.held = follower.held.max(answer.last);
         }
+        if follower.offered.is_some() {
+            // An answer to what was asked before says nothing of the offer, which may be lost.
+            follower.resend_at.get_or_insert(now.after(self.config.resend_after));
+        }
         self.advance(now);
         self.stream(now, from.node);
     }

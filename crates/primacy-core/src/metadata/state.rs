@@ -230,7 +230,9 @@ impl State {
     /// The whole state as bytes. Equal states have equal bytes.
     #[must_use]
     pub fn snapshot(&self) -> Vec<u8> {
-        let mut to = Vec::new();
+        let Size { bytes, history_bytes, .. } = self.size();
+        // More than is needed, so that nothing is moved while it grows.
+        let mut to = Vec::with_capacity(usize::try_from(bytes + history_bytes).unwrap_or_default());
         push_number(&mut to, FORMAT);
         push_limits(&mut to, self.limits);
         self.map.encode(&mut to);

@@ -8,7 +8,7 @@ use primacy_core::election::quorum::Quorum;
 
 use primacy_core::metadata::clients::Ticket;
 use primacy_core::metadata::command::Outcome;
-use primacy_core::metadata::log::Stored;
+use primacy_core::metadata::log::{Stored, Write};
 use primacy_core::metadata::machine::{self, Answer, Ask, Durable, Message};
 use primacy_core::metadata::replica::{self, Durability, Progress, Wish};
 use primacy_core::metadata::voters::Voters;
@@ -366,7 +366,14 @@ impl World<Metadata> for MetadataWorld {
 
             Durable::Log(write) => {
                 let began = clock::now();
-                self.log.write(&write).map_err(|error| Halt::Failed { why: error.to_string() })?;
+                let written = match &write {
+                    // Its records are here, so nobody waits for it.
+                    Write::Snapshot(snapshot) if self.log.passes(snapshot.number) => {
+                        self.log.begin_snapshot(snapshot)
+                    }
+                    Write::Snapshot(_) | Write::Append(_) => self.log.write(&write),
+                };
+                written.map_err(|error| Halt::Failed { why: error.to_string() })?;
                 self.peers.measures.state_writes.observe(clock::now().since(began));
                 Ok(())
             }
@@ -432,6 +439,7 @@ impl World<Metadata> for MetadataWorld {
 
 impl OperatorAsks<Metadata> for MetadataWorld {
     fn after(&mut self, machine: &Metadata, led: bool) -> Result<(), Halt> {
+        self.log.finish_snapshot().map_err(|error| Halt::Failed { why: error.to_string() })?;
         self.post(machine);
         self.tell_mesh(machine)?;
         OperatorAsks::<Quorum>::after(&mut self.peers, machine.election(), led)

@@ -41,6 +41,7 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 
 use primacy_core::metadata::log::{Record, Snapshot, Stored, Write};
 use primacy_core::{LeaderSequence, NodeId, Term};
@@ -63,6 +64,10 @@ const BLOCK_LENGTH_MAX: usize = 16 * 1024 * 1024;
 /// The zeros that are there in advance end at a multiple of so many bytes. More of them are written at once that much more
 /// rarely, and take that much longer then.
 const STEP: u64 = 1024 * 1024;
+/// How much of a snapshot is flushed at once, in bytes.
+const FLUSHED_AT_ONCE: usize = 4 * 1024 * 1024;
+/// How much room is kept for what is written next, in bytes.
+const BUFFER_KEPT: usize = 256 * 1024;
 /// How an operator has the log of a node made again from those of the others.
 const REPAIR_COMMAND: &str = "primacy recover";
 
@@ -90,6 +95,8 @@ pub(crate) struct LogFile {
     failed: Option<String>,
     /// What is written; kept so that not every write takes new memory.
     buffer: Vec<u8>,
+    /// A snapshot that is being made.
+    making: Option<Making>,
     /// Holds the lock while it is open.
     _lock: File,
 }
@@ -398,6 +405,7 @@ impl LogFile {
             created,
             failed: None,
             buffer: Vec::new(),
+            making: None,
             _lock: lock,
             dir,
             owner,
@@ -525,6 +533,8 @@ impl LogFile {
         let written = active.write(&mut self.buffer, self.limits.step);
         written.map_err(|error| LogError::io("write", &segment.path, error))?;
         segment.last = last;
+        self.buffer.clear();
+        self.buffer.shrink_to(BUFFER_KEPT);
         Ok(())
     }
 
@@ -549,16 +559,66 @@ impl LogFile {
         Ok(())
     }
 
+    /// Whether the log has all records up to this one, so that nothing rests on a snapshot of it.
+    pub(crate) fn passes(&self, number: LeaderSequence) -> bool {
+        number <= self.numbers.last && self.numbers.may_be_cut_at(number)
+    }
+
+    /// Begins to make the file of a snapshot that the log [passes](Self::passes), on a thread of its own: a large one takes longer
+    /// than a leader may be silent. [`finish_snapshot`](Self::finish_snapshot) puts it in its place. If one is being made already, it
+    /// waits for that.
+    ///
+    /// # Errors
+    /// As [`finish_snapshot`](Self::finish_snapshot), of the one before.
+    ///
+    /// # Panics
+    /// If the log does not pass it.
+    pub(crate) fn begin_snapshot(&mut self, snapshot: &Arc<Snapshot>) -> Result<(), LogError> {
+        if let Some(cause) = &self.failed {
+            return Err(LogError::FailedBefore { path: self.dir.clone(), cause: cause.clone() });
+        }
+        assert!(self.passes(snapshot.number), "the log does not pass {}", snapshot.number);
+        if let Some(making) = self.making.take() {
+            self.put_in_place(making)?;
+        }
+        let (new, owner, id) = (self.dir.join(NEW_SNAPSHOT), self.owner.clone(), disk::entropy()?);
+        let (number, snapshot) = (snapshot.number, Arc::clone(snapshot));
+        let thread = thread::Builder::new()
+            .name("snapshot".to_owned())
+            .spawn(move || make_snapshot(&new, &owner, id, &snapshot))
+            .map_err(|error| LogError::io("make", &self.dir.join(SNAPSHOT), error))?;
+        self.making = Some(Making { number, thread: Some(thread) });
+        Ok(())
+    }
+
+    /// Puts a snapshot in its place that was begun and is made by now.
+    ///
+    /// # Errors
+    /// [`LogError`], as for [`write_many`](Self::write_many).
+    pub(crate) fn finish_snapshot(&mut self) -> Result<(), LogError> {
+        match self.making.take_if(|making| making.is_made()) {
+            Some(making) => self.put_in_place(making),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until a snapshot is made, and puts it in its place.
+    fn put_in_place(&mut self, mut making: Making) -> Result<(), LogError> {
+        let made = making.wait();
+        self.replace_snapshot(making.number, made)
+    }
+
     /// Puts a snapshot in the place of the one before it and of all records up to its number.
     fn install(&mut self, snapshot: &Arc<Snapshot>) -> Result<(), LogError> {
         assert!(self.numbers.may_be_cut_at(snapshot.number), "the log does not pass {}", snapshot.number);
+        self.making = None; // It would have the same file.
+        let made = make_snapshot(&self.dir.join(NEW_SNAPSHOT), &self.owner, disk::entropy()?, snapshot);
+        self.replace_snapshot(snapshot.number, made)
+    }
+
+    /// Gives the file of a snapshot its name, and cuts the log there.
+    fn replace_snapshot(&mut self, number: LeaderSequence, made: io::Result<()>) -> Result<(), LogError> {
         let (new, path) = (self.dir.join(NEW_SNAPSHOT), self.dir.join(SNAPSHOT));
-        let id = disk::entropy()?;
-        let made = create(&new).and_then(|file| {
-            let mut file = BufWriter::new(file);
-            snapshot_file::write(&mut file, &self.owner, id, snapshot)?;
-            file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
-        });
         if let Err(error) = made {
             // The log is as it was. Best effort: what there is of the snapshot takes up space that may be missing.
             let _ = fs::remove_file(&new);
@@ -567,7 +627,7 @@ impl LogFile {
         let renamed = fs::rename(&new, &path).map_err(|error| LogError::io("make", &path, error));
         let renamed = renamed.and_then(|()| disk::sync_dir(&self.dir).map_err(LogError::from));
         self.or_failed(renamed)?;
-        self.numbers.cut(snapshot.number);
+        self.numbers.cut(number);
         let deleted = self.delete_segments();
         self.or_failed(deleted)
     }
@@ -609,6 +669,67 @@ impl Active {
         self.file.sync_data()?;
         (self.end, self.zeros_until) = (end, zeros_until);
         Ok(())
+    }
+}
+
+/// A snapshot whose file is being made by a thread. Dropping it waits for that.
+#[derive(Debug)]
+struct Making {
+    number: LeaderSequence,
+    /// `None` once it was waited for.
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl Making {
+    fn is_made(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    fn wait(&mut self) -> io::Result<()> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that made it has panicked")))
+    }
+}
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        // Nobody wants it any more; but whoever opens the log next shall be the only one that writes there.
+        let _ = self.wait();
+    }
+}
+
+/// Makes the whole file of a snapshot, under another name than its own.
+fn make_snapshot(
+    new: &Path,
+    owner: &Owner,
+    id: snapshot_file::SnapshotId,
+    snapshot: &Snapshot,
+) -> io::Result<()> {
+    let mut file = BufWriter::new(Paced { file: create(new)?, unflushed: 0 });
+    snapshot_file::write(&mut file, owner, id, snapshot)?;
+    file.into_inner().map_err(io::IntoInnerError::into_error)?.file.sync_all()
+}
+
+/// A file that is flushed now and then while it is written: else a flush of the log would wait behind all of it.
+#[derive(Debug)]
+struct Paced {
+    file: File,
+    unflushed: usize,
+}
+
+impl io::Write for Paced {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.unflushed += written;
+        if self.unflushed >= FLUSHED_AT_ONCE {
+            self.file.sync_data()?;
+            self.unflushed = 0;
+        }
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
     }
 }
 

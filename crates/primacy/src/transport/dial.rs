@@ -20,6 +20,9 @@ use super::stream::{Connection, ReadError, Stream, prepare, resolve, take_turns}
 use super::tls::{self, Credentials};
 use super::{Delivery, Limits, check_form};
 
+/// How much room is kept for what the kernel has none for, in bytes.
+const PENDING_KEPT: usize = 4096;
+
 /// The way to one peer.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -219,6 +222,8 @@ impl Link {
                 Err(error) => return Err(error),
             }
         }
+        // Nothing waits any more, and the room that many records needed once need not be kept.
+        pending.shrink_to(PENDING_KEPT);
         stream.flush().map(drop)
     }
 

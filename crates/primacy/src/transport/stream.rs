@@ -16,6 +16,9 @@ use super::tls;
 /// How much is read at a time. The messages of an election have less than a hundred bytes.
 const READ_LENGTH: usize = 4096;
 
+/// The same where metadata is kept: many records go into one message.
+const METADATA_READ_LENGTH: usize = 64 * 1024;
+
 /// How much of what comes from one that is hung up on is thrown away: more than it can have said before it was refused.
 const DISCARD_MAX: usize = crate::codec::FRAME_LENGTH_MAX;
 
@@ -176,16 +179,19 @@ pub(super) struct Connection<S> {
     /// What it listens to.
     pub(super) stream: S,
     deframer: Deframer,
+    /// What was read last; kept so that not every read makes and clears a new one.
+    buffer: Vec<u8>,
 }
 
 impl<S: AsRef<Stream>> Connection<S> {
     pub(super) fn new(stream: S) -> Self {
-        Self { stream, deframer: Deframer::default() }
+        Self { stream, deframer: Deframer::default(), buffer: vec![0; READ_LENGTH] }
     }
 
     /// From now on frames may be as long as those of metadata are.
     pub(super) fn allow_metadata(&mut self) {
         self.deframer.allow_metadata();
+        self.buffer.resize(METADATA_READ_LENGTH, 0);
     }
 
     /// The next frame, and the election that it names. Nothing is lost if the future is dropped.
@@ -197,10 +203,9 @@ impl<S: AsRef<Stream>> Connection<S> {
             }
             let stream = self.stream.as_ref();
             stream.readable().await?;
-            let mut bytes = [0; READ_LENGTH];
-            match stream.try_read(&mut bytes) {
+            match stream.try_read(&mut self.buffer) {
                 Ok(0) => return Err(ReadError::Closed),
-                Ok(count) => self.deframer.push(bytes.get(..count).unwrap_or_default()),
+                Ok(count) => self.deframer.push(self.buffer.get(..count).unwrap_or_default()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error.into()),
             }

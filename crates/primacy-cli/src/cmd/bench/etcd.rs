@@ -82,7 +82,7 @@ impl<'a> Rival<'a> {
             timers,
             namespace,
             dir,
-            ports: free_ports()?,
+            ports: free_ports(MEMBERS)?,
             members: (0..MEMBERS).map(|_| None).collect(),
             lives: vec![0; MEMBERS],
             lines: Lines::default(),
@@ -101,21 +101,8 @@ impl<'a> Rival<'a> {
             Some(namespace) => command_in(namespace, "etcd"),
             None => Command::new("etcd"),
         };
-        let url = |port: u16| format!("http://127.0.0.1:{port}");
-        let (clients, peers) = self.ports[member];
-        let all: Vec<String> = self
-            .ports
-            .iter()
-            .enumerate()
-            .map(|(other, ports)| format!("m{other}={}", url(ports.1)))
-            .collect();
-        command.args(["--name", &format!("m{member}"), "--logger", "zap", "--log-outputs", "stderr"]);
-        command.arg("--data-dir").arg(self.dir.join(format!("m{member}")));
-        command.args(["--listen-client-urls", &url(clients), "--advertise-client-urls", &url(clients)]);
-        command.args(["--listen-peer-urls", &url(peers), "--initial-advertise-peer-urls", &url(peers)]);
-        command.args(["--initial-cluster", &all.join(","), "--initial-cluster-token", "bench"]);
-        command.args(["--heartbeat-interval", &self.timers.heartbeat_ms.to_string()]);
-        command.args(["--election-timeout", &self.timers.election_ms.to_string()]);
+        let timers = Some(self.timers);
+        self::member(&mut command, &self.dir, &self.ports, member, timers);
         let mut child = start(command)?;
         self.lives[member] += 1;
         self.lines.listen(&mut child, member, self.lives[member])?;
@@ -220,15 +207,39 @@ impl<'a> Rival<'a> {
     }
 }
 
-/// Ports for clients and for peers that nothing listens on, below those that the kernel gives to who connects.
-fn free_ports() -> Result<Vec<(u16, u16)>, Failure> {
+/// Tells a command how to start one member of a cluster that is new, with its data below `dir`; `ports` has those for clients and
+/// for peers of each. Without timers, they are etcd's own.
+pub(super) fn member(
+    command: &mut Command,
+    dir: &Path,
+    ports: &[(u16, u16)],
+    member: usize,
+    timers: Option<EtcdTimers>,
+) {
+    let url = |port: u16| format!("http://127.0.0.1:{port}");
+    let (clients, peers) = ports[member];
+    let all: Vec<String> =
+        ports.iter().enumerate().map(|(other, ports)| format!("m{other}={}", url(ports.1))).collect();
+    command.args(["--name", &format!("m{member}"), "--logger", "zap", "--log-outputs", "stderr"]);
+    command.arg("--data-dir").arg(dir.join(format!("m{member}")));
+    command.args(["--listen-client-urls", &url(clients), "--advertise-client-urls", &url(clients)]);
+    command.args(["--listen-peer-urls", &url(peers), "--initial-advertise-peer-urls", &url(peers)]);
+    command.args(["--initial-cluster", &all.join(","), "--initial-cluster-token", "bench"]);
+    if let Some(EtcdTimers { heartbeat_ms, election_ms }) = timers {
+        command.args(["--heartbeat-interval", &heartbeat_ms.to_string()]);
+        command.args(["--election-timeout", &election_ms.to_string()]);
+    }
+}
+
+/// So many pairs of ports, for clients and for peers, that nothing listens on, below those that the kernel gives to who connects.
+pub(super) fn free_ports(count: usize) -> Result<Vec<(u16, u16)>, Failure> {
     // Two benches that are started one after the other have numbers next to each other, and must not meet.
     let process = usize::try_from(std::process::id()).unwrap_or(0);
     let mut free = (10_000..20_000_u16)
         .skip(process * 2 * MEMBERS * TIMERS.len() % 9_000)
         .filter(|&port| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok());
     let mut ports = Vec::new();
-    while ports.len() < MEMBERS {
+    while ports.len() < count {
         let pair = free.next().zip(free.next());
         ports.push(pair.ok_or_else(|| failed("no ports are free for etcd"))?);
     }

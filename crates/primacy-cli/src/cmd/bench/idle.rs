@@ -101,20 +101,20 @@ struct Beside {
 
 /// What one process costs.
 #[derive(Clone, Copy, Debug, Serialize)]
-struct Cost {
+pub(super) struct Cost {
     /// Of one core.
-    cpu_percent: f64,
+    pub(super) cpu_percent: f64,
     /// All pages that are in memory for it, those of shared files included.
     rss_mib: f64,
     /// The same, with shared pages divided among those who share them.
-    pss_mib: f64,
+    pub(super) pss_mib: f64,
     /// What it alone uses.
     private_mib: f64,
 }
 
 /// What has been counted of some processes and a network so far.
 #[derive(Clone, Debug)]
-struct Meter {
+pub(super) struct Meter {
     processes: Vec<(i32, Cpu)>,
     bytes: Option<u64>,
     at: Instant,
@@ -265,21 +265,21 @@ fn processes(cluster: &Cluster<'_>) -> Result<Vec<i32>, Failure> {
 }
 
 impl Meter {
-    fn start(pids: Vec<i32>, own_network: bool) -> Self {
+    pub(super) fn start(pids: Vec<i32>, own_network: bool) -> Self {
         let bytes = if own_network { pids.first().and_then(|&pid| bytes(pid)) } else { None };
         let processes = pids.into_iter().map(|pid| (pid, Cpu::of(pid))).collect();
         Self { processes, bytes, at: Instant::now() }
     }
 
     /// Adds what was spent since the last look.
-    fn look(&mut self) {
+    pub(super) fn look(&mut self) {
         for (pid, cpu) in &mut self.processes {
             cpu.add(threads(*pid));
         }
     }
 
     /// What each process has cost from the start to the last look, and what went over the wire in a second.
-    fn read(&self) -> (Vec<Option<Cost>>, Option<f64>) {
+    pub(super) fn read(&self) -> (Vec<Option<Cost>>, Option<f64>) {
         let seconds = self.at.elapsed().as_secs_f64();
         let mut costs = Vec::new();
         for (pid, cpu) in &self.processes {
@@ -323,7 +323,8 @@ fn threads(pid: i32) -> BTreeMap<u32, Duration> {
     ran.collect()
 }
 
-fn memory(pid: i32) -> Option<Cost> {
+/// What a process has in memory now.
+pub(super) fn memory(pid: i32) -> Option<Cost> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     let kib = |name: &str| -> Option<f64> {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
@@ -345,7 +346,7 @@ fn bytes(pid: i32) -> Option<u64> {
     line.split_ascii_whitespace().next()?.parse().ok()
 }
 
-fn rounded(value: f64, places: f64) -> f64 {
+pub(super) fn rounded(value: f64, places: f64) -> f64 {
     (value * places).round() / places
 }
 

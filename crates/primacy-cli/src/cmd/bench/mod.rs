@@ -1,4 +1,4 @@
-//! `primacy bench`: failover and idle cost, measured on real processes of this machine.
+//! `primacy bench`: failover, idle cost, and the map that nodes keep, measured on real processes of this machine.
 
 pub(crate) mod child;
 mod cluster;
@@ -7,6 +7,8 @@ mod failover;
 mod floor;
 mod idle;
 mod load;
+#[cfg(feature = "etcd")]
+mod map;
 mod namespaces;
 mod over_store;
 #[cfg(feature = "sqlite")]
@@ -23,7 +25,7 @@ use clap::{Parser, Subcommand};
 
 use crate::exit::{Exit, Failure};
 
-/// Measure failover and idle cost on this machine.
+/// Measure failover, idle cost and the map of the nodes on this machine.
 ///
 /// Real processes on real sockets, with their state on a real disk. What is measured can be repeated: every figure of
 /// docs/performance.md stands beside its command.
@@ -40,6 +42,8 @@ enum What {
     Idle(idle::Idle),
     #[cfg(feature = "sqlite")]
     Partitions(partitions::Partitions),
+    #[cfg(feature = "etcd")]
+    Map(map::Map),
 }
 
 /// Runs the verb.
@@ -49,6 +53,8 @@ pub(crate) fn bench(args: &Bench) -> Result<Exit, Failure> {
         What::Idle(args) => idle::idle(args),
         #[cfg(feature = "sqlite")]
         What::Partitions(args) => partitions::partitions(args),
+        #[cfg(feature = "etcd")]
+        What::Map(args) => map::map(args),
     }
 }
 

@@ -2,7 +2,9 @@
 //! fails.
 
 use std::collections::VecDeque;
+use std::fs::OpenOptions;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -92,7 +94,19 @@ impl Drop for Stage {
 
 /// Starts a process that dies with the bench, with both its outputs piped.
 pub(super) fn start(mut command: Command) -> Result<Child, Failure> {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    spawn(command)
+}
+
+/// The same with both outputs at the end of this file: for those who say much while nobody has the time to read it.
+pub(super) fn start_into(mut command: Command, file: &Path) -> Result<Child, Failure> {
+    let file = OpenOptions::new().create(true).append(true).open(file)?;
+    command.stdout(file.try_clone()?).stderr(file);
+    spawn(command)
+}
+
+fn spawn(mut command: Command) -> Result<Child, Failure> {
+    command.stdin(Stdio::null());
     without_settings(&mut command);
     bind_to_parent(&mut command, Signal::TERM);
     let program = command.get_program().to_string_lossy().into_owned();

@@ -119,7 +119,7 @@ impl<S: Replicated> Replica<S> {
                 self.send(from.node, Body::Fetched { to: from.incarnation, after, records });
             }
             None => {
-                let number = self.snapshot_to_offer(now);
+                let number = self.snapshot_to_offer(now, after);
                 self.send(from.node, Body::Offer { number });
             }
         }

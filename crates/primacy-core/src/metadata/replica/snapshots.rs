@@ -73,12 +73,14 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// A snapshot up to the end of this node's log, or one from which that log goes on.
+    /// A snapshot up to the end of this node's log, or one from which that log goes on, for a log that ends with this number: one
+    /// that goes no further would not be taken, for a log never gets shorter.
     ///
     /// It may have records in it that are not committed. Whoever takes it takes these records, as if they had been sent one by one.
-    pub(super) fn snapshot_to_offer(&mut self, now: Instant) -> LeaderSequence {
+    pub(super) fn snapshot_to_offer(&mut self, now: Instant, last: LeaderSequence) -> LeaderSequence {
         let until = now.after(self.config.resend_after.times(OFFER_LASTS));
         if let Some(outgoing) = &mut self.outgoing
+            && outgoing.snapshot.number > last
             && self.log.position(outgoing.snapshot.number).is_some()
         {
             outgoing.until = until;
@@ -104,7 +106,8 @@ impl<S: Replicated> Replica<S> {
         if follower.offered.is_some() {
             return;
         }
-        let number = self.snapshot_to_offer(now);
+        let last = follower.sent.unwrap_or_default();
+        let number = self.snapshot_to_offer(now, last);
         if let Role::Leader(lead) = &mut self.role
             && let Some(follower) = lead.followers.get_mut(&to)
         {

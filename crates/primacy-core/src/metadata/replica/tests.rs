@@ -472,3 +472,87 @@ fn nothing_that_was_committed_is_lost_or_changed() {
         }
     }
 }
+
+/// A new leader asks, and starts again; then two lives of the one that was asked answer it, with offers.
+#[test]
+fn whoever_offers_a_snapshot_is_not_heard_as_a_leader_by_that() {
+    let now = Instant::default();
+    let members = (0..3).map(|index| (name(index), Arc::from("nowhere"))).collect();
+    let voters = Arc::new(Voters { number: LeaderSequence::NONE, members });
+    let config = config(identity(0, 2), Durability::Fsync);
+    let replica = Replica::<History>::new(config, Term(3), voters, Stored::default(), false, now);
+    let mut replica = replica.expect("there is nothing to be read");
+    let number = LeaderSequence::first(Term(2));
+    for life in [1, 2] {
+        replica.handle(now, identity(1, life), Term(3), Body::Offer { number });
+        assert_eq!(replica.poll(), None, "nothing is asked for, and nobody is taken for a leader");
+    }
+    let (round, records, committed) = (1, Vec::new(), LeaderSequence::NONE);
+    let append = Body::Append { round, after: LeaderSequence::NONE, records, committed };
+    replica.handle(now, identity(2, 1), Term(3), append);
+    replica.handle(now, identity(2, 1), Term(3), Body::Offer { number });
+    let part = Body::Part { number, offset: 0 };
+    assert_eq!(replica.poll(), Some(Effect::Send { to: name(2), body: part }), "that one leads");
+}
+
+fn three() -> Arc<Voters> {
+    let members = (0..3).map(|index| (name(index), Arc::from("nowhere"))).collect();
+    Arc::new(Voters { number: LeaderSequence::NONE, members })
+}
+
+/// The first of three, which has a record of term 1.
+fn first_of_three() -> Replica<History> {
+    let config = config(identity(0, 1), Durability::Fsync);
+    let number = LeaderSequence::first(Term(1));
+    let body = RecordBody::Begin { after: LeaderSequence::NONE, voters: three() };
+    let stored = Stored { snapshot: None, records: vec![Record { number, body }] };
+    let replica = Replica::new(config, Term(1), three(), stored, false, Instant::default());
+    replica.expect("the record is the first")
+}
+
+/// Has it lead, with the promise of the third.
+fn lead(leader: &mut Replica<History>, term: Term) {
+    let now = Instant::default();
+    let (to, last) = (leader.config.me.incarnation, LeaderSequence::NONE);
+    leader.bind(term);
+    leader.lead(now);
+    leader.handle(now, identity(2, 1), term, Body::SyncReply { to, last });
+}
+
+/// What was last said to the second since this was asked.
+fn said_to_second(leader: &mut Replica<History>) -> Option<Body> {
+    core::iter::from_fn(|| leader.poll())
+        .filter_map(|effect| match effect {
+            Effect::Send { to, body } if to == name(1) => Some(body),
+            Effect::Send { .. } | Effect::Write(_) | Effect::Voters(_) => None,
+            Effect::LogLost(_) | Effect::TwoLeaders { .. } => None,
+        })
+        .last()
+}
+
+/// The second answers what it was asked last, with a log that ends so and to which nothing fitted.
+fn answer_with_a_gap(leader: &mut Replica<History>, term: Term, last: LeaderSequence) {
+    let Some(Body::Append { round, .. }) = said_to_second(leader) else { panic!("nothing was asked") };
+    let to = leader.config.me.incarnation;
+    let answer = Body::AppendReply { to, round, last, gap: true, recovering: false };
+    leader.handle(Instant::default(), identity(1, 1), term, answer);
+}
+
+/// A leader that had offered a snapshot in an earlier term, to one that has been a leader itself since.
+#[test]
+fn a_snapshot_is_offered_only_to_a_log_that_ends_before_it() {
+    let mut leader = first_of_three();
+    let last_of = |term| LeaderSequence::first(Term(term));
+    lead(&mut leader, Term(3));
+    answer_with_a_gap(&mut leader, Term(3), last_of(2));
+    let Some(Body::Offer { number }) = said_to_second(&mut leader) else {
+        panic!("its log went another way")
+    };
+    assert_eq!(number, last_of(3));
+    lead(&mut leader, Term(5));
+    answer_with_a_gap(&mut leader, Term(5), last_of(4));
+    let Some(Body::Offer { number }) = said_to_second(&mut leader) else {
+        panic!("its log went another way")
+    };
+    assert_eq!(number, last_of(5));
+}

@@ -197,6 +197,46 @@ fn several_writes_are_one_block_and_what_a_snapshot_has_is_deleted() {
 }
 
 #[test]
+fn records_are_written_while_a_snapshot_is_made_and_cut_only_when_it_is_finished() {
+    let dir = Dir::new();
+    let (mut log, ..) = dir.open_small().unwrap();
+    let mut records = vec![begin(2, LeaderSequence::NONE)];
+    records.extend((2..30).map(|counter| payload(2, counter, &[1; 100])));
+    log.write(&Write::Append(records.clone())).unwrap();
+    assert!(log.passes(number(2, 20)) && !log.passes(number(2, 30)) && !log.passes(number(1, 1)));
+    let first = snapshot(number(2, 20), b"first");
+    log.begin_snapshot(&first).unwrap();
+    assert!(dir.segment(1).exists());
+    records.push(payload(2, 30, b"meanwhile"));
+    log.write(&Write::Append(records[29..].to_vec())).unwrap();
+    // A second one waits for the first.
+    let second = snapshot(number(2, 25), b"second");
+    log.begin_snapshot(&second).unwrap();
+    assert!(!dir.segment(1).exists() && log.numbers.base == first.number);
+    while log.numbers.base < second.number {
+        log.finish_snapshot().unwrap();
+    }
+    drop(log);
+    let stored = dir.open_small().unwrap().1;
+    assert_eq!(stored, Stored { snapshot: Some(second), records: records[25..].to_vec() });
+
+    // One that is not finished when the log is closed has never been.
+    let (mut log, ..) = dir.open_small().unwrap();
+    log.begin_snapshot(&snapshot(number(2, 29), b"third")).unwrap();
+    drop(log);
+    let (mut log, again, _) = dir.open_small().unwrap();
+    assert_eq!(again, stored);
+    fs::create_dir(dir.log().join(NEW_SNAPSHOT)).unwrap();
+    log.begin_snapshot(&snapshot(number(2, 29), b"fourth")).unwrap();
+    let error = loop {
+        if let Err(error) = log.finish_snapshot() {
+            break error;
+        }
+    };
+    assert!(matches!(error, LogError::Io { action: "make", .. }), "{error}");
+}
+
+#[test]
 fn an_append_of_any_length_is_taken_block_by_block() {
     let dir = Dir::new();
     let (mut log, ..) = dir.open_small().unwrap();

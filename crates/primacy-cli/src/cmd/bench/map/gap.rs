@@ -1,0 +1,235 @@
+//! How long nothing is written when the leader is killed under load, as the clients see it.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use tokio::task::JoinSet;
+
+use super::caller::{Caller, ask_within};
+use super::puts::put;
+use super::trio::{System, Trio};
+use super::{Busy, Run, median_of};
+use crate::cmd::bench::etcd::TIMERS;
+use crate::cmd::bench::failed;
+use crate::cmd::bench::idle::rounded;
+use crate::cmd::bench::spread::{Spread, milliseconds};
+use crate::exit::Failure;
+
+/// How many clients write without a pause.
+const CLIENTS: usize = 16;
+/// How long a client waits for an answer until it asks the next node. A write that was under way when the leader died may never
+/// be answered, and a client that is more patient than an election takes would be what is measured.
+const ANSWER_MAX: Duration = Duration::from_millis(100);
+/// How long a client waits after it was refused, so that one that is refused at once does not keep the machine busy.
+const REFUSED_PAUSE: Duration = Duration::from_millis(2);
+/// How long they write before the leader is killed, and afterwards at the least.
+const BEFORE: Duration = Duration::from_secs(1);
+const AFTER: Duration = Duration::from_secs(4);
+/// How long the killed node may catch up before the next trial.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// The result of one system, as it is printed with `--json`.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    system: String,
+    trials: usize,
+    clients: usize,
+    /// The longest time in which no client had a write done.
+    gap_ms: Spread,
+    /// The longest time in which the unluckiest client had none done.
+    client_gap_ms: Spread,
+    /// What the clients were told in a trial instead of that it was done.
+    errors_median: f64,
+    errors_max: f64,
+    /// What they were told, in all trials.
+    errors: BTreeMap<String, u64>,
+    /// Writes a second before the kill.
+    rate_median: f64,
+    busy_median: f64,
+}
+
+#[derive(Debug, Default)]
+struct Measured {
+    gaps: Vec<Duration>,
+    client_gaps: Vec<Duration>,
+    errors: Vec<f64>,
+    texts: BTreeMap<String, u64>,
+    rates: Vec<f64>,
+    busy: Vec<f64>,
+}
+
+/// What one client has seen.
+#[derive(Debug, Default)]
+struct Seen {
+    /// When its writes were answered.
+    done: Vec<Instant>,
+    errors: Vec<String>,
+}
+
+/// Kills the leader of each system in each round.
+pub(super) async fn measure(run: &Run<'_>) -> Result<Vec<Row>, Failure> {
+    // The first timers are etcd's own, which it has without being told.
+    let rivals = TIMERS.iter().enumerate().map(|(number, &timers)| (number > 0).then_some(timers));
+    let systems: Vec<System> = [System::Primacy].into_iter().chain(rivals.map(System::Etcd)).collect();
+    let mut trios = Trio::start_all(run.stage, run.place.dir(), &systems).await?;
+    let mut measured: Vec<Measured> = trios.iter().map(|_| Measured::default()).collect();
+    for round in 1..=run.rounds {
+        for (trio, measured) in run.in_turns(round, trios.iter_mut().zip(&mut measured)) {
+            let busy = Busy::start();
+            measured.trial(trio).await?;
+            measured.busy.push(busy.fraction());
+            tokio::time::sleep(SETTLE).await;
+            run.stage.check_interrupted()?;
+            let took = measured.gaps.last().copied().unwrap_or_default();
+            run.progress(round, &format!("{}: {:.1} ms", trio.name(), milliseconds(took)));
+        }
+    }
+    let rows = trios.iter().zip(measured).map(|(trio, measured)| measured.row(trio.name()));
+    rows.collect::<Option<_>>().ok_or_else(|| failed("nothing was measured"))
+}
+
+impl Measured {
+    async fn trial(&mut self, trio: &mut Trio<'_>) -> Result<(), Failure> {
+        let leader = trio.serves().await?;
+        let (stop, seen) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<Seen>>>::default());
+        let mut clients = JoinSet::new();
+        for number in 0..CLIENTS {
+            let client = Client::new(&trio.addresses(), number)?;
+            clients.spawn(client.write(Arc::clone(&stop), Arc::clone(&seen)));
+        }
+        let began = Instant::now();
+        tokio::time::sleep(BEFORE).await;
+        let killed_at = Instant::now();
+        trio.kill(leader)?;
+        tokio::time::sleep(AFTER).await;
+        stop.store(true, Ordering::Relaxed);
+        while clients.join_next().await.is_some() {}
+        let ended = Instant::now();
+        let seen = std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut all: Vec<Instant> = seen.iter().flat_map(|seen| seen.done.iter().copied()).collect();
+        all.sort_unstable();
+        let before = all.iter().filter(|&&at| at < killed_at).count();
+        let gap = longest_gap(&all, killed_at, ended);
+        let client_gaps = seen.iter().map(|seen| longest_gap(&seen.done, killed_at, ended));
+        self.gaps.push(gap);
+        self.client_gaps.push(client_gaps.max().unwrap_or_default());
+        self.rates.push(super::Counted::counted(before) / (killed_at - began).as_secs_f64());
+        let errors: Vec<String> = seen.into_iter().flat_map(|seen| seen.errors).collect();
+        self.errors.push(super::Counted::counted(errors.len()));
+        for error in errors {
+            *self.texts.entry(error).or_default() += 1;
+        }
+        trio.start(leader)?;
+        trio.serves().await?;
+        Ok(())
+    }
+
+    fn row(self, system: String) -> Option<Row> {
+        Some(Row {
+            system,
+            trials: self.gaps.len(),
+            clients: CLIENTS,
+            gap_ms: Spread::of(&self.gaps)?,
+            client_gap_ms: Spread::of(&self.client_gaps)?,
+            errors_median: median_of(&self.errors)?,
+            errors_max: self.errors.iter().copied().fold(0.0, f64::max),
+            errors: self.texts,
+            rate_median: rounded(median_of(&self.rates)?, 1.0),
+            busy_median: rounded(median_of(&self.busy)?, 1e2),
+        })
+    }
+}
+
+/// The longest time between two of these that ends after the kill; what has not come by the end came then.
+fn longest_gap(done: &[Instant], killed_at: Instant, ended: Instant) -> Duration {
+    let (mut last, mut longest) = (None, Duration::ZERO);
+    for &at in done.iter().chain([&ended]) {
+        if at > killed_at {
+            longest = longest.max(at.duration_since(last.unwrap_or(killed_at)));
+        }
+        last = Some(at);
+    }
+    longest
+}
+
+/// One that writes, and goes on with the next node when it is refused or not answered.
+struct Client {
+    /// A connection of its own to each.
+    nodes: Vec<Caller>,
+    next: usize,
+    number: usize,
+}
+
+impl Client {
+    fn new(addresses: &[SocketAddr], number: usize) -> Result<Self, Failure> {
+        let nodes: Vec<Caller> =
+            addresses.iter().map(|&address| Caller::lazily(address)).collect::<Result<_, _>>()?;
+        Ok(Self { next: number % nodes.len(), nodes, number })
+    }
+
+    async fn write(mut self, stop: Arc<AtomicBool>, all: Arc<Mutex<Vec<Seen>>>) {
+        let mut seen = Seen::default();
+        let mut number = 0;
+        while !stop.load(Ordering::Relaxed) {
+            number += 1;
+            let key = format!("bench/gap/{}/{}", self.number, number % 100).into_bytes();
+            match ask_within(ANSWER_MAX, self.nodes[self.next].put(put(number, key))).await {
+                Ok(_) => seen.done.push(Instant::now()),
+                Err(status) => {
+                    seen.errors.push(format!("{:?}: {}", status.code(), status.message()));
+                    self.next = (self.next + 1) % self.nodes.len();
+                    tokio::time::sleep(REFUSED_PAUSE).await;
+                }
+            }
+        }
+        all.lock().unwrap_or_else(PoisonError::into_inner).push(seen);
+    }
+}
+
+impl std::fmt::Display for Row {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { system, trials, gap_ms, client_gap_ms, errors_median, errors_max, .. } = self;
+        write!(
+            f,
+            "  {system:<16} longest gap median {:.1}  max {:.1} ms; of one client {:.1}, {:.1}; errors median \
+             {errors_median}, max {errors_max}; {} writes/s before; {trials} trials, busy {}",
+            gap_ms.median,
+            gap_ms.max,
+            client_gap_ms.median,
+            client_gap_ms.max,
+            self.rate_median,
+            self.busy_median
+        )?;
+        for (text, count) in &self.errors {
+            write!(f, "\n      {count} times {text}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gap_is_counted_from_the_last_write_before_the_kill_to_the_end() {
+        let began = Instant::now();
+        let at = |millis: &[u64]| -> Vec<Instant> {
+            millis.iter().map(|&millis| began + Duration::from_millis(millis)).collect()
+        };
+        let (killed_at, ended) = (at(&[100])[0], at(&[300])[0]);
+        for (done, gap) in [
+            // One that was long before the kill says nothing of it.
+            (&[1, 80, 99, 130, 140, 299][..], 159),
+            (&[90, 170, 250, 290], 80),
+            (&[90, 101], 199),
+            (&[], 200),
+        ] {
+            assert_eq!(longest_gap(&at(done), killed_at, ended), Duration::from_millis(gap), "{done:?}");
+        }
+    }
+}

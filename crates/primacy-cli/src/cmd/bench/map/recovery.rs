@@ -1,0 +1,158 @@
+//! How long a node takes to come back that was away while much was written, and one that has lost its disk.
+
+use std::time::{Duration, Instant};
+
+use primacy::stores::etcd::api::{self, method};
+use serde::Serialize;
+
+use super::caller::{Caller, ask_within};
+use super::puts::{CONNECTIONS_MAX, put, write_many};
+use super::trio::{System, Trio};
+use super::{Busy, Run, median_of};
+use crate::cmd::bench::etcd::MEMBERS;
+use crate::cmd::bench::failed;
+use crate::cmd::bench::idle::rounded;
+use crate::cmd::bench::spread::{Spread, milliseconds};
+use crate::exit::Failure;
+
+/// The length of each value, in bytes, and over how many keys they are written: the state is small, and its history long.
+const VALUE_LENGTH: usize = 4096;
+const KEYS: u64 = 20_000;
+/// How many clients write.
+const CLIENTS: usize = 64;
+/// How often the node is asked what it knows, and how long its answer may take.
+const LOOK: Duration = Duration::from_millis(2);
+const ANSWER_MAX: Duration = Duration::from_millis(500);
+/// How long it may take at all.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// What tells that it knows all.
+const LAST_KEY: &[u8] = b"bench/last";
+
+/// The result of one system, as it is printed with `--json`.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    system: String,
+    history_mib: u64,
+    /// How long the writes took, in seconds, and how many were refused.
+    written_in_s: f64,
+    errors: u64,
+    /// From the start of the process of the node that was away to its first answer that has the last write.
+    behind_ms: Spread,
+    /// The same of one with an empty disk, with what an operator has to do.
+    empty_ms: Spread,
+    busy_median: f64,
+    /// What each node has in memory at the end, in MiB.
+    pss_mib: Vec<f64>,
+}
+
+#[derive(Debug, Default)]
+struct Measured {
+    written_in: Vec<f64>,
+    errors: u64,
+    behind: Vec<Duration>,
+    empty: Vec<Duration>,
+    busy: Vec<f64>,
+    pss_mib: Vec<f64>,
+}
+
+/// Measures in so many rounds, one system after the other, each time with new nodes.
+pub(super) async fn measure(run: &Run<'_>) -> Result<Vec<Row>, Failure> {
+    let systems = [System::Primacy, System::Etcd(None)];
+    let mut measured: [Measured; 2] = Default::default();
+    for round in 1..=run.rounds {
+        for (&system, measured) in run.in_turns(round, systems.iter().zip(&mut measured)) {
+            let mut trios = Trio::start_all(run.stage, run.place.dir(), &[system]).await?;
+            let trio = trios.first_mut().ok_or_else(|| failed("nothing was started"))?;
+            measured.round(run, round, trio).await?;
+        }
+    }
+    let rows = systems.iter().zip(measured).map(|(system, measured)| {
+        Some(Row {
+            system: system.name(),
+            history_mib: run.history_mib,
+            written_in_s: rounded(median_of(&measured.written_in)?, 10.0),
+            errors: measured.errors,
+            behind_ms: Spread::of(&measured.behind)?,
+            empty_ms: Spread::of(&measured.empty)?,
+            busy_median: rounded(median_of(&measured.busy)?, 1e2),
+            pss_mib: measured.pss_mib,
+        })
+    });
+    rows.collect::<Option<_>>().ok_or_else(|| failed("nothing was measured"))
+}
+
+impl Measured {
+    async fn round(&mut self, run: &Run<'_>, round: usize, trio: &mut Trio<'_>) -> Result<(), Failure> {
+        let leader = trio.serves().await?;
+        let away = (leader + 1) % MEMBERS;
+        trio.kill(away)?;
+        let there: Vec<_> =
+            (0..MEMBERS).filter(|&node| node != away).map(|node| trio.address(node)).collect();
+        let callers = Caller::connected(&there, CONNECTIONS_MAX).await?;
+        let length = u64::try_from(VALUE_LENGTH).unwrap_or(u64::MAX);
+        let writes = (run.history_mib << 20) / length;
+        let began = Instant::now();
+        self.errors += write_many(&callers, CLIENTS, writes, (KEYS, VALUE_LENGTH)).await;
+        self.written_in.push(began.elapsed().as_secs_f64());
+        run.progress(round, &format!("{}: {} MiB written", trio.name(), run.history_mib));
+        let last = put(u64::try_from(round).unwrap_or(0), LAST_KEY.to_vec());
+        let written = callers[0].put(last.clone()).await;
+        written.map_err(|status| failed(format!("{}: {status}", trio.name())))?;
+        let (busy, began) = (Busy::start(), Instant::now());
+        trio.start(away)?;
+        self.behind.push(until_it_knows(run, trio, away, &last.value, began).await?);
+        trio.serves().await?;
+        trio.kill(away)?;
+        let began = Instant::now();
+        trio.start_empty(away).await?;
+        self.empty.push(until_it_knows(run, trio, away, &last.value, began).await?);
+        self.busy.push(busy.fraction());
+        self.pss_mib = trio.memory().into_iter().map(|mib| rounded(mib, 10.0)).collect();
+        let took = [&self.behind, &self.empty].map(|all| all.last().copied().map_or(0.0, milliseconds));
+        run.progress(
+            round,
+            &format!("{}: {:.0} ms, and {:.0} ms from nothing", trio.name(), took[0], took[1]),
+        );
+        Ok(())
+    }
+}
+
+/// Asks the node for what it knows by itself, until that is the last write.
+async fn until_it_knows(
+    run: &Run<'_>,
+    trio: &Trio<'_>,
+    node: usize,
+    value: &[u8],
+    began: Instant,
+) -> Result<Duration, Failure> {
+    let caller = Caller::lazily(trio.address(node))?;
+    loop {
+        let read =
+            api::RangeRequest { key: LAST_KEY.to_vec(), serializable: true, ..api::RangeRequest::default() };
+        let answer: Result<api::RangeResponse, _> =
+            ask_within(ANSWER_MAX, caller.ask(method::RANGE, read)).await;
+        if let Ok(answer) = answer
+            && answer.kvs.first().is_some_and(|kv| kv.value == value)
+        {
+            return Ok(began.elapsed());
+        }
+        run.stage.check_interrupted()?;
+        if began.elapsed() > PATIENCE {
+            return Err(failed(format!("{}: a node has not caught up within {PATIENCE:?}", trio.name())));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+impl std::fmt::Display for Row {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { system, history_mib, written_in_s, errors, behind_ms, empty_ms, busy_median, pss_mib } =
+            self;
+        write!(
+            f,
+            "  {system:<8} {history_mib} MiB written in {written_in_s} s, {errors} errors; back after {:.0} (max {:.0}) ms; \
+             with an empty disk after {:.0} (max {:.0}) ms; busy {busy_median}; MiB {pss_mib:?}",
+            behind_ms.median, behind_ms.max, empty_ms.median, empty_ms.max
+        )
+    }
+}

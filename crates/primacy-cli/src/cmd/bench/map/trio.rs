@@ -1,0 +1,298 @@
+//! Three nodes that answer clients of etcd: Primacy's, or etcd's own members.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use primacy::stores::etcd::api::{self, method};
+use rustix::process::Pid;
+
+use super::caller::{Caller, ask_within};
+use crate::cmd::bench::etcd::{self, EtcdTimers, MEMBERS};
+use crate::cmd::bench::failed;
+use crate::cmd::bench::idle::memory;
+use crate::cmd::bench::stage::{Stage, start_into, without_settings};
+use crate::cmd::bench::subject::ELECTION;
+use crate::exit::Failure;
+use crate::process_tree::descendants_of;
+
+/// How long three nodes may take until they serve.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often they are asked whether they do, and how long an answer may take.
+const LOOK: Duration = Duration::from_millis(20);
+const ANSWER_MAX: Duration = Duration::from_secs(1);
+/// How much of what a node has said last is shown when something does not happen.
+const SAID_SHOWN: usize = 2000;
+/// The names of Primacy's nodes.
+const NAMES: [&str; MEMBERS] = ["a", "b", "c"];
+
+/// What answers.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum System {
+    /// `primacy node --serve`, with its defaults: what is written is flushed on a majority of the disks.
+    Primacy,
+    /// etcd, with its own timers where none are named.
+    Etcd(Option<EtcdTimers>),
+}
+
+impl System {
+    pub(super) fn name(self) -> String {
+        match self {
+            Self::Primacy => "primacy".to_owned(),
+            Self::Etcd(None) => "etcd".to_owned(),
+            Self::Etcd(Some(EtcdTimers { heartbeat_ms, election_ms })) => {
+                format!("etcd {heartbeat_ms}/{election_ms} ms")
+            }
+        }
+    }
+}
+
+/// Three nodes on loopback, with their data below one directory. Dropping it kills them, and removes the data.
+#[derive(Debug)]
+pub(super) struct Trio<'a> {
+    stage: &'a Stage,
+    system: System,
+    dir: PathBuf,
+    /// For clients, and for the other nodes.
+    ports: Vec<(u16, u16)>,
+    children: Vec<Option<Child>>,
+}
+
+impl<'a> Trio<'a> {
+    /// Starts three of each, all at the same time, and waits until they serve.
+    pub(super) async fn start_all(
+        stage: &'a Stage,
+        dir: &Path,
+        systems: &[System],
+    ) -> Result<Vec<Self>, Failure> {
+        // All at once, for what will be listened on soon is free still.
+        let mut ports = etcd::free_ports(MEMBERS * systems.len())?;
+        let mut trios = Vec::new();
+        for (number, &system) in systems.iter().enumerate() {
+            let dir = dir.join(format!("map-{number}"));
+            fs::create_dir_all(&dir)?;
+            let ports = ports.split_off(ports.len() - MEMBERS);
+            let children = (0..MEMBERS).map(|_| None).collect();
+            let mut trio = Self { stage, system, dir, ports, children };
+            (0..MEMBERS).try_for_each(|node| trio.start(node))?;
+            trios.push(trio);
+        }
+        for trio in &trios {
+            trio.serves().await?;
+        }
+        Ok(trios)
+    }
+
+    pub(super) fn name(&self) -> String {
+        self.system.name()
+    }
+
+    /// Where clients reach a node.
+    pub(super) fn address(&self, node: usize) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.ports[node].0))
+    }
+
+    /// Where clients reach all of them.
+    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
+        (0..MEMBERS).map(|node| self.address(node)).collect()
+    }
+
+    /// Starts a node, with what an earlier life has left.
+    pub(super) fn start(&mut self, node: usize) -> Result<(), Failure> {
+        self.start_with(node, &[])
+    }
+
+    /// The same with more arguments, which count instead of those before them.
+    fn start_with(&mut self, node: usize, more: &[&str]) -> Result<(), Failure> {
+        let mut command = match self.system {
+            System::Primacy => Command::new(std::env::current_exe()?),
+            System::Etcd(_) => Command::new("etcd"),
+        };
+        match self.system {
+            System::Primacy => {
+                command.args(["node", "--json", "--election", ELECTION, "--node", NAMES[node]]);
+                command.args(["--peers", &self.peers(), "--serve", &self.address(node).to_string()]);
+                command.arg("--state-dir").arg(self.home(node));
+            }
+            System::Etcd(timers) => {
+                etcd::member(&mut command, &self.dir, &self.ports, node, timers);
+            }
+        }
+        command.args(more);
+        self.children[node] = Some(start_into(command, &self.said(node))?);
+        Ok(())
+    }
+
+    fn peers(&self) -> String {
+        let peer = |(name, (_, port)): (&&str, &(u16, u16))| format!("{name}=127.0.0.1:{port}");
+        NAMES.iter().zip(&self.ports).map(peer).collect::<Vec<_>>().join(",")
+    }
+
+    /// Where a node keeps its data.
+    fn home(&self, node: usize) -> PathBuf {
+        self.dir.join(format!("m{node}"))
+    }
+
+    fn said(&self, node: usize) -> PathBuf {
+        self.dir.join(format!("m{node}.log"))
+    }
+
+    /// Kills a node's process, and waits for its end.
+    pub(super) fn kill(&mut self, node: usize) -> Result<(), Failure> {
+        if let Some(mut child) = self.children[node].take() {
+            child.kill()?;
+            child.wait()?;
+        }
+        Ok(())
+    }
+
+    /// The processes of each node: its own, and what it has started.
+    pub(super) fn processes(&self) -> Vec<Vec<i32>> {
+        let of = |child: &Child| {
+            let own = Pid::from_child(child);
+            let all = [own].into_iter().chain(descendants_of(own));
+            all.map(|pid| pid.as_raw_nonzero().get()).collect()
+        };
+        self.children.iter().flatten().map(of).collect()
+    }
+
+    /// What each node has in memory, in MiB, with shared pages divided among those who share them.
+    pub(super) fn memory(&self) -> Vec<f64> {
+        let of = |pids: Vec<i32>| pids.into_iter().filter_map(memory).map(|cost| cost.pss_mib).sum();
+        self.processes().into_iter().map(of).collect()
+    }
+
+    /// Waits until all nodes know the same leader and each has a write done. Returns the leader.
+    pub(super) async fn serves(&self) -> Result<usize, Failure> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            self.stage.check_interrupted()?;
+            let why = match self.leader().await {
+                Ok(leader) => match self.all_write().await {
+                    Ok(()) => return Ok(leader),
+                    Err(why) => why,
+                },
+                Err(why) => why,
+            };
+            if Instant::now() > until {
+                let said: Vec<String> = (0..MEMBERS).map(|node| self.last_said(node)).collect();
+                let message = format!("{} does not serve within {PATIENCE:?}: {why}", self.name());
+                return Err(failed(format!("{message}; what its nodes said last:\n{}", said.join("\n"))));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// # Errors
+    /// Which node did not write, and why.
+    async fn all_write(&self) -> Result<(), String> {
+        for node in 0..MEMBERS {
+            let put = api::PutRequest { key: b"serves".to_vec(), ..api::PutRequest::default() };
+            let caller = Caller::lazily(self.address(node)).map_err(|failure| failure.message)?;
+            let written = ask_within(ANSWER_MAX, caller.put(put)).await;
+            written.map_err(|status| format!("node {node} does not write: {}", status.message()))?;
+        }
+        Ok(())
+    }
+
+    /// Who leads, if all nodes say the same.
+    ///
+    /// # Errors
+    /// What they say instead.
+    async fn leader(&self) -> Result<usize, String> {
+        let (mut members, mut leaders) = (Vec::new(), Vec::new());
+        for node in 0..MEMBERS {
+            let caller = Caller::lazily(self.address(node)).map_err(|failure| failure.message)?;
+            let status: Result<api::StatusResponse, _> =
+                ask_within(ANSWER_MAX, caller.ask(method::STATUS, api::StatusRequest {})).await;
+            let status =
+                status.map_err(|status| format!("node {node} does not answer: {}", status.message()))?;
+            members.push(status.header.map_or(0, |header| header.member_id));
+            leaders.push(status.leader);
+        }
+        let leader = leaders.iter().all(|leader| Some(leader) == leaders.first()).then(|| leaders[0]);
+        let leader = leader.and_then(|leader| members.iter().position(|&member| member == leader));
+        leader.ok_or_else(|| format!("the members {members:?} say that these lead: {leaders:?}"))
+    }
+
+    fn last_said(&self, node: usize) -> String {
+        let said = fs::read(self.said(node)).unwrap_or_default();
+        String::from_utf8_lossy(&said[said.len().saturating_sub(SAID_SHOWN)..]).into_owned()
+    }
+
+    /// Starts a node that has lost its disk, and does what an operator has to do so that the others take it back.
+    pub(super) async fn start_empty(&mut self, node: usize) -> Result<(), Failure> {
+        fs::remove_dir_all(self.home(node))?;
+        match self.system {
+            System::Primacy => {
+                self.start(node)?;
+                self.readmit(node).await
+            }
+            System::Etcd(_) => {
+                self.replace_member(node).await?;
+                self.start_with(node, &["--initial-cluster-state", "existing"])
+            }
+        }
+    }
+
+    async fn readmit(&self, node: usize) -> Result<(), Failure> {
+        let program = std::env::current_exe()?;
+        for other in (0..MEMBERS).filter(|&other| other != node) {
+            let until = Instant::now() + PATIENCE;
+            loop {
+                let mut command = Command::new(&program);
+                command.args(["readmit", NAMES[node], "--election", ELECTION, "--node", NAMES[other]]);
+                command.arg("--state-dir").arg(self.home(other));
+                let Err(failure) = run(command) else { break };
+                // It may not have come to them yet.
+                if Instant::now() > until {
+                    return Err(failure);
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn replace_member(&self, node: usize) -> Result<(), Failure> {
+        let other = self.address((node + 1) % MEMBERS);
+        let list: api::MemberListResponse = Caller::lazily(other)?
+            .ask(method::MEMBER_LIST, api::MemberListRequest::default())
+            .await
+            .map_err(|status| failed(format!("etcd does not list its members: {status}")))?;
+        let name = format!("m{node}");
+        let lost = list.members.iter().find(|member| member.name == name);
+        let lost = lost.ok_or_else(|| failed("etcd does not know its member"))?.id;
+        let etcdctl = |arguments: &[&str]| {
+            let mut command = Command::new("etcdctl");
+            command.env("ETCDCTL_API", "3").args(["--endpoints", &other.to_string(), "member"]);
+            command.args(arguments);
+            run(command)
+        };
+        etcdctl(&["remove", &format!("{lost:x}")])?;
+        etcdctl(&["add", &name, &format!("--peer-urls=http://127.0.0.1:{}", self.ports[node].1)])
+    }
+}
+
+impl Drop for Trio<'_> {
+    fn drop(&mut self) {
+        for node in 0..MEMBERS {
+            // One that has ended already cannot be killed.
+            let _ = self.kill(node);
+        }
+        // What cannot be removed goes with the directory of the run.
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn run(mut command: Command) -> Result<(), Failure> {
+    without_settings(&mut command);
+    let output = command.stdin(Stdio::null()).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let program = command.get_program().to_string_lossy().into_owned();
+    Err(failed(format!("{program} failed: {}", String::from_utf8_lossy(&output.stderr).trim())))
+}
