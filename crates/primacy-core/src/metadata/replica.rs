@@ -26,6 +26,7 @@
 //! Records that were never committed may be in that log. They are kept: nobody was told that they failed.
 
 mod catching_up;
+mod finite;
 mod recovery;
 mod snapshots;
 
@@ -34,6 +35,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use self::catching_up::Sync;
+pub use self::finite::ROUND;
 use self::recovery::Recovery;
 pub use self::snapshots::SNAPSHOT_LENGTH_MAX;
 use self::snapshots::{Incoming, Outgoing, Part};
@@ -397,6 +399,18 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
+    /// Whether this node was told to lead, and is finding out what was committed before.
+    #[must_use]
+    pub const fn is_catching_up(&self) -> bool {
+        matches!(self.role, Role::Passive(_))
+    }
+
+    /// Whether this node was told to lead, and has not been told otherwise.
+    #[must_use]
+    pub const fn leads(&self) -> bool {
+        matches!(self.role, Role::Passive(_) | Role::Leader(_))
+    }
+
     /// The state, as far as records were applied.
     #[must_use]
     pub const fn state(&self) -> &S {
@@ -419,6 +433,12 @@ impl<S: Replicated> Replica<S> {
     #[must_use]
     pub const fn committed(&self) -> LeaderSequence {
         self.committed
+    }
+
+    /// The log, as far as it is in memory.
+    #[must_use]
+    pub const fn log(&self) -> &Log {
+        &self.log
     }
 
     /// The last record of the log.

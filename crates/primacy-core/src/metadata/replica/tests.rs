@@ -251,8 +251,7 @@ impl World {
         if self.chance(5) {
             self.packets.push(Packet { to, from, term, body: body.clone() });
         }
-        let raises = matches!(body, Body::Sync | Body::Append { .. });
-        if raises && term > self.nodes[to].bound {
+        if body.leads() && term > self.nodes[to].bound {
             self.bind(to, term);
         }
         let now = self.now;
@@ -336,7 +335,7 @@ impl World {
             while let Some(Packet { to, from, term, body }) =
                 if self.packets.is_empty() { None } else { Some(self.packets.remove(0)) }
             {
-                if matches!(body, Body::Sync | Body::Append { .. }) && term > self.nodes[to].bound {
+                if body.leads() && term > self.nodes[to].bound {
                     self.bind(to, term);
                 }
                 let now = self.now;
