@@ -67,6 +67,23 @@ fn name(index: usize) -> NodeId {
     NodeId::new(["a", "b", "c", "d", "e"][index]).unwrap()
 }
 
+fn identity(index: usize, life: u64) -> Identity {
+    Identity::new(name(index), Incarnation { count: life, nonce: 0 })
+}
+
+fn config(me: Identity, durability: Durability) -> Config {
+    Config {
+        me,
+        durability,
+        resend_after: Duration::from_millis(10),
+        append_max: 150,
+        window: 400,
+        part_max: 3,
+        snapshot_after: 300,
+        kept_max: 300,
+    }
+}
+
 impl World {
     fn new(seed: u64, durability: Durability) -> Self {
         let mut rng = Rng::new(seed);
@@ -113,16 +130,7 @@ impl World {
     fn start(&mut self, index: usize, again: bool) {
         let node = &mut self.nodes[index];
         node.life += 1;
-        let config = Config {
-            me: Identity::new(name(index), Incarnation { count: node.life, nonce: 0 }),
-            durability: self.durability,
-            resend_after: Duration::from_millis(10),
-            append_max: 150,
-            window: 400,
-            part_max: 3,
-            snapshot_after: 300,
-            kept_max: 300,
-        };
+        let config = config(identity(index, node.life), self.durability);
         let lost = again && self.durability == Durability::Memory;
         let replica =
             Replica::new(config, node.bound, Arc::clone(&node.voters), node.disk.clone(), lost, self.now);
@@ -399,4 +407,26 @@ fn nothing_that_was_committed_is_lost_or_changed() {
             assert!(counts.get(what).is_some_and(|&count| count > 50), "{what} is rare: {counts:?}");
         }
     }
+}
+
+/// A new leader asks, and starts again; then two lives of the one that was asked answer it, with offers.
+#[test]
+fn whoever_offers_a_snapshot_is_not_heard_as_a_leader_by_that() {
+    let now = Instant::default();
+    let members = (0..3).map(|index| (name(index), Arc::from("nowhere"))).collect();
+    let voters = Arc::new(Voters { number: LeaderSequence::NONE, members });
+    let config = config(identity(0, 2), Durability::Fsync);
+    let replica = Replica::<History>::new(config, Term(3), voters, Stored::default(), false, now);
+    let mut replica = replica.expect("there is nothing to be read");
+    let number = LeaderSequence::first(Term(2));
+    for life in [1, 2] {
+        replica.handle(now, identity(1, life), Term(3), Body::Offer { number });
+        assert_eq!(replica.poll(), None, "nothing is asked for, and nobody is taken for a leader");
+    }
+    let (round, records, committed) = (1, Vec::new(), LeaderSequence::NONE);
+    let append = Body::Append { round, after: LeaderSequence::NONE, records, committed };
+    replica.handle(now, identity(2, 1), Term(3), append);
+    replica.handle(now, identity(2, 1), Term(3), Body::Offer { number });
+    let part = Body::Part { number, offset: 0 };
+    assert_eq!(replica.poll(), Some(Effect::Send { to: name(2), body: part }), "that one leads");
 }
