@@ -54,10 +54,15 @@ fn sessions_over_a_store_never_overlap_in_any_order_of_events() {
     search(|row| row.name.starts_with("session"));
 }
 
+#[test]
+fn what_is_committed_is_never_lost_or_changed_in_any_order_of_events() {
+    search(|row| row.name.starts_with("log"));
+}
+
 /// Each is chosen by one of the tests above.
 #[test]
 fn every_small_space_is_searched() {
-    let begins = ["votes", "lease", "ranked", "confirmed", "members", "store", "session"];
+    let begins = ["votes", "lease", "ranked", "confirmed", "members", "store", "session", "log"];
     for row in SPACES.iter().filter(|row| row.small) {
         let chosen = begins.iter().filter(|begin| row.name.starts_with(**begin)).count();
         assert_eq!(chosen, 1, "{}", row.name);

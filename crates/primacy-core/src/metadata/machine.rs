@@ -514,9 +514,7 @@ impl<S: Keeps> Metadata<S> {
         if term > TERM_MAX {
             return;
         }
-        // Whoever says this was elected: its term binds, as its heartbeat would.
-        let leads = matches!(body, message::Body::Sync | message::Body::Append { .. });
-        if leads && term > self.replica.bound() {
+        if body.leads() && term > self.replica.bound() {
             self.quorum.bind(now, term);
             self.take_election(now);
         }

@@ -98,3 +98,11 @@ pub enum Body {
         leads_up_to: Option<LeaderSequence>,
     },
 }
+
+impl Body {
+    /// Whether only who leads says it: then the term binds whoever hears it, as a heartbeat of it would.
+    #[must_use]
+    pub const fn leads(&self) -> bool {
+        matches!(self, Self::Sync | Self::Append { .. })
+    }
+}

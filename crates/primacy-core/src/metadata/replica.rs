@@ -26,6 +26,7 @@
 //! Records that were never committed may be in that log. They are kept: nobody was told that they failed.
 
 mod catching_up;
+mod finite;
 mod recovery;
 mod revising;
 mod snapshots;
@@ -35,6 +36,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use self::catching_up::Sync;
+pub use self::finite::ROUND;
 use self::recovery::Recovery;
 pub use self::revising::{Progress, Refusal, VOTERS_MAX, Wish};
 pub use self::snapshots::SNAPSHOT_LENGTH_MAX;
@@ -422,6 +424,18 @@ impl<S: Replicated> Replica<S> {
             Role::Leader(lead) => self.committed >= lead.begun,
             Role::Follower { .. } | Role::Passive(_) => false,
         }
+    }
+
+    /// Whether this node was told to lead, and is finding out what was committed before.
+    #[must_use]
+    pub const fn is_catching_up(&self) -> bool {
+        matches!(self.role, Role::Passive(_))
+    }
+
+    /// Whether this node was told to lead, and has not been told otherwise.
+    #[must_use]
+    pub const fn leads(&self) -> bool {
+        matches!(self.role, Role::Passive(_) | Role::Leader(_))
     }
 
     /// The state, as far as records were applied.

@@ -35,6 +35,19 @@ marks! {
     15, VOTES_SPLIT, "votes of a term were split";
     16, SETTLED, "nothing was left to be heard, and all agreed";
     17, SESSION_ENDED, "deposed, for the store had ended the session";
+    18, COMMITTED_IN_FIRST, "committed in term 1";
+    19, COMMITTED_IN_SECOND, "committed in term 2";
+    20, COMMITTED_IN_THIRD, "committed in term 3";
+    21, FETCHED, "a leader was behind, and fetched";
+    22, KEPT, "a record that was never committed was committed by a later leader";
+    23, DROPPED, "a record that was never committed was dropped";
+    24, SNAPSHOT_INSTALLED, "snapshot installed";
+    25, SNAPSHOT_WRITTEN, "snapshot written";
+    26, RECOVERED, "a lost log was recovered";
+    27, RECOVERED_AS_LEADER, "a lost log was recovered by its leader";
+    28, OLD_ANSWER, "an answer came that told nothing new";
+    29, STANDS_STILL, "a majority was recovering";
+    30, DEPOSED_COMMITS, "committed by a leader while another one led";
 }
 
 impl fmt::Display for Marks {

@@ -14,6 +14,7 @@ pub mod mark;
 pub mod membership;
 mod now;
 pub mod peers;
+pub mod replicas;
 pub mod search;
 mod seen;
 pub mod spaces;

@@ -7,10 +7,12 @@ use core::fmt;
 
 use primacy_core::election::quorum::{Quorum, Safety};
 use primacy_core::election::ranked::Ranked;
+use primacy_core::metadata::replica::Durability;
 
 use super::mark::Marks;
 use super::peers::confirmed::AnyConfirmed;
 use super::peers::{self, Peers, Timers, ranked};
+use super::replicas::{self, Replicas};
 use super::search::{Searched, search};
 use super::store::{Contenders, Queue, Record};
 use super::{membership, store};
@@ -47,17 +49,20 @@ pub enum Bounds {
     Lease(store::Space),
     /// Over a store, by sessions.
     Session(store::Space),
+    /// A log that is replicated.
+    Replicated(replicas::Space),
 }
 
 impl Bounds {
     /// Where nothing goes wrong but what is always searched: the bounds that the others are told against.
-    pub const CALM: [(&str, Self); 6] = [
+    pub const CALM: [(&str, Self); 7] = [
         ("among peers", Self::Quorum(peers::Space::CALM)),
         ("ranked", Self::Ranked(ranked::Space::CALM)),
         ("confirmed", Self::Confirmed(peers::Space::CALM)),
         ("by seniority", Self::Seniority(membership::Space::CALM)),
         ("over a store", Self::Lease(store::Space::CALM)),
         ("by sessions", Self::Session(store::Space::CALM_SESSIONS)),
+        ("replicated", Self::Replicated(replicas::Space::CALM)),
     ];
 
     /// Each bound, as `name: value`, in an order of its own.
@@ -68,6 +73,7 @@ impl Bounds {
             Self::Confirmed(space) => format!("{space:?}"),
             Self::Seniority(space) => format!("{space:?}"),
             Self::Lease(space) | Self::Session(space) => format!("{space:?}"),
+            Self::Replicated(space) => format!("{space:?}"),
         };
         // Of a bound within another, such as that of a timer, its own name is enough.
         let own =
@@ -79,7 +85,8 @@ impl Bounds {
 impl fmt::Display for Bounds {
     /// All of them for what is calm; else those that differ from it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [(_, peers), (_, ranked), (_, confirmed), (_, cluster), (_, store), (_, queue)] = &Self::CALM;
+        let [(_, peers), (_, ranked), (_, confirmed), (_, cluster), (_, store), (_, queue), (_, log)] =
+            &Self::CALM;
         let calm = match self {
             Self::Quorum(_) => peers.each(),
             Self::Ranked(_) => ranked.each(),
@@ -87,6 +94,7 @@ impl fmt::Display for Bounds {
             Self::Seniority(_) => cluster.each(),
             Self::Lease(_) => store.each(),
             Self::Session(_) => queue.each(),
+            Self::Replicated(_) => log.each(),
         };
         let own = self.each();
         let differ: Vec<&str> =
@@ -109,6 +117,7 @@ impl Row {
             Bounds::Seniority(space) => search(&mut membership::Members::new(space), states_max),
             Bounds::Lease(space) => search(&mut Contenders::<Record>::new(space), states_max),
             Bounds::Session(space) => search(&mut Contenders::<Queue>::new(space), states_max),
+            Bounds::Replicated(space) => search(&mut Replicas::new(space), states_max),
         }
     }
 
@@ -191,6 +200,12 @@ const QUEUE: store::Space = store::Space::CALM_SESSIONS;
 /// With guardians that witness a death, and die themselves.
 const WITNESSED: store::Space = store::Space { crashes: 1, guardians: true, ..STORE };
 
+/// Two leaders, of whom one may be behind, and a payload.
+const LOG: replicas::Space = replicas::Space::CALM;
+
+/// The same, where a node that restarts has lost its log.
+const MEMORY: replicas::Space = replicas::Space { durability: Durability::Memory, ..LOG };
+
 const fn peers(name: &'static str, space: peers::Space, sometimes: u64, states: u64) -> Row {
     Row { name, small: true, bounds: Bounds::Quorum(space), sometimes, breaks: None, states }
 }
@@ -205,6 +220,10 @@ const fn by_rank(name: &'static str, space: ranked::Space, sometimes: u64, state
 
 const fn members(name: &'static str, space: membership::Space, sometimes: u64, states: u64) -> Row {
     Row { name, small: true, bounds: Bounds::Seniority(space), sometimes, breaks: None, states }
+}
+
+const fn log(name: &'static str, space: replicas::Space, sometimes: u64, states: u64) -> Row {
+    Row { name, small: true, bounds: Bounds::Replicated(space), sometimes, breaks: None, states }
 }
 
 const fn store(name: &'static str, space: store::Space, sometimes: u64, states: u64) -> Row {
@@ -233,6 +252,14 @@ const AFTER_CRASH: u64 = TAKEN_OVER | Marks::CRASHED_BETWEEN | Marks::TAKEN_OVER
 const SPLIT: u64 = Marks::ELECTED | Marks::VOTES_SPLIT;
 /// Another one was elected while the old leader believed.
 const RANKED_OVER: u64 = SPLIT | Marks::TAKEN_OVER | Marks::TWO_BELIEVE;
+
+const COMMITTED: u64 = Marks::ELECTED | Marks::COMMITTED_IN_FIRST | Marks::COMMITTED_IN_SECOND;
+/// A leader lacked what was committed, or what was written, and an earlier one went on.
+const BEHIND: u64 = COMMITTED | Marks::FETCHED | Marks::OLD_ANSWER | Marks::DEPOSED_COMMITS;
+const THREE: u64 = BEHIND | Marks::KEPT | Marks::DROPPED | Marks::COMMITTED_IN_THIRD;
+const RESTARTED: u64 = BEHIND | Marks::CRASHED_BETWEEN;
+const SNAPSHOTS: u64 = Marks::ELECTED | Marks::SNAPSHOT_INSTALLED | Marks::SNAPSHOT_WRITTEN | Marks::FETCHED;
+const RECOVERED: u64 = Marks::RECOVERED | Marks::RECOVERED_AS_LEADER;
 
 /// All of them.
 #[rustfmt::skip] // One line each, and a number at its end.
@@ -330,4 +357,27 @@ pub const SPACES: &[Row] = &[
     sessions("session_long", store::Space { requests: 2, ..QUEUE }, TAKEN_OVER | Marks::RENEWED, 4_530_892).large(),
     sessions("session_again", store::Space { writes: 3, ..QUEUE }, TAKEN_OVER, 6_292_091).large(),
     sessions("session_restart_long", store::Space { writes: 3, crashes: 1, ..QUEUE }, TAKEN_OVER | Marks::TAKEN_OVER_AFTER_CRASH, 24_188_521).large(),
+    // A log that is replicated.
+    log("log", LOG, BEHIND, 26_568),
+    log("log_terms", replicas::Space { terms: 3, ..LOG }, THREE, 489_976),
+    log("log_records", replicas::Space { records: 2, ..LOG }, BEHIND | Marks::KEPT | Marks::DROPPED, 50_798),
+    log("log_late", replicas::Space { resends: 1, ..LOG }, BEHIND, 245_251),
+    log("log_restart", replicas::Space { crashes: 1, late: false, ..LOG }, RESTARTED, 724_572),
+    log("log_gathers", replicas::Space { gathers: true, records: 0, ..LOG }, Marks::ELECTED, 67_940),
+    log("log_snapshots", replicas::Space { keeps: false, records: 0, ..LOG }, SNAPSHOTS, 24_629),
+    log("log_three", replicas::Space { terms: 3, records: 3, ..LOG }, THREE, 1_589_579).large(),
+    log("log_records_long", replicas::Space { records: 2, each: 2, ..LOG }, BEHIND | Marks::KEPT | Marks::DROPPED, 2_382_808).large(),
+    log("log_late_long", replicas::Space { terms: 3, resends: 1, ..LOG }, THREE, 5_155_570).large(),
+    log("log_restart_late", replicas::Space { crashes: 1, ..LOG }, RESTARTED, 1_303_450).large(),
+    log("log_restarts", replicas::Space { crashes: 2, late: false, ..LOG }, RESTARTED, 9_577_813).large(),
+    log("log_restarts_terms", replicas::Space { terms: 3, records: 0, crashes: 2, late: false, ..LOG }, Marks::ELECTED | Marks::CRASHED_BETWEEN, 8_108_858).large(),
+    log("log_gathers_long", replicas::Space { gathers: true, ..LOG }, BEHIND, 2_321_322).large(),
+    log("log_snapshots_long", replicas::Space { keeps: false, ..LOG }, SNAPSHOTS | BEHIND, 1_577_996).large(),
+    log("log_snapshots_restart", replicas::Space { keeps: false, records: 0, crashes: 1, late: false, ..LOG }, SNAPSHOTS | Marks::CRASHED_BETWEEN, 475_817).large(),
+    // The same in memory.
+    log("log_memory", replicas::Space { records: 0, crashes: 1, late: false, ..MEMORY }, RECOVERED, 1_285_684).large(),
+    log("log_memory_majority", replicas::Space { records: 0, pairs: 1, late: false, ..MEMORY }, Marks::STANDS_STILL, 579_650),
+    log("log_memory_accepted", replicas::Space { records: 0, pairs: 1, accepts: 1, late: false, ..MEMORY }, Marks::STANDS_STILL, 247_624).breaks("I9"),
+    log("log_memory_unaware", replicas::Space { records: 0, crashes: 1, recovers: false, ..MEMORY }, Marks::ELECTED, 10_014).breaks("I9"),
+    log("log_memory_late", replicas::Space { records: 0, crashes: 1, ..MEMORY }, RECOVERED, 1_287_515).large(),
 ];

@@ -119,7 +119,9 @@ impl<S: Replicated> Replica<S> {
 
     pub(super) fn on_offer(&mut self, now: Instant, from: Identity, number: LeaderSequence) {
         let wanted = match &self.role {
-            Role::Follower { .. } => self.hears(from) && self.may_take_from(from),
+            // Whoever is asked by a new leader offers too: by that alone it is not heard as a leader. The offer may come late, to another
+            // life of the one that asked.
+            Role::Follower { leader, .. } => *leader == Some(from) && self.may_take_from(from),
             Role::Passive(sync) => sync.source.is_some_and(|(source, _)| source == from),
             Role::Leader(_) => false,
         };

@@ -70,6 +70,23 @@ fn name(index: usize) -> NodeId {
     NodeId::new(["a", "b", "c", "d", "e"][index]).unwrap()
 }
 
+fn identity(index: usize, life: u64) -> Identity {
+    Identity::new(name(index), Incarnation { count: life, nonce: 0 })
+}
+
+fn config(me: Identity, durability: Durability) -> Config {
+    Config {
+        me,
+        durability,
+        resend_after: Duration::from_millis(10),
+        append_max: 150,
+        window: 400,
+        part_max: 3,
+        snapshot_after: 300,
+        kept_max: 300,
+    }
+}
+
 impl World {
     fn new(seed: u64, durability: Durability) -> Self {
         let mut rng = Rng::new(seed);
@@ -120,16 +137,7 @@ impl World {
     fn start(&mut self, index: usize, again: bool) {
         let node = &mut self.nodes[index];
         node.life += 1;
-        let config = Config {
-            me: Identity::new(name(index), Incarnation { count: node.life, nonce: 0 }),
-            durability: self.durability,
-            resend_after: Duration::from_millis(10),
-            append_max: 150,
-            window: 400,
-            part_max: 3,
-            snapshot_after: 300,
-            kept_max: 300,
-        };
+        let config = config(identity(index, node.life), self.durability);
         let lost = again && self.durability == Durability::Memory;
         let replica =
             Replica::new(config, node.bound, Arc::clone(&node.voters), node.disk.clone(), lost, self.now);
@@ -305,8 +313,7 @@ impl World {
         if self.chance(5) {
             self.packets.push(Packet { to, from, term, body: body.clone() });
         }
-        let raises = matches!(body, Body::Sync | Body::Append { .. });
-        if raises && term > self.nodes[to].bound {
+        if body.leads() && term > self.nodes[to].bound {
             self.bind(to, term);
         }
         let now = self.now;
@@ -409,7 +416,7 @@ impl World {
             while let Some(Packet { to, from, term, body }) =
                 if self.packets.is_empty() { None } else { Some(self.packets.remove(0)) }
             {
-                if matches!(body, Body::Sync | Body::Append { .. }) && term > self.nodes[to].bound {
+                if body.leads() && term > self.nodes[to].bound {
                     self.bind(to, term);
                 }
                 let now = self.now;

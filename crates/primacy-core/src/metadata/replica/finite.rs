@@ -1,0 +1,48 @@
+//! What a search needs of the replica: its instants.
+
+use super::{Replica, Replicated, Role};
+use crate::finite::{Finite, Use};
+use crate::time::Instant;
+
+/// The round that every follower was last sent, once [`simplify`](Finite::simplify) has made all rounds alike.
+pub const ROUND: u64 = 2;
+
+impl<S: Replicated> Finite for Replica<S> {
+    /// What is due at once first, and then what is said again when no answer comes.
+    fn visit_instants(&mut self, visit: &mut dyn FnMut(Use, &mut Instant)) {
+        let Self { flush_at, recovery, incoming, outgoing, role, .. } = self;
+        let ends = [
+            flush_at.as_mut(),
+            recovery.as_mut().map(|recovery| &mut recovery.ask_at),
+            incoming.as_mut().map(|incoming| &mut incoming.ask_at),
+            outgoing.as_mut().map(|outgoing| &mut outgoing.until),
+        ];
+        ends.into_iter().flatten().for_each(|end| visit(Use::End, end));
+        match role {
+            Role::Follower { .. } => {}
+            Role::Passive(sync) => visit(Use::End, &mut sync.resend_at),
+            Role::Leader(lead) => {
+                let ends = lead.followers.values_mut().filter_map(|follower| follower.resend_at.as_mut());
+                ends.for_each(|end| visit(Use::End, end));
+            }
+        }
+    }
+
+    /// What spares a leader messages bears on nothing else. Rounds become few: any answer may be to the newest one, and of a follower it
+    /// matters only whether anything was sent since it was last rewound. Where a follower stands is known or asked for, so an answer is
+    /// always waited for. What is under way matters only where the window can be full.
+    fn simplify(&mut self) {
+        let window = self.config.window;
+        let Role::Leader(lead) = &mut self.role else { return };
+        for follower in lead.followers.values_mut() {
+            follower.rewound = if follower.round > follower.rewound { ROUND - 1 } else { ROUND };
+            follower.round = ROUND;
+            if follower.sent.is_some() {
+                follower.resend_at = Some(Instant::NEVER);
+            }
+            if window == usize::MAX {
+                follower.under_way.clear();
+            }
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! Three real replicas of a log, [`Replica`](primacy_core::metadata::replica::Replica), and what can happen to them: what I9 says, in every
+//! order of events.
+//!
+//! The election is an oracle that knows one rule: a term has one leader. Any node may be told at any time that it leads in a term that nobody
+//! has led in, however far behind it is and whoever else leads; and nobody else need have heard of that term. A vote binds a voter to a term,
+//! and so makes it deaf to what was said before: nothing else comes of it than of messages that are late. So all that a real election may do is
+//! in it, and more. That real elections keep the one rule, and that nobody votes twice, is searched among [`peers`](super::peers).
+//!
+//! Whatever was said once may come at any time, any number of times, or never, as if all packets were kept for ever. No time passes; that an
+//! answer has not come in time may be found at any moment.
+//!
+//! A state is the nodes, what is under way between them, what was ever committed, and how much of each fault is left. All of these are
+//! numbers: the real machine is asked once for each of its states and each input, and its answer is kept.
+
+mod moves;
+mod node;
+mod space;
+mod text;
+mod told;
+
+use std::hash::Hasher as _;
+use std::rc::Rc;
+
+use primacy_core::LeaderSequence;
+use primacy_core::metadata::replica::Durability;
+
+use self::moves::{Kind, Label, Moves, Sign, Way};
+use self::node::{Act, Node, SEATS};
+pub use self::space::Space;
+use self::told::Told;
+use super::fold::Fold;
+use super::interned::Interned;
+use super::mark::Marks;
+use super::search::{Found, Model};
+
+/// How many nodes are a majority.
+const MAJORITY: usize = SEATS as usize / 2 + 1;
+
+/// The highest term of which a state has room.
+const TERMS_MAX: usize = 4;
+
+/// All of it at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    nodes: [u32; SEATS as usize],
+    /// What is under way.
+    wire: u32,
+    /// What was ever committed.
+    known: u32,
+    /// Who was told to lead in each term: its seat, from 1.
+    led: [u8; TERMS_MAX],
+    left: Left,
+}
+
+/// How much of each fault may still happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Left {
+    records: u8,
+    crashes: u8,
+    pairs: u8,
+    resends: u8,
+    accepts: u8,
+}
+
+/// What was ever committed, as far as anybody knew.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Known {
+    all: Told,
+    /// The last number.
+    last: LeaderSequence,
+}
+
+/// A step, before it is taken.
+#[derive(Clone, Copy, Debug)]
+struct Move {
+    seat: u8,
+    act: Act,
+    left: Left,
+}
+
+/// The search of one space.
+#[derive(Debug)]
+pub struct Replicas {
+    moves: Moves,
+    wires: Interned<Vec<u32>>,
+    known: Interned<Known>,
+}
+
+impl Replicas {
+    /// The model with these bounds.
+    ///
+    /// # Panics
+    /// If a bound is larger than a state has room for.
+    #[must_use]
+    pub fn new(space: Space) -> Self {
+        assert!(usize::from(space.terms) <= TERMS_MAX, "no room for so many terms");
+        Self { moves: Moves::new(space), wires: Interned::default(), known: Interned::default() }
+    }
+
+    fn sign(&self, state: &State, seat: u8) -> Sign {
+        self.moves.signs[state.nodes[usize::from(seat)] as usize]
+    }
+
+    /// What may happen.
+    fn plan(&self, state: &State, found: &mut Found<State>) -> Vec<Move> {
+        let left = state.left;
+        let mut moves = Vec::new();
+        for &item in self.wires.value(state.wire).iter() {
+            moves.push(Move { seat: self.moves.labels[item as usize].to, act: Act::Hear(item), left });
+        }
+        let term = state.led.iter().take_while(|&&seat| seat > 0).count() + 1;
+        let may_lead = term <= usize::from(self.moves.space.terms);
+        found.cut += u64::from(!may_lead);
+        // Nodes differ only in their names; so those that have not led yet are alike.
+        let news = state.led.iter().max().copied().unwrap_or(0);
+        for seat in 0..SEATS {
+            let sign = self.sign(state, seat);
+            if sign.due {
+                moves.push(Move { seat, act: Act::Due, left });
+            }
+            if may_lead && seat <= news {
+                let term = u8::try_from(term).expect("a few terms");
+                moves.push(Move { seat, act: Act::Lead(term), left });
+            }
+            if sign.is_active {
+                // The first record of a term is none of them.
+                let room = sign.last.counter <= u64::from(self.moves.space.each);
+                match left.records.checked_sub(1).filter(|_| room) {
+                    Some(records) => {
+                        moves.push(Move { seat, act: Act::Propose, left: Left { records, ..left } })
+                    }
+                    None => found.cut += 1,
+                }
+            }
+            if sign.waits > 0 {
+                match left.resends.checked_sub(1) {
+                    Some(resends) => {
+                        let left = Left { resends, ..left };
+                        moves.extend((0..sign.waits).map(|which| Move { seat, act: Act::Late(which), left }));
+                    }
+                    None => found.cut += u64::from(sign.waits),
+                }
+            }
+            if let Some(crashes) = left.crashes.checked_sub(1) {
+                moves.push(Move { seat, act: Act::Crash, left: Left { crashes, ..left } });
+            }
+            if let Some(accepts) =
+                left.accepts.checked_sub(1).filter(|_| sign.is_recovering && self.stands_still(state))
+            {
+                moves.push(Move { seat, act: Act::Accept, left: Left { accepts, ..left } });
+            }
+        }
+        moves
+    }
+
+    fn recovering(&self, state: &State) -> usize {
+        (0..SEATS).filter(|&seat| self.sign(state, seat).is_recovering).count()
+    }
+
+    /// Whether a majority is recovering, and so nobody can.
+    fn stands_still(&self, state: &State) -> bool {
+        self.recovering(state) >= MAJORITY
+    }
+
+    /// Whether two have lost their logs at once, and nobody has accepted it.
+    fn is_without_a_majority(&self, state: &State) -> bool {
+        let Space { durability, recovers, pairs, accepts, .. } = self.moves.space;
+        let is_lost = state.left.pairs < pairs && state.left.accepts == accepts;
+        is_lost && recovers && durability == Durability::Memory
+    }
+
+    /// Two processes end at once.
+    fn crash_in_pairs(&mut self, state: &State, found: &mut Found<State>) {
+        let Some(pairs) = state.left.pairs.checked_sub(1) else { return };
+        for spared in 0..SEATS {
+            let mut next = State { left: Left { pairs, ..state.left }, ..*state };
+            for seat in (0..SEATS).filter(|&seat| seat != spared) {
+                let place = usize::from(seat);
+                let ways = self.moves.ways(next.nodes[place], Act::Crash);
+                let Some(way) = ways.first() else { continue };
+                next.nodes[place] = way.node;
+                next.wire = self.join(&next, seat, &way.sent);
+            }
+            for seat in (0..SEATS).filter(|&seat| seat != spared) {
+                self.connect(&mut next, seat);
+            }
+            found.push(next, Marks::STANDS_STILL, None);
+        }
+    }
+
+    /// Takes one way of a move.
+    fn take(&mut self, state: &State, planned: Move, way: &Way, found: &mut Found<State>) {
+        let mut next = State { left: planned.left, ..*state };
+        if way.cut.is_some() {
+            let Some(crashes) = next.left.crashes.checked_sub(1) else { return };
+            next.left.crashes = crashes;
+        }
+        if let Act::Lead(term) = planned.act {
+            next.led[usize::from(term) - 1] = planned.seat + 1;
+        }
+        next.nodes[usize::from(planned.seat)] = way.node;
+        let space = self.moves.space;
+        let is_lost = next.left.pairs < space.pairs;
+        if !is_lost && self.recovering(&next) > usize::from(space.lost) {
+            return; // More than is assumed.
+        }
+        let mut marks = way.marks;
+        marks.set_if(Marks::STANDS_STILL, self.is_without_a_majority(&next));
+        let mut broken = way.broken.or_else(|| self.judge(&mut next, planned.seat, &mut marks));
+        if self.is_without_a_majority(&next) && !self.stands_still(&next) {
+            broken = broken.or(Some("I9: goes on although a majority has lost its logs at once"));
+        }
+        next.wire = self.join(&next, planned.seat, &way.sent);
+        if self.sign(&next, planned.seat).life > self.sign(state, planned.seat).life {
+            self.connect(&mut next, planned.seat);
+        }
+        if broken.is_some() || next != *state {
+            found.push(next, marks.0, broken);
+        }
+    }
+
+    /// A life has begun, and the others are connected with it. That it is at once loses nothing but what would be said the same later: it
+    /// makes a leader ask where that node stands.
+    fn connect(&mut self, state: &mut State, seat: u8) {
+        for other in (0..SEATS).filter(|&other| other != seat) {
+            let place = usize::from(other);
+            let ways = self.moves.ways(state.nodes[place], Act::Connected(seat));
+            // Nothing is written for it.
+            let Some(way) = ways.first() else { continue };
+            state.nodes[place] = way.node;
+            state.wire = self.join(state, other, &way.sent);
+        }
+    }
+
+    /// What a node has applied against what was ever committed.
+    fn judge(&mut self, next: &mut State, seat: u8, marks: &mut Marks) -> Option<&'static str> {
+        let sign = self.sign(next, seat);
+        let known = self.known.value(next.known);
+        let leads_it = sign.is_active && known.last.term <= sign.bound;
+        if (leads_it || sign.committed >= known.last) && !self.has(next, seat, known.last) {
+            return Some("I9");
+        }
+        let applied = self.moves.told.value(sign.current?);
+        let both = applied.0.len().min(known.all.0.len());
+        if applied.0[..both] != known.all.0[..both] {
+            return Some("I9");
+        }
+        if leads_it && applied.0.len() < known.all.0.len() {
+            return Some("I9");
+        }
+        let news = &applied.0[both..];
+        for entry in news {
+            marks.0 |= match entry.number.term.0 {
+                1 => Marks::COMMITTED_IN_FIRST,
+                2 => Marks::COMMITTED_IN_SECOND,
+                _ => Marks::COMMITTED_IN_THIRD,
+            };
+            marks.set_if(Marks::KEPT, entry.number.term < sign.committed.term);
+        }
+        if news.is_empty() && sign.committed <= known.last {
+            return None;
+        }
+        let others = (0..SEATS).filter(|&other| other != seat);
+        let is_deposed = others.map(|other| self.sign(next, other).bound).any(|bound| bound > sign.bound);
+        marks.set_if(Marks::DEPOSED_COMMITS, is_deposed && sign.is_active);
+        let mut all = known.all.clone();
+        all.0.extend_from_slice(news);
+        let last = known.last.max(sign.committed);
+        next.known = self.known.number(Known { all, last }).0;
+        None
+    }
+
+    /// Whether a node has applied what stands up to a number, and its log passes over that.
+    fn has(&self, state: &State, seat: u8, number: LeaderSequence) -> bool {
+        let replica = &self.moves.nodes.value(state.nodes[usize::from(seat)]).replica;
+        let passes = number <= replica.log().base() || replica.log().position(number).is_some();
+        passes && replica.applied() >= number
+    }
+
+    /// What is under way, and what one node has said in addition, without what nobody will ever make use of.
+    fn join(&mut self, state: &State, by: u8, sent: &[u32]) -> u32 {
+        let before = Rc::clone(self.wires.value(state.wire));
+        let mut wire = (*before).clone();
+        for &item in sent {
+            if let Err(place) = wire.binary_search(&item) {
+                wire.insert(place, item);
+            }
+        }
+        let touches = |label: Label| label.from == by || label.to == by;
+        let mut suspects: Vec<u32> =
+            wire.iter().copied().filter(|&item| touches(self.moves.labels[item as usize])).collect();
+        // Answers are taken away first, and then those that would only be answered so again.
+        suspects.sort_by_key(|&item| self.moves.labels[item as usize].to_life.is_none());
+        for item in suspects {
+            if self.is_void(state, item, &wire)
+                && let Ok(place) = wire.binary_search(&item)
+            {
+                wire.remove(place);
+            }
+        }
+        if wire == *before { state.wire } else { self.wires.number(wire).0 }
+    }
+
+    /// Whether nothing comes of a message, now and ever.
+    ///
+    /// That nothing comes of it now the machine says itself, so that a mistake in it is not hidden here: the node stays as it is, and at most
+    /// says again what is under way, or what is of no use either.
+    fn is_void(&mut self, state: &State, number: u32, wire: &[u32]) -> bool {
+        let Some(said) = self.without_effect(state, number) else { return false };
+        let is_idle =
+            |model: &mut Self, said| model.without_effect(state, said).is_some_and(|said| said.is_empty());
+        said.iter().all(|&said| wire.binary_search(&said).is_ok() || is_idle(self, said))
+    }
+
+    /// What is said to a message, if nothing else comes of it, now and ever.
+    fn without_effect(&mut self, state: &State, number: u32) -> Option<Vec<u32>> {
+        let label = self.moves.labels[number as usize];
+        if !self.is_settled(state, label) {
+            return None;
+        }
+        let node = state.nodes[usize::from(label.to)];
+        let ways = self.moves.ways(node, Act::Hear(number));
+        let way = ways.iter().find(|way| way.cut.is_none())?;
+        (way.broken.is_none() && way.node == node).then(|| way.sent.clone())
+    }
+
+    /// Whether what comes of a message does not change any more, if the machine is right.
+    fn is_settled(&self, state: &State, label: Label) -> bool {
+        let (to, from) = (self.sign(state, label.to), self.sign(state, label.from));
+        let asks_no_more = from.life > label.from_life || from.bound > label.term;
+        let is_past = label.term < to.bound;
+        let is_late = label.to_life.is_some_and(|life| to.life > life);
+        let is_in_term = label.term == to.bound;
+        // What a process has taken and knows, it has for as long as it lives.
+        let keeps = (state.left.crashes == 0 && state.left.pairs == 0) || !self.moves.space.late;
+        match label.kind {
+            Kind::Recover => from.life > label.from_life || !from.is_recovering,
+            Kind::RecoverReply => is_late || !to.is_recovering,
+            Kind::AnswersNew => is_past || is_late || (is_in_term && !to.is_catching_up),
+            // A leader that knows where a follower stands, and that it holds as much, learns nothing of it.
+            Kind::Answers { gap } => {
+                let is_known = !gap && state.left.resends == 0;
+                is_past || is_late || is_known || (is_in_term && !to.leads)
+            }
+            Kind::PartReply(number) => is_past || is_late || number <= to.last,
+            Kind::Fetch => is_past || asks_no_more || (is_in_term && !from.is_catching_up),
+            Kind::Part => is_past || asks_no_more,
+            Kind::Offer(number) => is_past || (keeps && number <= to.last),
+            Kind::Sync => is_past || (is_in_term && (asks_no_more || !from.is_catching_up)),
+            Kind::Append(number) => is_past || (is_in_term && keeps && number <= to.last),
+        }
+    }
+
+    /// Each step, with the move that it is.
+    fn each(&mut self, state: &State, found: &mut Found<State>, mut visit: impl FnMut(Move, &Way, usize)) {
+        for planned in self.plan(state, found) {
+            let node = state.nodes[usize::from(planned.seat)];
+            for way in self.moves.ways(node, planned.act).iter() {
+                let before = found.steps.len();
+                self.take(state, planned, way, found);
+                if found.steps.len() > before {
+                    visit(planned, way, before);
+                }
+            }
+        }
+    }
+}
+
+impl Model for Replicas {
+    type State = State;
+
+    fn starts(&mut self) -> Vec<State> {
+        let space = self.moves.space;
+        let nodes = [0, 1, 2].map(|seat| self.moves.number(Node::new(seat, &space)));
+        let wire = self.wires.number(Vec::new()).0;
+        let known = self.known.number(Known::default()).0;
+        let Space { records, crashes, pairs, resends, accepts, .. } = space;
+        let left = Left { records, crashes, pairs, resends, accepts };
+        vec![State { nodes, wire, known, led: [0; TERMS_MAX], left }]
+    }
+
+    fn fingerprint(&self, state: &State) -> u64 {
+        let mut fold = Fold::default();
+        let [a, b, c] = state.nodes.map(u64::from);
+        fold.add(a << 32 | b);
+        fold.add(c << 32 | u64::from(state.wire));
+        let Left { records, crashes, pairs, resends, accepts } = state.left;
+        let small = state.led.into_iter().chain([records, crashes, pairs, resends, accepts]);
+        let small = small.fold(0, |word, bits| word << 4 | u64::from(bits));
+        fold.add(u64::from(state.known) << 32 | small);
+        fold.finish()
+    }
+
+    fn steps(&mut self, state: &State, found: &mut Found<State>) {
+        self.each(state, found, |_, _, _| {});
+        self.crash_in_pairs(state, found);
+    }
+
+    fn tell(&mut self, state: &State, step: u32) -> Vec<String> {
+        let mut found = Found { steps: Vec::new(), cut: 0 };
+        let mut taken = None;
+        self.each(state, &mut found, |planned, way, place| {
+            if usize::try_from(step).is_ok_and(|step| step == place) {
+                taken = Some((planned, way.cut));
+            }
+        });
+        let Some((planned, cut)) = taken else {
+            return vec!["two crash at once, and start again".to_owned()];
+        };
+        self.moves.told_of(state.nodes[usize::from(planned.seat)], planned.act, cut)
+    }
+}

@@ -1,0 +1,307 @@
+//! What each act does to each node: the real machine is asked once, and its answer is kept.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+use primacy_core::metadata::log::{RecordBody, Write};
+use primacy_core::metadata::message::Body;
+use primacy_core::metadata::replica::Effect;
+use primacy_core::{LeaderSequence, Term};
+
+use super::node::{Act, Cut, Doings, Item, Node, seat};
+use super::space::Space;
+use super::told::Told;
+use crate::model::fold::BuildFold;
+use crate::model::interned::Interned;
+use crate::model::mark::Marks;
+use crate::model::now::NOW;
+
+/// What an act does to a node.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    /// The node then.
+    pub(super) node: u32,
+    /// What it says.
+    pub(super) sent: Vec<u32>,
+    pub(super) marks: Marks,
+    pub(super) broken: Option<&'static str>,
+    /// Where its process ends meanwhile.
+    pub(super) cut: Option<Cut>,
+}
+
+/// What a node shows of itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sign {
+    pub(super) life: u8,
+    pub(super) bound: Term,
+    pub(super) is_recovering: bool,
+    pub(super) is_catching_up: bool,
+    pub(super) leads: bool,
+    pub(super) is_active: bool,
+    pub(super) due: bool,
+    pub(super) waits: u8,
+    /// The last number of its log.
+    pub(super) last: LeaderSequence,
+    pub(super) committed: LeaderSequence,
+    /// What it has applied, where all of that is committed.
+    pub(super) current: Option<u32>,
+}
+
+/// What the search must know of a message.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Label {
+    pub(super) from: u8,
+    pub(super) from_life: u8,
+    pub(super) to: u8,
+    /// The process life that has asked, of an answer.
+    pub(super) to_life: Option<u8>,
+    pub(super) term: Term,
+    pub(super) kind: Kind,
+}
+
+/// What a message is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A leader asks how far others are, and the term binds them.
+    Sync,
+    /// A leader tells what is new, up to this number.
+    Append(LeaderSequence),
+    /// A new leader is answered.
+    AnswersNew,
+    /// A leader is answered, and whether that there was a gap.
+    Answers {
+        gap: bool,
+    },
+    Fetch,
+    /// Of a snapshot up to this number.
+    Offer(LeaderSequence),
+    Part,
+    PartReply(LeaderSequence),
+    Recover,
+    RecoverReply,
+}
+
+impl Label {
+    fn of(item: &Item) -> Self {
+        let small = |number: u64| u8::try_from(number).expect("a few lives");
+        let (kind, to_life) = match &item.body {
+            Body::Sync => (Kind::Sync, None),
+            Body::Append { after, records, committed, .. } => {
+                let last = records.last().map_or(*after, |record| record.number);
+                (Kind::Append(last.max(*committed)), None)
+            }
+            Body::SyncReply { to, .. } | Body::Fetched { to, .. } => (Kind::AnswersNew, Some(to)),
+            Body::AppendReply { to, gap, .. } => (Kind::Answers { gap: *gap }, Some(to)),
+            Body::Fetch { .. } => (Kind::Fetch, None),
+            Body::Offer { number } => (Kind::Offer(*number), None),
+            Body::Part { .. } => (Kind::Part, None),
+            Body::PartReply { to, number, .. } => (Kind::PartReply(*number), Some(to)),
+            Body::Recover => (Kind::Recover, None),
+            Body::RecoverReply { to, .. } => (Kind::RecoverReply, Some(to)),
+        };
+        Self {
+            from: seat(item.from.node),
+            from_life: small(item.from.incarnation.count),
+            to: item.to,
+            to_life: to_life.map(|life| small(life.count)),
+            term: item.term,
+            kind,
+        }
+    }
+}
+
+/// The nodes and messages of a space, each once, with what becomes of them.
+#[derive(Debug)]
+pub(super) struct Moves {
+    pub(super) space: Space,
+    pub(super) nodes: Interned<Node>,
+    pub(super) signs: Vec<Sign>,
+    items: Interned<Item>,
+    /// Of each message, by its number.
+    pub(super) labels: Vec<Label>,
+    pub(super) told: Interned<Told>,
+    ways: HashMap<(u32, u32), Rc<[Way]>, BuildFold>,
+}
+
+impl Moves {
+    pub(super) fn new(space: Space) -> Self {
+        Self {
+            space,
+            nodes: Interned::default(),
+            signs: Vec::new(),
+            items: Interned::default(),
+            labels: Vec::new(),
+            told: Interned::default(),
+            ways: HashMap::default(),
+        }
+    }
+
+    pub(super) fn number(&mut self, node: Node) -> u32 {
+        let sign = self.sign(&node);
+        let (number, new) = self.nodes.number(node);
+        if new {
+            self.signs.push(sign);
+        }
+        number
+    }
+
+    fn sign(&mut self, node: &Node) -> Sign {
+        let replica = &node.replica;
+        let current = replica.is_current().then(|| self.told.number(replica.state().clone()).0);
+        Sign {
+            life: node.life,
+            bound: replica.bound(),
+            is_recovering: replica.is_recovering(),
+            is_catching_up: replica.is_catching_up(),
+            leads: replica.leads(),
+            is_active: replica.is_active(),
+            due: replica.deadline().is_some_and(|at| at <= NOW),
+            waits: node.waits(),
+            last: replica.last(),
+            committed: replica.committed(),
+            current,
+        }
+    }
+
+    /// Everything that may come of an act: as it should be, and with the process ending before or in the middle of each write. One
+    /// that ends elsewhere is like one that ends later and what it said meanwhile was lost.
+    pub(super) fn ways(&mut self, node: u32, act: Act) -> Rc<[Way]> {
+        let key = (node, code(act));
+        if let Some(ways) = self.ways.get(&key) {
+            return Rc::clone(ways);
+        }
+        let before = Rc::clone(self.nodes.value(node));
+        let asked = catch_unwind(AssertUnwindSafe(|| self.ask(&before, act)));
+        let ways = asked.unwrap_or_else(|_| {
+            let marks = Marks::default();
+            vec![Way { node, sent: Vec::new(), marks, broken: Some("panic"), cut: None }]
+        });
+        let ways: Rc<[Way]> = ways.into();
+        self.ways.insert(key, Rc::clone(&ways));
+        ways
+    }
+
+    fn ask(&mut self, before: &Node, act: Act) -> Vec<Way> {
+        let heard = self.heard(act);
+        let (after, effects) = asked(before, act, heard.as_deref(), &self.space);
+        let mut cuts = vec![None];
+        if self.space.crashes > 0 {
+            for (place, effect) in effects.iter().enumerate() {
+                let records = match effect {
+                    Effect::Write(Write::Append(records)) => records.len(),
+                    Effect::Write(Write::Snapshot(_)) | Effect::Voters(_) => 1,
+                    Effect::Send { .. } | Effect::TwoLeaders { .. } => 0,
+                };
+                cuts.extend((0..records).map(|kept| Some(Cut { effects: place, kept })));
+            }
+        }
+        let mut ways = Vec::new();
+        for cut in cuts {
+            let mut node = after.clone();
+            let doings = node.perform(effects.clone(), cut, &self.space);
+            let (marks, broken) = judged(before, &node, heard.as_deref(), &doings);
+            let sent = doings.sent.into_iter().map(|item| self.item(item)).collect();
+            ways.push(Way { node: self.number(node), sent, marks, broken, cut });
+        }
+        ways
+    }
+
+    fn item(&mut self, item: Item) -> u32 {
+        let label = Label::of(&item);
+        let (number, new) = self.items.number(item);
+        if new {
+            self.labels.push(label);
+        }
+        number
+    }
+
+    fn heard(&self, act: Act) -> Option<Rc<Item>> {
+        if let Act::Hear(item) = act { Some(Rc::clone(self.items.value(item))) } else { None }
+    }
+
+    /// What is done, for people.
+    pub(super) fn told_of(&self, node: u32, act: Act, cut: Option<Cut>) -> Vec<String> {
+        let before = self.nodes.value(node);
+        let heard = self.heard(act);
+        let mut lines = vec![super::text::act(before.seat, act, heard.as_deref())];
+        let doings = catch_unwind(AssertUnwindSafe(|| {
+            let (mut node, effects) = asked(before, act, heard.as_deref(), &self.space);
+            node.perform(effects, cut, &self.space)
+        }));
+        lines.extend(doings.map_or_else(|_| vec!["panics".to_owned()], |doings| doings.told));
+        lines
+    }
+}
+
+/// What the machine does of an act, before anything of it is performed.
+fn asked(before: &Node, act: Act, heard: Option<&Item>, space: &Space) -> (Node, Vec<Effect>) {
+    let mut after = before.clone();
+    after.take(act, heard, space);
+    let effects = std::iter::from_fn(|| after.replica.poll()).collect();
+    (after, effects)
+}
+
+/// What a step of one node shows, and what of it must never be.
+fn judged(
+    before: &Node,
+    after: &Node,
+    heard: Option<&Item>,
+    doings: &Doings,
+) -> (Marks, Option<&'static str>) {
+    let (mut marks, mut broken) = (doings.marks, doings.broken);
+    let (was, is) = (&before.replica, &after.replica);
+    if before.life == after.life {
+        if is.last() < was.last() || is.committed() < was.committed() || is.applied() < was.applied() {
+            broken = broken.or(Some("I9: a log goes back"));
+        }
+        let recovered = was.is_recovering() && !is.is_recovering();
+        marks.set_if(Marks::RECOVERED, recovered && !is.leads());
+        marks.set_if(Marks::RECOVERED_AS_LEADER, recovered && is.leads());
+        marks.set_if(
+            Marks::FETCHED,
+            heard.is_some_and(brings_records) && was.is_catching_up() && is.last() > was.last(),
+        );
+        marks.set_if(Marks::DROPPED, payloads(before).iter().any(|number| !payloads(after).contains(number)));
+    }
+    let installs = heard.is_some_and(|item| matches!(item.body, Body::PartReply { .. }));
+    marks.set_if(Marks::SNAPSHOT_INSTALLED, installs && is.last() > was.last());
+    let old = heard.is_some_and(|item| match item.body {
+        Body::AppendReply { last, .. } => was.is_active() && last <= was.committed(),
+        Body::Sync | Body::SyncReply { .. } | Body::Fetch { .. } | Body::Fetched { .. } => false,
+        Body::Append { .. } | Body::Offer { .. } | Body::Part { .. } | Body::PartReply { .. } => false,
+        Body::Recover | Body::RecoverReply { .. } => false,
+    });
+    marks.set_if(Marks::OLD_ANSWER, old);
+    marks.set_if(Marks::ELECTED, is.is_active() && !was.is_active());
+    (marks, broken)
+}
+
+fn brings_records(item: &Item) -> bool {
+    matches!(item.body, Body::Fetched { .. } | Body::PartReply { .. })
+}
+
+/// The numbers of all payloads that a node holds.
+fn payloads(node: &Node) -> Vec<LeaderSequence> {
+    let applied = node.replica.state().0.iter().map(|entry| entry.number);
+    let log = node.replica.log();
+    let records = log.since(log.base(), usize::MAX).unwrap_or_default();
+    let held = records.into_iter().filter(|record| matches!(record.body, RecordBody::Payload(_)));
+    applied.chain(held.map(|record| record.number)).collect()
+}
+
+/// A number for each act.
+fn code(act: Act) -> u32 {
+    let (kind, argument) = match act {
+        Act::Hear(item) => (0, item),
+        Act::Due => (1, 0),
+        Act::Late(which) => (2, u32::from(which)),
+        Act::Propose => (3, 0),
+        Act::Lead(term) => (4, u32::from(term)),
+        Act::Crash => (5, 0),
+        Act::Accept => (6, 0),
+        Act::Connected(seat) => (7, u32::from(seat)),
+    };
+    assert!(argument < 1 << 28, "fewer than 2^28 different messages");
+    kind << 28 | argument
+}

@@ -1,0 +1,280 @@
+//! One node: its process and its disk, with all that happens within it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use primacy_core::finite::Finite as _;
+use primacy_core::metadata::log::{Stored, Write};
+use primacy_core::metadata::message::Body;
+use primacy_core::metadata::replica::{Config, Durability, Effect, ROUND, Replica};
+use primacy_core::metadata::voters::Voters;
+use primacy_core::{Duration, Identity, Incarnation, LeaderSequence, NodeId, Term};
+
+use super::space::Space;
+use super::told::Told;
+use crate::model::mark::Marks;
+use crate::model::now::NOW;
+
+/// How many nodes there are.
+pub(super) const SEATS: u8 = 3;
+
+/// For so long an answer is waited for. It is over when the search says so.
+const RESEND_AFTER: Duration = Duration::from_nanos(1000);
+
+/// One node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Node {
+    pub(super) seat: u8,
+    /// Which of its processes this is, from 1.
+    pub(super) life: u8,
+    /// The voters that are on its disk. The term there is always that to which the process is bound.
+    voters: Arc<Voters>,
+    pub(super) disk: Stored,
+    pub(super) replica: Replica<Told>,
+}
+
+/// What happens to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Act {
+    /// A message comes; its number.
+    Hear(u32),
+    /// It does what is due at once.
+    Due,
+    /// An answer that is waited for has not come in time; which of those that are.
+    Late(u8),
+    /// A client wants something written.
+    Propose,
+    /// It is told that it leads in this term.
+    Lead(u8),
+    /// A connection from a new process of that node is made.
+    Connected(u8),
+    /// Its process ends, and another one starts.
+    Crash,
+    /// An operator has it go on with what it has.
+    Accept,
+}
+
+/// A message under way.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Item {
+    pub(super) from: Identity,
+    pub(super) to: u8,
+    pub(super) term: Term,
+    pub(super) body: Body,
+}
+
+/// Where in its effects a process ends: so many of them have taken place, and so many records of the next one are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cut {
+    pub(super) effects: usize,
+    pub(super) kept: usize,
+}
+
+/// What came of it, as others can see it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Doings {
+    pub(super) sent: Vec<Item>,
+    pub(super) marks: Marks,
+    /// What an effect itself has broken.
+    pub(super) broken: Option<&'static str>,
+    /// The effects, for people.
+    pub(super) told: Vec<String>,
+}
+
+pub(super) fn name(seat: u8) -> NodeId {
+    NodeId::new(["a", "b", "c"][usize::from(seat)]).expect("a letter is a name")
+}
+
+/// The seat of a node of this name.
+pub(super) fn seat(node: NodeId) -> u8 {
+    (0..SEATS).find(|&seat| name(seat) == node).expect("one of the nodes")
+}
+
+fn identity(seat: u8, life: u8) -> Identity {
+    Identity::new(name(seat), Incarnation { count: u64::from(life), nonce: 0 })
+}
+
+impl Node {
+    /// A node that starts for the first time.
+    pub(super) fn new(seat: u8, space: &Space) -> Self {
+        let members = (0..SEATS).map(|seat| (name(seat), Arc::from(""))).collect::<BTreeMap<_, _>>();
+        let voters = Arc::new(Voters { number: LeaderSequence::NONE, members });
+        let (life, disk) = (1, Stored::default());
+        let replica = start(identity(seat, life), Term(0), Arc::clone(&voters), disk.clone(), false, space);
+        let mut node =
+            Self { seat, life, voters, disk, replica: replica.expect("there is nothing to be read") };
+        node.hurry(space);
+        node
+    }
+
+    pub(super) fn me(&self) -> Identity {
+        identity(self.seat, self.life)
+    }
+
+    /// The last number on its disk.
+    pub(super) fn stored(&self) -> LeaderSequence {
+        let snapshot = self.disk.snapshot.as_ref().map(|snapshot| snapshot.number);
+        self.disk.records.last().map(|record| record.number).or(snapshot).unwrap_or_default()
+    }
+
+    /// How many answers are waited for.
+    pub(super) fn waits(&self) -> u8 {
+        let mut count = 0;
+        self.replica.clone().visit_instants(&mut |_, at| count += u8::from(*at > NOW));
+        count
+    }
+
+    /// Does what is due at once, where nothing waits.
+    fn hurry(&mut self, space: &Space) {
+        while !space.gathers && self.replica.deadline().is_some_and(|at| at <= NOW) {
+            self.replica.on_timeout(NOW);
+        }
+    }
+
+    /// What the machine does of an act; what it wants done waits in it.
+    pub(super) fn take(&mut self, act: Act, heard: Option<&Item>, space: &Space) {
+        match (act, heard) {
+            (Act::Hear(_), Some(item)) => {
+                // Whoever says this leads: the term binds, and is on the disk before anything is said.
+                if item.body.leads() {
+                    self.replica.bind(item.term);
+                }
+                self.replica.handle(NOW, item.from, item.term, item.body.clone());
+            }
+            (Act::Hear(_), None) => {}
+            (Act::Due, _) => self.replica.on_timeout(NOW),
+            (Act::Late(which), _) => {
+                let mut place = 0;
+                self.replica.visit_instants(&mut |_, at| {
+                    if *at > NOW {
+                        if place == which {
+                            *at = NOW;
+                        }
+                        place += 1;
+                    }
+                });
+                self.replica.on_timeout(NOW);
+            }
+            (Act::Propose, _) => {
+                self.replica.propose(NOW, Arc::from([self.seat]));
+            }
+            (Act::Lead(term), _) => {
+                self.replica.bind(Term(u64::from(term)));
+                self.replica.lead(NOW);
+            }
+            (Act::Connected(seat), _) => self.replica.on_connected(NOW, name(seat)),
+            (Act::Crash, _) => {
+                let lost = space.recovers && space.durability == Durability::Memory;
+                self.start_again(lost, space);
+            }
+            (Act::Accept, _) => self.start_again(false, space),
+        }
+        self.hurry(space);
+    }
+
+    /// A new process, with what is on the disk.
+    fn start_again(&mut self, log_lost: bool, space: &Space) {
+        self.life += 1;
+        let (me, bound, voters) = (self.me(), self.replica.bound(), Arc::clone(&self.voters));
+        let replica = start(me, bound, voters, self.disk.clone(), log_lost, space);
+        self.replica = replica.expect("what was written can be read");
+    }
+
+    /// Performs what waits in the machine.
+    fn perform_all(&mut self, space: &Space) -> Doings {
+        let effects = std::iter::from_fn(|| self.replica.poll()).collect();
+        self.perform(effects, None, space)
+    }
+
+    /// Performs what the machine wants done, up to where its process ends.
+    pub(super) fn perform(&mut self, effects: Vec<Effect>, cut: Option<Cut>, space: &Space) -> Doings {
+        let mut doings = Doings::default();
+        for (place, effect) in effects.into_iter().enumerate() {
+            let cut = cut.filter(|cut| place >= cut.effects);
+            let kept = cut.map_or(usize::MAX, |cut| if place == cut.effects { cut.kept } else { 0 });
+            match effect {
+                Effect::Write(write) => self.write(write, kept, &mut doings),
+                Effect::Voters(voters) if cut.is_none() => self.voters = voters,
+                Effect::Send { to, body } if cut.is_none() => {
+                    let body = as_of_the_newest_round(body);
+                    let (from, term) = (self.me(), self.replica.bound());
+                    doings.told.push(format!("to {to}: {}", super::text::body(&body)));
+                    doings.sent.push(Item { from, to: seat(to), term, body });
+                }
+                Effect::Voters(_) | Effect::Send { .. } => {}
+                Effect::TwoLeaders { known, other } => {
+                    doings.told.push(format!("hears of two leaders, {known} and {other}"));
+                    doings.broken = doings.broken.or(Some("I1"));
+                }
+            }
+        }
+        if cut.is_some() {
+            doings.marks.0 |= Marks::CRASHED_BETWEEN;
+            doings.told.push("crashes, and starts again".to_owned());
+            self.take(Act::Crash, None, space);
+            let begun = self.perform_all(space);
+            doings.sent.extend(begun.sent);
+            doings.told.extend(begun.told);
+        }
+        while self.replica.next_outcome().is_some() {}
+        self.replica.simplify();
+        doings
+    }
+
+    /// Writes to the disk of the log, of whose last number it is said that it never goes back.
+    fn write(&mut self, write: Write, kept: usize, doings: &mut Doings) {
+        let last = self.stored();
+        match write {
+            Write::Append(records) => {
+                let numbers = records.iter().take(kept).map(|record| record.number.to_string());
+                doings.told.push(format!("writes {}", numbers.collect::<Vec<_>>().join(", ")));
+                for record in records.into_iter().take(kept) {
+                    if !record.follows(self.stored()) {
+                        doings.broken = doings.broken.or(Some("I9: what is written does not follow"));
+                    }
+                    self.disk.records.push(record);
+                }
+            }
+            Write::Snapshot(snapshot) if kept > 0 => {
+                doings.told.push(format!("writes a snapshot up to {}", snapshot.number));
+                doings.marks.0 |= Marks::SNAPSHOT_WRITTEN;
+                self.disk.records.retain(|record| record.number > snapshot.number);
+                self.disk.snapshot = Some(snapshot);
+            }
+            Write::Snapshot(_) => {}
+        }
+        if self.stored() < last {
+            doings.broken = doings.broken.or(Some("I9: a log goes back"));
+        }
+    }
+}
+
+/// Rounds are all alike, to those who are told and to those who are answered.
+fn as_of_the_newest_round(mut body: Body) -> Body {
+    if let Body::Append { round, .. } = &mut body {
+        *round = ROUND;
+    }
+    body
+}
+
+fn start(
+    me: Identity,
+    bound: Term,
+    voters: Arc<Voters>,
+    disk: Stored,
+    log_lost: bool,
+    space: &Space,
+) -> Option<Replica<Told>> {
+    let kept_max = if space.keeps { usize::MAX / 16 } else { 0 };
+    let config = Config {
+        me,
+        durability: space.durability,
+        resend_after: RESEND_AFTER,
+        append_max: usize::MAX,
+        window: usize::MAX,
+        part_max: usize::MAX,
+        snapshot_after: kept_max,
+        kept_max,
+    };
+    Replica::new(config, bound, voters, disk, log_lost, NOW)
+}

@@ -1,0 +1,47 @@
+//! The smallest state that shows what was applied: all payloads in their order, each with the number of its record.
+
+use std::sync::Arc;
+
+use primacy_core::metadata::replica::Replicated;
+use primacy_core::{LeaderSequence, Term};
+
+/// What was applied.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Told(pub(super) Vec<Entry>);
+
+/// A record that was applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Entry {
+    pub(super) number: LeaderSequence,
+    pub(super) payload: u8,
+}
+
+/// How many bytes an entry has in a snapshot.
+const LENGTH: usize = 3;
+
+impl Replicated for Told {
+    type Outcome = ();
+
+    fn apply(&mut self, number: LeaderSequence, payload: &[u8]) {
+        self.0.push(Entry { number, payload: payload.first().copied().unwrap_or_default() });
+    }
+
+    fn snapshot(&self) -> Arc<[u8]> {
+        let small = |number: u64| u8::try_from(number).expect("terms and records are few");
+        let bytes = |entry: &Entry| [small(entry.number.term.0), small(entry.number.counter), entry.payload];
+        self.0.iter().flat_map(bytes).collect()
+    }
+
+    fn restore(bytes: &[u8]) -> Option<Self> {
+        let entry = |bytes: &[u8]| {
+            let [term, counter, payload] = *bytes else { return None };
+            let number = LeaderSequence { term: Term(u64::from(term)), counter: u64::from(counter) };
+            Some(Entry { number, payload })
+        };
+        bytes.chunks(LENGTH).map(entry).collect::<Option<Vec<Entry>>>().map(Self)
+    }
+
+    fn empty() -> Self {
+        Self::default()
+    }
+}
