@@ -92,7 +92,10 @@ impl<S: Replicated> Replica<S> {
         if highest > self.bound {
             return; // It is bound when the leader is heard.
         }
-        // So that the leader learns that it has to begin at the beginning.
+        // It may have nothing to say for long, and has to learn that it has to begin at the beginning.
+        if !self.hears(leader) {
+            return;
+        }
         if let Role::Follower { owed, .. } = &mut self.role {
             *owed = Some(Owed { round: 0, gap: true });
         }
