@@ -288,6 +288,17 @@ impl StateFile {
         Ok((state, stored))
     }
 
+    /// Has the counter of the node's incarnation go on from `count`, if that is above what it is. Returns what it is then.
+    ///
+    /// # Errors
+    /// As [`persist`](Self::persist).
+    pub fn count_lives_from(&mut self, count: u64) -> Result<u64, DiskError> {
+        if count > self.record.incarnations {
+            self.advance(Record { incarnations: count, ..self.record.clone() })?;
+        }
+        Ok(self.record.incarnations)
+    }
+
     /// Writes `hard_state` in place of what was written before. When it returns, a power cut changes nothing.
     ///
     /// # Errors

@@ -142,6 +142,7 @@ impl Algorithm for Metadata {
     type Machine = Machine;
     type Settings = Timers;
 
+    const COUNTS_ON: bool = true;
     const REPLACES: bool = false;
 
     fn start(settings: &Timers, life: Life<'_, Kept>) -> Machine {

@@ -92,6 +92,17 @@ fn what_was_written_is_found_again() {
 }
 
 #[test]
+fn lives_are_counted_on_and_never_back() {
+    let dir = Dir::new();
+    let (mut state, _) = dir.open().unwrap();
+    assert_eq!(state.count_lives_from(1_000).unwrap(), 1_000);
+    assert_eq!(state.count_lives_from(7).unwrap(), 1_000);
+    drop(state);
+    let (_state, stored) = dir.open().unwrap();
+    assert_eq!(stored.incarnation.count, 1_001);
+}
+
+#[test]
 fn the_directory_is_made_and_names_cannot_leave_it() {
     let dir = Dir::new();
     let deep = dir.0.join("x/y");

@@ -37,6 +37,8 @@ struct Node {
     bound: Term,
     voters: Arc<Voters>,
     disk: Stored,
+    /// Whether the log that was there is lost.
+    log_lost: bool,
     replica: Option<Replica<History>>,
 }
 
@@ -100,6 +102,7 @@ impl World {
             bound: Term(0),
             voters: Arc::clone(&voters),
             disk: Stored::default(),
+            log_lost: false,
             replica: None,
         };
         let mut world = Self {
@@ -135,10 +138,19 @@ impl World {
     }
 
     fn start(&mut self, index: usize, again: bool) {
+        let loses_disk =
+            again && self.durability == Durability::Fsync && self.chance(20) && self.may_forget(index);
+        if loses_disk {
+            self.count("disk lost");
+            (self.nodes[index].disk, self.nodes[index].log_lost) = (Stored::default(), true);
+        }
         let node = &mut self.nodes[index];
         node.life += 1;
         let config = config(identity(index, node.life), self.durability);
-        let lost = again && self.durability == Durability::Memory;
+        let lost = match self.durability {
+            Durability::Fsync => node.log_lost,
+            Durability::Memory => again,
+        };
         let replica =
             Replica::new(config, node.bound, Arc::clone(&node.voters), node.disk.clone(), lost, self.now);
         node.replica = Some(replica.expect("what was written can be read"));
@@ -175,8 +187,7 @@ impl World {
                     self.count("snapshot written");
                 }
                 Effect::Voters(voters) => node.voters = voters,
-                Effect::LogLost(_) => {} // In this world, one that restarts has lost it or has not.
-
+                Effect::LogLost(lost) => node.log_lost = lost,
                 Effect::Send { to, body } => {
                     let (from, term) = (replica.config.me, replica.bound());
                     let to = (0..self.nodes.len()).find(|&index| name(index) == to).unwrap();
@@ -212,21 +223,21 @@ impl World {
     fn may_crash(&self, index: usize) -> bool {
         match self.durability {
             Durability::Fsync => true,
-            // Fewer than a majority may have lost their logs, whichever voters somebody may count.
-            Durability::Memory => {
-                let whole = |voter: NodeId| {
-                    let node = (0..self.nodes.len()).find(|&it| it != index && name(it) == voter);
-                    let replica = node.and_then(|node| self.nodes[node].replica.as_ref());
-                    replica.is_some_and(|it| !it.is_recovering())
-                };
-                self.nodes.iter().map(|node| node.replica.as_ref().map_or(&node.voters, Replica::voters)).all(
-                    |set| {
-                        set.members.keys().filter(|&&voter| whole(voter)).count()
-                            >= majority::needed(set.count())
-                    },
-                )
-            }
+            Durability::Memory => self.may_forget(index),
         }
+    }
+
+    /// Fewer than a majority may have lost their logs, whichever voters somebody may count.
+    fn may_forget(&self, index: usize) -> bool {
+        let whole = |voter: NodeId| {
+            let node = (0..self.nodes.len()).find(|&it| it != index && name(it) == voter);
+            let replica = node.and_then(|node| self.nodes[node].replica.as_ref());
+            replica.is_some_and(|it| !it.is_recovering())
+        };
+        let enough = |set: &Arc<Voters>| {
+            set.members.keys().filter(|&&voter| whole(voter)).count() >= majority::needed(set.count())
+        };
+        self.nodes.iter().all(|node| enough(node.replica.as_ref().map_or(&node.voters, Replica::voters)))
     }
 
     fn crash(&mut self, index: usize) {
@@ -477,6 +488,8 @@ fn nothing_that_was_committed_is_lost_or_changed() {
         for what in ["elected", "proposed", "committed", "crash", "crash between effects"] {
             assert!(counts.get(what).is_some_and(|&count| count > 50), "{what} is rare: {counts:?}");
         }
+        let lost = counts.get("disk lost").copied().unwrap_or_default();
+        assert!(lost > 50 || durability == Durability::Memory, "disks are lost too rarely: {counts:?}");
     }
 }
 
