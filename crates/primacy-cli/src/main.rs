@@ -75,9 +75,6 @@ enum Verb {
     #[cfg(feature = "sqlite")]
     #[command(hide = true)]
     DemoEmbedded(cmd::demo::embedded::DemoEmbedded),
-    #[cfg(feature = "etcd")]
-    #[command(hide = true)]
-    ServeLocal(cmd::serve_local::ServeLocal),
     Completions(cmd::completions::Completions),
 }
 
@@ -144,8 +141,6 @@ fn act(verb: &Verb, sources: &Sources) -> Result<Exit, Failure> {
         Verb::DemoJob(args) => cmd::demo::job::demo_job(args),
         #[cfg(feature = "sqlite")]
         Verb::DemoEmbedded(args) => cmd::demo::embedded::demo_embedded(args),
-        #[cfg(feature = "etcd")]
-        Verb::ServeLocal(args) => cmd::serve_local::serve_local(args),
         Verb::Completions(args) => cmd::completions::completions::<Cli>(args),
     }
 }

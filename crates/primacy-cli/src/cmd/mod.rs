@@ -17,8 +17,6 @@ pub(crate) mod readmit;
 pub(crate) mod replay;
 pub(crate) mod resign;
 pub(crate) mod run;
-#[cfg(feature = "etcd")]
-pub(crate) mod serve_local;
 pub(crate) mod sim;
 mod stage;
 pub(crate) mod stand;

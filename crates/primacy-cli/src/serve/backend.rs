@@ -139,7 +139,6 @@ pub(crate) struct Member {
 
 /// Why there is no outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(dead_code, reason = "a map of one process has always an outcome")]
 pub(crate) enum BackendError {
     /// No node leads that this one knows; nothing was done.
     NoLeader,

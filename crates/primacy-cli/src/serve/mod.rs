@@ -16,12 +16,10 @@ mod errors;
 mod hub;
 mod kv;
 mod lease;
-mod local;
 mod lock;
 mod maintenance;
 mod recipe;
 mod replicated;
-
 mod route;
 mod tls;
 mod watch;
@@ -45,11 +43,8 @@ use tracing::debug;
 use self::hub::Hub;
 
 pub(crate) use self::auth::{Users, read_users};
-
 pub(crate) use self::backend::Backend;
-pub(crate) use self::local::Local;
 pub(crate) use self::replicated::Replicated;
-
 pub(crate) use self::tls::{DoorTls, acceptor};
 
 /// How many bytes a request that is replicated may have, with what it is wrapped in.
@@ -124,21 +119,6 @@ pub(crate) struct Door {
 
 impl Door {
     /// Listens, and answers nobody yet. With `users`, only they are answered; with `tls`, only who shows itself as that asks.
-    ///
-    /// # Errors
-    /// If the address cannot be listened on.
-    pub(crate) async fn open(
-        address: SocketAddr,
-        backend: impl FnOnce(SocketAddr) -> Arc<dyn Backend>,
-        users: Option<Users>,
-        tls: Option<TlsAcceptor>,
-    ) -> io::Result<Self> {
-        let listener = TcpListener::bind(address).await?;
-        let hub = Arc::new(Hub::new(backend(listener.local_addr()?)));
-        Ok(Self { listener, services: Arc::new(Services { hub, users }), tls })
-    }
-
-    /// Before this backend, at this address.
     pub(crate) fn on(
         listener: TcpListener,
         backend: Arc<dyn Backend>,

@@ -16,20 +16,35 @@ use tonic_prost::ProstCodec;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A door before a map of one process.
+/// The nodes of an election that serve clients.
+const NODES: [&str; 3] = ["a", "b", "c"];
+
+/// Three nodes that keep a map together and serve clients.
 pub(crate) struct Door {
+    /// Where the first of them serves, which may lead or follow.
     pub(crate) address: String,
-    pub(crate) server: Server,
+    pub(crate) servers: Vec<Server>,
 }
 
 impl Door {
+    /// Starts the nodes, each with these arguments too, and waits until one leads.
     pub(crate) async fn open(ground: &Ground, arguments: &[&str]) -> Self {
-        let address = format!("127.0.0.1:{}", free_port());
-        let mut command = Command::new(env!("CARGO_BIN_EXE_primacy"));
-        command.args(["serve-local", "--serve", &address]).args(arguments);
-        let mut server = Server::start("door", command, ground);
-        server.until(async || tokio::net::TcpStream::connect(&address).await.is_ok()).await;
-        Self { address, server }
+        let place = |_| format!("127.0.0.1:{}", free_port());
+        let (peers, doors) = (NODES.map(place), NODES.map(place));
+        let list: Vec<String> = NODES.iter().zip(&peers).map(|(node, at)| format!("{node}={at}")).collect();
+        let start = |(node, door): (&&str, &String)| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_primacy"));
+            command.args(["node", "--election", "map", "--node", node, "--peers", &list.join(",")]);
+            command.arg("--state-dir").arg(ground.at(&format!("state-{}-{node}", door.replace(':', "-"))));
+            command.args(["--serve", door]).args(arguments);
+            Server::start(&format!("door-{node}"), command, ground)
+        };
+        let mut servers: Vec<Server> = NODES.iter().zip(&doors).map(start).collect();
+        for (server, door) in servers.iter_mut().zip(&doors) {
+            server.until(async || tokio::net::TcpStream::connect(door).await.is_ok()).await;
+        }
+        let [address, ..] = doors;
+        Self { address, servers }
     }
 }
 
