@@ -110,7 +110,10 @@ impl Standing {
 
     /// Writes through this node, again and again until it is done.
     async fn writes(&self, key: &str) {
-        until(key, async || self.map().write(put(key, "value")).await.is_ok()).await;
+        until(key, async || {
+            self.map().write(put(key, "value")).await.is_ok_and(|outcome| outcome.result.is_ok())
+        })
+        .await;
     }
 
     /// Asks for this of the voters until it is done.
@@ -252,6 +255,35 @@ async fn a_leader_that_is_removed_ends_its_work_and_another_one_leads() {
     })
     .await;
     for one in nodes.into_iter().chain([removed]) {
+        one.close().await;
+    }
+}
+
+/// The others remember what its clients asked for in its earlier lives, and tell a request of those from a new one.
+#[tokio::test]
+async fn a_node_that_has_lost_its_disk_gets_all_again_and_its_clients_are_served() {
+    let (all, dir) = (peers(&["a", "b", "c"]), tempdir("lost"));
+    let a = Standing::enter("a", &all, &dir, Durability::Fsync).await;
+    let b = Standing::enter("b", &all, &dir, Durability::Fsync).await;
+    for life in 0..3 {
+        let c = Standing::enter("c", &all, &dir, Durability::Fsync).await;
+        c.writes(&format!("of life {life}")).await;
+        c.close().await;
+    }
+    std::fs::remove_dir_all(dir.join("c")).unwrap();
+    // Its number is of the time of day, by the second.
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    let c = Standing::enter("c", &all, &dir, Durability::Fsync).await;
+    let lost = NodeId::new("c").unwrap();
+    for one in [&a, &b] {
+        until("that it is readmitted", async || one.elector.readmit(lost).await.is_ok()).await;
+    }
+    until("its log", async || c.view().await.metadata.is_some_and(|it| !it.recovering)).await;
+    c.writes("of the new disk").await;
+    for key in ["of life 0", "of life 2", "of the new disk"] {
+        assert_eq!(get(c.map(), key).await, b"value");
+    }
+    for one in [a, b, c] {
         one.close().await;
     }
 }
