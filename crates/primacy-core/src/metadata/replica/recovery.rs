@@ -2,11 +2,10 @@
 //!
 //! It may have held a committed record, and does not know it any more. Until it has a log again that has all it can have held, it
 //! takes nothing, answers nothing and counts for nothing; it may vote. It asks the others (Viewstamped Replication Revisited,
-//! section 4.3): of a majority of them one has each committed record that it held itself, and the leader of the highest term among
-//! them has them all.
+//! section 4.3): of a majority of them one has each committed record that it held itself, and a leader of the highest term among
+//! them, or of a higher one, has them all.
 
-use alloc::collections::BTreeMap;
-use alloc::vec::Vec;
+use alloc::collections::{BTreeMap, BTreeSet};
 
 use super::{Effect, Owed, Replica, Replicated, Role};
 
@@ -41,7 +40,12 @@ impl<S: Replicated> Replica<S> {
         }
         recovery.answers.clear();
         let me = self.config.me.node;
-        for node in self.voters.members.keys().copied().filter(|&node| node != me).collect::<Vec<_>>() {
+        let mut asked: BTreeSet<NodeId> = self.voters.members.keys().copied().collect();
+        // It may have become a voter only after this node was told of the voters last, and what it says now is not taken.
+        if let Role::Follower { leader: Some(leader), .. } = self.role {
+            asked.insert(leader.node);
+        }
+        for node in asked.into_iter().filter(|&node| node != me) {
             self.send(node, Body::Recover);
         }
     }
@@ -76,11 +80,14 @@ impl<S: Replicated> Replica<S> {
         let Some(recovery) = self.recovery.as_mut().filter(|recovery| recovery.granted.is_none()) else {
             return;
         };
-        if !follows || !self.voters.contains(from.node) {
+        if !follows || !(self.voters.contains(from.node) || leads_up_to.is_some()) {
             return;
         }
         recovery.answers.insert(from.node, (from, term, leads_up_to));
-        if recovery.answers.len() < majority::needed(others) {
+        // What this node held counted by the voters that it knew then, which it has not forgotten.
+        if recovery.answers.keys().filter(|&&node| self.voters.contains(node)).count()
+            < majority::needed(others)
+        {
             return;
         }
         let highest = recovery.answers.values().map(|&(_, term, _)| term).max().unwrap_or_default();

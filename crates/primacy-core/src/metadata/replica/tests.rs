@@ -154,7 +154,15 @@ impl World {
         let replica =
             Replica::new(config, node.bound, Arc::clone(&node.voters), node.disk.clone(), lost, self.now);
         node.replica = Some(replica.expect("what was written can be read"));
+        let me = identity(index, node.life);
         self.drain(index);
+        let now = self.now;
+        for other in (0..self.nodes.len()).filter(|&other| other != index) {
+            if let Some(replica) = &mut self.nodes[other].replica {
+                replica.on_connected(now, me);
+                self.drain(other);
+            }
+        }
     }
 
     /// Performs effects, or dies in between.
