@@ -60,6 +60,7 @@ enum Verb {
     Announce(cmd::announce::Announce),
     Partitions(cmd::partitions::Partitions),
     Voters(cmd::voters::Voters),
+    Recover(cmd::recover::Recover),
     Config(cmd::config::Config),
     Doctor(cmd::doctor::Doctor),
     Fence(cmd::fence::Fence),
@@ -135,6 +136,7 @@ fn act(verb: &Verb, sources: &Sources) -> Result<Exit, Failure> {
         Verb::Announce(args) => cmd::announce::announce(args),
         Verb::Partitions(args) => cmd::partitions::partitions(args),
         Verb::Voters(args) => cmd::voters::voters(args),
+        Verb::Recover(args) => cmd::recover::recover(args),
         #[cfg(feature = "sqlite")]
         Verb::Demo(args) => cmd::demo::demo(args),
         #[cfg(feature = "sqlite")]

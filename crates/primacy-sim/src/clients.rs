@@ -178,6 +178,7 @@ impl<A: Algorithm> World<A> {
             | Answer::Done(ticket)
             | Answer::Readable(ticket)
             | Answer::Revised(ticket, _)
+            | Answer::LossAccepted(ticket, _)
             | Answer::Session(ticket, _) => *ticket,
         };
         let Some(open) = self.clients.open.remove(&ticket) else {
@@ -201,6 +202,7 @@ impl<A: Algorithm> World<A> {
             Answer::Session(_, Some(_)) => "client: told of a session",
             Answer::Session(_, None) => "client: told that a session is over",
             Answer::Revised(..) => "operator: told of the voters",
+            Answer::LossAccepted(..) => "operator: told of a loss",
         });
         let text = || format!("{}: {}", asked_text(&open.wanted), answer_text(answer, read.as_ref()));
         self.trace_client(seat, level(&open.wanted), false, text);
@@ -411,6 +413,8 @@ fn answer_text(answer: &Answer, read: Option<&Outcome>) -> String {
         Answer::Session(_, Some(left)) => format!("lives for {left}"),
         Answer::Session(_, None) => "is over".to_owned(),
         Answer::Revised(_, progress) => format!("{progress:?}"),
+        Answer::LossAccepted(_, true) => "the loss is accepted".to_owned(),
+        Answer::LossAccepted(_, false) => "nothing was lost".to_owned(),
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use primacy::core::metadata::command::{
-    Answer, Command, Keys, Operation, Outcome, Previous, Read, Replace, Write,
+    Answer, Command, Keys, Operation, Outcome, Previous, Read, Replace, Version, Write,
 };
 use primacy::core::metadata::replica::{Progress, Refusal, Wish};
 use primacy::metadata::{Durability, Map, MapError};
@@ -110,7 +110,10 @@ impl Standing {
 
     /// Writes through this node, again and again until it is done.
     async fn writes(&self, key: &str) {
-        until(key, async || self.map().write(put(key, "value")).await.is_ok()).await;
+        until(key, async || {
+            self.map().write(put(key, "value")).await.is_ok_and(|outcome| outcome.result.is_ok())
+        })
+        .await;
     }
 
     /// Asks for this of the voters until it is done.
@@ -252,6 +255,75 @@ async fn a_leader_that_is_removed_ends_its_work_and_another_one_leads() {
     })
     .await;
     for one in nodes.into_iter().chain([removed]) {
+        one.close().await;
+    }
+}
+
+/// The others remember what its clients asked for in its earlier lives, and tell a request of those from a new one.
+#[tokio::test]
+async fn a_node_that_has_lost_its_disk_gets_all_again_and_its_clients_are_served() {
+    let (all, dir) = (peers(&["a", "b", "c"]), tempdir("lost"));
+    let a = Standing::enter("a", &all, &dir, Durability::Fsync).await;
+    let b = Standing::enter("b", &all, &dir, Durability::Fsync).await;
+    for life in 0..3 {
+        let c = Standing::enter("c", &all, &dir, Durability::Fsync).await;
+        c.writes(&format!("of life {life}")).await;
+        c.close().await;
+    }
+    std::fs::remove_dir_all(dir.join("c")).unwrap();
+    // Its number is of the time of day, by the second.
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    let c = Standing::enter("c", &all, &dir, Durability::Fsync).await;
+    let lost = NodeId::new("c").unwrap();
+    for one in [&a, &b] {
+        until("that it is readmitted", async || one.elector.readmit(lost).await.is_ok()).await;
+    }
+    until("its log", async || c.view().await.metadata.is_some_and(|it| !it.recovering)).await;
+    c.writes("of the new disk").await;
+    for key in ["of life 0", "of life 2", "of the new disk"] {
+        assert_eq!(get(c.map(), key).await, b"value");
+    }
+    for one in [a, b, c] {
+        one.close().await;
+    }
+}
+
+/// What was only in their memories is lost when a majority restarts at once. They know that, and stand still until an operator
+/// says that it is so. What the third still has stays.
+#[tokio::test]
+async fn a_majority_that_has_lost_its_logs_goes_on_only_when_it_is_told_to() {
+    let (all, dir) = (peers(&["a", "b", "c"]), tempdir("loss"));
+    let enter = async |name: &str| Standing::enter(name, &all, &dir, Durability::Memory).await;
+    let (a, b, c) = (enter("a").await, enter("b").await, enter("c").await);
+    a.writes("before").await;
+    until("that c has it", async || c.map().state().version() > Version::FIRST).await;
+    a.close().await;
+    b.close().await;
+    let (a, b) = (enter("a").await, enter("b").await);
+    for one in [&a, &b] {
+        until("that it knows it", async || {
+            one.elector
+                .status()
+                .await
+                .unwrap()
+                .why_no_leader()
+                .iter()
+                .any(|why| why.contains("has lost its log"))
+        })
+        .await;
+    }
+    assert_eq!(c.map().write(put("lost", "value")).await, Err(MapError::Timeout));
+    assert!(!c.map().accept_loss().await.unwrap(), "c has lost nothing");
+    assert!(b.map().accept_loss().await.unwrap());
+    a.writes("after").await;
+    for key in ["before", "after"] {
+        assert_eq!(get(b.map(), key).await, b"value");
+    }
+    until("that a has its log from the others", async || {
+        a.view().await.metadata.is_some_and(|it| !it.recovering)
+    })
+    .await;
+    for one in [a, b, c] {
         one.close().await;
     }
 }

@@ -14,6 +14,7 @@ pub(crate) mod init;
 pub(crate) mod node;
 pub(crate) mod partitions;
 pub(crate) mod readmit;
+pub(crate) mod recover;
 pub(crate) mod replay;
 pub(crate) mod resign;
 pub(crate) mod run;

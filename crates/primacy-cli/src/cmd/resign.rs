@@ -128,6 +128,7 @@ impl GivingUp {
                     | Answer::Rearranged
                     | Answer::Voters { .. }
                     | Answer::Revising { .. }
+                    | Answer::LossAccepted { .. }
                     | Answer::Refused(_)),
                 ) => return Err(unexpected(&self.node, answer)),
                 Next::Late => {

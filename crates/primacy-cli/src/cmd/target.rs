@@ -60,7 +60,8 @@ impl Target {
         Err(Failure::new(Exit::Usage, format!("`primacy {verb}` asks a node and not a store: {instead}")))
     }
 
-    fn state_dir(&self) -> Result<PathBuf, Failure> {
+    /// Where the node keeps its state.
+    pub(super) fn state_dir(&self) -> Result<PathBuf, Failure> {
         // Read here, since a variable that is there anyway contradicts no --on.
         let told = || std::env::var_os("PRIMACY_STATE_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
         match self.state_dir.clone().or_else(told) {
@@ -197,7 +198,8 @@ pub(super) fn unexpected(node: &Node, answer: Answer) -> Failure {
         | Answer::Partitions(_)
         | Answer::Rearranged
         | Answer::Voters { .. }
-        | Answer::Revising { .. }) => {
+        | Answer::Revising { .. }
+        | Answer::LossAccepted { .. }) => {
             let message =
                 format!("the node {} answers something else than it was asked: {answer:?}", node.node);
             Failure::new(Exit::Protocol, message)

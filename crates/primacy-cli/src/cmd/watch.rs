@@ -103,6 +103,7 @@ fn seen(node: &Node, answer: Answer) -> Result<Seen, Failure> {
         | Answer::Rearranged
         | Answer::Voters { .. }
         | Answer::Revising { .. }
+        | Answer::LossAccepted { .. }
         | Answer::Refused(_)) => Err(unexpected(node, answer)),
     }
 }

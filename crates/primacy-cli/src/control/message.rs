@@ -56,11 +56,13 @@ pub(crate) enum What {
     Voters,
     /// To have this node vote, or vote no more if it has no address, as far as that can be done now.
     Revise { node: String, address: Option<String> },
+    /// To take its log for whole, which it has lost.
+    AcceptLoss,
 }
 
 /// The names of the questions, for those who ask for something else.
 pub(crate) const REQUESTS: &str = "who, watch, resign, transfer, stand, withdraw, readmit, down, announce, \
-     voters, revise, partitions, rearrange";
+     voters, revise, accept_loss, partitions, rearrange";
 
 /// What a node answers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -104,6 +106,8 @@ pub(crate) enum Answer {
     Voters { term: u64, number: u64, voters: BTreeMap<String, String> },
     /// To `revise`: how it stands.
     Revising { progress: Progress },
+    /// To `accept_loss`: whether it was lost.
+    LossAccepted { was_lost: bool },
     /// To anything: it is not done.
     Refused(Refused),
 }
@@ -306,6 +310,7 @@ mod tests {
             What::Down { node: "c".into() },
             What::Announce { state: State::new(b"\xff") },
             What::Announce { state: State::new(b"two\nlines") },
+            What::AcceptLoss,
             What::Partitions { group: None },
             What::Partitions { group: Some("g".into()) },
             What::Rearrange { change: Change::Create { group: "g".into(), count: 3 } },

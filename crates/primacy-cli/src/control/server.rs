@@ -211,6 +211,7 @@ impl Asked {
                 (what, Some(to))
             }
             What::Voters => return,
+            What::AcceptLoss => ("accept loss", None),
             What::Revise { node, address: Some(_) } => ("add voter", Some(node.clone())),
             What::Revise { node, address: None } => ("remove voter", Some(node.clone())),
         };
@@ -275,6 +276,10 @@ async fn answer(elector: &Elector, what: What) -> Result<Answer, Refused> {
                 Err(_) => Answer::Revising { progress: Progress::NotLed },
             }
         }
+        What::AcceptLoss => match map(elector)?.accept_loss().await {
+            Ok(was_lost) => Answer::LossAccepted { was_lost },
+            Err(error) => return Err(Refused::new(Kind::NoAnswer, error.to_string())),
+        },
         What::Watch => return Err(Refused::new(Kind::Malformed, "a watch has more than one answer")),
     })
 }

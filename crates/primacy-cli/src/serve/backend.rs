@@ -23,7 +23,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// this node is not older. A node that does not lead has the one that leads propose it.
     ///
     /// # Errors
-    /// [`BackendError`]; after all but [`BackendError::NoLeader`] and [`BackendError::TooManyRequests`] it may have been done,
+    /// [`BackendError`]; after all but [`BackendError::TooManyRequests`] it may have been done,
     /// or may yet be.
     fn propose(&self, command: Command) -> Pending<'_, Result<Outcome, BackendError>>;
 
@@ -140,8 +140,6 @@ pub(crate) struct Member {
 /// Why there is no outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BackendError {
-    /// No node leads that this one knows; nothing was done.
-    NoLeader,
     /// Another node leads than the one that was asked. It may have been done.
     LeaderChanged,
     /// There was no outcome in time. It may have been done.
@@ -155,7 +153,6 @@ pub(crate) enum BackendError {
 impl fmt::Display for BackendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NoLeader => "no node leads",
             Self::LeaderChanged => "another node leads now",
             Self::TimedOut => "there was no outcome in time",
             Self::TooManyRequests => "too many requests are waiting",

@@ -83,7 +83,6 @@ impl From<Refusal> for Known {
 impl From<BackendError> for Known {
     fn from(error: BackendError) -> Self {
         match error {
-            BackendError::NoLeader => Self::NO_LEADER,
             BackendError::LeaderChanged => Self::LEADER_CHANGED,
             BackendError::TimedOut => Self::TIMED_OUT,
             BackendError::TooManyRequests => Self::TOO_MANY_REQUESTS,

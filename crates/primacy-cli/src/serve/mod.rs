@@ -25,8 +25,6 @@ mod tls;
 mod watch;
 mod watching;
 
-use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,6 +1,5 @@
 //! The map that the nodes keep together, behind the door of one of them.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -8,8 +7,9 @@ use std::time::Duration;
 use primacy::NodeId;
 use primacy::metadata::{Map, MapError};
 use primacy_core::metadata::command::{
-    Command, Keys, Operation, Outcome, Previous, Refusal, SessionId, Version,
+    Change, Command, Keys, Operation, Outcome, Previous, Refusal, SessionId, Version,
 };
+use primacy_core::metadata::state::State;
 use tokio::sync::watch;
 
 use super::backend::{Backend, BackendError, Changes, Freshness, Life, Member, Pending, Vitals};
@@ -30,11 +30,35 @@ impl Replicated {
     }
 }
 
-/// A number that is the same wherever it is made of the same name, and not 0.
+/// A number that is the same wherever it is made of the same name, by whatever version of Primacy, and not 0: FNV-1a.
 fn number_of(name: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    name.hash(&mut hasher);
-    hasher.finish() | 1
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    hash | 1
+}
+
+/// What a state knows of what has happened: see [`Backend::changes`].
+fn changes_of(
+    state: &State,
+    keys: &Keys,
+    from: Version,
+    previous: Previous,
+    most: NonZeroUsize,
+) -> Result<Changes, Refusal> {
+    let version = state.version();
+    let mut list: Vec<Change> = Vec::new();
+    for change in state.changes(keys, from, previous)? {
+        if let Some(last) = list.last()
+            && list.len() >= most.get()
+            && last.version != change.version
+        {
+            let through = last.version;
+            return Ok(Changes { list, through, version });
+        }
+        list.push(change);
+    }
+    Ok(Changes { list, through: version, version })
 }
 
 impl From<MapError> for BackendError {
@@ -89,7 +113,7 @@ impl Backend for Replicated {
         previous: Previous,
         most: NonZeroUsize,
     ) -> Result<Changes, Refusal> {
-        super::local::changes_of(&self.map.state(), keys, from, previous, most)
+        changes_of(&self.map.state(), keys, from, previous, most)
     }
 
     fn version(&self) -> watch::Receiver<Version> {

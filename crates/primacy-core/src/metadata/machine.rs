@@ -137,6 +137,8 @@ pub enum Ask {
     Session(Ticket, SessionId, Keep),
     /// To have this of the voters, as far as it can be done now. Lost questions are not asked again.
     Revise(Ticket, Wish),
+    /// To take this node's log for whole, which it has lost: see [`Replica::accept_loss`].
+    AcceptLoss(Ticket),
 }
 
 /// What it is told.
@@ -152,6 +154,8 @@ pub enum Answer {
     Session(Ticket, Option<Duration>),
     /// How it stands with the voters.
     Revised(Ticket, Progress),
+    /// This node's log is taken for whole; whether it was lost.
+    LossAccepted(Ticket, bool),
 }
 
 /// What came of a record's payload.
@@ -717,6 +721,10 @@ impl<S: Keeps> Metadata<S> {
                 self.answer(Answer::Session(ticket, left));
             }
             Ask::Session(ticket, session, keep) => self.clients.session(now, ticket, session, keep),
+            Ask::AcceptLoss(ticket) => {
+                let was_lost = self.replica.accept_loss(now);
+                self.answer(Answer::LossAccepted(ticket, was_lost));
+            }
             Ask::Revise(ticket, wish) => match self.told_leader.filter(|leader| leader.identity != self.me) {
                 Some(leader) => {
                     let incarnation = self.me.incarnation;

@@ -173,7 +173,7 @@ impl OneLog {
             Answer::Done(_) => (done(&|applied| matches!(applied, Applied::First(_))), asked.after + 1),
             Answer::Readable(_) if machine.replica().is_current() => (Some(here), asked.after),
             Answer::Readable(_) => return Err(format!("{} reads what may not be committed", who.node)),
-            Answer::Session(..) | Answer::Revised(..) => return Ok(()),
+            Answer::Session(..) | Answer::Revised(..) | Answer::LossAccepted(..) => return Ok(()),
         };
         let name = who.node;
         let Some(place) = place else {
@@ -210,7 +210,7 @@ impl Invariant for OneLog {
             Observation::Metadata(Seen::Asked { who, ticket, ask }) => {
                 let command = match ask {
                     Ask::Write(_, command) => Some(key(who, command)),
-                    Ask::Read(_) | Ask::Session(..) | Ask::Revise(..) => None,
+                    Ask::Read(_) | Ask::Session(..) | Ask::Revise(..) | Ask::AcceptLoss(_) => None,
                 };
                 self.open.insert(ticket, Asked { after: self.known, command });
                 Ok(())

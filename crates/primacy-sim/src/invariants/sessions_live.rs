@@ -110,7 +110,9 @@ impl SessionsLive {
                 self.lives(session, asked_at, *left, term)
             }
             (Ask::Session(_, session, _), Answer::Session(_, None)) => is_over(now, session, until),
-            (Ask::Write(..) | Ask::Read(_) | Ask::Session(..) | Ask::Revise(..), _) => Ok(()),
+            (Ask::Write(..) | Ask::Read(_) | Ask::Session(..) | Ask::Revise(..) | Ask::AcceptLoss(_), _) => {
+                Ok(())
+            }
         }
     }
 }
@@ -138,7 +140,7 @@ impl Invariant for SessionsLive {
                     Ask::Session(_, session, _) => {
                         Some(session).filter(|it| !self.ended_by_clients.contains(it))
                     }
-                    Ask::Write(..) | Ask::Read(_) | Ask::Revise(..) => None,
+                    Ask::Write(..) | Ask::Read(_) | Ask::Revise(..) | Ask::AcceptLoss(_) => None,
                 };
                 let until = session.and_then(|session| self.until.get(session)).copied().unwrap_or_default();
                 self.open.insert(ticket, (now, ask.clone(), until));

@@ -88,6 +88,7 @@ enum Waiter {
     Read(oneshot::Sender<Result<(), MapError>>),
     Session(oneshot::Sender<Result<Option<std::time::Duration>, MapError>>),
     Revise(oneshot::Sender<Result<Progress, MapError>>),
+    AcceptLoss(oneshot::Sender<Result<bool, MapError>>),
 }
 
 /// How many may wait before the first sweep.
@@ -254,6 +255,7 @@ impl MetadataWorld {
                 }
                 (Waiter::Revise(answer), Ask::Revise(ticket, wish))
             }
+            Asked::AcceptLoss(answer) => (Waiter::AcceptLoss(answer), Ask::AcceptLoss(ticket)),
         };
         self.sweep();
         self.waiting.insert(ticket, waiter);
@@ -290,6 +292,11 @@ impl MetadataWorld {
             Answer::Revised(ticket, progress) => {
                 if let Some(Waiter::Revise(answer)) = self.waiting.remove(&ticket) {
                     let _ = answer.send(Ok(progress));
+                }
+            }
+            Answer::LossAccepted(ticket, was_lost) => {
+                if let Some(Waiter::AcceptLoss(answer)) = self.waiting.remove(&ticket) {
+                    let _ = answer.send(Ok(was_lost));
                 }
             }
             Answer::Session(ticket, left) => {
@@ -347,6 +354,7 @@ impl Waiter {
             Self::Read(answer) => answer.is_closed(),
             Self::Session(answer) => answer.is_closed(),
             Self::Revise(answer) => answer.is_closed(),
+            Self::AcceptLoss(answer) => answer.is_closed(),
         }
     }
 }

@@ -70,6 +70,8 @@ const FLUSHED_AT_ONCE: usize = 4 * 1024 * 1024;
 const BUFFER_KEPT: usize = 256 * 1024;
 /// How an operator has the log of a node made again from those of the others.
 const REPAIR_COMMAND: &str = "primacy recover";
+/// What stands behind the name of a log that was set aside, and before its number.
+const ASIDE: &str = "damaged";
 
 const SNAPSHOT: &str = "snapshot";
 const NEW_SNAPSHOT: &str = "snapshot.new";
@@ -293,6 +295,35 @@ impl std::fmt::Display for Found {
             ),
         }
     }
+}
+
+/// Puts a damaged log out of the way, so that its node gets one again from the others when it is started: what is there keeps
+/// another name. Returns that; `None` if the log can be read, and so is left where it is.
+///
+/// That the log is lost is remembered first. Until the node has it again, it counts for none of the majorities that hold a record.
+/// Its node must not run. Blocks for a few flushes of the disk.
+///
+/// # Errors
+/// [`LogError`]; the log is where it was.
+pub fn set_log_aside(dir: &Path, election: &str, node: NodeId) -> Result<Option<PathBuf>, LogError> {
+    let name = disk::file_name(election, node)?;
+    let log = dir.join(format!("{name}.log"));
+    // Nothing is to be made where nothing is.
+    fs::metadata(&log).map_err(|error| LogError::io("find", &log, error))?;
+    let (mut state, _) = disk::StateFile::open(dir, election, node)?;
+    let lock = disk::lock(&log.join("lock"), &log)?;
+    match Reading::read(&log, &Owner { election: election.to_owned(), node }) {
+        Ok(_) => return Ok(None),
+        Err(LogError::Damaged { .. }) => {}
+        Err(error) => return Err(error),
+    }
+    state.persist_log_lost(true)?;
+    let aside = (1..u32::MAX).map(|number| dir.join(format!("{name}.log.{ASIDE}-{number}")));
+    let aside = aside.into_iter().find(|path| !path.exists()).unwrap_or_else(|| log.clone());
+    fs::rename(&log, &aside).map_err(|error| LogError::io("rename", &log, error))?;
+    disk::sync_dir(dir)?;
+    drop(lock);
+    Ok(Some(aside))
 }
 
 /// How much goes into one file and one write; others than these only in tests.

@@ -40,6 +40,8 @@ pub(crate) enum Asked {
     Session(SessionId, Keep, oneshot::Sender<Result<Option<Duration>, MapError>>),
     /// To have this of the voters.
     Revise(Wish, oneshot::Sender<Result<Progress, MapError>>),
+    /// To take this node's log for whole.
+    AcceptLoss(oneshot::Sender<Result<bool, MapError>>),
 }
 
 /// How a node's copy of the map is.
@@ -185,6 +187,18 @@ impl Map {
     /// [`MapError`]; it may have been done.
     pub async fn revise(&self, wish: Wish) -> Result<Progress, MapError> {
         self.ask(|answer| Asked::Revise(wish, answer)).await
+    }
+
+    /// Takes this node's log for whole, which it has lost: nobody has more of it than there is. Returns whether it was lost.
+    ///
+    /// For operators, where a majority has lost its logs and each of them waits for the others. **Committed records that only they
+    /// had are gone by that.** It should be said to as few nodes as make a majority with those that have theirs still: then these
+    /// are heard, and what they have stays.
+    ///
+    /// # Errors
+    /// [`MapError`]; it may have been done.
+    pub async fn accept_loss(&self) -> Result<bool, MapError> {
+        self.ask(Asked::AcceptLoss).await
     }
 
     /// How this node's copy is.

@@ -7,7 +7,7 @@ mod map;
 pub(crate) mod partitions;
 mod shared;
 
-pub use log_file::LogError;
+pub use log_file::{LogError, set_log_aside};
 pub(crate) use map::{Asked, MapEnd, maps};
 pub use map::{Board, Map, MapError};
 pub use partitions::{End, Joining, News, PartitionLost, Partitions, PartitionsError, Primary};

@@ -110,6 +110,20 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
+    /// Takes this node's log for whole as it is, since an operator says that nobody has more of it: a majority has lost theirs, and
+    /// each of them waits for the others. Committed records that only they had are lost by that.
+    ///
+    /// Whether the log was lost.
+    pub fn accept_loss(&mut self, now: Instant) -> bool {
+        let was_lost = self.recovery.is_some();
+        self.is_recovered();
+        if was_lost {
+            // A leader that waits for it need not wait on.
+            self.flush_at.get_or_insert(now);
+        }
+        was_lost
+    }
+
     /// Whether this leader's records may be taken.
     pub(super) fn may_take_from(&self, leader: Identity) -> bool {
         self.recovery

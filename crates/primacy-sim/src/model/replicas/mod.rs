@@ -222,9 +222,10 @@ impl Replicas {
     /// A life has begun, and the others are connected with it. That it is at once loses nothing but what would be said the same later: it
     /// makes a leader ask where that node stands.
     fn connect(&mut self, state: &mut State, seat: u8) {
+        let life = self.sign(state, seat).life;
         for other in (0..SEATS).filter(|&other| other != seat) {
             let place = usize::from(other);
-            let ways = self.moves.ways(state.nodes[place], Act::Connected(seat));
+            let ways = self.moves.ways(state.nodes[place], Act::Connected(seat, life));
             // Nothing is written for it.
             let Some(way) = ways.first() else { continue };
             state.nodes[place] = way.node;

@@ -191,7 +191,7 @@ impl Moves {
                 let records = match effect {
                     Effect::Write(Write::Append(records)) => records.len(),
                     Effect::Write(Write::Snapshot(_)) | Effect::Voters(_) => 1,
-                    Effect::Send { .. } | Effect::TwoLeaders { .. } => 0,
+                    Effect::LogLost(_) | Effect::Send { .. } | Effect::TwoLeaders { .. } => 0,
                 };
                 cuts.extend((0..records).map(|kept| Some(Cut { effects: place, kept })));
             }
@@ -300,7 +300,7 @@ fn code(act: Act) -> u32 {
         Act::Lead(term) => (4, u32::from(term)),
         Act::Crash => (5, 0),
         Act::Accept => (6, 0),
-        Act::Connected(seat) => (7, u32::from(seat)),
+        Act::Connected(seat, life) => (7, u32::from(life) << 8 | u32::from(seat)),
     };
     assert!(argument < 1 << 28, "fewer than 2^28 different messages");
     kind << 28 | argument

@@ -46,8 +46,8 @@ pub(super) enum Act {
     Propose,
     /// It is told that it leads in this term.
     Lead(u8),
-    /// A connection from a new process of that node is made.
-    Connected(u8),
+    /// A connection from a new process of that node is made: its seat, and which life it is.
+    Connected(u8, u8),
     /// Its process ends, and another one starts.
     Crash,
     /// An operator has it go on with what it has.
@@ -162,7 +162,7 @@ impl Node {
                 self.replica.bind(Term(u64::from(term)));
                 self.replica.lead(NOW);
             }
-            (Act::Connected(seat), _) => self.replica.on_connected(NOW, name(seat)),
+            (Act::Connected(seat, life), _) => self.replica.on_connected(NOW, identity(seat, life)),
             (Act::Crash, _) => {
                 let lost = space.recovers && space.durability == Durability::Memory;
                 self.start_again(lost, space);
@@ -202,6 +202,8 @@ impl Node {
                     doings.sent.push(Item { from, to: seat(to), term, body });
                 }
                 Effect::Voters(_) | Effect::Send { .. } => {}
+                // Here a log is lost by every crash or by none.
+                Effect::LogLost(_) => {}
                 Effect::TwoLeaders { known, other } => {
                     doings.told.push(format!("hears of two leaders, {known} and {other}"));
                     doings.broken = doings.broken.or(Some("I1"));

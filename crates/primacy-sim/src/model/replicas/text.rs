@@ -68,7 +68,7 @@ pub(super) fn act(seat: u8, act: Act, item: Option<&Item>) -> String {
         (Act::Late(_), _) => format!("{who} has waited long enough for an answer"),
         (Act::Propose, _) => format!("{who} is to write something"),
         (Act::Lead(term), _) => format!("{who} is told to lead in term {term}"),
-        (Act::Connected(seat), _) => format!("{who} is connected with a new process of {}", name(seat)),
+        (Act::Connected(seat, _), _) => format!("{who} is connected with a new process of {}", name(seat)),
         (Act::Crash, _) => format!("{who} crashes, and starts again"),
         (Act::Accept, _) => format!("an operator has {who} go on with what it has"),
     }

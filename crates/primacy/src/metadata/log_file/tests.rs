@@ -197,6 +197,32 @@ fn several_writes_are_one_block_and_what_a_snapshot_has_is_deleted() {
 }
 
 #[test]
+fn a_damaged_log_is_put_out_of_the_way_and_that_it_is_lost_is_remembered() {
+    let dir = Dir::new();
+    let aside = || set_log_aside(&dir.0, "main", a());
+    assert!(matches!(aside().unwrap_err(), LogError::Io { action: "find", .. }));
+    for number in 1..3 {
+        let (mut log, ..) = dir.open_small().unwrap();
+        log.write(&Write::Append(vec![begin(2, LeaderSequence::NONE)])).unwrap();
+        log.write(&Write::Append(vec![payload(2, 2, b"whole")])).unwrap();
+        assert!(matches!(aside().unwrap_err(), LogError::Locked { .. }));
+        drop(log);
+        assert_eq!(aside().unwrap(), None, "it is whole");
+        let mut bytes = fs::read(dir.segment(1)).unwrap();
+        bytes[PAGE_LENGTH + 60] ^= 1;
+        fs::write(dir.segment(1), &bytes).unwrap();
+        dir.refused();
+        let path = aside().unwrap().expect("it is damaged");
+        assert_eq!(path, dir.0.join(format!("main@a.log.damaged-{number}")));
+        assert_eq!(fs::read(path.join("0000000000000001.segment")).unwrap(), bytes);
+        assert!(!dir.log().exists());
+        let (mut state, stored) = disk::StateFile::open(&dir.0, "main", a()).unwrap();
+        assert!(stored.log_lost);
+        state.persist_log_lost(false).unwrap();
+    }
+}
+
+#[test]
 fn records_are_written_while_a_snapshot_is_made_and_cut_only_when_it_is_finished() {
     let dir = Dir::new();
     let (mut log, ..) = dir.open_small().unwrap();

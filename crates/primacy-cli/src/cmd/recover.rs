@@ -1,0 +1,93 @@
+//! `primacy recover`: has a node's log made again, or goes on without what a majority has lost.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+use primacy::NodeId;
+use primacy::metadata::{LogError, set_log_aside};
+use serde::Serialize;
+
+use super::target::{Target, tell, unexpected};
+use crate::control::{Answer, What};
+use crate::exit::{self, Exit, Failure};
+
+/// Have a damaged log made again from those of the others.
+///
+/// For nodes that keep metadata together (`primacy node --metadata`, or
+/// --serve). A node whose log is damaged does not start. This puts the log out
+/// of the way, under another name, while the node is stopped; when it is
+/// started again it asks the others, and counts for no majority until it has
+/// all that it can have held. Name the node with --node.
+///
+/// With --accept-loss it is a node that runs which is told: its log is lost,
+/// and so are those of so many others that no majority is left which could
+/// tell what was in them (with --metadata memory: all of them were restarted
+/// at once). It then takes what it has for the whole. **What only the lost
+/// logs had is gone.** Say it to as few nodes as are needed for a majority
+/// together with those whose logs are not lost; `primacy who` tells which they
+/// are.
+#[derive(Debug, Parser)]
+#[command(name = "recover", verbatim_doc_comment, after_help = exit::VERBS_HELP)]
+pub(crate) struct Recover {
+    /// Have the node go on without what it has lost
+    #[arg(long)]
+    accept_loss: bool,
+
+    #[command(flatten)]
+    target: Target,
+}
+
+/// What came of it.
+#[derive(Debug, Serialize)]
+struct Recovered<'a> {
+    node: &'a str,
+    /// Where the damaged log is now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    set_aside: Option<PathBuf>,
+    loss_accepted: bool,
+}
+
+/// Runs the verb.
+pub(crate) fn recover(args: &Recover) -> Result<Exit, Failure> {
+    args.target.no_store("recover", "over a store no node has a log")?;
+    if args.accept_loss { accept_loss(&args.target) } else { set_aside(&args.target) }
+}
+
+fn accept_loss(target: &Target) -> Result<Exit, Failure> {
+    let node = target.the_node()?;
+    let answer = node.ask(What::AcceptLoss)?;
+    let Answer::LossAccepted { was_lost } = answer else { return Err(unexpected(&node, answer)) };
+    if !was_lost {
+        let message = format!("{} has not lost its log, or has it again; nothing has changed", node.node);
+        return Err(Failure::new(Exit::NotElected, message));
+    }
+    let recovered = Recovered { node: &node.node, set_aside: None, loss_accepted: true };
+    tell(target.json, &recovered, || format!("{} goes on with what it has of its log", node.node))?;
+    Ok(Exit::Success)
+}
+
+fn set_aside(target: &Target) -> Result<Exit, Failure> {
+    let Some(name) = &target.node else {
+        let message = "name the node whose log is damaged with --node; it must not run meanwhile";
+        return Err(Failure::new(Exit::Usage, message));
+    };
+    let node: Result<NodeId, _> = name.parse();
+    let node = node.map_err(|error| Failure::new(Exit::Usage, format!("--node: {error}")))?;
+    match set_log_aside(&target.state_dir()?, &target.election, node) {
+        Ok(Some(path)) => {
+            let text = format!(
+                "the damaged log of {name} is now {}; start {name}, and it gets its log from the others",
+                path.display()
+            );
+            let recovered = Recovered { node: name, set_aside: Some(path), loss_accepted: false };
+            tell(target.json, &recovered, || text)?;
+            Ok(Exit::Success)
+        }
+        Ok(None) => {
+            let message = format!("the log of {name} is not damaged; nothing has changed");
+            Err(Failure::new(Exit::NotElected, message))
+        }
+        Err(error @ LogError::Locked { .. }) => Err(Failure::new(Exit::NotElected, error.to_string())),
+        Err(error) => Err(Failure::new(Exit::State, error.to_string())),
+    }
+}
