@@ -171,7 +171,8 @@ impl<A: Algorithm> World<A> {
             let node = self.node_mut(seat);
             let mut empty = Disk::new(node.shelf.len() + 2, id, node.disk.latency);
             if A::COUNTS_ON {
-                empty.starts = node.disk.starts + LEAP;
+                let starts = node.shelf.iter().map(|disk| disk.starts).max().unwrap_or_default();
+                empty.starts = starts.max(node.disk.starts) + LEAP;
             }
             let lost = std::mem::replace(&mut node.disk, empty);
             node.shelf.push(lost);

@@ -109,7 +109,12 @@ impl SessionsLive {
             (Ask::Session(_, session, _), Answer::Session(_, Some(left))) => {
                 self.lives(session, asked_at, *left, term)
             }
-            (Ask::Session(_, session, _), Answer::Session(_, None)) => is_over(now, session, until),
+            // Somebody may have ended it while this was asked.
+            (Ask::Session(_, session, _), Answer::Session(_, None))
+                if !self.ended_by_clients.contains(&session) =>
+            {
+                is_over(now, session, until)
+            }
             (Ask::Write(..) | Ask::Read(_) | Ask::Session(..) | Ask::Revise(..) | Ask::AcceptLoss(_), _) => {
                 Ok(())
             }

@@ -347,7 +347,10 @@ impl<A: Algorithm> Swarm<A> {
     fn wipe(&mut self, seat: Seat) {
         let name = self.crash_if_it_runs(seat);
         if self.forgets && self.runs(seat) {
-            self.wiped = None; // It was spared.
+            // It was spared; but it may have lost another disk before, and two that have wait for each other for ever.
+            if self.world().node(seat).shelf.is_empty() {
+                self.wiped = None;
+            }
             return;
         }
         self.tell(format!("restart {name} without disk"));
