@@ -71,7 +71,7 @@ async fn take_part(
     // An address that cannot be had is known before this node takes part.
     let figures = entry.metrics.map(figures::Server::bind).transpose()?;
     #[cfg(feature = "etcd")]
-    let door = crate::serving::check(&entry.serving)?;
+    let door = crate::serving::check(&entry.serving, entry.may_send_cleartext())?;
     let elector = place.enter(builder, &election, entry.node.is_some(), reporter).await?;
     #[cfg(feature = "etcd")]
     let _serves = match door {

@@ -32,9 +32,15 @@ impl Drop for Serves {
 }
 
 /// Takes the address, and reads the files.
-pub(crate) fn check(serving: &Serving) -> Result<Option<Checked>, Failure> {
+pub(crate) fn check(serving: &Serving, may_send_cleartext: bool) -> Result<Option<Checked>, Failure> {
     let Some(address) = serving.serve else { return Ok(None) };
     let wrong = |why: String| Failure::new(Exit::Config, why);
+    if !address.ip().is_loopback() && serving.serve_certificate.is_none() && !may_send_cleartext {
+        return Err(wrong(format!(
+            "`serve` {address} is not on this machine alone, and what clients say there, their passwords too, would be in \
+             cleartext: give `serve-certificate` and `serve-key`, or say `insecure-cleartext`"
+        )));
+    }
     let users = serving.serve_users.as_deref().map(read_users).transpose().map_err(wrong)?;
     let tls = match (&serving.serve_certificate, &serving.serve_key) {
         (Some(certificate), Some(key)) => {

@@ -39,19 +39,21 @@ pub enum Past {
 pub(crate) struct Reports(BTreeMap<NodeId, Term>);
 
 impl Reports {
-    /// Takes a report; with that of the last of the `others`, the state above all of them, in which the node takes part again.
+    /// Takes a report; with that of the last of the voters but for `me`, the state above all of them, in which the node takes part again.
     ///
     /// So many that every majority has one of them would not do: a candidate that has a lost vote may be short of one more, and
     /// who told a lower term may yet give it. But a candidate itself knows the term that it stands for.
     pub(crate) fn take(
         &mut self,
         hard: HardState,
-        others: usize,
+        voters: &BTreeSet<NodeId>,
+        me: NodeId,
         by: NodeId,
         term: Term,
     ) -> Option<HardState> {
         self.0.insert(by, term);
-        if self.0.len() < others {
+        // Voters may have come and gone meanwhile.
+        if voters.iter().any(|&voter| voter != me && !self.0.contains_key(&voter)) {
             return None;
         }
         let highest = self.0.values().copied().max().unwrap_or_default();

@@ -35,6 +35,14 @@ pub(crate) const RESEND_AFTER: core::Duration = core::Duration::from_millis(250)
 /// Where metadata is kept: how long a request waits for a leader that answers it, as long as etcd's do.
 pub(crate) const REQUEST_MAX: Duration = Duration::from_secs(7);
 
+/// Partitions: the shortest time that a node's session may live. Heartbeats, answers, and the timers of an operating system must
+/// fit into it.
+pub(crate) const SESSION_MIN: Duration = Duration::from_millis(100);
+/// Partitions: how long work may take to end before its partition is given back all the same, unless another time is set.
+pub(crate) const PARTITION_DRAIN: Duration = Duration::from_secs(10);
+/// Partitions: after how long something is tried again that cannot be done now.
+pub(crate) const PARTITION_PAUSE: Duration = Duration::from_millis(200);
+
 /// The promise among peers, where none is configured.
 pub const PROMISE: Duration = Duration::from_secs(1);
 /// The lease over a store, where none is configured.

@@ -29,6 +29,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use primacy_core::election::quorum::{HardState, Past};
+use primacy_core::metadata::replica::Durability;
 use primacy_core::metadata::voters::Voters;
 use primacy_core::{Duration, Identity, Incarnation, LeaderSequence, NodeId, Term};
 use prost::Message as _;
@@ -86,6 +87,8 @@ pub struct Stored {
     pub peer_disks: BTreeMap<NodeId, PeerDisk>,
     /// The voters that were recorded last, where metadata is kept.
     pub voters: Option<Arc<Voters>>,
+    /// How an earlier life kept its log of metadata; `None` if none has kept one.
+    pub log: Option<Durability>,
     /// Whether the log may lack what this node has held, where metadata is kept.
     pub log_lost: bool,
     /// Whether the file was made just now: this node has never taken part, or has lost its disk.
@@ -332,6 +335,17 @@ impl StateFile {
         self.advance_with_peers(Record { voters: Some(Arc::clone(voters)), ..self.record.clone() })
     }
 
+    /// Remembers how the log is kept from now on, and whether it is lost.
+    ///
+    /// # Errors
+    /// As [`persist`](Self::persist).
+    pub fn persist_log(&mut self, log: Durability, log_lost: bool) -> Result<(), DiskError> {
+        if (Some(log), log_lost) == (self.record.log, self.record.log_lost) {
+            return Ok(());
+        }
+        self.advance(Record { log: Some(log), log_lost, ..self.record.clone() })
+    }
+
     /// Remembers that the log is lost, or that it is not any more.
     ///
     /// # Errors
@@ -373,6 +387,7 @@ impl StateFile {
             disk: self.record.disk,
             peer_disks: self.record.peer_disks.clone(),
             voters: self.record.voters.clone(),
+            log: self.record.log,
             log_lost: self.record.log_lost,
             created,
         })
@@ -568,6 +583,7 @@ struct Record {
     hard_state: HardState,
     peer_disks: BTreeMap<NodeId, PeerDisk>,
     voters: Option<Arc<Voters>>,
+    log: Option<Durability>,
     log_lost: bool,
 }
 
@@ -666,6 +682,16 @@ mod format {
         pub(super) voters: Option<Voters>,
         #[prost(bool, tag = "11")]
         pub(super) log_lost: bool,
+        #[prost(enumeration = "Log", tag = "12")]
+        pub(super) log: i32,
+    }
+
+    /// How the log of metadata is kept.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
+    pub(super) enum Log {
+        None = 0,
+        Fsync = 1,
+        Memory = 2,
     }
 
     #[derive(Clone, PartialEq, prost::Message)]
@@ -727,6 +753,7 @@ impl Record {
             hard_state: HardState::default(),
             peer_disks: BTreeMap::new(),
             voters: None,
+            log: None,
             log_lost: false,
         })
     }
@@ -741,7 +768,8 @@ impl Record {
             promise: Duration::from_nanos(u64::MAX),
             past: Past::Recovered,
         };
-        let mut longest = Self { incarnations: u64::MAX, hard_state, log_lost: true, ..self.clone() };
+        let log = Some(Durability::Memory);
+        let mut longest = Self { incarnations: u64::MAX, hard_state, log, log_lost: true, ..self.clone() };
         for &voter in
             self.voters.iter().flat_map(|voters| voters.members.keys()).filter(|voter| **voter != self.node)
         {
@@ -780,8 +808,14 @@ impl Record {
             .into(),
             voters: self.voters.as_deref().map(format::Voters::from),
             log_lost: self.log_lost,
+            log: match self.log {
+                None => format::Log::None,
+                Some(Durability::Fsync) => format::Log::Fsync,
+                Some(Durability::Memory) => format::Log::Memory,
+            }
+            .into(),
         };
-        let is_plain = record.voters.is_none() && !record.log_lost;
+        let is_plain = record.voters.is_none() && self.log.is_none() && !record.log_lost;
         let version = if is_plain { VERSION_PLAIN } else { VERSION };
         let record = record.encode_to_vec();
         if record.len() > RECORD_LENGTH_MAX {
@@ -826,6 +860,11 @@ impl Record {
             },
             peer_disks,
             voters: record.voters.map(|voters| voters.parse().map(Arc::new)).transpose()?,
+            log: match format::Log::try_from(record.log).map_err(|_| wrong("how the log is kept"))? {
+                format::Log::None => None,
+                format::Log::Fsync => Some(Durability::Fsync),
+                format::Log::Memory => Some(Durability::Memory),
+            },
             log_lost: record.log_lost,
         })
     }

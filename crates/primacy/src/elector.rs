@@ -525,14 +525,15 @@ impl Builder {
         let state_dir = self.state_dir.clone().map_or_else(config::default_state_dir, Ok)?;
         self.reached_as_a_peer(&peers);
         let config = self.config(Venue::Peers)?;
+        let mut entry = among_peers::enter(&config, &peers, &state_dir)?;
         let (map, keeping) = match config.metadata {
             Some(durability) => {
                 let (end, map) = metadata::maps();
-                (Some(map), Some(among_peers::Keeping::open(&config, &state_dir, &peers, durability, end)?))
+                let keeping = among_peers::Keeping::open;
+                (Some(map), Some(keeping(&config, &state_dir, &peers, durability, &mut entry, end)?))
             }
             None => (None, None),
         };
-        let mut entry = among_peers::enter(&config, &peers, &state_dir)?;
         let store = match self.shared_store() {
             Some(url) => {
                 // The election comes first: of a store that it makes anew, nobody can have held the record.

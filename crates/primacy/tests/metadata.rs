@@ -45,6 +45,10 @@ fn put(key: &str, value: &str) -> Command {
     }))
 }
 
+fn all_keys() -> Operation {
+    Operation::Read(Box::new(Read::of(Keys::From(b"".as_slice().into()))))
+}
+
 async fn get(map: &Map, key: &str) -> Vec<u8> {
     let read = Operation::Read(Box::new(Read::of(Keys::One(key.as_bytes().into()))));
     let Outcome { result: Ok(Answer::Found(found)), .. } = map.read(&read).await.unwrap() else {
@@ -301,16 +305,7 @@ async fn a_majority_that_has_lost_its_logs_goes_on_only_when_it_is_told_to() {
     b.close().await;
     let (a, b) = (enter("a").await, enter("b").await);
     for one in [&a, &b] {
-        until("that it knows it", async || {
-            one.elector
-                .status()
-                .await
-                .unwrap()
-                .why_no_leader()
-                .iter()
-                .any(|why| why.contains("has lost its log"))
-        })
-        .await;
+        until("that it knows it", async || has_lost_its_log(one).await).await;
     }
     assert_eq!(c.map().write(put("lost", "value")).await, Err(MapError::Timeout));
     assert!(!c.map().accept_loss().await.unwrap(), "c has lost nothing");
@@ -326,6 +321,42 @@ async fn a_majority_that_has_lost_its_logs_goes_on_only_when_it_is_told_to() {
     for one in [a, b, c] {
         one.close().await;
     }
+}
+
+async fn has_lost_its_log(one: &Standing) -> bool {
+    one.elector.status().await.unwrap().why_no_leader().iter().any(|why| why.contains("has lost its log"))
+}
+
+/// An election that kept nothing goes on with a map. What was in the nodes' memories is known to be lost when they are to keep it
+/// on their disks.
+#[tokio::test]
+async fn an_election_may_begin_to_keep_a_map_and_does_not_take_an_empty_one_for_whole() {
+    let (all, dir) = (peers(&["a"]), tempdir("begins"));
+    let kept_nothing = Elector::builder()
+        .election("meta")
+        .node(NodeId::new("a").unwrap())
+        .state_dir(dir.join("a"))
+        .peers(all.clone())
+        .await
+        .unwrap();
+    kept_nothing.campaign().await.unwrap().resign().await;
+    kept_nothing.close().await;
+    let a = Standing::enter("a", &all, &dir, Durability::Memory).await;
+    a.writes("in memory").await;
+    a.close().await;
+    let a = Standing::enter("a", &all, &dir, Durability::Fsync).await;
+    until("that it knows it", async || has_lost_its_log(&a).await).await;
+    a.close().await;
+    // Nor is the empty log that was made then.
+    let a = Standing::enter("a", &all, &dir, Durability::Fsync).await;
+    until("that it knows it", async || has_lost_its_log(&a).await).await;
+    assert!(a.map().accept_loss().await.unwrap());
+    a.writes("on the disk").await;
+    a.close().await;
+    let a = Standing::enter("a", &all, &dir, Durability::Fsync).await;
+    until("the lead", async || a.map().read(&all_keys()).await.is_ok()).await;
+    assert_eq!(get(a.map(), "on the disk").await, b"value");
+    a.close().await;
 }
 
 #[tokio::test]

@@ -446,7 +446,7 @@ impl Entry {
         self.witness.unwrap_or(false)
     }
 
-    fn may_send_cleartext(&self) -> bool {
+    pub(crate) fn may_send_cleartext(&self) -> bool {
         self.insecure_cleartext.unwrap_or(false)
     }
 

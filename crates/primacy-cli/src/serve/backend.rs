@@ -9,6 +9,7 @@ use std::time::Duration;
 use primacy_core::metadata::command::{
     Bytes, Change, Command, Keys, Operation, Outcome, Previous, Refusal, SessionId, Version,
 };
+use primacy_core::metadata::state::Size;
 use tokio::sync::watch;
 
 /// What will be known later. If it is dropped before, what was asked for may still be done.
@@ -70,6 +71,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// How this node is. It is asked for each answer, so it should cost no more than a few loads.
     fn vitals(&self) -> Vitals;
 
+    /// How large the map is here.
+    fn size(&self) -> Size;
+
     /// The nodes.
     fn members(&self) -> Vec<Member>;
 }
@@ -120,10 +124,6 @@ pub(crate) struct Vitals {
     pub(crate) logged: u64,
     /// How many of them are applied.
     pub(crate) applied: u64,
-    /// What is on disk, or what would be, in bytes.
-    pub(crate) bytes: u64,
-    /// How much of it is in use.
-    pub(crate) bytes_in_use: u64,
 }
 
 /// A node.

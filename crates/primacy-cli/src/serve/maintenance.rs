@@ -14,17 +14,17 @@ pub(super) async fn status(
     services: Arc<Services>,
     _request: api::StatusRequest,
 ) -> Result<api::StatusResponse, Status> {
-    let vitals = services.backend().vitals();
+    let (vitals, size) = (services.backend().vitals(), services.backend().size());
     Ok(api::StatusResponse {
         header: Some(services.header_now()),
         version: API_VERSION.to_owned(),
-        db_size: convert::signed(vitals.bytes),
+        db_size: convert::signed(size.bytes + size.history_bytes),
         leader: vitals.leader.unwrap_or(0),
         raft_index: vitals.logged,
         raft_term: vitals.term,
         raft_applied_index: vitals.applied,
         errors: if vitals.leader.is_some() { Vec::new() } else { vec!["etcdserver: no leader".to_owned()] },
-        db_size_in_use: convert::signed(vitals.bytes_in_use),
+        db_size_in_use: convert::signed(size.bytes),
         is_learner: false,
     })
 }

@@ -9,7 +9,7 @@ use primacy::metadata::{Map, MapError};
 use primacy_core::metadata::command::{
     Change, Command, Keys, Operation, Outcome, Previous, Refusal, SessionId, Version,
 };
-use primacy_core::metadata::state::State;
+use primacy_core::metadata::state::{Size, State};
 use tokio::sync::watch;
 
 use super::backend::{Backend, BackendError, Changes, Freshness, Life, Member, Pending, Vitals};
@@ -122,7 +122,6 @@ impl Backend for Replicated {
 
     fn vitals(&self) -> Vitals {
         let board = self.map.board();
-        let bytes = 0;
         Vitals {
             cluster: self.cluster,
             member: number_of(self.me.as_str()),
@@ -130,9 +129,11 @@ impl Backend for Replicated {
             term: board.term.0,
             logged: board.last.counter,
             applied: board.applied.counter,
-            bytes,
-            bytes_in_use: bytes,
         }
+    }
+
+    fn size(&self) -> Size {
+        self.map.state().size()
     }
 
     fn members(&self) -> Vec<Member> {

@@ -407,8 +407,8 @@ impl Quorum {
             self.role = Role::Follower { leader: None };
             self.persist(HardState { past: Past::Lost, ..self.hard });
         }
-        let others = self.config.voters.len() - 1;
-        let Some(recovered) = self.reports.take(self.hard, others, by, term) else { return };
+        let (me, voters) = (self.config.me.node, &self.config.voters);
+        let Some(recovered) = self.reports.take(self.hard, voters, me, by, term) else { return };
         self.persist(recovered);
         // The process that had the lost disk may have answered heartbeats until it was readmitted with this one. Now
         // nobody hears it any more, so nothing that it has promised lasts longer than a promise from now on.

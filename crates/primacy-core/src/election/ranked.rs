@@ -758,8 +758,8 @@ impl Ranked {
             self.forget_leader(now);
             self.persist(HardState { past: Past::Lost, ..self.hard });
         }
-        let others = self.config.voters.len() - 1;
-        let Some(recovered) = self.reports.take(self.hard, others, by, term) else { return };
+        let (me, voters) = (self.config.me.node, &self.config.voters);
+        let Some(recovered) = self.reports.take(self.hard, voters, me, by, term) else { return };
         self.persist(recovered);
         self.forget_leader(now);
     }

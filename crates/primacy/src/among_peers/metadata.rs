@@ -21,12 +21,12 @@ use crate::announce::Announces;
 use crate::clock;
 use crate::codec::Word;
 use crate::config::{Config, RESEND_AFTER};
-use crate::disk;
+use crate::disk::{self, DiskError};
 use crate::driver::{Asked as OperatorAsks, Desk, Halt, Settles, World, drive};
 use crate::error::ConnectError;
 use crate::handshake::DiskId;
 use crate::metadata::log_file::LogFile;
-use crate::metadata::{Asked, Board, MapEnd, MapError, SharedState};
+use crate::metadata::{Asked, Board, MapEnd, MapError, REQUESTS_MAX, SharedState};
 use crate::operator::AskError;
 use crate::peers::Peers;
 use crate::status::{MetadataView, PeersView, View};
@@ -55,6 +55,8 @@ pub(crate) struct Keeping {
     map: MapEnd,
     voters: Arc<Voters>,
     durability: Durability,
+    /// Whether an earlier life had one that is lost.
+    log_lost: bool,
 }
 
 /// The disk, the log, the mesh and the clients of one node.
@@ -66,6 +68,9 @@ struct MetadataWorld {
     map: MapEnd,
     next: u64,
     waiting: HashMap<Ticket, Waiter>,
+    /// The writes that are not done yet, whoever waits for them, and how many bytes each has.
+    open_writes: HashMap<Ticket, usize>,
+    open_bytes: usize,
     /// How many there may be until those are looked for whom nobody waits any more.
     sweep_at: usize,
     arrived: VecDeque<super::Arrival>,
@@ -91,19 +96,37 @@ enum Waiter {
     AcceptLoss(oneshot::Sender<Result<bool, MapError>>),
 }
 
+/// How many bytes of writes may wait for a leader.
+const OPEN_BYTES_MAX: usize = 64 << 20;
+
 /// How many may wait before the first sweep.
 const SWEEP_FIRST: usize = 8192;
 
 impl Keeping {
-    /// Opens the log, before the state.
+    /// Opens the log of a node whose state is open.
     pub(crate) fn open(
         config: &Config,
         dir: &Path,
         peers: &Peers,
         durability: Durability,
+        entry: &mut Entry,
         map: MapEnd,
     ) -> Result<Self, ConnectError> {
+        let log_lost = match (entry.stored.log, durability) {
+            // Also where an election goes on that kept none.
+            (None, _) => false,
+            (Some(Durability::Fsync), Durability::Fsync) => {
+                entry.stored.log_lost || !LogFile::exists(dir, &config.election, config.node)?
+            }
+            // What it held was in its memory, or will be.
+            (Some(Durability::Memory), _) | (Some(Durability::Fsync), Durability::Memory) => true,
+        };
+        if log_lost {
+            // Before an empty one is made, which would look like one that never had more.
+            entry.state.persist_log_lost(true)?;
+        }
         let (log, stored, found) = LogFile::open(dir, &config.election, config.node)?;
+        entry.state.persist_log(durability, log_lost)?;
         for found in found {
             tracing::warn!("{found}");
         }
@@ -111,7 +134,7 @@ impl Keeping {
         // What does not fit must not come out when it is to be remembered, at the first election.
         disk::check_room(&members)?;
         let voters = Arc::new(Voters { number: LeaderSequence::NONE, members });
-        Ok(Self { log, stored, map, voters, durability })
+        Ok(Self { log, stored, map, voters, durability, log_lost })
     }
 }
 
@@ -119,28 +142,15 @@ impl Entry {
     /// Takes part until the end, and keeps metadata with the others. To be called inside a `LocalSet`; why it ended is reported by
     /// the driver.
     pub(crate) async fn live_keeping(
-        mut self,
+        self,
         config: &Config,
         keeping: Keeping,
         mut desk: Desk,
         ready: oneshot::Sender<Result<(), ConnectError>>,
     ) {
-        let Keeping { log, stored, map, voters: configured, durability } = keeping;
+        let Keeping { log, stored, map, voters: configured, durability, log_lost } = keeping;
         // The machine takes those of the log, if they are newer.
         let voters = self.stored.voters.clone().unwrap_or(configured);
-        let log_lost = match durability {
-            // The log is opened before the state, each time; so where there was a state and no log, there had been one.
-            Durability::Fsync => log.created() && !self.stored.created || self.stored.log_lost,
-            // What it held was in its memory.
-            Durability::Memory => !self.stored.created,
-        };
-        if durability == Durability::Fsync
-            && let Err(error) = self.state.persist_log_lost(log_lost)
-        {
-            let _ = ready.send(Err(error.into()));
-            return;
-        }
-
         let begin = |setup: Setup<'_>, now: Instant| {
             let config = machine::Config {
                 replica: replica_config(&setup, durability),
@@ -196,7 +206,20 @@ impl MetadataWorld {
     fn new(peers: PeersWorld, log: LogFile, durability: Durability, map: MapEnd) -> Self {
         let (waiting, arrived) = (HashMap::new(), VecDeque::new());
         let reached = Reached::default();
-        Self { peers, log, durability, map, next: 0, waiting, sweep_at: SWEEP_FIRST, arrived, reached }
+        let open_writes = HashMap::new();
+        Self {
+            peers,
+            log,
+            durability,
+            map,
+            next: 0,
+            waiting,
+            open_writes,
+            open_bytes: 0,
+            sweep_at: SWEEP_FIRST,
+            arrived,
+            reached,
+        }
     }
 
     /// Tells the mesh whom to reach and who votes, if that has changed.
@@ -241,7 +264,17 @@ impl MetadataWorld {
         let ticket = Ticket(self.next);
         self.next += 1;
         let (waiter, ask) = match asked {
-            Asked::Write(command, answer) => (Waiter::Write(answer), Ask::Write(ticket, command)),
+            Asked::Write(command, answer) => {
+                if self.open_writes.len() >= REQUESTS_MAX || self.open_bytes >= OPEN_BYTES_MAX {
+                    // Those who asked for them may be gone long since, and they wait for a leader still.
+                    let _ = answer.send(Err(MapError::Busy));
+                    return None;
+                }
+                let bytes = command.bytes();
+                self.open_bytes += bytes;
+                self.open_writes.insert(ticket, bytes);
+                (Waiter::Write(answer), Ask::Write(ticket, command))
+            }
             Asked::Read(answer) => (Waiter::Read(answer), Ask::Read(ticket)),
             Asked::Session(session, keep, answer) => {
                 (Waiter::Session(answer), Ask::Session(ticket, session, keep))
@@ -271,6 +304,10 @@ impl MetadataWorld {
         self.sweep_at = SWEEP_FIRST.max(2 * self.waiting.len());
     }
 
+    fn is_done(&mut self, write: Ticket) {
+        self.open_bytes -= self.open_writes.remove(&write).unwrap_or_default();
+    }
+
     fn on_answer(&mut self, answer: Answer) {
         // Who asked may not wait any more.
         match answer {
@@ -280,11 +317,13 @@ impl MetadataWorld {
                 }
             }
             Answer::Written(ticket, outcome) => {
+                self.is_done(ticket);
                 if let Some(Waiter::Write(answer)) = self.waiting.remove(&ticket) {
                     let _ = answer.send(Ok(outcome));
                 }
             }
             Answer::Done(ticket) => {
+                self.is_done(ticket);
                 if let Some(Waiter::Write(answer)) = self.waiting.remove(&ticket) {
                     let _ = answer.send(Err(MapError::AnswerLost));
                 }
@@ -339,8 +378,13 @@ impl MetadataWorld {
             }
             super::Arrival::Evidence(evidence) => Ok(Some(Input::Evidence(evidence))),
             super::Arrival::PeerDisk { node, disk } => {
-                let recorded = self.peers.state.record_peer_disk(node, disk);
-                recorded.map_err(|error| Halt::Failed { why: error.to_string() })?;
+                match self.peers.state.record_peer_disk(node, disk) {
+                    // It would be the end of one leader after the other.
+                    Err(error @ DiskError::TooLong { .. }) => {
+                        tracing::warn!(%node, "its disk is not remembered, so that a later one would be taken at its word: {error}");
+                    }
+                    recorded => recorded.map_err(|error| Halt::Failed { why: error.to_string() })?,
+                }
                 Ok(None)
             }
         }

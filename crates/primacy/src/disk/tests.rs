@@ -400,6 +400,7 @@ fn the_bytes_on_the_disk_are_these() {
             },
         )]),
         voters: None,
+        log: None,
         log_lost: false,
     };
     let slot = record.encode(Path::new("x")).unwrap();
@@ -475,6 +476,13 @@ fn voters_are_remembered_like_votes_and_an_older_program_refuses_to_forget_them(
     state.persist(&vote(6)).unwrap();
     drop(state);
     assert_eq!((dir.open().unwrap().1.log_lost, versions(&dir)), (false, vec![1, 1]));
+    // Nor how it is kept.
+    let (mut state, stored) = dir.open().unwrap();
+    assert_eq!(stored.log, None);
+    state.persist_log(Durability::Memory, false).unwrap();
+    drop(state);
+    let stored = dir.open().unwrap().1;
+    assert_eq!((stored.log, stored.log_lost, versions(&dir)), (Some(Durability::Memory), false, vec![2, 2]));
 }
 
 #[test]

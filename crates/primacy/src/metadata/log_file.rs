@@ -44,6 +44,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use primacy_core::metadata::log::{Record, Snapshot, Stored, Write};
+use primacy_core::metadata::replica::Durability;
 use primacy_core::{LeaderSequence, NodeId, Term};
 use prost::Message as _;
 
@@ -92,7 +93,6 @@ pub(crate) struct LogFile {
     active: Option<Active>,
     index_next: u64,
     numbers: Numbers,
-    created: bool,
     /// Why nothing can be written any more, once something could not.
     failed: Option<String>,
     /// What is written; kept so that not every write takes new memory.
@@ -309,7 +309,9 @@ pub fn set_log_aside(dir: &Path, election: &str, node: NodeId) -> Result<Option<
     let name = disk::file_name(election, node)?;
     let log = dir.join(format!("{name}.log"));
     // Nothing is to be made where nothing is.
-    fs::metadata(&log).map_err(|error| LogError::io("find", &log, error))?;
+    for path in [&log, &dir.join(format!("{name}.state"))] {
+        fs::metadata(path).map_err(|error| LogError::io("find", path, error))?;
+    }
     let (mut state, _) = disk::StateFile::open(dir, election, node)?;
     let lock = disk::lock(&log.join("lock"), &log)?;
     match Reading::read(&log, &Owner { election: election.to_owned(), node }) {
@@ -317,7 +319,7 @@ pub fn set_log_aside(dir: &Path, election: &str, node: NodeId) -> Result<Option<
         Err(LogError::Damaged { .. }) => {}
         Err(error) => return Err(error),
     }
-    state.persist_log_lost(true)?;
+    state.persist_log(Durability::Fsync, true)?;
     let aside = (1..u32::MAX).map(|number| dir.join(format!("{name}.log.{ASIDE}-{number}")));
     let aside = aside.into_iter().find(|path| !path.exists()).unwrap_or_else(|| log.clone());
     fs::rename(&log, &aside).map_err(|error| LogError::io("rename", &log, error))?;
@@ -433,7 +435,6 @@ impl LogFile {
             active: None,
             index_next: reading.index_next,
             numbers: reading.numbers,
-            created,
             failed: None,
             buffer: Vec::new(),
             making: None,
@@ -463,10 +464,24 @@ impl LogFile {
         Ok((log, Stored { snapshot: reading.snapshot, records: reading.records }, found))
     }
 
-    /// Whether there was no log, and it was made when it was opened: this node has never had one, or has lost it. Whoever opens
-    /// the log before the state file, each time, knows by this that a node with a state has lost its log.
-    pub(crate) const fn created(&self) -> bool {
-        self.created
+    /// Whether there is a log of `node` in `election`, whatever is in it.
+    ///
+    /// # Errors
+    /// [`LogError`] if that cannot be seen.
+    pub(crate) fn exists(dir: &Path, election: &str, node: NodeId) -> Result<bool, LogError> {
+        let dir = dir.join(format!("{}.log", disk::file_name(election, node)?));
+        let listed = |error| LogError::io("list", &dir, error);
+        let entries = match fs::read_dir(&dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            entries => entries.map_err(listed)?,
+        };
+        for entry in entries {
+            let name = entry.map_err(listed)?.file_name();
+            if name == SNAPSHOT || name.to_str().is_some_and(|name| segment_index(name).is_some()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// The directory of the log.

@@ -4,7 +4,9 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use primacy_core::metadata::clients::Keep;
-use primacy_core::metadata::command::{Command, Operation, Outcome, Refusal, SessionId, Version};
+use primacy_core::metadata::command::{
+    Command, Operation, Outcome, Refusal, RequestLimits, SessionId, Version,
+};
 use primacy_core::metadata::replica::{Progress, Wish};
 use primacy_core::metadata::state::State;
 use primacy_core::{Leader, LeaderSequence, NodeId, Term};
@@ -13,7 +15,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use crate::config::REQUEST_MAX;
 
 /// How many requests may wait at a time.
-const REQUESTS_MAX: usize = 8192;
+pub(crate) const REQUESTS_MAX: usize = 8192;
 
 /// A map that the nodes of an election keep together.
 ///
@@ -121,11 +123,14 @@ pub(crate) fn maps() -> (MapEnd, Map) {
 impl Map {
     /// Does this, on a majority of the nodes.
     ///
-    /// Dropping the future does not take it back.
+    /// Dropping the future does not take it back. What [may not be replicated](Command::check) is refused in the outcome.
     ///
     /// # Errors
     /// [`MapError`]; after [`MapError::Timeout`] it may have been done.
     pub async fn write(&self, command: Command) -> Result<Outcome, MapError> {
+        if let Err(refusal) = command.check(RequestLimits::default()) {
+            return Ok(Outcome { version: self.state().version(), result: Err(refusal) });
+        }
         self.ask(|answer| Asked::Write(command, answer)).await
     }
 

@@ -8,7 +8,7 @@ pub(crate) mod partitions;
 mod shared;
 
 pub use log_file::{LogError, set_log_aside};
-pub(crate) use map::{Asked, MapEnd, maps};
+pub(crate) use map::{Asked, MapEnd, REQUESTS_MAX, maps};
 pub use map::{Board, Map, MapError};
 pub use partitions::{End, Joining, News, PartitionLost, Partitions, PartitionsError, Primary};
 pub use primacy_core::metadata::replica::{Durability, Progress, Refusal, Wish};

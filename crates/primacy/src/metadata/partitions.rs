@@ -22,18 +22,15 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::Map;
 use crate::clock;
+use crate::config::{PARTITION_DRAIN, SESSION_MIN};
 use crate::elector::Elector;
 
 mod keeper;
 
 use keeper::{Keeper, Setup};
 
-/// The shortest time that a session may live: heartbeats, answers, and the timers of an operating system must fit into it.
-const TIME_TO_LIVE_MIN: Duration = Duration::from_millis(100);
 /// How many leases of the election a session lives, unless another time is set: long enough to outlast the silent death of a leader.
 const LEASES_IN_A_SESSION: u32 = 3;
-/// How long work may take to end before its partition is given back all the same, unless another time is set.
-const DRAIN: Duration = Duration::from_secs(10);
 
 /// Gathers how a node takes part in the partitions; made by [`Elector::partitions`].
 #[derive(Clone, Debug)]
@@ -121,7 +118,7 @@ pub enum PartitionsError {
     #[error("this node is a witness: it votes, and is the primary of nothing")]
     Witness,
     /// The time to live is not one.
-    #[error("a session of {0:?} cannot be kept: from {TIME_TO_LIVE_MIN:?} to 285 years are allowed")]
+    #[error("a session of {0:?} cannot be kept: from {SESSION_MIN:?} to 285 years are allowed")]
     TimeToLive(Duration),
     /// This node has joined already, in this process.
     #[error("this node takes part in the partitions already; there is one `Partitions` for all groups")]
@@ -152,7 +149,7 @@ impl End {
 
 impl Joining {
     pub(crate) const fn new(elector: Elector) -> Self {
-        Self { elector, time_to_live: None, drain: DRAIN }
+        Self { elector, time_to_live: None, drain: PARTITION_DRAIN }
     }
 
     /// How long this node stays a primary, and is seen as up, after nothing is heard of it any more; three leases if none is given.
@@ -187,7 +184,7 @@ impl Joining {
         }
         let timers = elector.timers();
         let time_to_live = time_to_live.unwrap_or(timers.lease * LEASES_IN_A_SESSION);
-        if time_to_live < TIME_TO_LIVE_MIN || primacy_core::Duration::from(time_to_live) > TIME_TO_LIVE_MAX {
+        if time_to_live < SESSION_MIN || primacy_core::Duration::from(time_to_live) > TIME_TO_LIVE_MAX {
             return Err(PartitionsError::TimeToLive(time_to_live));
         }
         let place = elector.take_place().ok_or(PartitionsError::Joined)?;

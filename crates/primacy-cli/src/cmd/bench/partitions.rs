@@ -203,10 +203,9 @@ impl<'a> Cluster<'a> {
 
     fn change(&self, index: usize, change: Change) -> Result<(), Failure> {
         let name = self.nodes[index].name;
-        match control::find(&self.dir.join(name), ELECTION, name).ask(What::Rearrange { change })? {
-            Answer::Rearranged => Ok(()),
-            answer => Err(failed(format!("{name} answers {answer:?}"))),
-        }
+        let answer = control::find(&self.dir.join(name), ELECTION, name).ask(What::Rearrange { change })?;
+        let Answer::Rearranged = answer else { return Err(failed(format!("{name} answers {answer:?}"))) };
+        Ok(())
     }
 
     /// Reads what the nodes tell until something holds of it.

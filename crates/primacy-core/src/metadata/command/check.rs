@@ -39,6 +39,16 @@ impl Default for RequestLimits {
 }
 
 impl Command {
+    /// How many bytes it has: those of keys and values, with a few for each operation.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Operate(operation) => operation.bytes(),
+            Self::Compact(_) | Self::Begin { .. } | Self::End { .. } | Self::Expire { .. } => OPERATION_BYTES,
+            Self::Forget { .. } | Self::Limit(_) | Self::Partitions(_) => OPERATION_BYTES,
+        }
+    }
+
     /// Whether the command may be replicated: what can be said without the state.
     ///
     /// # Errors

@@ -160,6 +160,7 @@ fn drawn_record(draw: &mut Draw<'_>) -> Record {
         },
         peer_disks: (0..draw.byte() % 5).map(|_| (name(draw), drawn_peer(draw))).collect(),
         voters: (draw.byte() % 2 == 1).then(|| drawn_voters(draw)),
+        log: draw.one_of(&[None, Some(Durability::Fsync), Some(Durability::Memory)]),
         log_lost: draw.one_of(&[false, true]),
     }
 }

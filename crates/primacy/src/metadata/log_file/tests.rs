@@ -136,7 +136,7 @@ fn written(log: &mut LogFile, count: u64) -> Vec<Record> {
 fn what_was_written_is_found_again() {
     let dir = Dir::new();
     let (mut log, stored, found) = dir.open().unwrap();
-    assert!(log.created() && found.is_empty());
+    assert!(found.is_empty());
     assert_eq!((log.path(), stored), (dir.log().as_path(), Stored::default()));
     let mut twin = Twin::default();
     let voters_record = Record { number: number(2, 3), body: RecordBody::Voters(voters(number(2, 3))) };
@@ -157,7 +157,7 @@ fn what_was_written_is_found_again() {
         twin.write(&write);
         drop(log);
         let (again, stored, found) = dir.open().unwrap();
-        assert_eq!((&stored, found.len(), again.created()), (&twin.0, 0, false), "after {write:?}");
+        assert_eq!((&stored, found.len()), (&twin.0, 0), "after {write:?}");
         log = again;
     }
 }
@@ -199,25 +199,31 @@ fn several_writes_are_one_block_and_what_a_snapshot_has_is_deleted() {
 #[test]
 fn a_damaged_log_is_put_out_of_the_way_and_that_it_is_lost_is_remembered() {
     let dir = Dir::new();
+    assert!(!LogFile::exists(&dir.0, "main", a()).unwrap());
     let aside = || set_log_aside(&dir.0, "main", a());
-    assert!(matches!(aside().unwrap_err(), LogError::Io { action: "find", .. }));
     for number in 1..3 {
         let (mut log, ..) = dir.open_small().unwrap();
+        if number == 1 {
+            assert!(matches!(aside().unwrap_err(), LogError::Io { action: "find", .. }), "there is no state");
+            disk::StateFile::open(&dir.0, "main", a()).unwrap();
+        }
         log.write(&Write::Append(vec![begin(2, LeaderSequence::NONE)])).unwrap();
         log.write(&Write::Append(vec![payload(2, 2, b"whole")])).unwrap();
         assert!(matches!(aside().unwrap_err(), LogError::Locked { .. }));
         drop(log);
         assert_eq!(aside().unwrap(), None, "it is whole");
         let mut bytes = fs::read(dir.segment(1)).unwrap();
-        bytes[PAGE_LENGTH + 60] ^= 1;
+        bytes[PAGE_LENGTH + 20] ^= 1;
         fs::write(dir.segment(1), &bytes).unwrap();
         dir.refused();
+        assert!(LogFile::exists(&dir.0, "main", a()).unwrap());
         let path = aside().unwrap().expect("it is damaged");
+        assert!(!LogFile::exists(&dir.0, "main", a()).unwrap());
         assert_eq!(path, dir.0.join(format!("main@a.log.damaged-{number}")));
         assert_eq!(fs::read(path.join("0000000000000001.segment")).unwrap(), bytes);
         assert!(!dir.log().exists());
         let (mut state, stored) = disk::StateFile::open(&dir.0, "main", a()).unwrap();
-        assert!(stored.log_lost);
+        assert_eq!((stored.log, stored.log_lost), (Some(Durability::Fsync), true));
         state.persist_log_lost(false).unwrap();
     }
 }

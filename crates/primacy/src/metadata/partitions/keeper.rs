@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 
 use super::{Cell, End, News, PartitionsError, Primary, Right};
 use crate::clock;
+use crate::config::PARTITION_PAUSE;
 use crate::disk;
 use crate::elector::Elector;
 use crate::metadata::{Map, MapError};
@@ -21,8 +22,6 @@ use crate::metadata::{Map, MapError};
 const RENEWALS: u32 = 6;
 /// How many partitions are given back with one record, and how many that were dropped are taken note of at a time.
 const RELEASE_MAX: usize = 20_000;
-/// After how long something is tried again that cannot be done now.
-const PAUSE: Duration = Duration::from_millis(200);
 
 /// How a node takes part.
 #[derive(Debug)]
@@ -170,7 +169,7 @@ impl Keeper {
                 }
                 Err(MapError::Timeout | MapError::AnswerLost | MapError::Busy | MapError::Voter { .. }) => {}
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(PARTITION_PAUSE).await;
         }
     }
 

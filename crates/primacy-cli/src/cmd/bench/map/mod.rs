@@ -145,7 +145,7 @@ impl Run<'_> {
     /// In their order in one round, and the other way round in the next.
     fn in_turns<T>(&self, round: usize, all: impl Iterator<Item = T>) -> Vec<T> {
         let mut all: Vec<T> = all.collect();
-        if round % 2 == 0 {
+        if round.is_multiple_of(2) {
             all.reverse();
         }
         all
