@@ -1,4 +1,5 @@
 //! Nodes that share partitions out among them, in one process, with real sockets and disks.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
