@@ -109,7 +109,17 @@ fn a_file_of_users_that_cannot_be_one_is_told_without_its_passwords() {
         write_secretly(&file, text);
         let mut command = Command::new(env!("CARGO_BIN_EXE_primacy"));
         let output = command
-            .args(["node", "--node", "a", "--peers", "a=127.0.0.1:1", "--serve", "127.0.0.1:0"])
+            .args([
+                "node",
+                "--election",
+                "map",
+                "--node",
+                "a",
+                "--peers",
+                "a=127.0.0.1:1",
+                "--serve",
+                "127.0.0.1:0",
+            ])
             .arg("--state-dir")
             .arg(ground.at("state"))
             .arg("--serve-users")
@@ -119,6 +129,24 @@ fn a_file_of_users_that_cannot_be_one_is_told_without_its_passwords() {
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success() && told.contains(why) && !told.contains("secret"), "{told}");
     }
+}
+
+#[tokio::test]
+async fn members_are_the_voters_and_one_of_them_leads() {
+    let ground = Ground::new("door-members");
+    let door = Door::open(&ground, &[]).await;
+    let asked = Asked::new(&door.address).await;
+    let list = api::MemberListRequest { linearizable: true };
+    let answer: api::MemberListResponse = asked.ask(method::MEMBER_LIST, &list).await.unwrap();
+    let names: Vec<&str> = answer.members.iter().map(|member| member.name.as_str()).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+    assert_eq!(answer.members[0].client_urls, [format!("http://{}", door.address)]);
+    assert!(answer.members.iter().all(|member| member.peer_urls.len() == 1), "{answer:?}");
+    assert_eq!(answer.header.unwrap().member_id, answer.members[0].id);
+    write(&asked, "k", b"v").await;
+    let status: api::StatusResponse = asked.ask(method::STATUS, &api::StatusRequest {}).await.unwrap();
+    assert!(answer.members.iter().any(|member| member.id == status.leader), "{status:?}");
+    assert!(status.db_size >= status.db_size_in_use && status.db_size_in_use > 0, "{status:?}");
 }
 
 #[tokio::test]

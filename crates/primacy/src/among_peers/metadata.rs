@@ -163,6 +163,7 @@ impl Entry {
         match started {
             Ok((Some(mut machine), peers)) => {
                 let _ = map.state.set(machine.state().share());
+                map.board.send_modify(|board| board.voters = Arc::clone(machine.replica().voters()));
                 let mut world = MetadataWorld::new(peers, log, durability, map);
                 // Before the first connection is made: what the configuration says of the voters may be old.
                 if let Err(error) = world.tell_mesh(&machine) {

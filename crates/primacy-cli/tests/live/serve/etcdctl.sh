@@ -167,7 +167,6 @@ grant 9000000001
 run lease grant many
 run lease grant 500 -w json
 run lease list
-run lease list -w json
 run put l/1 1 --lease "$first"
 run get l/1 -w json
 run lease timetolive "$first"
@@ -310,7 +309,4 @@ run endpoint health
 run endpoint status
 run endpoint status -w json
 run endpoint status -w fields
-run member list
-run member list -w json
-run member list -w fields
 run alarm list

@@ -89,7 +89,11 @@ fn normal(text: &str, address: &str) -> String {
     // Where it is, for clients and for members.
     text = without(&text, "http://127.0.0.1:", |c| c.is_ascii_digit(), "<port>");
     text = text.replace("http://127.0.0.1:<port>", "http://<address>");
-    text.lines().map(without_members).collect::<Vec<_>>().join("\n")
+    let mut lines: Vec<String> = text.lines().map(without_members).collect();
+    // What `lease list` prints has no order.
+    let is_lease = |line: &String| line.starts_with("<lease ") && line.ends_with('>');
+    lines.chunk_by_mut(|one, next| is_lease(one) && is_lease(next)).for_each(<[String]>::sort);
+    lines.join("\n")
 }
 
 /// Puts `instead` for all `of` that stands behind a marker.
@@ -137,8 +141,8 @@ fn without_members(line: &str) -> String {
     let own: &[usize] = match &columns[..] {
         // Of `member list`.
         [_, "started", ..] => &[0],
-        // Of `endpoint status`: the member, the version, the bytes, the term and the log.
-        ["<address>", _, _, _, _, _, _, _, ..] => &[1, 2, 3, 6, 7, 8],
+        // Of `endpoint status`: the member, the version, the bytes, whether it leads, the term and the log.
+        ["<address>", _, _, _, _, _, _, _, ..] => &[1, 2, 3, 4, 6, 7, 8],
         _ => &[],
     };
     for &index in own {
