@@ -521,6 +521,9 @@ impl<S: Replicated> Replica<S> {
             let (node, recovering) = (leader.node, self.recovery.is_some());
             self.send(node, Body::AppendReply { to, round, last, gap, recovering });
         }
+        // Nothing that is said rests on a snapshot, and it may take long to write. A new leader must not learn behind one that it
+        // leads, for its lease may be over by then: a snapshot of what is applied from here on is left to the next time.
+        self.shorten();
         self.advance(now);
     }
 
@@ -627,7 +630,6 @@ impl<S: Replicated> Replica<S> {
             }
             self.applied = number;
         }
-        self.shorten();
     }
 
     // ── leading ─────────────────────────────────────────────────────────────────────────────────────────────

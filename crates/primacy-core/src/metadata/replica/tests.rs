@@ -584,3 +584,23 @@ fn a_snapshot_is_offered_only_to_a_log_that_ends_before_it() {
     };
     assert_eq!(number, last_of(5));
 }
+
+/// A lease may be over when a snapshot is written, and what stands behind it is done only then.
+#[test]
+fn a_leader_is_active_before_it_writes_a_snapshot() {
+    let (now, term) = (Instant::default(), Term(3));
+    let mut leader = first_of_three();
+    leader.config.snapshot_after = 1;
+    lead(&mut leader, term);
+    let Some(Body::Append { round, .. }) = said_to_second(&mut leader) else { panic!("nothing was asked") };
+    let (to, last) = (leader.config.me.incarnation, LeaderSequence::first(term));
+    let answer = Body::AppendReply { to, round, last, gap: false, recovering: false };
+    leader.handle(now, identity(1, 1), term, answer);
+    assert!(leader.is_active());
+    while let Some(effect) = leader.poll() {
+        assert!(!matches!(effect, Effect::Write(_)), "{effect:?} is done before that is told");
+    }
+    leader.on_timeout(now);
+    let last = core::iter::from_fn(|| leader.poll()).last();
+    assert!(matches!(last, Some(Effect::Write(Write::Snapshot(_)))), "{last:?}");
+}
