@@ -604,3 +604,21 @@ fn a_leader_is_active_before_it_writes_a_snapshot() {
     let last = core::iter::from_fn(|| leader.poll()).last();
     assert!(matches!(last, Some(Effect::Write(Write::Snapshot(_)))), "{last:?}");
 }
+
+/// Each of the others writes them down too before it answers, and the lease of a leader must last until then.
+#[test]
+fn records_leave_before_their_voters_are_written_where_logs_are_in_memory() {
+    let (now, term) = (Instant::default(), Term(3));
+    let config = config(identity(0, 1), Durability::Memory);
+    let mut leader = Replica::<History>::new(config, Term(0), three(), Stored::default(), false, now)
+        .expect("there is nothing to be read");
+    lead(&mut leader, term);
+    let effects: Vec<Effect> = core::iter::from_fn(|| leader.poll()).collect();
+    let sent = |effect: &Effect| {
+        matches!(effect, Effect::Send { body: Body::Append { records, .. }, .. } if !records.is_empty())
+    };
+    let written = |effect: &Effect| matches!(effect, Effect::Voters(voters) if voters.number.term == term);
+    let (sent, written) = (effects.iter().position(sent), effects.iter().position(written));
+    assert!(sent.is_some() && sent < written, "{effects:?}");
+    assert_eq!(effects.iter().filter(|effect| matches!(effect, Effect::Voters(_))).count(), 1);
+}
