@@ -521,6 +521,9 @@ impl<S: Replicated> Replica<S> {
             let (node, recovering) = (leader.node, self.recovery.is_some());
             self.send(node, Body::AppendReply { to, round, last, gap, recovering });
         }
+        // Nothing that is said rests on a snapshot, and it may take long to write. A new leader must not learn behind one that it
+        // leads, for its lease may be over by then: a snapshot of what is applied from here on is left to the next time.
+        self.shorten();
         self.advance(now);
     }
 
@@ -529,13 +532,21 @@ impl<S: Replicated> Replica<S> {
         if self.written == self.log.last() {
             return;
         }
-        if self.config.durability == Durability::Fsync {
-            let records =
-                self.log.since(self.written, usize::MAX).expect("what is not written is not forgotten");
-            self.effects.push_back(Effect::Write(Write::Append(records)));
+        let (voters, last) = (self.voters.number, self.log.last());
+        match self.config.durability {
+            Durability::Fsync => {
+                let records =
+                    self.log.since(self.written, usize::MAX).expect("what is not written is not forgotten");
+                self.effects.push_back(Effect::Write(Write::Append(records)));
+            }
+            // The voters outlast what is in memory. Their number is that of the record that states them.
+            Durability::Memory if voters > self.written && voters <= last => {
+                self.effects.push_back(Effect::Voters(Arc::clone(&self.voters)));
+            }
+            Durability::Memory => {}
         }
         // Whatever rests on it stands behind it in the queue.
-        self.written = self.log.last();
+        self.written = last;
     }
 
     fn push(&mut self, record: Record) {
@@ -543,14 +554,10 @@ impl<S: Replicated> Replica<S> {
         self.log.push(record);
     }
 
-    /// Voters are in force where they are written, committed or not. Where the log is on a disk, they are there with it.
+    /// Voters are in force where they are written, committed or not. They come to a disk with the record.
     fn take_voters(&mut self, record: &Record) {
-        match (record.voters(), self.config.durability) {
-            (Some(voters), Durability::Memory) => self.tell_voters(voters),
-            (Some(voters), Durability::Fsync) if voters.number > self.voters.number => {
-                self.voters = Arc::clone(voters);
-            }
-            (Some(_), Durability::Fsync) | (None, _) => {}
+        if let Some(voters) = record.voters().filter(|voters| voters.number > self.voters.number) {
+            self.voters = Arc::clone(voters);
         }
     }
 
@@ -627,7 +634,6 @@ impl<S: Replicated> Replica<S> {
             }
             self.applied = number;
         }
-        self.shorten();
     }
 
     // ── leading ─────────────────────────────────────────────────────────────────────────────────────────────

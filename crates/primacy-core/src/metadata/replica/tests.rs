@@ -584,3 +584,41 @@ fn a_snapshot_is_offered_only_to_a_log_that_ends_before_it() {
     };
     assert_eq!(number, last_of(5));
 }
+
+/// A lease may be over when a snapshot is written, and what stands behind it is done only then.
+#[test]
+fn a_leader_is_active_before_it_writes_a_snapshot() {
+    let (now, term) = (Instant::default(), Term(3));
+    let mut leader = first_of_three();
+    leader.config.snapshot_after = 1;
+    lead(&mut leader, term);
+    let Some(Body::Append { round, .. }) = said_to_second(&mut leader) else { panic!("nothing was asked") };
+    let (to, last) = (leader.config.me.incarnation, LeaderSequence::first(term));
+    let answer = Body::AppendReply { to, round, last, gap: false, recovering: false };
+    leader.handle(now, identity(1, 1), term, answer);
+    assert!(leader.is_active());
+    while let Some(effect) = leader.poll() {
+        assert!(!matches!(effect, Effect::Write(_)), "{effect:?} is done before that is told");
+    }
+    leader.on_timeout(now);
+    let last = core::iter::from_fn(|| leader.poll()).last();
+    assert!(matches!(last, Some(Effect::Write(Write::Snapshot(_)))), "{last:?}");
+}
+
+/// Each of the others writes them down too before it answers, and the lease of a leader must last until then.
+#[test]
+fn records_leave_before_their_voters_are_written_where_logs_are_in_memory() {
+    let (now, term) = (Instant::default(), Term(3));
+    let config = config(identity(0, 1), Durability::Memory);
+    let mut leader = Replica::<History>::new(config, Term(0), three(), Stored::default(), false, now)
+        .expect("there is nothing to be read");
+    lead(&mut leader, term);
+    let effects: Vec<Effect> = core::iter::from_fn(|| leader.poll()).collect();
+    let sent = |effect: &Effect| {
+        matches!(effect, Effect::Send { body: Body::Append { records, .. }, .. } if !records.is_empty())
+    };
+    let written = |effect: &Effect| matches!(effect, Effect::Voters(voters) if voters.number.term == term);
+    let (sent, written) = (effects.iter().position(sent), effects.iter().position(written));
+    assert!(sent.is_some() && sent < written, "{effects:?}");
+    assert_eq!(effects.iter().filter(|effect| matches!(effect, Effect::Voters(_))).count(), 1);
+}
