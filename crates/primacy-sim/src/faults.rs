@@ -10,9 +10,6 @@ use crate::node::Seat;
 use crate::trace::{Level, Turn};
 use crate::world::{Happening, World};
 
-/// By how much the lives of a node are counted on, where they are, when its disk was lost.
-const LEAP: u64 = 1_000;
-
 /// How often a guardian repeats what was lost on the way.
 const TELL_AGAIN: Duration = Duration::from_millis(50);
 
@@ -169,11 +166,7 @@ impl<A: Algorithm> World<A> {
         if disk_lost {
             let id = self.rng.next_u64();
             let node = self.node_mut(seat);
-            let mut empty = Disk::new(node.shelf.len() + 2, id, node.disk.latency);
-            if A::COUNTS_ON {
-                let starts = node.shelf.iter().map(|disk| disk.starts).max().unwrap_or_default();
-                empty.starts = starts.max(node.disk.starts) + LEAP;
-            }
+            let empty = Disk::new(node.shelf.len() + 2, id, node.disk.latency);
             let lost = std::mem::replace(&mut node.disk, empty);
             node.shelf.push(lost);
             let node = node.name;

@@ -345,6 +345,10 @@ impl<A: Algorithm> World<A> {
         let (nonce, seed) = (self.rng.next_u64(), self.rng.next_u64());
         let now = self.now;
         let node = self.node_mut(seat);
+        if A::COUNTS_ON {
+            let former = node.shelf.iter().map(|disk| disk.starts).max().unwrap_or_default();
+            node.disk.starts = node.disk.starts.max(former);
+        }
         node.disk.starts += 1;
         node.guarded = true;
         node.leader = None;

@@ -99,9 +99,9 @@ pub(crate) fn enter(config: &Config, peers: &Peers, state_dir: &Path) -> Result<
     let listen = resolve(address)?;
     // The state comes first: a second process of this node is told so, and not that its port is in use.
     let (mut state, mut stored) = StateFile::open(state_dir, &config.election, config.node)?;
-    if stored.created && config.metadata.is_some() {
-        // The others remember what earlier lives of a node asked for, and answer nothing to one whose number is lower: also if it has
-        // lost its disk since. A disk starts more rarely than once a second.
+    if config.metadata.is_some() {
+        // The others remember what earlier lives of a node asked for, and answer nothing to one whose number is lower. It may have
+        // lost its disk since, or have been given back one that it had before. A disk starts more rarely than once a second.
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         stored.incarnation.count = state.count_lives_from(seconds)?;
     }

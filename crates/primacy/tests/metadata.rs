@@ -275,16 +275,29 @@ async fn a_node_that_has_lost_its_disk_gets_all_again_and_its_clients_are_served
         c.close().await;
     }
     std::fs::remove_dir_all(dir.join("c")).unwrap();
-    // Its number is of the time of day, by the second.
-    tokio::time::sleep(Duration::from_millis(1100)).await;
-    let c = Standing::enter("c", &all, &dir, Durability::Fsync).await;
-    let lost = NodeId::new("c").unwrap();
-    for one in [&a, &b] {
-        until("that it is readmitted", async || one.elector.readmit(lost).await.is_ok()).await;
-    }
-    until("its log", async || c.view().await.metadata.is_some_and(|it| !it.recovering)).await;
+    // The first of two disks is put away at once, and comes back when the second has been in use.
+    let away = dir.join("away");
+    Standing::enter("c", &all, &dir, Durability::Fsync).await.close().await;
+    std::fs::rename(dir.join("c"), &away).unwrap();
+    let readmitted = async || {
+        // Its number is of the time of day, by the second.
+        tokio::time::sleep(Duration::from_millis(1100)).await;
+        let c = Standing::enter("c", &all, &dir, Durability::Fsync).await;
+        let lost = NodeId::new("c").unwrap();
+        for one in [&a, &b] {
+            until("that it is readmitted", async || one.elector.readmit(lost).await.is_ok()).await;
+        }
+        until("its log", async || c.view().await.metadata.is_some_and(|it| !it.recovering)).await;
+        c
+    };
+    let c = readmitted().await;
     c.writes("of the new disk").await;
-    for key in ["of life 0", "of life 2", "of the new disk"] {
+    c.close().await;
+    std::fs::remove_dir_all(dir.join("c")).unwrap();
+    std::fs::rename(&away, dir.join("c")).unwrap();
+    let c = readmitted().await;
+    c.writes("of the disk from before").await;
+    for key in ["of life 0", "of life 2", "of the new disk", "of the disk from before"] {
         assert_eq!(get(c.map(), key).await, b"value");
     }
     for one in [a, b, c] {

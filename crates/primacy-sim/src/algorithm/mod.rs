@@ -60,8 +60,8 @@ pub trait Algorithm: Debug + Sized + 'static {
         *kept = Some(written.into());
     }
 
-    /// A node that has lost its disk counts its lives from above all that it had, as one does that begins with the time of day: where
-    /// others remember what its lives have asked.
+    /// The number of a life is above those of all lives before it, whatever disk it has, as one that is of the time of day: where
+    /// others remember what the lives of a node have asked.
     const COUNTS_ON: bool = false;
 
     /// Each write replaces all that was written before. Then what was written before can be found again, by mistake.

@@ -31,8 +31,9 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Met
         "Told",
         "Died",
     ];
-    // Where tokens alone keep leaders apart, what an earlier one reads may be old.
-    quorum::timers_with(&mut swarm, nodes, false);
+    // Where tokens alone keep leaders apart, what an earlier one reads may be old. Whoever is elected writes the begin of its term, and
+    // what clients wanted meanwhile, and in a lease that is shorter than that nobody would ever lead for long.
+    quorum::timers_with(&mut swarm, nodes, false, 2);
     // A node alone that forgets has nobody to ask.
     let forgets = nodes > 2 && swarm.one_in(3);
     swarm.forgets = forgets;

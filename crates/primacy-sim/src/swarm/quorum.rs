@@ -23,26 +23,33 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Quo
 /// Draws the timers of a quorum, which elects or confirms.
 pub(super) fn timers<A: Algorithm>(swarm: &mut Swarm<A>, nodes: usize, beyond: Option<Beyond>) {
     // All worlds that show what leases cannot survive have them.
-    timers_with(swarm, nodes, beyond.is_none());
+    timers_with(swarm, nodes, beyond.is_none(), 0);
 }
 
-/// The same, in some worlds without leases, if that may be.
-pub(super) fn timers_with<A: Algorithm>(swarm: &mut Swarm<A>, nodes: usize, may_be_fenced: bool) {
+/// The same, in some worlds without leases, if that may be. A leader may write so often to its disk between a heartbeat and the
+/// answers to the next one.
+pub(super) fn timers_with<A: Algorithm>(
+    swarm: &mut Swarm<A>,
+    nodes: usize,
+    may_be_fenced: bool,
+    writes_between: u64,
+) {
     let delay = swarm.world().conditions.delay;
     let disk_latency = swarm.world().node(Seat(0)).disk.latency;
     let heartbeat = swarm.millis(50, 250).max(delay.times(3));
     // A promise must outlast a heartbeat and its answer by any clock.
     let least = delay.times(4);
+    let busy = disk_latency.times(writes_between);
     let fenced = swarm.one_in(5) && may_be_fenced;
     let (one_for_all, hasty) = (swarm.one_in(2), swarm.tight || swarm.one_in(2));
     swarm.tell(format!("set heartbeat_interval={} drift_max={}ppm", text(heartbeat), swarm.drift));
     if fenced {
         swarm.tell("set safety=fenced".to_owned());
     }
-    let mut promise = swarm.promise(heartbeat, least);
+    let mut promise = swarm.promise(heartbeat, busy, least);
     for name in ["a", "b", "c", "d", "e"].into_iter().take(nodes) {
         if !one_for_all {
-            promise = swarm.promise(heartbeat, least);
+            promise = swarm.promise(heartbeat, busy, least);
         }
         let misses = 2 + swarm.rng.up_to(3);
         // Short waits are the dangerous ones: they leave nothing but the promises to keep leaders apart.
@@ -68,8 +75,8 @@ pub(super) fn timers_with<A: Algorithm>(swarm: &mut Swarm<A>, nodes: usize, may_
 }
 
 impl<A: Algorithm> Swarm<A> {
-    fn promise(&mut self, heartbeat: Duration, least: Duration) -> Duration {
+    fn promise(&mut self, heartbeat: Duration, busy: Duration, least: Duration) -> Duration {
         let beats = 2 + self.rng.up_to(4);
-        self.lengthen(heartbeat.times(beats).plus(least))
+        self.lengthen(heartbeat.times(beats).max(heartbeat.plus(busy)).plus(least))
     }
 }
