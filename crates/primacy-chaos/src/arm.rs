@@ -20,6 +20,7 @@ pub(crate) const ARMS: &[Arm] = &[
     Arm { name: "ring",       nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::ByStore("ring", SQLITE)) },
     Arm { name: "ring-bidirectional", nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::ByQuorum("ring-bidirectional")) },
     Arm { name: "seniority",  nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::ByQuorum("seniority")) },
+    Arm { name: "metadata",   nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::Metadata) },
     Arm { name: "postgres",   nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::Postgres) },
     Arm { name: "postgres-advisory", nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::PostgresAdvisory) },
     Arm { name: "etcd",       nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::Etcd) },
@@ -83,6 +84,8 @@ pub(crate) const STORE_VARIABLE: &str = "PRIMACY_CHAOS_STORE";
 pub(crate) enum Way {
     /// By a majority.
     Quorum,
+    /// By a majority that keeps a map too, on its disks, and serves clients of etcd at a door of each node.
+    Metadata,
     /// By a majority of votes, each for the best claim.
     Ranked,
     /// This election nominates, a quorum confirms.
@@ -109,7 +112,12 @@ impl Arm {
 
     /// Whether the lead can be given to a certain node. Where one election nominates, its rule says who is next.
     fn chooses_successor(&self) -> bool {
-        matches!(self.held, Held::AmongPeers(Way::Quorum | Way::Ranked))
+        matches!(self.held, Held::AmongPeers(Way::Quorum | Way::Metadata | Way::Ranked))
+    }
+
+    /// Whether its nodes serve clients, and voters come and go.
+    pub(crate) fn serves_clients(&self) -> bool {
+        self.held == Held::AmongPeers(Way::Metadata)
     }
 
     /// Whether this fault means anything here.
@@ -121,17 +129,22 @@ impl Arm {
             && (server.is_some() || !kind.is_of_store())
             && (kind != Kind::StoreKilled || server.is_some_and(Make::keeps_what_it_answered))
             && (self.chooses_successor() || kind != Kind::Transfer)
+            && (self.serves_clients() || kind != Kind::ReplaceVoter)
             // The state file of a peer has its room from the first start on, and is written in place; a server has a disk of its own.
             && (matches!(self.held, Held::OverStore(_)) || kind != Kind::FullDisk)
     }
 
-    /// The options of `primacy run` that say where the election is held, but for the list of peers.
+    /// The options of `primacy run` that say where the election is held, but for the list of peers and the door for
+    /// clients.
     pub(crate) fn options(&self, state: &Path, store: &Path) -> Vec<String> {
         let mut options: Vec<String> = vec!["--state-dir".into(), state.display().to_string()];
         match self.held {
             Held::AmongPeers(way) => {
                 options.extend(match way {
                     Way::Quorum => vec!["--safety".into(), "lease".into()],
+                    Way::Metadata => {
+                        ["--safety", "lease", "--metadata", "fsync"].into_iter().map(String::from).collect()
+                    }
                     Way::Ranked => vec!["--by".into(), "ranked".into()],
                     Way::ByQuorum(by) => {
                         ["--by", by, "--confirm", "quorum"].into_iter().map(String::from).collect()

@@ -58,6 +58,8 @@ pub(crate) enum Kind {
     Resign,
     /// The operator's `primacy transfer`.
     Transfer,
+    /// The operator's `primacy voters replace`: a node with another name and an empty disk takes the place of one.
+    ReplaceVoter,
     /// One node lives with a clock of another rate, for the whole run.
     FakedClock,
 }
@@ -90,6 +92,7 @@ pub(crate) const KINDS: &[Kind] = &[
     Kind::RollingRestart,
     Kind::Resign,
     Kind::Transfer,
+    Kind::ReplaceVoter,
     Kind::FakedClock,
 ];
 
@@ -135,6 +138,7 @@ impl Kind {
             Self::RollingRestart => "rolling restart",
             Self::Resign => "operator: resign",
             Self::Transfer => "operator: transfer",
+            Self::ReplaceVoter => "operator: voter replaced",
             Self::FakedClock => "faked clock, all along",
         }
     }
@@ -202,6 +206,7 @@ impl Kind {
             | Self::RollingRestart
             | Self::Resign
             | Self::Transfer
+            | Self::ReplaceVoter
             | Self::FakedClock => 1,
         }
     }

@@ -7,8 +7,10 @@
 //! 1. `schedule.rs` draws which fault comes when and whom it hits; `make.rs` makes it, on the processes of `node.rs`, the
 //!    links of `network.rs`, the disks of `disk.rs`, the servers of `server.rs` and the clock of `faked.rs`.
 //! 2. The job of every leader (`job.rs`) writes to a ledger that the project's own fence guards, and locks a file.
-//! 3. When all is over, the judge (`judge/`) reads the files: the notes of the run, what the nodes told in JSON, the ledger
-//!    and the journal of the jobs.
+//! 3. Where the nodes serve clients, `client/` asks at their doors, and writes down what it was told; `replace.rs` has voters
+//!    replaced meanwhile.
+//! 4. When all is over, the judge (`judge/`) reads the files: the notes of the run, what the nodes told in JSON, the ledger
+//!    the journal of the jobs, and what clients were told.
 //!
 //! The simulator's invariants hold whatever the machine does. Two rules of the judge ask for more, that no job acts past its
 //! lease and that the lock is free for a leader; for as long as supervisor and guardian were out of action together, or a
@@ -22,6 +24,8 @@
 //! that means nothing in an arm is n/a. What a run must have met stands in `judge/coverage.rs`.
 
 mod arm;
+mod client;
+mod clients;
 mod disk;
 mod faked;
 mod fault;
@@ -32,6 +36,7 @@ mod make;
 mod node;
 mod notes;
 mod processes;
+mod replace;
 mod report;
 mod run;
 mod schedule;
@@ -112,6 +117,8 @@ enum Verb {
     #[command(hide = true)]
     Job(job::Job),
     #[command(hide = true)]
+    Client(client::Client),
+    #[command(hide = true)]
     Clock,
     #[command(hide = true)]
     Stalls {
@@ -138,6 +145,7 @@ fn main() -> ExitCode {
         Some(Verb::Judge { dir, json }) => session::judge_again(&dir, json),
         Some(Verb::Stalls { dir, disk }) => stalls::watch(&dir, disk).map(|()| ExitCode::SUCCESS),
         Some(Verb::Job(job)) => job.run().map(|()| ExitCode::SUCCESS),
+        Some(Verb::Client(client)) => client.run().map(|()| ExitCode::SUCCESS),
         Some(Verb::Clock) => {
             faked::keep();
             Ok(ExitCode::SUCCESS)

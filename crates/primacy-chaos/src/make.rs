@@ -21,7 +21,7 @@ use crate::trouble::Trouble;
 /// The parts of a node, from the top down.
 const PARTS: [Part; 3] = [Part::Supervisor, Part::Guardian, Part::Job];
 /// How long a node may take to end when it is told to, before it is killed.
-const END_MAX: Duration = Duration::from_secs(10);
+pub(crate) const END_MAX: Duration = Duration::from_secs(10);
 /// How long a job that wakes first is alone.
 const HEAD_START: Duration = Duration::from_millis(25);
 /// How long between two nodes of a rolling restart, at most.
@@ -42,7 +42,7 @@ const fn signals(fault: Fault) -> Option<(&'static [Part], Sent)> {
             return None;
         }
         Kind::Chain | Kind::Freeze | Kind::FullDisk | Kind::RestartAll | Kind::RollingRestart => return None,
-        Kind::Resign | Kind::Transfer | Kind::FakedClock => return None,
+        Kind::Resign | Kind::Transfer | Kind::ReplaceVoter | Kind::FakedClock => return None,
         Kind::StoreCut | Kind::StoreStall | Kind::StoreRepliesLost => return None,
         Kind::StoreOutage | Kind::StoreKilled => return None,
     };
@@ -63,12 +63,14 @@ pub(crate) struct Verb {
     kind: Kind,
     line: String,
     child: Child,
+    /// A voter was being replaced meanwhile: it may have named one that is none any more.
+    replacing: bool,
 }
 
 /// What the operator's commands end with when they were obeyed: as they wished, or with another node elected.
 const OBEYED: [i32; 2] = [0, 2];
 /// And when the node could not: it is not there, or does not lead.
-const DISOBEYED: [i32; 2] = [69, 75];
+pub(crate) const DISOBEYED: [i32; 2] = [69, 75];
 
 /// Whom it hits, for people.
 fn whom(kind: Kind, name: String, other: &str) -> String {
@@ -77,6 +79,7 @@ fn whom(kind: Kind, name: String, other: &str) -> String {
         Kind::FullDisk | Kind::StoreOutage | Kind::StoreKilled => "the store".to_owned(),
         Kind::StoreCut | Kind::StoreStall | Kind::StoreRepliesLost => name,
         Kind::Transfer => format!("{name} to {other}"),
+        Kind::ReplaceVoter => name,
         Kind::Freeze | Kind::Resign | Kind::Terminate | Kind::FakedClock => name,
         Kind::KillSupervisor | Kind::KillGuardian | Kind::KillJob | Kind::KillBoth => name,
         Kind::PauseSupervisor | Kind::PauseGuardian | Kind::PauseJob => name,
@@ -150,6 +153,8 @@ impl Stage {
             // The command tells when it ends.
             Kind::Resign => self.verb(step, fault.kind, node, &["resign"]).map(|()| false),
             Kind::Transfer => self.verb(step, fault.kind, node, &["transfer", "--to", to]).map(|()| false),
+            // It goes on beside the steps that follow, and tells when it is done.
+            Kind::ReplaceVoter => self.begin_replacing(step, node, fault.detail).map(|()| false),
             // Signals and links are made elsewhere; a faked clock holds from the first life on.
             Kind::KillSupervisor | Kind::KillGuardian | Kind::KillJob | Kind::KillBoth => Ok(false),
             Kind::PauseSupervisor | Kind::PauseGuardian | Kind::PauseJob | Kind::Terminate => Ok(false),
@@ -161,7 +166,7 @@ impl Stage {
     }
 
     /// Another node than this one.
-    fn other(&self, node: usize, detail: u64) -> usize {
+    pub(crate) fn other(&self, node: usize, detail: u64) -> usize {
         let count = self.nodes.len();
         let ahead = usize::try_from(detail % (count as u64 - 1)).unwrap_or(0);
         (node + 1 + ahead) % count
@@ -243,7 +248,7 @@ impl Stage {
             Kind::KillSupervisor | Kind::KillGuardian | Kind::KillJob | Kind::KillBoth => Default::default(),
             Kind::PauseSupervisor | Kind::PauseGuardian | Kind::PauseJob | Kind::Freeze => Default::default(),
             Kind::FullDisk | Kind::Terminate | Kind::RestartAll | Kind::RollingRestart => Default::default(),
-            Kind::Resign | Kind::Transfer | Kind::FakedClock => Default::default(),
+            Kind::Resign | Kind::Transfer | Kind::ReplaceVoter | Kind::FakedClock => Default::default(),
             Kind::StoreCut | Kind::StoreStall | Kind::StoreRepliesLost => Default::default(),
             Kind::StoreOutage | Kind::StoreKilled => Default::default(),
         }
@@ -293,6 +298,7 @@ impl Stage {
             kind,
             line: format!("primacy {} --node {}", words.join(" "), node.name),
             child,
+            replacing: self.replacing.is_some(),
         });
         Ok(())
     }
@@ -304,6 +310,7 @@ impl Stage {
     /// [`Trouble`]
     pub(crate) fn take_verbs(&mut self) -> Result<(), Trouble> {
         for mut verb in std::mem::take(&mut self.verbs) {
+            verb.replacing |= self.replacing.is_some();
             let failed = |said: String| Trouble::Program { line: verb.line.clone(), said };
             let Some(status) = verb.child.try_wait().map_err(|error| failed(error.to_string()))? else {
                 self.verbs.push(verb);
@@ -312,7 +319,7 @@ impl Stage {
             let ended_with = |codes: [i32; 2]| status.code().is_some_and(|code| codes.contains(&code));
             if ended_with(OBEYED) {
                 self.notes.note(Note::Took { step: verb.step, kind: verb.kind })?;
-            } else if !ended_with(DISOBEYED) {
+            } else if !ended_with(DISOBEYED) && !verb.replacing {
                 let mut said = String::new();
                 if let Some(mut stderr) = verb.child.stderr.take() {
                     stderr.read_to_string(&mut said).map_err(|error| failed(error.to_string()))?;

@@ -11,8 +11,11 @@ use crate::trouble::{Trouble, call};
 /// What the names of all namespaces begin with; then comes the number of the process that has made them.
 pub const PREFIX: &str = "primacy-chaos-";
 
-/// The port of every node, which has an address of its own.
+/// The port of every node, which has an address of its own. A node that is replaced and the one that takes its place are
+/// there at the same time; so they have this one and the next in turns.
 const PORT: u16 = 7400;
+/// The port of a node's door for clients; of these there are two as well.
+const DOOR_PORT: u16 = 2379;
 
 /// The namespaces of some nodes; dropping it removes them.
 #[derive(Debug)]
@@ -97,6 +100,18 @@ impl Network {
         self.nodes.iter().enumerate().map(peer).collect::<Vec<_>>().join(",")
     }
 
+    /// Where the others reach the node at this place, which is the how manieth there, from 0.
+    #[must_use]
+    pub fn address(&self, place: usize, generation: u32) -> String {
+        format!("{}:{}", address(place), PORT + turn(generation))
+    }
+
+    /// Where clients reach it.
+    #[must_use]
+    pub fn door(&self, place: usize, generation: u32) -> String {
+        format!("{}:{}", address(place), DOOR_PORT + turn(generation))
+    }
+
     /// Cuts this beside what is cut already.
     ///
     /// # Errors
@@ -147,6 +162,11 @@ impl Drop for Network {
             }
         }
     }
+}
+
+/// Which of two ports it has.
+fn turn(generation: u32) -> u16 {
+    u16::from(generation % 2 == 1)
 }
 
 /// The address of a node in its namespace.

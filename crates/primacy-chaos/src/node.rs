@@ -31,6 +31,12 @@ pub(crate) struct Start {
     pub(crate) namespace: Option<String>,
     /// The nodes of its network and their addresses, where it has one.
     pub(crate) peers: Option<String>,
+    /// Where the others reach it, where it has a network.
+    pub(crate) address: Option<String>,
+    /// Where it serves clients, if it does.
+    pub(crate) door: Option<String>,
+    /// How many nodes were at its place before it.
+    pub(crate) generation: u32,
     /// Its state directory.
     pub(crate) state: PathBuf,
     /// The directory of the store.
@@ -98,6 +104,9 @@ impl Node {
         command.args(["--node", &self.name]).args(arm.options(&start.state, &start.store));
         if let Some(peers) = &start.peers {
             command.args(["--peers", peers]);
+        }
+        if let Some(door) = &start.door {
+            command.args(["--serve", door]);
         }
         command.arg("--").arg(own).arg("job").arg(&start.dir);
         command.env(MARK, &start.mark).env("PRIMACY_LOG", "warn,primacy::machine=debug");

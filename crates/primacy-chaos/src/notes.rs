@@ -98,6 +98,11 @@ pub(crate) enum Note {
         /// Which.
         signal: Sent,
     },
+    /// A node that was replaced has ended, and nothing is left of it.
+    Left {
+        /// Which.
+        node: String,
+    },
     /// The disk of the store is full from now on; or is not any more.
     Disk {
         /// Whether.

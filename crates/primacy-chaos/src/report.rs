@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use crate::fault::{KINDS, Kind};
-use crate::judge::{Excused, Row, Stalled, Verdict};
+use crate::judge::{ClientTally, Excused, Row, Stalled, Verdict};
 
 /// How many findings of an arm are printed; the files have them all.
 const FINDINGS_MAX: usize = 20;
@@ -62,15 +62,7 @@ pub(crate) fn violations(verdicts: &[Verdict]) -> usize {
 /// Two tables, and what was broken.
 pub(crate) fn text(seed: u64, verdicts: &[Verdict]) -> String {
     let mut text = format!("Chaos on real processes, seed {seed}\n\n");
-    let mut header = vec!["counted".to_owned()];
-    header.extend(verdicts.iter().map(|verdict| verdict.arm.clone()));
-    let mut rows = vec![header];
-    for (name, count) in COUNTS {
-        let mut row = vec![(*name).to_owned()];
-        row.extend(verdicts.iter().map(count));
-        rows.push(row);
-    }
-    text += &table(&rows);
+    text += &table(&counts(verdicts));
     text +=
         "\nFaults, and the time without a leader at work: took effect of planned, median / longest in ms\n\n";
     let mut rows = vec![vec!["fault".to_owned()]];
@@ -125,6 +117,25 @@ pub(crate) fn text(seed: u64, verdicts: &[Verdict]) -> String {
     text
 }
 
+/// The first table.
+fn counts(verdicts: &[Verdict]) -> Vec<Vec<String>> {
+    let mut rows = vec![vec!["counted".to_owned()]];
+    rows[0].extend(verdicts.iter().map(|verdict| verdict.arm.clone()));
+    for (name, count) in COUNTS {
+        let mut row = vec![(*name).to_owned()];
+        row.extend(verdicts.iter().map(count));
+        rows.push(row);
+    }
+    let has_clients = verdicts.iter().any(|verdict| verdict.tally.clients.is_some());
+    for (name, count) in CLIENT_COUNTS.iter().filter(|_| has_clients) {
+        let of = |verdict: &Verdict| verdict.tally.clients.as_ref().map_or_else(|| "n/a".to_owned(), count);
+        let mut row = vec![(*name).to_owned()];
+        row.extend(verdicts.iter().map(of));
+        rows.push(row);
+    }
+    rows
+}
+
 type Count = (&'static str, fn(&Verdict) -> String);
 
 /// The rows of the first table.
@@ -156,6 +167,26 @@ const COUNTS: &[Count] = &[
     ("  lock longer than the drain, a processor stalled", |verdict| excused(verdict.tally.locks_stalled)),
     ("  lock longer than the drain, the disk stalled", |verdict| excused(verdict.tally.locks_disk_stalled)),
     ("violations", |verdict| verdict.findings.len().to_string()),
+];
+
+type ClientCount = (&'static str, fn(&ClientTally) -> String);
+
+/// Its rows where the nodes of an arm serve clients.
+const CLIENT_COUNTS: &[ClientCount] = &[
+    ("clients: requests", |clients| clients.calls.to_string()),
+    ("  writes acknowledged", |clients| clients.writes.to_string()),
+    ("  reads answered", |clients| clients.reads.to_string()),
+    ("  readings of all at the end", |clients| clients.last_readings.to_string()),
+    ("  changes of unknown outcome", |clients| clients.in_doubt.to_string()),
+    ("  nodes that answered", |clients| clients.doors.to_string()),
+    ("  keys, and steps of the checker of their histories", |clients| {
+        format!("{}, {}", clients.keys, clients.steps)
+    }),
+    ("  sessions", |clients| clients.sessions.to_string()),
+    ("  sessions that lived while the leader changed", |clients| clients.sessions_over_changes.to_string()),
+    ("  sessions let go, and seen to be over", |clients| {
+        format!("{}, {}", clients.sessions_let_go, clients.sessions_seen_over)
+    }),
 ];
 
 fn stalls(stalled: Option<Stalled>) -> String {

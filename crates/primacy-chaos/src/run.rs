@@ -9,6 +9,7 @@ use primacy::clock;
 use primacy_core::rng::Rng;
 
 use crate::arm::{Arm, Held, STORE_VARIABLE};
+use crate::clients::Beside;
 use crate::disk::SmallDisk;
 use crate::faked::FakedClock;
 use crate::fault::{Kind, Part};
@@ -18,6 +19,7 @@ use crate::network::Network;
 use crate::node::{Node, Start, TRACES};
 use crate::notes::{Note, Notebook, Sent};
 use crate::processes::{LOOK_INTERVAL, end_marked};
+use crate::replace::{Leaving, Replacing};
 use crate::schedule::{Schedule, seed_of};
 use crate::server::Store;
 use crate::tail::Tail;
@@ -76,6 +78,11 @@ pub(crate) struct Stage {
     pub(crate) plan: Plan,
     pub(crate) notes: Notebook,
     pub(crate) nodes: Vec<Node>,
+    /// The voter that is being replaced, and those that were.
+    pub(crate) replacing: Option<Replacing>,
+    pub(crate) leaving: Vec<Leaving>,
+    /// The clients, where the nodes serve any.
+    pub(crate) clients: Vec<Beside>,
     pub(crate) network: Option<Network>,
     /// By what fault each cut of the network was made.
     pub(crate) cuts: Vec<Kind>,
@@ -113,7 +120,8 @@ pub(crate) fn run(plan: Plan) -> Result<(), Trouble> {
     }
 }
 
-fn mark(arm: &Arm) -> String {
+/// What the marks of all processes of an arm begin with.
+pub(crate) fn mark(arm: &Arm) -> String {
     format!("{}/{}/", std::process::id(), arm.name)
 }
 
@@ -152,18 +160,8 @@ impl Stage {
         let node = |(index, name): (usize, &String)| {
             let env = faked.iter().filter(|_| index == faked_node).flat_map(|faked| faked.env().to_vec());
             let url = store.iter().map(|store| (STORE_VARIABLE.to_owned(), store.url(index)));
-            let env = env.chain(url);
-            let start = Start {
-                primacy: plan.primacy.clone(),
-                dir: dir.clone(),
-                namespace: network.as_ref().map(|network| network.namespace(name)),
-                peers: network.as_ref().map(Network::peers),
-                state: dir.join("state").join(name),
-                store: dir.join("store"),
-                env: env.collect(),
-                mark: format!("{}{name}", mark(&arm)),
-            };
-            Node::new(name, start)
+            let env = env.chain(url).collect();
+            Node::new(name, start(&plan, network.as_ref(), (index, name), env))
         };
         let nodes = names.iter().enumerate().map(node).collect();
         let ledger = Tail::new(dir.join(LEDGER));
@@ -173,6 +171,9 @@ impl Stage {
             plan,
             notes,
             nodes,
+            replacing: None,
+            leaving: Vec::new(),
+            clients: Vec::new(),
             network,
             cuts,
             disk,
@@ -189,6 +190,7 @@ impl Stage {
     }
 
     fn play(&mut self) -> Result<(), Trouble> {
+        self.begin_clients()?;
         for index in 0..self.nodes.len() {
             self.nodes[index].begin(&self.plan.arm, &mut self.notes)?;
         }
@@ -215,7 +217,14 @@ impl Stage {
                 well = self.settle(number)?;
             }
         }
-        Ok(())
+        if self.clients.is_empty() {
+            return Ok(());
+        }
+        // Nothing is done to the nodes any more; what clients read now must explain what they were told.
+        if well && !self.plan.stop.load(Ordering::Relaxed) {
+            self.settle(number)?;
+        }
+        self.finish_clients()
     }
 
     /// Whether the time is over, or somebody wants the end.
@@ -252,12 +261,14 @@ impl Stage {
                 node.begin(&self.plan.arm, &mut self.notes)?;
             }
         }
+        self.go_on_replacing()?;
+        self.watch_clients()?;
         self.take_verbs()?;
         for line in self.ledger.lines() {
             let (Some(token), Some(boot_ns)) = (line["token"].as_u64(), line["boot_ns"].as_u64()) else {
                 continue;
             };
-            let Some(node) = self.nodes.iter().position(|node| line["node"] == *node.name) else { continue };
+            let Some(node) = line["node"].as_str().and_then(|name| self.place_of(name)) else { continue };
             if self.last.is_none_or(|(_, _, before)| before != token) {
                 self.plan.progress.leaderships.fetch_add(1, Ordering::Relaxed);
             }
@@ -294,7 +305,8 @@ impl Stage {
             let age = |at: u64| clock::now().as_nanos().saturating_sub(at);
             let works = self.last.is_some_and(|(_, at, _)| u128::from(age(at)) < WORKS.as_nanos());
             let up = self.nodes.iter().all(Node::is_up);
-            if works && up {
+            let replaced = self.replacing.is_none() && self.leaving.is_empty();
+            if works && up && replaced {
                 self.notes.note(Note::Well { step })?;
                 return Ok(true);
             }
@@ -307,7 +319,14 @@ impl Stage {
                 }
                 let missing: Vec<&str> =
                     self.nodes.iter().filter(|node| !node.is_up()).map(|node| node.name.as_str()).collect();
-                let what = format!("no leader works, {patience:?} after all was healed; not up: {missing:?}");
+                let what = match &self.replacing {
+                    Some(replacing) if works && up => {
+                        format!("{patience:?} after all was healed, {}", replacing.text())
+                    }
+                    Some(_) | None => {
+                        format!("no leader works, {patience:?} after all was healed; not up: {missing:?}")
+                    }
+                };
                 self.notes.note(Note::Stuck { step, what })?;
                 return Ok(false);
             }
@@ -317,6 +336,9 @@ impl Stage {
 
     /// Ends all nodes in order, and lets the operator's commands end; then whatever is left.
     fn end(&mut self) -> Result<(), Trouble> {
+        // Also what was not replaced in time, and what has not ended yet.
+        self.nodes.extend(self.replacing.take().map(|replacing| replacing.new));
+        self.nodes.extend(std::mem::take(&mut self.leaving).into_iter().map(|leaving| leaving.node));
         for node in &self.nodes {
             node.send(Part::Supervisor, Sent::Terminate, &mut self.notes)?;
         }
@@ -343,6 +365,29 @@ impl Stage {
         let _ = end_marked(&mark(&self.plan.arm));
         self.read_clock()?;
         self.notes.note(Note::End)
+    }
+}
+
+/// What every start of the first node at a place needs.
+fn start(
+    plan: &Plan,
+    network: Option<&Network>,
+    (place, name): (usize, &str),
+    env: Vec<(String, String)>,
+) -> Start {
+    let serves = network.filter(|_| plan.arm.serves_clients());
+    Start {
+        primacy: plan.primacy.clone(),
+        dir: plan.dir.clone(),
+        namespace: network.map(|network| network.namespace(name)),
+        peers: network.map(Network::peers),
+        address: network.map(|network| network.address(place, 0)),
+        door: serves.map(|network| network.door(place, 0)),
+        generation: 0,
+        state: plan.dir.join("state").join(name),
+        store: plan.dir.join("store"),
+        env,
+        mark: format!("{}{name}", mark(&plan.arm)),
     }
 }
 

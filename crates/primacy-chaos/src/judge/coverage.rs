@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Row, Tally};
+use super::{ClientTally, Row, Tally};
 use crate::fault::{KINDS, Kind};
 
 /// A run of this length draws every fault some ten times, and must have met everything.
@@ -11,6 +11,9 @@ const WHOLE_MILLIS: u64 = 30 * 60 * 1_000;
 /// A machine whose processors stood still for more than this share of the run, in parts per million, excuses so much that what
 /// is left says little.
 const STALLED_PPM_MAX: u64 = 50_000;
+
+/// How many writes a second must be acknowledged to clients, and how many reads answered, over the whole run.
+const ANSWERED_MIN: u64 = 5;
 
 /// What a run of an arm should have met, and has not.
 ///
@@ -27,6 +30,9 @@ pub(crate) fn missing(millis: u64, tally: &Tally, faults: &BTreeMap<Kind, Row>) 
         missing.push(format!(
             "a machine that runs whoever is due: its processors stood still for {percent} % of the run"
         ));
+    }
+    if let Some(clients) = &tally.clients {
+        missing.extend(missing_of_clients(millis, clients));
     }
     let whole = millis >= WHOLE_MILLIS;
     if whole && tally.stale_tried == 0 {
@@ -52,6 +58,36 @@ pub(crate) fn missing(millis: u64, tally: &Tally, faults: &BTreeMap<Kind, Row>) 
     } else if 2 * in_vain.len() > drawn {
         missing
             .push(format!("of {drawn} kinds of faults that were drawn, {} never took effect", in_vain.len()));
+    }
+    missing
+}
+
+/// The same of what clients were told: some writes and reads a second, however much was down; a reading of all at the end;
+/// sessions that lived while the leader changed, and sessions that were seen to end; and not a key of which it is not known
+/// whether its history is ordered.
+fn missing_of_clients(millis: u64, clients: &ClientTally) -> Vec<String> {
+    let a_second =
+        |count: usize| u64::try_from(count).unwrap_or(u64::MAX).saturating_mul(1_000) / millis.max(1);
+    let mut missing = Vec::new();
+    if a_second(clients.writes) < ANSWERED_MIN || a_second(clients.reads) < ANSWERED_MIN {
+        let ClientTally { writes, reads, .. } = clients;
+        missing.push(format!("clients were answered too little: {writes} writes and {reads} reads"));
+    }
+    if clients.last_readings == 0 {
+        missing.push("nobody has read at the end what was written".to_owned());
+    }
+    if clients.sessions_over_changes == 0 {
+        missing.push("no session lived while the leader changed".to_owned());
+    }
+    if clients.sessions_let_go == 0 || clients.sessions_seen_over < clients.sessions_let_go {
+        let ClientTally { sessions_let_go, sessions_seen_over, .. } = clients;
+        missing.push(format!(
+            "of {sessions_let_go} sessions that were let go, {sessions_seen_over} were seen to be over"
+        ));
+    }
+    if clients.undecided > 0 {
+        let ClientTally { undecided, keys, .. } = clients;
+        missing.push(format!("UNDECIDED: of {keys} keys, the histories of {undecided}"));
     }
     missing
 }

@@ -3,6 +3,7 @@
 //! a size: something may be late by no longer than these held in the time in question, each nanosecond counted once; what it
 //! excuses is counted, and shown in the report.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -67,7 +68,8 @@ impl Excuses {
     /// Those of a record.
     pub(crate) fn of(record: &Record) -> Self {
         let mut excuses = Self::default();
-        for name in record.arm.node_names() {
+        let names: BTreeSet<&str> = record.lives.iter().map(|life| life.who.node.as_str()).collect();
+        for name in names.into_iter().map(str::to_owned) {
             let supervisor = disabled(record, &name, Part::Supervisor);
             let guardian = disabled(record, &name, Part::Guardian);
             for one in &supervisor {
@@ -183,11 +185,16 @@ fn disabled(record: &Record, node: &str, wanted: Part) -> Vec<Span> {
     let mut since: Option<(u64, Sent)> = None;
     let mut signals: Vec<(u64, Option<Sent>)> = Vec::new();
     for noted in &record.notes {
-        if let Note::Signal { node: of, part, signal, .. } = &noted.note
-            && of == node
-            && *part == wanted
-        {
-            signals.push((noted.boot_ns, Some(*signal)));
+        match &noted.note {
+            Note::Signal { node: of, part, signal, .. } if of == node && *part == wanted => {
+                signals.push((noted.boot_ns, Some(*signal)));
+            }
+            // There is nothing left of it to watch over.
+            Note::Left { node: of } if of == node => signals.push((noted.boot_ns, None)),
+            Note::Signal { .. } | Note::Left { .. } | Note::Run { .. } | Note::Life { .. } => {}
+            Note::Ended { .. } | Note::Fault { .. } | Note::Took { .. } | Note::Healed { .. } => {}
+            Note::Well { .. } | Note::Stuck { .. } | Note::Failed { .. } => {}
+            Note::Disk { .. } | Note::Clock { .. } | Note::End => {}
         }
     }
     let lives = record.lives.iter().filter(|life| life.who.node.as_str() == node);

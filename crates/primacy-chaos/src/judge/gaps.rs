@@ -59,7 +59,7 @@ fn took(record: &Record) -> BTreeSet<(u32, Kind)> {
             }
             Note::Run { .. } | Note::Life { .. } | Note::Ended { .. } | Note::Fault { .. } => {}
             Note::Well { .. } | Note::Stuck { .. } | Note::Failed { .. } | Note::Signal { .. } => {}
-            Note::Disk { .. } | Note::Clock { .. } | Note::End => {}
+            Note::Left { .. } | Note::Disk { .. } | Note::Clock { .. } | Note::End => {}
         }
     }
     took

@@ -1,13 +1,18 @@
 //! The judge: reads what a run of an arm has left, and says what was broken. It knows no process; so a run can be judged
 //! again from its files, at any time.
 
+#[cfg(test)]
+mod client_tests;
+mod clients;
 mod clocks;
 mod coverage;
 mod excuses;
 mod gaps;
 mod history;
+mod keys;
 mod promised;
 mod record;
+mod sessions;
 #[cfg(test)]
 mod tests;
 mod work;
@@ -17,6 +22,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
+pub(crate) use self::clients::Tally as ClientTally;
 pub(crate) use self::excuses::Excused;
 use self::excuses::Excuses;
 use self::gaps::Made;
@@ -73,6 +79,8 @@ pub(crate) struct Tally {
     pub(crate) packets_dropped: u64,
     /// Lives of supervisors.
     pub(crate) lives: usize,
+    /// What clients asked and were told, where the nodes serve any.
+    pub(crate) clients: Option<ClientTally>,
     /// When a processor ran nobody who was due for 20 ms or more.
     pub(crate) stalls: Stalled,
     /// When the disk answered nobody for 20 ms or more; none where it was not watched.
@@ -162,9 +170,13 @@ fn verdict(record: &Record) -> Verdict {
     let promised = Promised::by(&record.arm);
     let one_at_a_time = promised.one_at_a_time();
     let Promised { judged, not_judged } = promised;
-    let names = judged.iter().map(|invariant| invariant.name()).collect();
+    let mut names: Vec<&str> = judged.iter().map(|invariant| invariant.name()).collect();
     let mut findings = history::judge(record, judged);
     findings.extend(work::judge(record, &excuses, one_at_a_time, &mut tally));
+    let (of_clients, more) = clients::judge(record);
+    tally.clients = of_clients;
+    names.extend(tally.clients.iter().flat_map(|_| clients::RULES));
+    findings.extend(more);
     findings.sort_by_key(|finding| finding.boot_ns);
     let (from, until) = record.span();
     let took_ns = until.saturating_sub(from);

@@ -54,7 +54,9 @@ impl Promised {
 fn all(arm: &Arm) -> Vec<Box<dyn Invariant>> {
     match arm.held {
         // By the defaults they promise what the arms are started with: that beliefs never overlap.
-        Held::AmongPeers(Way::Quorum | Way::ByQuorum(_)) => Quorum::invariants(&Default::default()),
+        Held::AmongPeers(Way::Quorum | Way::Metadata | Way::ByQuorum(_)) => {
+            Quorum::invariants(&Default::default())
+        }
         Held::AmongPeers(Way::Ranked) => Ranked::invariants(&Default::default()),
         Held::AmongPeers(Way::ByStore(..)) => Lease::invariants(&Default::default()),
         Held::OnServer(make) if make.keeps_sessions() => Session::invariants(&Default::default()),
@@ -83,7 +85,10 @@ mod tests {
                 arm.name
             );
             let named = promised.not_judged.iter().map(|(name, _)| *name);
-            let votes = matches!(arm.held, Held::AmongPeers(Way::Quorum | Way::Ranked | Way::ByQuorum(_)));
+            let votes = matches!(
+                arm.held,
+                Held::AmongPeers(Way::Quorum | Way::Metadata | Way::Ranked | Way::ByQuorum(_))
+            );
             assert!(
                 named.eq(["I4", "I5", "I6"].into_iter().filter(|name| votes || *name != "I4")),
                 "{}",

@@ -7,6 +7,8 @@ use serde_json::Value;
 
 use super::clocks::NodeClock;
 use crate::arm::Arm;
+use crate::client;
+use crate::client::journal::Call;
 use crate::faked::Reading;
 use crate::fault::{Kind, Part};
 use crate::ledger::{Entry, JOURNAL, LEDGER, Line};
@@ -37,6 +39,8 @@ pub(crate) struct Record {
     pub(crate) ledger: Vec<Line>,
     /// What the jobs told beside.
     pub(crate) journal: Vec<Entry>,
+    /// What clients asked and were told.
+    pub(crate) calls: Vec<Call>,
     /// When a processor ran nothing, and when the disk answered nothing.
     pub(crate) stalls: Vec<Stall>,
     /// Whether the disk was watched.
@@ -146,6 +150,9 @@ impl Record {
         record.check_times()?;
         record.ledger = read_lines(&dir.join(LEDGER))?;
         record.journal = read_lines(&dir.join(JOURNAL))?;
+        for name in record.arm.node_names().iter().filter(|_| record.arm.serves_clients()) {
+            record.calls.extend(read_lines::<Call>(&client::path_of(dir, name))?);
+        }
         if let Some(run) = dir.parent() {
             record.stalls = read_lines(&run.join(STALLS))?;
             let (from, until) = record.span();
@@ -173,8 +180,8 @@ impl Record {
             take(&mut lives, noted)?;
         }
         let (ledger, journal, stalls) = (Vec::new(), Vec::new(), Vec::new());
-        let disk = not_watched();
-        Ok(Self { arm, seed, not_run, faked, notes, lives, ledger, journal, stalls, disk })
+        let (calls, disk) = (Vec::new(), not_watched());
+        Ok(Self { arm, seed, not_run, faked, notes, lives, ledger, journal, calls, stalls, disk })
     }
 
     /// That every life told what it told while it lived: a process that did not live by the clock that it was given would
@@ -251,6 +258,7 @@ fn take(lives: &mut Vec<Life>, noted: &Noted) -> Result<(), Trouble> {
         | Note::Stuck { .. }
         | Note::Failed { .. }
         | Note::Signal { .. }
+        | Note::Left { .. }
         | Note::Disk { .. }
         | Note::Clock { .. }
         | Note::End => {}

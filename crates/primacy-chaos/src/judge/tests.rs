@@ -495,6 +495,20 @@ fn what_a_dead_node_has_left_is_excused_until_its_next_life_speaks() {
 }
 
 /// B leads and finds the lock taken by a job of a, for this long.
+#[test]
+fn a_node_that_took_anothers_place_is_excused_by_its_own_name_until_it_is_gone() {
+    let mut story = Story::over("metadata");
+    story.life(500, "b2", 1).elected(1_000, "b2", 1, 2_000).writes(2_001, "b2", 1);
+    assert_eq!(story.broken(), ["acts past its lease"]);
+    for part in [Part::Supervisor, Part::Guardian] {
+        story.signal(1_100, "b2", part, Sent::Kill);
+    }
+    story.ended(1_101, "b2", 137);
+    assert_eq!(story.broken(), [""; 0]);
+    story.note(1_900, Note::Left { node: "b2".into() });
+    assert_eq!(story.broken(), ["acts past its lease"], "whoever looked for what is left has ended it");
+}
+
 fn waits(millis: u64) -> Story {
     let mut story = Story::new();
     story.elected(1_000, "a", 1, 2_000).elected(3_000, "b", 2, 4_000);

@@ -224,7 +224,7 @@ fn ends(record: &Record) -> Vec<Finding> {
             }
             Note::Run { .. } | Note::Life { .. } | Note::Ended { .. } | Note::Fault { .. } => {}
             Note::Took { .. } | Note::Well { .. } | Note::Stuck { .. } | Note::Failed { .. } => {}
-            Note::Signal { .. } | Note::Clock { .. } | Note::End => {}
+            Note::Signal { .. } | Note::Left { .. } | Note::Clock { .. } | Note::End => {}
         }
     }
     let of_store = |at: u64| out.iter().any(|span| (span.0..=span.1).contains(&at));
@@ -263,7 +263,7 @@ fn guardians(record: &Record) -> Vec<Finding> {
                             None
                         }
                         Note::Stuck { .. } | Note::Failed { .. } | Note::Disk { .. } => None,
-                        Note::Clock { .. } | Note::End => None,
+                        Note::Left { .. } | Note::Clock { .. } | Note::End => None,
                     });
                     let last = signals.rfind(|(at, _)| (since..=told.at).contains(at));
                     let signalled = last.is_some_and(|(at, signal)| signal != Sent::Continue || at >= from);
@@ -291,7 +291,7 @@ fn stuck(record: &Record) -> Vec<Finding> {
             Note::Failed { step, what } => ("a command failed", step, what),
             Note::Run { .. } | Note::Life { .. } | Note::Ended { .. } | Note::Fault { .. } => return None,
             Note::Took { .. } | Note::Healed { .. } | Note::Well { .. } | Note::Signal { .. } => return None,
-            Note::Disk { .. } | Note::Clock { .. } | Note::End => return None,
+            Note::Left { .. } | Note::Disk { .. } | Note::Clock { .. } | Note::End => return None,
         };
         Some(Finding::new(noted.boot_ns, rule, format!("after step {step}: {what}")))
     };

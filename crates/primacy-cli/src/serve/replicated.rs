@@ -93,6 +93,8 @@ impl Backend for Replicated {
     fn session(&self, session: SessionId) -> Pending<'_, Result<Option<Life>, BackendError>> {
         Box::pin(async move {
             let Some(left) = self.map.left(session).await? else { return Ok(None) };
+            // The leader knows of it; this node, which may have been away, need not have heard of it yet, nor of all its keys.
+            self.map.catch_up().await?;
             let state = self.map.state();
             Ok(state.session(session).map(|it| Life {
                 left,

@@ -1,0 +1,305 @@
+//! The doors of the nodes, and how a client asks at one: once, and with what became of it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use http::uri::PathAndQuery;
+use primacy::stores::etcd::api::{self, method};
+use prost::Message;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Status};
+use tonic_prost::ProstCodec;
+
+use super::journal::{Entry, Found, Listed, Outcome, Swapped, Wrote};
+
+/// How long a connection may take.
+const CONNECT_MAX: Duration = Duration::from_secs(1);
+/// How long an answer may take: longer than an election, and shorter than the node's own patience, so that some are given up
+/// whose request is done later.
+const ANSWER_MAX: Duration = Duration::from_secs(3);
+/// The longest answer that is read: all keys of an hour.
+const ANSWER_LENGTH_MAX: usize = 64 << 20;
+/// How long a value is. Long enough that the log of an hour is cut by snapshots many times.
+const VALUE_LENGTH: usize = 4 << 10;
+/// What stands behind the number in a value.
+const FILLER: &str = ".";
+
+/// The doors of the nodes that are at one place after each other.
+#[derive(Debug)]
+pub(super) struct Door {
+    addresses: Vec<String>,
+    /// The one that is tried next.
+    next: usize,
+    channel: Option<Channel>,
+}
+
+/// What came of a request, before it is understood.
+type Asked<A> = Result<A, Outcome<()>>;
+
+impl Door {
+    /// The door that is at one of these addresses.
+    pub(super) fn new(addresses: &[String]) -> Self {
+        Self { addresses: addresses.to_vec(), next: 0, channel: None }
+    }
+
+    async fn channel(&mut self) -> Asked<Channel> {
+        if let Some(channel) = &self.channel {
+            return Ok(channel.clone());
+        }
+        let mut why = "there is no address".to_owned();
+        for _ in 0..self.addresses.len() {
+            let address = &self.addresses[self.next % self.addresses.len()];
+            let endpoint = Endpoint::from_shared(format!("http://{address}"));
+            let endpoint = endpoint.map_err(|error| Outcome::Failed(error.to_string()))?;
+            match tokio::time::timeout(CONNECT_MAX, endpoint.connect()).await {
+                Ok(Ok(channel)) => {
+                    self.channel = Some(channel.clone());
+                    return Ok(channel);
+                }
+                Ok(Err(error)) => why = format!("{address}: {error}"),
+                Err(_) => why = format!("{address}: no connection in time"),
+            }
+            self.next += 1;
+        }
+        // Nothing was sent.
+        Err(Outcome::Failed(why))
+    }
+
+    async fn ask<Q, A>(&mut self, method: &'static str, question: Q) -> Asked<A>
+    where
+        Q: Message + 'static,
+        A: Message + Default + 'static,
+    {
+        let channel = self.channel().await?;
+        let asking = async {
+            let mut grpc = tonic::client::Grpc::new(channel).max_decoding_message_size(ANSWER_LENGTH_MAX);
+            grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+            let path = PathAndQuery::from_static(method);
+            grpc.unary(Request::new(question), path, ProstCodec::<Q, A>::default()).await
+        };
+        let answer = tokio::time::timeout(ANSWER_MAX, asking).await;
+        self.took(answer.map(|answer| answer.map(tonic::Response::into_inner)).ok())
+    }
+
+    /// What became of a request, as it came back if it did. A connection over which none came back is given up.
+    fn took<A>(&mut self, answer: Option<Result<A, Status>>) -> Asked<A> {
+        let outcome = match answer {
+            Some(Ok(answer)) => return Ok(answer),
+            Some(Err(status)) => of_status(&status),
+            None => Outcome::InDoubt("no answer in time".to_owned()),
+        };
+        if matches!(outcome, Outcome::InDoubt(_)) {
+            self.channel = None;
+        }
+        Err(outcome)
+    }
+
+    /// Reads a key.
+    pub(super) async fn read(&mut self, key: &str) -> Outcome<Found> {
+        let answer: Asked<api::RangeResponse> = self.ask(method::RANGE, range(key)).await;
+        understood_read(answer, |answer| {
+            let revision = revision(answer.header.as_ref())?;
+            Ok(Found { revision, entry: answer.kvs.first().map(entry).transpose()? })
+        })
+    }
+
+    /// Reads all keys that begin so.
+    pub(super) async fn list(&mut self, prefix: &str) -> Outcome<Listed> {
+        let answer: Asked<api::RangeResponse> = self.ask(method::RANGE, range_of_all(prefix)).await;
+        understood_read(answer, |answer| {
+            let mut entries = BTreeMap::new();
+            for found in &answer.kvs {
+                entries.insert(String::from_utf8_lossy(&found.key).into_owned(), entry(found)?);
+            }
+            Ok(Listed { revision: revision(answer.header.as_ref())?, entries })
+        })
+    }
+
+    /// Writes a value; with this session, if it is not 0.
+    pub(super) async fn put(&mut self, key: &str, value: u64, lease: i64) -> Outcome<Wrote> {
+        let value = bytes(value);
+        let question = api::PutRequest { key: key.into(), value, lease, prev_kv: true, ..Default::default() };
+        let answer: Asked<api::PutResponse> = self.ask(method::PUT, question).await;
+        understood(answer, |answer| {
+            let before = answer.prev_kv.as_ref().map(entry).transpose()?;
+            Ok(Wrote { revision: revision(answer.header.as_ref())?, before })
+        })
+    }
+
+    /// Deletes a key.
+    pub(super) async fn delete(&mut self, key: &str) -> Outcome<Wrote> {
+        let question = api::DeleteRangeRequest { key: key.into(), range_end: Vec::new(), prev_kv: true };
+        let answer: Asked<api::DeleteRangeResponse> = self.ask(method::DELETE_RANGE, question).await;
+        understood(answer, |answer| {
+            let before = answer.prev_kvs.first().map(entry).transpose()?;
+            Ok(Wrote { revision: revision(answer.header.as_ref())?, before })
+        })
+    }
+
+    /// Writes a value if the key was last written at this revision, and else reads what is there.
+    pub(super) async fn swap(&mut self, key: &str, expected: i64, value: u64) -> Outcome<Swapped> {
+        let compare = api::Compare {
+            result: api::CompareResult::Equal.into(),
+            target: api::CompareTarget::Mod.into(),
+            key: key.into(),
+            target_union: Some(api::TargetUnion::ModRevision(expected)),
+            range_end: Vec::new(),
+        };
+        let put = api::PutRequest { key: key.into(), value: bytes(value), ..Default::default() };
+        let operation = |request| vec![api::RequestOp { request: Some(request) }];
+        let question = api::TxnRequest {
+            compare: vec![compare],
+            success: operation(api::Request::Put(put)),
+            failure: operation(api::Request::Range(range(key))),
+        };
+        let answer: Asked<api::TxnResponse> = self.ask(method::TXN, question).await;
+        understood(answer, |answer| {
+            let revision = revision(answer.header.as_ref())?;
+            let found = match answer.responses.first().and_then(|response| response.response.as_ref()) {
+                Some(api::Response::Range(range)) => range.kvs.first().map(entry).transpose()?,
+                Some(api::Response::Put(_) | api::Response::DeleteRange(_) | api::Response::Txn(_)) => None,
+                None => return Err("a transaction without an answer".to_owned()),
+            };
+            Ok(Swapped { revision, held: answer.succeeded, found })
+        })
+    }
+
+    /// Begins a session of this number; for how many seconds it lives.
+    pub(super) async fn begin(&mut self, session: i64, seconds: i64) -> Outcome<i64> {
+        let question = api::LeaseGrantRequest { ttl: seconds, id: session };
+        let answer: Asked<api::LeaseGrantResponse> = self.ask(method::LEASE_GRANT, question).await;
+        understood(answer, |answer| Ok(answer.ttl))
+    }
+
+    /// How many seconds a session lives; -1 if it is over.
+    pub(super) async fn look(&mut self, session: i64) -> Outcome<i64> {
+        let question = api::LeaseTimeToLiveRequest { id: session, keys: false };
+        let answer: Asked<api::LeaseTimeToLiveResponse> =
+            self.ask(method::LEASE_TIME_TO_LIVE, question).await;
+        understood_read(answer, |answer| Ok(answer.ttl))
+    }
+
+    /// Ends a session.
+    pub(super) async fn end(&mut self, session: i64) -> Outcome<bool> {
+        let question = api::LeaseRevokeRequest { id: session };
+        let answer: Asked<api::LeaseRevokeResponse> = self.ask(method::LEASE_REVOKE, question).await;
+        understood(answer, |_| Ok(true))
+    }
+
+    /// Keeps a session alive, over a stream of one question; for how many seconds, and 0 if it is over.
+    pub(super) async fn keep_alive(&mut self, session: i64) -> Outcome<i64> {
+        let channel = match self.channel().await {
+            Ok(channel) => channel,
+            Err(outcome) => return outcome.into_other(),
+        };
+        let asking = async {
+            let mut grpc = tonic::client::Grpc::new(channel);
+            grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+            let question = tokio_stream::once(api::LeaseKeepAliveRequest { id: session });
+            let codec = ProstCodec::<api::LeaseKeepAliveRequest, api::LeaseKeepAliveResponse>::default();
+            let path = PathAndQuery::from_static(method::LEASE_KEEP_ALIVE);
+            let mut answers = grpc.streaming(Request::new(question), path, codec).await?.into_inner();
+            answers.message().await?.ok_or_else(|| Status::unavailable("the stream ended"))
+        };
+        let answer = tokio::time::timeout(ANSWER_MAX, asking).await;
+        understood(self.took(answer.ok()), |answer| Ok(answer.ttl))
+    }
+}
+
+impl Outcome<()> {
+    /// The same of a request that would be answered otherwise.
+    fn into_other<T>(self) -> Outcome<T> {
+        match self {
+            Self::Failed(why) => Outcome::Failed(why),
+            Self::InDoubt(why) => Outcome::InDoubt(why),
+            Self::Garbled(why) => Outcome::Garbled(why),
+            Self::Answered(()) => Outcome::Garbled("nothing".to_owned()),
+        }
+    }
+}
+
+/// What an error says of whether the request may have its effect: etcd's clients know its words, and everything else is in doubt.
+fn of_status(status: &Status) -> Outcome<()> {
+    let why = format!("{:?}: {}", status.code(), status.message());
+    let failed = match status.code() {
+        Code::InvalidArgument | Code::NotFound | Code::AlreadyExists | Code::PermissionDenied => true,
+        Code::FailedPrecondition | Code::OutOfRange | Code::Unimplemented => true,
+        Code::ResourceExhausted | Code::Unauthenticated => true,
+        Code::Ok | Code::Cancelled | Code::Unknown | Code::DeadlineExceeded | Code::Aborted => false,
+        Code::Internal | Code::Unavailable | Code::DataLoss => false,
+    };
+    if failed { Outcome::Failed(why) } else { Outcome::InDoubt(why) }
+}
+
+fn understood<A, T>(answer: Asked<A>, read: impl FnOnce(A) -> Result<T, String>) -> Outcome<T> {
+    match answer.map(read) {
+        Ok(Ok(answer)) => Outcome::Answered(answer),
+        Ok(Err(why)) => Outcome::Garbled(why),
+        Err(outcome) => outcome.into_other(),
+    }
+}
+
+/// The same of a question that changes nothing, whatever became of it.
+fn understood_read<A, T>(answer: Asked<A>, read: impl FnOnce(A) -> Result<T, String>) -> Outcome<T> {
+    match understood(answer, read) {
+        Outcome::InDoubt(why) => Outcome::Failed(why),
+        outcome @ (Outcome::Answered(_) | Outcome::Failed(_) | Outcome::Garbled(_)) => outcome,
+    }
+}
+
+fn range(key: &str) -> api::RangeRequest {
+    api::RangeRequest { key: key.into(), ..Default::default() }
+}
+
+fn range_of_all(prefix: &str) -> api::RangeRequest {
+    let mut range_end: Vec<u8> = prefix.into();
+    // No prefix of ours ends with the highest byte.
+    if let Some(last) = range_end.last_mut() {
+        *last = last.saturating_add(1);
+    }
+    api::RangeRequest { key: prefix.into(), range_end, ..Default::default() }
+}
+
+fn revision(header: Option<&api::ResponseHeader>) -> Result<i64, String> {
+    header.map(|header| header.revision).ok_or_else(|| "an answer without a header".to_owned())
+}
+
+/// The number, and what makes it long.
+fn bytes(value: u64) -> Vec<u8> {
+    let number = value.to_string();
+    let filler = FILLER.repeat(VALUE_LENGTH.saturating_sub(number.len()));
+    (number + &filler).into_bytes()
+}
+
+fn entry(found: &api::KeyValue) -> Result<Entry, String> {
+    let text = String::from_utf8_lossy(&found.value);
+    let number = text.trim_end_matches(FILLER).parse();
+    let value = number.map_err(|_| format!("{text:.20} is no value of ours"))?;
+    Ok(Entry { value, revision: found.mod_revision })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_read_as_it_is_written() {
+        for value in [0, 7, 100, u64::MAX] {
+            let found = api::KeyValue { value: bytes(value), mod_revision: 5, ..Default::default() };
+            assert_eq!((entry(&found), found.value.len()), (Ok(Entry { value, revision: 5 }), VALUE_LENGTH));
+        }
+        let cut = api::KeyValue { value: Vec::new(), ..Default::default() };
+        assert!(entry(&cut).is_err());
+    }
+
+    #[test]
+    fn what_may_have_been_done_is_not_taken_for_failed() {
+        let of = |code| of_status(&Status::new(code, "x"));
+        for code in [Code::Unavailable, Code::Unknown, Code::DeadlineExceeded, Code::Cancelled] {
+            assert!(matches!(of(code), Outcome::InDoubt(_)), "{code:?}");
+        }
+        for code in [Code::NotFound, Code::ResourceExhausted] {
+            assert!(matches!(of(code), Outcome::Failed(_)), "{code:?}");
+        }
+    }
+}
