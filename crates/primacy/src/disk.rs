@@ -322,7 +322,7 @@ impl StateFile {
             // It was readmitted with another one while this was on its way.
             known.former.insert(disk);
         }
-        if record == self.record { Ok(()) } else { self.advance_with_peers(record) }
+        if record == self.record { Ok(()) } else { self.advance_with_peers(record, Some(node)) }
     }
 
     /// Remembers who votes, in place of who did.
@@ -332,7 +332,7 @@ impl StateFile {
     /// [`persist`](Self::persist).
     pub fn persist_voters(&mut self, voters: &Arc<Voters>) -> Result<(), DiskError> {
         check_room(&voters.members)?;
-        self.advance_with_peers(Record { voters: Some(Arc::clone(voters)), ..self.record.clone() })
+        self.advance_with_peers(Record { voters: Some(Arc::clone(voters)), ..self.record.clone() }, None)
     }
 
     /// Remembers how the log is kept from now on, and whether it is lost.
@@ -370,7 +370,7 @@ impl StateFile {
             return Err(DiskError::Replaced { node, recorded: known.disk, presented: disk });
         }
         known.readmit(disk);
-        self.advance_with_peers(record)
+        self.advance_with_peers(record, Some(node))
     }
 
     /// The state file.
@@ -395,8 +395,21 @@ impl StateFile {
 
     /// Writes a record that has more of peers than the one before, unless that would leave too little room for the votes
     /// to come, and for the disks of voters that were not seen yet.
-    fn advance_with_peers(&mut self, record: Record) -> Result<(), DiskError> {
-        record.at_its_longest().encode(&self.path)?;
+    ///
+    /// Where voters come and go, the disks of those who vote no more are forgotten when their room is needed, but for that of `kept`:
+    /// nodes could not go on without it, and of one that comes back under an old name it is only no longer noticed that its disk
+    /// is another one.
+    fn advance_with_peers(&mut self, mut record: Record, kept: Option<NodeId>) -> Result<(), DiskError> {
+        while let Err(error) = record.at_its_longest().encode(&self.path) {
+            let gone = record.voters.as_ref().and_then(|voters| {
+                let is_gone = |node: &NodeId| !voters.contains(*node) && Some(*node) != kept;
+                record.peer_disks.keys().copied().find(is_gone)
+            });
+            match (error, gone) {
+                (DiskError::TooLong { .. }, Some(gone)) => record.peer_disks.remove(&gone),
+                (error, _) => return Err(error),
+            };
+        }
         self.advance(record)
     }
 

@@ -123,6 +123,25 @@ fn a_second_process_of_the_node_is_told_who_holds_the_state() {
 }
 
 #[test]
+fn the_disks_of_those_who_vote_no_more_make_room() {
+    let dir = Dir::new();
+    let (mut state, _) = dir.open().unwrap();
+    let other = |number: u32| NodeId::new(&format!("{}-{number}", "x".repeat(50))).unwrap();
+    let disk = DiskId([7; DiskId::LENGTH]);
+    for number in 0..200 {
+        let members = [a(), other(number), other(number + 1)].map(|node| (node, "h:1"));
+        state.persist_voters(&voters(u64::from(number) + 1, &members)).unwrap();
+        state.record_peer_disk(other(number + 1), disk).unwrap();
+        state.persist(&vote(u64::from(number) + 1)).unwrap();
+    }
+    drop(state);
+    let stored = dir.open().unwrap().1;
+    assert_eq!(stored.voters.unwrap().members.len(), 3);
+    assert!(stored.peer_disks.contains_key(&other(199)) && stored.peer_disks.contains_key(&other(200)));
+    assert!((10..200).contains(&stored.peer_disks.len()), "{}", stored.peer_disks.len());
+}
+
+#[test]
 fn a_torn_write_leaves_the_state_before_it() {
     // Every way in which a prefix of the new slot may have reached the disk, sector by sector and byte by
     // byte.
