@@ -184,6 +184,10 @@ impl Wish {
         }
         mutants.retain(|mutant| self.names.is_empty() || self.names.contains(&mutant.name));
         if let Some(count) = self.draw {
+            // Chaos wants everything built for real use, which takes longer than a handful should.
+            let is_quick =
+                |mutant: &Patch| !mutant.judges.iter().any(|judge| matches!(judge, Judge::Chaos { .. }));
+            mutants.retain(is_quick);
             let seed = self.seed.clone().unwrap_or_else(now);
             eprintln!("{count} of {} mutants, drawn by --seed {seed}", mutants.len());
             mutants = draw(mutants, count, &seed);
