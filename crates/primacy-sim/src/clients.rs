@@ -185,6 +185,10 @@ impl<A: Algorithm> World<A> {
             return self.breach("contract", format!("question {} is answered, and nobody waits", ticket.0));
         };
         self.look_at_answer(seat, ticket, answer);
+        if let Answer::Written(_, Outcome { result: Err(Refusal::FormerLife), .. }) = answer {
+            let node = self.node(seat).name;
+            self.breach("contract", format!("{node} is refused as a former life, and it is the present one"));
+        }
         let read = match &open.wanted {
             Wanted::Read(operation) => self.process(seat).and_then(|process| {
                 A::metadata(&process.machine).and_then(|machine| machine.state().observe(operation))
@@ -193,9 +197,6 @@ impl<A: Algorithm> World<A> {
         };
         self.counters.count(match answer {
             Answer::Written(_, Outcome { result: Ok(_), .. }) => "client: written",
-            Answer::Written(_, Outcome { result: Err(Refusal::FormerLife), .. }) => {
-                "client: of a former life"
-            }
             Answer::Written(_, Outcome { result: Err(_), .. }) => "client: refused",
             Answer::Done(_) => "client: done, and what came of it is not known",
             Answer::Readable(_) => "client: read",
