@@ -1,8 +1,11 @@
 //! The door of a node: clients of etcd are answered on threads of their own.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use primacy::Elector;
+use primacy::metadata::MapError;
+use rustix::process::{Resource, getrlimit};
 
 use crate::entry::serving::Serving;
 use crate::exit::{Exit, Failure};
@@ -11,6 +14,18 @@ use crate::serve::{Backend, Door, DoorTls, Replicated, Users, acceptor, read_use
 
 /// How many threads answer clients at the most.
 const THREADS_MAX: usize = 4;
+
+/// How long a node waits before it tries again to know what the others know.
+const CATCH_UP_PAUSE: Duration = Duration::from_millis(100);
+
+/// How many descriptors a node keeps for itself: its log, its peers, its job, and whoever asks how it is.
+const DESCRIPTORS_KEPT: u64 = 256;
+
+/// How many connections clients may have, so that they leave the node what it needs for itself.
+fn connections() -> usize {
+    let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(most.saturating_sub(DESCRIPTORS_KEPT).max(most / 2)).unwrap_or(usize::MAX)
+}
 
 /// What is known to be right before the node takes part.
 pub(crate) struct Checked {
@@ -73,13 +88,24 @@ impl Checked {
             .thread_name("primacy-door")
             .enable_all()
             .build()?;
-        let backend: Arc<dyn Backend> =
-            Arc::new(Replicated::new(map, cluster, elector.identity().node, address, tls.is_some()));
+        let replicated =
+            Replicated::new(map.clone(), cluster, elector.identity().node, address, tls.is_some());
+        let backend: Arc<dyn Backend> = Arc::new(replicated);
         let door = {
             let _within = runtime.enter();
-            Door::on(tokio::net::TcpListener::from_std(listener)?, backend, users, tls)
+            Door::on(tokio::net::TcpListener::from_std(listener)?, backend, users, tls, connections())
         };
-        runtime.spawn(door.serve());
+        runtime.spawn(async move {
+            // A node that has just started knows nothing new. Nobody is to watch or read what has long been different.
+            while let Err(error) = map.catch_up().await {
+                match error {
+                    MapError::Closed => return,
+                    MapError::Timeout | MapError::Busy => tokio::time::sleep(CATCH_UP_PAUSE).await,
+                    MapError::AnswerLost | MapError::Voter { .. } => unreachable!("nothing was written"),
+                }
+            }
+            door.serve().await;
+        });
         reporter.tell(&Event::ServingClients { address: address.to_string() });
         Ok(Serves(Some(runtime)))
     }

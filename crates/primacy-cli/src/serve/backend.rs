@@ -68,6 +68,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// The version of the map here. A receiver that waits for it to change is what watches wait for, all with one.
     fn version(&self) -> watch::Receiver<Version>;
 
+    /// The version that the map has here at this moment. What [`version`](Self::version) tells may be a moment behind it.
+    fn now(&self) -> Version;
+
     /// How this node is. It is asked for each answer, so it should cost no more than a few loads.
     fn vitals(&self) -> Vitals;
 
@@ -120,9 +123,9 @@ pub(crate) struct Vitals {
     pub(crate) leader: Option<u64>,
     /// The term that this node knows.
     pub(crate) term: u64,
-    /// How many records this node's log has had, over all time.
+    /// A number for the last record of this node's log, which grows with each.
     pub(crate) logged: u64,
-    /// How many of them are applied.
+    /// The same of the last one that is applied.
     pub(crate) applied: u64,
 }
 
@@ -140,8 +143,8 @@ pub(crate) struct Member {
 /// Why there is no outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BackendError {
-    /// Another node leads than the one that was asked. It may have been done.
-    LeaderChanged,
+    /// It was done, and what came of it is not known.
+    AnswerLost,
     /// There was no outcome in time. It may have been done.
     TimedOut,
     /// More is waiting than should; nothing was done.
@@ -153,7 +156,7 @@ pub(crate) enum BackendError {
 impl fmt::Display for BackendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::LeaderChanged => "another node leads now",
+            Self::AnswerLost => "it was done, and the answer is lost",
             Self::TimedOut => "there was no outcome in time",
             Self::TooManyRequests => "too many requests are waiting",
             Self::Stopped => "this node is about to end",

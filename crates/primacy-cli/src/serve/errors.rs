@@ -30,7 +30,9 @@ impl Known {
     pub(crate) const LEASE_EXISTS: Self = Self(Code::FailedPrecondition, "etcdserver: lease already exists");
     pub(crate) const LEASE_TOO_LONG: Self = Self(Code::OutOfRange, "etcdserver: too large lease TTL");
     pub(crate) const NO_LEADER: Self = Self(Code::Unavailable, "etcdserver: no leader");
-    pub(crate) const LEADER_CHANGED: Self = Self(Code::Unavailable, "etcdserver: leader changed");
+    /// What etcd says of a write of which it does not know what came of it. `leader changed` it says of reads, which clients repeat.
+    pub(crate) const ANSWER_LOST: Self =
+        Self(Code::Unavailable, "etcdserver: request timed out, possibly due to previous leader failure");
     pub(crate) const TIMED_OUT: Self = Self(Code::Unavailable, "etcdserver: request timed out");
     pub(crate) const TOO_MANY_REQUESTS: Self = Self(Code::ResourceExhausted, "etcdserver: too many requests");
     pub(crate) const STOPPED: Self = Self(Code::Unavailable, "etcdserver: server stopped");
@@ -83,7 +85,7 @@ impl From<Refusal> for Known {
 impl From<BackendError> for Known {
     fn from(error: BackendError) -> Self {
         match error {
-            BackendError::LeaderChanged => Self::LEADER_CHANGED,
+            BackendError::AnswerLost => Self::ANSWER_LOST,
             BackendError::TimedOut => Self::TIMED_OUT,
             BackendError::TooManyRequests => Self::TOO_MANY_REQUESTS,
             BackendError::Stopped => Self::STOPPED,

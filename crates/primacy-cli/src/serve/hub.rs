@@ -19,6 +19,9 @@ use super::backend::Backend;
 /// How many changes wait for one stream at most, before its watchers fall behind.
 const LINE_CHANGES_MAX: usize = 1024;
 
+/// How many bytes of keys and values they have at most, but for those of the version with which there are more.
+const LINE_BYTES_MAX: usize = 1 << 20;
+
 /// How many changes are taken from the map at a time.
 const TAKEN_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
 
@@ -60,6 +63,13 @@ pub(super) struct Batch {
     pub(super) changes: Vec<Change>,
 }
 
+/// How many bytes of keys and values a change has.
+fn bytes_of(change: &Change) -> usize {
+    let (Happened::Written(entry) | Happened::Deleted(entry)) = &change.happened;
+    let before = change.previous.as_ref().map_or(0, |entry| entry.value().len());
+    entry.key().len() + entry.value().len() + before
+}
+
 /// What waits for one stream.
 #[derive(Debug, Default)]
 pub(super) struct Line(Mutex<Waiting>);
@@ -67,8 +77,9 @@ pub(super) struct Line(Mutex<Waiting>);
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     batches: VecDeque<Batch>,
-    /// How many changes are in them.
+    /// How many changes are in them, and how many bytes of keys and values.
     changes: usize,
+    bytes: usize,
     /// Who has fallen behind, and from which version on it was told nothing.
     fallen: Vec<(i64, Version)>,
     pub(super) leaderless: bool,
@@ -83,19 +94,20 @@ impl Line {
     /// Puts a change at the end, unless there is no room.
     fn push(&self, watcher: i64, change: Change) -> bool {
         let mut waiting = self.waiting();
-        let version = change.version;
+        let (version, bytes) = (change.version, bytes_of(&change));
         let same_version = waiting.batches.iter_mut().rev().take_while(|batch| batch.version == version);
         // What is begun is finished: a version is told in one piece.
         let begun = same_version.into_iter().find(|batch| batch.watcher == watcher);
         if let Some(batch) = begun {
             batch.changes.push(change);
-        } else if waiting.changes >= LINE_CHANGES_MAX {
+        } else if waiting.changes >= LINE_CHANGES_MAX || waiting.bytes >= LINE_BYTES_MAX {
             waiting.fallen.push((watcher, version));
             return false;
         } else {
             waiting.batches.push_back(Batch { watcher, version, changes: vec![change] });
         }
         waiting.changes += 1;
+        waiting.bytes += bytes;
         waiting.wake();
         true
     }
@@ -104,8 +116,22 @@ impl Line {
 impl Waiting {
     pub(super) fn pop(&mut self) -> Option<Batch> {
         let batch = self.batches.pop_front()?;
-        self.changes -= batch.changes.len();
+        self.forget(&batch);
         Some(batch)
+    }
+
+    fn forget(&mut self, batch: &Batch) {
+        self.changes -= batch.changes.len();
+        self.bytes -= batch.changes.iter().map(bytes_of).sum::<usize>();
+    }
+
+    /// Drops what waits for a watcher that has ended: another one may get its number.
+    pub(super) fn drop_those_of(&mut self, watcher: i64) {
+        let (dropped, left) = self.batches.drain(..).partition(|batch| batch.watcher == watcher);
+        let dropped: VecDeque<Batch> = dropped;
+        self.batches = left;
+        dropped.iter().for_each(|batch| self.forget(batch));
+        self.fallen.retain(|&(number, _)| number != watcher);
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -316,7 +342,7 @@ pub(super) struct Hub {
 impl Hub {
     pub(super) fn new(backend: Arc<dyn Backend>) -> Self {
         let index = Index {
-            told: *backend.version().borrow(),
+            told: backend.now(),
             one: HashMap::new(),
             beginnings: HashMap::new(),
             lengths: BTreeMap::new(),
@@ -411,8 +437,14 @@ impl Hub {
     /// Hands on what is new, or a part of it; all up to the version returned is.
     fn hand_on(&self) -> Version {
         let mut index = self.index();
+        let now = self.backend.now();
+        if now < index.told {
+            // The map went back: an operator has accepted the loss of what was in it.
+            index.told = now;
+            index.let_all_fall();
+        }
         if index.is_empty() {
-            index.told = index.told.max(*self.backend.version().borrow());
+            index.told = now;
             return index.told;
         }
         let previous = if index.wanting_previous > 0 { Previous::Wanted } else { Previous::Unwanted };
@@ -427,7 +459,7 @@ impl Hub {
             // So much has happened that it is no longer known. Who watches finds out by itself.
             Err(_) => {
                 index.let_all_fall();
-                index.told = index.told.max(*self.backend.version().borrow());
+                index.told = now;
             }
         }
         index.told

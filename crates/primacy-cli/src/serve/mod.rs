@@ -63,8 +63,15 @@ const STREAMS_MAX: u32 = 65_536;
 /// How many connections there may be. More wait until one is closed.
 const CONNECTIONS_MAX: usize = 65_536;
 
-/// How long a client may take to show itself with TLS.
+/// How long a client may take to say its first words, and to show itself with TLS.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+
+/// How many bytes HTTP/2 begins with, which are the same for all, and how often it is looked whether they have come.
+const PREFACE_LENGTH: usize = 24;
+const PREFACE_LOOK: Duration = Duration::from_millis(20);
+
+/// How many bytes of answers wait in a stream for a client to read them, before no more are made.
+const SEND_BUFFER: usize = 64 << 10;
 
 /// How often a client that says nothing is asked whether it is there, and how long it may take to answer. A client whose machine
 /// is gone takes its watches and what it waits for with it.
@@ -93,8 +100,7 @@ impl Services {
 
     /// The same of the version that the map has here.
     fn header_now(&self) -> api::ResponseHeader {
-        let version = *self.backend().version().borrow();
-        self.header(version)
+        self.header(self.backend().now())
     }
 }
 
@@ -113,24 +119,28 @@ pub(crate) struct Door {
     listener: TcpListener,
     services: Arc<Services>,
     tls: Option<TlsAcceptor>,
+    /// How many connections there may be.
+    connections: usize,
 }
 
 impl Door {
-    /// Listens, and answers nobody yet. With `users`, only they are answered; with `tls`, only who shows itself as that asks.
+    /// Listens, and answers nobody yet. No more than so many connections are open at a time. With `users`, only they are answered; with `tls`, only who shows itself as that asks.
     pub(crate) fn on(
         listener: TcpListener,
         backend: Arc<dyn Backend>,
         users: Option<Users>,
         tls: Option<TlsAcceptor>,
+        connections: usize,
     ) -> Self {
         let hub = Arc::new(Hub::new(backend));
-        Self { listener, services: Arc::new(Services { hub, users }), tls }
+        let connections = connections.min(CONNECTIONS_MAX);
+        Self { listener, services: Arc::new(Services { hub, users }), tls, connections }
     }
 
     /// Answers, for ever. Dropping this closes the door; what is being answered goes on for as long as the runtime.
     pub(crate) async fn serve(self) {
         let _handing_on = AbortOnDrop(tokio::spawn(Arc::clone(&self.services.hub).run()));
-        let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let room = Arc::new(Semaphore::new(self.connections));
         loop {
             let place = Arc::clone(&room).acquire_owned().await.expect("it is never closed");
             match self.listener.accept().await {
@@ -176,10 +186,24 @@ async fn connection(
     // Answers are small, and somebody waits for each.
     stream.set_nodelay(true)?;
     match tls {
-        None => answer(stream, services).await,
+        None => {
+            tokio::time::timeout(HANDSHAKE_MAX, preface(&stream)).await??;
+            answer(stream, services).await
+        }
         Some(tls) => {
             let stream = tokio::time::timeout(HANDSHAKE_MAX, tls.accept(stream)).await??;
             answer(stream, services).await
+        }
+    }
+}
+
+/// Waits for what a connection begins with. Whoever says nothing shall not take the place of another one.
+async fn preface(stream: &TcpStream) -> std::io::Result<()> {
+    let mut bytes = [0; PREFACE_LENGTH];
+    loop {
+        match stream.peek(&mut bytes).await? {
+            0 | PREFACE_LENGTH => return Ok(()),
+            _ => tokio::time::sleep(PREFACE_LOOK).await,
         }
     }
 }
@@ -193,6 +217,7 @@ async fn answer(
     server
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS_MAX)
+        .max_send_buf_size(SEND_BUFFER)
         .keep_alive_interval(PROBE_INTERVAL)
         .keep_alive_timeout(PROBE_PATIENCE);
     Ok(server.serve_connection(TokioIo::new(stream), service).await?)

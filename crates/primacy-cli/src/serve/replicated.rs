@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use primacy::NodeId;
 use primacy::metadata::{Map, MapError};
+use primacy::{LeaderSequence, NodeId};
 use primacy_core::metadata::command::{
     Change, Command, Keys, Operation, Outcome, Previous, Refusal, SessionId, Version,
 };
@@ -38,6 +38,14 @@ fn number_of(name: &str) -> u64 {
     hash | 1
 }
 
+/// How many bits of an index the counter has within a term: as many records as there are in one for certain.
+const COUNTER_BITS: u32 = 40;
+
+/// One number for a record, which grows with each.
+fn index_of(number: LeaderSequence) -> u64 {
+    number.term.0 << COUNTER_BITS | number.counter
+}
+
 /// What a state knows of what has happened: see [`Backend::changes`].
 fn changes_of(
     state: &State,
@@ -65,7 +73,7 @@ impl From<MapError> for BackendError {
     fn from(error: MapError) -> Self {
         match error {
             MapError::Timeout => Self::TimedOut,
-            MapError::AnswerLost => Self::LeaderChanged,
+            MapError::AnswerLost => Self::AnswerLost,
             MapError::Busy => Self::TooManyRequests,
             MapError::Voter { .. } | MapError::Closed => Self::Stopped, // Voters are no business of clients.
         }
@@ -122,6 +130,10 @@ impl Backend for Replicated {
         self.map.version()
     }
 
+    fn now(&self) -> Version {
+        self.map.state().version()
+    }
+
     fn vitals(&self) -> Vitals {
         let board = self.map.board();
         Vitals {
@@ -129,8 +141,8 @@ impl Backend for Replicated {
             member: number_of(self.me.as_str()),
             leader: board.leader.map(|leader| number_of(leader.identity.node.as_str())),
             term: board.term.0,
-            logged: board.last.counter,
-            applied: board.applied.counter,
+            logged: index_of(board.last),
+            applied: index_of(board.applied),
         }
     }
 

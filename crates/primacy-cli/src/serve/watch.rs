@@ -121,7 +121,7 @@ impl Answers {
     }
 
     fn now(&self) -> Version {
-        *self.services.backend().version().borrow()
+        self.services.backend().now()
     }
 
     /// Takes what is asked, until nothing is or too much waits.

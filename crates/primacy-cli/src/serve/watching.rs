@@ -83,7 +83,10 @@ impl Watching {
     pub(super) fn end(&mut self, number: i64) -> bool {
         let Some(watcher) = self.watchers.remove(&number) else { return false };
         match watcher.behind {
-            None => self.hub.dismiss(&self.line, number, &watcher.wish),
+            None => {
+                self.hub.dismiss(&self.line, number, &watcher.wish);
+                self.line.waiting().drop_those_of(number);
+            }
             Some(_) => self.turns.retain(|&turn| turn != number),
         }
         true

@@ -398,8 +398,9 @@ impl Quorum {
     /// An operator has let this node come back without its disk. What it has voted and promised it cannot know; so it
     /// takes no part until all others have told their term since.
     fn on_readmitted(&mut self, now: Instant, by: NodeId, term: Term) {
-        let stranger = by == self.config.me.node || !self.config.voters.contains(&by);
-        if stranger || term > TERM_MAX || self.hard.past == Past::Recovered {
+        // Also one that this node does not know for a voter yet: who votes may have changed since it was told last. Of whom it has to
+        // hear is another question.
+        if by == self.config.me.node || term > TERM_MAX || self.hard.past == Past::Recovered {
             return;
         }
         if self.hard.past == Past::Whole {

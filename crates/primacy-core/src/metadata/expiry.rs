@@ -50,11 +50,12 @@ impl Expiry {
         self.order.first().map(|&(end, _)| end)
     }
 
-    /// Takes those whose time is over; they cannot be kept alive any more.
-    pub(super) fn take_over(&mut self, now: Instant) -> Vec<SessionId> {
+    /// Takes those whose time is over, so many at the most; they cannot be kept alive any more.
+    pub(super) fn take_over(&mut self, now: Instant, most: usize) -> Vec<SessionId> {
         let mut over = Vec::new();
         while let Some(&(end, session)) = self.order.first()
             && now >= end
+            && over.len() < most
         {
             self.remove(session);
             over.push(session);
@@ -76,10 +77,11 @@ mod tests {
         assert_eq!(expiry.next(), Some(at(150)));
         expiry.set(one, at(200));
         assert_eq!((expiry.end(one), expiry.end(two)), (Some(at(200)), Some(at(150))));
-        assert_eq!(expiry.take_over(at(149)), []);
-        assert_eq!(expiry.take_over(at(150)), [two]);
+        assert_eq!(expiry.take_over(at(149), 9), []);
+        assert_eq!(expiry.take_over(at(150), 0), []);
+        assert_eq!(expiry.take_over(at(150), 9), [two]);
         assert_eq!((expiry.end(two), expiry.next()), (None, Some(at(200))));
         expiry.remove(one);
-        assert_eq!(expiry.take_over(Instant::NEVER), []);
+        assert_eq!(expiry.take_over(Instant::NEVER, 9), []);
     }
 }

@@ -14,6 +14,9 @@ use crate::term::LeaderSequence;
 /// What a record takes up beside its payload, in bytes, about: in memory and on the disk.
 const RECORD_OVERHEAD: usize = 64;
 
+/// How long the payload of a record may be, in bytes: more than a request has that may be replicated.
+pub const PAYLOAD_MAX: usize = 2 << 20;
+
 /// One record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Record {

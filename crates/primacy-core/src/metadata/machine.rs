@@ -12,12 +12,15 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::clients::{Clients, Keep, News, Ticket};
-use super::command::{Applied, Command as StateCommand, Outcome, Request, SessionId};
+use super::command::{
+    Applied, Command as StateCommand, Outcome, Refusal as Refused, Request, SessionId, Version,
+};
 use super::expiry::Expiry;
-use super::log::{Stored, Write};
+use super::log::{PAYLOAD_MAX, Stored, Write};
 use super::message;
 use super::partitions;
 use super::replica::{self, Effect, Progress, Refusal, Replica, Replicated, Wish};
+use super::requests::OPEN_MAX;
 use super::state::State;
 use super::voters::Voters;
 use crate::election::quorum::{self, HardState, Past as HardPast, Quorum, TERM_MAX};
@@ -37,6 +40,8 @@ const PROPOSE_MAX: usize = 256 << 10;
 
 /// After how many times as long as a replica waits for an answer a client's request is told again.
 const TELL_AGAIN: u64 = 4;
+/// How many sessions are ended at a time.
+const EXPIRED_AT_ONCE: usize = 1024;
 
 /// What is durable of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -182,6 +187,8 @@ pub trait Keeps: Replicated<Outcome = Option<Report>> {
     fn time_to_live(&self, session: SessionId) -> Option<Duration>;
     /// The session by which this process life of a node is up.
     fn session_of(&self, life: Identity) -> Option<SessionId>;
+    /// The version of the map.
+    fn version(&self) -> Version;
 }
 
 impl Report {
@@ -243,6 +250,10 @@ impl Keeps for State {
     fn session_of(&self, life: Identity) -> Option<SessionId> {
         let is_up = self.partitions().life_of(life.node) == Some(life.incarnation);
         is_up.then(|| self.partitions().session_of(life.node)).flatten()
+    }
+
+    fn version(&self) -> Version {
+        self.version()
     }
 }
 
@@ -371,7 +382,7 @@ impl<S: Keeps> Protocol for Metadata<S> {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let expiry = if self.serves() { self.expiry.next() } else { None };
+        let expiry = if self.may_end_sessions() { self.expiry.next() } else { None };
         let clients = [self.clients.flush_at, self.clients.again_at];
         let machines = [self.quorum.deadline(), self.replica.deadline(), expiry];
         machines.into_iter().chain(clients).flatten().min()
@@ -535,11 +546,16 @@ impl<S: Keeps> Metadata<S> {
         if self.clients.flush_at.is_some_and(|at| now >= at) {
             self.tell_leader(now);
         }
-        if self.serves() {
-            for session in self.expiry.take_over(now) {
+        if self.may_end_sessions() {
+            for session in self.expiry.take_over(now, EXPIRED_AT_ONCE) {
                 self.write(now, None, StateCommand::Expire { session });
             }
         }
+    }
+
+    /// Whether this node ends sessions. So many may end at the same time that the state would not remember who asked for it.
+    fn may_end_sessions(&self) -> bool {
+        self.serves() && self.clients.open() <= OPEN_MAX / 2
     }
 
     /// A node that is gone, with all its work, is not waited for.
@@ -553,7 +569,8 @@ impl<S: Keeps> Metadata<S> {
     /// An operator takes this node back, which has lost its disk: the log with the votes. That is remembered before the election
     /// can say that it knows its own part again.
     fn on_readmitted(&mut self, now: Instant, by: NodeId) {
-        if self.quorum.past() == HardPast::Whole && by != self.me.node && self.replica.voters().contains(by) {
+        // Also one that this node does not know for a voter yet: who votes may have changed since it was told last.
+        if self.quorum.past() == HardPast::Whole && by != self.me.node {
             self.replica.lose(now);
             self.take_effects();
         }
@@ -748,6 +765,14 @@ impl<S: Keeps> Metadata<S> {
 
     fn write(&mut self, now: Instant, ticket: Option<Ticket>, command: StateCommand) {
         let (sequence, payload) = self.clients.write(ticket, command);
+        if payload.len() > PAYLOAD_MAX {
+            self.clients.applied(self.me, sequence);
+            let refused =
+                Outcome { version: self.replica.state().version(), result: Err(Refused::RequestTooLarge) };
+            return ticket
+                .into_iter()
+                .for_each(|ticket| self.answer(Answer::Written(ticket, refused.clone())));
+        }
         if !(self.serves() && self.replica.propose(now, payload)) {
             self.clients.tell(now, sequence);
         }
@@ -780,9 +805,11 @@ impl<S: Keeps> Metadata<S> {
     fn on_propose(&mut self, now: Instant, requests: Vec<Arc<[u8]>>) {
         for request in requests {
             match self.lead {
-                Lead::Held { .. } => {
+                // What there is no room for, or is no request, is told again, or never was one.
+                Lead::Held { .. } if self.replica.has_room() && request.len() <= PAYLOAD_MAX => {
                     self.replica.propose(now, request);
                 }
+                Lead::Held { .. } => {}
                 // The others know of it as soon as it was voted for, and it does so only when they have answered.
                 Lead::Elected { .. } | Lead::None if self.quorum.has_won() => {
                     self.early.push(self.quorum.term(), request);

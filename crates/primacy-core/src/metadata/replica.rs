@@ -40,7 +40,7 @@ pub use self::finite::ROUND;
 use self::recovery::Recovery;
 pub use self::revising::{Progress, Refusal, VOTERS_MAX, Wish};
 pub use self::snapshots::SNAPSHOT_LENGTH_MAX;
-use self::snapshots::{Incoming, Outgoing, Part};
+use self::snapshots::{Incoming, KEPT_FOR_OFFER, Outgoing, Part};
 use super::log::{Log, Record, RecordBody, Stored, Write};
 use super::message::Body;
 use super::voters::Voters;
@@ -48,6 +48,10 @@ use crate::id::{Identity, Incarnation, NodeId};
 use crate::majority;
 use crate::term::{LeaderSequence, Term};
 use crate::time::{Duration, Instant};
+
+/// How many bytes of records that are not committed stay in memory before others have to wait, and how many payloads are gathered.
+const UNCOMMITTED_MAX: usize = 64 << 20;
+const GATHERED_MAX: usize = 16_384;
 
 /// A state that is the same on all nodes, because all apply the same payloads in the same order.
 pub trait Replicated: Clone {
@@ -364,6 +368,14 @@ impl<S: Replicated> Replica<S> {
                 }
             }
         }
+    }
+
+    /// Whether there is room for more of what others want written. A leader that cannot commit keeps all that it writes in memory,
+    /// and is told the same again and again.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        let most = self.config.kept_max.saturating_mul(KEPT_FOR_OFFER).saturating_add(UNCOMMITTED_MAX);
+        self.log.bytes() <= most && self.gathered.len() < GATHERED_MAX
     }
 
     /// Wants this payload written. Only an active leader does that; `false` from any other.

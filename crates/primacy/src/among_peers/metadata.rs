@@ -349,12 +349,15 @@ impl MetadataWorld {
 
     /// Tells everybody how far this node is.
     fn post(&mut self, machine: &Metadata) {
-        let (version, step) = {
-            let state = machine.state().read();
-            (state.version(), state.partitions().step())
-        };
-        self.map.version.send_if_modified(|known| std::mem::replace(known, version) != version);
-        self.map.steps.send_if_modified(|known| std::mem::replace(known, step) != step);
+        // A snapshot may be ahead of what is committed, and so of what will ever have been.
+        if machine.replica().is_current() {
+            let (version, step) = {
+                let state = machine.state().read();
+                (state.version(), state.partitions().step())
+            };
+            self.map.version.send_if_modified(|known| std::mem::replace(known, version) != version);
+            self.map.steps.send_if_modified(|known| std::mem::replace(known, step) != step);
+        }
         let replica = machine.replica();
         let (leader, term, voters) = (machine.leader(), replica.bound(), replica.voters());
         let (last, applied, committed) = (replica.last(), replica.applied(), replica.committed());

@@ -43,7 +43,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use primacy_core::metadata::log::{Record, Snapshot, Stored, Write};
+use primacy_core::metadata::log::{PAYLOAD_MAX, Record, Snapshot, Stored, Write};
 use primacy_core::metadata::replica::Durability;
 use primacy_core::{LeaderSequence, NodeId, Term};
 use prost::Message as _;
@@ -53,7 +53,7 @@ use page::PAGE_LENGTH;
 use segment::{BLOCK_HEADER_LENGTH, Contents, Header, SegmentId};
 
 /// The longest payload of a record, in bytes.
-pub(crate) const PAYLOAD_LENGTH_MAX: usize = 2 * 1024 * 1024;
+pub(crate) const PAYLOAD_LENGTH_MAX: usize = PAYLOAD_MAX;
 /// What a record takes up beside its payload, in bytes, at the most.
 const RECORD_OVERHEAD: usize = 64;
 /// How long a segment is that this code reads, in bytes, at the most: the longest that it makes, and as much again.

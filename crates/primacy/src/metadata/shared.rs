@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use primacy_core::metadata::command::SessionId;
+use primacy_core::metadata::command::{SessionId, Version};
 use primacy_core::metadata::machine::{Keeps, Report};
 use primacy_core::metadata::replica::Replicated;
 use primacy_core::metadata::state::State;
@@ -75,5 +75,9 @@ impl Keeps for SharedState {
 
     fn session_of(&self, life: Identity) -> Option<SessionId> {
         Keeps::session_of(&*self.read(), life)
+    }
+
+    fn version(&self) -> Version {
+        self.read().version()
     }
 }

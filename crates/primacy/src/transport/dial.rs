@@ -303,8 +303,9 @@ async fn stay(shared: &Shared, link: &Link, stream: &Rc<Stream>, theirs: &Hello)
         return None;
     }
     let signals = link.open(Rc::clone(stream), theirs);
-    shared.say_first_word(link);
+    // Who votes first, since what one that is readmitted is told counts by that.
     shared.tell_voters(link, theirs);
+    shared.say_first_word(link);
     // The disk first, so that it is recorded before the peer's answers are acted on.
     if let Some(disk) = shared.agreed(theirs) {
         shared.deliver(disk).await;

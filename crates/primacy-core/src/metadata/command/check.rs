@@ -19,6 +19,9 @@ pub const REQUEST_BYTES_MAX: usize = 3 << 19;
 /// The operations of a transaction unless set otherwise.
 pub const OPERATIONS_MAX: usize = 128;
 
+/// What the bounds and the order of a read take besides.
+const READ_BYTES: usize = 64;
+
 /// What each operation counts besides the bytes of its keys and values: no less than its encoding takes.
 const OPERATION_BYTES: usize = 16;
 
@@ -102,7 +105,7 @@ impl Operation {
     fn bytes(&self) -> usize {
         OPERATION_BYTES
             + match self {
-                Self::Read(read) => read.keys.bytes(),
+                Self::Read(read) => READ_BYTES + read.keys.bytes(),
                 Self::Write(write) => {
                     let value = match &write.value {
                         Replace::With(value) => value.len(),

@@ -98,7 +98,10 @@ impl<S: Replicated> Replica<S> {
                 if !caught_up {
                     return Progress::CatchingUp { held, last: self.log.last() };
                 }
-                if settled { self.state_voters(now, members) } else { Progress::Waiting }
+                // The lease rests on a majority of those who voted when it was given. With one more voter at a time, that and a
+                // majority of the new ones share one; so the next waits until a majority of those who vote now has answered.
+                let is_held = refusal(&self.voters.members, &is_heard).is_none();
+                if settled && is_held { self.state_voters(now, members) } else { Progress::Waiting }
             }
             Wish::Remove { node } if !self.voters.contains(*node) => {
                 self.unteach(*node);
@@ -107,7 +110,7 @@ impl<S: Replicated> Replica<S> {
             Wish::Remove { node } => {
                 let mut members = self.voters.members.clone();
                 let address = members.remove(node);
-                if let Some(refusal) = refusal(&members, is_heard) {
+                if let Some(refusal) = refusal(&members, &is_heard) {
                     return Progress::Refused(refusal);
                 }
                 if !settled {

@@ -18,7 +18,7 @@ const PART_TRIES_MAX: u32 = 10;
 const OFFER_LASTS: u64 = 20;
 
 /// How many times as many bytes of records as usual may stay in memory for those who fetch a snapshot and need what comes after it.
-const KEPT_FOR_OFFER: usize = 8;
+pub(super) const KEPT_FOR_OFFER: usize = 8;
 
 /// The longest snapshot that is taken, in bytes.
 pub const SNAPSHOT_LENGTH_MAX: u64 = 8 << 30;
