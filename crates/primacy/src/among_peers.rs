@@ -101,9 +101,9 @@ pub(crate) fn enter(config: &Config, peers: &Peers, state_dir: &Path) -> Result<
     let (mut state, mut stored) = StateFile::open(state_dir, &config.election, config.node)?;
     if config.metadata.is_some() {
         // The others remember what earlier lives of a node asked for, and answer nothing to one whose number is lower. It may have
-        // lost its disk since, or have been given back one that it had before. A disk starts more rarely than once a second.
-        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        stored.incarnation.count = state.count_lives_from(seconds)?;
+        // lost its disk since, or have been given back one that it had before. A node starts more rarely than once a millisecond.
+        let millis = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        stored.incarnation.count = state.count_lives_from(u64::try_from(millis).unwrap_or_default())?;
     }
     let listener = Mesh::bind(listen, &config.security)?;
     let hello = Hello {

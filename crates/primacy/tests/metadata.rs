@@ -280,10 +280,10 @@ async fn a_node_that_has_lost_its_disk_gets_all_again_and_its_clients_are_served
     Standing::enter("c", &all, &dir, Durability::Fsync).await.close().await;
     std::fs::rename(dir.join("c"), &away).unwrap();
     let readmitted = async || {
-        // Its number is of the time of day, by the second.
-        tokio::time::sleep(Duration::from_millis(1100)).await;
         let c = Standing::enter("c", &all, &dir, Durability::Fsync).await;
         let lost = NodeId::new("c").unwrap();
+        // Before, it would be the disk that it had then which is readmitted.
+        until("the refusals", async || c.view().await.peers.iter().all(|peer| peer.refusal.is_some())).await;
         for one in [&a, &b] {
             until("that it is readmitted", async || one.elector.readmit(lost).await.is_ok()).await;
         }
