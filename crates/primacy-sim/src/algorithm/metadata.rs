@@ -310,10 +310,10 @@ impl Algorithm for Metadata {
                 Body::AppendReply { .. } | Body::Part { .. } | Body::PartReply { .. } => None,
                 Body::RecoverReply { .. } => None,
             },
-            Message::Propose { requests, read, .. } => match (requests.is_empty(), read) {
+            Message::Propose { requests, sessions, .. } => match (requests.is_empty(), sessions.is_empty()) {
                 (false, _) => Some("write passed on"),
-                (true, Some(_)) => Some("read passed on"),
-                (true, None) => Some("session passed on"),
+                (true, true) => Some("read passed on"),
+                (true, false) => Some("session passed on"),
             },
             Message::Voters { .. } | Message::Told { .. } | Message::Ask(_) | Message::Answer(_) => None,
             Message::Revise { .. } | Message::Revised { .. } => None,
