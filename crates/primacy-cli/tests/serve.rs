@@ -354,7 +354,13 @@ async fn with_tls_both_sides_show_certificates() {
         let (ca, cert, key) = (ca.display(), tls.cert.display(), tls.key.display());
         format!("ca={ca}&cert={cert}&key={key}")
     };
-    assert!(status(shown(&ours.ca, &ours)).await.is_ok());
+    // A node answers when it has a leader and has caught up, and who asks for its status does not wait that long.
+    let served = async {
+        while status(shown(&ours.ca, &ours)).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), served).await.unwrap();
     for (settings, what) in [
         (shown(&ours.ca, &theirs), "a certificate of another authority"),
         (format!("ca={}", ours.ca.display()), "no certificate"),
