@@ -228,7 +228,7 @@ fn end_who_writes_to(pipe: &Path) -> Vec<String> {
 }
 
 /// How many mutants are tried with every commit. All of them: `cargo xtask mutants`.
-const MUTANTS_DRAWN: &str = "4";
+const MUTANTS_DRAWN: &str = "3";
 
 /// Other mutants with every commit, so that all are tried in time, and the same for the same commit.
 fn mutants_handful(session: &mut Session<'_>) -> Outcome {
