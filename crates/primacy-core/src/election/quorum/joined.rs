@@ -1,0 +1,65 @@
+//! What a machine needs that joins an election with something of its own, as that of [metadata](crate::metadata::machine) does: one
+//! term binds both, and the voters may change.
+
+use alloc::collections::BTreeSet;
+
+use super::{Past, Quorum, Role, TERM_MAX};
+use crate::id::NodeId;
+use crate::protocol::Reason;
+use crate::term::Term;
+use crate::time::Instant;
+
+impl Quorum {
+    /// The term of this node.
+    #[must_use]
+    pub const fn term(&self) -> Term {
+        self.hard.term
+    }
+
+    /// Whether its state is all that there ever was.
+    #[must_use]
+    pub const fn past(&self) -> Past {
+        self.hard.past
+    }
+
+    /// Whether it was voted into the lead of its term; it does not lead before a majority has answered it.
+    #[must_use]
+    pub const fn has_won(&self) -> bool {
+        matches!(self.role, Role::Leader(_))
+    }
+
+    /// Takes over a term in which somebody leads, as something that was said beside the election shows. It is what a heartbeat of
+    /// that term would do, but for the promise. All outputs must have been drained before.
+    pub fn bind(&mut self, now: Instant, term: Term) {
+        debug_assert!(self.outputs.is_empty(), "all outputs must be drained before the next input");
+        if term <= self.hard.term || term > TERM_MAX {
+            return;
+        }
+        self.step_down(Reason::HigherTerm(term));
+        self.role = Role::Follower { leader: None };
+        self.take_over(term);
+        self.stand_after_random_wait(self.promise_end(now));
+        self.tell_leader();
+    }
+
+    /// Who surely supports this leader now, itself among them if it votes; nobody if it does not lead.
+    #[must_use]
+    pub fn supporters(&self, now: Instant) -> BTreeSet<NodeId> {
+        let Role::Leader(lead) = &self.role else { return BTreeSet::new() };
+        lead.support.iter().filter(|&(_, &until)| now < until).map(|(&voter, _)| voter).collect()
+    }
+
+    /// These are the voters from now on. Support and votes of those who are none any more do not count, and a round that is under
+    /// way begins anew.
+    pub fn set_voters(&mut self, voters: BTreeSet<NodeId>) {
+        if voters == self.config.voters {
+            return;
+        }
+        match &mut self.role {
+            Role::Leader(lead) => lead.support.retain(|voter, _| voters.contains(voter)),
+            Role::PreCandidate(_) | Role::Candidate(_) => self.role = Role::Follower { leader: None },
+            Role::Follower { .. } => {} // It may follow one that is no voter any more, until that one resigns.
+        }
+        self.config.voters = voters;
+    }
+}
