@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 /// The environment variable that names the directory into which `cargo xtask live` has installed what is not the
 /// system's: `python/bin` and `npm/node_modules/.bin` below it.
@@ -189,7 +189,8 @@ impl Server {
         self.child.id()
     }
 
-    /// Sends it a signal.
+    /// Sends it a signal. After SIGSTOP it stands still: a thread that runs on another processor takes its time to stop, and
+    /// answers one more request until then.
     ///
     /// # Panics
     /// If it is gone.
@@ -197,6 +198,10 @@ impl Server {
         let id = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("a process has an id");
         kill_process(id, signal)
             .unwrap_or_else(|error| panic!("{} cannot be sent a signal: {error}", self.name));
+        if signal == Signal::STOP {
+            let has_stopped = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+            waitid(WaitId::Pid(id), has_stopped).expect("a child can be waited for");
+        }
     }
 
     /// Kills it, and waits until it is gone.

@@ -2,8 +2,8 @@
 //! writes.
 //!
 //! It is run with one request at a time. Its comparison and its write are two steps, and with several threads somebody
-//! could come between; the real S3 does both at once. With several threads alone nobody was seen to do so (in 200 races of 8),
-//! for the two steps are near each other: the stand-in pauses between them.
+//! comes between now and then; the real S3 does both at once. The two steps are near each other, so that most races with
+//! several threads have one winner: the stand-in pauses between them.
 
 use std::process::Command;
 
@@ -20,10 +20,10 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 run_simple('127.0.0.1', int(sys.argv[1]), DomainDispatcherApplication(create_backend_app), threaded=False)
 ";
 
-/// The same, with requests at once, and with a pause between comparing and writing for objects whose name has a part: what a
-/// server does that looks at its disk, or asks another server, in between.
+/// The same, with requests at once for objects whose name has a part, and with a pause between comparing and writing: what
+/// a server does that looks at its disk, or asks another server, in between. All others are served one at a time.
 const SERVE_IN_TWO_STEPS: &str = "
-import sys, time
+import sys, threading, time
 from moto.s3.models import S3Backend
 from werkzeug.serving import run_simple
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
@@ -33,7 +33,14 @@ def pause_and_write(self, bucket, key, *args, **more):
         time.sleep(0.05)
     return write(self, bucket, key, *args, **more)
 S3Backend.put_object = pause_and_write
-run_simple('127.0.0.1', int(sys.argv[1]), DomainDispatcherApplication(create_backend_app), threaded=True)
+whole = DomainDispatcherApplication(create_backend_app)
+alone = threading.Lock()
+def serve(environ, start_response):
+    if sys.argv[2] in environ['PATH_INFO']:
+        return whole(environ, start_response)
+    with alone:
+        return whole(environ, start_response)
+run_simple('127.0.0.1', int(sys.argv[1]), serve, threaded=True)
 ";
 
 /// Makes the bucket, as its users do.
