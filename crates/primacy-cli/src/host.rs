@@ -35,6 +35,7 @@ const LEFTOVERS_MARGIN: Duration = Duration::from_secs(1);
 /// Takes part until the work is done or a signal asks for the end.
 pub(crate) fn host(entry: &Entry, sources: &Sources, work: Work) -> Result<Exit, Failure> {
     memory::remember_what_is_loaded();
+    memory::give_back_what_is_large();
     // Whatever unwinds would release the lead while the command is running. The guardian ends it first, when this
     // process is gone.
     let print = std::panic::take_hook();
