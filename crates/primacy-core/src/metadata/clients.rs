@@ -109,6 +109,13 @@ impl Clients {
         self.writes.remove(&sequence).and_then(|(ticket, _)| ticket)
     }
 
+    /// Those that wait for writes of which `was_applied` says so.
+    pub(super) fn settle(&mut self, was_applied: impl Fn(&Identity, u64) -> bool) -> Vec<Ticket> {
+        let applied = self.writes.keys().copied().filter(|&sequence| was_applied(&self.me, sequence));
+        let applied: Vec<u64> = applied.collect();
+        applied.into_iter().filter_map(|sequence| self.applied(self.me, sequence)).collect()
+    }
+
     /// Somebody wants to read what was written before now.
     pub(super) fn read(&mut self, now: Instant, ticket: Ticket) {
         self.reads.entry(self.round + 1).or_default().push(ticket);

@@ -7,7 +7,7 @@
 //! Since any node may be elected, one whose list of voters is old may stand. A candidate says which voters it counts. If the voter
 //! knows newer ones, it refuses, and tells them.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -187,6 +187,8 @@ pub trait Keeps: Replicated<Outcome = Option<Report>> {
     fn time_to_live(&self, session: SessionId) -> Option<Duration>;
     /// The session by which this process life of a node is up.
     fn session_of(&self, life: Identity) -> Option<SessionId>;
+    /// Whether this request was applied.
+    fn has_applied(&self, client: &Identity, sequence: u64) -> bool;
     /// The version of the map.
     fn version(&self) -> Version;
 }
@@ -252,6 +254,10 @@ impl Keeps for State {
         is_up.then(|| self.partitions().session_of(life.node)).flatten()
     }
 
+    fn has_applied(&self, client: &Identity, sequence: u64) -> bool {
+        self.has_applied(client, sequence)
+    }
+
     fn version(&self) -> Version {
         self.version()
     }
@@ -294,6 +300,8 @@ pub struct Metadata<S: Replicated = State> {
     told_leader: Option<Leader>,
     /// Writes of other nodes' clients that came before this leader was active.
     early: Early,
+    /// Requests of other nodes' clients that are in this leader's log and not applied.
+    proposed: BTreeSet<(Identity, u64)>,
     clients: Clients,
     expiry: Expiry,
     tell_again_after: Duration,
@@ -417,6 +425,7 @@ impl<S: Keeps> Metadata<S> {
             leader: None,
             told_leader: None,
             early: Early::default(),
+            proposed: BTreeSet::new(),
             clients: Clients::new(me),
             expiry: Expiry::default(),
             tell_again_after,
@@ -541,6 +550,7 @@ impl<S: Keeps> Metadata<S> {
         self.replica.on_timeout(now);
         self.take_effects();
         if self.clients.again_at.is_some_and(|at| now >= at) {
+            self.answer_applied();
             self.clients.tell_all(now);
         }
         if self.clients.flush_at.is_some_and(|at| now >= at) {
@@ -636,6 +646,7 @@ impl<S: Keeps> Metadata<S> {
                 self.lead = Lead::None;
                 self.replica.follow();
                 self.early = Early::default();
+                self.proposed.clear();
                 self.expiry = Expiry::default();
                 self.clients.forget_own();
                 if told {
@@ -700,9 +711,10 @@ impl<S: Keeps> Metadata<S> {
         self.lead = Lead::Held { valid_until };
         self.expiry = Expiry::begin(now, self.replica.state().sessions().into_iter());
         self.tell(Event::Elected { term, mandate, valid_until });
+        self.answer_applied();
         let early = core::mem::take(&mut self.early).of(term);
         for request in self.clients.all_writes().into_iter().chain(early) {
-            self.replica.propose(now, request);
+            self.propose(now, request);
         }
         for ticket in self.clients.take_reads() {
             self.answer(Answer::Readable(ticket));
@@ -805,9 +817,9 @@ impl<S: Keeps> Metadata<S> {
     fn on_propose(&mut self, now: Instant, requests: Vec<Arc<[u8]>>) {
         for request in requests {
             match self.lead {
-                // What there is no room for, or is no request, is told again, or never was one.
+                // What there is no room for is told again.
                 Lead::Held { .. } if self.replica.has_room() && request.len() <= PAYLOAD_MAX => {
-                    self.replica.propose(now, request);
+                    self.propose(now, request);
                 }
                 Lead::Held { .. } => {}
                 // The others know of it as soon as it was voted for, and it does so only when they have answered.
@@ -816,6 +828,27 @@ impl<S: Keeps> Metadata<S> {
                 }
                 Lead::Elected { .. } | Lead::None | Lead::Ending => {} // They tell the next leader, or this one again.
             }
+        }
+    }
+
+    /// Has a request written, unless it is: a node that is behind tells its own again and again, and copies would have it be
+    /// behind for ever.
+    fn propose(&mut self, now: Instant, request: Arc<[u8]>) {
+        let Ok((client, sequence)) = Request::sender(&request) else { return };
+        let is_new = !self.replica.state().has_applied(&client, sequence);
+        if is_new && self.proposed.insert((client, sequence)) {
+            self.replica.propose(now, request);
+        }
+    }
+
+    /// What of this node's clients was applied by a snapshot, nothing else tells of it.
+    fn answer_applied(&mut self) {
+        if !self.replica.is_current() {
+            return; // A snapshot may have what is not committed.
+        }
+        let state = self.replica.state();
+        for ticket in self.clients.settle(|me, sequence| state.has_applied(me, sequence)) {
+            self.answer(Answer::Done(ticket));
         }
     }
 
@@ -870,6 +903,7 @@ impl<S: Keeps> Metadata<S> {
 
     fn on_applied(&mut self, now: Instant, report: Option<Report>) {
         let Some(Report { client, sequence, applied, session }) = report else { return };
+        self.proposed.remove(&(client, sequence));
         if self.serves() {
             match session {
                 Some(SessionNews::Began(session, time_to_live)) => {

@@ -28,6 +28,10 @@ struct Client {
 }
 
 impl Client {
+    fn has(&self, sequence: u64) -> bool {
+        sequence < self.done_below || self.applied.contains(&sequence)
+    }
+
     fn forget_below(&mut self, done_below: u64) {
         self.done_below = self.done_below.max(done_below);
         while self.applied.first().is_some_and(|&first| first < self.done_below) {
@@ -45,7 +49,7 @@ impl Requests {
     pub(super) fn admit(&mut self, request: &Request) -> Result<bool, Refusal> {
         let client = self.client(request.client)?;
         client.forget_below(request.done_below);
-        if request.sequence < client.done_below || client.applied.contains(&request.sequence) {
+        if client.has(request.sequence) {
             return Ok(false);
         }
         if client.applied.len() >= OPEN_MAX {
@@ -53,6 +57,11 @@ impl Requests {
         }
         client.applied.insert(request.sequence);
         Ok(true)
+    }
+
+    /// Whether a request was applied, or is not waited for. What was forgotten of a node was not.
+    pub(super) fn has(&self, client: &Identity, sequence: u64) -> bool {
+        self.0.get(client).is_some_and(|client| client.has(sequence))
     }
 
     fn client(&mut self, client: Identity) -> Result<&mut Client, Refusal> {

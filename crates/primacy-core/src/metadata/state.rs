@@ -79,6 +79,12 @@ impl State {
         Applied::First(Outcome { version: self.map.version(), result })
     }
 
+    /// Whether a request was applied, or its sender waits for it no more.
+    #[must_use]
+    pub fn has_applied(&self, client: &Identity, sequence: u64) -> bool {
+        self.requests.has(client, sequence)
+    }
+
     fn execute(&mut self, sender: Identity, command: &Command) -> Result<Answer, Refusal> {
         match command {
             Command::Operate(operation) => self.operate(operation),

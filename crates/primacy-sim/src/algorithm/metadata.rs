@@ -370,7 +370,6 @@ const OWN: &[&str] = &[
     "read passed on",
     "session passed on",
     "a later leader has committed",
-    "a request that came twice was done once",
     "a session has run out",
     "a session has outlived a leader",
     "client: written",

@@ -135,7 +135,7 @@ impl OneLog {
                         return Err(format!("a request of {} is done twice: {text}", request.client.node));
                     }
                 }
-                Applied::Duplicate => self.met.push("a request that came twice was done once"),
+                Applied::Duplicate => self.met.push("a request stands twice in the log, and was done once"),
             }
             let outcomes = self.outcomes.entry((request.client, key(request.client, &request.command)));
             outcomes.or_default().push((place, applied));

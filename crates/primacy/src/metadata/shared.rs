@@ -77,6 +77,10 @@ impl Keeps for SharedState {
         Keeps::session_of(&*self.read(), life)
     }
 
+    fn has_applied(&self, client: &Identity, sequence: u64) -> bool {
+        self.read().has_applied(client, sequence)
+    }
+
     fn version(&self) -> Version {
         self.read().version()
     }

@@ -89,17 +89,29 @@ impl Request {
     /// [`DecodeError`] if they are none.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut from = Reader::new(bytes);
-        let format = from.byte()?;
-        if format != FORMAT {
-            return Err(DecodeError::Format(u64::from(format)));
-        }
-        let client = identity(&mut from)?;
-        let sequence = from.number()?;
+        let (client, sequence) = sender(&mut from)?;
         let done_below = from.number()?;
         let command = command(&mut from)?;
         from.end()?;
         Ok(Self { client, sequence, done_below, command })
     }
+
+    /// Who sends the request that these bytes are, and the number that it has there. What it wants is not looked at.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if they are none.
+    pub fn sender(bytes: &[u8]) -> Result<(Identity, u64), DecodeError> {
+        sender(&mut Reader::new(bytes))
+    }
+}
+
+/// What a request begins with.
+fn sender(from: &mut Reader<'_>) -> Result<(Identity, u64), DecodeError> {
+    let format = from.byte()?;
+    if format != FORMAT {
+        return Err(DecodeError::Format(u64::from(format)));
+    }
+    Ok((identity(from)?, from.number()?))
 }
 
 impl Command {

@@ -1,6 +1,8 @@
-//! Whose clock ends a session: three machines, what they say to each other at once, and one that can be cut off.
+//! Whose clock ends a session, and what becomes of requests that are told again: three machines, what they say to each other at
+//! once, and one that can be cut off.
 
 use super::*;
+use crate::metadata::command::{self, Operation, Previous, Replace};
 use crate::metadata::partitions::Command as About;
 use crate::metadata::replica::Durability;
 use crate::time::Drift;
@@ -59,14 +61,16 @@ struct Cluster {
     /// Nobody hears it, and it hears nobody.
     cut_off: Option<usize>,
     tickets: u64,
+    /// What clients were told.
+    answers: Vec<Answer>,
 }
 
 impl Cluster {
     /// With a leader, who is returned.
     fn start() -> (Self, usize) {
         let nodes = (0..NAMES.len()).map(node).collect();
-        let mut cluster =
-            Self { now: Instant::default(), nodes, packets: VecDeque::new(), cut_off: None, tickets: 0 };
+        let (now, packets, answers) = (Instant::default(), VecDeque::new(), Vec::new());
+        let mut cluster = Self { now, nodes, packets, cut_off: None, tickets: 0, answers };
         for index in 0..NAMES.len() {
             cluster.drain(index);
             cluster.tell(index, Input::Command(Command::Campaign));
@@ -98,7 +102,13 @@ impl Cluster {
 
     fn drain(&mut self, index: usize) {
         while let Some(output) = self.nodes[index].poll() {
-            let Output::Send { to: Endpoint::Node(to), message } = output else { continue };
+            let Output::Send { to, message } = output else { continue };
+            let Endpoint::Node(to) = to else {
+                if let Message::Answer(answer) = message {
+                    self.answers.push(answer);
+                }
+                continue;
+            };
             let to = NAMES.iter().position(|name| *name == to.as_str()).unwrap();
             if self.cut_off != Some(index) && self.cut_off != Some(to) {
                 self.packets.push_back((index, to, message));
@@ -122,12 +132,68 @@ impl Cluster {
         self.now = until;
     }
 
-    fn write(&mut self, index: usize, command: StateCommand) {
+    fn ask(&mut self, index: usize, command: StateCommand) -> Ticket {
         self.tickets += 1;
         let ask = Message::Ask(Ask::Write(Ticket(self.tickets), command));
         self.tell(index, Input::Message { from: Endpoint::Client, message: ask });
+        Ticket(self.tickets)
+    }
+
+    fn write(&mut self, index: usize, command: StateCommand) {
+        self.ask(index, command);
         self.pass(Duration::from_millis(50));
     }
+}
+
+fn put(key: &str, length: usize) -> StateCommand {
+    let write = command::Write {
+        key: key.as_bytes().into(),
+        value: Replace::With(vec![7; length].into()),
+        session: Replace::With(None),
+        previous: Previous::Unwanted,
+    };
+    StateCommand::Operate(Operation::Write(write))
+}
+
+/// Copies would make the log longer as long as somebody is behind, who then stays so.
+#[test]
+fn a_request_that_is_told_again_is_written_once() {
+    let (mut cluster, leader) = Cluster::start();
+    let other = identity((leader + 1) % NAMES.len());
+    let request = Request { client: other, sequence: 1, done_below: 1, command: put("key", 1) };
+    let again = |cluster: &mut Cluster, bytes: &[u8]| {
+        let requests = vec![bytes.into(), bytes.into()];
+        let incarnation = other.incarnation;
+        let message = Message::Propose { incarnation, requests, read: None, sessions: Vec::new() };
+        cluster.tell(leader, Input::Message { from: Endpoint::Node(other.node), message });
+    };
+    let before = cluster.nodes[leader].replica().log().last().counter;
+    again(&mut cluster, &request.encode());
+    again(&mut cluster, b"no request at all");
+    cluster.pass(Duration::from_millis(50));
+    assert_eq!(cluster.nodes[leader].state().version(), Version(2), "it is applied");
+    again(&mut cluster, &request.encode());
+    cluster.pass(Duration::from_millis(50));
+    assert_eq!(cluster.nodes[leader].replica().log().last().counter, before + 1);
+}
+
+#[test]
+fn a_write_that_comes_back_in_a_snapshot_is_answered() {
+    let (mut cluster, leader) = Cluster::start();
+    let behind = (leader + 1) % NAMES.len();
+    let ticket = cluster.ask(behind, put("key", 1));
+    cluster.tell(behind, Input::Timeout); // Now the leader knows of it, and has not yet sent it on.
+    cluster.cut_off = Some(behind);
+    for number in 0..20 {
+        cluster.write(leader, put(&number.to_string(), 128 << 10));
+    }
+    let log = |index: usize| cluster.nodes[index].replica().log();
+    assert!(log(leader).base() > log(behind).last(), "what it lacks is forgotten");
+    assert!(!cluster.answers.contains(&Answer::Done(ticket)));
+    cluster.cut_off = None;
+    cluster.pass(Duration::from_secs(5));
+    assert!(cluster.answers.contains(&Answer::Done(ticket)), "{:?}", cluster.answers);
+    assert_eq!(cluster.nodes[behind].open_writes(), 0);
 }
 
 #[test]
