@@ -198,6 +198,27 @@ fn figures_are_openmetrics_and_say_what_happens() {
 }
 
 #[test]
+fn a_node_that_keeps_metadata_tells_how_much_there_is() {
+    let place = Place::new("metrics-map");
+    let node = node_with(&place, "a", &peers(&["a"]), &["--metadata", "fsync"]);
+    node.told.wait_for_event("elected");
+    let figure = |name: &str| {
+        let figures = parse(&get(&address(&node), "GET", "/metrics").1);
+        of(&figures[name], "").next().unwrap_or_else(|| panic!("no node has {name}")).1
+    };
+    assert_eq!((figure("primacy_voters"), figure("primacy_map_entries")), (1.0, 0.0));
+    assert_eq!(figure("primacy_map_version"), 1.0, "that of the empty map");
+    let bytes = figure("primacy_map_bytes");
+    let directory = place.text("a");
+    let create = ["partitions", "create", "orders", "1000", "--election", "e", "--state-dir", &directory];
+    let output = place.output(&create);
+    assert!(output.status.success(), "{}", stderr(&output));
+    // Each partition counts with 16 bytes.
+    let more = figure("primacy_map_bytes") - bytes;
+    assert!(more >= 16_000.0 && more < figure("primacy_map_quota_bytes"), "{more}");
+}
+
+#[test]
 fn load_balancers_find_the_leader() {
     let place = Place::new("metrics-leader");
     let names = ["a", "b", "c"];

@@ -33,6 +33,7 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::clock;
 use crate::elector::Elector;
 use crate::measures::{BUCKETS, Course, Histogram, Measures, REASONS};
+use crate::metadata::{Gauges, Map, Reading};
 use crate::transport::Counters;
 
 /// The content type of [`text`].
@@ -46,6 +47,7 @@ pub fn register<'a>(registry: &mut Registry, electors: impl IntoIterator<Item = 
         node: elector.identity().node.to_string(),
         witness: elector.is_witness(),
         measures: elector.measures(),
+        map: elector.map().map(Map::gauges),
     });
     registry.register_collector(Box::new(Figures { nodes: nodes.collect() }));
 }
@@ -89,6 +91,8 @@ struct Node {
     node: String,
     witness: bool,
     measures: Arc<Measures>,
+    /// Where the nodes keep metadata.
+    map: Option<Gauges>,
 }
 
 /// One node at one moment.
@@ -97,6 +101,7 @@ struct Moment<'a> {
     now: Instant,
     course: Course,
     counters: Option<Counters>,
+    map: Option<Reading>,
 }
 
 type NoExemplar<'a> = Option<&'a Exemplar<[(&'static str, &'static str); 0], u64>>;
@@ -184,13 +189,15 @@ impl Collector for Figures {
             let counters = node.measures.connections.get();
             let counters =
                 counters.map(|counters| counters.lock().unwrap_or_else(PoisonError::into_inner).clone());
-            Moment { node, now, course, counters }
+            let map = node.map.as_ref().and_then(Gauges::read);
+            Moment { node, now, course, counters, map }
         };
         let moments: Vec<Moment<'_>> = self.nodes.iter().map(moment).collect();
         of_the_lead(&moments, &mut encoder)?;
         of_the_course(&moments, &mut encoder)?;
         of_times(&moments, &mut encoder)?;
         of_connections(&moments, &mut encoder)?;
+        of_maps(&moments, &mut encoder)?;
         of_certificates(&moments, &mut encoder)
     }
 }
@@ -290,6 +297,36 @@ fn of_times(moments: &[Moment<'_>], encoder: &mut DescriptorEncoder<'_>) -> fmt:
         }
         Ok(())
     })
+}
+
+fn of_maps(moments: &[Moment<'_>], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    type Described = (&'static str, Option<Unit>, MetricType);
+    type Read = fn(&Reading) -> u64;
+    const fn in_bytes(name: &'static str) -> Described {
+        (name, Some(Unit::Bytes), MetricType::Gauge)
+    }
+    let figures: [(Described, &str, Read); 8] = [
+        (gauge("primacy_map_version"), "Version of this node's copy of the map", |map| map.version.0),
+        (gauge("primacy_map_entries"), "Keys with an entry in this node's copy", |map| map.size.entries),
+        (in_bytes("primacy_map"), "What entries, sessions and partitions take of the quota", |map| {
+            map.size.bytes
+        }),
+        (in_bytes("primacy_map_quota"), "What they may take; beyond it nothing is written", |map| map.quota),
+        (gauge("primacy_map_history_changes"), "Changes that can still be watched from", |map| {
+            map.size.history_changes
+        }),
+        (in_bytes("primacy_map_history"), "What these changes take", |map| map.size.history_bytes),
+        (gauge("primacy_map_sessions"), "Sessions of clients, which the door calls leases", |map| {
+            map.sessions as u64
+        }),
+        (gauge("primacy_voters"), "Nodes that vote, as far as this node knows", |map| map.voters as u64),
+    ];
+    for (described, help, read) in figures {
+        family(encoder, moments, described, help, |family, moment| {
+            moment.map.as_ref().map_or(Ok(()), |map| family.gauge(moment, None, read(map)))
+        })?;
+    }
+    Ok(())
 }
 
 fn of_certificates(moments: &[Moment<'_>], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

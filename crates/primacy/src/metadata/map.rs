@@ -8,7 +8,7 @@ use primacy_core::metadata::command::{
     Command, Operation, Outcome, Refusal, RequestLimits, SessionId, Version,
 };
 use primacy_core::metadata::replica::{Progress, Wish};
-use primacy_core::metadata::state::State;
+use primacy_core::metadata::state::{Size, State};
 use primacy_core::{Leader, LeaderSequence, NodeId, Term};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
@@ -84,6 +84,40 @@ pub enum MapError {
     /// The node has ended.
     #[error("this node has ended")]
     Closed,
+}
+
+/// What of a map is for figures. Unlike a handle it keeps no election open.
+#[derive(Clone, Debug)]
+pub(crate) struct Gauges {
+    board: watch::Receiver<Board>,
+    state: Arc<OnceLock<Arc<RwLock<State>>>>,
+}
+
+/// A node's copy of a map in figures.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    pub(crate) version: Version,
+    pub(crate) size: Size,
+    /// How many bytes there may be.
+    pub(crate) quota: u64,
+    /// The sessions of clients.
+    pub(crate) sessions: usize,
+    pub(crate) voters: usize,
+}
+
+impl Gauges {
+    /// `None` as long as there is no copy.
+    pub(crate) fn read(&self) -> Option<Reading> {
+        let voters = self.board.borrow().voters.members.len();
+        let state = self.state.get()?.read().unwrap_or_else(PoisonError::into_inner);
+        Some(Reading {
+            version: state.version(),
+            size: state.size(),
+            quota: state.limits().quota,
+            sessions: state.sessions().len(),
+            voters,
+        })
+    }
 }
 
 /// The driver's end of a map.
@@ -229,6 +263,10 @@ impl Map {
     pub fn voters(&self) -> Vec<(NodeId, String)> {
         let board = self.board.borrow();
         board.voters.members.iter().map(|(&node, address)| (node, address.to_string())).collect()
+    }
+
+    pub(crate) fn gauges(&self) -> Gauges {
+        Gauges { board: self.board.clone(), state: Arc::clone(&self.state) }
     }
 
     async fn ask<T>(
