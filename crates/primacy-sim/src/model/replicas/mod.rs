@@ -385,10 +385,10 @@ impl Model for Replicas {
         let [a, b, c] = state.nodes.map(u64::from);
         fold.add(a << 32 | b);
         fold.add(c << 32 | u64::from(state.wire));
+        fold.add(u64::from(state.known));
         let Left { records, crashes, pairs, resends, accepts } = state.left;
         let small = state.led.into_iter().chain([records, crashes, pairs, resends, accepts]);
-        let small = small.fold(0, |word, bits| word << 4 | u64::from(bits));
-        fold.add(u64::from(state.known) << 32 | small);
+        fold.add(small.fold(0, |word, bits| word << 4 | u64::from(bits)));
         fold.finish()
     }
 
