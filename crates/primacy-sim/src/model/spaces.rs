@@ -259,7 +259,7 @@ const BEHIND: u64 = COMMITTED | Marks::FETCHED | Marks::OLD_ANSWER | Marks::DEPO
 const THREE: u64 = BEHIND | Marks::KEPT | Marks::DROPPED | Marks::COMMITTED_IN_THIRD;
 const RESTARTED: u64 = BEHIND | Marks::CRASHED_BETWEEN | Marks::HEARD_THE_DEAD;
 const SNAPSHOTS: u64 = Marks::ELECTED | Marks::SNAPSHOT_INSTALLED | Marks::SNAPSHOT_WRITTEN | Marks::FETCHED;
-const RECOVERED: u64 = Marks::RECOVERED | Marks::RECOVERED_AS_LEADER;
+const RECOVERED: u64 = Marks::RECOVERED | Marks::RECOVERED_AS_LEADER | Marks::HEARD_THE_DEAD;
 
 /// All of them.
 #[rustfmt::skip] // One line each, and a number at its end.
@@ -370,7 +370,7 @@ pub const SPACES: &[Row] = &[
     log("log_late_long", replicas::Space { terms: 3, resends: 1, ..LOG }, THREE, 6_102_460).large(),
     log("log_restart_late", replicas::Space { crashes: 1, ..LOG }, RESTARTED, 1_443_630).large(),
     log("log_restarts", replicas::Space { crashes: 2, late: false, ..LOG }, RESTARTED, 11_704_980).large(),
-    log("log_restarts_terms", replicas::Space { terms: 3, records: 0, crashes: 2, late: false, ..LOG }, Marks::ELECTED | Marks::CRASHED_BETWEEN, 8_108_858).large(),
+    log("log_restarts_terms", replicas::Space { terms: 3, records: 0, crashes: 2, late: false, ..LOG }, Marks::ELECTED | Marks::CRASHED_BETWEEN, 15_222_794).large(),
     log("log_gathers_long", replicas::Space { gathers: true, ..LOG }, BEHIND, 2_371_132).large(),
     log("log_snapshots_long", replicas::Space { keeps: false, ..LOG }, SNAPSHOTS | BEHIND, 2_536_551).large(),
     log("log_snapshots_restart", replicas::Space { keeps: false, records: 0, crashes: 1, late: false, ..LOG }, SNAPSHOTS | Marks::CRASHED_BETWEEN, 453_248).large(),
