@@ -48,6 +48,7 @@ marks! {
     28, OLD_ANSWER, "an answer came that told nothing new";
     29, STANDS_STILL, "a majority was recovering";
     30, DEPOSED_COMMITS, "committed by a leader while another one led";
+    31, HEARD_THE_DEAD, "a leader made use of what a process said that another one has followed";
 }
 
 impl fmt::Display for Marks {

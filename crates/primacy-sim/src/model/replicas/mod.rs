@@ -9,6 +9,9 @@
 //! Whatever was said once may come at any time, any number of times, or never, as if all packets were kept for ever. No time passes; that an
 //! answer has not come in time may be found at any moment.
 //!
+//! What a new process says comes only after it has connected, as over a mesh; when it does, nobody knows. What an earlier one of its node has
+//! said may come before that and after it: its connection is another one, and stays until it is read to its end.
+//!
 //! A state is the nodes, what is under way between them, what was ever committed, and how much of each fault is left. All of these are
 //! numbers: the real machine is asked once for each of its states and each input, and its answer is kept.
 
@@ -25,7 +28,7 @@ use primacy_core::LeaderSequence;
 use primacy_core::metadata::replica::Durability;
 
 use self::moves::{Kind, Label, Moves, Sign, Way};
-use self::node::{Act, Node, SEATS};
+use self::node::{Act, FIRST_LIFE, Node, SEATS};
 pub use self::space::Space;
 use self::told::Told;
 use super::fold::Fold;
@@ -49,6 +52,8 @@ pub struct State {
     known: u32,
     /// Who was told to lead in each term: its seat, from 1.
     led: [u8; TERMS_MAX],
+    /// Of each node, which process of each other one has connected with it last; 0 if none has connected with this life of it.
+    connected: [[u8; SEATS as usize]; SEATS as usize],
     left: Left,
 }
 
@@ -106,7 +111,10 @@ impl Replicas {
         let left = state.left;
         let mut moves = Vec::new();
         for &item in self.wires.value(state.wire).iter() {
-            moves.push(Move { seat: self.moves.labels[item as usize].to, act: Act::Hear(item), left });
+            let label = self.moves.labels[item as usize];
+            if may_come(state, label) {
+                moves.push(Move { seat: label.to, act: Act::Hear(item), left });
+            }
         }
         let term = state.led.iter().take_while(|&&seat| seat > 0).count() + 1;
         let may_lead = term <= usize::from(self.moves.space.terms);
@@ -115,6 +123,9 @@ impl Replicas {
         let news = state.led.iter().max().copied().unwrap_or(0);
         for seat in 0..SEATS {
             let sign = self.sign(state, seat);
+            for (other, life) in self.unconnected(state, seat) {
+                moves.push(Move { seat, act: Act::Connected(other, life), left });
+            }
             if sign.due {
                 moves.push(Move { seat, act: Act::Due, left });
             }
@@ -179,11 +190,10 @@ impl Replicas {
                 let ways = self.moves.ways(next.nodes[place], Act::Crash);
                 let Some(way) = ways.first() else { continue };
                 next.nodes[place] = way.node;
+                next.connected[place] = [0; SEATS as usize];
                 next.wire = self.join(&next, seat, &way.sent);
             }
-            for seat in (0..SEATS).filter(|&seat| seat != spared) {
-                self.connect(&mut next, seat);
-            }
+            self.connect_followers(&mut next);
             found.push(next, Marks::STANDS_STILL, None);
         }
     }
@@ -198,38 +208,65 @@ impl Replicas {
         if let Act::Lead(term) = planned.act {
             next.led[usize::from(term) - 1] = planned.seat + 1;
         }
-        next.nodes[usize::from(planned.seat)] = way.node;
+        let place = usize::from(planned.seat);
+        if let Act::Connected(other, life) = planned.act {
+            next.connected[place][usize::from(other)] = life;
+        }
+        next.nodes[place] = way.node;
+        if self.sign(&next, planned.seat).life > self.sign(state, planned.seat).life {
+            next.connected[place] = [0; SEATS as usize];
+        }
         let space = self.moves.space;
         let is_lost = next.left.pairs < space.pairs;
         if !is_lost && self.recovering(&next) > usize::from(space.lost) {
             return; // More than is assumed.
         }
         let mut marks = way.marks;
+        marks.set_if(Marks::HEARD_THE_DEAD, self.is_of_the_dead(state, planned, way));
         marks.set_if(Marks::STANDS_STILL, self.is_without_a_majority(&next));
         let mut broken = way.broken.or_else(|| self.judge(&mut next, planned.seat, &mut marks));
         if self.is_without_a_majority(&next) && !self.stands_still(&next) {
             broken = broken.or(Some("I9: goes on although a majority has lost its logs at once"));
         }
         next.wire = self.join(&next, planned.seat, &way.sent);
-        if self.sign(&next, planned.seat).life > self.sign(state, planned.seat).life {
-            self.connect(&mut next, planned.seat);
-        }
+        self.connect_followers(&mut next);
         if broken.is_some() || next != *state {
             found.push(next, marks.0, broken);
         }
     }
 
-    /// A life has begun, and the others are connected with it. That it is at once loses nothing but what would be said the same later: it
-    /// makes a leader ask where that node stands.
-    fn connect(&mut self, state: &mut State, seat: u8) {
-        let life = self.sign(state, seat).life;
-        for other in (0..SEATS).filter(|&other| other != seat) {
-            let place = usize::from(other);
-            let ways = self.moves.ways(state.nodes[place], Act::Connected(seat, life));
-            // Nothing is written for it.
-            let Some(way) = ways.first() else { continue };
-            state.nodes[place] = way.node;
-            state.wire = self.join(state, other, &way.sent);
+    /// Whether something comes of it for a leader that it hears a process after whose end another one of that node has begun.
+    fn is_of_the_dead(&self, state: &State, planned: Move, way: &Way) -> bool {
+        let Act::Hear(item) = planned.act else { return false };
+        let label = self.moves.labels[item as usize];
+        let is_earlier = label.from_life < self.sign(state, label.from).life;
+        let is_taken = way.node != state.nodes[usize::from(planned.seat)];
+        is_earlier && is_taken && self.sign(state, planned.seat).leads
+    }
+
+    /// The processes that run and have not connected with this node.
+    fn unconnected(&self, state: &State, seat: u8) -> Vec<(u8, u8)> {
+        let known = state.connected[usize::from(seat)];
+        let lives = (0..SEATS).map(|other| (other, self.sign(state, other).life));
+        lives.filter(|&(other, life)| other != seat && known[usize::from(other)] < life).collect()
+    }
+
+    /// Whoever does not lead is connected at once. That loses nothing: a connection says something to those who lead alone, and one that
+    /// begins to lead later does so in a term in which no earlier process of another node has said anything.
+    fn connect_followers(&mut self, state: &mut State) {
+        for seat in 0..SEATS {
+            if self.sign(state, seat).leads {
+                continue;
+            }
+            for (other, life) in self.unconnected(state, seat) {
+                let place = usize::from(seat);
+                let ways = self.moves.ways(state.nodes[place], Act::Connected(other, life));
+                // Nothing is written for it.
+                let Some(way) = ways.first() else { continue };
+                state.connected[place][usize::from(other)] = life;
+                state.nodes[place] = way.node;
+                state.wire = self.join(state, seat, &way.sent);
+            }
         }
     }
 
@@ -330,6 +367,9 @@ impl Replicas {
         let (to, from) = (self.sign(state, label.to), self.sign(state, label.from));
         let asks_no_more = from.life > label.from_life || from.bound > label.term;
         let is_past = label.term < to.bound;
+        if !may_come(state, label) && !is_past {
+            return false; // A connection changes what comes of it.
+        }
         let is_late = label.to_life.is_some_and(|life| to.life > life);
         let is_in_term = label.term == to.bound;
         // What a process has taken and knows, it has for as long as it lives.
@@ -367,6 +407,11 @@ impl Replicas {
     }
 }
 
+/// Whether the process that has said it has connected with the one that it is for.
+fn may_come(state: &State, label: Label) -> bool {
+    label.from_life <= state.connected[usize::from(label.to)][usize::from(label.from)]
+}
+
 impl Model for Replicas {
     type State = State;
 
@@ -377,7 +422,8 @@ impl Model for Replicas {
         let known = self.known.number(Known::default()).0;
         let Space { records, crashes, pairs, resends, accepts, .. } = space;
         let left = Left { records, crashes, pairs, resends, accepts };
-        vec![State { nodes, wire, known, led: [0; TERMS_MAX], left }]
+        let connected = [[FIRST_LIFE; SEATS as usize]; SEATS as usize];
+        vec![State { nodes, wire, known, led: [0; TERMS_MAX], connected, left }]
     }
 
     fn fingerprint(&self, state: &State) -> u64 {
@@ -385,10 +431,12 @@ impl Model for Replicas {
         let [a, b, c] = state.nodes.map(u64::from);
         fold.add(a << 32 | b);
         fold.add(c << 32 | u64::from(state.wire));
+        fold.add(u64::from(state.known));
         let Left { records, crashes, pairs, resends, accepts } = state.left;
-        let small = state.led.into_iter().chain([records, crashes, pairs, resends, accepts]);
-        let small = small.fold(0, |word, bits| word << 4 | u64::from(bits));
-        fold.add(u64::from(state.known) << 32 | small);
+        let word = |word: u64, bits: &u8| word << 4 | u64::from(*bits);
+        fold.add(state.led.iter().fold(0, word));
+        fold.add([records, crashes, pairs, resends, accepts].iter().fold(0, word));
+        fold.add(state.connected.iter().flatten().fold(0, word));
         fold.finish()
     }
 

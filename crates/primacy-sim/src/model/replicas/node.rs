@@ -18,6 +18,9 @@ use crate::model::now::NOW;
 /// How many nodes there are.
 pub(super) const SEATS: u8 = 3;
 
+/// The first process of each node.
+pub(super) const FIRST_LIFE: u8 = 1;
+
 /// For so long an answer is waited for. It is over when the search says so.
 const RESEND_AFTER: Duration = Duration::from_nanos(1000);
 
@@ -25,7 +28,7 @@ const RESEND_AFTER: Duration = Duration::from_nanos(1000);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Node {
     pub(super) seat: u8,
-    /// Which of its processes this is, from 1.
+    /// Which of its processes this is, from [`FIRST_LIFE`].
     pub(super) life: u8,
     /// The voters that are on its disk. The term there is always that to which the process is bound.
     voters: Arc<Voters>,
@@ -46,7 +49,7 @@ pub(super) enum Act {
     Propose,
     /// It is told that it leads in this term.
     Lead(u8),
-    /// A connection from a new process of that node is made: its seat, and which life it is.
+    /// A new process of that node connects with it: its seat, and which life it is.
     Connected(u8, u8),
     /// Its process ends, and another one starts.
     Crash,
@@ -99,7 +102,7 @@ impl Node {
     pub(super) fn new(seat: u8, space: &Space) -> Self {
         let members = (0..SEATS).map(|seat| (name(seat), Arc::from(""))).collect::<BTreeMap<_, _>>();
         let voters = Arc::new(Voters { number: LeaderSequence::NONE, members });
-        let (life, disk) = (1, Stored::default());
+        let (life, disk) = (FIRST_LIFE, Stored::default());
         let replica = start(identity(seat, life), Term(0), Arc::clone(&voters), disk.clone(), false, space);
         let mut node =
             Self { seat, life, voters, disk, replica: replica.expect("there is nothing to be read") };
