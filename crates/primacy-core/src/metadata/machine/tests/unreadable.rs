@@ -63,7 +63,7 @@ fn a_request_that_the_leader_cannot_read_is_refused_to_its_sender_and_never_writ
         sessions: Vec::new(),
         unreadable: vec![1],
     };
-    assert_eq!(told, [refused.clone()]);
+    assert_eq!(told, core::slice::from_ref(&refused));
     cluster.nodes[leader].handle(now, Input::Timeout);
     assert_eq!(cluster.nodes[leader].replica().last(), last);
     let answered = hear(&mut cluster.nodes[sender], now, leader, refused);
