@@ -101,7 +101,9 @@ impl Checked {
                 match error {
                     MapError::Closed => return,
                     MapError::Timeout | MapError::Busy => tokio::time::sleep(CATCH_UP_PAUSE).await,
-                    MapError::AnswerLost | MapError::Voter { .. } => unreachable!("nothing was written"),
+                    MapError::AnswerLost | MapError::Unreadable | MapError::Voter { .. } => {
+                        unreachable!("nothing was written")
+                    }
                 }
             }
             door.serve().await;

@@ -176,6 +176,7 @@ impl<A: Algorithm> World<A> {
         let ticket = match answer {
             Answer::Written(ticket, _)
             | Answer::Done(ticket)
+            | Answer::Unreadable(ticket)
             | Answer::Readable(ticket)
             | Answer::Revised(ticket, _)
             | Answer::LossAccepted(ticket, _)
@@ -199,6 +200,7 @@ impl<A: Algorithm> World<A> {
             Answer::Written(_, Outcome { result: Ok(_), .. }) => "client: written",
             Answer::Written(_, Outcome { result: Err(_), .. }) => "client: refused",
             Answer::Done(_) => "client: done, and what came of it is not known",
+            Answer::Unreadable(_) => "client: the leader cannot read it",
             Answer::Readable(_) => "client: read",
             Answer::Session(_, Some(_)) => "client: told of a session",
             Answer::Session(_, None) => "client: told that a session is over",
@@ -410,6 +412,7 @@ fn answer_text(answer: &Answer, read: Option<&Outcome>) -> String {
     match answer {
         Answer::Written(_, outcome) => outcome_text(outcome),
         Answer::Done(_) => "done".to_owned(),
+        Answer::Unreadable(_) => "not read".to_owned(),
         Answer::Readable(_) => read.map_or_else(|| "readable".to_owned(), outcome_text),
         Answer::Session(_, Some(left)) => format!("lives for {left}"),
         Answer::Session(_, None) => "is over".to_owned(),

@@ -32,13 +32,14 @@ use crate::config::{Config, ConfigError};
 use crate::disk::{self, StateFile};
 use crate::driver::{Asked, Desk, Halt, Settles, World, drive};
 use crate::error::ConnectError;
-use crate::handshake::{DiskId, Hello, PROTOCOL_VERSION, Role, Voters};
+use crate::handshake::{DiskId, Hello, Role, Voters};
 use crate::measures::{HeartbeatTimes, Measures};
 use crate::operator::AskError;
 use crate::over_store::StoreWorld;
 use crate::peers::Peers;
 use crate::status::{ElectionView, PeersView, View};
 use crate::transport::{Arrival, Limits, Mesh, MeshConfig, Sides, TransportError, check_form};
+use crate::versions::SPOKEN;
 
 /// How many arrivals may wait for the driver; the connections wait after that.
 const INBOX: usize = 1024;
@@ -107,7 +108,7 @@ pub(crate) fn enter(config: &Config, peers: &Peers, state_dir: &Path) -> Result<
     }
     let listener = Mesh::bind(listen, &config.security)?;
     let hello = Hello {
-        protocol_version: PROTOCOL_VERSION,
+        versions: SPOKEN,
         cluster: config.cluster.clone(),
         election: config.election.clone(),
         identity: Identity::new(config.node, stored.incarnation),

@@ -23,6 +23,7 @@ use primacy_stores::StoreMark;
 use prost::Message as _;
 
 use crate::handshake::{By, Confirmation, DiskId, Hello, RefusalKind, Role, TlsProblem, Voters};
+use crate::versions::{SPOKEN, Versions};
 
 /// The longest frame without its length. The longest that is sent is a `Hello` with a thousand voters.
 pub(crate) const FRAME_LENGTH_MAX: usize = 64 * 1024;
@@ -140,6 +141,9 @@ pub(crate) enum DecodeError {
     /// It may be well-formed for a later version; so it is counted apart.
     #[error("{0} is of a kind that this version does not know")]
     Unknown(&'static str),
+    /// A hello that says who speaks and in which versions, all of them others; so nothing is known of the rest.
+    #[error("{node} speaks {versions} of the protocol, and this node {SPOKEN}")]
+    OtherVersion { node: NodeId, versions: Versions },
 }
 
 /// A frame claims, or would have, more bytes than it may.
@@ -313,10 +317,11 @@ mod wire {
         pub(super) nonce: u64,
     }
 
+    // The newest and the oldest version, and who speaks, keep their tags and their meaning in every version.
     #[derive(Clone, PartialEq, prost::Message)]
     pub(super) struct Hello {
         #[prost(uint32, tag = "1")]
-        pub(super) protocol_version: u32,
+        pub(super) newest_version: u32,
         #[prost(string, tag = "2")]
         pub(super) cluster: String,
         #[prost(message, optional, tag = "3")]
@@ -355,6 +360,9 @@ mod wire {
         // Where metadata is kept: the record that states the voters. Nothing for those of a configuration.
         #[prost(message, optional, tag = "17")]
         pub(super) voters_number: Option<metadata::Number>,
+        // Nothing if that is the newest one.
+        #[prost(uint32, optional, tag = "18")]
+        pub(super) oldest_version: Option<u32>,
     }
 
     #[derive(Clone, PartialEq, prost::Message)]
@@ -449,7 +457,7 @@ const SAFETY_FENCED: u32 = 2;
 impl From<&Hello> for wire::Hello {
     fn from(hello: &Hello) -> Self {
         Self {
-            protocol_version: hello.protocol_version,
+            newest_version: hello.versions.highest,
             cluster: hello.cluster.clone(),
             identity: Some((&hello.identity).into()),
             role: match hello.role {
@@ -486,6 +494,7 @@ impl From<&Hello> for wire::Hello {
             voters_number: Some(hello.voters_number)
                 .filter(|&number| number != LeaderSequence::NONE)
                 .map(Into::into),
+            oldest_version: Some(hello.versions.lowest).filter(|&lowest| lowest != hello.versions.highest),
         }
     }
 }
@@ -523,6 +532,26 @@ fn numbered<T: Copy>(all: &[T], number: u32, field: &'static str) -> Result<T, D
 impl wire::Hello {
     /// The election stands in the envelope, because every frame names it there.
     fn parse(self, election: &str) -> Result<Hello, DecodeError> {
+        let highest = self.newest_version;
+        let versions = Versions { lowest: self.oldest_version.unwrap_or(highest), highest };
+        if versions.lowest > highest {
+            return Err(DecodeError::Invalid("hello.oldest_version"));
+        }
+        let identity: Identity =
+            self.identity.clone().ok_or(DecodeError::Missing("hello.identity"))?.try_into()?;
+        self.parse_rest(election, versions, identity).map_err(|error| match versions.common(SPOKEN) {
+            Some(_) => error,
+            None => DecodeError::OtherVersion { node: identity.node, versions },
+        })
+    }
+
+    /// What a version may say in another way, where it speaks no other one.
+    fn parse_rest(
+        self,
+        election: &str,
+        versions: Versions,
+        identity: Identity,
+    ) -> Result<Hello, DecodeError> {
         let voters = self.voters.iter().map(|name| parse_node(name, "hello.voters"));
         let voters: Voters = voters.collect::<Result<Vec<NodeId>, DecodeError>>()?.into_iter().collect();
         if voters.hash() != self.voters_hash {
@@ -534,10 +563,10 @@ impl wire::Hello {
             return Err(DecodeError::Invalid("hello.voters_number"));
         }
         Ok(Hello {
-            protocol_version: self.protocol_version,
+            versions,
             cluster: self.cluster,
             election: election.to_owned(),
-            identity: self.identity.ok_or(DecodeError::Missing("hello.identity"))?.try_into()?,
+            identity,
             role: match self.role {
                 ROLE_NODE => Role::Node,
                 ROLE_GUARDIAN => Role::GuardianOf,

@@ -42,7 +42,7 @@ const MAGIC: [u8; 8] = *b"PRIMACY\x1a";
 /// The version of a record that says nothing of voters or of a log.
 const VERSION_PLAIN: u32 = 1;
 /// The version of every other one, and the newest that this code reads.
-const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 2;
 /// One slot is one page, so that overwriting it needs no reading and no new space on a full disk.
 const SLOT_LENGTH: usize = 4096;
 const FILE_LENGTH: usize = 2 * SLOT_LENGTH;

@@ -3,6 +3,7 @@
 use crate::config::ConfigError;
 use crate::disk::DiskError;
 use crate::transport::TransportError;
+use primacy_core::metadata::replica::Unreadable;
 use primacy_stores::{MarkError, OpenError, ReadError, SessionError, SetError};
 
 /// Why an election could not be entered.
@@ -33,8 +34,10 @@ pub enum ConnectError {
     #[error(transparent)]
     Log(#[from] crate::metadata::LogError),
     /// The log is whole, and what stands in it was written by a later version.
-    #[error("the log of this node has records that only a newer Primacy can read; start the newer one")]
-    LaterLog,
+    #[error(
+        "in the log of this node, {0}. A newer Primacy has written it: start the newer one; the log is left as it is"
+    )]
+    LaterLog(Unreadable),
     /// The thread that drives the election could not be started.
     #[error("the thread of the election could not be started: {0}")]
     Thread(std::io::Error),

@@ -20,14 +20,13 @@ use primacy_core::metadata::replica::Durability;
 use primacy_core::{Identity, Incarnation, LeaderSequence, NodeId};
 use primacy_stores::StoreMark;
 
-/// The version of the frames and of their meaning. Nodes of different versions do not talk.
-pub const PROTOCOL_VERSION: u32 = 1;
+use crate::versions::Versions;
 
 /// What one side says of itself when a connection is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// The version of the frames that it speaks: [`PROTOCOL_VERSION`].
-    pub protocol_version: u32,
+    /// The versions of the protocol that it speaks: [`SPOKEN`](crate::versions::SPOKEN).
+    pub versions: Versions,
     /// The cluster that it belongs to: a name that keeps two installations apart which reach each other's
     /// ports.
     pub cluster: String,
@@ -157,12 +156,12 @@ pub struct Refusal {
 /// What two nodes disagree about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Disagreement {
-    /// They speak different versions.
+    /// There is no version of the protocol that both speak.
     ProtocolVersion {
         /// The refuser's.
-        mine: u32,
+        mine: Versions,
         /// The refused one's.
-        theirs: u32,
+        theirs: Versions,
     },
     /// They belong to different clusters.
     Cluster {
@@ -389,8 +388,8 @@ pub struct Known<'a> {
 /// also differ in their voters, and the cluster is what an operator must hear of.
 pub fn judge(mine: &Hello, known: Known<'_>, theirs: &Hello) -> Result<(), Box<Refusal>> {
     let node = theirs.identity.node;
-    let reason = if mine.protocol_version != theirs.protocol_version {
-        Disagreement::ProtocolVersion { mine: mine.protocol_version, theirs: theirs.protocol_version }
+    let reason = if mine.versions.common(theirs.versions).is_none() {
+        return Err(Box::new(mine.of_other_version(node, theirs.versions)));
     } else if mine.cluster != theirs.cluster {
         Disagreement::Cluster { mine: mine.cluster.clone(), theirs: theirs.cluster.clone() }
     } else if mine.election != theirs.election {
@@ -446,6 +445,14 @@ pub fn judge_answer(
 }
 
 impl Hello {
+    /// Why this node does not talk to one that speaks none of its versions. That is known of it, also when nothing else of what it
+    /// says can be read.
+    #[must_use]
+    pub fn of_other_version(&self, node: NodeId, theirs: Versions) -> Refusal {
+        let reason = Disagreement::ProtocolVersion { mine: self.versions, theirs };
+        Refusal { by: self.identity.node, of: node, reason }
+    }
+
     /// What the guardian of this node says: the same, in its role.
     #[must_use]
     pub fn of_guardian(&self) -> Self {
@@ -559,7 +566,12 @@ impl fmt::Display for Refusal {
         write!(f, "{by} refuses {of}: ")?;
         match reason {
             Disagreement::ProtocolVersion { mine, theirs } => {
-                write!(f, "{of} speaks version {theirs}, {by} version {mine}; run the same version on both")
+                let older = if mine.highest < theirs.lowest { by } else { of };
+                write!(
+                    f,
+                    "{of} speaks {theirs} of the protocol, {by} speaks {mine}, and they have none in common; upgrade {older}, one \
+                     version after the other"
+                )
             }
             Disagreement::Cluster { mine, theirs } => write!(
                 f,
@@ -743,6 +755,7 @@ pub(crate) mod tests {
     use primacy_core::Term;
 
     use super::*;
+    use crate::versions::SPOKEN;
 
     pub(crate) fn node(name: &str) -> NodeId {
         NodeId::new(name).unwrap()
@@ -751,7 +764,7 @@ pub(crate) mod tests {
     pub(crate) fn hello(name: &str, voters: &[&str]) -> Hello {
         let byte = name.as_bytes()[0];
         Hello {
-            protocol_version: PROTOCOL_VERSION,
+            versions: SPOKEN,
             cluster: "test".into(),
             election: "main".into(),
             identity: Identity::new(node(name), Incarnation { count: 1, nonce: u64::from(byte) }),
@@ -798,14 +811,25 @@ pub(crate) mod tests {
         assert_eq!(judge(&a, known(&disks), &b.of_guardian()), Ok(()));
         assert_eq!(judge_answer(&b, known(&BTreeMap::new()), node("a"), &a), Ok(()));
         // Priority and the role of a witness are each node's own affair.
-        let witness = Hello { witness: true, priority: 9, ..b };
+        let witness = Hello { witness: true, priority: 9, ..b.clone() };
         assert_eq!(judge(&a, known(&BTreeMap::new()), &witness), Ok(()));
+        let newer = Hello { versions: Versions { lowest: 1, highest: 2 }, ..b };
+        assert_eq!(judge(&a, known(&BTreeMap::new()), &newer), Ok(()));
     }
 
     #[test]
     fn a_refusal_names_both_sides_values() {
-        let cases: [(RefusalKind, (RefusalKind, String), &[&str]); 12] = [
-            (RefusalKind::ProtocolVersion, refused(|b| b.protocol_version = 2), &["version 1", "version 2"]),
+        let cases: [(RefusalKind, (RefusalKind, String), &[&str]); 13] = [
+            (
+                RefusalKind::ProtocolVersion,
+                refused(|b| b.versions = Versions { lowest: 2, highest: 3 }),
+                &["b speaks versions 2 to 3", "a speaks version 1", "upgrade a"],
+            ),
+            (
+                RefusalKind::ProtocolVersion,
+                refused(|b| b.versions = Versions { lowest: 0, highest: 0 }),
+                &["b speaks version 0", "a speaks version 1", "upgrade b"],
+            ),
             (RefusalKind::Cluster, refused(|b| b.cluster = "prod\n".into()), &[r#""test""#, r#""prod\n""#]),
             (RefusalKind::Election, refused(|b| b.election = "x".into()), &[r#""main""#, r#""x""#]),
             (RefusalKind::MyOwnName, refused(|b| b.identity.node = node("a")), &["1.0000000000000061"]),

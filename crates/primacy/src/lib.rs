@@ -30,6 +30,7 @@ mod seniority;
 mod standing;
 pub mod status;
 pub mod transport;
+pub mod versions;
 pub mod witness;
 
 pub use announce::{ANNOUNCEMENT_MAX, AnnounceError, Announcement, Announcements};

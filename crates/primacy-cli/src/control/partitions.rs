@@ -178,7 +178,7 @@ impl From<KnownRun> for Run {
 impl From<MapError> for Refused {
     fn from(error: MapError) -> Self {
         let kind = match error {
-            MapError::Timeout | MapError::AnswerLost => Kind::NoAnswer,
+            MapError::Timeout | MapError::AnswerLost | MapError::Unreadable => Kind::NoAnswer,
             MapError::Busy => Kind::TooMany,
             MapError::Voter { .. } => Kind::NotNow,
             MapError::Closed => Kind::Closed,

@@ -231,6 +231,9 @@ pub(crate) struct Peer {
     pub(crate) address: String,
     /// The process life that can be talked to.
     pub(crate) outbound: Option<String>,
+    /// In which version of the protocol it is talked to.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) version: Option<u32>,
     /// The process life that can be heard.
     pub(crate) inbound: Option<String>,
     /// The process life whose guardian can be heard.
@@ -490,6 +493,7 @@ impl Peer {
             node: peer.node.to_string(),
             address: peer.address.clone(),
             outbound: life(peer.outbound),
+            version: peer.version,
             inbound: life(peer.inbound),
             guardian: life(peer.guardian),
             round_trip_us: peer.round_trip.map(|time| time.as_nanos() / 1_000),

@@ -72,7 +72,7 @@ fn changes_of(
 impl From<MapError> for BackendError {
     fn from(error: MapError) -> Self {
         match error {
-            MapError::Timeout => Self::TimedOut,
+            MapError::Timeout | MapError::Unreadable => Self::TimedOut, // It may have been done.
             MapError::AnswerLost => Self::AnswerLost,
             MapError::Busy => Self::TooManyRequests,
             MapError::Voter { .. } | MapError::Closed => Self::Stopped, // Voters are no business of clients.

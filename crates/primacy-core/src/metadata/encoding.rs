@@ -8,6 +8,8 @@ use core::fmt;
 
 pub(super) mod request;
 
+pub use request::FORMAT as REQUEST_FORMAT;
+
 /// How deep transactions may stand within each other.
 pub const NESTING_MAX: usize = 64;
 

@@ -15,11 +15,12 @@ use super::clients::{Clients, Keep, News, Ticket};
 use super::command::{
     Applied, Command as StateCommand, Outcome, Refusal as Refused, Request, SessionId, Version,
 };
+use super::encoding::DecodeError;
 use super::expiry::Expiry;
 use super::log::{PAYLOAD_MAX, Stored, Write};
 use super::message;
 use super::partitions;
-use super::replica::{self, Effect, Progress, Refusal, Replica, Replicated, Wish};
+use super::replica::{self, Effect, Progress, Refusal, Replica, Replicated, Unreadable, Wish};
 use super::requests::OPEN_MAX;
 use super::state::State;
 use super::voters::Voters;
@@ -104,6 +105,9 @@ pub enum Message {
         read: Option<(u64, LeaderSequence)>,
         /// The sessions that were asked for, and how long each lives still; `None` if there is none.
         sessions: Vec<(SessionId, Keep, Option<Duration>)>,
+        /// The numbers of requests that the leader cannot read, and so has not written: it is of an earlier version than the one
+        /// that sent them.
+        unreadable: Vec<u64>,
     },
     /// To the leader: an operator wants this of the voters.
     Revise {
@@ -153,6 +157,9 @@ pub enum Answer {
     Written(Ticket, Outcome),
     /// It was done, and what came of it is not known any more.
     Done(Ticket),
+    /// The leader cannot read it, and has not done it. It is told to no other one; whether an earlier leader has done it is not
+    /// known.
+    Unreadable(Ticket),
     /// The state of this node has all that was written before the question.
     Readable(Ticket),
     /// How long a session lives still; `None` if there is none.
@@ -194,7 +201,8 @@ pub trait Keeps: Replicated<Outcome = Option<Report>> {
 }
 
 impl Report {
-    /// What comes of a payload in this state. `None` if it is no request, which changes nothing.
+    /// What comes of a payload in this state. `None` if it is no request, which changes nothing. Whether its format is known is
+    /// [checked](Replicated::check) when it is taken.
     #[must_use]
     pub fn of(state: &mut State, payload: &[u8]) -> Option<Self> {
         let request = Request::decode(payload).ok()?;
@@ -222,6 +230,10 @@ impl Report {
 impl Replicated for State {
     type Outcome = Option<Report>;
 
+    fn check(payload: &[u8]) -> Result<(), DecodeError> {
+        Request::check_format(payload)
+    }
+
     fn apply(&mut self, _: LeaderSequence, payload: &[u8]) -> Option<Report> {
         Report::of(self, payload)
     }
@@ -230,8 +242,8 @@ impl Replicated for State {
         self.snapshot().into()
     }
 
-    fn restore(bytes: &[u8]) -> Option<Self> {
-        Self::restore(bytes).ok()
+    fn restore(bytes: &[u8]) -> Result<Self, DecodeError> {
+        Self::restore(bytes)
     }
 
     fn empty() -> Self {
@@ -400,12 +412,12 @@ impl<S: Keeps> Protocol for Metadata<S> {
 impl<S: Keeps> Metadata<S> {
     /// The machine of one node. It does not stand until it is told to.
     ///
-    /// `None` if the snapshot or the records of an earlier life cannot be read, though they were whole on the disk: a later
-    /// version wrote them.
-    ///
     /// This node need not be among the voters: it may have been removed.
-    #[must_use]
-    pub fn new(config: Config, past: Past, now: Instant) -> Option<Self> {
+    ///
+    /// # Errors
+    /// [`Unreadable`], if the snapshot or the records of an earlier life cannot be read, though they were whole on the disk: a later
+    /// version wrote them.
+    pub fn new(config: Config, past: Past, now: Instant) -> Result<Self, Unreadable> {
         let me = config.replica.me;
         let tell_again_after = config.replica.resend_after.times(TELL_AGAIN);
         let Past { hard, voters, log, log_lost } = past;
@@ -434,7 +446,7 @@ impl<S: Keeps> Metadata<S> {
         };
         machine.take_election(now);
         machine.take_effects();
-        Some(machine)
+        Ok(machine)
     }
 
     /// The election.
@@ -487,10 +499,12 @@ impl<S: Keeps> Metadata<S> {
                 self.on_log(now, Identity::new(from, incarnation), term, body);
             }
             Message::Propose { incarnation, requests, read, sessions } => {
-                self.on_propose(now, requests);
-                self.on_questions(now, Identity::new(from, incarnation), read, sessions);
+                let from = Identity::new(from, incarnation);
+                self.on_propose(now, from, requests);
+                self.on_questions(now, from, read, sessions);
             }
-            Message::Told { to, read, sessions, .. } if to == self.me.incarnation => {
+            Message::Told { to, read, sessions, unreadable, .. } if to == self.me.incarnation => {
+                self.on_unreadable(&unreadable);
                 self.on_told(read, sessions);
             }
             Message::Told { .. } => {} // An earlier life asked.
@@ -814,8 +828,29 @@ impl<S: Keeps> Metadata<S> {
         }
     }
 
-    fn on_propose(&mut self, now: Instant, requests: Vec<Arc<[u8]>>) {
-        for request in requests {
+    fn on_propose(&mut self, now: Instant, from: Identity, requests: Vec<Arc<[u8]>>) {
+        let leads = match self.lead {
+            Lead::Held { .. } => true,
+            Lead::Elected { .. } | Lead::None => self.quorum.has_won(),
+            Lead::Ending => false,
+        };
+        if !leads {
+            return; // They tell the next leader, or this one again.
+        }
+        // What is in the log everybody must be able to read, this node first of all.
+        let (readable, others): (Vec<_>, Vec<_>) =
+            requests.into_iter().partition(|request| Request::decode(request).is_ok());
+        let unreadable: Vec<u64> = others
+            .iter()
+            .filter_map(|request| Request::sender(request))
+            .filter_map(|(client, sequence)| (client == from).then_some(sequence))
+            .collect();
+        if !unreadable.is_empty() {
+            let (incarnation, to, read) = (self.me.incarnation, from.incarnation, None);
+            let told = Message::Told { incarnation, to, read, sessions: Vec::new(), unreadable };
+            self.send(from.node, told);
+        }
+        for request in readable {
             match self.lead {
                 // What there is no room for is told again.
                 Lead::Held { .. } if self.replica.has_room() && request.len() <= PAYLOAD_MAX => {
@@ -823,10 +858,17 @@ impl<S: Keeps> Metadata<S> {
                 }
                 Lead::Held { .. } => {}
                 // The others know of it as soon as it was voted for, and it does so only when they have answered.
-                Lead::Elected { .. } | Lead::None if self.quorum.has_won() => {
-                    self.early.push(self.quorum.term(), request);
-                }
-                Lead::Elected { .. } | Lead::None | Lead::Ending => {} // They tell the next leader, or this one again.
+                Lead::Elected { .. } | Lead::None => self.early.push(self.quorum.term(), request),
+                Lead::Ending => {}
+            }
+        }
+    }
+
+    /// The leader cannot read these requests of this node.
+    fn on_unreadable(&mut self, sequences: &[u64]) {
+        for &sequence in sequences {
+            if let Some(ticket) = self.clients.applied(self.me, sequence) {
+                self.answer(Answer::Unreadable(ticket));
             }
         }
     }
@@ -834,7 +876,7 @@ impl<S: Keeps> Metadata<S> {
     /// Has a request written, unless it is: a node that is behind tells its own again and again, and copies would have it be
     /// behind for ever.
     fn propose(&mut self, now: Instant, request: Arc<[u8]>) {
-        let Ok((client, sequence)) = Request::sender(&request) else { return };
+        let Some((client, sequence)) = Request::sender(&request) else { return };
         let is_new = !self.replica.state().has_applied(&client, sequence);
         if is_new && self.proposed.insert((client, sequence)) {
             self.replica.propose(now, request);
@@ -867,7 +909,8 @@ impl<S: Keeps> Metadata<S> {
         let look = |(session, keep)| (session, keep, self.look_at(now, session, keep));
         let sessions = sessions.into_iter().map(look).collect();
         let (incarnation, to) = (self.me.incarnation, from.incarnation);
-        self.send(from.node, Message::Told { incarnation, to, read, sessions });
+        let unreadable = Vec::new();
+        self.send(from.node, Message::Told { incarnation, to, read, sessions, unreadable });
     }
 
     fn on_told(

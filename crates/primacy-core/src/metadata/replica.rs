@@ -30,6 +30,7 @@ mod finite;
 mod recovery;
 mod revising;
 mod snapshots;
+mod unreadable;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
@@ -41,6 +42,8 @@ use self::recovery::Recovery;
 pub use self::revising::{Progress, Refusal, VOTERS_MAX, Wish};
 pub use self::snapshots::SNAPSHOT_LENGTH_MAX;
 use self::snapshots::{Incoming, KEPT_FOR_OFFER, Outgoing, Part};
+pub use self::unreadable::{PartOfLog, Unreadable};
+use super::encoding::DecodeError;
 use super::log::{Log, Record, RecordBody, Stored, Write};
 use super::message::Body;
 use super::voters::Voters;
@@ -57,12 +60,22 @@ const GATHERED_MAX: usize = 16_384;
 pub trait Replicated: Clone {
     /// What came of a payload, for whoever asked for it.
     type Outcome: Clone + core::fmt::Debug;
-    /// Applies a payload. What it cannot read changes nothing; on all nodes alike.
+    /// Whether this program knows the format of a payload. What it does not know is neither taken nor applied.
+    ///
+    /// # Errors
+    /// [`DecodeError::Format`]
+    fn check(_payload: &[u8]) -> Result<(), DecodeError> {
+        Ok(())
+    }
+    /// Applies a payload. What is nothing in a format that is known changes nothing; on all nodes alike, and in all versions.
     fn apply(&mut self, number: LeaderSequence, payload: &[u8]) -> Self::Outcome;
     /// All of it, as bytes.
     fn snapshot(&self) -> Arc<[u8]>;
-    /// What [`snapshot`](Self::snapshot) gave; `None` if the bytes are no such thing.
-    fn restore(bytes: &[u8]) -> Option<Self>;
+    /// What [`snapshot`](Self::snapshot) gave.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if the bytes are no such thing; [`DecodeError::Format`] if they may be one to another version.
+    fn restore(bytes: &[u8]) -> Result<Self, DecodeError>;
     /// The state before the first record.
     fn empty() -> Self;
     /// Becomes another one, which was restored.
@@ -163,6 +176,8 @@ pub struct Replica<S: Replicated> {
     gathered: Vec<Arc<[u8]>>,
     flush_at: Option<Instant>,
     effects: VecDeque<Effect>,
+    /// What this replica was given and cannot read.
+    unreadable: Option<Unreadable>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -222,8 +237,8 @@ impl<S: Replicated> Replica<S> {
     /// A replica with what an earlier life left on its disk: `voters` and `bound` from the election's, `stored` from the log's.
     /// `log_lost` if there was a log, and it is lost.
     ///
-    /// `None` if the snapshot cannot be read.
-    #[must_use]
+    /// # Errors
+    /// [`Unreadable`], if the snapshot or a record cannot be read: they were whole on the disk, so another version wrote them.
     pub fn new(
         config: Config,
         bound: Term,
@@ -231,9 +246,14 @@ impl<S: Replicated> Replica<S> {
         stored: Stored,
         log_lost: bool,
         now: Instant,
-    ) -> Option<Self> {
+    ) -> Result<Self, Unreadable> {
         let (base, state, length) = match &stored.snapshot {
-            Some(snapshot) => (snapshot.number, S::restore(&snapshot.state)?, snapshot.state.len()),
+            Some(snapshot) => {
+                let number = snapshot.number;
+                let state = S::restore(&snapshot.state);
+                let state = state.map_err(|why| Unreadable { what: PartOfLog::Snapshot, number, why })?;
+                (number, state, snapshot.state.len())
+            }
             None => (LeaderSequence::NONE, S::empty(), 0),
         };
         let applied_voters = stored.snapshot.map_or_else(|| Arc::clone(&voters), |it| Arc::clone(&it.voters));
@@ -258,16 +278,19 @@ impl<S: Replicated> Replica<S> {
             gathered: Vec::new(),
             flush_at: None,
             effects: VecDeque::new(),
+            unreadable: None,
         };
         for record in stored.records {
             if !record.follows(replica.log.last()) {
-                return None;
+                let why = DecodeError::Value("the number of a record");
+                return Err(Unreadable { what: PartOfLog::Record, number: record.number, why });
             }
+            Unreadable::check::<S>(&record)?;
             replica.take_voters(&record);
             replica.log.push(record);
         }
         replica.written = replica.log.last();
-        Some(replica)
+        Ok(replica)
     }
 
     /// The next effect, in the order in which effects must take place.
@@ -390,6 +413,9 @@ impl<S: Replicated> Replica<S> {
 
     /// Takes what another replica says in the term to which this one is bound; the caller has bound it to a higher one before.
     pub fn handle(&mut self, now: Instant, from: Identity, term: Term, body: Body) {
+        if self.unreadable.is_some() {
+            return;
+        }
         if let Body::RecoverReply { to, leads_up_to } = body {
             if to == self.config.me.incarnation {
                 self.on_recover_reply(now, from, term, leads_up_to);
@@ -770,6 +796,9 @@ impl<S: Replicated> Replica<S> {
             gap = !record.follows(self.log.last());
             if gap {
                 break;
+            }
+            if !self.can_read(&record) {
+                return;
             }
             self.push(record);
         }

@@ -23,7 +23,7 @@ use crate::time::Duration;
 mod operate;
 
 /// The format of a snapshot that this program writes, and the only one that it reads.
-const FORMAT: u64 = 1;
+pub const FORMAT: u64 = 1;
 
 /// The state.
 #[derive(Clone, Debug)]

@@ -173,6 +173,10 @@ impl OneLog {
             Answer::Done(_) => (done(&|applied| matches!(applied, Applied::First(_))), asked.after + 1),
             Answer::Readable(_) if machine.replica().is_current() => (Some(here), asked.after),
             Answer::Readable(_) => return Err(format!("{} reads what may not be committed", who.node)),
+            // All nodes of a world are of one version.
+            Answer::Unreadable(_) => {
+                return Err(format!("{} was asked for what its leader cannot read", who.node));
+            }
             Answer::Session(..) | Answer::Revised(..) | Answer::LossAccepted(..) => return Ok(()),
         };
         let name = who.node;

@@ -161,7 +161,7 @@ impl Entry {
         };
         let started = self.start(config, Arc::clone(&desk.measures), begin).await;
         match started {
-            Ok((Some(mut machine), peers)) => {
+            Ok((Ok(mut machine), peers)) => {
                 let _ = map.state.set(machine.state().share());
                 map.board.send_modify(|board| board.voters = Arc::clone(machine.replica().voters()));
                 let mut world = MetadataWorld::new(peers, log, durability, map);
@@ -174,8 +174,8 @@ impl Entry {
                 let _ = drive(&mut machine, &mut world, &mut desk).await;
                 world.peers.close().await;
             }
-            Ok((None, peers)) => {
-                let _ = ready.send(Err(ConnectError::LaterLog));
+            Ok((Err(unreadable), peers)) => {
+                let _ = ready.send(Err(ConnectError::LaterLog(unreadable)));
                 peers.close().await;
             }
             Err(error) => {
@@ -327,6 +327,15 @@ impl MetadataWorld {
                 self.is_done(ticket);
                 if let Some(Waiter::Write(answer)) = self.waiting.remove(&ticket) {
                     let _ = answer.send(Err(MapError::AnswerLost));
+                }
+            }
+            Answer::Unreadable(ticket) => {
+                self.is_done(ticket);
+                tracing::error!(
+                    "the leader cannot read what this node writes: it is of an earlier version; upgrade it"
+                );
+                if let Some(Waiter::Write(answer)) = self.waiting.remove(&ticket) {
+                    let _ = answer.send(Err(MapError::Unreadable));
                 }
             }
             Answer::Revised(ticket, progress) => {
@@ -496,6 +505,13 @@ impl World<Metadata> for MetadataWorld {
 impl OperatorAsks<Metadata> for MetadataWorld {
     fn after(&mut self, machine: &Metadata, led: bool) -> Result<(), Halt> {
         self.log.finish_snapshot().map_err(|error| Halt::Failed { why: error.to_string() })?;
+        if let Some(unreadable) = machine.replica().unreadable() {
+            let why = format!(
+                "{unreadable}. A node of a newer version has sent it: start the newer Primacy here. Nothing of it was taken, and what \
+                 this node holds is as it was"
+            );
+            return Err(Halt::Failed { why });
+        }
         self.post(machine);
         self.tell_mesh(machine)?;
         OperatorAsks::<Quorum>::after(&mut self.peers, machine.election(), led)

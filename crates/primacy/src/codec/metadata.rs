@@ -242,6 +242,8 @@ pub(in crate::codec) mod wire {
         pub(in crate::codec) number: Option<Number>,
         #[prost(message, repeated, tag = "4")]
         pub(in crate::codec) sessions: Vec<Session>,
+        #[prost(uint64, repeated, tag = "5")]
+        pub(in crate::codec) unreadable: Vec<u64>,
     }
 
     /// Without an address, the node shall vote no more.
@@ -379,13 +381,14 @@ impl From<&Message> for wire::Message {
                     Some(wire::Word::Propose(wire::Propose { requests, read: *read, sessions })),
                 )
             }
-            Message::Told { incarnation, to, read, sessions } => {
+            Message::Told { incarnation, to, read, sessions, unreadable } => {
                 let out = |&(session, keep, left)| session_out(session, keep, left);
                 let told = wire::Told {
                     to: Some((*to).into()),
                     round: read.map(|(round, _)| round),
                     number: read.map(|(_, number)| number.into()),
                     sessions: sessions.iter().map(out).collect(),
+                    unreadable: unreadable.clone(),
                 };
                 (Some(*incarnation), Some(wire::Word::Told(told)))
             }
@@ -449,13 +452,14 @@ impl TryFrom<wire::Message> for Message {
                     sessions: sessions.collect::<Result<_, _>>()?,
                 }
             }
-            wire::Word::Told(wire::Told { to, round, number: of, sessions }) => Self::Told {
+            wire::Word::Told(wire::Told { to, round, number: of, sessions, unreadable }) => Self::Told {
                 incarnation: named()?,
                 to: incarnation_of(to, "told.to")?,
                 read: round
                     .map(|round| Ok::<_, DecodeError>((round, number(of, "told.number")?)))
                     .transpose()?,
                 sessions: sessions.into_iter().map(wire::Session::parse).collect::<Result<_, _>>()?,
+                unreadable,
             },
             wire::Word::Revise(revise) => {
                 let (ticket, wish) = revising::wish_in(revise)?;

@@ -1,6 +1,7 @@
 //! Golden bytes, versions that differ, strangers' bytes, and frames in pieces.
 
 mod fuzz;
+mod metadata;
 mod others;
 
 use primacy_core::Duration;
@@ -28,6 +29,10 @@ fn golden() -> Vec<(Frame, &'static str)> {
         (Frame::Hello(Hello { priority: 3, witness: true, ..hello("a", &["a", "b"]) }), HELLO),
         (Frame::Welcome(Hello { safety: Safety::Fenced, ..hello("b", &["a", "b"]).of_guardian() }), WELCOME),
         (Frame::Hello(keeper("a", 5, &["a", "b"])), HELLO_OF_A_KEEPER),
+        (
+            Frame::Hello(Hello { versions: Versions { lowest: 1, highest: 2 }, ..hello("a", &["a", "b"]) }),
+            HELLO_OF_TWO_VERSIONS,
+        ),
         (Frame::Refused(Refused { kind: RefusalKind::Voters, text: "no".into() }), REFUSED),
         (Frame::Ready, READY),
         (Frame::Died(Identity::new(node("a"), to)), DIED),
@@ -50,12 +55,14 @@ fn golden() -> Vec<(Frame, &'static str)> {
         (reply(Answer::No(No::JustStarted { left })), VOTE_JUST_STARTED),
         (reply(Answer::No(No::Forgotten)), VOTE_FORGOTTEN),
     ]);
+    frames.extend(metadata::golden());
     frames.extend(others::golden());
     frames
 }
 
 const HELLO: &str = "0a046d61696e124308011204746573741a100a0161120b080111610000000000000020012a1061616161616161616161616161616161317680400d82d740ab3a01613a0162400148035001";
 const HELLO_OF_A_KEEPER: &str = "0a046d61696e124908011204746573741a100a0161120b080111610000000000000020012a1061616161616161616161616161616161317680400d82d740ab3a01613a016240018001018a010408051001";
+const HELLO_OF_TWO_VERSIONS: &str = "0a046d61696e124208021204746573741a100a0161120b080111610000000000000020012a1061616161616161616161616161616161317680400d82d740ab3a01613a01624001900101";
 const WELCOME: &str = "0a046d61696e1a3f08011204746573741a100a0162120b080111620000000000000020022a1062626262626262626262626262626262317680400d82d740ab3a01613a01624002";
 const REFUSED: &str = "0a046d61696e2206080612026e6f";
 const READY: &str = "0a046d61696e2a00";
@@ -147,6 +154,22 @@ fn a_hello_with_any_wrong_field_is_none() {
     assert_eq!(decode_hello(|said| said.identity = None), Err(DecodeError::Missing("hello.identity")));
     let nameless = wire::Identity { node: String::new(), incarnation: Some(incarnation().into()) };
     assert_eq!(decode_hello(|said| said.identity = Some(nameless)), invalid("identity.node"));
+    assert_eq!(decode_hello(|said| said.oldest_version = Some(2)), invalid("hello.oldest_version"));
+}
+
+#[test]
+fn of_versions_that_are_not_spoken_nothing_is_known_but_who_speaks_them() {
+    let of = |newest: u32, oldest: Option<u32>| {
+        decode_hello(|said| (said.newest_version, said.oldest_version, said.role) = (newest, oldest, 9))
+    };
+    let other = |lowest, highest| {
+        Err(DecodeError::OtherVersion { node: node("a"), versions: Versions { lowest, highest } })
+    };
+    assert_eq!((of(2, None), of(7, Some(3)), of(0, None)), (other(2, 2), other(3, 7), other(0, 0)));
+    // To one that speaks version 1 too, it must say what version 1 knows.
+    assert_eq!(of(2, Some(1)), Err(DecodeError::Invalid("hello.role")));
+    // Where all of it can be read, it is judged as a whole.
+    assert!(decode_hello(|said| said.newest_version = 2).is_ok());
 }
 
 #[test]

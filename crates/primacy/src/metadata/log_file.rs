@@ -50,6 +50,7 @@ use prost::Message as _;
 
 use crate::disk::{self, DiskError};
 use page::PAGE_LENGTH;
+pub(crate) use page::VERSION as FILE_VERSION;
 use segment::{BLOCK_HEADER_LENGTH, Contents, Header, SegmentId};
 
 /// The longest payload of a record, in bytes.

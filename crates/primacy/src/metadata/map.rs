@@ -72,6 +72,10 @@ pub enum MapError {
     /// It was done, and what came of it is not known.
     #[error("it was done, and the answer is lost")]
     AnswerLost,
+    /// The leader is of an earlier version than this node, and cannot read the request. It has not done it; whether an earlier leader
+    /// has is not known.
+    #[error("the leader is of an earlier version and cannot read it; upgrade that node")]
+    Unreadable,
     /// Too many requests wait already. Nothing was done.
     #[error("{REQUESTS_MAX} requests wait already; try again when some are answered")]
     Busy,

@@ -3,6 +3,7 @@
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use primacy_core::metadata::command::{SessionId, Version};
+use primacy_core::metadata::encoding::DecodeError;
 use primacy_core::metadata::machine::{Keeps, Report};
 use primacy_core::metadata::replica::Replicated;
 use primacy_core::metadata::state::State;
@@ -42,6 +43,10 @@ impl Clone for SharedState {
 impl Replicated for SharedState {
     type Outcome = Option<Report>;
 
+    fn check(payload: &[u8]) -> Result<(), DecodeError> {
+        State::check(payload)
+    }
+
     fn apply(&mut self, _: LeaderSequence, payload: &[u8]) -> Option<Report> {
         Report::of(&mut self.write(), payload)
     }
@@ -50,8 +55,8 @@ impl Replicated for SharedState {
         self.read().snapshot().into()
     }
 
-    fn restore(bytes: &[u8]) -> Option<Self> {
-        State::restore(bytes).ok().map(Self::new)
+    fn restore(bytes: &[u8]) -> Result<Self, DecodeError> {
+        State::restore(bytes).map(Self::new)
     }
 
     fn empty() -> Self {

@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, timeout_at};
 
 use crate::clock;
-use crate::codec::{Frame, Refused};
+use crate::codec::{DecodeError, Frame, Refused};
 use crate::handshake::{Hello, Role, TlsProblem};
 
 use super::Arrival;
@@ -169,12 +169,28 @@ async fn greet(
     connection: &mut Connection<Rc<Stream>>,
     stranger: &Stranger,
 ) -> Result<(Hello, Duration), Failure> {
-    let (_, Frame::Hello(theirs)) = connection.read().await? else { return Err(Failure::Broken) };
-    if let Err(refused) = shared.judge_name(&connection.stream, &theirs).and_then(|()| shared.judge(&theirs))
-    {
-        tell_refusal(shared, &connection.stream, refused).await;
-        return Err(Failure::Refused);
-    }
+    let judged = match connection.read().await {
+        Ok((_, Frame::Hello(theirs))) => shared
+            .judge_name(&connection.stream, theirs.identity.node)
+            .and_then(|()| shared.judge(&theirs))
+            .map(|()| theirs),
+        Err(ReadError::Decode(DecodeError::OtherVersion { node, versions })) => {
+            let judged = shared.judge_name(&connection.stream, node);
+            judged.and_then(|()| Err(shared.refuse_version(node, versions)))
+        }
+        Ok((_, Frame::Welcome(_) | Frame::Refused(_) | Frame::Ready | Frame::Message(_)))
+        | Ok((_, Frame::Died(_) | Frame::DiedHeard(_) | Frame::Readmitted(_) | Frame::Lost)) => {
+            return Err(Failure::Broken);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let theirs = match judged {
+        Ok(theirs) => theirs,
+        Err(refused) => {
+            tell_refusal(shared, &connection.stream, refused).await;
+            return Err(Failure::Refused);
+        }
+    };
     stranger.is_known(theirs.identity.node.as_str().as_bytes());
     let asked_at = clock::now();
     connection.stream.write_all(&shared.introduction().welcome).await.map_err(|_| Failure::Broken)?;
@@ -252,7 +268,7 @@ async fn hear(shared: &Shared, connection: &mut Connection<Rc<Stream>>, theirs: 
             Ok((_, frame)) => on_frame(shared, &connection.stream, theirs, frame).await,
             Err(ReadError::Decode(error)) => {
                 tracing::debug!(node = %theirs.identity.node, "a frame was dropped: {error}");
-                let unknown = matches!(error, crate::codec::DecodeError::Unknown(_));
+                let unknown = matches!(error, DecodeError::Unknown(_));
                 shared.count(|counters| match unknown {
                     true => counters.frames_unknown += 1,
                     false => counters.frames_malformed += 1,

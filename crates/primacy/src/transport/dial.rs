@@ -45,6 +45,8 @@ struct Outbound {
     stream: Rc<Stream>,
     identity: Identity,
     disk: DiskId,
+    /// In which version of the protocol what is said here is said: whoever encodes for this peer looks here.
+    version: Option<u32>,
     /// What the kernel had no room for. If the first frame in it was begun, its rest is here.
     pending: VecDeque<u8>,
     signals: Rc<Signals>,
@@ -156,6 +158,11 @@ impl Link {
         self.outbound.borrow().as_ref().map(|outbound| outbound.identity)
     }
 
+    /// In which version of the protocol the peer is talked to.
+    pub(super) fn version(&self) -> Option<u32> {
+        self.outbound.borrow().as_ref().and_then(|outbound| outbound.version)
+    }
+
     pub(super) fn trouble(&self) -> Option<String> {
         self.trouble.borrow().clone()
     }
@@ -202,10 +209,11 @@ impl Link {
         *self.trouble.borrow_mut() = Some(error.to_string());
     }
 
-    fn open(&self, stream: Rc<Stream>, theirs: &Hello) -> Rc<Signals> {
+    fn open(&self, stream: Rc<Stream>, mine: &Hello, theirs: &Hello) -> Rc<Signals> {
         let signals = Rc::new(Signals::default());
         let (identity, disk, pending) = (theirs.identity, theirs.disk, VecDeque::new());
-        let outbound = Outbound { stream, identity, disk, pending, signals: Rc::clone(&signals) };
+        let version = mine.versions.common(theirs.versions);
+        let outbound = Outbound { stream, identity, disk, version, pending, signals: Rc::clone(&signals) };
         *self.outbound.borrow_mut() = Some(outbound);
         *self.trouble.borrow_mut() = None;
         signals
@@ -302,7 +310,7 @@ async fn stay(shared: &Shared, link: &Link, stream: &Rc<Stream>, theirs: &Hello)
     if shared.judge_answer(link.node, theirs).is_err() {
         return None;
     }
-    let signals = link.open(Rc::clone(stream), theirs);
+    let signals = link.open(Rc::clone(stream), &shared.introduction().me, theirs);
     // Who votes first, since what one that is readmitted is told counts by that.
     shared.tell_voters(link, theirs);
     shared.say_first_word(link);

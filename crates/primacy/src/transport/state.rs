@@ -20,6 +20,7 @@ use crate::codec::{Frame, Refused, TooLong, Word, encode};
 use crate::handshake::{
     Disagreement, DiskId, Hello, Known, PeerDisk, Refusal, RefusalKind, Role, TlsProblem, judge, judge_answer,
 };
+use crate::versions::Versions;
 
 use super::dial::Link;
 use super::strangers::{Stranger, Strangers};
@@ -85,6 +86,8 @@ pub struct PeerStatus {
     pub address: String,
     /// The process life that this node can talk to.
     pub outbound: Option<Identity>,
+    /// In which version of the protocol it is talked to.
+    pub version: Option<u32>,
     /// The process life that this node can hear; the latest, if there are two.
     pub inbound: Option<Identity>,
     /// Whose guardian this node can hear.
@@ -378,9 +381,8 @@ impl Shared {
     }
 
     /// Judges whether the certificate of one that has dialled this node carries the name that it gives itself.
-    pub(super) fn judge_name(&self, stream: &Stream, theirs: &Hello) -> Result<(), Refused> {
+    pub(super) fn judge_name(&self, stream: &Stream, node: NodeId) -> Result<(), Refused> {
         let Stream::Tls(session) = stream else { return Ok(()) };
-        let node = theirs.identity.node;
         let presented = session.presented();
         let leaf = presented.first().ok_or(rustls::Error::NoCertificatesPresented);
         let Err(error) = leaf.and_then(|leaf| tls::carries_name(leaf, node)) else { return Ok(()) };
@@ -394,6 +396,12 @@ impl Shared {
     pub(super) fn judge(&self, theirs: &Hello) -> Result<(), Refused> {
         let verdict = self.with_known(|mine, known| judge(mine, known, theirs));
         verdict.map_err(|refusal| self.refuse(&refusal, theirs.identity.node, theirs.role))
+    }
+
+    /// Refuses one that has dialled this node, and of which nothing more is known than that it speaks none of its versions.
+    pub(super) fn refuse_version(&self, node: NodeId, theirs: Versions) -> Refused {
+        let refusal = self.introduction().me.of_other_version(node, theirs);
+        self.refuse(&refusal, node, Role::Node)
     }
 
     fn with_known<T>(&self, judge: impl FnOnce(&Hello, Known<'_>) -> T) -> T {
@@ -708,6 +716,7 @@ impl Shared {
             node: link.node,
             address: link.address.clone(),
             outbound: link.connected_to(),
+            version: link.version(),
             inbound: heard(link.node, Role::Node),
             guardian: heard(link.node, Role::GuardianOf),
             round_trip: state.round_trips.get(&link.node).copied(),

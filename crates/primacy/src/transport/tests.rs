@@ -4,6 +4,7 @@ mod fuzz;
 mod peers;
 mod robustness;
 mod security;
+mod versions;
 
 use std::cell::Cell;
 use std::time::Duration as StdDuration;
@@ -19,6 +20,7 @@ use super::*;
 use crate::codec;
 use crate::handshake::RefusalKind;
 use crate::handshake::tests::{hello, node};
+use crate::versions::Versions;
 
 const BOUND: StdDuration = StdDuration::from_secs(20);
 

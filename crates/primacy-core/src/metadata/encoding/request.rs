@@ -15,8 +15,9 @@ use crate::metadata::command::{
 use crate::metadata::partitions::encoding as partitions;
 use crate::time::Duration;
 
-/// The format that this program writes, and the only one that it reads.
-pub(crate) const FORMAT: u8 = 1;
+/// The format of requests that this program writes, and the only one that it reads. Whatever a request can say that it could not say
+/// before, is another format; and so is a change of what comes of one, since all nodes must make the same of it.
+pub const FORMAT: u8 = 1;
 
 /// What a request takes besides its client's name, keys and values, as a first guess.
 const ROOM: usize = 64;
@@ -83,35 +84,41 @@ impl Request {
         to
     }
 
+    /// Whether these bytes can be read, if they are a request at all.
+    ///
+    /// # Errors
+    /// [`DecodeError::Format`], if they are in a format of another version.
+    pub fn check_format(bytes: &[u8]) -> Result<(), DecodeError> {
+        match bytes.first() {
+            Some(&FORMAT) | None => Ok(()),
+            Some(&format) => Err(DecodeError::Format(u64::from(format))),
+        }
+    }
+
+    /// Whose request this is, and its number; `None` if not even that can be read. Both keep their places in every later format, so
+    /// that a request that cannot be read can be refused.
+    #[must_use]
+    pub fn sender(bytes: &[u8]) -> Option<(Identity, u64)> {
+        let mut from = Reader::new(bytes);
+        from.byte().ok()?;
+        Some((identity(&mut from).ok()?, from.number().ok()?))
+    }
+
     /// The request that these bytes are.
     ///
     /// # Errors
     /// [`DecodeError`] if they are none.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        Self::check_format(bytes)?;
         let mut from = Reader::new(bytes);
-        let (client, sequence) = sender(&mut from)?;
+        from.byte()?;
+        let client = identity(&mut from)?;
+        let sequence = from.number()?;
         let done_below = from.number()?;
         let command = command(&mut from)?;
         from.end()?;
         Ok(Self { client, sequence, done_below, command })
     }
-
-    /// Who sends the request that these bytes are, and the number that it has there. What it wants is not looked at.
-    ///
-    /// # Errors
-    /// [`DecodeError`] if they are none.
-    pub fn sender(bytes: &[u8]) -> Result<(Identity, u64), DecodeError> {
-        sender(&mut Reader::new(bytes))
-    }
-}
-
-/// What a request begins with.
-fn sender(from: &mut Reader<'_>) -> Result<(Identity, u64), DecodeError> {
-    let format = from.byte()?;
-    if format != FORMAT {
-        return Err(DecodeError::Format(u64::from(format)));
-    }
-    Ok((identity(from)?, from.number()?))
 }
 
 impl Command {

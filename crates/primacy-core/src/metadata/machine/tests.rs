@@ -1,6 +1,8 @@
 //! Whose clock ends a session, and what becomes of requests that are told again: three machines, what they say to each other at
 //! once, and one that can be cut off.
 
+mod unreadable;
+
 use super::*;
 use crate::metadata::command::{self, Operation, Previous, Replace};
 use crate::metadata::partitions::Command as About;
@@ -18,6 +20,11 @@ fn identity(index: usize) -> Identity {
 }
 
 fn node(index: usize) -> Node {
+    start(index, Stored::default()).unwrap()
+}
+
+/// With what an earlier life has left of a log.
+fn start(index: usize, log: Stored) -> Result<Node, Unreadable> {
     let millis = Duration::from_millis;
     let names = NAMES.map(|name| NodeId::new(name).unwrap());
     let election = quorum::Config {
@@ -50,8 +57,8 @@ fn node(index: usize) -> Node {
     };
     let members = names.map(|name| (name, Arc::from("nowhere"))).into();
     let voters = Arc::new(Voters { number: LeaderSequence::NONE, members });
-    let past = Past { hard: HardState::default(), voters, log: Stored::default(), log_lost: false };
-    Node::new(Config { election, replica }, past, Instant::default()).unwrap()
+    let past = Past { hard: HardState::default(), voters, log, log_lost: false };
+    Node::new(Config { election, replica }, past, Instant::default())
 }
 
 struct Cluster {

@@ -142,6 +142,9 @@ impl<S: Replicated> Replica<S> {
             if !record.follows(self.log.last()) {
                 break; // Nothing that an honest node sends; what was asked for is asked for again.
             }
+            if !self.can_read(&record) {
+                return;
+            }
             self.push(record);
         }
         self.write();

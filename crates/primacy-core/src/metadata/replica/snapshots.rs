@@ -3,8 +3,9 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{Durability, Effect, Replica, Replicated, Role};
+use super::{Durability, Effect, PartOfLog, Replica, Replicated, Role, Unreadable};
 use crate::id::Identity;
+use crate::metadata::encoding::DecodeError;
 use crate::metadata::log::{Log, RecordBody, Snapshot, Write};
 use crate::metadata::message::Body;
 use crate::metadata::voters::Voters;
@@ -179,12 +180,20 @@ impl<S: Replicated> Replica<S> {
         }
         let bytes = core::mem::take(&mut incoming.bytes);
         self.incoming = None;
-        if have == part.length
-            && part.number > self.log.last()
-            && let Some(state) = S::restore(&bytes)
-        {
-            self.install(state, Snapshot { number: part.number, voters: part.voters, state: bytes.into() });
-            self.fetched_more(now);
+        if have != part.length || part.number <= self.log.last() {
+            return;
+        }
+        let number = part.number;
+        match S::restore(&bytes) {
+            Ok(state) => {
+                self.install(state, Snapshot { number, voters: part.voters, state: bytes.into() });
+                self.fetched_more(now);
+            }
+            // It would be fetched again and again.
+            Err(why @ DecodeError::Format(_)) => {
+                self.unreadable = Some(Unreadable { what: PartOfLog::Snapshot, number, why });
+            }
+            Err(_) => {} // Nothing that an honest node sends.
         }
     }
 

@@ -21,8 +21,8 @@ impl Replicated for History {
         Arc::from(&*self.0)
     }
 
-    fn restore(bytes: &[u8]) -> Option<Self> {
-        Some(Self(bytes.to_vec()))
+    fn restore(bytes: &[u8]) -> Result<Self, DecodeError> {
+        Ok(Self(bytes.to_vec()))
     }
 
     fn empty() -> Self {

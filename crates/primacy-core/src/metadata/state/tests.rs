@@ -409,6 +409,40 @@ fn history_is_bounded_and_dropped_a_little_at_a_time() {
     assert_eq!(told.state.size().history_changes, 1, "the changes of the last version stay");
 }
 
+/// A state with something of everything, and its bytes, for ever.
+#[test]
+fn a_snapshot_is_these_bytes_for_ever() {
+    use crate::metadata::partitions::{Command as About, GroupName};
+    let mut told = Told::default();
+    let (session, of_node) = (SessionId::new(5).unwrap(), SessionId::new(-6).unwrap());
+    let time_to_live = Duration::from_nanos(300);
+    let limits = Limits { quota: 10_000, history_bytes: 1_000, history_changes: 100 };
+    let group = |name| GroupName::new(name).unwrap();
+    for command in [
+        Command::Limit(limits),
+        Command::Begin { session, time_to_live },
+        Command::Operate(attached("a", session)),
+        Command::Operate(write("b", "1")),
+        Command::Operate(write("b", "2")),
+        Command::Operate(delete("a")),
+        Command::Operate(attached("c", session)),
+        Command::Compact(Version(4)),
+        Command::Partitions(About::Create { group: group("g"), count: 3 }),
+        Command::Partitions(About::Join { session: of_node, time_to_live }),
+    ] {
+        let outcome = told.tell(command);
+        assert!(outcome.result.is_ok(), "{outcome:?}");
+    }
+    let hex: String = told.state.snapshot().iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, SNAPSHOT);
+    restored(&told.state);
+}
+
+const SNAPSHOT: &str = concat!(
+    "01904ee807640601040207016200030102320701630a06000178030402070162000300013101020701610a02000178",
+    "01010163010aac020201026e31010bac0201000000000000000701016700030301000001026e310100000000000000070a0100",
+);
+
 #[test]
 fn a_snapshot_that_is_none_is_refused() {
     let mut drawn = Drawn { rng: Rng::new(1), version: 1 };

@@ -281,5 +281,5 @@ fn start(
         snapshot_after: kept_max,
         kept_max,
     };
-    Replica::new(config, bound, voters, disk, log_lost, NOW)
+    Replica::new(config, bound, voters, disk, log_lost, NOW).ok()
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use primacy_core::metadata::encoding::DecodeError;
 use primacy_core::metadata::replica::Replicated;
 use primacy_core::{LeaderSequence, Term};
 
@@ -32,13 +33,13 @@ impl Replicated for Told {
         self.0.iter().flat_map(bytes).collect()
     }
 
-    fn restore(bytes: &[u8]) -> Option<Self> {
+    fn restore(bytes: &[u8]) -> Result<Self, DecodeError> {
         let entry = |bytes: &[u8]| {
-            let [term, counter, payload] = *bytes else { return None };
+            let [term, counter, payload] = *bytes else { return Err(DecodeError::Short) };
             let number = LeaderSequence { term: Term(u64::from(term)), counter: u64::from(counter) };
-            Some(Entry { number, payload })
+            Ok(Entry { number, payload })
         };
-        bytes.chunks(LENGTH).map(entry).collect::<Option<Vec<Entry>>>().map(Self)
+        bytes.chunks(LENGTH).map(entry).collect::<Result<Vec<Entry>, DecodeError>>().map(Self)
     }
 
     fn empty() -> Self {

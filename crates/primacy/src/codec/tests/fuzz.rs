@@ -104,6 +104,11 @@ fn drawn_frame(draw: &mut Draw<'_>) {
     assert_eq!(decode(&bytes).unwrap(), (election, frame));
 }
 
+fn versions(draw: &mut Draw<'_>) -> Versions {
+    let (one, other) = (u32::from(draw.short()), u32::from(draw.short()));
+    Versions { lowest: one.min(other), highest: one.max(other) }
+}
+
 fn drawn_kind(draw: &mut Draw<'_>) -> RefusalKind {
     let kinds: Vec<RefusalKind> =
         REFUSALS.iter().map(|(kind, _)| *kind).chain([RefusalKind::Unknown]).collect();
@@ -114,7 +119,7 @@ fn drawn_hello(election: &str, draw: &mut Draw<'_>) -> Hello {
     let metadata = draw.one_of(&DURABILITIES);
     let number = LeaderSequence { term: Term(draw.number()), counter: draw.number() };
     Hello {
-        protocol_version: u32::from(draw.short()),
+        versions: versions(draw),
         cluster: draw.text(),
         election: election.to_owned(),
         identity: identity(draw),

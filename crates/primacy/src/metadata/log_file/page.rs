@@ -11,7 +11,7 @@
 use super::Wrong;
 
 /// The version of the files that this code writes, and the newest that it reads.
-pub(super) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 /// The oldest version that this code reads: the one before its own, once there is one.
 const VERSION_MIN: u32 = 1;
 /// How long the first page is, in bytes. What stands after it begins a page of the disk.

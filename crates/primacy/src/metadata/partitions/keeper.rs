@@ -167,7 +167,8 @@ impl Keeper {
                 Ok(Outcome { result: Err(refusal), .. }) => {
                     tracing::warn!(%refusal, "this node cannot be up, and asks again");
                 }
-                Err(MapError::Timeout | MapError::AnswerLost | MapError::Busy | MapError::Voter { .. }) => {}
+                Err(MapError::Timeout | MapError::AnswerLost | MapError::Unreadable) => {}
+                Err(MapError::Busy | MapError::Voter { .. }) => {}
             }
             tokio::time::sleep(PARTITION_PAUSE).await;
         }

@@ -1,0 +1,214 @@
+//! `primacy node` on what another version has left on its disk, and beside nodes that speak another one: a clear error of ours, and
+//! nothing lost.
+
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
+
+mod support;
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use support::{Node, PATIENCE, Place, get, peers, stderr, stdout, strings, wait_until};
+
+/// A slot of a state file and the first page of a file of a log.
+const PAGE: usize = 4096;
+
+/// Where both have their version.
+const VERSION: Range<usize> = 8..12;
+
+/// Where both have the checksum of the rest.
+const CHECKSUM: Range<usize> = 12..16;
+
+/// What stands before the content of a block: the mark, the checksum of the header, the length, the checksum of the content.
+const BLOCK_HEADER: usize = 16;
+
+/// What a hello of version 9 has in the places that every version has: the name of the election, the newest version, who speaks, and
+/// the oldest version.
+const HELLO_OF_VERSION_9: &[u8] =
+    b"\0\0\0\x1c\x0a\x01e\x12\x17\x08\x09\x1a\x10\x0a\x01b\x12\x0b\x08\x01\x11\0\0\0\0\0\0\0\x62\x90\x01\x08";
+
+/// A node that keeps metadata by itself.
+struct Keeper {
+    place: Place,
+    args: Vec<String>,
+}
+
+impl Keeper {
+    fn new(test: &str) -> Self {
+        let place = Place::new(test);
+        let (peers, dir) = (peers(&["a"]), place.text("a"));
+        let args =
+            ["node", "--json", "--election", "e", "--node", "a", "--peers", &peers, "--state-dir", &dir];
+        let args = [&args[..], &["--metadata", "fsync"]].concat();
+        Self { args: strings(&args), place }
+    }
+
+    /// Has it lead, asks it for what `args` say, and ends it.
+    fn live(&self, args: &[&str]) -> Value {
+        let mut node = Node::start(&self.place, "a", &self.args);
+        node.told.wait_for_event("elected");
+        let dir = self.place.text("a");
+        let target = ["--election", "e", "--state-dir", &dir, "--json"];
+        let output = self.place.output(&[&["partitions"], args, &target].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        node.signal(Signal::TERM);
+        assert_eq!(node.wait().code(), Some(143));
+        serde_json::from_str(&stdout(&output)).unwrap()
+    }
+
+    fn state(&self) -> PathBuf {
+        self.place.path("a").join("e@a.state")
+    }
+
+    fn log(&self, file: &str) -> PathBuf {
+        self.place.path("a").join("e@a.log").join(file)
+    }
+
+    /// With these bytes in this file it does not start, says all of this, and leaves them as they are.
+    fn refuses(&self, file: &Path, bytes: &[u8], says: &[&str]) {
+        fs::write(file, bytes).unwrap();
+        let output = self.place.output(&self.args);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(74), "{}: {said}", file.display());
+        for text in says {
+            assert!(said.contains(text), "{text:?} is not in: {said}");
+        }
+        assert!(!said.contains("panicked"), "{said}");
+        assert!(fs::read(file).unwrap() == bytes, "{} was left as it is", file.display());
+    }
+
+    /// The group that it was asked for before is there.
+    fn has_lost_nothing(&self) {
+        let shown = self.live(&["show"]);
+        assert_eq!(shown["groups"][0]["group"], "g", "{shown}");
+    }
+}
+
+/// The page with another version, and with the checksum that it then has.
+fn of_version(page: &[u8], version: u32) -> Vec<u8> {
+    let mut page = page.to_vec();
+    page[VERSION].copy_from_slice(&version.to_be_bytes());
+    let sum = crc32(&[&page[..CHECKSUM.start], &page[CHECKSUM.end..PAGE]]);
+    page[CHECKSUM].copy_from_slice(&sum.to_be_bytes());
+    page
+}
+
+fn crc32(parts: &[&[u8]]) -> u32 {
+    let mut sum = crc32fast::Hasher::new();
+    parts.iter().for_each(|part| sum.update(part));
+    sum.finalize()
+}
+
+/// A segment in which the first request is in the format 2, in a block that is whole.
+fn with_a_request_of_format_2(segment: &[u8]) -> Vec<u8> {
+    let mut bytes = segment.to_vec();
+    // In the first page: the tag and the length of the segment's number.
+    let at = bytes[..PAGE].windows(2).position(|two| two == [0x1a, 16]).unwrap() + 2;
+    let mut id = bytes[at..at + 16].to_vec();
+    id[0] |= 0x80;
+    let mut at = PAGE;
+    while bytes[at..at + 4] == id[..4] {
+        let length: [u8; 4] = bytes[at + 8..at + 12].try_into().unwrap();
+        let content =
+            at + BLOCK_HEADER..at + BLOCK_HEADER + usize::try_from(u32::from_be_bytes(length)).unwrap();
+        // The tag of a payload, its length, the format, and the name of the client with its length.
+        let is_request = |five: &[u8]| five[0] == 0x2a && five[2..] == [1, 1, b'a'];
+        let found = bytes[content.clone()].windows(5).position(is_request);
+        if let Some(found) = found {
+            bytes[content.start + found + 2] = 2;
+            let sum = crc32(&[&bytes[content.clone()]]).to_be_bytes();
+            let place = u64::try_from(at).unwrap().to_be_bytes();
+            let header = crc32(&[&id, &place, &length, &sum]).to_be_bytes();
+            bytes[at + 4..at + 8].copy_from_slice(&header);
+            bytes[at + 12..at + 16].copy_from_slice(&sum);
+            return bytes;
+        }
+        at = content.end;
+    }
+    panic!("there is no request in the segment");
+}
+
+#[test]
+fn what_a_newer_version_has_written_is_refused_and_left_as_it_is() {
+    let keeper = Keeper::new("versions-disk");
+    keeper.live(&["create", "g", "3"]);
+
+    let state = fs::read(keeper.state()).unwrap();
+    let newer = [of_version(&state[..PAGE], 3), state[PAGE..].to_vec()].concat();
+    keeper.refuses(
+        &keeper.state(),
+        &newer,
+        &["e@a.state", "its version is 3, this one reads up to 2", "start the newer one"],
+    );
+    fs::write(keeper.state(), state).unwrap();
+    keeper.has_lost_nothing();
+
+    let segment = keeper.log("0000000000000001.segment");
+    let written = fs::read(&segment).unwrap();
+    let newer = [of_version(&written[..PAGE], 2), written[PAGE..].to_vec()].concat();
+    let says = ["its version is 2, this one reads up to 1", "start the newer one"];
+    keeper.refuses(&segment, &newer, &[&["0000000000000001.segment"], &says[..]].concat());
+
+    let of_format_2 = with_a_request_of_format_2(&written);
+    let unknown =
+        ["the record (", "cannot be read: the format 2 is not known", "start the newer one", "left as it is"];
+    keeper.refuses(&segment, &of_format_2, &unknown);
+    fs::write(&segment, written).unwrap();
+
+    let snapshot = keeper.log("snapshot");
+    let newer = of_version(&[&b"PRIMSNP\x1a"[..], &[0; PAGE - 8]].concat(), 2);
+    keeper.refuses(&snapshot, &newer, &[&["snapshot"], &says[..]].concat());
+    fs::remove_file(&snapshot).unwrap();
+    keeper.has_lost_nothing();
+}
+
+/// What comes in answer to these bytes, up to the end of the connection.
+fn answer(address: &str, said: &[u8]) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(said).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[test]
+fn a_node_of_another_version_is_refused_and_that_is_to_be_seen_and_the_others_go_on() {
+    let place = Place::new("versions-peer");
+    let peers = peers(&["a", "b", "c"]);
+    let node = |name: &str| {
+        let dir = place.text(name);
+        let args =
+            ["node", "--json", "--election", "e", "--node", name, "--peers", &peers, "--state-dir", &dir];
+        Node::start(&place, name, &strings(&[&args[..], &["--metrics", "0"]].concat()))
+    };
+    let (a, c) = (node("a"), node("c"));
+    let metrics = a.told.wait_for_event("serving")["metrics"].as_str().unwrap().to_owned();
+    wait_until("the election", || a.leads() || c.leads());
+
+    let address = peers.split(',').find_map(|peer| peer.strip_prefix("a=")).unwrap();
+    let text = "b speaks versions 8 to 9 of the protocol, a speaks version 1, and they have none in common; upgrade a, one version \
+                after the other";
+    let told = answer(address, HELLO_OF_VERSION_9);
+    assert!(told.contains(&format!("a refuses b: {text}")), "{told}");
+
+    let (_, figures) = get(&metrics, "GET", "/metrics");
+    let counted = |line: &str| {
+        line.starts_with("primacy_handshakes_refused_total") && line.contains("protocol_version")
+    };
+    assert!(figures.lines().any(counted), "{figures}");
+    let output = place.output(&["who", "--json", "--election", "e", "--state-dir", &place.text("a")]);
+    let who: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let others = who["peers"]["others"].as_array().unwrap();
+    let of = |name: &str| others.iter().find(|other| other["node"] == name).unwrap();
+    assert_eq!(of("b")["refusal"]["kind"], "protocol_version", "{who}");
+    assert!(of("b")["refusal"]["text"].as_str().unwrap().contains(text), "{who}");
+    assert_eq!((&of("c")["version"], &of("c")["refusal"]), (&1.into(), &Value::Null), "{who}");
+    assert!(who["peers"]["refused"]["protocol_version"].as_u64() >= Some(1), "{who}");
+    assert!(a.leads() || c.leads());
+}

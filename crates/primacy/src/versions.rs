@@ -1,0 +1,173 @@
+//! Versions: which of the protocol this program speaks, and which formats go with each.
+//!
+//! A node speaks its own version and the one before. Two nodes talk in the highest version that both speak, so nodes of two
+//! neighbouring versions are one cluster, and its nodes can be upgraded one after the other. How a version is added, and why a
+//! cluster of two versions is safe, is in `docs/decisions/0025-formats-are-read-one-version-before-they-are-written.md`.
+//!
+//! This file is the one place that says what may be said to whom. A program that writes another format than it says here does not
+//! build.
+
+use std::fmt;
+
+use primacy_core::metadata::encoding::REQUEST_FORMAT;
+use primacy_core::metadata::state::FORMAT as SNAPSHOT_FORMAT;
+
+use crate::disk;
+use crate::metadata::log_file;
+
+/// The version of the protocol that this program has: of the frames, and of what all nodes must make of them alike.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// The versions of the protocol that this program speaks: its own, and the one before once there is one.
+pub const SPOKEN: Versions = Versions { lowest: 1, highest: PROTOCOL_VERSION };
+
+/// Versions of the protocol, from one to another, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Versions {
+    /// The oldest.
+    pub lowest: u32,
+    /// The newest.
+    pub highest: u32,
+}
+
+impl Versions {
+    /// The newest version that both sides speak: the one in which they talk. `None` if there is none.
+    #[must_use]
+    pub const fn common(self, other: Self) -> Option<u32> {
+        let highest = if self.highest < other.highest { self.highest } else { other.highest };
+        if highest < self.lowest || highest < other.lowest { None } else { Some(highest) }
+    }
+}
+
+impl fmt::Display for Versions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { lowest, highest } = self;
+        if lowest == highest {
+            write!(f, "version {highest}")
+        } else {
+            write!(f, "versions {lowest} to {highest}")
+        }
+    }
+}
+
+/// What a program reads and writes of one thing that outlives a connection, by the numbers of its formats.
+#[derive(Clone, Copy, Debug)]
+struct Formats {
+    /// The oldest that it reads.
+    oldest: u64,
+    /// The newest that it reads.
+    newest: u64,
+    /// The newest that it writes.
+    written: u64,
+}
+
+/// What a program of one version of the protocol reads and writes.
+#[derive(Clone, Copy, Debug)]
+struct Version {
+    protocol: u32,
+    /// Requests in the records of the log, and on their way to the leader.
+    requests: Formats,
+    /// Snapshots of the state, on disks and on their way to others.
+    snapshots: Formats,
+    /// The files of a log.
+    log_files: Formats,
+    /// The state file.
+    state_file: Formats,
+}
+
+/// All versions that there ever were, the oldest first. A row never changes once its version is released.
+const VERSIONS: [Version; 1] = [Version {
+    protocol: 1,
+    requests: Formats { oldest: 1, newest: 1, written: 1 },
+    snapshots: Formats { oldest: 1, newest: 1, written: 1 },
+    log_files: Formats { oldest: 1, newest: 1, written: 1 },
+    state_file: Formats { oldest: 1, newest: 2, written: 2 },
+}];
+
+impl Formats {
+    /// Whether a program with these may take the place of one with those `before`, and run beside it: each reads what the other
+    /// writes.
+    const fn may_follow(self, before: Self) -> bool {
+        let is_sound = self.oldest <= self.written && self.written <= self.newest;
+        is_sound && self.oldest <= before.written && self.written <= before.newest
+    }
+}
+
+impl Version {
+    /// Whether nodes of this version and of the one `before` can be one cluster, and any of them upgraded or taken back.
+    const fn may_follow(self, before: Self) -> bool {
+        self.protocol == before.protocol + 1
+            && self.requests.may_follow(before.requests)
+            && self.snapshots.may_follow(before.snapshots)
+            && self.log_files.may_follow(before.log_files)
+            && self.state_file.may_follow(before.state_file)
+    }
+}
+
+const _: () = {
+    let mut place = 1;
+    while place < VERSIONS.len() {
+        assert!(
+            VERSIONS[place].may_follow(VERSIONS[place - 1]),
+            "a format is read one version before it is written"
+        );
+        place += 1;
+    }
+    let mine = VERSIONS[VERSIONS.len() - 1];
+    assert!(mine.protocol == PROTOCOL_VERSION, "this version has a row");
+    assert!(SPOKEN.highest == PROTOCOL_VERSION, "this version is spoken");
+    assert!(
+        SPOKEN.lowest == if PROTOCOL_VERSION > 1 { PROTOCOL_VERSION - 1 } else { 1 },
+        "and the one before"
+    );
+    assert!(mine.requests.written == REQUEST_FORMAT as u64, "another format of requests is a row here");
+    assert!(mine.snapshots.written == SNAPSHOT_FORMAT, "another format of snapshots is a row here");
+    assert!(
+        mine.log_files.written == log_file::FILE_VERSION as u64,
+        "another format of the log's files is a row here"
+    );
+    assert!(
+        mine.state_file.written == disk::VERSION as u64,
+        "another format of the state file is a row here"
+    );
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_sides_talk_in_the_newest_version_that_both_speak() {
+        let versions = |lowest, highest| Versions { lowest, highest };
+        for (mine, theirs, common) in [
+            (versions(1, 1), versions(1, 1), Some(1)),
+            (versions(1, 1), versions(1, 2), Some(1)),
+            (versions(1, 2), versions(2, 3), Some(2)),
+            (versions(2, 3), versions(2, 3), Some(3)),
+            (versions(1, 1), versions(2, 3), None),
+            (versions(1, 2), versions(3, 4), None),
+            (versions(1, 1), versions(0, 0), None),
+        ] {
+            assert_eq!((mine.common(theirs), theirs.common(mine)), (common, common), "{mine} and {theirs}");
+        }
+        assert_eq!(
+            (versions(2, 2).to_string(), versions(2, 3).to_string()),
+            ("version 2".into(), "versions 2 to 3".into())
+        );
+    }
+
+    /// Version 2 reads another format of requests, version 3 writes it, and version 4 forgets the former one.
+    #[test]
+    fn a_format_is_read_one_version_before_it_is_written() {
+        let formats = |oldest, newest, written| Formats { oldest, newest, written };
+        let [first, second, third, fourth] =
+            [formats(1, 1, 1), formats(1, 2, 1), formats(1, 2, 2), formats(2, 2, 2)];
+        assert!(second.may_follow(first) && third.may_follow(second) && fourth.may_follow(third));
+        assert!(!third.may_follow(first), "it writes what the version before cannot read");
+        assert!(!fourth.may_follow(second), "it cannot read what the version before writes");
+        assert!(!formats(1, 1, 2).may_follow(second), "it cannot read what it writes");
+        let of = |protocol, requests| Version { protocol, requests, ..VERSIONS[0] };
+        assert!(of(2, second).may_follow(VERSIONS[0]));
+        assert!(!of(2, third).may_follow(VERSIONS[0]) && !of(3, second).may_follow(VERSIONS[0]));
+    }
+}
