@@ -17,7 +17,7 @@ use crate::log::JsonLog;
 use crate::report::{Event, Reporter};
 use crate::signals::Signals;
 use crate::supervisor::{Settings, Supervisor, Wait, report_changes};
-use crate::{figures, health, memory, notify, pauses};
+use crate::{figures, health, memory, notify, pauses, quota};
 
 /// What a node does while it leads, and how long it stands.
 #[derive(Debug)]
@@ -74,6 +74,9 @@ async fn take_part(
     #[cfg(feature = "etcd")]
     let door = crate::serving::check(&entry.serving, entry.may_send_cleartext())?;
     let elector = place.enter(builder, &election, entry.node.is_some(), reporter).await?;
+    if let (Some(map), Some(quota)) = (elector.map(), entry.serving.metadata_quota) {
+        tokio::spawn(quota::keep(map.clone(), node, quota));
+    }
     #[cfg(feature = "etcd")]
     let _serves = match door {
         Some(door) => Some(door.serve(&elector, entry.cluster.as_deref().unwrap_or(&election), reporter)?),

@@ -17,6 +17,7 @@ mod notify;
 mod pauses;
 mod process_tree;
 mod program;
+mod quota;
 mod readable;
 mod report;
 #[cfg(feature = "etcd")]
@@ -25,6 +26,7 @@ mod serve;
 mod serving;
 
 mod signals;
+mod size;
 mod supervisor;
 
 use std::ffi::OsString;

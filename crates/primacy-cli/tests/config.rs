@@ -332,3 +332,25 @@ fn the_page_on_configuration_has_every_setting() {
     assert!(defined.len() > 20, "{help}");
     assert_eq!(documented, defined);
 }
+
+#[test]
+fn the_quota_of_a_map_needs_a_map_and_a_unit() {
+    let place = Place::new("config-quota");
+    let peers = "election = \"e\"\nnode = \"a\"\n";
+    let peers = |more: &str| format!("{peers}{more}[peers]\na = \"127.0.0.1:1\"\n");
+    let says = ["`metadata-quota` (node.toml:3:1) needs --metadata KIND"];
+    refused(&place, &peers("metadata-quota = \"64MiB\"\n"), &says);
+    for wrong in ["\"64\"", "\"0MiB\"", "\"1.5GiB\"", "\"64MB\""] {
+        let text = peers(&format!("metadata = \"fsync\"\nmetadata-quota = {wrong}\n"));
+        refused(&place, &text, &["node.toml:4:18: ", "write a whole number and its unit, as in 64KiB"]);
+    }
+    let number = peers("metadata = \"fsync\"\nmetadata-quota = 64\n");
+    refused(&place, &number, &["node.toml:4:18: `metadata-quota` takes a string"]);
+    for given in ["metadata = \"memory\"\n", "serve = \"2379\"\n"] {
+        let text = peers(&format!("{given}metadata-quota = \"64MiB\"\n"));
+        let output = config(&place, "check", &text).output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+    }
+    let over_store = "election = \"e\"\non = \"sqlite:x.db\"\nmetadata-quota = \"64MiB\"\n";
+    refused(&place, over_store, &["`metadata-quota` (node.toml:3:1) has no meaning over a store"]);
+}

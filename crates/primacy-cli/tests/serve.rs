@@ -370,3 +370,65 @@ async fn with_tls_both_sides_show_certificates() {
         assert!(matches!(error, RequestError::Refused { .. }), "{what}: {error:?}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_users_and_tls_both_are_asked_for_at_every_node() {
+    let ground = Ground::new("door-users-tls");
+    let (ours, theirs) = (certificates(&ground, "ours"), certificates(&ground, "theirs"));
+    let users = ground.at("users");
+    write_secretly(&users, "anna:secret-of-anna\n");
+    let arguments = [
+        ("--serve-certificate", &ours.cert),
+        ("--serve-key", &ours.key),
+        ("--serve-ca", &ours.ca),
+        ("--serve-users", &users),
+    ];
+    let arguments: Vec<&str> =
+        arguments.iter().flat_map(|(name, path)| [*name, path.to_str().unwrap()]).collect();
+    let mut door = Door::open(&ground, &arguments).await;
+    let client = |login: &str, tls: &Tls, hosts: &str| {
+        let (ca, cert, key) = (ours.ca.display(), tls.cert.display(), tls.key.display());
+        EtcdClient::new(&format!("etcd://{login}{hosts}?ca={ca}&cert={cert}&key={key}")).unwrap()
+    };
+    let write = || {
+        let put = api::RequestOp { request: Some(api::Request::Put(put("k", b"v"))) };
+        api::TxnRequest { success: vec![put], ..Default::default() }
+    };
+    let read = || api::RangeRequest { key: b"k".to_vec(), ..Default::default() };
+    let all = door.addresses.join(",");
+    let anna = client("anna:secret-of-anna@", &ours, &all);
+    let until_written = async || {
+        let written = async {
+            while anna.transact(write()).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), written).await.unwrap();
+    };
+    until_written().await;
+    for address in &door.addresses {
+        // One that is right in one thing is wrong nevertheless.
+        for (login, tls, wrong) in [
+            ("anna:wrong@", &ours, "authentication failed"),
+            ("nobody:secret-of-anna@", &ours, "authentication failed"),
+            ("", &ours, "user name is empty"),
+            ("anna:secret-of-anna@", &theirs, "fatal alert"),
+        ] {
+            let error = client(login, tls, address).read(read()).await.unwrap_err();
+            let RequestError::Refused { why } = &error else { panic!("{login}: {error:?}") };
+            assert!(why.to_lowercase().contains(wrong), "{login}: {why}");
+        }
+        // In cleartext nobody is answered, and nothing is said in it.
+        let open = EtcdClient::new(&format!("etcd://{address}")).unwrap();
+        assert!(open.read(read()).await.is_err());
+        let answer = client("anna:secret-of-anna@", &ours, address).read(read()).await.unwrap();
+        assert_eq!(answer.kvs[0].value, b"v");
+    }
+    // The token of one node is accepted by the next one, when the first is gone.
+    door.servers[0].kill();
+    until_written().await;
+    door.servers[1].kill();
+    door.restart(&ground, 0).await;
+    until_written().await;
+    assert_eq!(anna.read(read()).await.unwrap().kvs[0].value, b"v");
+}

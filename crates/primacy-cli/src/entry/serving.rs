@@ -7,6 +7,7 @@ use clap::Args;
 use primacy::metadata::Durability;
 
 use super::parse_listen;
+use crate::size;
 
 /// What nodes keep together, and who is served.
 #[derive(Debug, Default, Args)]
@@ -16,6 +17,11 @@ pub(crate) struct Serving {
     /// [default: fsync with --serve]
     #[arg(long, value_name = "KIND", env = "PRIMACY_METADATA", value_parser = ["fsync", "memory"])]
     pub(crate) metadata: Option<String>,
+
+    /// How much the entries and sessions of that map may take, as in 64MiB or 2GiB; the node that leads sets it. Beyond it, only
+    /// what makes entries smaller is done [default: as it was set before, and at first 512MiB]
+    #[arg(long, value_name = "SIZE", env = "PRIMACY_METADATA_QUOTA", value_parser = size::parse)]
+    pub(crate) metadata_quota: Option<u64>,
 
     /// Answer clients of etcd here, over the map that the nodes keep together: an IP address with a port, or a port of 127.0.0.1
     #[arg(long, value_name = "ADDR", env = "PRIMACY_SERVE", value_parser = parse_listen)]
@@ -49,9 +55,10 @@ impl Serving {
     }
 
     /// Each setting, and whether it is given.
-    pub(super) fn given(&self) -> [(&'static str, bool); 6] {
+    pub(super) fn given(&self) -> [(&'static str, bool); 7] {
         [
             ("metadata", self.metadata.is_some()),
+            ("metadata-quota", self.metadata_quota.is_some()),
             ("serve", self.serve.is_some()),
             ("serve-users", self.serve_users.is_some()),
             ("serve-certificate", self.serve_certificate.is_some()),
@@ -64,7 +71,10 @@ impl Serving {
     pub(super) fn contradictions(&self, of: impl Fn(&str) -> String) -> Vec<String> {
         let mut problems = Vec::new();
         let needs = |key: &str, needed: &str| format!("{} needs --{needed}", of(key));
-        let [_, _, users, certificate, key, ca] = self.given();
+        let [_, quota, _, users, certificate, key, ca] = self.given();
+        if quota.1 && self.durability().is_none() {
+            problems.push(needs("metadata-quota", "metadata KIND"));
+        }
         for (name, given) in [users, certificate, key, ca] {
             if given && self.serve.is_none() {
                 problems.push(needs(name, "serve ADDR"));

@@ -31,6 +31,11 @@ const LEADER_LOOK: Duration = Duration::from_millis(250);
 /// How long there must be none until those are told who want to know: three times as long as etcd's members wait for one.
 const LEADERLESS_MAX: Duration = Duration::from_secs(3);
 
+/// How long there must be none until those are refused who want to know and ask only now: as long as a member of etcd may take to
+/// notice that its leader is gone. For clients of etcd end their watches when they hear this, and who comes here because the node
+/// is gone that led, and to which it was connected, comes while the next one is being elected.
+const LEADERLESS_MIN: Duration = Duration::from_secs(2);
+
 /// Which kinds of changes a watcher is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kinds {
@@ -337,6 +342,8 @@ fn retain(there: &mut Vec<Live>, wanting_previous: &mut usize, stays: impl Fn(&L
 pub(super) struct Hub {
     pub(super) backend: Arc<dyn Backend>,
     index: Mutex<Index>,
+    /// When there was a leader, as far as it was looked.
+    led_at: Mutex<Instant>,
 }
 
 impl Hub {
@@ -351,7 +358,7 @@ impl Hub {
             anxious: HashMap::new(),
             next_anxious: 0,
         };
-        Self { backend, index: Mutex::new(index) }
+        Self { backend, index: Mutex::new(index), led_at: Mutex::new(Instant::now()) }
     }
 
     fn index(&self) -> MutexGuard<'_, Index> {
@@ -404,7 +411,7 @@ impl Hub {
         let mut version = self.backend.version();
         let mut looks = interval(LEADER_LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut led_at = Instant::now();
+        self.led_now();
         loop {
             tokio::select! {
                 changed = version.changed() => {
@@ -419,8 +426,8 @@ impl Hub {
                 }
                 _ = looks.tick() => {
                     if self.backend.vitals().leader.is_some() {
-                        led_at = Instant::now();
-                    } else if led_at.elapsed() >= LEADERLESS_MAX {
+                        self.led_now();
+                    } else if self.leaderless_for() >= LEADERLESS_MAX {
                         self.tell_of_no_leader();
                     }
                 }
@@ -463,6 +470,20 @@ impl Hub {
             }
         }
         index.told
+    }
+
+    fn led_now(&self) {
+        *self.led_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// For how long there has been no leader, if there is none.
+    fn leaderless_for(&self) -> Duration {
+        self.led_at.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+    }
+
+    /// Whether there is a leader, or was one a moment ago, so that there may be one again when a request is about to be answered.
+    pub(super) fn has_leader(&self) -> bool {
+        self.backend.vitals().leader.is_some() || self.leaderless_for() < LEADERLESS_MIN
     }
 
     fn tell_of_no_leader(&self) {

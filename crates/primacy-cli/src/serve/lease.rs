@@ -10,7 +10,7 @@ use primacy_core::time::Duration;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Status, Streaming};
 
-use super::backend::Backend;
+use super::backend::{Backend, BackendError};
 use super::errors::Known;
 use super::watching::{Told, Watching};
 use super::{Services, convert, kv};
@@ -81,7 +81,9 @@ pub(super) async fn time_to_live(
     request: api::LeaseTimeToLiveRequest,
 ) -> Result<api::LeaseTimeToLiveResponse, Status> {
     let life = match SessionId::new(request.id) {
-        Some(session) => services.backend().session(session).await.map_err(Known::from)?,
+        Some(session) => {
+            services.backend().session(session).await.map_err(|error| unanswered(&services, error))?
+        }
         None => None,
     };
     let header = Some(services.header_now());
@@ -96,6 +98,17 @@ pub(super) async fn time_to_live(
             keys: if request.keys { life.keys.iter().map(|key| key.to_vec()).collect() } else { Vec::new() },
         },
     })
+}
+
+/// Why the leader, who alone knows how long sessions live, has not said it.
+fn unanswered(services: &Services, error: BackendError) -> Known {
+    match error {
+        BackendError::TimedOut if services.backend().vitals().leader.is_none() => Known::NO_LEADER,
+        BackendError::TimedOut
+        | BackendError::AnswerLost
+        | BackendError::TooManyRequests
+        | BackendError::Stopped => error.into(),
+    }
 }
 
 pub(super) async fn leases(
@@ -129,7 +142,9 @@ async fn answer(services: &Services, id: i64) -> Result<api::LeaseKeepAliveRespo
     // Before it is kept alive, so that it is not said of a version at which it was over already.
     let header = Some(services.header_now());
     let lives = match SessionId::new(id) {
-        Some(session) => services.backend().keep_alive(session).await.map_err(Known::from)?,
+        Some(session) => {
+            services.backend().keep_alive(session).await.map_err(|error| unanswered(services, error))?
+        }
         None => None,
     };
     let ttl = lives.map_or(0, |time| convert::signed(time.as_secs()));

@@ -57,7 +57,7 @@ fn percent_free(text: &str) -> String {
 
 /// Whether the request may be answered at all.
 fn admit(services: &Services, request: &HttpRequest) -> Result<(), Status> {
-    if wants_leader(request.headers()) && services.backend().vitals().leader.is_none() {
+    if wants_leader(request.headers()) && !services.hub.has_leader() {
         return Err(Known::NO_LEADER.into());
     }
     let path = request.uri().path();

@@ -1,51 +1,99 @@
 //! A door for clients of etcd, and who asks at it in the messages themselves.
 
+#![allow(dead_code, reason = "each test program uses its part of this")]
+
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::uri::PathAndQuery;
 use primacy_conformance::live::{Ground, Server, free_port};
-use primacy_stores::etcd::api::{self, method};
+use primacy_stores::etcd::EtcdClient;
+use primacy_stores::etcd::api::{self, method, recipes};
 use prost::Message;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::metadata::MetadataValue;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The nodes of an election that serve clients.
 const NODES: [&str; 3] = ["a", "b", "c"];
+
+/// How often it is looked whether something has come to be.
+pub(crate) const POLL: Duration = Duration::from_millis(100);
 
 /// Three nodes that keep a map together and serve clients.
 pub(crate) struct Door {
     /// Where the first of them serves, which may lead or follow.
     pub(crate) address: String,
-    #[allow(dead_code, reason = "each test program uses its part of this")]
+    /// Where each of them serves.
+    pub(crate) addresses: [String; 3],
     pub(crate) servers: Vec<Server>,
+    /// The list of peers, and what else each node is started with.
+    peers: String,
+    arguments: Vec<String>,
 }
 
 impl Door {
     /// Starts the nodes, each with these arguments too, and waits until one leads.
     pub(crate) async fn open(ground: &Ground, arguments: &[&str]) -> Self {
         let place = |_| format!("127.0.0.1:{}", free_port());
-        let (peers, doors) = (NODES.map(place), NODES.map(place));
-        let list: Vec<String> = NODES.iter().zip(&peers).map(|(node, at)| format!("{node}={at}")).collect();
-        let start = |(node, door): (&&str, &String)| {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_primacy"));
-            command.args(["node", "--election", "map", "--node", node, "--peers", &list.join(",")]);
-            command.arg("--state-dir").arg(ground.at(&format!("state-{}-{node}", door.replace(':', "-"))));
-            command.args(["--serve", door]).args(arguments);
-            Server::start(&format!("door-{node}"), command, ground)
+        let (peers, addresses) = (NODES.map(place), NODES.map(place));
+        let peers: Vec<String> = NODES.iter().zip(&peers).map(|(node, at)| format!("{node}={at}")).collect();
+        let mut door = Self {
+            address: addresses[0].clone(),
+            addresses,
+            servers: Vec::new(),
+            peers: peers.join(","),
+            arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
         };
-        let mut servers: Vec<Server> = NODES.iter().zip(&doors).map(start).collect();
-        for (server, door) in servers.iter_mut().zip(&doors) {
-            server.until(async || tokio::net::TcpStream::connect(door).await.is_ok()).await;
+        door.servers = (0..NODES.len()).map(|index| door.launch(ground, index)).collect();
+        for index in 0..NODES.len() {
+            door.until_listening(index).await;
         }
-        let [address, ..] = doors;
-        Self { address, servers }
+        door
+    }
+
+    fn launch(&self, ground: &Ground, index: usize) -> Server {
+        let (node, address) = (NODES[index], &self.addresses[index]);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_primacy"));
+        command.args(["node", "--election", "map", "--node", node, "--peers", &self.peers]);
+        command.arg("--state-dir").arg(ground.at(&format!("state-{}-{node}", address.replace(':', "-"))));
+        command.args(["--serve", address]).args(&self.arguments);
+        Server::start(&format!("door-{node}"), command, ground)
+    }
+
+    async fn until_listening(&mut self, index: usize) {
+        let address = &self.addresses[index];
+        self.servers[index].until(async || tokio::net::TcpStream::connect(address).await.is_ok()).await;
+    }
+
+    /// Which of the nodes leads, by its own account.
+    pub(crate) async fn leader(&self) -> usize {
+        let began = Instant::now();
+        loop {
+            let client = EtcdClient::new(&format!("etcd://{}", self.addresses.join(","))).unwrap();
+            for (index, (_, status)) in client.status().await.into_iter().enumerate() {
+                let leads = |status: &api::StatusResponse| {
+                    status.header.as_ref().is_some_and(|header| header.member_id == status.leader)
+                };
+                if status.is_ok_and(|status| leads(&status)) {
+                    return index;
+                }
+            }
+            assert!(began.elapsed() < PATIENCE, "no node leads:\n{}", self.servers[0].printed());
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// Starts a node again that was killed, with what is on its disk.
+    pub(crate) async fn restart(&mut self, ground: &Ground, index: usize) {
+        self.servers[index] = self.launch(ground, index);
+        self.until_listening(index).await;
     }
 }
 
@@ -54,18 +102,23 @@ impl Door {
 pub(crate) struct Asked {
     channel: Channel,
     pub(crate) token: Option<String>,
+    /// Whether it asks to be told when there is no leader, instead of waiting.
+    pub(crate) wants_leader: bool,
 }
 
 impl Asked {
     pub(crate) async fn new(address: &str) -> Self {
         let channel = Channel::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
-        Self { channel, token: None }
+        Self { channel, token: None, wants_leader: false }
     }
 
     fn request<Q>(&self, question: Q) -> Request<Q> {
         let mut request = Request::new(question);
         if let Some(token) = &self.token {
             request.metadata_mut().insert("token", token.parse().unwrap());
+        }
+        if self.wants_leader {
+            request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
         }
         request
     }
@@ -82,9 +135,55 @@ impl Asked {
         let asked = grpc.unary(self.request(question.clone()), path, ProstCodec::<Q, A>::default());
         let answer = tokio::time::timeout(PATIENCE, asked).await;
         let answer = answer.unwrap_or_else(|_| panic!("{method} is not answered"));
-        answer
-            .map(Response::into_inner)
-            .map_err(|status: Status| (status.code(), status.message().to_owned()))
+        answer.map(Response::into_inner).map_err(|status| told(&status))
+    }
+
+    /// Asks in a stream with this one question, and hears its answers.
+    async fn stream<Q, A>(&self, method: &'static str, question: Q) -> Result<Streaming<A>, (Code, String)>
+    where
+        Q: Message + Clone + 'static,
+        A: Message + Default + 'static,
+    {
+        let mut grpc = tonic::client::Grpc::new(self.channel.clone());
+        grpc.ready().await.unwrap();
+        let question = self.request(tokio_stream::once(question));
+        let answers =
+            grpc.streaming(question, PathAndQuery::from_static(method), ProstCodec::<Q, A>::default());
+        let answers = tokio::time::timeout(PATIENCE, answers).await;
+        let answers = answers.unwrap_or_else(|_| panic!("{method} is not answered"));
+        answers.map(Response::into_inner).map_err(|status| told(&status))
+    }
+
+    /// Keeps a lease alive, and returns how many seconds it lives: 0 if there is none.
+    pub(crate) async fn keep_alive(&self, id: i64) -> Result<i64, (Code, String)> {
+        let question = api::LeaseKeepAliveRequest { id };
+        let mut answers = self.stream(method::LEASE_KEEP_ALIVE, question).await?;
+        let answer = tokio::time::timeout(PATIENCE, answers.message()).await.expect("an answer comes");
+        let answer: Option<api::LeaseKeepAliveResponse> = answer.map_err(|status| told(&status))?;
+        Ok(answer.expect("it is answered before the stream ends").ttl)
+    }
+
+    /// Observes an election from now on: the key of each leader, and what it says. etcd answers nothing before there is one, so
+    /// this is not waited for.
+    pub(crate) fn observe(&self, name: &str) -> mpsc::UnboundedReceiver<(String, String)> {
+        let (tell, told) = mpsc::unbounded_channel();
+        let (asked, question) = (self.clone(), recipes::LeaderRequest { name: name.into() });
+        tokio::spawn(async move {
+            let mut grpc = tonic::client::Grpc::new(asked.channel.clone());
+            grpc.ready().await.unwrap();
+            let codec = ProstCodec::<recipes::LeaderRequest, recipes::LeaderResponse>::default();
+            let path = PathAndQuery::from_static(method::OBSERVE);
+            let mut leaders =
+                grpc.server_streaming(asked.request(question), path, codec).await.unwrap().into_inner();
+            while let Ok(Some(leader)) = leaders.message().await {
+                let kv = leader.kv.unwrap();
+                let text = |bytes| String::from_utf8(bytes).unwrap();
+                if tell.send((text(kv.key), text(kv.value))).is_err() {
+                    return;
+                }
+            }
+        });
+        told
     }
 
     /// Opens a stream of watches with a first wish: etcd answers nothing before it has one.
@@ -100,6 +199,10 @@ impl Asked {
         let answers = answers.unwrap().into_inner();
         Watches { wishes, answers }
     }
+}
+
+fn told(status: &Status) -> (Code, String) {
+    (status.code(), status.message().to_owned())
 }
 
 /// A stream of watches.

@@ -28,6 +28,8 @@ pub struct Etcd {
     program: PathBuf,
     client: PathBuf,
     tls: Option<Tls>,
+    /// What each member is started with besides.
+    arguments: Vec<String>,
     /// Of each member, where clients and where members reach it.
     ports: Vec<(u16, u16)>,
     members: Vec<Option<Server>>,
@@ -54,11 +56,23 @@ impl Etcd {
     /// # Panics
     /// If they do not start.
     pub async fn start_of(count: usize, tls: Option<Tls>) -> Result<Self, String> {
+        Self::start_with(count, tls, &[]).await
+    }
+
+    /// The same, with more arguments for each member.
+    ///
+    /// # Errors
+    /// Which program is missing, for the report.
+    ///
+    /// # Panics
+    /// If they do not start.
+    pub async fn start_with(count: usize, tls: Option<Tls>, arguments: &[&str]) -> Result<Self, String> {
         let (program, client) = (program("etcd")?, program("etcdctl")?);
         let ground = Ground::new("etcd");
         let ports = (0..count).map(|_| (free_port(), free_port())).collect();
         let members = (0..count).map(|_| None).collect();
-        let mut etcd = Self { program, client, tls, ports, members, ground };
+        let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        let mut etcd = Self { program, client, tls, arguments, ports, members, ground };
         for member in 0..count {
             etcd.launch(member);
         }
@@ -90,6 +104,7 @@ impl Etcd {
             command.arg("--cert-file").arg(&tls.cert).arg("--key-file").arg(&tls.key);
             command.arg("--trusted-ca-file").arg(&tls.ca).arg("--client-cert-auth");
         }
+        command.args(&self.arguments);
         self.members[member] = Some(Server::start(&name, command, &self.ground));
     }
 

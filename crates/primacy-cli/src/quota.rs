@@ -1,0 +1,35 @@
+//! The quota of the map: the node that leads sees to it that the one of its settings is in force.
+
+use std::time::Duration;
+
+use primacy::NodeId;
+use primacy::metadata::{Map, MapError};
+use primacy_core::metadata::command::{Command, Limits};
+use tokio::time::{MissedTickBehavior, interval};
+use tracing::{debug, info};
+
+/// How often a node looks whether it leads where another quota is in force.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Sets this quota, in bytes, whenever the node `me` leads and another one is in force, until the node has ended.
+pub(crate) async fn keep(map: Map, me: NodeId, quota: u64) {
+    let mut looks = interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        looks.tick().await;
+        let leads = map.board().leader.is_some_and(|leader| leader.identity.node == me);
+        let limits = map.state().limits();
+        if !leads || limits.quota == quota {
+            continue;
+        }
+        // The rest stays as a program may have set it.
+        match map.write(Command::Limit(Limits { quota, ..limits })).await {
+            Ok(_) => info!(before = limits.quota, quota, "the quota of the map is set"),
+            Err(MapError::Closed) => return,
+            Err(error @ (MapError::Timeout | MapError::Busy | MapError::AnswerLost)) => {
+                debug!(%error, "the quota of the map may not be set yet");
+            }
+            Err(MapError::Voter { .. }) => unreachable!("this is not about voters"),
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! The node that leads is killed while clients go on: one that knows a follower only, in the messages themselves, and `etcdctl`,
+//! which knows all three.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use primacy_conformance::live::etcd::{Etcd, MEMBERS};
+use primacy_conformance::live::{Ground, Server, program};
+use primacy_stores::etcd::api::{self, method, recipes};
+use rustix::process::Signal;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::watch;
+use tonic::Code;
+
+use super::cluster::Cluster;
+use super::door::{Asked, PATIENCE, POLL};
+use crate::started;
+
+/// How many puts are acknowledged before the leader is killed, and how many after.
+const PUTS: usize = 30;
+
+/// How long the lease lives that is kept alive meanwhile, and for how long: if it were not, it would have ended by then.
+const TIME_TO_LIVE: Duration = Duration::from_secs(10);
+const ALIVE_FOR: Duration = Duration::from_secs(13);
+
+/// What etcd says while there is no leader, or where one is lost.
+const PASSING: &[&str] = &[
+    "etcdserver: request timed out",
+    "etcdserver: request timed out, possibly due to previous leader failure",
+    "etcdserver: request timed out, possibly due to connection lost",
+    "etcdserver: leader changed",
+    "etcdserver: no leader",
+];
+
+/// What etcd's own client says besides, where it has not been answered.
+const UNANSWERED: &[&str] =
+    &["context deadline exceeded", "error reading from server: EOF", "transport is closing", "connection"];
+
+/// The leases of the two that stand in the election; the first one is kept alive.
+const FIRST: i64 = 7;
+const SECOND: i64 = 8;
+
+fn key(number: usize) -> String {
+    format!("n/{number:06}")
+}
+
+/// All keys that are counted.
+fn counted() -> api::RangeRequest {
+    api::RangeRequest { key: b"n/".to_vec(), range_end: b"n0".to_vec(), ..Default::default() }
+}
+
+/// That this is an error as etcd gives it while it has no leader; within an election it has no code.
+fn assert_passing((code, text): &(Code, String), known: Code) {
+    assert!(*code == known && PASSING.contains(&text.as_str()), "{code:?} {text:?}");
+}
+
+/// Puts, until so many are acknowledged.
+async fn put_until(asked: &Asked, next: &mut usize, puts: usize) -> BTreeMap<String, i64> {
+    let began = Instant::now();
+    let mut acknowledged = BTreeMap::new();
+    while acknowledged.len() < puts {
+        assert!(began.elapsed() < PATIENCE, "{} of {puts} puts", acknowledged.len());
+        let key = key(*next);
+        *next += 1;
+        let put = api::PutRequest { key: key.clone().into(), value: b"v".to_vec(), ..Default::default() };
+        match asked.ask::<_, api::PutResponse>(method::PUT, &put).await {
+            Ok(answer) => {
+                acknowledged.insert(key, answer.header.unwrap().revision);
+            }
+            Err(error) => assert_passing(&error, Code::Unavailable),
+        }
+    }
+    acknowledged
+}
+
+/// Keeps the first one's lease alive until it is told to end: how often it was.
+async fn keep_alive(asked: Asked, mut ended: watch::Receiver<bool>) -> usize {
+    let mut kept = 0;
+    while !*ended.borrow() {
+        match asked.keep_alive(FIRST).await {
+            Ok(seconds) => {
+                assert!(seconds > 0, "the session is over");
+                kept += 1;
+            }
+            Err(error) => assert_passing(&error, Code::Unavailable),
+        }
+        let _ = tokio::time::timeout(5 * POLL, ended.changed()).await;
+    }
+    kept
+}
+
+/// What is written among the counted keys, each with its revision, in the order in which it is told, until the last one is.
+async fn watched(asked: Asked, opened: watch::Sender<bool>) -> Vec<(String, i64)> {
+    let api::RangeRequest { key, range_end, .. } = counted();
+    let create = api::WatchCreateRequest { key, range_end, ..Default::default() };
+    let mut watches = asked.watches(api::WatchUnion::Create(create)).await;
+    assert!(watches.answer().await.unwrap().created);
+    opened.send_replace(true);
+    let mut told = Vec::new();
+    loop {
+        let answer = watches.answer().await.unwrap();
+        assert!(!answer.canceled, "{answer:?}");
+        for event in answer.events {
+            let kv = event.kv.unwrap();
+            if kv.key == b"n/end" {
+                return told;
+            }
+            told.push((String::from_utf8(kv.key).unwrap(), kv.mod_revision));
+        }
+    }
+}
+
+/// Begins a lease, and stands with it.
+async fn stand(
+    asked: &Asked,
+    lease: i64,
+    ttl: Duration,
+) -> Result<recipes::CampaignResponse, (Code, String)> {
+    let grant = api::LeaseGrantRequest { ttl: i64::try_from(ttl.as_secs()).unwrap(), id: lease };
+    let _: api::LeaseGrantResponse = asked.ask(method::LEASE_GRANT, &grant).await.unwrap();
+    let campaign = recipes::CampaignRequest { name: b"e".to_vec(), lease, value: lease.to_string().into() };
+    asked.ask(method::CAMPAIGN, &campaign).await
+}
+
+/// All counted keys that are there, with their revisions, in order.
+async fn found(asked: &Asked) -> Vec<(String, i64)> {
+    let answer: api::RangeResponse = asked.ask(method::RANGE, &counted()).await.unwrap();
+    let entry = |kv: api::KeyValue| (String::from_utf8(kv.key).unwrap(), kv.mod_revision);
+    answer.kvs.into_iter().map(entry).collect()
+}
+
+/// Who knows a follower only, goes on over the death of the leader.
+async fn a_follower_goes_on(mut cluster: Cluster) {
+    let leader = cluster.leader().await;
+    let asked = Asked::new(&cluster.address((leader + 1) % MEMBERS)).await;
+    let (opened, mut is_open) = watch::channel(false);
+    let watching = tokio::spawn(watched(asked.clone(), opened));
+    is_open.wait_for(|open| *open).await.unwrap();
+    let won = stand(&asked, FIRST, TIME_TO_LIVE).await.unwrap().leader.unwrap();
+    let (end, ended) = watch::channel(false);
+    let keeping = tokio::spawn(keep_alive(asked.clone(), ended));
+    let mut leaders = asked.observe("e");
+    let leads = async |leaders: &mut UnboundedReceiver<(String, String)>| {
+        let told = tokio::time::timeout(PATIENCE, leaders.recv()).await.expect("an observer is told");
+        told.expect("it is not told that it is over").1
+    };
+    assert_eq!(leads(&mut leaders).await, "7");
+    let second = asked.clone();
+    let campaigning = tokio::spawn(async move { stand(&second, SECOND, 60 * TIME_TO_LIVE).await });
+
+    let mut next = 0;
+    let mut acknowledged = put_until(&asked, &mut next, PUTS).await;
+    cluster.kill(leader);
+    let killed = Instant::now();
+    acknowledged.extend(put_until(&asked, &mut next, PUTS).await);
+    println!("{}: {next} puts for {} that were acknowledged", cluster.name(), acknowledged.len());
+    tokio::time::sleep(ALIVE_FOR.saturating_sub(killed.elapsed())).await;
+    // The session lives, and what goes with it is where it was.
+    let key = api::RangeRequest { key: won.key.clone(), ..Default::default() };
+    let own: api::RangeResponse = asked.ask(method::RANGE, &key).await.unwrap();
+    assert_eq!(own.kvs[0].mod_revision, won.rev);
+    assert!(!campaigning.is_finished(), "the first one leads still");
+    end.send_replace(true);
+    assert!(keeping.await.unwrap() > 1);
+
+    // Who has waited all the time is next.
+    let resign = recipes::ResignRequest { leader: Some(won) };
+    let _: recipes::ResignResponse = asked.ask(method::RESIGN, &resign).await.unwrap();
+    let won = tokio::time::timeout(PATIENCE, campaigning).await.expect("it is next").unwrap().unwrap();
+    assert_eq!(won.leader.unwrap().key, b"e/8");
+    assert_eq!(leads(&mut leaders).await, "8");
+
+    let last = api::PutRequest { key: b"n/end".to_vec(), ..Default::default() };
+    let _: api::PutResponse = asked.ask(method::PUT, &last).await.unwrap();
+    let told = watching.await.unwrap();
+    let mut found = found(&asked).await;
+    assert_eq!(found.pop().map(|(key, _)| key).as_deref(), Some("n/end"));
+    assert_eq!(told, found, "each is told once, in order, and nothing else");
+    let found: BTreeMap<String, i64> = found.into_iter().collect();
+    for (key, revision) in &acknowledged {
+        assert_eq!(found.get(key), Some(revision), "{key} was acknowledged");
+    }
+}
+
+#[test]
+fn who_knows_a_follower_of_etcd_goes_on_when_the_leader_dies() {
+    let Some((runtime, etcd)) = started("etcd", Etcd::start(None)) else { return };
+    runtime.block_on(a_follower_goes_on(Cluster::Etcd(etcd)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_knows_a_follower_of_ours_goes_on_when_the_leader_dies() {
+    a_follower_goes_on(Cluster::of_ours().await).await;
+}
+
+/// `etcdctl`, with all three endpoints.
+struct Client<'a> {
+    program: PathBuf,
+    endpoints: String,
+    ground: &'a Ground,
+}
+
+impl Client<'_> {
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &self.endpoints, "--command-timeout", "20s"]);
+        command.args(arguments).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs it to its end: what it said, or the error.
+    fn run(&self, arguments: &[&str]) -> Result<String, String> {
+        let output = self.command(arguments).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+    }
+
+    /// Begins something that lasts.
+    fn begin(&self, name: &str, arguments: &[&str]) -> Server {
+        Server::start(name, self.command(arguments), self.ground)
+    }
+
+    /// The lines that it has said by now, without those of its own log.
+    fn said(&self, name: &str) -> Vec<String> {
+        let text = std::fs::read_to_string(self.ground.at(&format!("{name}.log"))).unwrap_or_default();
+        text.lines().filter(|line| !line.starts_with('{')).map(ToOwned::to_owned).collect()
+    }
+
+    /// Puts, until so many are acknowledged; their keys.
+    fn put_until(&self, next: &mut usize, puts: usize) -> Vec<String> {
+        let began = Instant::now();
+        let mut acknowledged = Vec::new();
+        while acknowledged.len() < puts {
+            assert!(began.elapsed() < PATIENCE, "{} of {puts} puts", acknowledged.len());
+            let key = key(*next);
+            *next += 1;
+            match self.run(&["put", &key, "v"]) {
+                Ok(_) => acknowledged.push(key),
+                Err(error) => {
+                    let known = PASSING.iter().chain(UNANSWERED).any(|passing| error.contains(passing));
+                    assert!(known, "{error}");
+                }
+            }
+        }
+        acknowledged
+    }
+}
+
+/// Waits until this client has said so.
+async fn until_said(client: &Client<'_>, server: &mut Server, name: &str, wanted: &str) {
+    server.until(async || client.said(name).iter().any(|line| line == wanted)).await;
+}
+
+/// Who knows all three, goes on over the death of the leader.
+async fn all_three_go_on(mut cluster: Cluster, program: PathBuf) {
+    let ground = Ground::new(&format!("failover-{}", cluster.name()));
+    let client = Client { program, endpoints: cluster.addresses(), ground: &ground };
+    let granted = client.run(&["lease", "grant", &TIME_TO_LIVE.as_secs().to_string()]).unwrap();
+    let lease = granted.split(' ').nth(1).unwrap().to_owned();
+    client.run(&["put", "leased", "v", "--lease", &lease]).unwrap();
+    let mut kept = client.begin("kept", &["lease", "keep-alive", &lease]);
+    let mut watching = client.begin("watching", &["watch", "n/", "--prefix"]);
+    let mut first = client.begin("first", &["elect", "e", "alpha"]);
+    until_said(&client, &mut first, "first", "alpha").await;
+    let mut second = client.begin("second", &["elect", "e", "beta"]);
+    let stand = ["get", "e/", "--prefix", "--keys-only"];
+    second.until(async || client.run(&stand).is_ok_and(|said| said.matches("e/").count() == 2)).await;
+    // The watch has begun when it tells of something.
+    let mut probes = 0;
+    watching
+        .until(async || {
+            probes += 1;
+            client.run(&["put", "n/begin", &probes.to_string()]).unwrap();
+            client.said("watching").iter().any(|line| line == "n/begin")
+        })
+        .await;
+
+    let mut next = 0;
+    let mut acknowledged = client.put_until(&mut next, PUTS);
+    let leader = cluster.leader().await;
+    cluster.kill(leader);
+    let killed = Instant::now();
+    let kept_before = client.said("kept").len();
+    acknowledged.extend(client.put_until(&mut next, PUTS));
+    println!("{}: {next} puts for {} that were acknowledged", cluster.name(), acknowledged.len());
+    tokio::time::sleep(ALIVE_FOR.saturating_sub(killed.elapsed())).await;
+    kept.until(async || client.said("kept").len() > kept_before).await;
+    assert_eq!(client.run(&["get", "leased", "--print-value-only"]), Ok("v\n".to_owned()));
+    assert!(!client.said("second").iter().any(|line| line == "beta"), "the first one leads still");
+    first.signal(Signal::INT);
+    until_said(&client, &mut second, "second", "beta").await;
+
+    client.run(&["put", "n/end", "v"]).unwrap();
+    until_said(&client, &mut watching, "watching", "n/end").await;
+    let counted = |line: &String| line.starts_with("n/") && line != "n/begin";
+    let told: Vec<String> = client.said("watching").into_iter().filter(counted).collect();
+    let found = client.run(&["get", "n/", "--prefix", "--keys-only"]).unwrap();
+    let found: Vec<String> = found.lines().map(ToOwned::to_owned).filter(counted).collect();
+    assert_eq!(told, found, "each is told once, in order, and nothing else");
+    assert!(acknowledged.iter().all(|key| found.contains(key)), "{acknowledged:?} {found:?}");
+}
+
+#[test]
+fn a_client_of_etcd_goes_on_when_the_leader_of_etcd_dies() {
+    let Some((runtime, etcd)) = started("etcd", Etcd::start(None)) else { return };
+    runtime.block_on(all_three_go_on(Cluster::Etcd(etcd), program("etcdctl").unwrap()));
+}
+
+#[test]
+fn a_client_of_etcd_goes_on_when_the_leader_of_ours_dies() {
+    let Some((runtime, etcdctl)) = started("etcdctl", async { program("etcdctl") }) else { return };
+    runtime.block_on(async { all_three_go_on(Cluster::of_ours().await, etcdctl).await });
+}

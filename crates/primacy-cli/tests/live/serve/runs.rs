@@ -1,0 +1,32 @@
+//! `primacy run --on etcd://A,B,C`: the same against etcd and against three of our nodes.
+
+use std::time::Duration;
+
+use primacy_conformance::live::etcd::Etcd;
+
+use super::cluster::Cluster;
+use crate::started;
+use crate::stories::{self, Store};
+
+/// Tells the story over this one; the node that dies is the one that leads the store.
+fn tell(mut cluster: Cluster, runtime: &tokio::runtime::Runtime) {
+    let url = format!("etcd://{}/runs", cluster.addresses());
+    let store = Store { name: cluster.name(), url, lease: Duration::from_secs(10) };
+    stories::a_lead_outlives_a_node_of_its_store(&store, || {
+        let leader = runtime.block_on(cluster.leader());
+        cluster.kill(leader);
+    });
+}
+
+#[test]
+fn a_lead_outlives_the_leader_of_etcd() {
+    let Some((runtime, etcd)) = started("etcd", Etcd::start(None)) else { return };
+    tell(Cluster::Etcd(etcd), &runtime);
+}
+
+#[test]
+fn a_lead_outlives_the_leader_of_our_nodes() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let ours = runtime.block_on(Cluster::of_ours());
+    tell(ours, &runtime);
+}

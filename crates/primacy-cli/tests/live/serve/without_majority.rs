@@ -1,0 +1,171 @@
+//! What a node answers that is alone, of three: with what code and in what words.
+
+use std::time::Instant;
+
+use primacy_conformance::live::etcd::{Etcd, MEMBERS};
+use primacy_stores::etcd::api::{self, method, recipes};
+use prost::Message;
+use tonic::Code;
+
+use super::cluster::Cluster;
+use super::door::{Asked, PATIENCE, POLL};
+use crate::started;
+
+/// A lease that is there.
+const LEASE: i64 = 7;
+
+/// What was asked, and what came of it.
+type Told = (&'static str, Result<(), (Code, String)>);
+
+async fn asked<Q, A>(asked: &Asked, method: &'static str, question: Q) -> Told
+where
+    Q: Message + Clone + 'static,
+    A: Message + Default + 'static,
+{
+    (method, asked.ask::<Q, A>(method, &question).await.map(drop))
+}
+
+fn put() -> api::PutRequest {
+    api::PutRequest { key: b"k".to_vec(), value: b"v".to_vec(), ..Default::default() }
+}
+
+fn range(serializable: bool) -> api::RangeRequest {
+    api::RangeRequest { key: b"k".to_vec(), serializable, ..Default::default() }
+}
+
+/// What the map is asked.
+async fn keys(one: &Asked) -> Vec<Told> {
+    let delete = api::DeleteRangeRequest { key: b"k".to_vec(), ..Default::default() };
+    let success = vec![api::RequestOp { request: Some(api::Request::Put(put())) }];
+    let txn = api::TxnRequest { success, ..Default::default() };
+    let compaction = api::CompactionRequest { revision: 2, physical: false };
+    let told = tokio::join!(
+        asked::<_, api::PutResponse>(one, method::PUT, put()),
+        asked::<_, api::RangeResponse>(one, method::RANGE, range(false)),
+        asked::<_, api::RangeResponse>(one, method::RANGE, range(true)),
+        asked::<_, api::DeleteRangeResponse>(one, method::DELETE_RANGE, delete),
+        asked::<_, api::TxnResponse>(one, method::TXN, txn),
+        asked::<_, api::CompactionResponse>(one, method::COMPACT, compaction),
+    );
+    [told.0, told.1, told.2, told.3, told.4, told.5].into()
+}
+
+/// What is asked of leases.
+async fn leases(one: &Asked) -> Vec<Told> {
+    let grant = api::LeaseGrantRequest { ttl: 3600, id: 0 };
+    let left = api::LeaseTimeToLiveRequest { id: LEASE, keys: false };
+    let told = tokio::join!(
+        asked::<_, api::LeaseGrantResponse>(one, method::LEASE_GRANT, grant),
+        asked::<_, api::LeaseRevokeResponse>(
+            one,
+            method::LEASE_REVOKE,
+            api::LeaseRevokeRequest { id: LEASE }
+        ),
+        asked::<_, api::LeaseTimeToLiveResponse>(one, method::LEASE_TIME_TO_LIVE, left),
+        asked::<_, api::LeaseLeasesResponse>(one, method::LEASE_LEASES, api::LeaseLeasesRequest {}),
+        one.keep_alive(LEASE),
+    );
+    [told.0, told.1, told.2, told.3, (method::LEASE_KEEP_ALIVE, told.4.map(drop))].into()
+}
+
+/// What is asked of elections, locks and the server.
+async fn others(one: &Asked) -> Vec<Told> {
+    let campaign = recipes::CampaignRequest { name: b"e".to_vec(), lease: LEASE, value: Vec::new() };
+    let lock = recipes::LockRequest { name: b"m".to_vec(), lease: LEASE };
+    let unlock = recipes::UnlockRequest { key: b"m/7".to_vec() };
+    let members = api::MemberListRequest { linearizable: false };
+    let told = tokio::join!(
+        asked::<_, recipes::CampaignResponse>(one, method::CAMPAIGN, campaign),
+        asked::<_, recipes::LeaderResponse>(
+            one,
+            method::LEADER,
+            recipes::LeaderRequest { name: b"e".to_vec() }
+        ),
+        asked::<_, recipes::LockResponse>(one, method::LOCK, lock),
+        asked::<_, recipes::UnlockResponse>(one, method::UNLOCK, unlock),
+        asked::<_, api::MemberListResponse>(one, method::MEMBER_LIST, members),
+        asked::<_, api::StatusResponse>(one, method::STATUS, api::StatusRequest {}),
+    );
+    [told.0, told.1, told.2, told.3, told.4, told.5].into()
+}
+
+async fn all(one: &Asked) -> Vec<Told> {
+    let (keys, leases, others) = tokio::join!(keys(one), leases(one), others(one));
+    [keys, leases, others].concat()
+}
+
+/// What is said of one that is alone.
+struct Alone {
+    waiting: Vec<Told>,
+    /// Of clients that ask to be told when there is no leader.
+    wanting: Vec<Told>,
+    /// How a watch ends of a client that asks for that.
+    watch: (Code, String),
+    /// What the server says of itself.
+    errors: Vec<String>,
+}
+
+/// Kills two of three, the leader among them; the third is asked. Then another one comes back.
+async fn alone(mut cluster: Cluster) -> Alone {
+    let leader = cluster.leader().await;
+    let (other, third) = ((leader + 1) % MEMBERS, (leader + 2) % MEMBERS);
+    let one = Asked::new(&cluster.address(third)).await;
+    let mut wanting = Asked::new(&cluster.address(third)).await;
+    wanting.wants_leader = true;
+    let grant = api::LeaseGrantRequest { ttl: 3600, id: LEASE };
+    let _: api::LeaseGrantResponse = one.ask(method::LEASE_GRANT, &grant).await.unwrap();
+    let _: api::PutResponse = one.ask(method::PUT, &put()).await.unwrap();
+    let create = || {
+        let create = api::WatchCreateRequest { key: b"k".to_vec(), ..Default::default() };
+        api::WatchUnion::Create(create)
+    };
+    let mut watches = one.watches(create()).await;
+    let mut wanted = wanting.watches(create()).await;
+    for watches in [&mut watches, &mut wanted] {
+        assert!(watches.answer().await.unwrap().created);
+    }
+    for member in [leader, other] {
+        cluster.kill(member);
+    }
+    let status = wanted.answer().await.expect_err("there is no leader");
+    let watch = (status.code(), status.message().to_owned());
+    let (waiting, wanting) = (all(&one).await, all(&wanting).await);
+    let status: api::StatusResponse = one.ask(method::STATUS, &api::StatusRequest {}).await.unwrap();
+    // With a majority, all goes on; also the watch of a client that has not asked for more.
+    cluster.restart(other).await;
+    let began = Instant::now();
+    while one.ask::<_, api::PutResponse>(method::PUT, &put()).await.is_err() {
+        assert!(began.elapsed() < PATIENCE, "nobody leads");
+        tokio::time::sleep(POLL).await;
+    }
+    let answer = watches.answer().await.unwrap();
+    assert!(!answer.events.is_empty() && !answer.canceled, "{answer:?}");
+    assert!(one.keep_alive(LEASE).await.is_ok());
+    Alone { waiting, wanting, watch, errors: status.errors }
+}
+
+/// Of a write for which there is no leader even to be told of it, etcd passes on what its own library says. Here it is what etcd
+/// says of writes that a leader has not answered, which its clients know.
+fn in_our_words((method, told): Told) -> Told {
+    let in_a_recipe = method.starts_with("/v3");
+    let code = if in_a_recipe { Code::Unknown } else { Code::Unavailable };
+    let unknown = Err((Code::Unknown, "context deadline exceeded".to_owned()));
+    let ours = Err((code, "etcdserver: request timed out".to_owned()));
+    (method, if told == unknown { ours } else { told })
+}
+
+#[test]
+fn without_a_majority_the_same_is_said_as_by_etcd() {
+    let Some((runtime, etcd)) = started("etcd", Etcd::start(None)) else { return };
+    runtime.block_on(async {
+        let (theirs, ours) =
+            tokio::join!(alone(Cluster::Etcd(etcd)), async { alone(Cluster::of_ours().await).await });
+        assert_eq!(ours.wanting, theirs.wanting);
+        for (ours, theirs) in ours.waiting.iter().zip(&theirs.waiting) {
+            assert_eq!(*ours, in_our_words(theirs.clone()));
+        }
+        assert_eq!((ours.watch, ours.errors), (theirs.watch, theirs.errors));
+        let no_leader = (Code::Unavailable, "etcdserver: no leader".to_owned());
+        assert!(theirs.wanting.iter().all(|(_, told)| *told == Err(no_leader.clone())));
+    });
+}
