@@ -26,7 +26,9 @@ pub(crate) async fn keep(map: Map, me: NodeId, quota: u64) {
         match map.write(Command::Limit(Limits { quota, ..limits })).await {
             Ok(_) => info!(before = limits.quota, quota, "the quota of the map is set"),
             Err(MapError::Closed) => return,
-            Err(error @ (MapError::Timeout | MapError::Busy | MapError::AnswerLost)) => {
+            Err(
+                error @ (MapError::Timeout | MapError::Busy | MapError::AnswerLost | MapError::Unreadable),
+            ) => {
                 debug!(%error, "the quota of the map may not be set yet");
             }
             Err(MapError::Voter { .. }) => unreachable!("this is not about voters"),

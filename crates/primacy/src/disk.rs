@@ -71,7 +71,7 @@ pub struct StateFile {
     /// Why nothing can be written any more, once something could not.
     failed: Option<String>,
     /// Holds the lock while it is open.
-    _lock: File,
+    _lock: Lock,
 }
 
 /// What was found in the file, or put there at the first start.
@@ -512,8 +512,20 @@ pub(crate) fn sync_dir(dir: &Path) -> Result<(), DiskError> {
     synced.map_err(|error| DiskError::io("flush the directory", dir, error))
 }
 
+/// A file that is locked as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing would do, unless a process that was forked meanwhile, and has not yet become another program, has the same
+        // opening.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
 /// The lock is a file of its own, because it must be held before the state file exists.
-pub(crate) fn lock(lock_path: &Path, state_path: &Path) -> Result<File, DiskError> {
+pub(crate) fn lock(lock_path: &Path, state_path: &Path) -> Result<Lock, DiskError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     let mut file = options.open(lock_path).map_err(|error| DiskError::io("open", lock_path, error))?;
@@ -530,7 +542,7 @@ pub(crate) fn lock(lock_path: &Path, state_path: &Path) -> Result<File, DiskErro
     // The number always has the same length, so that writing it needs no truncation and, after the first
     // time, no space. It only serves the message above, so a failure is no reason not to start.
     let _ = file.rewind().and_then(|()| writeln!(file, "{:>10}", std::process::id()));
-    Ok(file)
+    Ok(Lock(file))
 }
 
 pub(crate) fn open_existing(path: &Path) -> io::Result<File> {

@@ -101,7 +101,7 @@ pub(crate) struct LogFile {
     /// A snapshot that is being made.
     making: Option<Making>,
     /// Holds the lock while it is open.
-    _lock: File,
+    _lock: disk::Lock,
 }
 
 /// What was found when a log was opened, was put right, and is worth a warning.
