@@ -364,7 +364,8 @@ async fn a_thousand_elections_share_one_session() {
 async fn asked(server: &Postgres) -> i64 {
     server.run_sql("SELECT pg_stat_force_next_flush()").await;
     let sql = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()";
-    server.run_sql(sql).await[0].as_ref().unwrap().parse().unwrap()
+    let rows = server.run_sql(sql).await;
+    rows[0].as_ref().expect("it is a number").parse().expect("it is a number")
 }
 
 /// How many connections the server has from the application of the test below.
