@@ -17,9 +17,9 @@ use rustix::mm::{Advice, madvise, mlock};
 /// How long after its start a process has connected to all peers that are there.
 pub(crate) const SETTLING_TIME: Duration = Duration::from_secs(1);
 
-/// From how many bytes on a piece of memory is given back to the kernel at once when it is let go of. It is above the largest
-/// message between nodes, which are made all the time.
-#[cfg(target_env = "gnu")]
+/// From how many bytes on a piece of memory is given back to the kernel at once when it is let go of. It is above what messages
+/// between nodes have, which are made all the time: 256 KiB, unless a single request is longer.
+#[cfg(all(target_env = "gnu", target_pointer_width = "64"))]
 const LARGE: i32 = 1 << 20;
 
 /// Where the program's files were before anything but the loader had run.
@@ -37,11 +37,11 @@ pub(crate) fn remember_what_is_loaded() {
 /// piece is let go of: from then on it keeps all that are no larger, and smaller ones in between hold them fast
 /// (`mallopt(3)`, on `M_MMAP_THRESHOLD`). A node with 16 MiB of history had 77 MiB after its first snapshot, and has 45 so.
 pub(crate) fn give_back_what_is_large() {
-    #[cfg(target_env = "gnu")]
+    #[cfg(all(target_env = "gnu", target_pointer_width = "64"))]
     // SAFETY: it sets a number of the allocator, under the allocator's own lock.
     #[allow(unsafe_code)] // For it is the C library's.
     let set = unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE) };
-    #[cfg(target_env = "gnu")]
+    #[cfg(all(target_env = "gnu", target_pointer_width = "64"))]
     debug_assert_eq!(set, 1, "a threshold below the largest is taken");
 }
 

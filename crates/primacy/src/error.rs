@@ -3,6 +3,7 @@
 use crate::config::ConfigError;
 use crate::disk::DiskError;
 use crate::transport::TransportError;
+use primacy_core::metadata::encoding::DecodeError;
 use primacy_core::metadata::replica::Unreadable;
 use primacy_stores::{MarkError, OpenError, ReadError, SessionError, SetError};
 
@@ -33,15 +34,24 @@ pub enum ConnectError {
     /// This node's log cannot be used.
     #[error(transparent)]
     Log(#[from] crate::metadata::LogError),
-    /// The log is whole, and what stands in it was written by a later version.
-    #[error(
-        "in the log of this node, {0}. A newer Primacy has written it: start the newer one; the log is left as it is"
-    )]
+    /// The log is whole, and what stands in it cannot be read, mostly because a later version has written it.
+    #[error("in the log of this node, {0}. {advice}; the log is left as it is", advice = advice(.0))]
     LaterLog(Unreadable),
     /// The thread that drives the election could not be started.
     #[error("the thread of the election could not be started: {0}")]
     Thread(std::io::Error),
 }
+
+fn advice(unreadable: &Unreadable) -> &'static str {
+    match unreadable.why {
+        DecodeError::Format(_) => "A newer Primacy has written it: start the newer one",
+        DecodeError::Short | DecodeError::Long | DecodeError::Number | DecodeError::Kind(_) => BEGIN_ANEW,
+        DecodeError::Value(_) | DecodeError::Nesting => BEGIN_ANEW,
+    }
+}
+
+/// What to do about a log that makes no sense, though its checksums are right.
+const BEGIN_ANEW: &str = "No version writes that: start this node with an empty state directory, and have another readmit it (`primacy readmit`)";
 
 impl From<MarkError> for ConnectError {
     fn from(error: MarkError) -> Self {

@@ -388,9 +388,10 @@ pub struct Known<'a> {
 /// also differ in their voters, and the cluster is what an operator must hear of.
 pub fn judge(mine: &Hello, known: Known<'_>, theirs: &Hello) -> Result<(), Box<Refusal>> {
     let node = theirs.identity.node;
-    let reason = if mine.versions.common(theirs.versions).is_none() {
+    if mine.versions.common(theirs.versions).is_none() {
         return Err(Box::new(mine.of_other_version(node, theirs.versions)));
-    } else if mine.cluster != theirs.cluster {
+    }
+    let reason = if mine.cluster != theirs.cluster {
         Disagreement::Cluster { mine: mine.cluster.clone(), theirs: theirs.cluster.clone() }
     } else if mine.election != theirs.election {
         Disagreement::Election { mine: mine.election.clone(), theirs: theirs.election.clone() }

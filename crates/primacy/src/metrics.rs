@@ -311,7 +311,11 @@ fn of_maps(moments: &[Moment<'_>], encoder: &mut DescriptorEncoder<'_>) -> fmt::
         (in_bytes("primacy_map"), "What entries, sessions and partitions take of the quota", |map| {
             map.size.bytes
         }),
-        (in_bytes("primacy_map_quota"), "What they may take; beyond it nothing is written", |map| map.quota),
+        (
+            in_bytes("primacy_map_quota"),
+            "What they may take; beyond it nothing is done that needs more room",
+            |map| map.quota,
+        ),
         (gauge("primacy_map_history_changes"), "Changes that can still be watched from", |map| {
             map.size.history_changes
         }),

@@ -12,6 +12,10 @@ use crate::id::Identity;
 use crate::term::LeaderSequence;
 use crate::time::{Duration, Instant};
 
+/// How many questions wait for a leader. Whoever asks gives up after some seconds, of which nothing is heard here; without a leader
+/// the questions of hours would be kept.
+const WAITING_MAX: usize = 65_536;
+
 /// A client's name for its question, which the answer carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
@@ -27,6 +31,8 @@ pub(super) struct Clients {
     untold: BTreeSet<u64>,
     /// Reads that wait for a leader to say how far the state must be.
     reads: BTreeMap<u64, Vec<Ticket>>,
+    /// How many they are.
+    reads_waiting: usize,
     /// The number of the last time that the leader was asked something.
     round: u64,
     /// Reads that wait until this node has applied so much.
@@ -34,6 +40,8 @@ pub(super) struct Clients {
     /// Who wants to know of a session, or keep it alive, and from which round on. An answer to an earlier one was true before the
     /// question.
     sessions: BTreeMap<(SessionId, Keep), Vec<(u64, Ticket)>>,
+    /// How many want to know.
+    sessions_waiting: usize,
     /// When what has gathered is told.
     pub(super) flush_at: Option<Instant>,
     /// When all of it is told again.
@@ -65,9 +73,11 @@ impl Clients {
             writes: BTreeMap::new(),
             untold: BTreeSet::new(),
             reads: BTreeMap::new(),
+            reads_waiting: 0,
             round: 0,
             behind: Vec::new(),
             sessions: BTreeMap::new(),
+            sessions_waiting: 0,
             flush_at: None,
             again_at: None,
         }
@@ -118,6 +128,11 @@ impl Clients {
 
     /// Somebody wants to read what was written before now.
     pub(super) fn read(&mut self, now: Instant, ticket: Ticket) {
+        if self.reads_waiting >= WAITING_MAX {
+            self.reads = self.reads.split_off(&(self.round + 1));
+            self.reads_waiting = self.reads.values().map(Vec::len).sum();
+        }
+        self.reads_waiting += 1;
         self.reads.entry(self.round + 1).or_default().push(ticket);
         self.flush_at.get_or_insert(now);
     }
@@ -126,8 +141,11 @@ impl Clients {
     pub(super) fn readable(&mut self, round: u64, number: LeaderSequence) {
         let later = self.reads.split_off(&(round.saturating_add(1)));
         for ticket in core::mem::replace(&mut self.reads, later).into_values().flatten() {
+            self.reads_waiting -= 1;
             self.behind.push((number, ticket));
         }
+        let given_up = self.behind.len().saturating_sub(WAITING_MAX);
+        self.behind.drain(..given_up);
     }
 
     /// The state is this far; the reads that can be done.
@@ -141,6 +159,15 @@ impl Clients {
 
     /// Somebody wants to know of a session.
     pub(super) fn session(&mut self, now: Instant, ticket: Ticket, session: SessionId, keep: Keep) {
+        if self.sessions_waiting >= WAITING_MAX {
+            let round = self.round;
+            self.sessions.retain(|_, waiting| {
+                waiting.retain(|&(from, _)| from > round);
+                !waiting.is_empty()
+            });
+            self.sessions_waiting = self.sessions.values().map(Vec::len).sum();
+        }
+        self.sessions_waiting += 1;
         self.sessions.entry((session, keep)).or_default().push((self.round + 1, ticket));
         self.flush_at.get_or_insert(now);
     }
@@ -149,6 +176,7 @@ impl Clients {
     pub(super) fn session_told(&mut self, session: SessionId, keep: Keep, round: u64) -> Vec<Ticket> {
         let Some(waiting) = self.sessions.remove(&(session, keep)) else { return Vec::new() };
         let (told, later): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|&(from, _)| from <= round);
+        self.sessions_waiting -= told.len();
         if !later.is_empty() {
             self.sessions.insert((session, keep), later);
         }
@@ -193,6 +221,7 @@ impl Clients {
 
     /// The reads that wait for a leader, where this node is it.
     pub(super) fn take_reads(&mut self) -> Vec<Ticket> {
+        self.reads_waiting = 0;
         core::mem::take(&mut self.reads).into_values().flatten().collect()
     }
 
@@ -229,6 +258,28 @@ mod tests {
         assert_eq!(news.sessions, [(session, Keep::Alive)]);
         assert_eq!(clients.session_told(session, Keep::Alive, news.round.unwrap()), [Ticket(2)]);
         assert_eq!(gathered(&mut clients).round, None, "nobody asks for anything");
+    }
+
+    #[test]
+    fn questions_that_nobody_answers_are_not_kept_for_ever() {
+        let (mut clients, now) = (clients(), Instant::default());
+        let (session, number) = (SessionId::new(1).unwrap(), LeaderSequence::NONE.next());
+        let asked = u64::try_from(3 * WAITING_MAX).unwrap();
+        for ticket in (1..=asked).map(Ticket) {
+            clients.read(now, ticket);
+            clients.session(now, ticket, session, Keep::Look);
+            if ticket.0 % 1_000 == 0 {
+                let _ = gathered(&mut clients);
+            }
+        }
+        assert!(clients.reads_waiting <= WAITING_MAX && clients.sessions_waiting <= WAITING_MAX);
+        let round = gathered(&mut clients).round.unwrap();
+        let told = clients.session_told(session, Keep::Look, round);
+        assert!(told.contains(&Ticket(asked)) && told.len() <= WAITING_MAX, "{}", told.len());
+        clients.readable(round, number);
+        let read = clients.reached(number);
+        assert!(read.contains(&Ticket(asked)) && read.len() <= WAITING_MAX, "{}", read.len());
+        assert_eq!((clients.reads_waiting, clients.sessions_waiting), (0, 0));
     }
 
     #[test]

@@ -11,6 +11,9 @@ use alloc::collections::{BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+mod proposing;
+
+use self::proposing::Early;
 use super::clients::{Clients, Keep, News, Ticket};
 use super::command::{
     Applied, Command as StateCommand, Outcome, Refusal as Refused, Request, SessionId, Version,
@@ -32,9 +35,6 @@ use crate::protocol::{
 };
 use crate::term::{LeaderSequence, Term};
 use crate::time::{Duration, Instant};
-
-/// How many bytes of writes of others wait while a new leader catches up; the others tell them again if there are more.
-const EARLY_MAX: usize = 4 << 20;
 
 /// How many bytes of writes one message to the leader has, if it has more than one.
 const PROPOSE_MAX: usize = 256 << 10;
@@ -157,8 +157,8 @@ pub enum Answer {
     Written(Ticket, Outcome),
     /// It was done, and what came of it is not known any more.
     Done(Ticket),
-    /// The leader cannot read it, and has not done it. It is told to no other one; whether an earlier leader has done it is not
-    /// known.
+    /// The leader cannot read it, and has not done it. This node tells it to no other one; whether another leader that was told it
+    /// before has done it is not known.
     Unreadable(Ticket),
     /// The state of this node has all that was written before the question.
     Readable(Ticket),
@@ -312,7 +312,7 @@ pub struct Metadata<S: Replicated = State> {
     told_leader: Option<Leader>,
     /// Writes of other nodes' clients that came before this leader was active.
     early: Early,
-    /// Requests of other nodes' clients that are in this leader's log and not applied.
+    /// Requests that this leader has taken for its log by [`propose`](Self::propose), and that are not applied.
     proposed: BTreeSet<(Identity, u64)>,
     clients: Clients,
     expiry: Expiry,
@@ -320,31 +320,6 @@ pub struct Metadata<S: Replicated = State> {
     /// The lead is to be given up, and no work was begun.
     nobody_works: bool,
     outputs: VecDeque<Output<Message, Durable>>,
-}
-
-/// Requests that come to a leader before it is active.
-#[derive(Clone, Debug, Default)]
-struct Early {
-    term: Term,
-    requests: Vec<Arc<[u8]>>,
-    bytes: usize,
-}
-
-impl Early {
-    fn push(&mut self, term: Term, request: Arc<[u8]>) {
-        if self.term != term {
-            *self = Self { term, ..Self::default() };
-        }
-        if self.bytes + request.len() <= EARLY_MAX {
-            self.bytes += request.len();
-            self.requests.push(request);
-        }
-    }
-
-    /// Those that came to the leader of this term.
-    fn of(self, term: Term) -> Vec<Arc<[u8]>> {
-        if self.term == term { self.requests } else { Vec::new() }
-    }
 }
 
 /// This node's leadership.
@@ -504,7 +479,7 @@ impl<S: Keeps> Metadata<S> {
                 self.on_questions(now, from, read, sessions);
             }
             Message::Told { to, read, sessions, unreadable, .. } if to == self.me.incarnation => {
-                self.on_unreadable(&unreadable);
+                self.on_unreadable(from, &unreadable);
                 self.on_told(read, sessions);
             }
             Message::Told { .. } => {} // An earlier life asked.
@@ -825,72 +800,6 @@ impl<S: Keeps> Metadata<S> {
             }
             let (read, sessions) = (read.take(), core::mem::take(&mut sessions));
             self.send(leader, Message::Propose { incarnation, requests, read, sessions });
-        }
-    }
-
-    fn on_propose(&mut self, now: Instant, from: Identity, requests: Vec<Arc<[u8]>>) {
-        let leads = match self.lead {
-            Lead::Held { .. } => true,
-            Lead::Elected { .. } | Lead::None => self.quorum.has_won(),
-            Lead::Ending => false,
-        };
-        if !leads {
-            return; // They tell the next leader, or this one again.
-        }
-        // What is in the log everybody must be able to read, this node first of all.
-        let (readable, others): (Vec<_>, Vec<_>) =
-            requests.into_iter().partition(|request| Request::decode(request).is_ok());
-        let unreadable: Vec<u64> = others
-            .iter()
-            .filter_map(|request| Request::sender(request))
-            .filter_map(|(client, sequence)| (client == from).then_some(sequence))
-            .collect();
-        if !unreadable.is_empty() {
-            let (incarnation, to, read) = (self.me.incarnation, from.incarnation, None);
-            let told = Message::Told { incarnation, to, read, sessions: Vec::new(), unreadable };
-            self.send(from.node, told);
-        }
-        for request in readable {
-            match self.lead {
-                // What there is no room for is told again.
-                Lead::Held { .. } if self.replica.has_room() && request.len() <= PAYLOAD_MAX => {
-                    self.propose(now, request);
-                }
-                Lead::Held { .. } => {}
-                // The others know of it as soon as it was voted for, and it does so only when they have answered.
-                Lead::Elected { .. } | Lead::None => self.early.push(self.quorum.term(), request),
-                Lead::Ending => {}
-            }
-        }
-    }
-
-    /// The leader cannot read these requests of this node.
-    fn on_unreadable(&mut self, sequences: &[u64]) {
-        for &sequence in sequences {
-            if let Some(ticket) = self.clients.applied(self.me, sequence) {
-                self.answer(Answer::Unreadable(ticket));
-            }
-        }
-    }
-
-    /// Has a request written, unless it is: a node that is behind tells its own again and again, and copies would have it be
-    /// behind for ever.
-    fn propose(&mut self, now: Instant, request: Arc<[u8]>) {
-        let Some((client, sequence)) = Request::sender(&request) else { return };
-        let is_new = !self.replica.state().has_applied(&client, sequence);
-        if is_new && self.proposed.insert((client, sequence)) {
-            self.replica.propose(now, request);
-        }
-    }
-
-    /// What of this node's clients was applied by a snapshot, nothing else tells of it.
-    fn answer_applied(&mut self) {
-        if !self.replica.is_current() {
-            return; // A snapshot may have what is not committed.
-        }
-        let state = self.replica.state();
-        for ticket in self.clients.settle(|me, sequence| state.has_applied(me, sequence)) {
-            self.answer(Answer::Done(ticket));
         }
     }
 

@@ -75,6 +75,8 @@ struct MetadataWorld {
     sweep_at: usize,
     arrived: VecDeque<super::Arrival>,
     reached: Reached,
+    /// How many writes a leader could not read.
+    unreadable: u64,
 }
 
 /// What the mesh was told of the voters.
@@ -220,6 +222,7 @@ impl MetadataWorld {
             sweep_at: SWEEP_FIRST,
             arrived,
             reached,
+            unreadable: 0,
         }
     }
 
@@ -331,9 +334,14 @@ impl MetadataWorld {
             }
             Answer::Unreadable(ticket) => {
                 self.is_done(ticket);
-                tracing::error!(
-                    "the leader cannot read what this node writes: it is of an earlier version; upgrade it"
-                );
+                self.unreadable += 1;
+                // Clients set the rate; so the first time, the second, the fourth and so on.
+                if self.unreadable.is_power_of_two() {
+                    tracing::error!(
+                        times = self.unreadable,
+                        "the leader cannot read what this node writes: it is of an earlier version; upgrade it"
+                    );
+                }
                 if let Some(Waiter::Write(answer)) = self.waiting.remove(&ticket) {
                     let _ = answer.send(Err(MapError::Unreadable));
                 }

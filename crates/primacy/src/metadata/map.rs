@@ -8,11 +8,14 @@ use primacy_core::metadata::command::{
     Command, Operation, Outcome, Refusal, RequestLimits, SessionId, Version,
 };
 use primacy_core::metadata::replica::{Progress, Wish};
-use primacy_core::metadata::state::{Size, State};
+use primacy_core::metadata::state::State;
 use primacy_core::{Leader, LeaderSequence, NodeId, Term};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 use crate::config::REQUEST_MAX;
+
+#[cfg(feature = "metrics")]
+pub(super) mod gauges;
 
 /// How many requests may wait at a time.
 pub(crate) const REQUESTS_MAX: usize = 8192;
@@ -72,9 +75,11 @@ pub enum MapError {
     /// It was done, and what came of it is not known.
     #[error("it was done, and the answer is lost")]
     AnswerLost,
-    /// The leader is of an earlier version than this node, and cannot read the request. It has not done it; whether an earlier leader
-    /// has is not known.
-    #[error("the leader is of an earlier version and cannot read it; upgrade that node")]
+    /// The leader is of an earlier version than this node, and cannot read the request. It has not done it; whether another leader
+    /// has, that was told of it before, is not known.
+    #[error(
+        "the leader is of an earlier version and cannot read it; upgrade that node; another leader may have done it"
+    )]
     Unreadable,
     /// Too many requests wait already. Nothing was done.
     #[error("{REQUESTS_MAX} requests wait already; try again when some are answered")]
@@ -88,40 +93,6 @@ pub enum MapError {
     /// The node has ended.
     #[error("this node has ended")]
     Closed,
-}
-
-/// What of a map is for figures. Unlike a handle it keeps no election open.
-#[derive(Clone, Debug)]
-pub(crate) struct Gauges {
-    board: watch::Receiver<Board>,
-    state: Arc<OnceLock<Arc<RwLock<State>>>>,
-}
-
-/// A node's copy of a map in figures.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Reading {
-    pub(crate) version: Version,
-    pub(crate) size: Size,
-    /// How many bytes there may be.
-    pub(crate) quota: u64,
-    /// The sessions of clients.
-    pub(crate) sessions: usize,
-    pub(crate) voters: usize,
-}
-
-impl Gauges {
-    /// `None` as long as there is no copy.
-    pub(crate) fn read(&self) -> Option<Reading> {
-        let voters = self.board.borrow().voters.members.len();
-        let state = self.state.get()?.read().unwrap_or_else(PoisonError::into_inner);
-        Some(Reading {
-            version: state.version(),
-            size: state.size(),
-            quota: state.limits().quota,
-            sessions: state.sessions().len(),
-            voters,
-        })
-    }
 }
 
 /// The driver's end of a map.
@@ -164,7 +135,7 @@ impl Map {
     /// Dropping the future does not take it back. What [may not be replicated](Command::check) is refused in the outcome.
     ///
     /// # Errors
-    /// [`MapError`]; after [`MapError::Timeout`] it may have been done.
+    /// [`MapError`]; after [`MapError::Timeout`] and [`MapError::Unreadable`] it may have been done.
     pub async fn write(&self, command: Command) -> Result<Outcome, MapError> {
         if let Err(refusal) = command.check(RequestLimits::default()) {
             return Ok(Outcome { version: self.state().version(), result: Err(refusal) });
@@ -267,10 +238,6 @@ impl Map {
     pub fn voters(&self) -> Vec<(NodeId, String)> {
         let board = self.board.borrow();
         board.voters.members.iter().map(|(&node, address)| (node, address.to_string())).collect()
-    }
-
-    pub(crate) fn gauges(&self) -> Gauges {
-        Gauges { board: self.board.clone(), state: Arc::clone(&self.state) }
     }
 
     async fn ask<T>(

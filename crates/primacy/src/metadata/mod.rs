@@ -8,10 +8,10 @@ pub(crate) mod partitions;
 mod shared;
 
 pub use log_file::{LogError, set_log_aside};
+#[cfg(feature = "metrics")]
+pub(crate) use map::gauges::{Gauges, Reading};
 pub(crate) use map::{Asked, MapEnd, REQUESTS_MAX, maps};
 pub use map::{Board, Map, MapError};
-#[cfg(feature = "metrics")]
-pub(crate) use map::{Gauges, Reading};
 pub use partitions::{End, Joining, News, PartitionLost, Partitions, PartitionsError, Primary};
 pub use primacy_core::metadata::replica::{Durability, Progress, Refusal, Wish};
 

@@ -114,8 +114,14 @@ async fn secure(
         (Some(_), false) => {
             // It is told who it says that it is; nothing else of what it says counts.
             let mut connection = Connection::new(Rc::new(Stream::Clear(Rc::clone(tcp))));
-            let (_, Frame::Hello(theirs)) = connection.read().await? else { return Err(Failure::Broken) };
-            let text = tls::trouble::cleartext(shared.node, theirs.identity.node.as_str());
+            let node = match connection.read().await {
+                Err(ReadError::Decode(DecodeError::OtherVersion { node, .. })) => node,
+                read => {
+                    let (_, Frame::Hello(theirs)) = read? else { return Err(Failure::Broken) };
+                    theirs.identity.node
+                }
+            };
+            let text = tls::trouble::cleartext(shared.node, node.as_str());
             Err(refuse_in_the_clear(shared, tcp, TlsProblem::Cleartext, text).await)
         }
         (Some(tls), true) => {

@@ -54,7 +54,7 @@ impl Unreadable {
 }
 
 impl<S: Replicated> Replica<S> {
-    /// What this replica was given and cannot read. It does nothing more, and its node must end and say so.
+    /// What this replica was given and cannot read. It takes nothing more, and its node must end and say so.
     #[must_use]
     pub const fn unreadable(&self) -> Option<Unreadable> {
         self.unreadable

@@ -12,7 +12,7 @@ use super::Wrong;
 
 /// The version of the files that this code writes, and the newest that it reads.
 pub(crate) const VERSION: u32 = 1;
-/// The oldest version that this code reads: the one before its own, once there is one.
+/// The oldest version that this code reads. It stays: what was written once is read for ever.
 const VERSION_MIN: u32 = 1;
 /// How long the first page is, in bytes. What stands after it begins a page of the disk.
 pub(super) const PAGE_LENGTH: usize = 4096;

@@ -1,0 +1,117 @@
+//! How requests come into the log of the leader: once each, and only those that can be read.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::{Answer, Keeps, Lead, Message, Metadata};
+use crate::id::{Identity, NodeId};
+use crate::metadata::command::Request;
+use crate::metadata::log::PAYLOAD_MAX;
+use crate::term::Term;
+use crate::time::Instant;
+
+/// How many bytes of writes of others wait while a new leader catches up; the others tell them again if there are more.
+const EARLY_MAX: usize = 4 << 20;
+
+/// Requests that come to a leader before it is active.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Early {
+    term: Term,
+    requests: Vec<Arc<[u8]>>,
+    bytes: usize,
+}
+
+impl Early {
+    fn push(&mut self, term: Term, request: Arc<[u8]>) {
+        if self.term != term {
+            *self = Self { term, ..Self::default() };
+        }
+        if self.bytes + request.len() <= EARLY_MAX {
+            self.bytes += request.len();
+            self.requests.push(request);
+        }
+    }
+
+    /// Those that came to the leader of this term.
+    pub(super) fn of(self, term: Term) -> Vec<Arc<[u8]>> {
+        if self.term == term { self.requests } else { Vec::new() }
+    }
+}
+
+impl<S: Keeps> Metadata<S> {
+    pub(super) fn on_propose(&mut self, now: Instant, from: Identity, requests: Vec<Arc<[u8]>>) {
+        let leads = match self.lead {
+            Lead::Held { .. } => true,
+            Lead::Elected { .. } | Lead::None => self.quorum.has_won(),
+            Lead::Ending => false,
+        };
+        if !leads {
+            return; // They tell the next leader, or this one again.
+        }
+        let is_new = |request: &Arc<[u8]>| Request::sender(request).is_none_or(|sender| !self.has(&sender));
+        // What is in the log everybody must be able to read, this node first of all.
+        let (readable, others): (Vec<_>, Vec<_>) =
+            requests.into_iter().filter(is_new).partition(|request| Request::decode(request).is_ok());
+        let unreadable: Vec<u64> = others
+            .iter()
+            .filter_map(|request| Request::sender(request))
+            .filter_map(|(client, sequence)| (client == from).then_some(sequence))
+            .collect();
+        if !unreadable.is_empty() {
+            let (incarnation, to, read) = (self.me.incarnation, from.incarnation, None);
+            let told = Message::Told { incarnation, to, read, sessions: Vec::new(), unreadable };
+            self.send(from.node, told);
+        }
+        for request in readable {
+            match self.lead {
+                // What there is no room for is told again.
+                Lead::Held { .. } if self.replica.has_room() && request.len() <= PAYLOAD_MAX => {
+                    self.propose(now, request);
+                }
+                Lead::Held { .. } => {}
+                // The others know of it as soon as it was voted for, and it does so only when they have answered.
+                Lead::Elected { .. } | Lead::None => self.early.push(self.quorum.term(), request),
+                Lead::Ending => {}
+            }
+        }
+    }
+
+    /// The leader cannot read these requests of this node.
+    pub(super) fn on_unreadable(&mut self, from: NodeId, sequences: &[u64]) {
+        let leads = self.leader.is_some_and(|leader| leader.identity.node == from);
+        if !leads || self.serves() {
+            return; // Another one was told them meanwhile, or this node writes them itself.
+        }
+        for &sequence in sequences {
+            if let Some(ticket) = self.clients.applied(self.me, sequence) {
+                self.answer(Answer::Unreadable(ticket));
+            }
+        }
+    }
+
+    /// Has a request written, unless it is: a node that is behind tells its own again and again, and copies would have it be
+    /// behind for ever.
+    pub(super) fn propose(&mut self, now: Instant, request: Arc<[u8]>) {
+        let Some(sender) = Request::sender(&request) else { return };
+        if !self.has(&sender) {
+            self.proposed.insert(sender);
+            self.replica.propose(now, request);
+        }
+    }
+
+    /// Whether this request is in the log of this leader, or was.
+    fn has(&self, sender: &(Identity, u64)) -> bool {
+        self.proposed.contains(sender) || self.replica.state().has_applied(&sender.0, sender.1)
+    }
+
+    /// What of this node's clients was applied by a snapshot, nothing else tells of it.
+    pub(super) fn answer_applied(&mut self) {
+        if !self.replica.is_current() {
+            return; // A snapshot may have what is not committed.
+        }
+        let state = self.replica.state();
+        for ticket in self.clients.settle(|me, sequence| state.has_applied(me, sequence)) {
+            self.answer(Answer::Done(ticket));
+        }
+    }
+}
