@@ -72,13 +72,14 @@ impl Keeper {
     /// With these bytes in this file it does not start, says all of this, and leaves them as they are.
     fn refuses(&self, file: &Path, bytes: &[u8], says: &[&str]) {
         fs::write(file, bytes).unwrap();
-        let output = self.place.output(&self.args);
-        let said = stderr(&output);
-        assert_eq!(output.status.code(), Some(74), "{}: {said}", file.display());
+        let mut node = Node::start(&self.place, "a", &self.args);
+        let status = node.wait();
+        assert_eq!(status.code(), Some(74), "{}: {}", file.display(), node.history());
+        // The last lines may be read only after its end.
         for text in says {
-            assert!(said.contains(text), "{text:?} is not in: {said}");
+            wait_until(&format!("{text:?} in what it says"), || node.history().contains(text));
         }
-        assert!(!said.contains("panicked"), "{said}");
+        assert!(!node.history().contains("panicked"), "{}", node.history());
         assert!(fs::read(file).unwrap() == bytes, "{} was left as it is", file.display());
     }
 

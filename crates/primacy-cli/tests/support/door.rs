@@ -33,9 +33,10 @@ pub(crate) struct Door {
     /// Where each of them serves.
     pub(crate) addresses: [String; 3],
     pub(crate) servers: Vec<Server>,
-    /// The list of peers, and what else each node is started with.
+    /// The list of peers.
     peers: String,
-    arguments: Vec<String>,
+    /// What else each node is started with.
+    pub(crate) arguments: Vec<String>,
 }
 
 impl Door {

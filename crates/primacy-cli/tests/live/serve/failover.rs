@@ -56,10 +56,10 @@ fn assert_passing((code, text): &(Code, String), known: Code) {
     assert!(*code == known && PASSING.contains(&text.as_str()), "{code:?} {text:?}");
 }
 
-/// Puts, until so many are acknowledged.
-async fn put_until(asked: &Asked, next: &mut usize, puts: usize) -> BTreeMap<String, i64> {
+/// Puts, until so many are acknowledged: each key with its revision, and the term of the last answer.
+async fn put_until(asked: &Asked, next: &mut usize, puts: usize) -> (BTreeMap<String, i64>, u64) {
     let began = Instant::now();
-    let mut acknowledged = BTreeMap::new();
+    let (mut acknowledged, mut term) = (BTreeMap::new(), 0);
     while acknowledged.len() < puts {
         assert!(began.elapsed() < PATIENCE, "{} of {puts} puts", acknowledged.len());
         let key = key(*next);
@@ -67,28 +67,28 @@ async fn put_until(asked: &Asked, next: &mut usize, puts: usize) -> BTreeMap<Str
         let put = api::PutRequest { key: key.clone().into(), value: b"v".to_vec(), ..Default::default() };
         match asked.ask::<_, api::PutResponse>(method::PUT, &put).await {
             Ok(answer) => {
-                acknowledged.insert(key, answer.header.unwrap().revision);
+                let header = answer.header.unwrap();
+                acknowledged.insert(key, header.revision);
+                term = header.raft_term;
             }
             Err(error) => assert_passing(&error, Code::Unavailable),
         }
     }
-    acknowledged
+    (acknowledged, term)
 }
 
-/// Keeps the first one's lease alive until it is told to end: how often it was.
-async fn keep_alive(asked: Asked, mut ended: watch::Receiver<bool>) -> usize {
-    let mut kept = 0;
+/// Keeps the first one's lease alive until it is told to end, and counts how often it was.
+async fn keep_alive(asked: Asked, kept: watch::Sender<usize>, mut ended: watch::Receiver<bool>) {
     while !*ended.borrow() {
         match asked.keep_alive(FIRST).await {
             Ok(seconds) => {
                 assert!(seconds > 0, "the session is over");
-                kept += 1;
+                kept.send_modify(|kept| *kept += 1);
             }
             Err(error) => assert_passing(&error, Code::Unavailable),
         }
         let _ = tokio::time::timeout(5 * POLL, ended.changed()).await;
     }
-    kept
 }
 
 /// What is written among the counted keys, each with its revision, in the order in which it is told, until the last one is.
@@ -140,7 +140,8 @@ async fn a_follower_goes_on(mut cluster: Cluster) {
     is_open.wait_for(|open| *open).await.unwrap();
     let won = stand(&asked, FIRST, TIME_TO_LIVE).await.unwrap().leader.unwrap();
     let (end, ended) = watch::channel(false);
-    let keeping = tokio::spawn(keep_alive(asked.clone(), ended));
+    let (keep, kept) = watch::channel(0);
+    let keeping = tokio::spawn(keep_alive(asked.clone(), keep, ended));
     let mut leaders = asked.observe("e");
     let leads = async |leaders: &mut UnboundedReceiver<(String, String)>| {
         let told = tokio::time::timeout(PATIENCE, leaders.recv()).await.expect("an observer is told");
@@ -151,10 +152,14 @@ async fn a_follower_goes_on(mut cluster: Cluster) {
     let campaigning = tokio::spawn(async move { stand(&second, SECOND, 60 * TIME_TO_LIVE).await });
 
     let mut next = 0;
-    let mut acknowledged = put_until(&asked, &mut next, PUTS).await;
+    let (mut acknowledged, before) = put_until(&asked, &mut next, PUTS).await;
     cluster.kill(leader);
     let killed = Instant::now();
-    acknowledged.extend(put_until(&asked, &mut next, PUTS).await);
+    let (first, after) = put_until(&asked, &mut next, 1).await;
+    assert!(after > before, "the one that was killed led");
+    let kept_before = *kept.borrow();
+    acknowledged.extend(first);
+    acknowledged.extend(put_until(&asked, &mut next, PUTS).await.0);
     println!("{}: {next} puts for {} that were acknowledged", cluster.name(), acknowledged.len());
     tokio::time::sleep(ALIVE_FOR.saturating_sub(killed.elapsed())).await;
     // The session lives, and what goes with it is where it was.
@@ -162,8 +167,9 @@ async fn a_follower_goes_on(mut cluster: Cluster) {
     let own: api::RangeResponse = asked.ask(method::RANGE, &key).await.unwrap();
     assert_eq!(own.kvs[0].mod_revision, won.rev);
     assert!(!campaigning.is_finished(), "the first one leads still");
+    assert!(*kept.borrow() > kept_before, "the new leader keeps it alive");
     end.send_replace(true);
-    assert!(keeping.await.unwrap() > 1);
+    keeping.await.unwrap();
 
     // Who has waited all the time is next.
     let resign = recipes::ResignRequest { leader: Some(won) };
