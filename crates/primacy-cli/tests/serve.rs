@@ -409,6 +409,16 @@ async fn with_users_and_tls_both_are_asked_for_at_every_node() {
         tokio::time::timeout(Duration::from_secs(60), written).await.unwrap();
     };
     until_written().await;
+    // One may be behind still.
+    let served = async {
+        for address in &door.addresses {
+            let client = client("anna:secret-of-anna@", &ours, address);
+            while client.read(read()).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), served).await.unwrap();
     for address in &door.addresses {
         // One that is right in one thing is wrong nevertheless.
         for (login, tls, wrong) in [
