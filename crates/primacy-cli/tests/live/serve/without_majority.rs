@@ -5,6 +5,7 @@ use std::time::Instant;
 use primacy_conformance::live::etcd::{Etcd, MEMBERS};
 use primacy_stores::etcd::api::{self, method, recipes};
 use prost::Message;
+use tokio::sync::mpsc::error::TryRecvError;
 use tonic::Code;
 
 use super::cluster::Cluster;
@@ -129,11 +130,20 @@ async fn alone(mut cluster: Cluster) -> Alone {
     for watches in [&mut watches, &mut wanted] {
         assert!(watches.answer().await.unwrap().created);
     }
+    let stand = recipes::CampaignRequest { name: b"o".to_vec(), lease: SPARED, value: Vec::new() };
+    let _: recipes::CampaignResponse = one.ask(method::CAMPAIGN, &stand).await.unwrap();
+    let (mut observer, mut wanting_observer) = (one.observe("o"), wanting.observe("o"));
+    for observer in [&mut observer, &mut wanting_observer] {
+        let told = tokio::time::timeout(PATIENCE, observer.recv()).await.expect("an observer is told");
+        assert!(told.is_some(), "who leads");
+    }
     for member in [leader, other] {
         cluster.kill(member);
     }
     let status = wanted.answer().await.expect_err("there is no leader");
     let watch = (status.code(), status.message().to_owned());
+    let told = tokio::time::timeout(PATIENCE, wanting_observer.recv()).await.expect("it ends");
+    assert_eq!(told, None, "there is nothing new");
     let (waiting, wanting) = (all(&one).await, all(&wanting).await);
     let status: api::StatusResponse = one.ask(method::STATUS, &api::StatusRequest {}).await.unwrap();
     // With a majority, all goes on; also the watch of a client that has not asked for more.
@@ -145,6 +155,7 @@ async fn alone(mut cluster: Cluster) -> Alone {
     }
     let answer = watches.answer().await.unwrap();
     assert!(!answer.events.is_empty() && !answer.canceled, "{answer:?}");
+    assert_eq!(observer.try_recv(), Err(TryRecvError::Empty), "it goes on");
     let left = one.keep_alive(SPARED).await;
     assert!(left.as_ref().is_ok_and(|seconds| *seconds > 0), "{left:?}");
     Alone { waiting, wanting, watch, errors: status.errors }
