@@ -26,7 +26,7 @@ const PUTS: usize = 30;
 const TIME_TO_LIVE: Duration = Duration::from_secs(10);
 const ALIVE_FOR: Duration = Duration::from_secs(13);
 
-/// The same of a lease that etcd's own client keeps alive: it gives up when it has not been answered for as long as the lease lives.
+/// The same of a lease that etcd's own client keeps alive: it gives up when it has not been answered for as long as that lives.
 const CLIENT_TIME_TO_LIVE: Duration = Duration::from_secs(30);
 const CLIENT_ALIVE_FOR: Duration = Duration::from_secs(35);
 

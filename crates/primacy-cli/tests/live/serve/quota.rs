@@ -224,8 +224,8 @@ fn a_full_map_refuses_what_a_full_etcd_refuses_and_nothing_is_lost() {
             assert_eq!(ours, theirs);
         }
         assert!(ours.kept.values().sum::<usize>() < QUOTA_BYTES, "{:?}", ours.kept);
-        // What is different: etcd refuses all that writes until an operator has compacted it, made its file smaller and disarmed
-        // the alarm; a map takes what needs no more room, and the rest when there is some.
+        // What is different: etcd refuses puts and new leases until an operator has compacted it, made its file smaller and
+        // disarmed the alarm; a map takes what needs no more room, and the rest when there is some.
         assert_eq!((theirs.alarms, ours.alarms), (1, 0));
         assert_eq!((&theirs.same_length, &ours.same_length), (&Err(no_space()), &Ok(())));
         assert_eq!((&theirs.after_deletion, &ours.after_deletion), (&Err(no_space()), &Ok(())));
