@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use primacy::NodeId;
 use primacy::metadata::{Map, MapError};
-use primacy_core::metadata::command::{Command, Limits};
+use primacy_core::metadata::command::{Command, Limits, Outcome};
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{debug, info};
 
@@ -24,7 +24,12 @@ pub(crate) async fn keep(map: Map, me: NodeId, quota: u64) {
         }
         // The rest stays as a program may have set it.
         match map.write(Command::Limit(Limits { quota, ..limits })).await {
-            Ok(_) => info!(before = limits.quota, quota, "the quota of the map is set"),
+            Ok(Outcome { result: Ok(_), .. }) => {
+                info!(before = limits.quota, quota, "the quota of the map is set");
+            }
+            Ok(Outcome { result: Err(refusal), .. }) => {
+                debug!(?refusal, "the quota of the map is not set yet");
+            }
             Err(MapError::Closed) => return,
             Err(
                 error @ (MapError::Timeout | MapError::Busy | MapError::AnswerLost | MapError::Unreadable),

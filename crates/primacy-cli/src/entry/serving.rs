@@ -18,8 +18,8 @@ pub(crate) struct Serving {
     #[arg(long, value_name = "KIND", env = "PRIMACY_METADATA", value_parser = ["fsync", "memory"])]
     pub(crate) metadata: Option<String>,
 
-    /// How much the entries and sessions of that map may take, as in 64MiB or 2GiB; the node that leads sets it. Beyond it, only
-    /// what makes entries smaller is done [default: as it was set before, and at first 512MiB]
+    /// How much the entries and sessions of that map may take, as in 64MiB or 2GiB; the node that leads sets it. Beyond it,
+    /// nothing that needs more room is done [default: as it was set before, and at first 512MiB]
     #[arg(long, value_name = "SIZE", env = "PRIMACY_METADATA_QUOTA", value_parser = size::parse)]
     pub(crate) metadata_quota: Option<u64>,
 

@@ -15,7 +15,7 @@ use tonic::Status;
 use super::errors::{Known, within_recipe};
 use super::hub::{Kinds, Wish};
 use super::recipe::{self, Placed};
-use super::watching::{Told, Watching};
+use super::watching::{Told, Watching, WhileLed};
 use super::{Services, convert};
 
 /// How many leaders wait to be told to one observer.
@@ -116,11 +116,14 @@ fn told(services: &Services, entry: &Entry, version: Version) -> recipes::Leader
 /// Where an observer is told.
 type Observer = mpsc::Sender<Result<recipes::LeaderResponse, Status>>;
 
-/// Tells each leader, and each thing that it says, until the client hangs up.
+/// Tells each leader, and each thing that it says, until the client hangs up, or there is no leader of the nodes and the client
+/// wants to know.
 pub(super) fn observe(
     services: Arc<Services>,
     request: recipes::LeaderRequest,
-) -> ReceiverStream<Result<recipes::LeaderResponse, Status>> {
+    wants_leader: bool,
+) -> WhileLed<recipes::LeaderResponse> {
+    let hub = Arc::clone(&services.hub);
     let (observer, receiver) = mpsc::channel(OBSERVED_MAX);
     tokio::spawn(async move {
         let beginning = recipe::beginning(&request.name);
@@ -131,7 +134,7 @@ pub(super) fn observe(
             }
         }
     });
-    ReceiverStream::new(receiver)
+    WhileLed::new(&hub, ReceiverStream::new(receiver), wants_leader)
 }
 
 async fn observe_until_failure(services: &Services, beginning: &[u8], observer: &Observer) -> Known {

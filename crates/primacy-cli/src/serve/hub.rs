@@ -482,7 +482,7 @@ impl Hub {
     }
 
     /// Whether there is a leader, or was one a moment ago, so that there may be one again when a request is about to be answered.
-    pub(super) fn has_leader(&self) -> bool {
+    pub(super) fn may_have_leader(&self) -> bool {
         self.backend.vitals().leader.is_some() || self.leaderless_for() < LEADERLESS_MIN
     }
 

@@ -1,18 +1,16 @@
 //! etcd's service `Lease`: its leases are the sessions of the map.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use primacy::stores::etcd::api;
 use primacy_core::metadata::command::{Command, SessionId, TIME_TO_LIVE_MAX, Version};
 use primacy_core::time::Duration;
-use tokio_stream::{Stream, StreamExt};
+use tokio_stream::StreamExt;
 use tonic::{Status, Streaming};
 
 use super::backend::{Backend, BackendError};
 use super::errors::Known;
-use super::watching::{Told, Watching};
+use super::watching::WhileLed;
 use super::{Services, convert, kv};
 
 /// The shortest time to live that a session gets, in seconds, whatever is asked for: that of etcd as it is set up by itself.
@@ -125,17 +123,13 @@ pub(super) fn keep_alive(
     services: Arc<Services>,
     sessions: Streaming<api::LeaseKeepAliveRequest>,
     wants_leader: bool,
-) -> KeptAlive {
-    let leaderless = wants_leader.then(|| {
-        let mut watching = Watching::new(Arc::clone(&services.hub));
-        watching.warn();
-        watching
-    });
+) -> WhileLed<api::LeaseKeepAliveResponse> {
+    let hub = Arc::clone(&services.hub);
     let answers = sessions.then(move |request| {
         let services = Arc::clone(&services);
         async move { answer(&services, request?.id).await }
     });
-    KeptAlive { answers: Box::pin(answers), leaderless }
+    WhileLed::new(&hub, answers, wants_leader)
 }
 
 async fn answer(services: &Services, id: i64) -> Result<api::LeaseKeepAliveResponse, Status> {
@@ -149,24 +143,4 @@ async fn answer(services: &Services, id: i64) -> Result<api::LeaseKeepAliveRespo
     };
     let ttl = lives.map_or(0, |time| convert::signed(time.as_secs()));
     Ok(api::LeaseKeepAliveResponse { header, id, ttl })
-}
-
-/// The answers of a stream that keeps sessions alive.
-pub(super) struct KeptAlive {
-    answers: Pin<Box<dyn Stream<Item = Result<api::LeaseKeepAliveResponse, Status>> + Send>>,
-    /// Tells when there is no leader, where the client wants to know.
-    leaderless: Option<Watching>,
-}
-
-impl Stream for KeptAlive {
-    type Item = Result<api::LeaseKeepAliveResponse, Status>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if let Some(watching) = &mut self.leaderless
-            && let Poll::Ready(Told::Leaderless) = watching.poll_told(context)
-        {
-            return Poll::Ready(Some(Err(Known::NO_LEADER.into())));
-        }
-        self.answers.as_mut().poll_next(context)
-    }
 }

@@ -57,7 +57,7 @@ fn percent_free(text: &str) -> String {
 
 /// Whether the request may be answered at all.
 fn admit(services: &Services, request: &HttpRequest) -> Result<(), Status> {
-    if wants_leader(request.headers()) && !services.hub.has_leader() {
+    if wants_leader(request.headers()) && !services.hub.may_have_leader() {
         return Err(Known::NO_LEADER.into());
     }
     let path = request.uri().path();
@@ -100,7 +100,10 @@ async fn dispatch(services: Arc<Services>, request: HttpRequest) -> HttpResponse
         method::CAMPAIGN => unary(request, |campaign| election::campaign(services, campaign)).await,
         method::PROCLAIM => unary(request, |proclaim| election::proclaim(services, proclaim)).await,
         method::LEADER => unary(request, |leader| election::leader(services, leader)).await,
-        method::OBSERVE => server_streaming(request, |leader| election::observe(services, leader)).await,
+        method::OBSERVE => {
+            let wants_leader = wants_leader(request.headers());
+            server_streaming(request, |leader| election::observe(services, leader, wants_leader)).await
+        }
         method::RESIGN => unary(request, |resign| election::resign(services, resign)).await,
         method::LOCK => unary(request, |take| lock::lock(services, take)).await,
         method::UNLOCK => unary(request, |give| lock::unlock(services, give)).await,

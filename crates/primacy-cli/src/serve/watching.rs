@@ -2,11 +2,15 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroUsize;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use primacy_core::metadata::command::{Change, Happened, Refusal, Version};
+use tokio_stream::Stream;
+use tonic::Status;
 
+use super::errors::Known;
 use super::hub::{Hub, Line, Wish};
 
 /// How many changes one who catches up is told at a time.
@@ -213,6 +217,40 @@ fn compacted(refusal: Refusal) -> Version {
         | Refusal::TooManyClients
         | Refusal::Partitions(_)
         | Refusal::FormerLife => unreachable!("to look at changes is refused for no other reason"),
+    }
+}
+
+/// The answers of a stream that is not one of watches, until there has been no leader for long, where its client wants to know.
+pub(super) struct WhileLed<A> {
+    answers: Pin<Box<dyn Stream<Item = Result<A, Status>> + Send>>,
+    leaderless: Option<Watching>,
+}
+
+impl<A> WhileLed<A> {
+    pub(super) fn new(
+        hub: &Arc<Hub>,
+        answers: impl Stream<Item = Result<A, Status>> + Send + 'static,
+        wants_leader: bool,
+    ) -> Self {
+        let leaderless = wants_leader.then(|| {
+            let mut watching = Watching::new(Arc::clone(hub));
+            watching.warn();
+            watching
+        });
+        Self { answers: Box::pin(answers), leaderless }
+    }
+}
+
+impl<A> Stream for WhileLed<A> {
+    type Item = Result<A, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(watching) = &mut self.leaderless
+            && let Poll::Ready(Told::Leaderless) = watching.poll_told(context)
+        {
+            return Poll::Ready(Some(Err(Known::NO_LEADER.into())));
+        }
+        self.answers.as_mut().poll_next(context)
     }
 }
 

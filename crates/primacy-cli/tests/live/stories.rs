@@ -239,19 +239,22 @@ pub(crate) fn a_long_outage_deposes_and_the_same_processes_lead_again(
 
 /// A node of the store dies, and the lead outlives it. Then the leader dies, and another one leads with a higher token.
 pub(crate) fn a_lead_outlives_a_node_of_its_store(store: &Store, kill_node: impl FnOnce()) {
-    let pair = Pair::start_with(store, "billing", [&store.url; 2], &["--lease", WHOLE_LEASE]);
+    let lease = format!("{}ms", store.lease.as_millis());
+    let pair = Pair::start_with(store, "billing", [&store.url; 2], &["--lease", &lease]);
     let watch = Watch::new(pair.ledger.path());
     let [a, b] = [&pair.nodes[0], &pair.nodes[1]];
     wait_until("a write of a", || pair.ledger.last().is_some());
     let token = pair.ledger.last().expect("a has written").token;
     kill_node();
     // Whoever had lost the lead by that would know it by the end of the lease.
-    std::thread::sleep(2 * SHORT_OUTAGE);
+    std::thread::sleep(store.lease);
     assert!(a.leads() && !b.leads(), "{}\n{}", a.history(), b.history());
     assert_eq!((a.told.count("elected"), b.told.count("elected")), (1, 0));
     let last = pair.ledger.last();
     wait_until("a write after the node's death", || pair.ledger.last() != last);
     a.signal(Signal::KILL);
+    // A part of the lease of the dead one, in which nothing can happen.
+    std::thread::sleep(store.lease / 2);
     b.told.wait_for_event("started");
     wait_until("a write of b", || pair.ledger.last().is_some_and(|line| line.token > token));
     assert!(b.leads(), "{}", b.history());

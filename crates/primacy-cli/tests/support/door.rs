@@ -20,6 +20,9 @@ use tonic_prost::ProstCodec;
 /// How long an answer may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long the answer may take to a request that is answered when others are gone: a whole story.
+const WAITING_PATIENCE: Duration = Duration::from_secs(5 * 60);
+
 /// The nodes of an election that serve clients.
 const NODES: [&str; 3] = ["a", "b", "c"];
 
@@ -33,9 +36,10 @@ pub(crate) struct Door {
     /// Where each of them serves.
     pub(crate) addresses: [String; 3],
     pub(crate) servers: Vec<Server>,
-    /// The list of peers, and what else each node is started with.
+    /// The list of peers.
     peers: String,
-    arguments: Vec<String>,
+    /// What else each node is started with.
+    pub(crate) arguments: Vec<String>,
 }
 
 impl Door {
@@ -123,7 +127,7 @@ impl Asked {
         request
     }
 
-    /// Asks, and waits for the answer.
+    /// Asks, and waits for the answer; with more patience where it comes only when others are gone.
     pub(crate) async fn ask<Q, A>(&self, method: &'static str, question: &Q) -> Result<A, (Code, String)>
     where
         Q: Message + Clone + 'static,
@@ -133,7 +137,9 @@ impl Asked {
         grpc.ready().await.unwrap();
         let path = PathAndQuery::from_static(method);
         let asked = grpc.unary(self.request(question.clone()), path, ProstCodec::<Q, A>::default());
-        let answer = tokio::time::timeout(PATIENCE, asked).await;
+        let waits_for_others = matches!(method, method::CAMPAIGN | method::LOCK);
+        let patience = if waits_for_others { WAITING_PATIENCE } else { PATIENCE };
+        let answer = tokio::time::timeout(patience, asked).await;
         let answer = answer.unwrap_or_else(|_| panic!("{method} is not answered"));
         answer.map(Response::into_inner).map_err(|status| told(&status))
     }

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Instant;
 
 use primacy_stores::etcd::{EtcdClient, api};
 use rustix::process::Signal;
 
-use super::{Ground, Server, free_port, program};
+use super::{Ground, START_PATIENCE, START_POLL, Server, free_port, program};
 
 /// The members.
 pub const MEMBERS: usize = 3;
@@ -181,6 +182,7 @@ impl Etcd {
     /// # Panics
     /// If none does, and that does not change.
     pub async fn leader(&self) -> usize {
+        let began = Instant::now();
         let client = EtcdClient::new(&self.url("", "")).expect("this is a URL");
         loop {
             for (member, (_, status)) in client.status().await.into_iter().enumerate() {
@@ -191,6 +193,8 @@ impl Etcd {
                     return member;
                 }
             }
+            assert!(began.elapsed() < START_PATIENCE, "no member leads");
+            tokio::time::sleep(START_POLL).await;
         }
     }
 

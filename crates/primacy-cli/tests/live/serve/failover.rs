@@ -16,6 +16,7 @@ use tonic::Code;
 
 use super::cluster::Cluster;
 use super::door::{Asked, PATIENCE, POLL};
+use super::waits::until_in_queue;
 use crate::started;
 
 /// How many puts are acknowledged before the leader is killed, and how many after.
@@ -25,18 +26,31 @@ const PUTS: usize = 30;
 const TIME_TO_LIVE: Duration = Duration::from_secs(10);
 const ALIVE_FOR: Duration = Duration::from_secs(13);
 
+/// The same of a lease that etcd's own client keeps alive: it gives up when it has not been answered for as long as that lives.
+const CLIENT_TIME_TO_LIVE: Duration = Duration::from_secs(30);
+const CLIENT_ALIVE_FOR: Duration = Duration::from_secs(35);
+
+/// How long `etcdctl`, a process for each put, may take for all of them.
+const CLIENT_PATIENCE: Duration = Duration::from_secs(5 * 60);
+
 /// What etcd says while there is no leader, or where one is lost.
 const PASSING: &[&str] = &[
     "etcdserver: request timed out",
     "etcdserver: request timed out, possibly due to previous leader failure",
     "etcdserver: request timed out, possibly due to connection lost",
     "etcdserver: leader changed",
-    "etcdserver: no leader",
+    NO_LEADER,
 ];
+
+/// How etcd ends the watches of clients that ask to be told when there is no leader, as its own does.
+const NO_LEADER: &str = "etcdserver: no leader";
+
+/// What etcd says of a write, with the code `Unknown`, for which it knew no leader all the time.
+const NOT_PASSED_ON: &str = "context deadline exceeded";
 
 /// What etcd's own client says besides, where it has not been answered.
 const UNANSWERED: &[&str] =
-    &["context deadline exceeded", "error reading from server: EOF", "transport is closing", "connection"];
+    &[NOT_PASSED_ON, "error reading from server: EOF", "transport is closing", "connection"];
 
 /// The leases of the two that stand in the election; the first one is kept alive.
 const FIRST: i64 = 7;
@@ -51,15 +65,20 @@ fn counted() -> api::RangeRequest {
     api::RangeRequest { key: b"n/".to_vec(), range_end: b"n0".to_vec(), ..Default::default() }
 }
 
-/// That this is an error as etcd gives it while it has no leader; within an election it has no code.
-fn assert_passing((code, text): &(Code, String), known: Code) {
-    assert!(*code == known && PASSING.contains(&text.as_str()), "{code:?} {text:?}");
+/// That this is an error as etcd gives it while it has no leader.
+fn assert_passing((code, text): &(Code, String)) {
+    let is_passing = match code {
+        Code::Unavailable => PASSING.contains(&text.as_str()),
+        Code::Unknown => text == NOT_PASSED_ON,
+        _ => false,
+    };
+    assert!(is_passing, "{code:?} {text:?}");
 }
 
-/// Puts, until so many are acknowledged.
-async fn put_until(asked: &Asked, next: &mut usize, puts: usize) -> BTreeMap<String, i64> {
+/// Puts, until so many are acknowledged: each key with its revision, and the term of the last answer.
+async fn put_until(asked: &Asked, next: &mut usize, puts: usize) -> (BTreeMap<String, i64>, u64) {
     let began = Instant::now();
-    let mut acknowledged = BTreeMap::new();
+    let (mut acknowledged, mut term) = (BTreeMap::new(), 0);
     while acknowledged.len() < puts {
         assert!(began.elapsed() < PATIENCE, "{} of {puts} puts", acknowledged.len());
         let key = key(*next);
@@ -67,28 +86,28 @@ async fn put_until(asked: &Asked, next: &mut usize, puts: usize) -> BTreeMap<Str
         let put = api::PutRequest { key: key.clone().into(), value: b"v".to_vec(), ..Default::default() };
         match asked.ask::<_, api::PutResponse>(method::PUT, &put).await {
             Ok(answer) => {
-                acknowledged.insert(key, answer.header.unwrap().revision);
+                let header = answer.header.unwrap();
+                acknowledged.insert(key, header.revision);
+                term = header.raft_term;
             }
-            Err(error) => assert_passing(&error, Code::Unavailable),
+            Err(error) => assert_passing(&error),
         }
     }
-    acknowledged
+    (acknowledged, term)
 }
 
-/// Keeps the first one's lease alive until it is told to end: how often it was.
-async fn keep_alive(asked: Asked, mut ended: watch::Receiver<bool>) -> usize {
-    let mut kept = 0;
+/// Keeps the first one's lease alive until it is told to end, and counts how often it was.
+async fn keep_alive(asked: Asked, kept: watch::Sender<usize>, mut ended: watch::Receiver<bool>) {
     while !*ended.borrow() {
         match asked.keep_alive(FIRST).await {
             Ok(seconds) => {
                 assert!(seconds > 0, "the session is over");
-                kept += 1;
+                kept.send_modify(|kept| *kept += 1);
             }
-            Err(error) => assert_passing(&error, Code::Unavailable),
+            Err(error) => assert_passing(&error),
         }
         let _ = tokio::time::timeout(5 * POLL, ended.changed()).await;
     }
-    kept
 }
 
 /// What is written among the counted keys, each with its revision, in the order in which it is told, until the last one is.
@@ -140,7 +159,8 @@ async fn a_follower_goes_on(mut cluster: Cluster) {
     is_open.wait_for(|open| *open).await.unwrap();
     let won = stand(&asked, FIRST, TIME_TO_LIVE).await.unwrap().leader.unwrap();
     let (end, ended) = watch::channel(false);
-    let keeping = tokio::spawn(keep_alive(asked.clone(), ended));
+    let (keep, kept) = watch::channel(0);
+    let keeping = tokio::spawn(keep_alive(asked.clone(), keep, ended));
     let mut leaders = asked.observe("e");
     let leads = async |leaders: &mut UnboundedReceiver<(String, String)>| {
         let told = tokio::time::timeout(PATIENCE, leaders.recv()).await.expect("an observer is told");
@@ -149,12 +169,17 @@ async fn a_follower_goes_on(mut cluster: Cluster) {
     assert_eq!(leads(&mut leaders).await, "7");
     let second = asked.clone();
     let campaigning = tokio::spawn(async move { stand(&second, SECOND, 60 * TIME_TO_LIVE).await });
+    until_in_queue(&asked, "e", 2).await;
 
     let mut next = 0;
-    let mut acknowledged = put_until(&asked, &mut next, PUTS).await;
+    let (mut acknowledged, before) = put_until(&asked, &mut next, PUTS).await;
     cluster.kill(leader);
     let killed = Instant::now();
-    acknowledged.extend(put_until(&asked, &mut next, PUTS).await);
+    let (first, after) = put_until(&asked, &mut next, 1).await;
+    assert!(after > before, "the one that was killed led");
+    let kept_before = *kept.borrow();
+    acknowledged.extend(first);
+    acknowledged.extend(put_until(&asked, &mut next, PUTS).await.0);
     println!("{}: {next} puts for {} that were acknowledged", cluster.name(), acknowledged.len());
     tokio::time::sleep(ALIVE_FOR.saturating_sub(killed.elapsed())).await;
     // The session lives, and what goes with it is where it was.
@@ -162,8 +187,9 @@ async fn a_follower_goes_on(mut cluster: Cluster) {
     let own: api::RangeResponse = asked.ask(method::RANGE, &key).await.unwrap();
     assert_eq!(own.kvs[0].mod_revision, won.rev);
     assert!(!campaigning.is_finished(), "the first one leads still");
+    assert!(*kept.borrow() > kept_before, "the new leader keeps it alive");
     end.send_replace(true);
-    assert!(keeping.await.unwrap() > 1);
+    keeping.await.unwrap();
 
     // Who has waited all the time is next.
     let resign = recipes::ResignRequest { leader: Some(won) };
@@ -233,7 +259,7 @@ impl Client<'_> {
         let began = Instant::now();
         let mut acknowledged = Vec::new();
         while acknowledged.len() < puts {
-            assert!(began.elapsed() < PATIENCE, "{} of {puts} puts", acknowledged.len());
+            assert!(began.elapsed() < CLIENT_PATIENCE, "{} of {puts} puts", acknowledged.len());
             let key = key(*next);
             *next += 1;
             match self.run(&["put", &key, "v"]) {
@@ -246,6 +272,19 @@ impl Client<'_> {
         }
         acknowledged
     }
+
+    /// Begins the watch again after the last one that it has told, where it has ended because there was no leader for long.
+    fn watch_on(&self, watching: &mut Server) {
+        if watching.lives().is_ok() {
+            return;
+        }
+        assert!(watching.printed().contains(NO_LEADER), "{}", watching.printed());
+        let last = self.said("watching").into_iter().rfind(|line| line.starts_with("n/")).unwrap();
+        let fields = self.run(&["get", &last, "--write-out", "fields"]).unwrap();
+        let revision = fields.lines().find_map(|line| line.strip_prefix("\"ModRevision\" : ")).unwrap();
+        let next = (revision.parse::<i64>().unwrap() + 1).to_string();
+        *watching = self.begin("watching", &["watch", "n/", "--prefix", "--rev", &next]);
+    }
 }
 
 /// Waits until this client has said so.
@@ -257,7 +296,7 @@ async fn until_said(client: &Client<'_>, server: &mut Server, name: &str, wanted
 async fn all_three_go_on(mut cluster: Cluster, program: PathBuf) {
     let ground = Ground::new(&format!("failover-{}", cluster.name()));
     let client = Client { program, endpoints: cluster.addresses(), ground: &ground };
-    let granted = client.run(&["lease", "grant", &TIME_TO_LIVE.as_secs().to_string()]).unwrap();
+    let granted = client.run(&["lease", "grant", &CLIENT_TIME_TO_LIVE.as_secs().to_string()]).unwrap();
     let lease = granted.split(' ').nth(1).unwrap().to_owned();
     client.run(&["put", "leased", "v", "--lease", &lease]).unwrap();
     let mut kept = client.begin("kept", &["lease", "keep-alive", &lease]);
@@ -285,7 +324,7 @@ async fn all_three_go_on(mut cluster: Cluster, program: PathBuf) {
     let kept_before = client.said("kept").len();
     acknowledged.extend(client.put_until(&mut next, PUTS));
     println!("{}: {next} puts for {} that were acknowledged", cluster.name(), acknowledged.len());
-    tokio::time::sleep(ALIVE_FOR.saturating_sub(killed.elapsed())).await;
+    tokio::time::sleep(CLIENT_ALIVE_FOR.saturating_sub(killed.elapsed())).await;
     kept.until(async || client.said("kept").len() > kept_before).await;
     assert_eq!(client.run(&["get", "leased", "--print-value-only"]), Ok("v\n".to_owned()));
     assert!(!client.said("second").iter().any(|line| line == "beta"), "the first one leads still");
@@ -293,7 +332,12 @@ async fn all_three_go_on(mut cluster: Cluster, program: PathBuf) {
     until_said(&client, &mut second, "second", "beta").await;
 
     client.run(&["put", "n/end", "v"]).unwrap();
-    until_said(&client, &mut watching, "watching", "n/end").await;
+    let began = Instant::now();
+    while !client.said("watching").iter().any(|line| line == "n/end") {
+        assert!(began.elapsed() < PATIENCE, "{:?}", client.said("watching"));
+        client.watch_on(&mut watching);
+        tokio::time::sleep(POLL).await;
+    }
     let counted = |line: &String| line.starts_with("n/") && line != "n/begin";
     let told: Vec<String> = client.said("watching").into_iter().filter(counted).collect();
     let found = client.run(&["get", "n/", "--prefix", "--keys-only"]).unwrap();

@@ -8,10 +8,13 @@ use super::cluster::Cluster;
 use crate::started;
 use crate::stories::{self, Store};
 
+/// The lease of the nodes: half of it is more than their store takes to elect another leader, on a machine that has much to do.
+const LEASE: Duration = Duration::from_secs(20);
+
 /// Tells the story over this one; the node that dies is the one that leads the store.
 fn tell(mut cluster: Cluster, runtime: &tokio::runtime::Runtime) {
     let url = format!("etcd://{}/runs", cluster.addresses());
-    let store = Store { name: cluster.name(), url, lease: Duration::from_secs(10) };
+    let store = Store { name: cluster.name(), url, lease: LEASE };
     stories::a_lead_outlives_a_node_of_its_store(&store, || {
         let leader = runtime.block_on(cluster.leader());
         cluster.kill(leader);

@@ -27,7 +27,7 @@ async fn revoke(asked: &Asked, id: i64) {
 }
 
 /// Waits until so many keys are in the queue of this name.
-async fn until_in_queue(asked: &Asked, name: &str, count: i64) {
+pub(super) async fn until_in_queue(asked: &Asked, name: &str, count: i64) {
     let (key, range_end) = (format!("{name}/").into_bytes(), format!("{name}0").into_bytes());
     let queue = api::RangeRequest { key, range_end, count_only: true, ..Default::default() };
     let there = async {

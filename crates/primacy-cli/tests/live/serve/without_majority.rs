@@ -5,6 +5,7 @@ use std::time::Instant;
 use primacy_conformance::live::etcd::{Etcd, MEMBERS};
 use primacy_stores::etcd::api::{self, method, recipes};
 use prost::Message;
+use tokio::sync::mpsc::error::TryRecvError;
 use tonic::Code;
 
 use super::cluster::Cluster;
@@ -13,6 +14,9 @@ use crate::started;
 
 /// A lease that is there.
 const LEASE: i64 = 7;
+
+/// One that nobody ends.
+const SPARED: i64 = 8;
 
 /// What was asked, and what came of it.
 type Told = (&'static str, Result<(), (Code, String)>);
@@ -112,8 +116,10 @@ async fn alone(mut cluster: Cluster) -> Alone {
     let one = Asked::new(&cluster.address(third)).await;
     let mut wanting = Asked::new(&cluster.address(third)).await;
     wanting.wants_leader = true;
-    let grant = api::LeaseGrantRequest { ttl: 3600, id: LEASE };
-    let _: api::LeaseGrantResponse = one.ask(method::LEASE_GRANT, &grant).await.unwrap();
+    for id in [LEASE, SPARED] {
+        let grant = api::LeaseGrantRequest { ttl: 3600, id };
+        let _: api::LeaseGrantResponse = one.ask(method::LEASE_GRANT, &grant).await.unwrap();
+    }
     let _: api::PutResponse = one.ask(method::PUT, &put()).await.unwrap();
     let create = || {
         let create = api::WatchCreateRequest { key: b"k".to_vec(), ..Default::default() };
@@ -124,11 +130,20 @@ async fn alone(mut cluster: Cluster) -> Alone {
     for watches in [&mut watches, &mut wanted] {
         assert!(watches.answer().await.unwrap().created);
     }
+    let stand = recipes::CampaignRequest { name: b"o".to_vec(), lease: SPARED, value: Vec::new() };
+    let _: recipes::CampaignResponse = one.ask(method::CAMPAIGN, &stand).await.unwrap();
+    let (mut observer, mut wanting_observer) = (one.observe("o"), wanting.observe("o"));
+    for observer in [&mut observer, &mut wanting_observer] {
+        let told = tokio::time::timeout(PATIENCE, observer.recv()).await.expect("an observer is told");
+        assert!(told.is_some(), "who leads");
+    }
     for member in [leader, other] {
         cluster.kill(member);
     }
     let status = wanted.answer().await.expect_err("there is no leader");
     let watch = (status.code(), status.message().to_owned());
+    let told = tokio::time::timeout(PATIENCE, wanting_observer.recv()).await.expect("it ends");
+    assert_eq!(told, None, "there is nothing new");
     let (waiting, wanting) = (all(&one).await, all(&wanting).await);
     let status: api::StatusResponse = one.ask(method::STATUS, &api::StatusRequest {}).await.unwrap();
     // With a majority, all goes on; also the watch of a client that has not asked for more.
@@ -140,7 +155,9 @@ async fn alone(mut cluster: Cluster) -> Alone {
     }
     let answer = watches.answer().await.unwrap();
     assert!(!answer.events.is_empty() && !answer.canceled, "{answer:?}");
-    assert!(one.keep_alive(LEASE).await.is_ok());
+    assert_eq!(observer.try_recv(), Err(TryRecvError::Empty), "it goes on");
+    let left = one.keep_alive(SPARED).await;
+    assert!(left.as_ref().is_ok_and(|seconds| *seconds > 0), "{left:?}");
     Alone { waiting, wanting, watch, errors: status.errors }
 }
 
