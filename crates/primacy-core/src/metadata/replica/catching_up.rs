@@ -26,6 +26,14 @@ pub(super) struct Sync {
     pub(super) resend_at: Instant,
 }
 
+impl Sync {
+    /// An answer has come.
+    pub(super) const fn put_off(&mut self, resend_at: Instant) {
+        self.tries = 0;
+        self.resend_at = resend_at;
+    }
+}
+
 impl<S: Replicated> Replica<S> {
     pub(super) fn begin_sync(&mut self, now: Instant) {
         // What this node holds counts once it is written.
@@ -136,8 +144,7 @@ impl<S: Replicated> Replica<S> {
         if sync.source.is_none_or(|(source, _)| source != from) || after != self.log.last() {
             return; // A copy, or of another one.
         }
-        sync.tries = 0;
-        sync.resend_at = now.after(self.config.resend_after);
+        sync.put_off(now.after(self.config.resend_after));
         for record in records {
             if !record.follows(self.log.last()) {
                 break; // Nothing that an honest node sends; what was asked for is asked for again.

@@ -174,6 +174,10 @@ impl<S: Replicated> Replica<S> {
         incoming.tries = 0;
         incoming.ask_at = now.after(self.config.resend_after);
         let have = incoming.bytes.len() as u64;
+        if let Role::Passive(sync) = &mut self.role {
+            // However long it is, whoever sends it is not given up while more of it comes.
+            sync.put_off(now.after(self.config.resend_after));
+        }
         if have < part.length && !part.bytes.is_empty() {
             let number = part.number;
             return self.send(from.node, Body::Part { number, offset: have });
