@@ -50,6 +50,9 @@ const LEASE_DIGITS: usize = 13;
 /// The versions of the servers.
 const VERSIONS: &[&str] = &["\"version\":\"", "\"Version\" : \""];
 
+/// What a client logs of a request that it gives up itself.
+const TAKEN_BACK: &str = "code = Canceled desc = context canceled";
+
 /// What the script prints with this server.
 fn transcript(address: &str, ground: &Ground, name: &str) -> String {
     let directory = ground.at(name);
@@ -68,12 +71,14 @@ fn transcript(address: &str, ground: &Ground, name: &str) -> String {
 
 /// What must be the same for both.
 fn normal(text: &str, address: &str) -> String {
-    let lines = text.lines().map(|line| match line.strip_prefix(LOG_LINE) {
+    let lines = text.lines().filter_map(|line| match line.strip_prefix(LOG_LINE) {
+        // What a client takes back itself when it is told to end: it logs that only if it was under way at that moment.
+        Some(log) if log.contains(TAKEN_BACK) => None,
         Some(log) => {
             let error = log.split_once(LOGGED_ERROR).map_or(log, |(_, error)| error);
-            format!("logged: {}", error.trim_end_matches("\"}"))
+            Some(format!("logged: {}", error.trim_end_matches("\"}")))
         }
-        None => line.to_owned(),
+        None => Some(line.to_owned()),
     });
     let mut text = lines.collect::<Vec<_>>().join("\n").replace(address, "<address>");
     text = without_leases(&text);
