@@ -276,17 +276,19 @@ fn a_message_that_is_too_long_is_counted_apart_and_stops_no_other() {
     });
 }
 
+/// All of these but the one of this name.
+fn others<'a>(peers: &[(&'a str, String)], name: &str) -> Vec<(&'a str, String)> {
+    peers.iter().filter(|(other, _)| *other != name).cloned().collect()
+}
+
 #[test]
 fn three_nodes_reach_each_other_and_one_that_restarts() {
     run(async {
         let (voters, [place_a, place_b, place_c]) = (["a", "b", "c"], places());
         let peers = [("a", at(&place_a)), ("b", at(&place_b)), ("c", at(&place_c))];
-        let others = |name: &str| -> Vec<(&str, String)> {
-            peers.iter().filter(|(other, _)| *other != name).cloned().collect()
-        };
-        let mut a = start(place_a, config(hello("a", &voters), &others("a"))).await;
-        let mut b = start(place_b, config(hello("b", &voters), &others("b"))).await;
-        let c = start(place_c, config(hello("c", &voters), &others("c"))).await;
+        let mut a = start(place_a, config(hello("a", &voters), &others(&peers, "a"))).await;
+        let mut b = start(place_b, config(hello("b", &voters), &others(&peers, "b"))).await;
+        let c = start(place_c, config(hello("c", &voters), &others(&peers, "c"))).await;
         for name in ["b", "c"] {
             a.link_to(name).await;
         }
@@ -298,8 +300,11 @@ fn three_nodes_reach_each_other_and_one_that_restarts() {
         }
         let mut again = hello("c", &voters);
         again.identity.incarnation = Incarnation { count: 2, nonce: 4 };
-        let mut c =
-            start(Mesh::bind(place, &Security::Loopback).unwrap(), config(again.clone(), &others("c"))).await;
+        let mut c = start(
+            Mesh::bind(place, &Security::Loopback).unwrap(),
+            config(again.clone(), &others(&peers, "c")),
+        )
+        .await;
         assert_eq!(a.connected("c").await.identity, again.identity);
         assert_eq!(b.connected("c").await.identity, again.identity);
         until(|| a.peer("c").outbound == Some(again.identity)).await;

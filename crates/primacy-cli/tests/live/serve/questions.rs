@@ -6,7 +6,7 @@ use primacy_stores::etcd::api::{self, method, recipes};
 use tonic::Code;
 
 use super::door::{Asked, Door};
-use super::etcd;
+use super::{etcd, told_by_both};
 use crate::started;
 
 /// How many questions are asked, and of which seeds.
@@ -381,18 +381,11 @@ async fn dialogue(asked: &Asked) -> Vec<api::WatchResponse> {
 
 #[test]
 fn a_stream_of_watches_is_answered_alike() {
-    let Some((runtime, (_etcd, address))) = started("etcd", etcd()) else { return };
-    let ground = Ground::new("watches");
-    runtime.block_on(async {
-        let door = Door::open(&ground, &[]).await;
-        let theirs = dialogue(&Asked::new(&address).await).await;
-        let ours = dialogue(&Asked::new(&door.address).await).await;
-        for (theirs, ours) in theirs.iter().zip(&ours) {
-            let text =
-                |answer: &api::WatchResponse| format!("{answer:?}").chars().take(1000).collect::<String>();
-            assert!(ours == theirs, "etcd: {}\nours: {}", text(theirs), text(ours));
-        }
-        assert_eq!(ours.len(), theirs.len());
-        assert!(theirs.iter().any(|answer| answer.fragment));
-    });
+    let Some((theirs, ours)) = told_by_both("watches", dialogue) else { return };
+    for (theirs, ours) in theirs.iter().zip(&ours) {
+        let text = |answer: &api::WatchResponse| format!("{answer:?}").chars().take(1000).collect::<String>();
+        assert!(ours == theirs, "etcd: {}\nours: {}", text(theirs), text(ours));
+    }
+    assert_eq!(ours.len(), theirs.len());
+    assert!(theirs.iter().any(|answer| answer.fragment));
 }

@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use primacy_conformance::live::Ground;
 use primacy_stores::etcd::api::{self, method, recipes};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 use tonic::Code;
 
-use super::door::{Asked, Door, PATIENCE, POLL};
-use super::etcd;
-use crate::started;
+use super::door::{Asked, PATIENCE, POLL};
+use super::told_by_both;
 
 /// The leases of those who stand or wait. They live as good as for ever.
 const LEASES: [i64; 4] = [7, 8, 9, 10];
@@ -94,18 +92,12 @@ async fn leaders_in_order(asked: &Asked) -> Vec<(String, String)> {
 
 #[test]
 fn observers_are_told_of_each_leader_in_order() {
-    let Some((runtime, (_etcd, address))) = started("etcd", etcd()) else { return };
-    let ground = Ground::new("observers");
-    runtime.block_on(async {
-        let door = Door::open(&ground, &[]).await;
-        let theirs = leaders_in_order(&Asked::new(&address).await).await;
-        let ours = leaders_in_order(&Asked::new(&door.address).await).await;
-        assert_eq!(ours, theirs);
-        let values: Vec<&str> = theirs.iter().map(|(_, value)| value.as_str()).collect();
-        let (one, rest) = values.split_at(3);
-        assert_eq!(one, ["one", "one more", "one more"]);
-        assert_eq!(rest, ["two", "two", "three", "three", "four", "four"]);
-    });
+    let Some((theirs, ours)) = told_by_both("observers", leaders_in_order) else { return };
+    assert_eq!(ours, theirs);
+    let values: Vec<&str> = theirs.iter().map(|(_, value)| value.as_str()).collect();
+    let (one, rest) = values.split_at(3);
+    assert_eq!(one, ["one", "one more", "one more"]);
+    assert_eq!(rest, ["two", "two", "three", "three", "four", "four"]);
 }
 
 type Locked = Result<String, (Code, String)>;
@@ -157,17 +149,11 @@ async fn turns(asked: &Asked) -> Vec<Locked> {
 
 #[test]
 fn who_waits_for_a_lock_gets_its_turn_or_is_told_why_not() {
-    let Some((runtime, (_etcd, address))) = started("etcd", etcd()) else { return };
-    let ground = Ground::new("locks");
-    runtime.block_on(async {
-        let door = Door::open(&ground, &[]).await;
-        let theirs = turns(&Asked::new(&address).await).await;
-        let ours = turns(&Asked::new(&door.address).await).await;
-        // Whose session ended while it waited: with etcd 3.4 it is told that it has the lock, which nobody holds for it.
-        let expired = Err((Code::Unknown, "mutex: session is expired".to_owned()));
-        assert_eq!((&theirs[4], &ours[4]), (&Ok("m/7".to_owned()), &expired));
-        assert_eq!((&ours[..4], &ours[5..]), (&theirs[..4], &theirs[5..]));
-        let keys: Vec<Option<&str>> = ours.iter().map(|told| told.as_deref().ok()).collect();
-        assert_eq!(keys, [Some("m/7"), Some("m/7"), Some("m/8"), Some("m/a"), None, None]);
-    });
+    let Some((theirs, ours)) = told_by_both("locks", turns) else { return };
+    // Whose session ended while it waited: with etcd 3.4 it is told that it has the lock, which nobody holds for it.
+    let expired = Err((Code::Unknown, "mutex: session is expired".to_owned()));
+    assert_eq!((&theirs[4], &ours[4]), (&Ok("m/7".to_owned()), &expired));
+    assert_eq!((&ours[..4], &ours[5..]), (&theirs[..4], &theirs[5..]));
+    let keys: Vec<Option<&str>> = ours.iter().map(|told| told.as_deref().ok()).collect();
+    assert_eq!(keys, [Some("m/7"), Some("m/7"), Some("m/8"), Some("m/a"), None, None]);
 }

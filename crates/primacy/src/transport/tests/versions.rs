@@ -81,13 +81,10 @@ fn a_node_without_a_common_version_is_refused_by_both_sides_and_the_others_go_on
         run(async {
             let (voters, [place_a, place_b, place_c]) = (["a", "b", "c"], places());
             let peers = [("a", at(&place_a)), ("b", at(&place_b)), ("c", at(&place_c))];
-            let others = |name: &str| -> Vec<(&str, String)> {
-                peers.iter().filter(|(other, _)| *other != name).cloned().collect()
-            };
-            let mut a = start(place_a, config(hello("a", &voters), &others("a"))).await;
-            let b = start(place_b, config(hello("b", &voters), &others("b"))).await;
+            let mut a = start(place_a, config(hello("a", &voters), &others(&peers, "a"))).await;
+            let b = start(place_b, config(hello("b", &voters), &others(&peers, "b"))).await;
             let me = Hello { versions: of_c, ..hello("c", &voters) };
-            let c = start(place_c, config(me, &others("c"))).await;
+            let c = start(place_c, config(me, &others(&peers, "c"))).await;
             let (by_a, by_c) = (refusal(&a, "c").await, refusal(&c, "a").await);
             assert_eq!((by_a.kind, by_c.kind), (RefusalKind::ProtocolVersion, RefusalKind::ProtocolVersion));
             // Each side may have been the one that refused.
