@@ -23,7 +23,7 @@ The chores of this repository.
   cargo xtask test   everything: format, lints, tidy, documentation, purity, features, licences, all tests
   cargo xtask tidy   the rules of this repository that no compiler knows
   cargo xtask prove [PART...] [--write]
-                     the long searches: spaces, worlds, bytes; with --write what they print goes into docs/proof.md
+                     the long searches: spaces, worlds, metadata, bytes; with --write what they print goes into docs/proof.md
   cargo xtask fuzz [--seconds N] [TARGET...]
                      what reads bytes from outside, under libFuzzer, 60 seconds each; needs a C++ compiler
   cargo xtask fuzz --keep [TARGET...]

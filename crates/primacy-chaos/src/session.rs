@@ -51,6 +51,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Trouble> {
     if let Err(trouble) = network::probe() {
         return Ok(not_run(&format!("this machine has no network namespaces with nftables: {trouble}")));
     }
+    fs::create_dir_all(&options.dir).map_err(Trouble::file("make", &options.dir))?;
     let base = fs::canonicalize(&options.dir).map_err(Trouble::file("use", &options.dir))?;
     for swept in sweep(&base)? {
         eprintln!("primacy-chaos: removed what an earlier run had left: {swept}");

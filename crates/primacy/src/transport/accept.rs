@@ -13,7 +13,7 @@ use crate::handshake::{Hello, Role, TlsProblem};
 
 use super::Arrival;
 use super::session::Session;
-use super::state::{Seldom, Shared};
+use super::state::{Place, Seldom, Shared};
 use super::strangers::Stranger;
 use super::stream::{Connection, ReadError, Stream, hang_up, prepare};
 use super::tls::{self, Trouble};
@@ -27,6 +27,15 @@ pub(super) enum Failure {
     Refused,
     Broken,
     TooLong,
+}
+
+/// Who has dialled this node, after the handshake.
+#[derive(Debug)]
+pub(super) struct Caller {
+    pub(super) hello: Hello,
+    /// Grows from one [`Hello`] that was heard to the next.
+    pub(super) number: u64,
+    pub(super) round_trip: Duration,
 }
 
 /// Accepts whoever comes.
@@ -61,13 +70,9 @@ async fn serve(shared: Rc<Shared>, stream: TcpStream, address: SocketAddr) {
         () = stranger.must_leave() => return,
     };
     match greeted {
-        Ok(Ok((mut connection, theirs, round_trip))) => {
+        Ok(Ok((mut connection, caller))) => {
             drop(stranger);
-            // What an operator has said while they were shaking hands counts.
-            if shared.judge(&theirs).is_err() {
-                return;
-            }
-            receive(&shared, &mut connection, &theirs, round_trip).await;
+            receive(&shared, &mut connection, &caller).await;
         }
         // It has its place until it has heard why, so that there are never too many of these either.
         Ok(Err(Failure::Refused)) => tokio::select! {
@@ -81,16 +86,16 @@ async fn serve(shared: Rc<Shared>, stream: TcpStream, address: SocketAddr) {
 }
 
 /// What stands between a stranger and a peer: the connection is as this node expects it, and the one that has dialled is
-/// let in. Returns who came, and how long the round trip took.
+/// let in.
 pub(super) async fn shake_hands(
     shared: &Shared,
     tcp: &Rc<TcpStream>,
     address: SocketAddr,
     stranger: &Stranger,
-) -> Result<(Connection<Rc<Stream>>, Hello, Duration), Failure> {
+) -> Result<(Connection<Rc<Stream>>, Caller), Failure> {
     let mut connection = Connection::new(Rc::new(secure(shared, tcp, address, stranger).await?));
-    let (theirs, round_trip) = greet(shared, &mut connection, stranger).await?;
-    Ok((connection, theirs, round_trip))
+    let caller = greet(shared, &mut connection, stranger).await?;
+    Ok((connection, caller))
 }
 
 /// Makes the connection what this node expects, or finds out that the other side expects something else.
@@ -169,12 +174,12 @@ fn stranger_at(address: SocketAddr) -> String {
     format!("a stranger at {}", address.ip().to_canonical())
 }
 
-/// The handshake, from this side. Returns who came, and how long the round trip took.
+/// The handshake, from this side.
 async fn greet(
     shared: &Shared,
     connection: &mut Connection<Rc<Stream>>,
     stranger: &Stranger,
-) -> Result<(Hello, Duration), Failure> {
+) -> Result<Caller, Failure> {
     let judged = match connection.read().await {
         Ok((_, Frame::Hello(theirs))) => shared
             .judge_name(&connection.stream, theirs.identity.node)
@@ -190,20 +195,21 @@ async fn greet(
         }
         Err(error) => return Err(error.into()),
     };
-    let theirs = match judged {
-        Ok(theirs) => theirs,
+    let hello = match judged {
+        Ok(hello) => hello,
         Err(refused) => {
             tell_refusal(shared, &connection.stream, refused).await;
             return Err(Failure::Refused);
         }
     };
-    stranger.is_known(theirs.identity.node.as_str().as_bytes());
+    let number = shared.number_hello();
+    stranger.is_known(hello.identity.node.as_str().as_bytes());
     let asked_at = clock::now();
     connection.stream.write_all(&shared.introduction().welcome).await.map_err(|_| Failure::Broken)?;
     match connection.read().await? {
-        (_, Frame::Ready) => Ok((theirs, clock::now().since(asked_at))),
+        (_, Frame::Ready) => Ok(Caller { hello, number, round_trip: clock::now().since(asked_at) }),
         (_, Frame::Refused(refused)) => {
-            shared.refused_by(theirs.identity.node, &refused);
+            shared.refused_by(hello.identity.node, &refused);
             Err(Failure::Refused)
         }
         (
@@ -229,29 +235,16 @@ impl From<ReadError> for Failure {
 }
 
 /// Listens to a peer until it or this side closes the connection.
-async fn receive(
-    shared: &Rc<Shared>,
-    connection: &mut Connection<Rc<Stream>>,
-    theirs: &Hello,
-    round_trip: Duration,
-) {
-    let place = shared.admit(theirs, round_trip);
-    let disk = shared.agreed(theirs);
-    if let Some(link) = shared.link(theirs.identity.node).filter(|_| theirs.role == Role::Node) {
-        link.heard_from(theirs.identity);
-    }
-    // The disk first, so that it is recorded before anything that this peer says is acted on.
-    if let Some(disk) = disk {
-        shared.deliver(disk).await;
-    }
-    if theirs.role == Role::Node {
-        if shared.introduction().me.metadata.is_some() {
-            connection.allow_metadata();
+async fn receive(shared: &Rc<Shared>, connection: &mut Connection<Rc<Stream>>, caller: &Caller) {
+    let theirs = &caller.hello;
+    let admitted = match theirs.role {
+        Role::Node => connect(shared, connection, caller).await,
+        Role::GuardianOf => {
+            let admitted = shared.admit(caller);
+            admitted.inspect(|_| _ = shared.agreed(theirs))
         }
-        let (priority, witness) = (theirs.priority, theirs.witness);
-        let peer = Peer { identity: theirs.identity, priority, witness, round_trip };
-        shared.deliver(Arrival::Evidence(Evidence::Connected(peer))).await;
-    }
+    };
+    let Some(place) = admitted else { return };
     let stream = Rc::clone(&connection.stream);
     tokio::select! {
         biased;
@@ -259,9 +252,32 @@ async fn receive(
         () = shared.outlives_trust(&stream, theirs.identity.node) => {}
         () = hear(shared, connection, theirs) => {}
     }
-    if let Some(disconnected) = shared.retire(&place, theirs) {
-        shared.deliver(disconnected).await;
+    shared.deliver_when(|| shared.retire(&place, theirs)).await;
+}
+
+/// Admits a node, and tells the driver. The driver may keep it waiting; what happens meanwhile counts.
+async fn connect(shared: &Shared, connection: &mut Connection<Rc<Stream>>, caller: &Caller) -> Option<Place> {
+    let theirs = &caller.hello;
+    // The disk first, so that it is recorded before anything that this peer says is acted on.
+    shared.judge(theirs).ok()?;
+    if let Some(disk) = shared.agreed(theirs) {
+        shared.deliver(disk).await;
     }
+    let mut place = None;
+    let admit = || {
+        place = Some(shared.admit(caller)?);
+        if let Some(link) = shared.link(theirs.identity.node) {
+            link.heard_from(theirs.identity);
+        }
+        let (priority, witness, round_trip) = (theirs.priority, theirs.witness, caller.round_trip);
+        let peer = Peer { identity: theirs.identity, priority, witness, round_trip };
+        Some(Arrival::Evidence(Evidence::Connected(peer)))
+    };
+    shared.deliver_when(admit).await;
+    if shared.introduction().me.metadata.is_some() {
+        connection.allow_metadata();
+    }
+    place
 }
 
 /// Hands on what a peer says, until there is nothing more to hear.

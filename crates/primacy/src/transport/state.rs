@@ -22,6 +22,7 @@ use crate::handshake::{
 };
 use crate::versions::Versions;
 
+use super::accept::Caller;
 use super::dial::Link;
 use super::strangers::{Stranger, Strangers};
 use super::stream::Stream;
@@ -214,7 +215,7 @@ struct State {
     /// Who has named a term that is too high; the log is told once.
     leapt: BTreeSet<NodeId>,
     accepted: Vec<Accepted>,
-    accepted_ever: u64,
+    hellos_heard: u64,
     round_trips: BTreeMap<NodeId, Duration>,
     refusals: BTreeMap<NodeId, PeerRefusal>,
     stranger_refused: Option<PeerRefusal>,
@@ -226,6 +227,7 @@ struct State {
 /// A connection that this node listens to.
 #[derive(Debug)]
 struct Accepted {
+    /// That of its [`Caller`].
     number: u64,
     identity: Identity,
     role: Role,
@@ -277,7 +279,7 @@ impl Shared {
             term_highest: term.unwrap_or_default(),
             leapt: BTreeSet::new(),
             accepted: Vec::new(),
-            accepted_ever: 0,
+            hellos_heard: 0,
             round_trips: BTreeMap::new(),
             refusals: BTreeMap::new(),
             stranger_refused: None,
@@ -346,8 +348,17 @@ impl Shared {
     /// Hands something to the driver, which may make the connection wait that it came from. It is lost if the
     /// driver is gone; then the mesh is about to be closed.
     pub(super) async fn deliver(&self, arrival: Arrival) {
+        self.deliver_when(|| Some(arrival)).await;
+    }
+
+    /// Waits until the driver has room, and finds out only then what there is to say: so the driver hears of what is done there
+    /// in the order in which it is done, however many connections wait for it. Nothing is done if the driver is gone.
+    pub(super) async fn deliver_when(&self, arrival: impl FnOnce() -> Option<Arrival>) {
         let Some(inbox) = self.inbox.0.borrow().clone() else { return };
-        let _ = inbox.send(arrival).await;
+        let Ok(room) = inbox.reserve().await else { return };
+        if let Some(arrival) = arrival() {
+            room.send(arrival);
+        }
     }
 
     pub(super) fn count(&self, count: impl FnOnce(&mut Counters)) {
@@ -610,16 +621,32 @@ impl Shared {
         Some(Arrival::PeerDisk { node, disk: theirs.disk })
     }
 
-    /// Gives a connection whose handshake has succeeded its place, and closes those that it replaces.
-    pub(super) fn admit(&self, theirs: &Hello, round_trip: Duration) -> Place {
+    /// The number of a [`Hello`] that was heard just now.
+    pub(super) fn number_hello(&self) -> u64 {
         let mut state = self.state.borrow_mut();
-        let number = state.accepted_ever;
-        state.accepted_ever += 1;
-        if theirs.role == Role::Node {
-            state.round_trips.insert(theirs.identity.node, round_trip);
-        }
+        state.hellos_heard += 1;
+        state.hellos_heard
+    }
+
+    /// Gives a connection whose handshake has succeeded its place, and closes those that it replaces.
+    ///
+    /// None if an operator has said meanwhile that this is no peer, or if the node has said hello again since over a
+    /// connection that is admitted: the last word of a handshake can come after its process has died and the next one has
+    /// connected, and must not make the dead one the latest. One that lives dials again.
+    pub(super) fn admit(&self, caller: &Caller) -> Option<Place> {
+        let Caller { hello: theirs, number, round_trip } = caller;
+        self.judge(theirs).ok()?;
+        let mut state = self.state.borrow_mut();
         let rival =
             |other: &Accepted| other.identity.node == theirs.identity.node && other.role == theirs.role;
+        let outdated = |other: &Accepted| rival(other) && other.number > *number;
+        // Guardians of two lives bear witness each to its own.
+        if theirs.role == Role::Node && state.accepted.iter().any(outdated) {
+            return None;
+        }
+        if theirs.role == Role::Node {
+            state.round_trips.insert(theirs.identity.node, *round_trip);
+        }
         let rivals = state.accepted.iter().filter(|other| rival(other)).count();
         let mut excess = (rivals + 1).saturating_sub(CONNECTIONS_PER_PEER_MAX);
         state.accepted.retain(|other| {
@@ -636,9 +663,10 @@ impl Shared {
         let close = Rc::new(Notify::new());
         let (identity, role, disk) = (theirs.identity, theirs.role, theirs.disk);
         let voters_number = theirs.voters_number;
-        let accepted = Accepted { number, identity, role, disk, voters_number, close: Rc::clone(&close) };
+        let close_too = Rc::clone(&close);
+        let accepted = Accepted { number: *number, identity, role, disk, voters_number, close: close_too };
         state.accepted.push(accepted);
-        Place { number, close }
+        Some(Place { number: *number, close })
     }
 
     /// Gives up the place. If the node cannot be heard any more over any connection, that is evidence.

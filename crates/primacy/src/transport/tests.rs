@@ -768,3 +768,27 @@ fn safety_and_cluster_are_part_of_the_agreement() {
         assert_eq!(refused.kind, RefusalKind::MyOwnName);
     });
 }
+
+#[test]
+fn the_last_word_of_a_dead_process_does_not_make_it_the_latest() {
+    run(async {
+        let [place] = places();
+        let mut a = start(place, config(hello("a", &["a", "b"]), &[])).await;
+        let dead = hello("b", &["a", "b"]);
+        let mut living = dead.clone();
+        living.identity.incarnation.count += 1;
+        let mut late = Stranger::dial(&a).await;
+        late.say(Frame::Hello(dead.clone())).await;
+        assert!(matches!(late.hear().await, Frame::Welcome(_)));
+        let mut latest = Stranger::enter(&a, living.clone()).await;
+        assert_eq!(a.connected("b").await.identity, living.identity);
+        late.say(Frame::Ready).await;
+        late.closed().await;
+        latest.say(Frame::Message(Word::Quorum(heartbeat(&living, 1)))).await;
+        let next = Arrival::Message { from: node("b"), message: Word::Quorum(heartbeat(&living, 1)) };
+        assert_eq!(a.next().await, next, "nothing was said of the other one");
+        // Whoever lives, whatever its number is, dials again.
+        let _again = Stranger::enter(&a, dead.clone()).await;
+        assert_eq!(a.connected("b").await.identity, dead.identity);
+    });
+}

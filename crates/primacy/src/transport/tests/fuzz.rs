@@ -80,7 +80,7 @@ impl Told<'_> {
         let (connected, said) = self.talk(runtime, async |shared, tcp| {
             let stranger = shared.enter(&tcp);
             let address = SocketAddr::from(([127, 0, 0, 1], 1));
-            shake_hands(shared, &tcp, address, &stranger).await.ok().map(|(_, theirs, _)| theirs)
+            shake_hands(shared, &tcp, address, &stranger).await.ok().map(|(_, caller)| caller.hello)
         });
         assert_eq!(connected.as_ref(), is_peer);
         // TLS is answered before anything is read as a frame.
