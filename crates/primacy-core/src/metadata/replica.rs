@@ -78,10 +78,12 @@ pub trait Replicated: Clone {
     fn restore(bytes: &[u8]) -> Result<Self, DecodeError>;
     /// The state before the first record.
     fn empty() -> Self;
-    /// Becomes another one, which was restored.
+    /// Becomes another one, which was restored. It may be of records that are not committed, and never will be.
     fn become_other(&mut self, other: Self) {
         *self = other;
     }
+    /// All that is in it is committed. Until then, nobody should see what it has become.
+    fn settle(&mut self) {}
 }
 
 /// What it means that a node holds a record.
@@ -162,6 +164,8 @@ pub struct Replica<S: Replicated> {
     outcomes: VecDeque<(LeaderSequence, S::Outcome)>,
     /// The voters in force: those of the last record that states some, committed or not.
     voters: Arc<Voters>,
+    /// Those that were last remembered beside the votes, where records are on a disk.
+    remembered: Arc<Voters>,
     role: Role,
     /// While this node has lost its log.
     recovery: Option<Recovery>,
@@ -257,6 +261,7 @@ impl<S: Replicated> Replica<S> {
             None => (LeaderSequence::NONE, S::empty(), 0),
         };
         let applied_voters = stored.snapshot.map_or_else(|| Arc::clone(&voters), |it| Arc::clone(&it.voters));
+        let remembered = Arc::clone(&voters);
         let voters = if applied_voters.number > voters.number { Arc::clone(&applied_voters) } else { voters };
         let mut replica = Self {
             config,
@@ -269,6 +274,7 @@ impl<S: Replicated> Replica<S> {
             applied_voters,
             outcomes: VecDeque::new(),
             voters,
+            remembered,
             role: Role::Follower { leader: None, owed: None },
             recovery: log_lost.then(|| Recovery::new(now)),
             incoming: None,
@@ -290,6 +296,7 @@ impl<S: Replicated> Replica<S> {
             replica.log.push(record);
         }
         replica.written = replica.log.last();
+        replica.remember_voters();
         Ok(replica)
     }
 
@@ -573,6 +580,7 @@ impl<S: Replicated> Replica<S> {
         let (voters, last) = (self.voters.number, self.log.last());
         match self.config.durability {
             Durability::Fsync => {
+                self.remember_voters();
                 let records =
                     self.log.since(self.written, usize::MAX).expect("what is not written is not forgotten");
                 self.effects.push_back(Effect::Write(Write::Append(records)));
@@ -585,6 +593,16 @@ impl<S: Replicated> Replica<S> {
         }
         // Whatever rests on it stands behind it in the queue.
         self.written = last;
+    }
+
+    /// Whoever has lost its log asks the voters that it knew what was in it. So these must not be lost with it: they are remembered
+    /// before the record that states them is written, which each term states again and seldom changes.
+    fn remember_voters(&mut self) {
+        let changed = self.remembered.members != self.voters.members;
+        if self.config.durability == Durability::Fsync && changed {
+            self.remembered = Arc::clone(&self.voters);
+            self.effects.push_back(Effect::Voters(Arc::clone(&self.voters)));
+        }
     }
 
     fn push(&mut self, record: Record) {
@@ -603,6 +621,7 @@ impl<S: Replicated> Replica<S> {
     pub fn tell_voters(&mut self, voters: &Arc<Voters>) {
         if voters.number > self.voters.number {
             self.voters = Arc::clone(voters);
+            self.remembered = Arc::clone(voters);
             self.effects.push_back(Effect::Voters(Arc::clone(voters)));
         }
     }
@@ -671,6 +690,9 @@ impl<S: Replicated> Replica<S> {
                 }
             }
             self.applied = number;
+        }
+        if self.is_current() {
+            self.state.settle();
         }
     }
 

@@ -10,33 +10,47 @@ use primacy_core::metadata::state::State;
 use primacy_core::{Duration, Identity, LeaderSequence};
 
 /// The state of one node. The driver alone writes it, one request at a time, so that nobody waits for long.
+///
+/// Others are shown what is committed, or was when the process began. A snapshot that was fetched may be ahead of that; only the
+/// driver has it until it is known to be what has happened.
 #[derive(Debug)]
-pub(crate) struct SharedState(Arc<RwLock<State>>);
+pub(crate) struct SharedState {
+    shown: Arc<RwLock<State>>,
+    ahead: Option<State>,
+}
 
 impl SharedState {
     /// The same state, for others to read.
     pub(crate) fn share(&self) -> Arc<RwLock<State>> {
-        Arc::clone(&self.0)
+        Arc::clone(&self.shown)
     }
 
-    /// A state is whole between two requests, whatever panicked.
+    /// What others are shown. A state is whole between two requests, whatever panicked.
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, State> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.shown.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, State> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        self.shown.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn new(state: State) -> Self {
-        Self(Arc::new(RwLock::new(state)))
+        Self { shown: Arc::new(RwLock::new(state)), ahead: None }
+    }
+
+    /// Asks the state of this node, whether or not it is shown.
+    fn ask<T>(&self, ask: impl FnOnce(&State) -> T) -> T {
+        match &self.ahead {
+            Some(ahead) => ask(ahead),
+            None => ask(&self.read()),
+        }
     }
 }
 
 /// Another state that is equal, and not the same.
 impl Clone for SharedState {
     fn clone(&self) -> Self {
-        Self::new(self.read().clone())
+        Self::new(self.ask(State::clone))
     }
 }
 
@@ -48,11 +62,14 @@ impl Replicated for SharedState {
     }
 
     fn apply(&mut self, _: LeaderSequence, payload: &[u8]) -> Option<Report> {
-        Report::of(&mut self.write(), payload)
+        match &mut self.ahead {
+            Some(ahead) => Report::of(ahead, payload),
+            None => Report::of(&mut self.write(), payload),
+        }
     }
 
     fn snapshot(&self) -> Arc<[u8]> {
-        self.read().snapshot().into()
+        self.ask(State::snapshot).into()
     }
 
     fn restore(bytes: &[u8]) -> Result<Self, DecodeError> {
@@ -65,28 +82,106 @@ impl Replicated for SharedState {
 
     fn become_other(&mut self, other: Self) {
         // Nobody else has it yet: it was restored just now.
-        std::mem::swap(&mut *self.write(), &mut *other.write());
+        self.ahead = Some(std::mem::take(&mut *other.write()));
+    }
+
+    fn settle(&mut self) {
+        if let Some(ahead) = self.ahead.take() {
+            let past = std::mem::replace(&mut *self.write(), ahead);
+            // It may be large, and nobody has to wait until it is gone.
+            drop(past);
+        }
     }
 }
 
 impl Keeps for SharedState {
     fn sessions(&self) -> Vec<(SessionId, Duration)> {
-        Keeps::sessions(&*self.read())
+        self.ask(Keeps::sessions)
     }
 
     fn time_to_live(&self, session: SessionId) -> Option<Duration> {
-        Keeps::time_to_live(&*self.read(), session)
+        self.ask(|state| Keeps::time_to_live(state, session))
     }
 
     fn session_of(&self, life: Identity) -> Option<SessionId> {
-        Keeps::session_of(&*self.read(), life)
+        self.ask(|state| Keeps::session_of(state, life))
     }
 
     fn has_applied(&self, client: &Identity, sequence: u64) -> bool {
-        self.read().has_applied(client, sequence)
+        self.ask(|state| state.has_applied(client, sequence))
     }
 
     fn version(&self) -> Version {
-        self.read().version()
+        self.ask(State::version)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use primacy_core::metadata::command::{Bytes, Command, Operation, Previous, Replace, Request, Write};
+    use primacy_core::metadata::log::Stored;
+    use primacy_core::metadata::message::Body;
+    use primacy_core::metadata::replica::{Config, Durability, Replica};
+    use primacy_core::metadata::voters::Voters;
+    use primacy_core::{Incarnation, Instant, NodeId, Term};
+
+    use super::*;
+
+    fn identity(name: &str) -> Identity {
+        Identity::new(NodeId::new(name).expect("a name"), Incarnation { count: 1, nonce: 1 })
+    }
+
+    fn state_with_a_write() -> State {
+        let write = Write {
+            key: Bytes::from(&b"k"[..]),
+            value: Replace::With(Bytes::from(&b"v"[..])),
+            session: Replace::With(None),
+            previous: Previous::Unwanted,
+        };
+        let command = Command::Operate(Operation::Write(write));
+        let request = Request { client: identity("c"), sequence: 1, done_below: 1, command };
+        let mut state = State::new();
+        assert!(Report::of(&mut state, &request.encode()).is_some());
+        assert!(state.version() > Version::FIRST);
+        state
+    }
+
+    #[test]
+    fn what_a_snapshot_has_brought_is_shown_once_it_is_known_to_be_committed() {
+        let (now, term, leader) = (Instant::default(), Term(2), identity("a"));
+        let members = ["a", "b", "c"].map(|name| (identity(name).node, Arc::from("nowhere")));
+        let voters = Voters { number: LeaderSequence::NONE, members: members.into() };
+        let voters = Arc::new(voters);
+        let config = Config {
+            me: identity("b"),
+            durability: Durability::Fsync,
+            resend_after: Duration::from_millis(10),
+            append_max: 1 << 20,
+            window: 1 << 20,
+            part_max: 1 << 20,
+            snapshot_after: 1 << 20,
+            kept_max: 1 << 20,
+        };
+        let replica =
+            Replica::<SharedState>::new(config, Term(1), Arc::clone(&voters), Stored::default(), false, now);
+        let mut follower = replica.expect("there is nothing to be read");
+        let shown = follower.state().share();
+        let version = || shown.read().expect("nothing has panicked").version();
+        let (number, later) = (LeaderSequence::first(term), state_with_a_write());
+        follower.bind(term);
+        let append = |after, committed| Body::Append { round: 1, after, records: Vec::new(), committed };
+        follower.handle(now, leader, term, append(number, LeaderSequence::NONE));
+        follower.handle(now, leader, term, Body::Offer { number });
+        let bytes: Arc<[u8]> = later.snapshot().into();
+        let (to, length) = (identity("b").incarnation, bytes.len() as u64);
+        let part = Body::PartReply { to, number, voters, offset: 0, length, bytes };
+        follower.handle(now, leader, term, part);
+        assert_eq!(follower.applied(), number, "it has taken it");
+        assert_eq!(Keeps::version(follower.state()), later.version(), "and goes on from it");
+        assert_eq!(Keeps::version(&follower.state().clone()), later.version());
+        assert_eq!(version(), Version::FIRST, "which nobody else sees");
+        follower.handle(now, leader, term, append(number, number));
+        assert_eq!(version(), later.version());
+        assert_eq!(Keeps::version(follower.state()), later.version());
     }
 }

@@ -94,19 +94,26 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// Once a majority has promised: what the longest log of them has, this one must have too.
-    fn choose_source(&mut self, now: Instant) {
-        let Role::Passive(sync) = &mut self.role else { return };
+    /// Whether a majority has promised.
+    fn has_promises(&self) -> bool {
+        let Role::Passive(sync) = &self.role else { return false };
+        let promised = sync.answers.keys().filter(|&&node| self.voters.contains(node)).count();
         let votes = self.voters.contains(self.config.me.node);
         // One that has lost its log asks a majority of the others: whatever it held itself, enough of them hold (Viewstamped
         // Replication Revisited, section 4.3).
         let (counted, voters) = match self.recovery {
-            None => (sync.answers.len() + usize::from(votes), self.voters.count()),
-            Some(_) => (sync.answers.len(), self.voters.count() - usize::from(votes)),
+            None => (promised + usize::from(votes), self.voters.count()),
+            Some(_) => (promised, self.voters.count() - usize::from(votes)),
         };
-        if counted < majority::needed(voters) {
+        counted >= majority::needed(voters)
+    }
+
+    /// Once a majority has promised: what the longest log of them has, this one must have too.
+    fn choose_source(&mut self, now: Instant) {
+        if !self.has_promises() {
             return;
         }
+        let Role::Passive(sync) = &mut self.role else { return };
         let longest = sync.answers.values().copied().max_by_key(|&(_, last)| last);
         match longest.filter(|&(_, last)| last > self.log.last()) {
             Some((source, last)) => {
@@ -162,7 +169,7 @@ impl<S: Replicated> Replica<S> {
     pub(super) fn fetched_more(&mut self, now: Instant) {
         match &self.role {
             Role::Passive(Sync { source: Some((_, target)), .. }) if self.log.last() >= *target => {
-                self.caught_up(now)
+                self.fetched_all(now)
             }
             Role::Passive(Sync { source: Some((source, _)), .. }) => {
                 let (node, after) = (source.node, self.log.last());
@@ -177,6 +184,18 @@ impl<S: Replicated> Replica<S> {
                 self.flush_at.get_or_insert(now);
             }
         }
+    }
+
+    /// All that was asked for is here. It may have said that there are other voters; then a majority of these has to promise too.
+    fn fetched_all(&mut self, now: Instant) {
+        if self.has_promises() {
+            return self.caught_up(now);
+        }
+        if let Role::Passive(sync) = &mut self.role {
+            sync.source = None;
+            sync.resend_at = now.after(self.config.resend_after);
+        }
+        self.ask_for_promises();
     }
 
     fn caught_up(&mut self, now: Instant) {

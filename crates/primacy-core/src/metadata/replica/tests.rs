@@ -620,3 +620,67 @@ fn records_leave_before_their_voters_are_written_where_logs_are_in_memory() {
     assert!(sent.is_some() && sent < written, "{effects:?}");
     assert_eq!(effects.iter().filter(|effect| matches!(effect, Effect::Voters(_))).count(), 1);
 }
+
+/// The first `count` nodes as voters, by this record.
+fn voters(count: usize, number: LeaderSequence) -> Arc<Voters> {
+    let members = (0..count).map(|index| (name(index), Arc::from("nowhere"))).collect();
+    Arc::new(Voters { number, members })
+}
+
+/// Whoever has lost its log asks those voters what was in it that it remembers.
+#[test]
+fn other_voters_are_remembered_before_the_log_states_them_and_the_same_ones_are_not_again() {
+    let (now, term) = (Instant::default(), Term(3));
+    let mut follower = first_of_three();
+    let (leader, first) = (identity(1, 1), LeaderSequence::first(term));
+    let second = LeaderSequence { counter: first.counter + 1, ..first };
+    let begin = RecordBody::Begin { after: LeaderSequence::first(Term(1)), voters: voters(3, first) };
+    let records = [
+        (LeaderSequence::first(Term(1)), Record { number: first, body: begin }),
+        (first, Record { number: second, body: RecordBody::Voters(voters(4, second)) }),
+    ];
+    follower.bind(term);
+    let mut remembered = Vec::new();
+    for (round, (after, record)) in (1..).zip(records) {
+        let append = Body::Append { round, after, records: vec![record], committed: LeaderSequence::NONE };
+        follower.handle(now, leader, term, append);
+        follower.on_timeout(now);
+        for effect in core::iter::from_fn(|| follower.poll()) {
+            match effect {
+                Effect::Voters(voters) => remembered.push(voters.number),
+                Effect::Write(_) if round == 1 => assert_eq!(remembered, [], "they are the same"),
+                Effect::Write(_) => assert_eq!(remembered, [second], "they are told before"),
+                Effect::Send { .. } | Effect::LogLost(_) | Effect::TwoLeaders { .. } => {}
+            }
+        }
+    }
+    assert_eq!(remembered, [second]);
+}
+
+/// The promises of a majority of the old voters say nothing of what a majority of the new ones has committed.
+#[test]
+fn a_new_leader_that_fetches_other_voters_has_a_majority_of_these_promise_too() {
+    let (now, term, to) = (Instant::default(), Term(5), identity(0, 1).incarnation);
+    let mut leader = first_of_three();
+    let (after, number) = (LeaderSequence::first(Term(1)), LeaderSequence::first(Term(2)));
+    leader.bind(term);
+    leader.lead(now);
+    leader.handle(now, identity(1, 1), term, Body::SyncReply { to, last: number });
+    assert_eq!(said_to_second(&mut leader), Some(Body::Fetch { after }));
+    let body = RecordBody::Begin { after, voters: voters(4, number) };
+    let records = vec![Record { number, body }];
+    leader.handle(now, identity(1, 1), term, Body::Fetched { to, after, records });
+    let begins = |effect: &Effect| match effect {
+        Effect::Write(Write::Append(records)) => records.iter().any(|record| record.number.term == term),
+        Effect::Write(_) | Effect::Voters(_) | Effect::LogLost(_) => false,
+        Effect::Send { .. } | Effect::TwoLeaders { .. } => false,
+    };
+    let effects: Vec<Effect> = core::iter::from_fn(|| leader.poll()).collect();
+    assert!(!effects.iter().any(begins), "two of four have promised: {effects:?}");
+    for silent in [2, 3] {
+        let asked = Effect::Send { to: name(silent), body: Body::Sync };
+        assert!(effects.contains(&asked), "{effects:?}");
+    }
+    leader.handle(now, identity(3, 1), term, Body::SyncReply { to, last: LeaderSequence::NONE });
+    assert!(core::iter::from_fn(|| leader.poll()).any(|effect| begins(&effect)));
+}
