@@ -65,6 +65,12 @@ pub(crate) trait Backend: Send + Sync + 'static {
         most: NonZeroUsize,
     ) -> Result<Changes, Refusal>;
 
+    /// The same of all keys, for who was told all before that version: also what was compacted a moment ago.
+    ///
+    /// # Errors
+    /// [`Refusal::Compacted`] if not all of it is here any more.
+    fn news(&self, from: Version, previous: Previous, most: NonZeroUsize) -> Result<Changes, Refusal>;
+
     /// The version of the map here. A receiver that waits for it to change is what watches wait for, all with one.
     fn version(&self) -> watch::Receiver<Version>;
 

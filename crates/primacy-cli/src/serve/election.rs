@@ -14,7 +14,7 @@ use tonic::Status;
 
 use super::errors::{Known, within_recipe};
 use super::hub::{Kinds, Wish};
-use super::recipe::{self, Placed};
+use super::recipe::{self, Placed, Stood};
 use super::watching::{Told, Watching, WhileLed};
 use super::{Services, convert};
 
@@ -36,10 +36,11 @@ pub(super) async fn campaign(
         then: vec![recipe::write(&key, Bytes::clone(&value), session)],
         otherwise: vec![Operation::Read(Box::new(Read::of(Keys::One(Bytes::clone(&key)))))],
     };
-    let (version, _, answers) = recipe::transact(backend, stand).await.map_err(within_recipe)?;
+    let stood = recipe::stand(&services.hub, &key, stand).await.map_err(within_recipe)?;
+    let Stood { version, answers, made } = stood;
     let stood = recipe::made_in(answers.first());
     let made_at = stood.map_or(version, Entry::made_at);
-    let placed = Placed::new(&services.hub, &key, made_at);
+    let placed = made.unwrap_or_else(|| Placed::new(&services.hub, &key, made_at));
     let rev = convert::signed(made_at.0);
     if stood.is_some_and(|entry| *entry.value() != *value) {
         say(&services, &key, rev, value, session).await?;

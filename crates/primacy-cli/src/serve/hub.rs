@@ -5,7 +5,7 @@
 //! limit. A watcher that has no room in it falls behind: it is forgotten here, and catches up from the history of the map by
 //! itself, at the pace at which its client reads.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -185,6 +185,7 @@ impl Live {
 }
 
 /// Where a watcher is found.
+#[derive(PartialEq, Eq, Hash)]
 enum Place {
     One(Bytes),
     /// All keys that begin so.
@@ -254,9 +255,10 @@ impl Index {
         }
     }
 
-    fn remove(&mut self, line: &Arc<Line>, watcher: i64, wish: &Wish) {
-        let stays = |live: &Live| !(live.watcher == watcher && Arc::ptr_eq(&live.line, line));
-        match Place::of(&wish.keys) {
+    /// Removes these watchers of a line, which are all in this place.
+    fn remove(&mut self, line: &Arc<Line>, watchers: &BTreeSet<i64>, place: Place) {
+        let stays = |live: &Live| !(Arc::ptr_eq(&live.line, line) && watchers.contains(&live.watcher));
+        match place {
             Place::One(key) => {
                 if let Some(there) = self.one.get_mut(&key) {
                     retain(there, &mut self.wanting_previous, stays);
@@ -388,9 +390,15 @@ impl Hub {
         true
     }
 
-    /// Tells a watcher nothing any more.
-    pub(super) fn dismiss(&self, line: &Arc<Line>, watcher: i64, wish: &Wish) {
-        self.index().remove(line, watcher, wish);
+    /// Tells these watchers of a line nothing any more. Each place is looked through once, however many of them are in it.
+    pub(super) fn dismiss<'a>(&self, line: &Arc<Line>, watchers: impl IntoIterator<Item = (i64, &'a Wish)>) {
+        let mut places: HashMap<Place, BTreeSet<i64>> = HashMap::new();
+        for (watcher, wish) in watchers {
+            places.entry(Place::of(&wish.keys)).or_default().insert(watcher);
+        }
+        for (place, watchers) in places {
+            self.index().remove(line, &watchers, place);
+        }
     }
 
     /// Tells this line when there has been no leader for long; until it is [calmed](Self::calm) with the number returned.
@@ -419,7 +427,7 @@ impl Hub {
                         return;
                     }
                     let newest = *version.borrow_and_update();
-                    while self.hand_on() < newest {
+                    while self.hand_on() < newest.min(self.backend.now()) {
                         // A burst of changes does not keep others from their turn.
                         tokio::task::yield_now().await;
                     }
@@ -433,12 +441,6 @@ impl Hub {
                 }
             }
         }
-    }
-
-    /// Hands on all that is there, before it is compacted: who is told live must not learn of that.
-    pub(super) fn hand_all_on(&self) {
-        let newest = *self.backend.version().borrow();
-        while self.hand_on() < newest {}
     }
 
     /// Hands on what is new, or a part of it; all up to the version returned is.
@@ -455,8 +457,7 @@ impl Hub {
             return index.told;
         }
         let previous = if index.wanting_previous > 0 { Previous::Wanted } else { Previous::Unwanted };
-        let from = index.told.next();
-        match self.backend.changes(&Keys::all(), from, previous, TAKEN_MAX) {
+        match self.backend.news(index.told.next(), previous, TAKEN_MAX) {
             Ok(changes) => {
                 for change in &changes.list {
                     index.tell(change);

@@ -79,7 +79,6 @@ pub(super) async fn compact(
     request: api::CompactionRequest,
 ) -> Result<api::CompactionResponse, Status> {
     let revision = u64::try_from(request.revision).map_err(|_| Known::COMPACTED)?;
-    services.hub.hand_all_on();
     let (version, _) = propose(services.backend(), Command::Compact(Version(revision))).await?;
     Ok(api::CompactionResponse { header: Some(services.header(version)) })
 }

@@ -8,7 +8,7 @@ use primacy_core::metadata::entry::Entry;
 use tonic::Status;
 
 use super::errors::{Known, within_recipe};
-use super::recipe::{self, Placed};
+use super::recipe::{self, Placed, Stood};
 use super::{Services, convert, kv};
 
 /// Waits for its turn, and answers when it has come. Whoever hangs up before leaves the queue.
@@ -27,11 +27,12 @@ pub(super) async fn lock(
         then: vec![recipe::write(&key, Bytes::from([]), session), first.clone()],
         otherwise: vec![own, first],
     };
-    let (mut version, _, answers) = recipe::transact(backend, stand).await.map_err(within_recipe)?;
+    let stood = recipe::stand(&services.hub, &key, stand).await.map_err(within_recipe)?;
+    let Stood { mut version, answers, made } = stood;
     let made_at = recipe::made_in(answers.first()).map_or(version, Entry::made_at);
     let is_first = recipe::made_in(answers.get(1)).is_none_or(|first| first.made_at() == made_at);
+    let placed = made.unwrap_or_else(|| Placed::new(&services.hub, &key, made_at));
     if !is_first {
-        let placed = Placed::new(&services.hub, &key, made_at);
         let rev = convert::signed(made_at.0);
         let waited = recipe::wait_for_those_before(&services.hub, &beginning, rev).await;
         version = waited.map_err(within_recipe)?;
@@ -39,8 +40,8 @@ pub(super) async fn lock(
         if !placed.is_there().await.map_err(within_recipe)? {
             return Err(Known::SESSION_EXPIRED.into());
         }
-        placed.keep();
     }
+    placed.keep();
     Ok(recipes::LockResponse { header: Some(services.header(version)), key: key.to_vec() })
 }
 

@@ -25,6 +25,7 @@ mod tls;
 mod watch;
 mod watching;
 
+use std::io::Cursor;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,7 +33,7 @@ use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use primacy::stores::etcd::api;
 use primacy_core::metadata::command::Version;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
@@ -191,13 +192,20 @@ async fn connection(
             answer(stream, services).await
         }
         Some(tls) => {
-            let stream = tokio::time::timeout(HANDSHAKE_MAX, tls.accept(stream)).await??;
-            answer(stream, services).await
+            let shown = async {
+                let mut stream = tls.accept(stream).await?;
+                let mut first = [0; PREFACE_LENGTH];
+                stream.read_exact(&mut first).await?;
+                Ok::<_, std::io::Error>((stream, first))
+            };
+            let (stream, first) = tokio::time::timeout(HANDSHAKE_MAX, shown).await??;
+            let (reader, writer) = tokio::io::split(stream);
+            answer(tokio::io::join(Cursor::new(first).chain(reader), writer), services).await
         }
     }
 }
 
-/// Waits for what a connection begins with. Whoever says nothing shall not take the place of another one.
+/// Waits for what a connection begins with, and leaves it there. Whoever says nothing shall not take the place of another one.
 async fn preface(stream: &TcpStream) -> std::io::Result<()> {
     let mut bytes = [0; PREFACE_LENGTH];
     loop {

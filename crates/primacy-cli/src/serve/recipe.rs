@@ -8,6 +8,7 @@ use primacy_core::metadata::command::{
     Order, Previous, Read, Relation, Replace, SessionId, Transaction, Version, Write,
 };
 use primacy_core::metadata::entry::Entry;
+use tokio::sync::oneshot;
 
 use super::backend::{Backend, Freshness};
 use super::convert::signed;
@@ -98,6 +99,33 @@ pub(super) async fn transact(
         (version, Answer::Decided { held, answers }) => Ok((version, held, answers)),
         (_, answer) => unreachable!("a transaction is answered as one, and not with {answer:?}"),
     }
+}
+
+/// What came of the wish to stand in a queue.
+pub(super) struct Stood {
+    pub(super) version: Version,
+    pub(super) answers: Vec<Answer>,
+    /// The place, if it was made by this.
+    pub(super) made: Option<Placed>,
+}
+
+/// Does a transaction that makes this key if it is not there. Whoever hangs up meanwhile, which may be before there is a leader,
+/// leaves no place behind that this has made.
+///
+/// # Errors
+/// Why it was not done, or may not have been.
+pub(super) async fn stand(hub: &Arc<Hub>, key: &Bytes, transaction: Transaction) -> Result<Stood, Known> {
+    let (tell, told) = oneshot::channel();
+    let (hub, key) = (Arc::clone(hub), Bytes::clone(key));
+    tokio::spawn(async move {
+        let stood = transact(&*hub.backend, transaction).await.map(|(version, held, answers)| {
+            let made = held.then(|| Placed::new(&hub, &key, version));
+            Stood { version, answers, made }
+        });
+        // If nobody wants to know any more, it comes back, and the place goes with it.
+        drop(tell.send(stood));
+    });
+    told.await.unwrap_or(Err(Known::STOPPED))
 }
 
 /// What is found now.

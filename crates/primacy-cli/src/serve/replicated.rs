@@ -9,7 +9,7 @@ use primacy::{LeaderSequence, NodeId};
 use primacy_core::metadata::command::{
     Change, Command, Keys, Operation, Outcome, Previous, Refusal, SessionId, Version,
 };
-use primacy_core::metadata::state::{Size, State};
+use primacy_core::metadata::state::Size;
 use tokio::sync::watch;
 
 use super::backend::{Backend, BackendError, Changes, Freshness, Life, Member, Pending, Vitals};
@@ -46,27 +46,20 @@ fn index_of(number: LeaderSequence) -> u64 {
     number.term.0 << COUNTER_BITS | number.counter
 }
 
-/// What a state knows of what has happened: see [`Backend::changes`].
-fn changes_of(
-    state: &State,
-    keys: &Keys,
-    from: Version,
-    previous: Previous,
-    most: NonZeroUsize,
-) -> Result<Changes, Refusal> {
-    let version = state.version();
+/// Whole versions, until they have so many changes or more: see [`Backend::changes`].
+fn whole_versions(changes: impl Iterator<Item = Change>, version: Version, most: NonZeroUsize) -> Changes {
     let mut list: Vec<Change> = Vec::new();
-    for change in state.changes(keys, from, previous)? {
+    for change in changes {
         if let Some(last) = list.last()
             && list.len() >= most.get()
             && last.version != change.version
         {
             let through = last.version;
-            return Ok(Changes { list, through, version });
+            return Changes { list, through, version };
         }
         list.push(change);
     }
-    Ok(Changes { list, through: version, version })
+    Changes { list, through: version, version }
 }
 
 impl From<MapError> for BackendError {
@@ -123,7 +116,13 @@ impl Backend for Replicated {
         previous: Previous,
         most: NonZeroUsize,
     ) -> Result<Changes, Refusal> {
-        changes_of(&self.map.state(), keys, from, previous, most)
+        let state = self.map.state();
+        Ok(whole_versions(state.changes(keys, from, previous)?, state.version(), most))
+    }
+
+    fn news(&self, from: Version, previous: Previous, most: NonZeroUsize) -> Result<Changes, Refusal> {
+        let state = self.map.state();
+        Ok(whole_versions(state.news(from, previous)?, state.version(), most))
     }
 
     fn version(&self) -> watch::Receiver<Version> {

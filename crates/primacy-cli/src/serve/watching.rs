@@ -1,6 +1,7 @@
 //! The watchers of one stream: what each has been told, and how one that has fallen behind catches up.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::iter;
 use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -87,12 +88,11 @@ impl Watching {
     pub(super) fn end(&mut self, number: i64) -> bool {
         let Some(watcher) = self.watchers.remove(&number) else { return false };
         match watcher.behind {
-            None => {
-                self.hub.dismiss(&self.line, number, &watcher.wish);
-                self.line.waiting().drop_those_of(number);
-            }
+            None => self.hub.dismiss(&self.line, iter::once((number, &watcher.wish))),
             Some(_) => self.turns.retain(|&turn| turn != number),
         }
+        // Also of one that is behind something may wait that it was told before.
+        self.line.waiting().drop_those_of(number);
         true
     }
 
@@ -256,11 +256,8 @@ impl<A> Stream for WhileLed<A> {
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        for (&number, watcher) in &self.watchers {
-            if watcher.behind.is_none() {
-                self.hub.dismiss(&self.line, number, &watcher.wish);
-            }
-        }
+        let live = self.watchers.iter().filter(|(_, watcher)| watcher.behind.is_none());
+        self.hub.dismiss(&self.line, live.map(|(&number, watcher)| (number, &watcher.wish)));
         if let Some(anxious) = self.anxious {
             self.hub.calm(anxious);
         }

@@ -5,7 +5,8 @@
 //! the oldest; besides the next older one, each has a longer jump (Myers, "An applicative random-access stack", 1983), so that
 //! any version of a key is found in a logarithmic number of steps.
 //!
-//! A compaction only moves the start. What is before it is dropped in small pieces, a few with each command.
+//! A compaction only moves the start. What is before it is dropped in small pieces, a few with each command; and the newest of it stays
+//! a while longer, so that who follows the map from change to change, and has not been told of it yet, misses nothing.
 
 use alloc::collections::VecDeque;
 
@@ -16,6 +17,10 @@ use super::entry::Entry;
 pub(super) const CHANGE_BYTES: u64 = 72;
 
 const _: () = assert!(size_of::<Record>() as u64 <= CHANGE_BYTES);
+
+/// How many changes that do not count stay all the same, and how many bytes they may take.
+pub(super) const LINGERING_CHANGES: u64 = 4096;
+const LINGERING_BYTES: u64 = 4 << 20;
 
 /// The room for changes that is kept when there are few.
 const ROOM_MIN: usize = 1024;
@@ -97,11 +102,19 @@ pub(super) struct History {
     first: u64,
     /// The first place that counts; what is before it waits to be dropped.
     start: u64,
-    /// The bytes of all changes before `start`.
+    /// The bytes of all changes before `start`, and of those before `first`.
     bytes_before_start: u64,
+    bytes_before_first: u64,
+    /// Nothing was dropped that has happened from here on.
+    whole_from: Version,
 }
 
 impl History {
+    /// One that will have all that has happened from this version on.
+    pub(super) fn from_version(version: Version) -> Self {
+        Self { whole_from: version, ..Self::default() }
+    }
+
     fn end(&self) -> u64 {
         self.first + length(&self.records)
     }
@@ -227,6 +240,17 @@ impl History {
         self.start = start;
     }
 
+    /// Whether all is here that has happened from this version on, whether or not it counts.
+    pub(super) fn is_whole_from(&self, version: Version) -> bool {
+        version >= self.whole_from
+    }
+
+    /// Whether more waits to be dropped than may stay.
+    pub(super) fn is_too_long(&self) -> bool {
+        self.start - self.first > LINGERING_CHANGES
+            || self.bytes_before_start - self.bytes_before_first > LINGERING_BYTES
+    }
+
     /// Drops the oldest change that does not count any more; its place and itself.
     pub(super) fn drop_one(&mut self) -> Option<(Place, Record)> {
         if self.first == self.start {
@@ -235,6 +259,8 @@ impl History {
         let record = self.records.pop_front()?;
         let place = Place(self.first);
         self.first += 1;
+        self.bytes_before_first = record.bytes_until;
+        self.whole_from = record.version.next();
         if self.records.capacity() > ROOM_MIN && self.records.len() < self.records.capacity() / 4 {
             self.records.shrink_to(self.records.capacity() / 2);
         }

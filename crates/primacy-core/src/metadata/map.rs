@@ -231,7 +231,8 @@ impl Map {
         }
         self.keep_within(limits);
         for _ in 0..DROPPED_WITH_A_COMMAND + 2 * core::mem::take(&mut self.open) {
-            let Some((place, record)) = self.history.drop_one() else { break };
+            let dropped = if self.history.is_too_long() { self.history.drop_one() } else { None };
+            let Some((place, record)) = dropped else { break };
             if record.after.is_none() {
                 self.forget_deleted(record.named().key(), Trail::deleted(place));
             }
@@ -291,17 +292,33 @@ impl Map {
         Ok(Box::new(records.map(move |record| self.change(record, previous))))
     }
 
+    /// The changes of all keys from a version on, in order, for who was told all before it: also what is compacted, if it is here still.
+    pub(super) fn news(
+        &self,
+        from: Version,
+        previous: Previous,
+    ) -> Result<impl Iterator<Item = Change> + '_, Refusal> {
+        if !self.history.is_whole_from(from) {
+            self.check_kept(from)?;
+        }
+        Ok(self.history.since(from).map(move |record| self.change_as_it_was(record, previous)))
+    }
+
+    /// What was before the version to which the map is compacted cannot be read any more, even if it is still there.
     fn change(&self, record: &Record, previous: Previous) -> Change {
+        let is_kept = self.compacted.is_none_or(|compacted| record.version > compacted);
+        self.change_as_it_was(record, if is_kept { previous } else { Previous::Unwanted })
+    }
+
+    fn change_as_it_was(&self, record: &Record, previous: Previous) -> Change {
         let happened = match &record.after {
             Some(entry) => Happened::Written(entry.clone()),
             None => Happened::Deleted(record.named().clone()),
         };
-        // What was before the version to which the map is compacted cannot be read any more, even if it is still there.
-        let is_kept = self.compacted.is_none_or(|compacted| record.version > compacted);
         // An entry that was made then has none before it, also if its transaction has deleted another one of this key.
         let is_made = record.after.as_ref().is_some_and(|entry| entry.made_at() == record.version);
         let previous = match previous {
-            Previous::Wanted if is_kept && !is_made => self.history.before_version(record).cloned(),
+            Previous::Wanted if !is_made => self.history.before_version(record).cloned(),
             Previous::Wanted | Previous::Unwanted => None,
         };
         Change { version: record.version, happened, previous }

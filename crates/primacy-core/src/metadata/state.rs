@@ -175,6 +175,19 @@ impl State {
         self.map.changes(keys, from, previous)
     }
 
+    /// What happened to all keys from a version on, in order, for who was told all before it: also what was compacted meanwhile, as
+    /// long as this process has it. A few thousand changes stay so, which differs from node to node.
+    ///
+    /// # Errors
+    /// [`Refusal::Compacted`], if not all of them are known any more.
+    pub fn news(
+        &self,
+        from: Version,
+        previous: Previous,
+    ) -> Result<impl Iterator<Item = Change> + '_, Refusal> {
+        self.map.news(from, previous)
+    }
+
     /// The version of the last change.
     #[must_use]
     pub fn version(&self) -> Version {

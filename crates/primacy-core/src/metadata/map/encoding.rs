@@ -7,6 +7,7 @@ use super::{Map, Slot, entry_bytes};
 use crate::metadata::command::{Bytes, Keys, Version};
 use crate::metadata::encoding::{DecodeError, Reader, push_bytes, push_number};
 use crate::metadata::entry::Entry;
+use crate::metadata::history::History;
 use crate::metadata::history::Trail;
 
 /// What stands before a change of the history.
@@ -66,7 +67,8 @@ impl Map {
         if version < Version::FIRST || version > VERSION_MAX || compacted.is_some_and(|kept| kept > version) {
             return Err(DecodeError::Value("the version of the map"));
         }
-        let mut map = Self { version, compacted, ..Self::new() };
+        let history = History::from_version(compacted.unwrap_or_default());
+        let mut map = Self { version, compacted, history, ..Self::new() };
         let entries = from.list(|from| entry(from, version))?;
         map.take_entries(entries)?;
         let mut last = 0;

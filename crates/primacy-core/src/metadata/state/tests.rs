@@ -13,6 +13,7 @@ use crate::metadata::command::{Bytes, Delete, Happened, Replace, Transaction, Wr
 use crate::metadata::drawn::Drawn;
 use crate::metadata::encoding::push_bytes;
 use crate::metadata::entry::{Entry, Stamp};
+use crate::metadata::history::LINGERING_CHANGES;
 use crate::metadata::requests::{CLIENTS_MAX, OPEN_MAX};
 use crate::rng::Rng;
 
@@ -385,24 +386,29 @@ fn history_ends_where_it_is_compacted() {
 #[test]
 fn history_is_bounded_and_dropped_a_little_at_a_time() {
     let mut told = Told::default();
-    let changes_max = 1000;
+    let changes_max = LINGERING_CHANGES + 1000;
     told.tell(Command::Limit(Limits { history_changes: changes_max, ..Limits::default() }));
-    for _ in 0..3 * changes_max {
+    for _ in 0..2 * changes_max {
         told.operate(write("a", "1")).unwrap();
     }
     let size = told.state.size();
     assert_eq!((size.history_changes, size.entries), (changes_max, 1));
-    assert_eq!(told.state.compacted(), Some(Version(2002)));
+    assert_eq!(told.state.compacted(), Some(Version(changes_max + 2)));
     told.operate(delete("a")).unwrap();
     told.tell(Command::Compact(told.state.version()));
     assert_eq!(told.state.size().history_changes, 1);
-    assert!(told.state.map.history().waiting() > 900, "they are not dropped all at once");
-    for _ in 0..20 {
+    let waiting = told.state.map.history().waiting();
+    assert!(waiting > LINGERING_CHANGES + 900, "they are not dropped all at once");
+    while told.state.map.history().waiting() > LINGERING_CHANGES {
         told.tell(Command::Compact(Version(0)));
     }
-    assert_eq!(told.state.map.history().waiting(), 0);
-    told.operate(write("b", "1")).unwrap();
+    for _ in 0..=LINGERING_CHANGES {
+        told.operate(write("b", "1")).unwrap();
+    }
     told.tell(Command::Compact(told.state.version()));
+    while told.state.map.history().waiting() > LINGERING_CHANGES {
+        told.tell(Command::Compact(Version(0)));
+    }
     assert_eq!(told.state.map.slots(), 1, "nothing is left of a deleted key without history");
     told.tell(Command::Limit(Limits { history_bytes: 0, ..Limits::default() }));
     told.operate(write("b", "2")).unwrap();
@@ -515,4 +521,33 @@ fn a_snapshot_says_nothing_that_cannot_be() {
     assert_eq!(crafted(&[], &[(2, Ok(&third))]), wrong("a change"), "what was before was written later");
     let attached = entry("a", 2, SessionId::new(1));
     assert_eq!(crafted(&[attached], &[]), wrong("the session of an entry"));
+}
+
+/// Who follows the map must not miss what was written and compacted between two looks.
+#[test]
+fn what_is_compacted_is_news_still_for_a_while() {
+    let mut told = Told::default();
+    for value in ["1", "2", "3"] {
+        told.operate(write("a", value)).unwrap();
+    }
+    told.operate(delete("a")).unwrap();
+    told.tell(Command::Compact(told.state.version()));
+    let all = Keys::all();
+    assert!(told.state.changes(&all, Version(3), Previous::Wanted).is_err());
+    let news = |state: &State, from: u64| -> Result<Vec<(u64, bool)>, Refusal> {
+        let news = state.news(Version(from), Previous::Wanted)?;
+        Ok(news.map(|change| (change.version.0, change.previous.is_some())).collect())
+    };
+    assert_eq!(news(&told.state, 2), Ok(vec![(2, false), (3, true), (4, true), (5, true)]));
+    assert_eq!(news(&told.state, 4), Ok(vec![(4, true), (5, true)]));
+    // A node that has fetched a snapshot has none of it.
+    let restored = State::restore(&told.state.snapshot()).unwrap();
+    assert_eq!(news(&restored, 4), Err(Refusal::Compacted { compacted: Version(5) }));
+    assert_eq!(news(&restored, 5), Ok(vec![(5, true)]));
+    for _ in 0..=LINGERING_CHANGES {
+        told.operate(write("b", "1")).unwrap();
+    }
+    assert_eq!(news(&told.state, 4).map(|news| news.len()), Ok(2 + 4097));
+    told.tell(Command::Compact(told.state.version()));
+    assert!(news(&told.state, 4).is_err(), "nothing stays for ever");
 }

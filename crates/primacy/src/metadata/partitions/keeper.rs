@@ -9,7 +9,7 @@ use primacy_core::metadata::command::{Command, Outcome, Refusal, SessionId};
 use primacy_core::metadata::partitions::{self, GroupName, Plan, Ranges, Run};
 use primacy_core::{Drift, FencingToken, Instant, NodeId};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
 use super::{Cell, End, News, PartitionsError, Primary, Right};
 use crate::clock;
@@ -77,6 +77,8 @@ pub(super) struct Keeper {
     steps: watch::Receiver<u64>,
     /// A session that was asked for, and may begin though nobody waits for it any more.
     asked_for: Option<SessionId>,
+    /// What is to become known of that.
+    joining: Option<JoinHandle<Result<Outcome, MapError>>>,
 }
 
 impl Keeper {
@@ -97,6 +99,7 @@ impl Keeper {
             release: JoinSet::new(),
             steps,
             asked_for: None,
+            joining: None,
         }
     }
 
@@ -150,8 +153,10 @@ impl Keeper {
             self.asked_for = Some(id);
             let asked_at = clock::now();
             let time_to_live = self.setup.time_to_live.into();
-            let joined = self.write(partitions::Command::Join { session: id, time_to_live }).await;
-            match joined {
+            let join = self.write(partitions::Command::Join { session: id, time_to_live });
+            let joined = self.joining.insert(tokio::spawn(join)).await;
+            self.joining = None;
+            match joined.unwrap_or(Err(MapError::Closed)) {
                 Ok(Outcome { result: Ok(_), .. }) => {
                     let right = Right::until(self.counted(asked_at, self.setup.time_to_live));
                     self.renew_at = clock::now();
@@ -201,8 +206,12 @@ impl Keeper {
         let _ = tokio::time::timeout(self.setup.time_to_live, left).await;
     }
 
-    /// The node is to leave before it is known that it has joined. What one node wants is done in the order in which it wants it.
+    /// The node is to leave before it is known that it has joined. What is lost on its way is told once more, and then may be done
+    /// after what was told later: so the answer is waited for, as long as for that to the leaving itself.
     async fn leave_early(&mut self) {
+        if let Some(joining) = self.joining.take() {
+            let _ = tokio::time::timeout(self.setup.time_to_live, joining).await;
+        }
         if let Some(session) = self.asked_for.or_else(|| self.my_session()) {
             self.leave(session).await;
         }
