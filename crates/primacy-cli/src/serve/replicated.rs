@@ -47,7 +47,7 @@ fn index_of(number: LeaderSequence) -> u64 {
 }
 
 /// What a state knows of what has happened: see [`Backend::changes`].
-fn changes_of(
+pub(super) fn changes_of(
     state: &State,
     keys: &Keys,
     from: Version,
