@@ -11,12 +11,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use door::{Asked, Door};
+use door::Asked;
 use primacy_conformance::live::Ground;
 use primacy_conformance::live::etcd::Tls;
 use primacy_stores::etcd::api::{self, method, recipes};
 use primacy_stores::etcd::{EtcdClient, RequestError};
-use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use tonic::Code;
 
 /// How often it is looked whether something has come to be.
@@ -50,8 +49,8 @@ async fn who_shows_no_token_or_a_wrong_one_is_refused_as_etcd_does_it() {
     let ground = Ground::new("door-users");
     let users = ground.at("users");
     write_secretly(&users, "anna:secret-of-anna\nberta:with:colon\n");
-    let door = Door::open(&ground, &["--serve-users", users.to_str().unwrap()]).await;
-    let mut asked = Asked::new(&door.address).await;
+    let door = door::open(&["--serve-users", users.to_str().unwrap()]).await;
+    let mut asked = Asked::new(&door.endpoint(0)).await;
     let ask = async |asked: &Asked| asked.ask::<_, api::PutResponse>(method::PUT, &put("k", b"v")).await;
     let empty = (Code::InvalidArgument, "etcdserver: user name is empty".to_owned());
     let invalid = (Code::Unauthenticated, "etcdserver: invalid auth token".to_owned());
@@ -77,23 +76,22 @@ async fn who_shows_no_token_or_a_wrong_one_is_refused_as_etcd_does_it() {
         assert!(ask(&asked).await.is_ok());
     }
     // The token of one node is accepted by the next one.
-    let mut next = Asked::new(&door.addresses[1]).await;
+    let mut next = Asked::new(&door.endpoint(1)).await;
     next.token = asked.token.take();
     assert_eq!(ask(&next).await.map(drop), Ok(()));
     // How it is may be asked by anybody.
     let status: api::StatusResponse = asked.ask(method::STATUS, &api::StatusRequest {}).await.unwrap();
     assert!(status.leader != 0 && status.header.unwrap().member_id != 0);
-    let client = EtcdClient::new(&format!("etcd://anna:secret-of-anna@{}", door.address)).unwrap();
+    let client = EtcdClient::new(&format!("etcd://anna:secret-of-anna@{}", door.endpoint(0))).unwrap();
     let read = api::RangeRequest { key: b"k".to_vec(), ..Default::default() };
     assert_eq!(client.read(read).await.unwrap().kvs[0].value, b"v");
 }
 
 #[tokio::test]
 async fn without_users_there_is_nothing_to_log_in_to() {
-    let ground = Ground::new("door-open");
-    let door = Door::open(&ground, &[]).await;
+    let door = door::open(&[]).await;
     let login = api::AuthenticateRequest { name: "a".to_owned(), password: "b".to_owned() };
-    let asked = Asked::new(&door.address).await;
+    let asked = Asked::new(&door.endpoint(0)).await;
     let answer = asked.ask::<_, api::AuthenticateResponse>(method::AUTHENTICATE, &login).await;
     let text = "etcdserver: authentication is not enabled".to_owned();
     assert_eq!(answer, Err((Code::FailedPrecondition, text)));
@@ -136,14 +134,13 @@ fn a_file_of_users_that_cannot_be_one_is_told_without_its_passwords() {
 
 #[tokio::test]
 async fn members_are_the_voters_and_one_of_them_leads() {
-    let ground = Ground::new("door-members");
-    let door = Door::open(&ground, &[]).await;
-    let asked = Asked::new(&door.address).await;
+    let door = door::open(&[]).await;
+    let asked = Asked::new(&door.endpoint(0)).await;
     let list = api::MemberListRequest { linearizable: true };
     let answer: api::MemberListResponse = asked.ask(method::MEMBER_LIST, &list).await.unwrap();
     let names: Vec<&str> = answer.members.iter().map(|member| member.name.as_str()).collect();
     assert_eq!(names, ["a", "b", "c"]);
-    assert_eq!(answer.members[0].client_urls, [format!("http://{}", door.address)]);
+    assert_eq!(answer.members[0].client_urls, [format!("http://{}", door.endpoint(0))]);
     assert!(answer.members.iter().all(|member| member.peer_urls.len() == 1), "{answer:?}");
     assert_eq!(answer.header.unwrap().member_id, answer.members[0].id);
     write(&asked, "k", b"v").await;
@@ -152,31 +149,62 @@ async fn members_are_the_voters_and_one_of_them_leads() {
     assert!(status.db_size >= status.db_size_in_use && status.db_size_in_use > 0, "{status:?}");
 }
 
+/// The page that says what is served.
+const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/door.md"));
+
+/// etcd's services, in the packages where they are, and how many methods each has in 3.4 and 3.5.
+#[rustfmt::skip]
+const SERVICES: [(&str, &str, usize); 8] = [
+    ("KV", "etcdserverpb", 5), ("Lease", "etcdserverpb", 5), ("Watch", "etcdserverpb", 1), ("Cluster", "etcdserverpb", 5),
+    ("Maintenance", "etcdserverpb", 8), ("Auth", "etcdserverpb", 17), ("Election", "v3electionpb", 5), ("Lock", "v3lockpb", 2),
+];
+
+/// The methods in the table below a heading of the page, each with its service.
+fn listed(heading: &str) -> Vec<(&'static str, &'static str)> {
+    let (_, below) = PAGE.split_once(&format!("\n## {heading}\n")).expect("the page has this heading");
+    let below = below.split("\n## ").next().unwrap();
+    let rows = below.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
+    // What does not begin like the name of a method is said of one.
+    let is_name =
+        |word: &&str| word.starts_with(char::is_uppercase) && word.chars().all(char::is_alphanumeric);
+    rows.flat_map(|(service, said)| said.split('`').filter(is_name).map(move |method| (service, method)))
+        .collect()
+}
+
 #[tokio::test]
-async fn what_is_not_served_says_so() {
-    let ground = Ground::new("door-unserved");
-    let door = Door::open(&ground, &[]).await;
-    let asked = Asked::new(&door.address).await;
-    for (method, text) in [
-        ("/etcdserverpb.Auth/UserList", "unknown method UserList for service etcdserverpb.Auth"),
-        (
-            "/etcdserverpb.Maintenance/Snapshot",
-            "unknown method Snapshot for service etcdserverpb.Maintenance",
-        ),
-        ("/etcdserverpb.Cluster/MemberAdd", "unknown method MemberAdd for service etcdserverpb.Cluster"),
+async fn what_the_page_lists_is_served_or_says_that_it_is_not() {
+    let door = door::open(&[]).await;
+    let asked = Asked::new(&door.endpoint(0)).await;
+    let (served, not_served) = (listed("What is served"), listed("What is not served"));
+    for (service, package, count) in SERVICES {
+        let of_it = |all: &[(&str, &str)]| all.iter().filter(|(of, _)| *of == service).count();
+        assert_eq!(of_it(&served) + of_it(&not_served), count, "{service}: all of it is listed, and once");
+        let methods = |all: &[(&'static str, &'static str)]| {
+            all.iter().filter(|(of, _)| *of == service).map(|(_, method)| *method).collect::<Vec<_>>()
+        };
+        for method in methods(&served) {
+            let told = asked.reach(&format!("/{package}.{service}/{method}")).await;
+            assert!(!matches!(told, Err((Code::Unimplemented, _))), "{service}/{method}: {told:?}");
+        }
+        for method in methods(&not_served) {
+            let told = asked.reach(&format!("/{package}.{service}/{method}")).await;
+            let text = format!("unknown method {method} for service {package}.{service}");
+            assert_eq!(told, Err((Code::Unimplemented, text)));
+        }
+    }
+    for (path, text) in [
         ("/some.Other/Thing", "unknown service some.Other"),
+        ("/v3lockpb.Other/Lock", "unknown service v3lockpb.Other"),
         ("/", "malformed method name: \"/\""),
     ] {
-        let answer = asked.ask::<_, api::StatusResponse>(method, &api::StatusRequest {}).await;
-        assert_eq!(answer, Err((Code::Unimplemented, text.to_owned())), "{method}");
+        assert_eq!(asked.reach(path).await, Err((Code::Unimplemented, text.to_owned())), "{path}");
     }
 }
 
 #[tokio::test]
 async fn what_is_too_large_is_refused_and_the_largest_is_not() {
-    let ground = Ground::new("door-large");
-    let door = Door::open(&ground, &[]).await;
-    let asked = Asked::new(&door.address).await;
+    let door = door::open(&[]).await;
+    let asked = Asked::new(&door.endpoint(0)).await;
     let limit = 3 << 19;
     let ask = async |bytes: usize| {
         asked.ask::<_, api::PutResponse>(method::PUT, &put("k", &vec![0; bytes])).await.map(|_| ())
@@ -202,13 +230,12 @@ async fn a_client_that_does_not_read_costs_no_memory_and_then_catches_up_in_orde
     const WRITES: usize = 4000;
     const STREAMS: usize = 4;
     const WATCHERS: usize = 200;
-    let ground = Ground::new("door-slow");
-    let door = Door::open(&ground, &[]).await;
-    let asked = Asked::new(&door.address).await;
+    let door = door::open(&[]).await;
+    let asked = Asked::new(&door.endpoint(0)).await;
     // Each with many watchers of the same, so that what waits for them would be far more than what is written.
     let mut slow = Vec::new();
     for _ in 0..STREAMS {
-        let own = Asked::new(&door.address).await;
+        let own = Asked::new(&door.endpoint(0)).await;
         let mut watches = own.watches(watch("k", 0)).await;
         assert!(watches.answer().await.unwrap().created);
         for _ in 1..WATCHERS {
@@ -217,12 +244,12 @@ async fn a_client_that_does_not_read_costs_no_memory_and_then_catches_up_in_orde
         }
         slow.push(watches);
     }
-    let before = memory(door.servers[0].id());
+    let before = memory(door.process(0));
     let mut last = 0;
     for _ in 0..WRITES {
         last = write(&asked, "k", b"some value").await;
     }
-    let more = memory(door.servers[0].id()).saturating_sub(before);
+    let more = memory(door.process(0)).saturating_sub(before);
     assert!(more < MEMORY_MAX, "{} MiB are used", more >> 20);
     // What has happened meanwhile comes in order, with nothing left out and nothing twice.
     let mut next = [last - i64::try_from(WRITES).unwrap() + 1; WATCHERS];
@@ -241,10 +268,9 @@ async fn a_client_that_does_not_read_costs_no_memory_and_then_catches_up_in_orde
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_reads_too_late_is_told_that_it_was_compacted() {
     const WRITES: usize = 4000;
-    let ground = Ground::new("door-late");
-    let door = Door::open(&ground, &[]).await;
-    let asked = Asked::new(&door.address).await;
-    let mut late = Asked::new(&door.address).await.watches(watch("k", 0)).await;
+    let door = door::open(&[]).await;
+    let asked = Asked::new(&door.endpoint(0)).await;
+    let mut late = Asked::new(&door.endpoint(0)).await.watches(watch("k", 0)).await;
     assert!(late.answer().await.unwrap().created);
     let value = vec![7; 4096];
     let mut last = 0;
@@ -271,9 +297,8 @@ async fn a_client_that_reads_too_late_is_told_that_it_was_compacted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_hangs_up_while_it_waits_leaves_the_queue() {
-    let ground = Ground::new("door-hang-up");
-    let door = Door::open(&ground, &[]).await;
-    let (asked, waits) = (Asked::new(&door.address).await, Asked::new(&door.address).await);
+    let door = door::open(&[]).await;
+    let (asked, waits) = (Asked::new(&door.endpoint(0)).await, Asked::new(&door.endpoint(0)).await);
     for lease in [7, 8] {
         let grant = api::LeaseGrantRequest { ttl: 3600, id: lease };
         let _: api::LeaseGrantResponse = asked.ask(method::LEASE_GRANT, &grant).await.unwrap();
@@ -301,7 +326,7 @@ async fn who_hangs_up_while_it_waits_leaves_the_queue() {
     campaigning.abort();
     until(1).await;
     // Who waits when its session ends has not won.
-    let waits = Asked::new(&door.address).await;
+    let waits = Asked::new(&door.endpoint(0)).await;
     let second = campaign(8);
     let campaigning =
         tokio::spawn(
@@ -316,54 +341,20 @@ async fn who_hangs_up_while_it_waits_leaves_the_queue() {
     assert_eq!((code, &*text), (Code::Unknown, "etcdserver: requested lease not found"));
 }
 
-/// Files of an authority, and of a certificate for 127.0.0.1.
-fn certificates(ground: &Ground, name: &str) -> Tls {
-    let mut params = CertificateParams::default();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let key = KeyPair::generate().unwrap();
-    let ca = params.self_signed(&key).unwrap().pem();
-    let issuer = Issuer::new(params, key);
-    let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-    params.extended_key_usages =
-        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-    let key = KeyPair::generate().unwrap();
-    let certificate = params.signed_by(&key, &issuer).unwrap().pem();
-    let file = |kind: &str, text: String| -> PathBuf {
-        let path = ground.at(&format!("{name}-{kind}"));
-        std::fs::write(&path, text).unwrap();
-        path
-    };
-    Tls {
-        ca: file("ca.pem", ca),
-        cert: file("node.pem", certificate),
-        key: file("node.key", key.serialize_pem()),
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn with_tls_both_sides_show_certificates() {
     let ground = Ground::new("door-tls");
-    let (ours, theirs) = (certificates(&ground, "ours"), certificates(&ground, "theirs"));
-    let arguments =
-        [("--serve-certificate", &ours.cert), ("--serve-key", &ours.key), ("--serve-ca", &ours.ca)];
-    let arguments: Vec<&str> =
-        arguments.iter().flat_map(|(name, path)| [*name, path.to_str().unwrap()]).collect();
-    let door = Door::open(&ground, &arguments).await;
+    let (ours, theirs) = (Tls::issue(&ground, "ours"), Tls::issue(&ground, "theirs"));
+    let door = door::open_with(Some(ours.clone()), &[]).await;
     let status = async |settings: String| {
-        let client = EtcdClient::new(&format!("etcd://{}?{settings}", door.address)).unwrap();
+        let client = EtcdClient::new(&format!("etcd://{}?{settings}", door.endpoint(0))).unwrap();
         client.status().await.remove(0).1
     };
     let shown = |ca: &PathBuf, tls: &Tls| {
         let (ca, cert, key) = (ca.display(), tls.cert.display(), tls.key.display());
         format!("ca={ca}&cert={cert}&key={key}")
     };
-    // A node answers when it has a leader and has caught up, and who asks for its status does not wait that long.
-    let served = async {
-        while status(shown(&ours.ca, &ours)).await.is_err() {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), served).await.unwrap();
+    assert!(status(shown(&ours.ca, &ours)).await.is_ok());
     for (settings, what) in [
         (shown(&ours.ca, &theirs), "a certificate of another authority"),
         (format!("ca={}", ours.ca.display()), "no certificate"),
@@ -377,18 +368,12 @@ async fn with_tls_both_sides_show_certificates() {
 #[tokio::test(flavor = "multi_thread")]
 async fn with_users_and_tls_both_are_asked_for_at_every_node() {
     let ground = Ground::new("door-users-tls");
-    let (ours, theirs) = (certificates(&ground, "ours"), certificates(&ground, "theirs"));
+    let (ours, theirs) = (Tls::issue(&ground, "ours"), Tls::issue(&ground, "theirs"));
     let users = ground.at("users");
     write_secretly(&users, "anna:secret-of-anna\n");
-    let arguments = [
-        ("--serve-certificate", &ours.cert),
-        ("--serve-key", &ours.key),
-        ("--serve-ca", &ours.ca),
-        ("--serve-users", &users),
-    ];
-    let arguments: Vec<&str> =
-        arguments.iter().flat_map(|(name, path)| [*name, path.to_str().unwrap()]).collect();
-    let mut door = Door::open(&ground, &arguments).await;
+    let arguments = ["--serve-users", users.to_str().unwrap()];
+    let mut door = door::open_with(Some(ours.clone()), &arguments).await;
+    let endpoints = [0, 1, 2].map(|member| door.endpoint(member));
     let client = |login: &str, tls: &Tls, hosts: &str| {
         let (ca, cert, key) = (ours.ca.display(), tls.cert.display(), tls.key.display());
         EtcdClient::new(&format!("etcd://{login}{hosts}?ca={ca}&cert={cert}&key={key}")).unwrap()
@@ -398,7 +383,7 @@ async fn with_users_and_tls_both_are_asked_for_at_every_node() {
         api::TxnRequest { success: vec![put], ..Default::default() }
     };
     let read = || api::RangeRequest { key: b"k".to_vec(), ..Default::default() };
-    let all = door.addresses.join(",");
+    let all = endpoints.join(",");
     let anna = client("anna:secret-of-anna@", &ours, &all);
     let until_written = async || {
         let written = async {
@@ -411,7 +396,7 @@ async fn with_users_and_tls_both_are_asked_for_at_every_node() {
     until_written().await;
     // One may be behind still.
     let served = async {
-        for address in &door.addresses {
+        for address in &endpoints {
             let client = client("anna:secret-of-anna@", &ours, address);
             while client.read(read()).await.is_err() {
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -419,7 +404,7 @@ async fn with_users_and_tls_both_are_asked_for_at_every_node() {
         }
     };
     tokio::time::timeout(Duration::from_secs(60), served).await.unwrap();
-    for address in &door.addresses {
+    for address in &endpoints {
         // One that is right in one thing is wrong nevertheless.
         for (login, tls, wrong) in [
             ("anna:wrong@", &ours, "authentication failed"),
@@ -440,10 +425,10 @@ async fn with_users_and_tls_both_are_asked_for_at_every_node() {
         assert_eq!(answer.kvs[0].value, b"v");
     }
     // When one is gone, the next ones go on.
-    door.servers[0].kill();
+    door.kill(0);
     until_written().await;
-    door.servers[1].kill();
-    door.restart(&ground, 0).await;
+    door.kill(1);
+    door.restart(0).await;
     until_written().await;
     assert_eq!(anna.read(read()).await.unwrap().kvs[0].value, b"v");
 }

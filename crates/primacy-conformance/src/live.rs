@@ -102,6 +102,18 @@ pub fn free_port() -> u16 {
     tried.find(is_free).expect("a port of the loopback interface")
 }
 
+/// This program of tests once more, with nothing to do but the test of this name in a module, which is told by `module_path!`.
+///
+/// # Panics
+/// If the module is that of the program.
+#[must_use]
+pub fn only_test(module: &str, name: &str) -> Command {
+    let (_, module) = module.split_once("::").expect("the program is in front of the module");
+    let mut command = Command::new(std::env::current_exe().expect("a test knows its own program"));
+    command.args(["--exact", &format!("{module}::{name}"), "--nocapture"]);
+    command
+}
+
 /// Where the program `name` is.
 ///
 /// # Errors

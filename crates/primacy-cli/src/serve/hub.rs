@@ -444,7 +444,7 @@ impl Hub {
     }
 
     /// Hands on what is new, or a part of it; all up to the version returned is.
-    fn hand_on(&self) -> Version {
+    pub(super) fn hand_on(&self) -> Version {
         let mut index = self.index();
         let now = self.backend.now();
         if now < index.told {
@@ -471,6 +471,12 @@ impl Hub {
             }
         }
         index.told
+    }
+
+    /// Whether it tells nobody.
+    #[cfg(test)]
+    pub(super) fn is_deserted(&self) -> bool {
+        self.index().is_empty()
     }
 
     fn led_now(&self) {

@@ -132,7 +132,11 @@ pub(super) fn keep_alive(
     WhileLed::new(&hub, answers, wants_leader)
 }
 
-async fn answer(services: &Services, id: i64) -> Result<api::LeaseKeepAliveResponse, Status> {
+/// Keeps one session alive, and says how long it lives.
+///
+/// # Errors
+/// Why it may not have been kept alive.
+pub(super) async fn answer(services: &Services, id: i64) -> Result<api::LeaseKeepAliveResponse, Status> {
     // Before it is kept alive, so that it is not said of a version at which it was over already.
     let header = Some(services.header_now());
     let lives = match SessionId::new(id) {

@@ -14,6 +14,8 @@ mod convert;
 mod election;
 mod errors;
 mod hub;
+#[cfg(test)]
+mod in_memory;
 mod kv;
 mod lease;
 mod lock;
@@ -21,6 +23,8 @@ mod maintenance;
 mod recipe;
 mod replicated;
 mod route;
+#[cfg(test)]
+mod tests;
 mod tls;
 mod watch;
 mod watching;

@@ -236,3 +236,49 @@ pub(super) fn made_in(answer: Option<&Answer>) -> Option<&Entry> {
         | None => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use primacy_core::metadata::state::State;
+
+    use super::super::in_memory::InMemory;
+    use super::*;
+
+    /// How often others get their turn until all is done that can be done.
+    const TURNS: usize = 100;
+
+    #[tokio::test]
+    async fn a_place_is_taken_out_that_is_made_only_after_its_client_has_hung_up() {
+        let map = Arc::new(InMemory::new(State::new(), 0));
+        let backend: Arc<InMemory> = Arc::clone(&map);
+        let hub = Arc::new(Hub::new(backend));
+        let (_, session) = lease::begin(&*hub.backend, None, SESSION_SECONDS).await.unwrap();
+        let beginning = beginning(b"q");
+        let key = key_of(&beginning, session);
+        let transaction = Transaction {
+            comparisons: vec![made_at(&key, 0)],
+            then: vec![write(&key, Bytes::from([]), session)],
+            otherwise: Vec::new(),
+        };
+        let count = async || find(&*hub.backend, first_of(&beginning)).await.unwrap().count;
+        let before = map.now();
+        {
+            let mut standing = std::pin::pin!(stand(&hub, &key, transaction.clone()));
+            let asked = std::future::poll_fn(|context| {
+                std::task::Poll::Ready(standing.as_mut().poll(context).is_pending())
+            });
+            assert!(asked.await, "it is not made yet");
+        }
+        for _ in 0..TURNS {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(map.now().0, before.0 + 2, "it was made, and taken out");
+        assert_eq!(count().await, 0);
+        let stood = stand(&hub, &key, transaction).await.unwrap();
+        stood.made.expect("nobody else has made it").keep();
+        for _ in 0..TURNS {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(count().await, 1);
+    }
+}

@@ -47,7 +47,11 @@ fn index_of(number: LeaderSequence) -> u64 {
 }
 
 /// Whole versions, until they have so many changes or more: see [`Backend::changes`].
-fn whole_versions(changes: impl Iterator<Item = Change>, version: Version, most: NonZeroUsize) -> Changes {
+pub(super) fn whole_versions(
+    changes: impl Iterator<Item = Change>,
+    version: Version,
+    most: NonZeroUsize,
+) -> Changes {
     let mut list: Vec<Change> = Vec::new();
     for change in changes {
         if let Some(last) = list.last()

@@ -43,21 +43,7 @@ pub(super) fn watch(
     wants_leader: bool,
     refusal: Option<Known>,
 ) -> Answers {
-    let mut watching = Watching::new(Arc::clone(&services.hub));
-    if wants_leader {
-        watching.warn();
-    }
-    Answers {
-        services,
-        wishes: Some(wishes),
-        watching,
-        refusal,
-        controls: VecDeque::new(),
-        manners: HashMap::new(),
-        progress_asked: false,
-        progress_rounds: None,
-        progress_due: Vec::new(),
-    }
+    Answers::new(services, Some(wishes), wants_leader, refusal)
 }
 
 /// The answers of a stream. They are made when the client takes them, and so do not pile up.
@@ -115,6 +101,29 @@ impl Stream for Answers {
 }
 
 impl Answers {
+    pub(super) fn new(
+        services: Arc<Services>,
+        wishes: Option<Streaming<api::WatchRequest>>,
+        wants_leader: bool,
+        refusal: Option<Known>,
+    ) -> Self {
+        let mut watching = Watching::new(Arc::clone(&services.hub));
+        if wants_leader {
+            watching.warn();
+        }
+        Self {
+            services,
+            wishes,
+            watching,
+            refusal,
+            controls: VecDeque::new(),
+            manners: HashMap::new(),
+            progress_asked: false,
+            progress_rounds: None,
+            progress_due: Vec::new(),
+        }
+    }
+
     fn answer(&self, watch_id: i64, version: Version) -> api::WatchResponse {
         let header = Some(self.services.header(version));
         api::WatchResponse { header, watch_id, ..Default::default() }
@@ -129,7 +138,7 @@ impl Answers {
         while self.controls.len() < CONTROLS_MAX {
             let Some(wishes) = &mut self.wishes else { break };
             match Pin::new(wishes).poll_next(context) {
-                Poll::Ready(Some(Ok(wish))) => self.take(wish),
+                Poll::Ready(Some(Ok(wish))) => self.take_wish(wish),
                 Poll::Ready(Some(Err(status))) => return Err(status),
                 // Nothing more is asked; what was is answered still.
                 Poll::Ready(None) => self.wishes = None,
@@ -139,7 +148,7 @@ impl Answers {
         Ok(())
     }
 
-    fn take(&mut self, wish: api::WatchRequest) {
+    pub(super) fn take_wish(&mut self, wish: api::WatchRequest) {
         match wish.request {
             Some(api::WatchUnion::Create(create)) => self.begin(create),
             Some(api::WatchUnion::Cancel(cancel)) => self.end(cancel.watch_id),
@@ -276,4 +285,72 @@ fn pieces(mut answer: api::WatchResponse) -> Vec<api::WatchResponse> {
         last.fragment = false;
     }
     pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use primacy_core::metadata::command::{Command, Operation, Replace, Write};
+    use primacy_core::metadata::state::State;
+    use tokio_stream::StreamExt;
+
+    use super::super::hub::Hub;
+    use super::super::in_memory::InMemory;
+    use super::*;
+
+    /// A stream with two watchers that want to know of progress, of the keys `a` and `b`, and one that does not, of `a`.
+    fn three(map: &Arc<InMemory>) -> Answers {
+        let backend: Arc<InMemory> = Arc::clone(map);
+        let hub = Arc::new(Hub::new(backend));
+        tokio::spawn(Arc::clone(&hub).run());
+        let mut answers = Answers::new(Arc::new(Services { hub, users: None }), None, false, None);
+        for (key, progress_notify) in [("a", true), ("b", true), ("a", false)] {
+            let create = api::WatchCreateRequest { key: key.into(), progress_notify, ..Default::default() };
+            answers.take_wish(api::WatchRequest { request: Some(api::WatchUnion::Create(create)) });
+        }
+        answers
+    }
+
+    fn write(map: &InMemory, key: &[u8]) -> i64 {
+        let write = Write {
+            key: key.into(),
+            value: Replace::With((*b"v").into()),
+            session: Replace::With(None),
+            previous: Previous::Unwanted,
+        };
+        convert::signed(map.write(Command::Operate(Operation::Write(write))).version.0)
+    }
+
+    /// The next answer: who is told, of how many changes, and up to which version.
+    async fn told(answers: &mut Answers) -> (i64, usize, i64) {
+        let answer = answers.next().await.unwrap().unwrap();
+        assert!(!answer.canceled, "{answer:?}");
+        (answer.watch_id, answer.events.len(), answer.header.unwrap().revision)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn progress_is_told_to_who_wants_it_and_was_told_nothing_else() {
+        let map = Arc::new(InMemory::new(State::new(), 0));
+        let mut answers = three(&map);
+        for watcher in 0..3 {
+            assert_eq!(told(&mut answers).await, (watcher, 0, 1), "it is there");
+        }
+        let began = Instant::now();
+        // Nothing happens: both that want it are told so, after a whole round and not before.
+        let mut quiet = vec![told(&mut answers).await, told(&mut answers).await];
+        quiet.sort_unstable();
+        assert_eq!(quiet, [(0, 0, 1), (1, 0, 1)]);
+        assert_eq!(began.elapsed(), PROGRESS_INTERVAL);
+        // Something happens to `a`: who watches it knows how far it is, and is told no progress in this round.
+        let version = write(&map, b"a");
+        let mut news = vec![told(&mut answers).await, told(&mut answers).await];
+        news.sort_unstable();
+        assert_eq!(news, [(0, 1, version), (2, 1, version)]);
+        assert_eq!(told(&mut answers).await, (1, 0, version));
+        assert_eq!(began.elapsed(), 2 * PROGRESS_INTERVAL);
+        // In the next one, nothing was said to it.
+        let mut quiet = vec![told(&mut answers).await, told(&mut answers).await];
+        quiet.sort_unstable();
+        assert_eq!(quiet, [(0, 0, version), (1, 0, version)]);
+        assert_eq!(began.elapsed(), 3 * PROGRESS_INTERVAL);
+    }
 }

@@ -263,3 +263,111 @@ impl Drop for Watching {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use primacy_core::metadata::command::{Command, Keys, Operation, Previous, Replace, Write};
+    use primacy_core::metadata::state::State;
+
+    use super::super::backend::Backend;
+    use super::super::hub::Kinds;
+    use super::super::in_memory::InMemory;
+    use super::*;
+
+    fn write(map: &InMemory, key: &str) -> Version {
+        let write = Write {
+            key: key.as_bytes().into(),
+            value: Replace::With((*b"v").into()),
+            session: Replace::With(None),
+            previous: Previous::Unwanted,
+        };
+        map.write(Command::Operate(Operation::Write(write))).version
+    }
+
+    fn wish(key: &str) -> Wish {
+        let kinds = Kinds { writes: true, deletions: true };
+        Wish { keys: Keys::One(key.as_bytes().into()), previous: Previous::Unwanted, kinds }
+    }
+
+    fn watching(map: &Arc<InMemory>) -> Watching {
+        let backend: Arc<InMemory> = Arc::clone(map);
+        Watching::new(Arc::new(Hub::new(backend)))
+    }
+
+    /// What is told next, if it is told at once: to whom, and how many changes; `None` where there is something else.
+    fn told(watching: &mut Watching) -> Option<(i64, usize)> {
+        match watching.poll_told(&mut Context::from_waker(std::task::Waker::noop())) {
+            Poll::Ready(Told::Changes { watcher, changes, .. }) => Some((watcher, changes.len())),
+            Poll::Ready(Told::Compacted { .. } | Told::Leaderless) | Poll::Pending => None,
+        }
+    }
+
+    fn hand_on(watching: &Watching, map: &InMemory) {
+        while watching.hub.hand_on() < map.now() {}
+    }
+
+    #[test]
+    fn who_gets_the_number_of_one_that_was_behind_is_not_told_what_waited_for_it() {
+        let map = Arc::new(InMemory::new(State::new(), 0));
+        let mut watching = watching(&map);
+        assert_eq!(watching.begin(7, wish("a"), map.now().next()), Some(7));
+        assert_eq!(told(&mut watching), None, "nothing has happened; from here on the hub tells it");
+        // More than its stream has room for.
+        for _ in 0..5000 {
+            write(&map, "a");
+        }
+        hand_on(&watching, &map);
+        assert_eq!(
+            told(&mut watching),
+            Some((7, 1)),
+            "it learns that it is behind, and most is yet to be told"
+        );
+        assert!(watching.end(7));
+        assert_eq!(watching.begin(7, wish("b"), map.now().next()), Some(7));
+        assert_eq!(told(&mut watching), None);
+        write(&map, "b");
+        hand_on(&watching, &map);
+        assert_eq!((told(&mut watching), told(&mut watching)), (Some((7, 1)), None));
+    }
+
+    /// A node may apply both at once, and the hub is told of it afterwards.
+    #[test]
+    fn who_keeps_up_is_not_told_that_what_it_has_not_heard_of_was_compacted() {
+        let map = Arc::new(InMemory::new(State::new(), 0));
+        let mut watching = watching(&map);
+        watching.begin(1, wish("a"), map.now().next());
+        assert_eq!(told(&mut watching), None);
+        write(&map, "a");
+        let version = write(&map, "a");
+        map.write(Command::Compact(version));
+        hand_on(&watching, &map);
+        assert_eq!([told(&mut watching), told(&mut watching)], [Some((1, 1)), Some((1, 1))]);
+        // Who asks only now is told that it is gone.
+        watching.begin(2, wish("a"), Version(version.0 - 1));
+        let next = watching.poll_told(&mut Context::from_waker(std::task::Waker::noop()));
+        assert!(matches!(next, Poll::Ready(Told::Compacted { watcher: 2, .. })), "{next:?}");
+    }
+
+    #[test]
+    fn a_stream_that_ends_takes_all_its_watches_with_it_and_no_others() {
+        let map = Arc::new(InMemory::new(State::new(), 0));
+        let hub = watching(&map).hub.clone();
+        let mut streams = [0, 1].map(|_| Watching::new(Arc::clone(&hub)));
+        for stream in &mut streams {
+            for key in ["a", "a", "b"] {
+                stream.begin(0, wish(key), map.now().next());
+            }
+            assert_eq!(told(stream), None);
+        }
+        let [ended, mut other] = streams;
+        drop(ended);
+        assert!(other.end(0));
+        write(&map, "a");
+        write(&map, "b");
+        hand_on(&other, &map);
+        assert_eq!([told(&mut other), told(&mut other)], [Some((1, 1)), Some((2, 1))]);
+        assert_eq!(told(&mut other), None);
+        drop(other);
+        assert!(hub.is_deserted(), "nobody watches any more");
+    }
+}

@@ -141,8 +141,15 @@ fn over_postgres_by_an_advisory_lock() {
 #[test]
 fn over_etcd() {
     let Some((_runtime, etcd)) = started("etcd", Etcd::start(None)) else { return };
-    let (host, port) = etcd.address(0);
-    tell("etcd", &etcd.url_of(&[0], "/stories"), address(&format!("{host}:{port}")), LEASE);
+    tell("etcd", &etcd.url_of(&[0], "/stories"), address(&etcd.endpoint(0)), LEASE);
+}
+
+/// What is for etcd, with three of our nodes in its place.
+#[test]
+fn over_our_nodes() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let door = runtime.block_on(serve::door::open(&[]));
+    tell("door", &door.url_of(&[0], "/stories"), address(&door.endpoint(0)), LEASE);
 }
 
 #[test]

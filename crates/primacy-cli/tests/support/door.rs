@@ -2,12 +2,11 @@
 
 #![allow(dead_code, reason = "each test program uses its part of this")]
 
-use std::process::Command;
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Duration;
 
 use http::uri::PathAndQuery;
-use primacy_conformance::live::{Ground, Server, free_port};
-use primacy_stores::etcd::EtcdClient;
+use primacy_conformance::live::etcd::{Etcd, Tls};
 use primacy_stores::etcd::api::{self, method, recipes};
 use prost::Message;
 use tokio::sync::mpsc;
@@ -23,82 +22,17 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// How long the answer may take to a request that is answered when others are gone: a whole story.
 const WAITING_PATIENCE: Duration = Duration::from_secs(5 * 60);
 
-/// The nodes of an election that serve clients.
-const NODES: [&str; 3] = ["a", "b", "c"];
-
 /// How often it is looked whether something has come to be.
 pub(crate) const POLL: Duration = Duration::from_millis(100);
 
-/// Three nodes that keep a map together and serve clients.
-pub(crate) struct Door {
-    /// Where the first of them serves, which may lead or follow.
-    pub(crate) address: String,
-    /// Where each of them serves.
-    pub(crate) addresses: [String; 3],
-    pub(crate) servers: Vec<Server>,
-    /// The list of peers.
-    peers: String,
-    /// What else each node is started with.
-    pub(crate) arguments: Vec<String>,
+/// Three nodes that keep a map together and serve clients, each with these arguments too.
+pub(crate) async fn open(arguments: &[&str]) -> Etcd {
+    open_with(None, arguments).await
 }
 
-impl Door {
-    /// Starts the nodes, each with these arguments too, and waits until one leads.
-    pub(crate) async fn open(ground: &Ground, arguments: &[&str]) -> Self {
-        let place = |_| format!("127.0.0.1:{}", free_port());
-        let (peers, addresses) = (NODES.map(place), NODES.map(place));
-        let peers: Vec<String> = NODES.iter().zip(&peers).map(|(node, at)| format!("{node}={at}")).collect();
-        let mut door = Self {
-            address: addresses[0].clone(),
-            addresses,
-            servers: Vec::new(),
-            peers: peers.join(","),
-            arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
-        };
-        door.servers = (0..NODES.len()).map(|index| door.launch(ground, index)).collect();
-        for index in 0..NODES.len() {
-            door.until_listening(index).await;
-        }
-        door
-    }
-
-    fn launch(&self, ground: &Ground, index: usize) -> Server {
-        let (node, address) = (NODES[index], &self.addresses[index]);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_primacy"));
-        command.args(["node", "--election", "map", "--node", node, "--peers", &self.peers]);
-        command.arg("--state-dir").arg(ground.at(&format!("state-{}-{node}", address.replace(':', "-"))));
-        command.args(["--serve", address]).args(&self.arguments);
-        Server::start(&format!("door-{node}"), command, ground)
-    }
-
-    async fn until_listening(&mut self, index: usize) {
-        let address = &self.addresses[index];
-        self.servers[index].until(async || tokio::net::TcpStream::connect(address).await.is_ok()).await;
-    }
-
-    /// Which of the nodes leads, by its own account.
-    pub(crate) async fn leader(&self) -> usize {
-        let began = Instant::now();
-        loop {
-            let client = EtcdClient::new(&format!("etcd://{}", self.addresses.join(","))).unwrap();
-            for (index, (_, status)) in client.status().await.into_iter().enumerate() {
-                let leads = |status: &api::StatusResponse| {
-                    status.header.as_ref().is_some_and(|header| header.member_id == status.leader)
-                };
-                if status.is_ok_and(|status| leads(&status)) {
-                    return index;
-                }
-            }
-            assert!(began.elapsed() < PATIENCE, "no node leads:\n{}", self.servers[0].printed());
-            tokio::time::sleep(POLL).await;
-        }
-    }
-
-    /// Starts a node again that was killed, with what is on its disk.
-    pub(crate) async fn restart(&mut self, ground: &Ground, index: usize) {
-        self.servers[index] = self.launch(ground, index);
-        self.until_listening(index).await;
-    }
+/// The same, where both sides show certificates.
+pub(crate) async fn open_with(tls: Option<Tls>, arguments: &[&str]) -> Etcd {
+    Etcd::of_ours(Path::new(env!("CARGO_BIN_EXE_primacy")), tls, arguments).await
 }
 
 /// Asks one server.
@@ -158,6 +92,17 @@ impl Asked {
         let answers = tokio::time::timeout(PATIENCE, answers).await;
         let answers = answers.unwrap_or_else(|_| panic!("{method} is not answered"));
         answers.map(Response::into_inner).map_err(|status| told(&status))
+    }
+
+    /// Asks with an empty message, and waits until the answer begins: whether there is somebody who answers.
+    pub(crate) async fn reach(&self, path: &str) -> Result<(), (Code, String)> {
+        let mut grpc = tonic::client::Grpc::new(self.channel.clone());
+        grpc.ready().await.unwrap();
+        let codec = ProstCodec::<api::StatusRequest, api::StatusResponse>::default();
+        let asked = grpc.server_streaming(self.request(api::StatusRequest {}), path.parse().unwrap(), codec);
+        let answer = tokio::time::timeout(PATIENCE, asked).await;
+        let answer = answer.unwrap_or_else(|_| panic!("{path} is not answered"));
+        answer.map(drop).map_err(|status| told(&status))
     }
 
     /// Keeps a lease alive, and returns how many seconds it lives: 0 if there is none.

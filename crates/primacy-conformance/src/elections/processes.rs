@@ -11,9 +11,11 @@ use primacy_stores::SetError;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::candidate::{self, Wish};
+use super::check;
 use super::harness::{Bounds, ElectionHarness, NODES, Need, Order, Pace, Seen, Waiting};
 use super::listener::{Life, Listener, PATIENCE};
 use super::venue::{Attention, Entry, Place, Server, Venue};
+use crate::Outcome;
 
 /// What a candidate's process is told in its environment: how to enter.
 const ENTRY_VARIABLE: &str = "PRIMACY_TEST_CANDIDATE";
@@ -51,6 +53,21 @@ pub async fn stand_if_told() {
     let entry = Entry::from_told(&told).expect("how to enter");
     let (elector, _switch) = entry.enter().await;
     candidate::stand_as_process(elector).await;
+}
+
+/// Holds elections of three processes in a store to the laws. One machine has one clock, so that alone is not claimed.
+///
+/// # Panics
+/// If a law is broken, or not asked about.
+pub async fn hold(
+    name: &'static str,
+    server: Server,
+    program: fn() -> Command,
+) -> Vec<(&'static str, Outcome)> {
+    let outcomes = check(&mut Processes::new(name, Venue::Server(server), program)).await;
+    let others: Vec<_> = outcomes.iter().filter(|(_, outcome)| *outcome != Outcome::Passed).collect();
+    assert_eq!(others, [&("two_holders_never_overlap_under_drift", Outcome::NotClaimed)], "{name}");
+    outcomes
 }
 
 impl Processes {

@@ -41,6 +41,14 @@ pub struct Server {
     pub attention: Attention,
 }
 
+impl Server {
+    /// Where a record is kept: the others count the lease themselves.
+    #[must_use]
+    pub const fn of_records(url: String) -> Self {
+        Self { url, lease_min: Duration::ZERO, expires_late: Duration::ZERO, attention: Attention::All }
+    }
+}
+
 /// To whom a server listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attention {

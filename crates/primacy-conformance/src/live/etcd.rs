@@ -1,16 +1,22 @@
-//! An etcd of three members, or of as many as are asked for.
+//! An etcd of three members, or of as many as are asked for; or nodes of Primacy that answer as one, which the same can be asked.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
 use primacy_stores::etcd::{EtcdClient, api};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+};
 use rustix::process::Signal;
 
 use super::{Ground, START_PATIENCE, START_POLL, Server, free_port, program};
 
 /// The members.
 pub const MEMBERS: usize = 3;
+
+/// What our nodes are called.
+const NODES: [&str; MEMBERS] = ["a", "b", "c"];
 
 /// The files with which members and clients know each other.
 #[derive(Clone, Debug)]
@@ -23,11 +29,49 @@ pub struct Tls {
     pub key: PathBuf,
 }
 
-/// A cluster of etcd on the loopback interface.
+impl Tls {
+    /// Those of an authority of this name of its own.
+    ///
+    /// # Panics
+    /// If they cannot be made or written.
+    #[must_use]
+    pub fn issue(ground: &Ground, name: &str) -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key can be made");
+        let ca = params.self_signed(&key).expect("a certificate can be made").pem();
+        let issuer = Issuer::new(params, key);
+        let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("this is an address");
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        // etcd takes who shows a certificate with a common name for the user of that name.
+        params.distinguished_name = DistinguishedName::new();
+        let key = KeyPair::generate().expect("a key can be made");
+        let certificate = params.signed_by(&key, &issuer).expect("a certificate can be made").pem();
+        let file = |kind: &str, text: String| {
+            let path = ground.at(&format!("{name}-{kind}"));
+            std::fs::write(&path, text).expect("the ground can be written");
+            path
+        };
+        Self {
+            ca: file("ca.pem", ca),
+            cert: file("node.pem", certificate),
+            key: file("node.key", key.serialize_pem()),
+        }
+    }
+}
+
+/// Whose members they are, with the program.
+#[derive(Clone, Debug)]
+enum Make {
+    Etcd(PathBuf),
+    Ours(PathBuf),
+}
+
+/// A cluster of etcd, or of our nodes with their doors open, on the loopback interface.
 #[derive(Debug)]
 pub struct Etcd {
-    program: PathBuf,
-    client: PathBuf,
+    make: Make,
     tls: Option<Tls>,
     /// What each member is started with besides.
     arguments: Vec<String>,
@@ -35,6 +79,8 @@ pub struct Etcd {
     ports: Vec<(u16, u16)>,
     members: Vec<Option<Server>>,
     ground: Ground,
+    /// Where there is more that members read when they start.
+    kept: Vec<Ground>,
 }
 
 impl Etcd {
@@ -68,22 +114,76 @@ impl Etcd {
     /// # Panics
     /// If they do not start.
     pub async fn start_with(count: usize, tls: Option<Tls>, arguments: &[&str]) -> Result<Self, String> {
-        let (program, client) = (program("etcd")?, program("etcdctl")?);
+        let _ = program("etcdctl")?;
+        Ok(Self::launched(Make::Etcd(program("etcd")?), count, tls, arguments).await)
+    }
+
+    /// Starts three nodes of ours, each with more arguments, and waits until they have a leader.
+    ///
+    /// # Panics
+    /// If they do not start.
+    pub async fn of_ours(primacy: &Path, tls: Option<Tls>, arguments: &[&str]) -> Self {
+        Self::launched(Make::Ours(primacy.to_owned()), MEMBERS, tls, arguments).await
+    }
+
+    async fn launched(make: Make, count: usize, tls: Option<Tls>, arguments: &[&str]) -> Self {
         let ground = Ground::new("etcd");
         let ports = (0..count).map(|_| (free_port(), free_port())).collect();
         let members = (0..count).map(|_| None).collect();
-        let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
-        let mut etcd = Self { program, client, tls, arguments, ports, members, ground };
+        let mut etcd = Self { make, tls, arguments: Vec::new(), ports, members, ground, kept: Vec::new() };
+        etcd.set_arguments(arguments);
         for member in 0..count {
             etcd.launch(member);
         }
         for member in 0..count {
             etcd.await_member(member).await;
         }
-        Ok(etcd)
+        etcd
+    }
+
+    /// What members that are started from now on are started with besides.
+    pub fn set_arguments(&mut self, arguments: &[&str]) {
+        self.arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
+    }
+
+    /// Keeps what members read when they start for as long as this is there.
+    pub fn keep(&mut self, ground: Ground) {
+        self.kept.push(ground);
+    }
+
+    /// Whether the members are nodes of ours.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        matches!(self.make, Make::Ours(_))
     }
 
     fn launch(&mut self, member: usize) {
+        let (name, mut command) = match &self.make {
+            Make::Etcd(program) => (format!("m{member}"), self.member_of_etcd(program, member)),
+            Make::Ours(program) => (NODES[member].to_owned(), self.node_of_ours(program, member)),
+        };
+        command.args(&self.arguments);
+        self.members[member] = Some(Server::start(&name, command, &self.ground));
+    }
+
+    fn node_of_ours(&self, program: &Path, member: usize) -> Command {
+        let peers: Vec<String> = NODES
+            .iter()
+            .zip(&self.ports)
+            .map(|(node, ports)| format!("{node}=127.0.0.1:{}", ports.1))
+            .collect();
+        let name = NODES[member];
+        let mut command = Command::new(program);
+        command.args(["node", "--election", "map", "--node", name, "--peers", &peers.join(",")]);
+        command.arg("--state-dir").arg(self.ground.at(name)).args(["--serve", &self.endpoint(member)]);
+        if let Some(tls) = &self.tls {
+            command.arg("--serve-certificate").arg(&tls.cert).arg("--serve-key").arg(&tls.key);
+            command.arg("--serve-ca").arg(&tls.ca);
+        }
+        command
+    }
+
+    fn member_of_etcd(&self, program: &Path, member: usize) -> Command {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let (clients, peers) = self.ports[member];
         let clients = format!("{scheme}://127.0.0.1:{clients}");
@@ -95,7 +195,7 @@ impl Etcd {
             .map(|(other, ports)| format!("m{other}={}", url(ports.1)))
             .collect();
         let name = format!("m{member}");
-        let mut command = Command::new(&self.program);
+        let mut command = Command::new(program);
         command.args(["--name", &name, "--logger", "zap", "--log-outputs", "stderr"]);
         command.arg("--data-dir").arg(self.ground.at(&name));
         command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
@@ -105,8 +205,7 @@ impl Etcd {
             command.arg("--cert-file").arg(&tls.cert).arg("--key-file").arg(&tls.key);
             command.arg("--trusted-ca-file").arg(&tls.ca).arg("--client-cert-auth");
         }
-        command.args(&self.arguments);
-        self.members[member] = Some(Server::start(&name, command, &self.ground));
+        command
     }
 
     async fn await_member(&mut self, member: usize) {
@@ -150,13 +249,29 @@ impl Etcd {
         ("127.0.0.1", self.ports[member].0)
     }
 
+    /// The same as text.
+    #[must_use]
+    pub fn endpoint(&self, member: usize) -> String {
+        let (host, port) = self.address(member);
+        format!("{host}:{port}")
+    }
+
+    /// The same of all members, with commas between them.
+    #[must_use]
+    pub fn endpoints(&self) -> String {
+        (0..self.ports.len()).map(|member| self.endpoint(member)).collect::<Vec<_>>().join(",")
+    }
+
     /// `etcdctl` with the members of this cluster.
+    ///
+    /// # Panics
+    /// If it is not there.
     #[must_use]
     pub fn etcdctl(&self, arguments: &[&str]) -> Command {
-        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let scheme = if self.tls.is_some() { "https://" } else { "" };
         let endpoints: Vec<String> =
-            self.ports.iter().map(|ports| format!("{scheme}://127.0.0.1:{}", ports.0)).collect();
-        let mut command = Command::new(&self.client);
+            (0..self.ports.len()).map(|member| format!("{scheme}{}", self.endpoint(member))).collect();
+        let mut command = Command::new(program("etcdctl").expect("it comes with etcd"));
         command.env("ETCDCTL_API", "3").arg("--endpoints").arg(endpoints.join(","));
         if let Some(tls) = &self.tls {
             command.arg("--cacert").arg(&tls.ca).arg("--cert").arg(&tls.cert).arg("--key").arg(&tls.key);
@@ -219,6 +334,20 @@ impl Etcd {
     pub async fn restart(&mut self, member: usize) {
         self.launch(member);
         self.await_member(member).await;
+    }
+
+    /// Kills all members, starts them again with what they have on disk, and waits until each of them has a leader.
+    ///
+    /// # Panics
+    /// If one does not come back.
+    pub async fn restart_all(&mut self) {
+        self.members.iter_mut().for_each(|member| *member = None);
+        for member in 0..self.members.len() {
+            self.launch(member);
+        }
+        for member in 0..self.members.len() {
+            self.await_member(member).await;
+        }
     }
 
     /// Starts a member that was killed, and does not wait.

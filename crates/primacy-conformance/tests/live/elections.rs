@@ -5,15 +5,16 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use primacy_conformance::Outcome;
-use primacy_conformance::elections::processes::{Processes, stand_if_told};
-use primacy_conformance::elections::venue::{Attention, Server, Venue};
-use primacy_conformance::elections::{LAWS, check};
+use primacy_conformance::elections::LAWS;
+use primacy_conformance::elections::processes::{hold, stand_if_told};
+use primacy_conformance::elections::venue::{Attention, Server};
 use primacy_conformance::live::azurite::Azurite;
 use primacy_conformance::live::consul::Consul;
 use primacy_conformance::live::etcd::Etcd;
 use primacy_conformance::live::kubernetes::ApiServer;
 use primacy_conformance::live::moto::Moto;
 use primacy_conformance::live::nats::Nats;
+use primacy_conformance::live::only_test;
 use primacy_conformance::live::postgres::Postgres;
 use primacy_conformance::live::redis::Redis;
 use primacy_conformance::live::zookeeper::ZooKeeper;
@@ -37,9 +38,9 @@ const LATE: Duration = Duration::from_secs(5);
 /// Consul gives no shorter session, and waits twice as long.
 const CONSUL: Duration = Duration::from_secs(10);
 
-/// Where a record is kept: the others count the lease themselves.
+/// Where a record is kept.
 fn record(url: String) -> Server {
-    Server { url, lease_min: Duration::ZERO, expires_late: Duration::ZERO, attention: Attention::All }
+    Server::of_records(url)
 }
 
 /// moto answers one request after the other, and waits for the rest of one whose sender was stopped.
@@ -65,9 +66,7 @@ async fn one_nats() -> Result<Nats, String> {
 
 /// This program once more, with nothing to do but [`stand_as_a_candidate`].
 fn candidate() -> Command {
-    let mut command = Command::new(std::env::current_exe().expect("a test knows its own program"));
-    command.args(["--exact", "elections::stand_as_a_candidate", "--nocapture"]);
-    command
+    only_test(module_path!(), "stand_as_a_candidate")
 }
 
 /// Not a test of its own: what each candidate's process does.
@@ -76,12 +75,9 @@ async fn stand_as_a_candidate() {
     stand_if_told().await;
 }
 
-/// Three processes in one store. One machine has one clock, so that alone is not claimed.
+/// Three processes in one store.
 async fn column(name: &'static str, server: Server) -> Column {
-    let outcomes = check(&mut Processes::new(name, Venue::Server(server), candidate)).await;
-    let others: Vec<_> = outcomes.iter().filter(|(_, outcome)| *outcome != Outcome::Passed).collect();
-    assert_eq!(others, [&("two_holders_never_overlap_under_drift", Outcome::NotClaimed)], "{name}");
-    (name.to_owned(), outcomes)
+    (name.to_owned(), hold(name, server, candidate).await)
 }
 
 /// Servers, each with the stores that it is.

@@ -1,383 +1,50 @@
-//! etcd: the laws, and what happens when something of it fails.
+//! etcd: its columns of the tables, and what only etcd's own members can be asked.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::process::Command;
-use std::sync::Arc;
-use std::time::Duration;
+use primacy_conformance::live::etcd::{Etcd, Tls};
+use primacy_conformance::{LAWS, Outcome, SESSION_LAWS};
 
-use primacy_conformance::live::etcd::{Etcd, MEMBERS, Tls};
-use primacy_conformance::{Capabilities, Harness, LAWS, Outcome, REQUIRE_LIVE_VARIABLE, rival};
-use primacy_core::election::lease::Holder;
-use primacy_core::election::session::{Place, SessionId};
-use primacy_core::{FencingToken, Identity, Incarnation, NodeId};
-use primacy_stores::etcd::{self, EtcdClient, api};
-use primacy_stores::{OpenError, Opened, Pending, Register, SessionError, Sessions, open, open_any};
+use self::store::laws;
+use crate::{Column, to_be_tried};
 
-use crate::{Column, ONLY_VARIABLE};
-
-mod company;
-mod failing;
-mod fencing;
-mod laws;
-mod leaderless;
-mod login;
-mod many;
-mod relay;
+mod store;
 mod watching;
-
-/// What a rival's process is told: the URL, the election, its number and the last token, one a line.
-const RIVAL_VARIABLE: &str = "PRIMACY_TEST_ETCD_RIVAL";
-
-/// How long something is waited for that must come. Far longer than anything takes that works.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// What most sessions of these tests have.
-const TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The records of `?recipe=lease`.
-struct LeaseHarness {
-    url: String,
-    client: EtcdClient,
-}
-
-impl LeaseHarness {
-    fn key(election: &str) -> Vec<u8> {
-        // The names of the laws have no slash.
-        format!("laws/{election}").into_bytes()
-    }
-
-    async fn write(&self, request: api::Request) {
-        let success = vec![api::RequestOp { request: Some(request) }];
-        let write = api::TxnRequest { success, ..Default::default() };
-        self.client.transact(write).await.expect("it can be written");
-    }
-}
-
-impl Harness for LeaseHarness {
-    fn name(&self) -> String {
-        "etcd, recipe=lease".to_owned()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities { processes: true, lasting: true, raw_bytes: true, deletion: true }
-    }
-
-    fn change_bound(&self) -> Duration {
-        etcd::CHANGE_BOUND
-    }
-
-    fn open<'a>(&'a self, election: &'a str) -> Pending<'a, Arc<dyn Register>> {
-        Box::pin(async move { open(&self.url, election).await.expect("the cluster is there") })
-    }
-
-    fn plant<'a>(&'a self, election: &'a str, bytes: &'a [u8]) -> Pending<'a, ()> {
-        let put = api::PutRequest { key: Self::key(election), value: bytes.to_vec(), ..Default::default() };
-        Box::pin(self.write(api::Request::Put(put)))
-    }
-
-    fn erase<'a>(&'a self, election: &'a str) -> Pending<'a, ()> {
-        let delete = api::DeleteRangeRequest { key: Self::key(election), ..Default::default() };
-        Box::pin(self.write(api::Request::DeleteRange(delete)))
-    }
-
-    fn stored<'a>(&'a self, election: &'a str) -> Pending<'a, Option<Vec<u8>>> {
-        Box::pin(async move {
-            let range = api::RangeRequest { key: Self::key(election), ..Default::default() };
-            let answer = self.client.read(range).await.expect("it can be read");
-            answer.kvs.into_iter().next().map(|kv| kv.value)
-        })
-    }
-
-    fn rival(&self, election: &str, number: u64, last: u64) -> Command {
-        let mut command = Command::new(std::env::current_exe().expect("a test knows its own program"));
-        command.args(["--exact", "etcd::play_as_a_rival", "--nocapture"]);
-        command.env(RIVAL_VARIABLE, format!("{}\n{election}\n{number}\n{last}", self.url));
-        command
-    }
-}
-
-/// Not a test of its own: what each rival's process does.
-#[tokio::test]
-async fn play_as_a_rival() {
-    let Ok(told) = std::env::var(RIVAL_VARIABLE) else { return };
-    let [url, election, number, last] = told.lines().collect::<Vec<_>>().try_into().unwrap();
-    let register = open(url, election).await.unwrap();
-    rival::play_as_process(register, number.parse().unwrap(), last.parse().unwrap()).await;
-}
-
-pub(crate) use laws::check_sessions;
-
-/// The laws of records.
-pub(crate) async fn check() -> Vec<Column> {
-    let Some(etcd) = cluster(None).await else {
-        let not_run = LAWS.iter().map(|law| (law.name, Outcome::NotRun)).collect();
-        return vec![("etcd, recipe=lease".to_owned(), not_run)];
-    };
-    let url = etcd.url("", "/laws?recipe=lease");
-    let client = EtcdClient::new(&url).expect("this is a URL");
-    let harness = LeaseHarness { url, client };
-    vec![(harness.name(), primacy_conformance::check(&harness).await)]
-}
 
 /// A cluster, if there can be one; none, and said so, if there cannot.
 async fn cluster(tls: Option<Tls>) -> Option<Etcd> {
-    if std::env::var(ONLY_VARIABLE).is_ok_and(|only| only.split(',').all(|wanted| wanted != "etcd")) {
-        return None;
-    }
-    match Etcd::start(tls).await {
-        Ok(etcd) => Some(etcd),
-        Err(why) => {
-            eprintln!("etcd: NOT RUN: {why}");
-            assert!(std::env::var_os(REQUIRE_LIVE_VARIABLE).is_none(), "etcd is required to be there: {why}");
-            None
-        }
-    }
+    to_be_tried("etcd", Etcd::start(tls)).await
 }
 
-/// Waits for what must come.
-async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, what).await.expect("it does not hang")
+/// One whose user `elector` has the password `secret-of-elector`, and the right to write below `app/`.
+async fn cluster_with_users() -> Option<Etcd> {
+    let etcd = cluster(None).await?;
+    for command in [
+        "user add root:secret-of-root",
+        "user grant-role root root",
+        "user add elector:secret-of-elector",
+        "role add election",
+        "role grant-permission election --prefix=true readwrite app/",
+        "user grant-role elector election",
+        "auth enable",
+    ] {
+        let _ = etcd.told(&command.split(' ').collect::<Vec<_>>());
+    }
+    Some(etcd)
 }
 
-async fn sessions(url: &str, election: &str) -> Arc<dyn Sessions> {
-    match soon(open_any(url, election)).await.expect("the cluster is there") {
-        Opened::Sessions(sessions) => sessions,
-        Opened::Register(_) => panic!("etcd keeps sessions"),
-    }
-}
-
-/// Opens what cannot be opened.
-async fn refusal(url: &str) -> OpenError {
-    let error = soon(open_any(url, "refused")).await.expect_err("nothing to open there");
-    assert!(!error.to_string().contains("panicked"), "{error}");
-    error
-}
-
-/// One who stands: a handle, a session and a name.
-struct Candidate {
-    store: Arc<dyn Sessions>,
-    session: SessionId,
-    holder: Holder,
-}
-
-impl Candidate {
-    async fn new(url: &str, election: &str, name: &str) -> Self {
-        Self::with(sessions(url, election).await, name, TIMEOUT).await
-    }
-
-    async fn with(store: Arc<dyn Sessions>, name: &str, timeout: Duration) -> Self {
-        let begun = soon(store.begin(timeout)).await.expect("a session begins");
-        Self { store, session: begun.session, holder: holder(name) }
-    }
-
-    async fn stand(&self) -> Result<Place, SessionError> {
-        soon(self.store.stand(&self.session, &self.holder)).await
-    }
-
-    /// Stands until it is first, as a candidate does.
-    async fn win(&self) -> FencingToken {
-        soon(async {
-            loop {
-                // Nobody who stands behind is told of a change that does not come: it looks again.
-                match self.stand().await {
-                    Ok(Place::First { token, .. }) => return token,
-                    Ok(Place::Behind { .. }) => self.store.changed().await,
-                    Err(SessionError::NoAnswer { .. }) => {}
-                    Err(error) => panic!("{error}"),
-                }
-            }
-        })
-        .await
-    }
-
-    async fn is_behind(&self, name: &str) {
-        match self.stand().await {
-            Ok(Place::Behind { first }) => assert_eq!(first.holder.identity.node.as_str(), name),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    async fn keep_alive(&self) -> Result<Duration, SessionError> {
-        soon(self.store.keep_alive(&self.session)).await
-    }
-
-    /// Keeps the session alive through a failure: an answer, though not always to the first question.
-    async fn kept_alive(&self) -> Duration {
-        soon(async {
-            loop {
-                match self.store.keep_alive(&self.session).await {
-                    Ok(timeout) => return timeout,
-                    Err(SessionError::NoAnswer { .. }) => {}
-                    Err(error) => panic!("{error}"),
-                }
-            }
-        })
-        .await
-    }
-
-    async fn leave(&self) {
-        soon(self.store.leave(&self.session)).await.expect("it leaves");
-    }
-}
-
-fn holder(name: &str) -> Holder {
-    let incarnation = Incarnation { count: 1, nonce: 7 };
-    let identity = Identity::new(NodeId::new(name).expect("a name"), incarnation);
-    Holder { identity, address: format!("{name}:4000") }
-}
-
-/// The keys of the candidates of an election.
-fn entries(etcd: &Etcd, queue: &str) -> Vec<String> {
-    let told = etcd.told(&["get", "--prefix", "--keys-only", queue]);
-    told.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
-}
-
-/// What the members count under this name, where the line has `label` in it: the sum of all.
-fn metric(etcd: &Etcd, name: &str, label: &str) -> u64 {
-    (0..MEMBERS).map(|member| metric_of(etcd, member, name, label)).sum()
-}
-
-/// The same of one member; 0 where it counts nothing of that name.
-fn metric_of(etcd: &Etcd, member: usize, name: &str, label: &str) -> u64 {
-    let mut stream = TcpStream::connect(etcd.address(member)).expect("the member is there");
-    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("it can be asked");
-    let mut text = String::new();
-    stream.read_to_string(&mut text).expect("it answers");
-    let wanted = |line: &&str| line.starts_with(name) && line.contains(label);
-    let number = text.lines().find(wanted).and_then(|line| line.rsplit(' ').next());
-    number.map_or(0, |number| number.parse().expect("a number"))
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_election_is_told_from_its_first_candidate_to_its_last() {
-    let Some(etcd) = cluster(None).await else { return };
-    let url = etcd.url("", "/app");
-    let watcher = sessions(&url, "e").await;
-    assert_eq!(soon(watcher.first()).await, Ok(None));
-    let a = Candidate::new(&url, "e", "a").await;
-    let Ok(Place::First { token, asked_to_resign: false }) = a.stand().await else { panic!("alone") };
-    soon(watcher.changed()).await;
-    let first = soon(watcher.first()).await.unwrap().unwrap();
-    assert_eq!((first.holder, first.token), (a.holder.clone(), token));
-    // Found again, and only once there.
-    assert_eq!(a.win().await, token);
-    assert_eq!(entries(&etcd, "app/e/"), [format!("app/e/{}", a.session.as_str())]);
-    assert_eq!(a.keep_alive().await, Ok(TIMEOUT));
-
-    let b = Candidate::new(&url, "e", "b").await;
-    let c = Candidate::new(&url, "e", "c").await;
-    assert!(a.session != b.session && b.session != c.session, "each process life has its own");
-    b.is_behind("a").await;
-    c.is_behind("a").await;
-    // A request to resign reaches the first one, and nobody else.
-    assert_eq!(soon(watcher.ask_to_resign(token.next(), "test")).await, Ok(false));
-    assert_eq!(soon(watcher.ask_to_resign(token, "test")).await, Ok(true));
-    soon(a.store.changed()).await;
-    assert_eq!(a.stand().await, Ok(Place::First { token, asked_to_resign: true }));
-    assert_eq!(soon(watcher.ask_to_resign(token, "again")).await, Ok(true));
-    // The one behind is told when the one before it goes, and not before.
-    let mut told = b.store.changed();
-    assert!(tokio::time::timeout(Duration::from_millis(200), &mut told).await.is_err(), "nothing of it");
-    a.leave().await;
-    soon(told).await;
-    let second = b.win().await;
-    assert!(second > token);
-    // Who has left comes in again at the end.
-    a.is_behind("b").await;
-    // The guardian of `b`.
-    assert_eq!(soon(watcher.evict(&holder("x").identity)).await, Ok(false));
-    assert_eq!(soon(watcher.evict(&b.holder.identity)).await, Ok(true));
-    let third = c.win().await;
-    assert!(third > second);
-    assert!(matches!(b.keep_alive().await, Err(SessionError::Ended { .. })));
-    assert!(matches!(b.stand().await, Err(SessionError::Ended { .. })));
-    assert!(matches!(soon(b.store.leave(&b.session)).await, Err(SessionError::Ended { .. })));
-    assert_eq!(soon(b.store.end(&b.session)).await, Ok(()));
-    // A new session for the same process.
-    let again = Candidate::with(Arc::clone(&b.store), "b", TIMEOUT).await;
-    assert_ne!(again.session, b.session);
-    again.is_behind("c").await;
-    for candidate in [&a, &c, &again] {
-        assert_eq!(soon(candidate.store.end(&candidate.session)).await, Ok(()));
-    }
-    assert_eq!(entries(&etcd, "app/e/"), [""; 0]);
-    assert!(etcd.told(&["lease", "list"]).starts_with("found 0 leases"));
-    for session in ["", "not one", "7fffffffffffffff"] {
-        let error = soon(a.store.keep_alive(&SessionId::new(session))).await.unwrap_err();
-        assert!(matches!(error, SessionError::Ended { .. }), "{error}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_session_is_shared_and_what_one_election_leaves_undone_is_not_inherited() {
-    let Some(etcd) = cluster(None).await else { return };
-    let url = etcd.url("", "/app");
-    let short = Duration::from_secs(2);
-    let a = Candidate::with(sessions(&url, "a").await, "n", short).await;
-    let b = Candidate::with(sessions(&url, "b").await, "n", short).await;
-    assert_eq!(a.session, b.session);
-    let longer = Candidate::with(sessions(&url, "c").await, "n", TIMEOUT).await;
-    assert_ne!(a.session, longer.session, "another timeout");
-    let (first, _) = (a.win().await, b.win().await);
-    // The session goes on with the other election.
-    assert_eq!(soon(a.store.end(&a.session)).await, Ok(()));
-    assert_eq!(entries(&etcd, "app/").len(), 1);
-    assert!(b.keep_alive().await.is_ok());
-    // A second time by the same handle, which has the same key.
-    let again = Candidate::with(Arc::clone(&a.store), "n", short).await;
-    let second = again.win().await;
-    assert!(second > first);
-    // A handle that is dropped without having left: another one on this election has a session of its own.
-    let abandoned = again.session.clone();
-    drop((a, again));
-    let next = Candidate::with(sessions(&url, "a").await, "n", short).await;
-    assert_ne!(next.session, abandoned);
-    next.is_behind("n").await;
-    // The first entry is gone one timeout later, though its session lives on with `b`.
-    let won = async {
-        loop {
-            let _ = tokio::join!(next.keep_alive(), b.keep_alive());
-            if let Place::First { token, .. } = next.stand().await.unwrap() {
-                return token;
-            }
-            let _ = tokio::time::timeout(short / 4, next.store.changed()).await;
-        }
+/// The laws of records.
+pub(crate) async fn check() -> Vec<Column> {
+    let outcomes = match cluster(None).await {
+        Some(etcd) => laws::check(&etcd).await,
+        None => LAWS.iter().map(|law| (law.name, Outcome::NotRun)).collect(),
     };
-    assert!(soon(won).await > second);
-    assert!(b.keep_alive().await.is_ok());
+    vec![(laws::RECORDS.to_owned(), outcomes)]
 }
 
-/// How often two candidates look at a queue in which they stand: far more often than etcd itself writes meanwhile.
-const LOOKS: u64 = 20;
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_look_at_where_one_stands_is_no_write() {
-    let Some(etcd) = cluster(None).await else { return };
-    let url = etcd.url("", "/app");
-    let (first, second) = (Candidate::new(&url, "e", "a").await, Candidate::new(&url, "e", "b").await);
-    let token = first.win().await;
-    second.is_behind("a").await;
-    let before = log_length(&etcd).await;
-    for _ in 0..LOOKS {
-        assert!(matches!(first.stand().await, Ok(Place::First { token: now, .. }) if now == token));
-        second.is_behind("a").await;
-    }
-    let written = log_length(&etcd).await - before;
-    assert!(written < LOOKS, "{written} entries were written to etcd's log");
-    // An entry that is gone is put again, and counts anew.
-    let _ = etcd.told(&["del", "--prefix", "app/e/"]);
-    second.win().await;
-    first.is_behind("b").await;
-    second.leave().await;
-    assert!(first.win().await > token);
-    first.leave().await;
-    assert_eq!(entries(&etcd, "app/e/"), [""; 0]);
-}
-
-/// How many entries the cluster's log has.
-async fn log_length(etcd: &Etcd) -> u64 {
-    let client = EtcdClient::new(&etcd.url("", "")).expect("this is a URL");
-    let known = client.status().await.into_iter().filter_map(|(_, status)| status.ok());
-    known.map(|status| status.raft_index).max().expect("a member answers")
+/// The laws of sessions.
+pub(crate) async fn check_sessions() -> Vec<Column> {
+    let outcomes = match cluster(None).await {
+        Some(etcd) => laws::check_sessions(etcd).await,
+        None => SESSION_LAWS.iter().map(|law| (law.name, Outcome::NotRun)).collect(),
+    };
+    vec![(laws::SESSIONS.to_owned(), outcomes)]
 }

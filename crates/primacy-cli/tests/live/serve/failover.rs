@@ -14,8 +14,8 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tonic::Code;
 
-use super::cluster::Cluster;
-use super::door::{Asked, PATIENCE, POLL};
+use super::door::{self, Asked, PATIENCE, POLL};
+use super::name;
 use super::waits::until_in_queue;
 use crate::started;
 
@@ -149,9 +149,9 @@ async fn found(asked: &Asked) -> Vec<(String, i64)> {
 }
 
 /// Who knows a follower only, goes on over the death of the leader.
-async fn a_follower_goes_on(mut cluster: Cluster) {
+async fn a_follower_goes_on(mut cluster: Etcd) {
     let leader = cluster.leader().await;
-    let asked = Asked::new(&cluster.address((leader + 1) % MEMBERS)).await;
+    let asked = Asked::new(&cluster.endpoint((leader + 1) % MEMBERS)).await;
     let (opened, mut is_open) = watch::channel(false);
     let watching = tokio::spawn(watched(asked.clone(), opened));
     is_open.wait_for(|open| *open).await.unwrap();
@@ -178,7 +178,7 @@ async fn a_follower_goes_on(mut cluster: Cluster) {
     let kept_before = *kept.borrow();
     acknowledged.extend(first);
     acknowledged.extend(put_until(&asked, &mut next, PUTS).await.0);
-    println!("{}: {next} puts for {} that were acknowledged", cluster.name(), acknowledged.len());
+    println!("{}: {next} puts for {} that were acknowledged", name(&cluster), acknowledged.len());
     tokio::time::sleep(ALIVE_FOR.saturating_sub(killed.elapsed())).await;
     // The session lives, and what goes with it is where it was.
     let key = api::RangeRequest { key: won.key.clone(), ..Default::default() };
@@ -211,12 +211,12 @@ async fn a_follower_goes_on(mut cluster: Cluster) {
 #[test]
 fn who_knows_a_follower_of_etcd_goes_on_when_the_leader_dies() {
     let Some((runtime, etcd)) = started("etcd", Etcd::start(None)) else { return };
-    runtime.block_on(a_follower_goes_on(Cluster::Etcd(etcd)));
+    runtime.block_on(a_follower_goes_on(etcd));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_knows_a_follower_of_ours_goes_on_when_the_leader_dies() {
-    a_follower_goes_on(Cluster::of_ours().await).await;
+    a_follower_goes_on(door::open(&[]).await).await;
 }
 
 /// `etcdctl`, with all three endpoints.
@@ -291,9 +291,9 @@ async fn until_said(client: &Client<'_>, server: &mut Server, name: &str, wanted
 }
 
 /// Who knows all three, goes on over the death of the leader.
-async fn all_three_go_on(mut cluster: Cluster, program: PathBuf) {
-    let ground = Ground::new(&format!("failover-{}", cluster.name()));
-    let client = Client { program, endpoints: cluster.addresses(), ground: &ground };
+async fn all_three_go_on(mut cluster: Etcd, program: PathBuf) {
+    let ground = Ground::new(&format!("failover-{}", name(&cluster)));
+    let client = Client { program, endpoints: cluster.endpoints(), ground: &ground };
     let granted = client.run(&["lease", "grant", &CLIENT_TIME_TO_LIVE.as_secs().to_string()]).unwrap();
     let lease = granted.split(' ').nth(1).unwrap().to_owned();
     client.run(&["put", "leased", "v", "--lease", &lease]).unwrap();
@@ -321,7 +321,7 @@ async fn all_three_go_on(mut cluster: Cluster, program: PathBuf) {
     let killed = Instant::now();
     let kept_before = client.said("kept").len();
     acknowledged.extend(client.put_until(&mut next, PUTS));
-    println!("{}: {next} puts for {} that were acknowledged", cluster.name(), acknowledged.len());
+    println!("{}: {next} puts for {} that were acknowledged", name(&cluster), acknowledged.len());
     tokio::time::sleep(CLIENT_ALIVE_FOR.saturating_sub(killed.elapsed())).await;
     kept.until(async || client.said("kept").len() > kept_before).await;
     assert_eq!(client.run(&["get", "leased", "--print-value-only"]), Ok("v\n".to_owned()));
@@ -347,11 +347,11 @@ async fn all_three_go_on(mut cluster: Cluster, program: PathBuf) {
 #[test]
 fn a_client_of_etcd_goes_on_when_the_leader_of_etcd_dies() {
     let Some((runtime, etcd)) = started("etcd", Etcd::start(None)) else { return };
-    runtime.block_on(all_three_go_on(Cluster::Etcd(etcd), program("etcdctl").unwrap()));
+    runtime.block_on(all_three_go_on(etcd, program("etcdctl").unwrap()));
 }
 
 #[test]
 fn a_client_of_etcd_goes_on_when_the_leader_of_ours_dies() {
     let Some((runtime, etcdctl)) = started("etcdctl", async { program("etcdctl") }) else { return };
-    runtime.block_on(async { all_three_go_on(Cluster::of_ours().await, etcdctl).await });
+    runtime.block_on(async { all_three_go_on(door::open(&[]).await, etcdctl).await });
 }

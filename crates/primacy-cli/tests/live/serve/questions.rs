@@ -1,17 +1,23 @@
 //! Questions that are drawn, in the messages themselves, because `etcdctl` cannot ask all that they can.
 
-use primacy_conformance::live::Ground;
+use primacy_conformance::live::etcd::{Etcd, MEMBERS};
 use primacy_core::rng::Rng;
 use primacy_stores::etcd::api::{self, method, recipes};
 use tonic::Code;
 
-use super::door::{Asked, Door};
-use super::{etcd, told_by_both};
+use super::door::{self, Asked};
+use super::told_by_both;
 use crate::started;
 
-/// How many questions are asked, and of which seeds.
+/// How many questions are asked, of which seeds, and of how many nodes after the one that leads: of itself, or of a follower.
 const QUESTIONS: u32 = 1500;
-const SEEDS: [u64; 2] = [1, 2];
+const SEEDS: [(u64, usize); 2] = [(1, 0), (2, 1)];
+
+/// More than a request may have, and less than a message.
+const TOO_LONG: usize = (1 << 20) + (600 << 10);
+
+/// Two of these are as well.
+const HALF_TOO_LONG: usize = 800 << 10;
 
 /// Few, so that they meet.
 const KEYS: &[&str] = &["a", "a/1", "a/2", "a0", "b", "b/", "", "\0", "\u{ff}"];
@@ -298,14 +304,56 @@ async fn compare_watches(both: &(Asked, Asked), from: i64) {
     }
 }
 
+/// What is said to keys and values that are too long, and of them where they are only looked for.
+async fn told_of_too_long(asked: &Asked) -> Vec<(&'static str, Result<(), (Code, String)>)> {
+    let long = || vec![b'k'; TOO_LONG];
+    let lease = api::LeaseGrantRequest { ttl: 4_000, id: 11 };
+    let put = |key: &str| {
+        let value = vec![b'v'; HALF_TOO_LONG];
+        api::RequestOp { request: Some(api::Request::Put(put_of(key.into(), value))) }
+    };
+    let txn = api::TxnRequest { success: vec![put("long/1"), put("long/2")], ..Default::default() };
+    let campaign = recipes::CampaignRequest { name: long(), lease: lease.id, value: Vec::new() };
+    let lock = recipes::LockRequest { name: long(), lease: lease.id };
+    let range = api::RangeRequest { key: long(), ..Default::default() };
+    let _: api::LeaseGrantResponse = asked.ask(method::LEASE_GRANT, &lease).await.unwrap();
+    let long_put = put_of(long(), Vec::new());
+    vec![
+        (method::PUT, asked.ask::<_, api::PutResponse>(method::PUT, &long_put).await.map(drop)),
+        (method::TXN, asked.ask::<_, api::TxnResponse>(method::TXN, &txn).await.map(drop)),
+        (
+            method::CAMPAIGN,
+            asked.ask::<_, recipes::CampaignResponse>(method::CAMPAIGN, &campaign).await.map(drop),
+        ),
+        (method::LOCK, asked.ask::<_, recipes::LockResponse>(method::LOCK, &lock).await.map(drop)),
+        (method::RANGE, asked.ask::<_, api::RangeResponse>(method::RANGE, &range).await.map(drop)),
+    ]
+}
+
+fn put_of(key: Vec<u8>, value: Vec<u8>) -> api::PutRequest {
+    api::PutRequest { key, value, ..Default::default() }
+}
+
+/// Asks both what is too long; nothing comes of it.
+async fn compare_too_long(both: &(Asked, Asked)) {
+    let theirs = told_of_too_long(&both.0).await;
+    assert_eq!(told_of_too_long(&both.1).await, theirs);
+    let refused = theirs
+        .iter()
+        .filter(|(_, told)| told.as_ref().is_err_and(|(_, text)| text == "etcdserver: request is too large"));
+    assert_eq!(refused.count(), 4, "{theirs:?}");
+    let all = api::RangeRequest { key: vec![0], range_end: vec![0], count_only: true, ..Default::default() };
+    let _ = both!(both, method::RANGE, all, api::RangeResponse);
+}
+
 #[test]
 fn drawn_questions_are_answered_alike() {
-    for seed in SEEDS {
-        let Some((runtime, (_etcd, address))) = started("etcd", etcd()) else { return };
-        let ground = Ground::new("questions");
+    for (seed, after_leader) in SEEDS {
+        let Some((runtime, etcd)) = started("etcd", Etcd::start_of(1, None)) else { return };
         runtime.block_on(async {
-            let door = Door::open(&ground, &[]).await;
-            let both = (Asked::new(&address).await, Asked::new(&door.address).await);
+            let door = door::open(&[]).await;
+            let asked = door.endpoint((door.leader().await + after_leader) % MEMBERS);
+            let both = (Asked::new(&etcd.endpoint(0)).await, Asked::new(&asked).await);
             let mut draw = Draw { rng: Rng::new(seed), revision: 1 };
             for question in 0..QUESTIONS {
                 ask_one(&both, &mut draw).await;
@@ -321,6 +369,7 @@ fn drawn_questions_are_answered_alike() {
                     compare_watches(&both, from).await;
                 }
             }
+            compare_too_long(&both).await;
         });
     }
 }
@@ -381,7 +430,7 @@ async fn dialogue(asked: &Asked) -> Vec<api::WatchResponse> {
 
 #[test]
 fn a_stream_of_watches_is_answered_alike() {
-    let Some((theirs, ours)) = told_by_both("watches", dialogue) else { return };
+    let Some((theirs, ours)) = told_by_both(dialogue) else { return };
     for (theirs, ours) in theirs.iter().zip(&ours) {
         let text = |answer: &api::WatchResponse| format!("{answer:?}").chars().take(1000).collect::<String>();
         assert!(ours == theirs, "etcd: {}\nours: {}", text(theirs), text(ours));

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use primacy_conformance::live::Ground;
 use primacy_conformance::live::etcd::Etcd;
 use primacy_stores::etcd::api::{self, method, recipes};
 use tonic::Code;
 
-use super::door::{Asked, Door, PATIENCE, POLL, Watches};
+use super::door::{self, Asked, PATIENCE, POLL, Watches};
 use crate::started;
 
 /// The quota of both, for each in its own words. That of etcd is of the file with all that ever was, in pages.
@@ -211,13 +210,11 @@ fn a_full_map_refuses_what_a_full_etcd_refuses_and_nothing_is_lost() {
     let arguments = ["--quota-backend-bytes", &quota];
     let etcd = Etcd::start_with(1, None, &arguments);
     let Some((runtime, etcd)) = started("etcd", etcd) else { return };
-    let ground = Ground::new("quota");
     runtime.block_on(async {
-        let (host, port) = etcd.address(0);
-        let asked = Asked::new(&format!("{host}:{port}")).await;
+        let asked = Asked::new(&etcd.endpoint(0)).await;
         let mut theirs = story(&asked).await;
-        let mut door = Door::open(&ground, &["--metadata-quota", QUOTA]).await;
-        let own = Asked::new(&door.address).await;
+        let mut door = door::open(&["--metadata-quota", QUOTA]).await;
+        let own = Asked::new(&door.endpoint(0)).await;
         until_in_force(&own).await;
         let mut ours = story(&own).await;
         for (ours, theirs) in ours.while_full.iter().zip(&theirs.while_full) {
@@ -235,14 +232,9 @@ fn a_full_map_refuses_what_a_full_etcd_refuses_and_nothing_is_lost() {
         goes_on(&asked, &mut theirs).await;
         goes_on(&own, &mut ours).await;
         // On the disks stands what was acknowledged, and the quota, which nobody sets again.
-        door.arguments.clear();
-        for server in &mut door.servers {
-            server.kill();
-        }
-        for index in 0..door.servers.len() {
-            door.restart(&ground, index).await;
-        }
-        let again = Asked::new(&door.addresses[1]).await;
+        door.set_arguments(&[]);
+        door.restart_all().await;
+        let again = Asked::new(&door.endpoint(1)).await;
         assert_eq!(found(&again).await, ours.kept);
         assert_eq!(write(&again, "probe", QUOTA_BYTES).await, Err(no_space()));
         assert_eq!(again.keep_alive(LEASED).await, Ok(TIME_TO_LIVE));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use primacy_conformance::live::etcd::Etcd;
 
-use super::cluster::Cluster;
+use super::{door, name};
 use crate::started;
 use crate::stories::{self, Store};
 
@@ -12,9 +12,9 @@ use crate::stories::{self, Store};
 const LEASE: Duration = Duration::from_secs(20);
 
 /// Tells the story over this one; the node that dies is the one that leads the store.
-fn tell(mut cluster: Cluster, runtime: &tokio::runtime::Runtime) {
-    let url = format!("etcd://{}/runs", cluster.addresses());
-    let store = Store { name: cluster.name(), url, lease: LEASE };
+fn tell(mut cluster: Etcd, runtime: &tokio::runtime::Runtime) {
+    let url = format!("etcd://{}/runs", cluster.endpoints());
+    let store = Store { name: name(&cluster), url, lease: LEASE };
     stories::a_lead_outlives_a_node_of_its_store(&store, || {
         let leader = runtime.block_on(cluster.leader());
         cluster.kill(leader);
@@ -24,12 +24,12 @@ fn tell(mut cluster: Cluster, runtime: &tokio::runtime::Runtime) {
 #[test]
 fn a_lead_outlives_the_leader_of_etcd() {
     let Some((runtime, etcd)) = started("etcd", Etcd::start(None)) else { return };
-    tell(Cluster::Etcd(etcd), &runtime);
+    tell(etcd, &runtime);
 }
 
 #[test]
 fn a_lead_outlives_the_leader_of_our_nodes() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let ours = runtime.block_on(Cluster::of_ours());
+    let ours = runtime.block_on(door::open(&[]));
     tell(ours, &runtime);
 }

@@ -1,17 +1,25 @@
 //! A script of `etcdctl`, which is run against both, and its output compared line by line.
 
 use std::collections::BTreeMap;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use primacy_conformance::REQUIRE_LIVE_VARIABLE;
 use primacy_conformance::live::Ground;
+use primacy_conformance::live::etcd::{Etcd, Tls};
 
-use super::door::Door;
-use super::etcd;
+use super::strangers::python_with_etcd3;
+use super::{door, follower};
 use crate::started;
 
-/// The script.
+/// The scripts: what anybody may ask, and what only who shows a certificate and knows a password.
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/live/serve/etcdctl.sh");
+const SECURE_SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/live/serve/etcdctl_secure.sh");
+
+/// What the second one has a program in Python do.
+const SECURE_PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/live/serve/etcd3_secure.py");
 
 /// What it writes before what `etcdctl` prints for its own log, and before the error in it.
 const LOG_LINE: &str = "{\"level\":";
@@ -53,17 +61,20 @@ const VERSIONS: &[&str] = &["\"version\":\"", "\"Version\" : \""];
 /// What a client logs of a request that it gives up itself.
 const TAKEN_BACK: &str = "code = Canceled desc = context canceled";
 
-/// What the script prints with this server.
-fn transcript(address: &str, ground: &Ground, name: &str) -> String {
+/// What a script prints with this server.
+fn transcript(
+    script: &str,
+    address: &str,
+    variables: &[(&str, &Path)],
+    ground: &Ground,
+    name: &str,
+) -> String {
+    assert!(Path::new(script).exists());
     let directory = ground.at(name);
     std::fs::create_dir(&directory).unwrap();
-    let output = Command::new("sh")
-        .arg(SCRIPT)
-        .env("ENDPOINT", address)
-        .current_dir(&directory)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
+    let mut command = Command::new("sh");
+    command.arg(script).env("ENDPOINT", address).envs(variables.iter().copied());
+    let output = command.current_dir(&directory).stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success(), "{:?}", output.status);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     normal(&text, address)
@@ -175,19 +186,64 @@ fn differences(etcd: &str, door: &str) -> String {
     told.join("\n")
 }
 
-#[test]
-fn etcdctl_is_told_the_same_by_etcd_and_by_primacy() {
-    assert!(Path::new(SCRIPT).exists());
-    let Some((runtime, (_etcd, address))) = started("etcd", etcd()) else { return };
-    let ground = Ground::new("script");
-    let door = runtime.block_on(Door::open(&ground, &[]));
+/// Runs a script against etcd and against ours, and tells what etcd says where both say the same.
+fn said_by_both(
+    script: &str,
+    [theirs, ours]: [&str; 2],
+    variables: &[(&str, &Path)],
+    ground: &Ground,
+) -> String {
     let (theirs, ours) = std::thread::scope(|scope| {
-        let theirs = scope.spawn(|| transcript(&address, &ground, "theirs"));
-        let ours = transcript(&door.address, &ground, "ours");
+        let theirs = scope.spawn(|| transcript(script, theirs, variables, ground, "theirs"));
+        let ours = transcript(script, ours, variables, ground, "ours");
         (theirs.join().unwrap(), ours)
     });
     let told = differences(&theirs, &ours);
     assert!(told.is_empty(), "{told}");
-    // It did not end early, nor wait in vain.
-    assert!(theirs.contains("== the server") && !theirs.contains("never"), "{theirs}");
+    // Nothing was waited for in vain.
+    assert!(!theirs.contains("never"), "{theirs}");
+    theirs
+}
+
+#[test]
+fn etcdctl_is_told_the_same_by_etcd_and_by_primacy() {
+    let Some((runtime, etcd)) = started("etcd", Etcd::start_of(1, None)) else { return };
+    let ground = Ground::new("script");
+    let door = runtime.block_on(door::open(&[]));
+    let ours = runtime.block_on(follower(&door));
+    let said = said_by_both(SCRIPT, [&etcd.endpoint(0), &ours], &[], &ground);
+    // It did not end early.
+    assert!(said.contains("== the server"), "{said}");
+}
+
+#[test]
+fn who_shows_certificates_and_passwords_is_told_the_same_by_etcd_and_by_primacy() {
+    let ground = Ground::new("secure-script");
+    let (tls, foreign) = (Tls::issue(&ground, "own"), Tls::issue(&ground, "foreign"));
+    let Some((runtime, etcd)) = started("etcd", Etcd::start_of(1, Some(tls.clone()))) else { return };
+    for command in ["user add root:secret-of-root", "user grant-role root root", "auth enable"] {
+        let _ = etcd.told(&command.split(' ').collect::<Vec<_>>());
+    }
+    let users = ground.at("users");
+    std::fs::write(&users, "root:secret-of-root\n").unwrap();
+    std::fs::set_permissions(&users, Permissions::from_mode(0o600)).unwrap();
+    let arguments = ["--serve-users", users.to_str().unwrap()];
+    let door = runtime.block_on(door::open_with(Some(tls.clone()), &arguments));
+    let python = python_with_etcd3().unwrap_or_else(|why| {
+        eprintln!("etcd3: NOT RUN: {why}");
+        assert!(std::env::var_os(REQUIRE_LIVE_VARIABLE).is_none(), "etcd3 is required to be there: {why}");
+        "false".into()
+    });
+    let variables = [
+        ("CA", &*tls.ca),
+        ("CERT", &tls.cert),
+        ("KEY", &tls.key),
+        ("FOREIGN_CERT", &foreign.cert),
+        ("FOREIGN_KEY", &foreign.key),
+        ("PYTHON", &python),
+        ("PROGRAM", Path::new(SECURE_PROGRAM)),
+    ];
+    let endpoints = [etcd.endpoint(0), door.endpoint(0)];
+    let said = said_by_both(SECURE_SCRIPT, [&endpoints[0], &endpoints[1]], &variables, &ground);
+    assert!(said.contains("== the end"), "{said}");
 }

@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use primacy_conformance::live::{Ground, program};
+use primacy_conformance::live::program;
 
-use super::door::Door;
+use super::door;
 use crate::started;
 
 /// What it does.
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/live/serve/etcd3_client.py");
 
-fn python_with_etcd3() -> Result<PathBuf, String> {
+pub(super) fn python_with_etcd3() -> Result<PathBuf, String> {
     let python = program("python3")?;
     match Command::new(&python).args(["-c", "import etcd3"]).output() {
         Ok(output) if output.status.success() => Ok(python),
@@ -22,9 +22,9 @@ fn python_with_etcd3() -> Result<PathBuf, String> {
 #[test]
 fn a_client_in_python_has_its_locks_leases_and_watches() {
     let Some((runtime, python)) = started("etcd3", async { python_with_etcd3() }) else { return };
-    let ground = Ground::new("etcd3");
-    let door = runtime.block_on(Door::open(&ground, &[]));
-    let output = Command::new(python).args([PROGRAM, &door.address]).stdin(Stdio::null()).output().unwrap();
+    let door = runtime.block_on(door::open(&[]));
+    let output =
+        Command::new(python).args([PROGRAM, &door.endpoint(0)]).stdin(Stdio::null()).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "all held\n", "{errors}");

@@ -92,7 +92,7 @@ async fn leaders_in_order(asked: &Asked) -> Vec<(String, String)> {
 
 #[test]
 fn observers_are_told_of_each_leader_in_order() {
-    let Some((theirs, ours)) = told_by_both("observers", leaders_in_order) else { return };
+    let Some((theirs, ours)) = told_by_both(leaders_in_order) else { return };
     assert_eq!(ours, theirs);
     let values: Vec<&str> = theirs.iter().map(|(_, value)| value.as_str()).collect();
     let (one, rest) = values.split_at(3);
@@ -149,7 +149,7 @@ async fn turns(asked: &Asked) -> Vec<Locked> {
 
 #[test]
 fn who_waits_for_a_lock_gets_its_turn_or_is_told_why_not() {
-    let Some((theirs, ours)) = told_by_both("locks", turns) else { return };
+    let Some((theirs, ours)) = told_by_both(turns) else { return };
     // Whose session ended while it waited: with etcd 3.4 it is told that it has the lock, which nobody holds for it.
     let expired = Err((Code::Unknown, "mutex: session is expired".to_owned()));
     assert_eq!((&theirs[4], &ours[4]), (&Ok("m/7".to_owned()), &expired));

@@ -8,8 +8,7 @@ use prost::Message;
 use tokio::sync::mpsc::error::TryRecvError;
 use tonic::Code;
 
-use super::cluster::Cluster;
-use super::door::{Asked, PATIENCE, POLL};
+use super::door::{self, Asked, PATIENCE, POLL};
 use crate::started;
 
 /// A lease that is there.
@@ -110,11 +109,11 @@ struct Alone {
 }
 
 /// Kills two of three, the leader among them; the third is asked. Then another one comes back.
-async fn alone(mut cluster: Cluster) -> Alone {
+async fn alone(mut cluster: Etcd) -> Alone {
     let leader = cluster.leader().await;
     let (other, third) = ((leader + 1) % MEMBERS, (leader + 2) % MEMBERS);
-    let one = Asked::new(&cluster.address(third)).await;
-    let mut wanting = Asked::new(&cluster.address(third)).await;
+    let one = Asked::new(&cluster.endpoint(third)).await;
+    let mut wanting = Asked::new(&cluster.endpoint(third)).await;
     wanting.wants_leader = true;
     for id in [LEASE, SPARED] {
         let grant = api::LeaseGrantRequest { ttl: 3600, id };
@@ -175,8 +174,7 @@ fn in_our_words((method, told): Told) -> Told {
 fn without_a_majority_the_same_is_said_as_by_etcd() {
     let Some((runtime, etcd)) = started("etcd", Etcd::start(None)) else { return };
     runtime.block_on(async {
-        let (theirs, ours) =
-            tokio::join!(alone(Cluster::Etcd(etcd)), async { alone(Cluster::of_ours().await).await });
+        let (theirs, ours) = tokio::join!(alone(etcd), async { alone(door::open(&[]).await).await });
         assert_eq!(ours.wanting, theirs.wanting);
         for (ours, theirs) in ours.waiting.iter().zip(&theirs.waiting) {
             assert_eq!(*ours, in_our_words(theirs.clone()));

@@ -8,7 +8,8 @@ use primacy_core::FencingToken;
 use primacy_core::election::lease::Record;
 use primacy_stores::open;
 
-use super::{Candidate, PATIENCE, cluster, metric, soon};
+use super::cluster;
+use super::store::{Candidate, PATIENCE, metric, soon};
 
 /// How many changes there are: many more than watches at a time.
 const CHANGES: u64 = 50;

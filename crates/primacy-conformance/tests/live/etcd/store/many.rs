@@ -40,7 +40,9 @@ async fn a_thousand_elections_share_a_session() {
     assert!(etcd.told(&["lease", "list"]).starts_with("found 1 leases"));
     assert_eq!(super::entries(&etcd, "many/").len(), candidates.len());
     // All of them wait for a change, too.
-    let (sent, began) = (keep_alives(&etcd), Instant::now());
+    // What a member counts; our doors do not say it.
+    let counted = || if etcd.is_ours() { None } else { Some(keep_alives(&etcd)) };
+    let (sent, began) = (counted(), Instant::now());
     let mut keeping = JoinSet::new();
     for (number, candidate) in (0..ELECTIONS).zip(candidates) {
         keeping.spawn(async move {
@@ -59,14 +61,15 @@ async fn a_thousand_elections_share_a_session() {
     let kept = keeping.join_all().await;
     let asked: u32 = kept.iter().map(|(count, _)| count).sum();
     let lasted = began.elapsed().as_secs_f64();
-    let sent = keep_alives(&etcd) - sent;
-    let rate = sent as f64 / lasted;
     eprintln!(
-        "etcd: {ELECTIONS} elections stood after {stood:.2?}; {asked} keep-alives were asked for in {lasted:.1} s and {sent} \
-         sent ({rate:.1} a second); {} KiB of memory for each election",
+        "{ELECTIONS} elections stood after {stood:.2?}; {asked} keep-alives were asked for in {lasted:.1} s; {} KiB of memory for \
+         each election",
         (resident_kib().saturating_sub(before)) / u64::from(ELECTIONS)
     );
-    assert!(rate <= PER_SECOND_MAX, "{rate} keep-alives a second");
+    if let (Some(before), Some(after)) = (sent, counted()) {
+        let rate = (after - before) as f64 / lasted;
+        assert!(rate <= PER_SECOND_MAX, "{rate} keep-alives a second");
+    }
 }
 
 /// What this process has in memory.

@@ -1,0 +1,3 @@
+//! What whatever is asked must not do to a door.
+
+mod fuzz;

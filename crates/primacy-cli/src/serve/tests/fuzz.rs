@@ -1,0 +1,190 @@
+//! Whatever is asked at the door, the worst that comes of it is a refusal.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+
+use primacy::stores::etcd::api::{self, recipes};
+use primacy_core::metadata::command::{
+    Command, Keys, Operation, Previous, Replace, SessionId, Version, Write,
+};
+use primacy_core::metadata::state::State;
+use primacy_core::time::Duration;
+use prost::Message;
+use tokio::runtime::{Builder, Runtime};
+use tokio_stream::{Stream, StreamExt};
+use tonic::Status;
+
+use super::super::in_memory::InMemory;
+use super::super::{Services, auth, cluster, election, hub::Hub, kv, lease, lock, maintenance, watch};
+
+/// How many answers of a stream are looked at; more than come of what is asked.
+const ANSWERS_MAX: usize = 10_000;
+
+#[test]
+fn door_request() {
+    let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+    let (state, requests) = some_entries();
+    primacy_fuzz::hold("door_request", move |bytes| {
+        let Some((&kind, message)) = bytes.split_first() else { return };
+        let hub = Arc::new(Hub::new(Arc::new(InMemory::new(state.clone(), requests))));
+        let door = Asked { runtime: &runtime, services: Arc::new(Services { hub, users: None }) };
+        door.answer(kind, message);
+    });
+}
+
+/// A map with a past: a few entries, one of them with a session, one that is gone, and a part that is forgotten.
+fn some_entries() -> (State, u64) {
+    let map = InMemory::new(State::new(), 0);
+    let session = SessionId::new(7);
+    let write = |key: &[u8], session| {
+        Command::Operate(Operation::Write(Write {
+            key: key.into(),
+            value: Replace::With(key.into()),
+            session: Replace::With(session),
+            previous: Previous::Unwanted,
+        }))
+    };
+    let gone = primacy_core::metadata::command::Delete {
+        keys: Keys::One((*b"gone").into()),
+        previous: Previous::Unwanted,
+    };
+    let time_to_live = Duration::from_secs(60);
+    for command in [
+        Command::Begin { session: session.unwrap(), time_to_live },
+        write(b"a", None),
+        write(b"gone", None),
+        Command::Operate(Operation::Delete(gone)),
+        Command::Compact(Version(3)),
+        write(b"a", None),
+        write(b"a/1", session),
+        write(b"e/7", session),
+        write(b"m/6", None),
+    ] {
+        assert!(map.write(command).result.is_ok());
+    }
+    map.into_state()
+}
+
+/// A door that is asked one thing.
+struct Asked<'a> {
+    runtime: &'a Runtime,
+    services: Arc<Services>,
+}
+
+impl Asked<'_> {
+    /// Asks what a byte says that it is.
+    fn answer(&self, kind: u8, message: &[u8]) {
+        match kind {
+            b'r' => self.unary(message, kv::range),
+            b'p' => self.unary(message, kv::put),
+            b'd' => self.unary(message, kv::delete_range),
+            b't' => self.unary(message, kv::txn),
+            b'c' => self.unary(message, kv::compact),
+            b'g' => self.unary(message, lease::grant),
+            b'v' => self.unary(message, lease::revoke),
+            b'k' => self.unary(message, async |services, asked: api::LeaseKeepAliveRequest| {
+                lease::answer(&services, asked.id).await
+            }),
+            b'l' => self.unary(message, lease::time_to_live),
+            b'L' => self.unary(message, lease::leases),
+            b'w' => self.watches(message),
+            b'C' => self.unary(message, election::campaign),
+            b'P' => self.unary(message, election::proclaim),
+            b'E' => self.unary(message, election::leader),
+            b'O' => {
+                if let Some(asked) = read::<recipes::LeaderRequest>(message) {
+                    let answers = self
+                        .runtime
+                        .block_on(async { election::observe(Arc::clone(&self.services), asked, true) });
+                    self.stream(answers);
+                }
+            }
+            b'R' => self.unary(message, election::resign),
+            b'T' => self.unary(message, lock::lock),
+            b'U' => self.unary(message, lock::unlock),
+            b's' => self.unary(message, maintenance::status),
+            b'A' => self.unary(message, maintenance::alarm),
+            b'm' => self.unary(message, cluster::member_list),
+            b'u' => self.unary(message, auth::authenticate),
+            _ => {}
+        }
+    }
+
+    fn unary<Q, A, F>(&self, message: &[u8], ask: impl FnOnce(Arc<Services>, Q) -> F)
+    where
+        Q: Message + Default + PartialEq + Debug,
+        A: Message + Default + PartialEq + Debug,
+        F: Future<Output = Result<A, Status>>,
+    {
+        let Some(asked) = read(message) else { return };
+        let told = self.runtime.block_on(async {
+            let told = now(ask(Arc::clone(&self.services), asked)).await;
+            // Whoever waits hangs up here, and what it leaves behind goes.
+            tokio::task::yield_now().await;
+            told
+        });
+        if let Some(told) = told {
+            is_fine(told);
+        }
+    }
+
+    /// Several wishes of one stream, each with its length in front; and something happens between them.
+    fn watches(&self, mut message: &[u8]) {
+        let _entered = self.runtime.enter();
+        let mut answers = watch::Answers::new(Arc::clone(&self.services), None, true, None);
+        while let Ok(wish) = api::WatchRequest::decode_length_delimited(&mut message) {
+            answers.take_wish(wish);
+            self.stream(&mut answers);
+            let put = api::PutRequest { key: b"a/1".to_vec(), prev_kv: true, ..Default::default() };
+            self.unary(&put.encode_to_vec(), kv::put);
+            while self.services.hub.hand_on() < self.services.backend().now() {}
+            self.stream(&mut answers);
+        }
+    }
+
+    /// All that a stream says for now.
+    fn stream<A: Message + Default + PartialEq + Debug>(
+        &self,
+        answers: impl Stream<Item = Result<A, Status>> + Unpin,
+    ) {
+        let mut answers = answers;
+        self.runtime.block_on(async {
+            // What answers may be a task of its own.
+            tokio::task::yield_now().await;
+            for count in 0.. {
+                assert!(count < ANSWERS_MAX, "it does not come to its end");
+                let Some(Some(told)) = now(answers.next()).await else { break };
+                is_fine(told);
+            }
+        });
+    }
+}
+
+/// What comes of it at once; `None` if it waits.
+async fn now<T>(what: impl Future<Output = T>) -> Option<T> {
+    let mut what = pin!(what);
+    std::future::poll_fn(|context| {
+        std::task::Poll::Ready(match what.as_mut().poll(context) {
+            std::task::Poll::Ready(told) => Some(told),
+            std::task::Poll::Pending => None,
+        })
+    })
+    .await
+}
+
+/// The request, if it is one; it is written as it was read.
+fn read<Q: Message + Default + PartialEq + Debug>(message: &[u8]) -> Option<Q> {
+    let asked = Q::decode(message).ok()?;
+    assert_eq!(Q::decode(&*asked.encode_to_vec()).as_ref(), Ok(&asked));
+    Some(asked)
+}
+
+/// An answer can be written and read; a refusal says why.
+fn is_fine<A: Message + Default + PartialEq + Debug>(told: Result<A, Status>) {
+    match told {
+        Ok(answer) => assert_eq!(A::decode(&*answer.encode_to_vec()), Ok(answer)),
+        Err(status) => assert!(!status.message().is_empty(), "{status:?}"),
+    }
+}

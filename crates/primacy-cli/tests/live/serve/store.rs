@@ -1,0 +1,81 @@
+//! Our own store `etcd`, with the door in etcd's place: all that is told over etcd in `primacy-conformance`, all laws of stores, and
+//! those of elections.
+
+#[path = "../../../../primacy-conformance/tests/live/etcd/store/mod.rs"]
+mod told;
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+use std::time::Duration;
+
+use primacy_conformance::elections::processes::{hold, stand_if_told};
+use primacy_conformance::elections::venue::Server;
+use primacy_conformance::live::etcd::{Etcd, Tls};
+use primacy_conformance::live::{Ground, only_test, program};
+use primacy_conformance::{Outcome, REQUIRE_LIVE_VARIABLE};
+
+use self::told::laws;
+use super::door;
+
+/// How much later than its time a session may end: as with etcd, a new leader gives every session its whole time again.
+const LATE: Duration = Duration::from_secs(5);
+
+/// Three nodes of ours, if there can be what is needed beside them; none, and said so, if there cannot.
+async fn cluster(tls: Option<Tls>) -> Option<Etcd> {
+    cluster_with(tls, &[]).await
+}
+
+/// The same, whose user `elector` has the password `secret-of-elector`.
+async fn cluster_with_users() -> Option<Etcd> {
+    let ground = Ground::new("door-electors");
+    let users = ground.at("users");
+    std::fs::write(&users, "elector:secret-of-elector\n").unwrap();
+    std::fs::set_permissions(&users, Permissions::from_mode(0o600)).unwrap();
+    let mut door = cluster_with(None, &["--serve-users", users.to_str().unwrap()]).await?;
+    door.keep(ground);
+    Some(door)
+}
+
+async fn cluster_with(tls: Option<Tls>, arguments: &[&str]) -> Option<Etcd> {
+    // Strangers stand in the same elections, and operators look into them.
+    if let Err(why) = program("etcdctl") {
+        eprintln!("etcdctl: NOT RUN: {why}");
+        assert!(std::env::var_os(REQUIRE_LIVE_VARIABLE).is_none(), "etcdctl is required to be there: {why}");
+        return None;
+    }
+    Some(door::open_with(tls, arguments).await)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_laws_of_records_are_kept_behind_the_door() {
+    let door = door::open(&[]).await;
+    let outcomes = laws::check(&door).await;
+    assert!(outcomes.iter().all(|(_, outcome)| *outcome == Outcome::Passed), "{outcomes:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_laws_of_sessions_are_kept_behind_the_door() {
+    let outcomes = laws::check_sessions(door::open(&[]).await).await;
+    assert!(outcomes.iter().all(|(_, outcome)| *outcome == Outcome::Passed), "{outcomes:?}");
+}
+
+/// This program once more, with nothing to do but [`stand_as_a_candidate`].
+fn candidate() -> Command {
+    only_test(module_path!(), "stand_as_a_candidate")
+}
+
+/// Not a test of its own: what each candidate's process does.
+#[tokio::test]
+async fn stand_as_a_candidate() {
+    stand_if_told().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_laws_of_elections_are_kept_behind_the_door() {
+    let door = door::open(&[]).await;
+    let sessions = Server::of_records(door.url("", "/elections"));
+    let sessions = Server { expires_late: LATE, ..sessions };
+    let records = Server::of_records(door.url("", "/records?recipe=lease"));
+    tokio::join!(hold("door", sessions, candidate), hold("door, recipe=lease", records, candidate),);
+}
