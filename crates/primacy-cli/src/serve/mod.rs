@@ -29,7 +29,6 @@ mod tls;
 mod watch;
 mod watching;
 
-use std::io::Cursor;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,7 +36,7 @@ use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use primacy::stores::etcd::api;
 use primacy_core::metadata::command::Version;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
@@ -196,15 +195,8 @@ async fn connection(
             answer(stream, services).await
         }
         Some(tls) => {
-            let shown = async {
-                let mut stream = tls.accept(stream).await?;
-                let mut first = [0; PREFACE_LENGTH];
-                stream.read_exact(&mut first).await?;
-                Ok::<_, std::io::Error>((stream, first))
-            };
-            let (stream, first) = tokio::time::timeout(HANDSHAKE_MAX, shown).await??;
-            let (reader, writer) = tokio::io::split(stream);
-            answer(tokio::io::join(Cursor::new(first).chain(reader), writer), services).await
+            let stream = tokio::time::timeout(HANDSHAKE_MAX, tls::accept(&tls, stream)).await??;
+            answer(stream, services).await
         }
     }
 }
