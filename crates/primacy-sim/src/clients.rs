@@ -13,6 +13,7 @@ use primacy_core::metadata::command::{
     Previous, Read, Refusal, Relation, Replace, SessionId, Transaction, Write,
 };
 use primacy_core::metadata::machine::{Answer, Ask, Metadata};
+use primacy_core::metadata::replica::{Progress, Refusal as NotAllowed, Wish};
 use primacy_core::{Duration, Endpoint, Input};
 
 use crate::algorithm::Algorithm;
@@ -43,6 +44,8 @@ pub enum Wanted {
     Read(Operation),
     /// To know of a session, or to keep it alive.
     Session(SessionId, Keep),
+    /// An operator: to have this of the voters.
+    Revise(Wish),
 }
 
 /// All clients.
@@ -80,10 +83,12 @@ impl Clients {
         self.open.retain(|_, open| open.life != life);
     }
 
-    /// A question that was asked of a node before this moment and is not answered, and of which one.
+    /// A question that was asked of one of these nodes before this moment and is not answered, and of which one.
     #[must_use]
-    fn waits_since(&self, moment: Moment, without: Option<Seat>) -> Option<(Seat, String)> {
-        let waits = self.open.values().find(|open| open.since < moment && Some(open.seat) != without);
+    fn waits_since(&self, moment: Moment, seats: impl Fn(Seat) -> bool) -> Option<(Seat, String)> {
+        // What an operator asks and is lost on the way is not asked again.
+        let counts = |open: &Open| !matches!(open.wanted, Wanted::Revise(_)) && seats(open.seat);
+        let waits = self.open.values().find(|open| open.since < moment && counts(open));
         waits.map(|open| (open.seat, asked_text(&open.wanted)))
     }
 
@@ -161,6 +166,7 @@ impl<A: Algorithm> World<A> {
             Wanted::Command(command) => Ask::Write(ticket, command.clone()),
             Wanted::Read(_) => Ask::Read(ticket),
             Wanted::Session(session, keep) => Ask::Session(ticket, *session, *keep),
+            Wanted::Revise(wish) => Ask::Revise(ticket, wish.clone()),
         };
         let Some(message) = A::ask(ask.clone()) else { return false };
         let text = asked_text(&wanted);
@@ -183,6 +189,9 @@ impl<A: Algorithm> World<A> {
             | Answer::Session(ticket, _) => *ticket,
         };
         let Some(open) = self.clients.open.remove(&ticket) else {
+            if let Answer::Revised(..) = answer {
+                return; // What came twice on the way was done twice, which an operator may do as well.
+            }
             return self.breach("contract", format!("question {} is answered, and nobody waits", ticket.0));
         };
         self.look_at_answer(seat, ticket, answer);
@@ -194,7 +203,7 @@ impl<A: Algorithm> World<A> {
             Wanted::Read(operation) => self.process(seat).and_then(|process| {
                 A::metadata(&process.machine).and_then(|machine| machine.state().observe(operation))
             }),
-            Wanted::Command(_) | Wanted::Session(..) => None,
+            Wanted::Command(_) | Wanted::Session(..) | Wanted::Revise(_) => None,
         };
         self.counters.count(match answer {
             Answer::Written(_, Outcome { result: Ok(_), .. }) => "client: written",
@@ -204,7 +213,11 @@ impl<A: Algorithm> World<A> {
             Answer::Readable(_) => "client: read",
             Answer::Session(_, Some(_)) => "client: told of a session",
             Answer::Session(_, None) => "client: told that a session is over",
-            Answer::Revised(..) => "operator: told of the voters",
+            Answer::Revised(_, Progress::Done) => "operator: the voters are so",
+            Answer::Revised(_, Progress::Committing) => "operator: voters written",
+            Answer::Revised(_, Progress::CatchingUp { .. }) => "operator: the node is brought up to date",
+            Answer::Revised(_, Progress::Waiting) => "operator: what was written before comes first",
+            Answer::Revised(_, Progress::Refused(_)) => "operator: refused",
             Answer::LossAccepted(..) => "operator: told of a loss",
         });
         let text = || format!("{}: {}", asked_text(&open.wanted), answer_text(answer, read.as_ref()));
@@ -232,7 +245,7 @@ impl<A: Algorithm> World<A> {
             (Wanted::Session(session, _), Answer::Session(_, None)) => {
                 self.clients.sessions.remove(session);
             }
-            (Wanted::Command(_) | Wanted::Read(_) | Wanted::Session(..), _) => {}
+            (Wanted::Command(_) | Wanted::Read(_) | Wanted::Session(..) | Wanted::Revise(_), _) => {}
         }
     }
 
@@ -247,8 +260,10 @@ impl<A: Algorithm> World<A> {
     pub(crate) fn keep_alive(&mut self, session: SessionId) {
         let Some(kept) = self.clients.sessions.get(&session).filter(|kept| kept.wanted) else { return };
         let home = kept.seat;
-        let runs = |&seat: &Seat| self.process(seat).is_some_and(|process| !process.paused);
-        if let Some(seat) = [home].into_iter().chain(self.seats()).find(runs) {
+        // Nobody tells a node that does not vote who leads.
+        let serves =
+            |&seat: &Seat| self.process(seat).is_some_and(|process| !process.paused) && self.votes(seat);
+        if let Some(seat) = [home].into_iter().chain(self.seats()).find(serves) {
             self.ask(seat, Wanted::Session(session, Keep::Alive));
         }
         self.plan_keeping(session);
@@ -315,11 +330,22 @@ impl<A: Algorithm> World<A> {
     /// Whether what the nodes keep is as it should be once nothing is wrong: each has all of it, whatever was asked before `begin`
     /// is answered, and the sessions that nobody keeps alive have ended.
     pub(crate) fn keeps_up(&self, begin: Moment, without: Option<Seat>) -> Result<(), String> {
-        for seat in self.seats().filter(|&seat| Some(seat) != without) {
+        let Some(leader) = self.leaders().next() else { return Err("nobody leads".to_owned()) };
+        let voters = self.voters_of(leader);
+        let asked = |seat: Seat| Some(seat) != without && voters.contains(&self.node(seat).name);
+        for seat in self.seats().filter(|&seat| asked(seat)) {
             let Some(process) = self.process(seat) else { continue };
             let Some(machine) = A::metadata(&process.machine) else { return Ok(()) };
             if machine.replica().is_recovering() || !machine.replica().is_current() {
                 return Err(format!("{} has not all that is committed", process.me.node));
+            }
+            let counted = machine.replica().voters();
+            if counted.names() != voters || machine.replica().committed() < counted.number {
+                return Err(format!(
+                    "{} counts other voters than {}",
+                    process.me.node,
+                    self.node(leader).name
+                ));
             }
             if self.believes(seat)
                 && let Some((session, _)) =
@@ -328,7 +354,7 @@ impl<A: Algorithm> World<A> {
                 return Err(format!("session {session} lives, and nobody keeps it alive"));
             }
         }
-        match self.clients.waits_since(begin, without) {
+        match self.clients.waits_since(begin, asked) {
             Some((seat, what)) => Err(format!("{} has not answered: {what}", self.node(seat).name)),
             None => Ok(()),
         }
@@ -350,7 +376,9 @@ impl<A: Algorithm> World<A> {
 const fn level(wanted: &Wanted) -> Level {
     match wanted {
         Wanted::Session(_, Keep::Alive) => Level::Heartbeat,
-        Wanted::Session(_, Keep::Look) | Wanted::Command(_) | Wanted::Read(_) => Level::Message,
+        Wanted::Session(_, Keep::Look) | Wanted::Command(_) | Wanted::Read(_) | Wanted::Revise(_) => {
+            Level::Message
+        }
     }
 }
 
@@ -360,6 +388,34 @@ fn asked_text(wanted: &Wanted) -> String {
         Wanted::Read(operation) => operation_text(operation),
         Wanted::Session(session, Keep::Look) => format!("look at session {session}"),
         Wanted::Session(session, Keep::Alive) => format!("keep session {session} alive"),
+        Wanted::Revise(wish) => wish_text(wish),
+    }
+}
+
+/// What an operator wants of the voters, for people.
+#[must_use]
+pub fn wish_text(wish: &Wish) -> String {
+    match wish {
+        Wish::Add { node, .. } => format!("add voter {node}"),
+        Wish::Remove { node } => format!("remove voter {node}"),
+    }
+}
+
+/// How it stands with that, for people.
+#[must_use]
+pub fn progress_text(progress: Progress) -> String {
+    match progress {
+        Progress::Done => "done".to_owned(),
+        Progress::Committing => "written".to_owned(),
+        Progress::CatchingUp { held, last } => format!("holds {held} of {last}"),
+        Progress::Waiting => "what was written before comes first".to_owned(),
+        Progress::Refused(NotAllowed::NotLeading) => "refused: does not lead".to_owned(),
+        Progress::Refused(NotAllowed::Last) => "refused: no voter would be left".to_owned(),
+        Progress::Refused(NotAllowed::TooMany) => "refused: too many voters".to_owned(),
+        Progress::Refused(NotAllowed::NoMajority { heard, voters }) => {
+            format!("refused: of {voters} voters {heard} would be heard")
+        }
+        Progress::Refused(NotAllowed::OtherAddress) => "refused: it is reached elsewhere".to_owned(),
     }
 }
 
@@ -416,7 +472,7 @@ fn answer_text(answer: &Answer, read: Option<&Outcome>) -> String {
         Answer::Readable(_) => read.map_or_else(|| "readable".to_owned(), outcome_text),
         Answer::Session(_, Some(left)) => format!("lives for {left}"),
         Answer::Session(_, None) => "is over".to_owned(),
-        Answer::Revised(_, progress) => format!("{progress:?}"),
+        Answer::Revised(_, progress) => progress_text(*progress),
         Answer::LossAccepted(_, true) => "the loss is accepted".to_owned(),
         Answer::LossAccepted(_, false) => "nothing was lost".to_owned(),
     }

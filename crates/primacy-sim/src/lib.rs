@@ -33,5 +33,6 @@ pub mod store;
 pub mod story;
 pub mod swarm;
 pub mod trace;
+pub mod voters;
 pub mod whim;
 pub mod world;

@@ -113,17 +113,19 @@ impl<A: Algorithm> World<A> {
     /// Whether so many have lost what others count on that there is no majority left of those who have not.
     #[must_use]
     pub fn stands_still(&self) -> bool {
-        let count = self.seats().count();
+        let voters = self.newest_voters();
         let is_whole = |&seat: &Seat| {
             let Some(machine) = self.process(seat).map(|process| &process.machine) else { return true };
             let lost = !self.node(seat).shelf.is_empty();
             let is_taken_for_whole = |it: &Metadata| lost && it.election().past() == Past::Whole;
             knows::<A>(machine) && !A::metadata(machine).is_some_and(is_taken_for_whole)
         };
-        self.seats().filter(is_whole).count() < majority::needed(count)
+        let votes = |seat: &Seat| voters.contains(&self.node(*seat).name);
+        self.seats().filter(votes).filter(is_whole).count() < majority::needed(voters.len())
     }
 
-    /// Whether there would be no majority left of nodes that know what was committed, if this one starts again.
+    /// Whether there would be no majority left of nodes that know what was committed, if this one starts again; whichever voters
+    /// somebody may count.
     #[must_use]
     pub fn few_know_without(&self, seat: Seat) -> bool {
         let stays = |&other: &Seat| {
@@ -132,7 +134,10 @@ impl<A: Algorithm> World<A> {
             let falls = node.crash_at_write.is_some() || node.disk.failing;
             process.is_some_and(|process| knows::<A>(&process.machine)) && !falls
         };
-        self.seats().filter(stays).count() < majority::needed(self.seats().count())
+        self.seats().map(|seat| self.voters_of(seat)).any(|voters| {
+            let votes = |seat: &Seat| voters.contains(&self.node(*seat).name);
+            self.seats().filter(votes).filter(stays).count() < majority::needed(voters.len())
+        })
     }
 
     /// In how much time this election would replace a silent leader: the measure of every wait.
@@ -195,8 +200,8 @@ impl<A: Algorithm> World<A> {
         })
     }
 
-    /// Whether one node believes to lead, the one that must if the election says which, and all others name it; nobody asks
-    /// the one that is left out.
+    /// Whether one node believes to lead, the one that must if the election says which, and all others that vote name it; nobody
+    /// asks the one that is left out.
     #[must_use]
     pub fn agreed(&self, without: Option<Seat>) -> bool {
         let mut leaders = self.leaders();
@@ -207,8 +212,11 @@ impl<A: Algorithm> World<A> {
         if without.is_none() && A::rightful(&nodes).is_some_and(|rightful| rightful != name) {
             return false;
         }
-        let mut asked = self.seats().filter(|&seat| Some(seat) != without);
-        asked.all(|seat| self.node(seat).leader.is_some_and(|named| named.identity.node == name))
+        let voters = self.voters_of(leader);
+        let votes = |seat: Seat| voters.contains(&self.node(seat).name);
+        let mut asked = self.seats().filter(|&seat| Some(seat) != without && votes(seat));
+        votes(leader)
+            && asked.all(|seat| self.node(seat).leader.is_some_and(|named| named.identity.node == name))
     }
 }
 

@@ -236,7 +236,7 @@ fn line(change: &str, node: &str, progress: &Progress) -> String {
         Progress::CatchingUp { held: None, .. } => {
             format!("{node} has not been heard yet, or takes a snapshot; is it started?")
         }
-        Progress::Waiting => "another change comes first".to_owned(),
+        Progress::Waiting => "what was written before comes first".to_owned(),
         Progress::NotLed => "nobody leads at present".to_owned(),
         Progress::Refused { why } => why.clone(),
     }

@@ -39,6 +39,7 @@ use alloc::vec::Vec;
 use self::catching_up::Sync;
 pub use self::finite::ROUND;
 use self::recovery::Recovery;
+use self::revising::Next;
 pub use self::revising::{Progress, Refusal, VOTERS_MAX, Wish};
 pub use self::snapshots::SNAPSHOT_LENGTH_MAX;
 use self::snapshots::{Incoming, KEPT_FOR_OFFER, Outgoing, Part};
@@ -211,6 +212,8 @@ struct Lead {
     learners: BTreeMap<NodeId, Arc<str>>,
     /// The last one that votes no more, and where it is reached.
     leaving: BTreeMap<NodeId, Arc<str>>,
+    /// The voters that there shall be, as soon as a majority of them holds all that is committed.
+    next: Option<Next>,
 }
 
 /// What a leader knows of one follower.
@@ -312,7 +315,10 @@ impl<S: Replicated> Replica<S> {
         let resend = match &self.role {
             Role::Follower { .. } => None,
             Role::Passive(sync) => Some(sync.resend_at),
-            Role::Leader(lead) => lead.followers.values().filter_map(|follower| follower.resend_at).min(),
+            Role::Leader(lead) => {
+                let resends = lead.followers.values().filter_map(|follower| follower.resend_at);
+                resends.chain(lead.next.as_ref().map(|next| next.until)).min()
+            }
         };
         let recovery = match (&self.recovery, &self.role) {
             (Some(recovery), Role::Follower { .. }) => Some(recovery.ask_at),
@@ -342,8 +348,15 @@ impl<S: Replicated> Replica<S> {
                         late.push(node);
                     }
                 }
+                let is_over = lead.next.as_ref().is_some_and(|next| now >= next.until);
+                if is_over {
+                    lead.next = None;
+                }
                 for node in late {
                     self.stream(now, node);
+                }
+                if is_over {
+                    self.advance(now);
                 }
             }
         }
@@ -646,6 +659,7 @@ impl<S: Replicated> Replica<S> {
             followers,
             learners: BTreeMap::new(),
             leaving: BTreeMap::new(),
+            next: None,
         });
 
         self.incoming = None;
@@ -656,16 +670,9 @@ impl<S: Replicated> Replica<S> {
     /// Commits what a majority holds, and applies it.
     fn advance(&mut self, now: Instant) {
         let Role::Leader(lead) = &self.role else { return };
-        let (me, voters) = (self.config.me.node, &self.voters);
-        // A leader that is no voter any more does not count itself.
-        let own = voters.contains(me).then_some(self.written);
-        let others = lead
-            .followers
-            .iter()
-            .filter(|(node, _)| voters.contains(**node))
-            .map(|(_, follower)| follower.held);
-        let mut held: Vec<LeaderSequence> = own.into_iter().chain(others).collect();
-        let reached = majority::reached(voters.count(), &mut held).unwrap_or_default();
+        let by_next = lead.next.as_ref().map(|next| self.held_by_most(lead, &next.members));
+        let by_present = self.held_by_most(lead, &self.voters.members);
+        let reached = by_next.map_or(by_present, |by_next| by_next.min(by_present));
         if reached > self.committed {
             assert!(reached >= lead.begun, "only records of this term are counted");
             self.committed = reached;
@@ -673,6 +680,16 @@ impl<S: Replicated> Replica<S> {
             self.let_go();
             self.flush_at.get_or_insert(now); // The followers want to know.
         }
+    }
+
+    /// What a majority of these voters holds.
+    fn held_by_most(&self, lead: &Lead, voters: &BTreeMap<NodeId, Arc<str>>) -> LeaderSequence {
+        // A leader that is no voter any more does not count itself.
+        let own = voters.contains_key(&self.config.me.node).then_some(self.written);
+        let others = lead.followers.iter().filter(|(node, _)| voters.contains_key(node));
+        let mut held: Vec<LeaderSequence> =
+            own.into_iter().chain(others.map(|(_, follower)| follower.held)).collect();
+        majority::reached(voters.len(), &mut held).unwrap_or_default()
     }
 
     fn apply(&mut self) {

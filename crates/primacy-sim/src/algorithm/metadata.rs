@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use primacy_core::election::quorum::HardState;
-use primacy_core::metadata::log::{Stored, Write};
+use primacy_core::metadata::log::{Record, Stored, Write};
 use primacy_core::metadata::machine::{Answer, Ask, Config, Durable, Message, Metadata as Machine, Past};
 use primacy_core::metadata::message::Body;
 use primacy_core::metadata::replica::{self, Durability};
@@ -12,6 +12,7 @@ use primacy_core::{Duration, LeaderSequence, NodeId, Term};
 
 use super::quorum::{Quorum, Timers as ElectionTimers};
 use super::{Algorithm, Life, Settings, Surroundings, duration, value};
+use crate::clients::{progress_text, wish_text};
 use crate::invariants::one_log::OneLog;
 use crate::invariants::sessions_live::SessionsLive;
 use crate::invariants::{Invariant, Meaning};
@@ -234,7 +235,8 @@ impl Algorithm for Metadata {
                 let parts: Vec<String> = [read, sessions].into_iter().flatten().collect();
                 format!("{kind} {}", parts.join(", "))
             }
-            Message::Revise { .. } | Message::Revised { .. } => kind.to_owned(),
+            Message::Revise { wish, .. } => format!("{kind}: {}", wish_text(wish)),
+            Message::Revised { progress, .. } => format!("{kind}: {}", progress_text(*progress)),
             Message::Ask(_) | Message::Answer(_) => kind.to_owned(),
         }
     }
@@ -284,6 +286,12 @@ impl Algorithm for Metadata {
         }
     }
 
+    fn voters(kept: &Kept) -> Option<&Arc<Voters>> {
+        let logged = kept.log.records.iter().filter_map(Record::voters);
+        let snapshot = kept.log.snapshot.iter().map(|snapshot| &snapshot.voters);
+        kept.voters.iter().chain(snapshot).chain(logged).max_by_key(|voters| voters.number)
+    }
+
     fn forgets(settings: &Timers) -> bool {
         settings.durability == Durability::Memory
     }
@@ -315,7 +323,8 @@ impl Algorithm for Metadata {
                 (true, true) => Some("read passed on"),
                 (true, false) => Some("session passed on"),
             },
-            Message::Voters { .. } | Message::Told { .. } | Message::Ask(_) | Message::Answer(_) => None,
+            Message::Voters { .. } => Some("a candidate with older voters is refused, and told"),
+            Message::Told { .. } | Message::Ask(_) | Message::Answer(_) => None,
             Message::Revise { .. } | Message::Revised { .. } => None,
         }
     }
@@ -378,6 +387,11 @@ const OWN: &[&str] = &[
     "client: read",
     "client: told of a session",
     "client: told that a session is over",
+    "voter added",
+    "voter removed",
+    "a candidate with older voters is refused, and told",
+    "operator: what was written before comes first",
+    "ploy: left behind",
 ];
 
 fn counted(count: usize, what: &str) -> String {

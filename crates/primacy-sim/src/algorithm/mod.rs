@@ -23,6 +23,7 @@ use primacy_core::election::{lease as store, session as queue};
 use primacy_core::membership::View;
 use primacy_core::metadata::log::Write;
 use primacy_core::metadata::machine::{Answer, Ask, Metadata};
+use primacy_core::metadata::voters::Voters;
 use primacy_core::{Drift, Duration, Identity, Instant, NodeId, Protocol, Term};
 
 use crate::invariants::{Invariant, Meaning};
@@ -160,6 +161,12 @@ pub trait Algorithm: Debug + Sized + 'static {
     /// What is written to the disk of a log, for machines that have one.
     fn write(durable: &Self::Durable) -> Option<&Write> {
         let _ = durable;
+        None
+    }
+
+    /// The voters that a node counts which starts with this on its disk, where they may change and it was told of any.
+    fn voters(kept: &Self::Kept) -> Option<&Arc<Voters>> {
+        let _ = kept;
         None
     }
 

@@ -15,7 +15,8 @@ use primacy_core::metadata::command::{Applied, Command, Outcome, Refusal, Reques
 use primacy_core::metadata::log::{Record, RecordBody, Write};
 use primacy_core::metadata::machine::{Answer, Ask, Metadata};
 use primacy_core::metadata::state::State;
-use primacy_core::{Identity, LeaderSequence};
+use primacy_core::metadata::voters::Voters;
+use primacy_core::{Identity, LeaderSequence, NodeId};
 
 use super::dumb_map::DumbMap;
 use super::{Invariant, Observation, Seen};
@@ -44,6 +45,8 @@ pub struct OneLog {
     open: BTreeMap<Ticket, Asked>,
     /// The last place of which a client knows.
     known: usize,
+    /// Who voted by the last committed record that says so.
+    voters: Option<BTreeSet<NodeId>>,
     /// Up to where each log was looked at.
     looked: BTreeMap<Identity, (LeaderSequence, LeaderSequence)>,
     met: Vec<&'static str>,
@@ -119,8 +122,22 @@ impl OneLog {
         path.iter().rev().try_for_each(|record| self.apply(record))
     }
 
+    /// Two sets that differ by more than one voter may have majorities without a voter in common.
+    fn vote_from_now_on(&mut self, voters: &Voters) -> Result<(), String> {
+        let names = voters.names();
+        let Some(before) = self.voters.replace(names.clone()) else { return Ok(()) };
+        let (more, fewer) = (names.difference(&before).count(), before.difference(&names).count());
+        self.met.extend((more > 0).then_some("voter added"));
+        self.met.extend((fewer > 0).then_some("voter removed"));
+        if more + fewer > 1 {
+            return Err(format!("record {} changes {} voters at once", voters.number, more + fewer));
+        }
+        Ok(())
+    }
+
     fn apply(&mut self, record: &Record) -> Result<(), String> {
         let place = self.order.len() + 1;
+        record.voters().map_or(Ok(()), |voters| self.vote_from_now_on(voters))?;
         if let RecordBody::Payload(payload) = &record.body {
             let request = Request::decode(payload).map_err(|error| format!("{}: {error}", record.number))?;
             let applied = self.state.apply(&request);

@@ -1,7 +1,8 @@
-//! What clients want of nodes that keep something together.
+//! What clients want of nodes that keep something together, and operators of those who vote there.
 
 use primacy_core::metadata::clients::Keep;
 use primacy_core::metadata::command::{Bytes, Command, Keys, Operation, Read, SessionId};
+use primacy_core::metadata::replica::Wish;
 
 use super::Story;
 use crate::algorithm::{Algorithm, duration, value};
@@ -54,6 +55,17 @@ impl<A: Algorithm> Story<A> {
                 if !self.world()?.clients.let_go(session) {
                     return Err("nobody keeps it alive".to_owned());
                 }
+            }
+            ["operator", node, "adds", voter] => {
+                let seat = self.seat(voter)?;
+                let node_added = self.world()?.node(seat).name;
+                let wish = Wish::Add { node: node_added, address: node_added.as_str().into() };
+                self.ask(node, Wanted::Revise(wish))?;
+            }
+            ["operator", node, "removes", voter] => {
+                let seat = self.seat(voter)?;
+                let wish = Wish::Remove { node: self.world()?.node(seat).name };
+                self.ask(node, Wanted::Revise(wish))?;
             }
             ["clients", "ask", count] => {
                 for _ in 0..value::<u32>(count)? {

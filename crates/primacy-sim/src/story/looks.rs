@@ -1,5 +1,7 @@
 //! What is looked at, and what must be so.
 
+use primacy_core::LeaderSequence;
+
 use super::Story;
 use crate::algorithm::lease::record_text;
 use crate::algorithm::seniority::members_text;
@@ -47,6 +49,20 @@ impl<A: Algorithm> Story<A> {
                 let machine = A::metadata(&process.machine).ok_or("this election keeps nothing")?;
                 let text = state_text(machine);
                 self.say(format!("{at:>8}  {node}: {text}"));
+            }
+            ["voters", node] => {
+                let seat = self.seat(node)?;
+                let world = self.world()?;
+                let (at, process) = (world.now(), world.process(seat).ok_or("it does not run")?);
+                let machine = A::metadata(&process.machine).ok_or("the voters of this election are fixed")?;
+                let voters = machine.replica().voters();
+                let names: Vec<String> = voters.names().iter().map(ToString::to_string).collect();
+                let names = names.join(" ");
+                let line = match voters.number {
+                    LeaderSequence::NONE => format!("{names}, by its configuration"),
+                    number => format!("{names}, by record {number}"),
+                };
+                self.say(format!("{at:>8}  voters of {node}: {line}"));
             }
             ["request", node] => {
                 let seat = self.seat(node)?;

@@ -8,13 +8,13 @@
 //! | `nodes a b c` | the nodes, none of them started |
 //! | `profile article` | the numbers that a source states |
 //! | `set pre_vote=false`, `set a priority=2` | settings, which a node takes up when it starts |
-//! | `voters d = a b d` | what the configuration of `d` names as voters |
+//! | `voters d = a b d`, `voters all = a b c` | what the configuration of `d`, or of all, names as voters |
 //! | `latency a b 20ms`, `latency all 3ms`, `disk a takes 5ms`, `disk all takes 5ms` | how slow things are |
 //! | `drain 100ms`, `guardian takes 5ms`, `reconnect after 100ms` | |
 //! | `deadlines first` | a process that wakes late sees its deadline first, and only then what has come |
 //! | `work writes within 20ms` | leaders write to the resource when they begin and at each renewal |
 //! | `start a b`, `start all` | starts processes that stand; `boot a` starts one that does not |
-//! | `elect a` | starts all, `a` as the only one that stands; waits until all follow it, and lets all stand |
+//! | `elect a` | starts all, `a` as the only one that stands; waits until all that vote follow it, and lets all stand |
 //!
 //! | to go on | |
 //! |---|---|
@@ -70,6 +70,8 @@
 //! | `client a keeps 7 2s`, `clients let 7 go` | it is kept alive from now on, at `a` or elsewhere; and not any more |
 //! | `clients ask 3` | so many drawn requests, at nodes that are drawn |
 //! | `state a` | how far the log of `a` is, and what it has of the map |
+//! | `operator a adds d`, `operator a removes d` | asks `a` once to have `d` vote, or vote no more; to be asked again until it is done |
+//! | `voters a` | whose votes `a` counts, and which record says so |
 //!
 //! | to look | |
 //! |---|---|
@@ -252,8 +254,10 @@ impl<A: Algorithm> Story<A> {
             ["voters", node, "=", ref names @ ..] => {
                 let voters: Result<BTreeSet<NodeId>, _> =
                     names.iter().map(|name| NodeId::new(name)).collect();
-                let seat = self.seat(node)?;
-                self.world()?.node_mut(seat).voters = voters.map_err(|error| error.to_string())?;
+                let voters = voters.map_err(|error| error.to_string())?;
+                for seat in self.seats(&[node])? {
+                    self.world()?.node_mut(seat).voters.clone_from(&voters);
+                }
             }
             ["latency", "all", delay] => {
                 let delay = duration(delay)?;
@@ -356,7 +360,7 @@ impl<A: Algorithm> Story<A> {
         }
         self.run_until(|world| {
             let name = world.node(leader).name;
-            let running = world.seats().filter(|&seat| world.process(seat).is_some());
+            let running = world.seats().filter(|&seat| world.process(seat).is_some() && world.votes(seat));
             let named = |seat: Seat| world.node(seat).leader.map(|named| named.identity.node);
             running.map(named).all(|named| named == Some(name))
         })?;
@@ -401,7 +405,7 @@ impl<A: Algorithm> Story<A> {
             ["crash", .., "at", "its", "next", "write"] | ["crash", .., "write", "kept"] => false,
             ["crash" | "restart" | "readmit" | "pause" | "resume" | "heal" | "drained" | "write", ..] => true,
             ["request-resign", ..] | ["store", "delete" | "rewind" | "removes", ..] => true,
-            ["store", "ends", "session", ..] | ["client" | "clients", ..] => true,
+            ["store", "ends", "session", ..] | ["client" | "clients" | "operator", ..] => true,
             _ => false,
         };
         let Some(world) = self.world.as_mut().filter(|_| !told) else { return };

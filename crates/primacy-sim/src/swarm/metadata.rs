@@ -51,5 +51,6 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Met
         text(resend)
     ));
     swarm.asks = true;
+    swarm.begin_with_voters(seed, nodes);
     swarm
 }

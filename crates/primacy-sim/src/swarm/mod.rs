@@ -19,6 +19,7 @@ mod ranked;
 mod ring;
 mod seniority;
 mod session;
+mod voters;
 
 use core::fmt;
 
@@ -26,6 +27,7 @@ use primacy_core::rng::Rng;
 use primacy_core::{Drift, Duration};
 
 use self::deeds::{Kind, MIXED};
+use self::voters::Operators;
 use crate::algorithm;
 use crate::algorithm::Algorithm;
 use crate::counters::Counters;
@@ -341,6 +343,8 @@ struct Swarm<A: Algorithm> {
     forgets: bool,
     /// Clients ask nodes for what they keep.
     asks: bool,
+    /// Who changes the voters, in the worlds in which somebody does.
+    operators: Option<Operators>,
     /// Now and then whoever leads is cut off, and nothing else happens until another may lead.
     duels: bool,
     /// In the end one node is made deaf or mute, and the others must have a leader.
@@ -378,6 +382,7 @@ impl<A: Algorithm> Swarm<A> {
             wipes: false,
             forgets: false,
             asks: false,
+            operators: None,
             duels: false,
             wounds: true,
             joins: false,
@@ -467,7 +472,7 @@ impl<A: Algorithm> Swarm<A> {
                 _ => self.tell(format!("chance {what} {share}ppm up to {}", text(longest))),
             }
         }
-        self.wipes = self.one_in(3);
+        self.wipes = self.one_in(3) && self.operators.is_none();
         self.duels = self.one_in(2);
     }
 
@@ -499,6 +504,7 @@ impl<A: Algorithm> Swarm<A> {
             }
             self.wipe_or_readmit();
             self.ask();
+            self.operate();
         }
         if self.is_good() {
             self.tell("heal all".to_owned());
@@ -510,7 +516,8 @@ impl<A: Algorithm> Swarm<A> {
         if self.is_good() && A::SETTLES {
             self.tell("settle".to_owned());
         }
-        if self.is_good() && A::SETTLES && self.world().seats().count() > 2 {
+        // Of fewer voters none may be missing.
+        if self.is_good() && A::SETTLES && self.world().newest_voters().len() > 2 {
             self.calm();
             if self.wounds && (self.joins || self.forgets) {
                 self.tell("settle".to_owned());

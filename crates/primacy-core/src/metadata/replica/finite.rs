@@ -23,7 +23,8 @@ impl<S: Replicated> Finite for Replica<S> {
             Role::Passive(sync) => visit(Use::End, &mut sync.resend_at),
             Role::Leader(lead) => {
                 let ends = lead.followers.values_mut().filter_map(|follower| follower.resend_at.as_mut());
-                ends.for_each(|end| visit(Use::End, end));
+                let next = lead.next.as_mut().map(|next| &mut next.until);
+                ends.chain(next).for_each(|end| visit(Use::End, end));
             }
         }
     }

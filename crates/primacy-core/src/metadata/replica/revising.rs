@@ -4,6 +4,10 @@
 //! waits until the one before is committed, and the first one of a leader until its own first record is (the mistake that was found
 //! in Raft's single-server changes in 2015: a leader that has not committed anything in its term may change what another one is
 //! changing too).
+//!
+//! The voter in common may have lost its log. It asks the others of its own set then, and they must know what it held. So a change
+//! waits, too, until a majority of the next voters holds all that is committed. Else of three voters two would hold a record, one of
+//! them be removed, and the other one lose its log: of the two that vote then none would know of it.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -17,6 +21,9 @@ use crate::time::Instant;
 
 /// The most voters that there may be.
 pub const VOTERS_MAX: usize = 31;
+
+/// For how many times as long as an answer is waited for a change of voters counts as wanted after somebody has asked for it.
+const WANTED_FOR: u64 = 4;
 
 /// What is wanted of the voters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -49,7 +56,7 @@ pub enum Progress {
         /// The last record of the leader.
         last: LeaderSequence,
     },
-    /// Another change comes first.
+    /// Another change comes first, or what is committed must reach more of the voters that there will be.
     Waiting,
     /// It is not done.
     Refused(Refusal),
@@ -73,6 +80,14 @@ pub enum Refusal {
     },
     /// The node votes already, and is reached elsewhere.
     OtherAddress,
+}
+
+/// Voters that there shall be. Until they are written, or nobody asks for them any more, what is committed is held by a majority of
+/// them as well as of those who vote; so the time comes when they hold all of it, however much is written meanwhile.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Next {
+    pub(super) members: BTreeMap<NodeId, Arc<str>>,
+    pub(super) until: Instant,
 }
 
 impl<S: Replicated> Replica<S> {
@@ -101,7 +116,7 @@ impl<S: Replicated> Replica<S> {
                 // The lease rests on a majority of those who voted when it was given. With one more voter at a time, that and a
                 // majority of the new ones share one; so the next waits until a majority of those who vote now has answered.
                 let is_held = refusal(&self.voters.members, &is_heard).is_none();
-                if settled && is_held { self.state_voters(now, members) } else { Progress::Waiting }
+                if settled && is_held { self.change_voters(now, members) } else { Progress::Waiting }
             }
             Wish::Remove { node } if !self.voters.contains(*node) => {
                 self.unteach(*node);
@@ -116,10 +131,13 @@ impl<S: Replicated> Replica<S> {
                 if !settled {
                     return Progress::Waiting;
                 }
-                if let (Role::Leader(lead), Some(address)) = (&mut self.role, address) {
+                let progress = self.change_voters(now, members);
+                if let (Role::Leader(lead), Some(address), Progress::Committing) =
+                    (&mut self.role, address, progress)
+                {
                     lead.leaving = BTreeMap::from([(*node, address)]);
                 }
-                self.state_voters(now, members)
+                progress
             }
         }
     }
@@ -139,7 +157,22 @@ impl<S: Replicated> Replica<S> {
         all
     }
 
+    fn change_voters(&mut self, now: Instant, members: BTreeMap<NodeId, Arc<str>>) -> Progress {
+        let Role::Leader(lead) = &self.role else { return Progress::Refused(Refusal::NotLeading) };
+        if self.held_by_most(lead, &members) >= self.committed {
+            return self.state_voters(now, members);
+        }
+        let until = now.after(self.config.resend_after.times(WANTED_FOR));
+        if let Role::Leader(lead) = &mut self.role {
+            lead.next = Some(Next { members, until });
+        }
+        Progress::Waiting
+    }
+
     fn state_voters(&mut self, now: Instant, members: BTreeMap<NodeId, Arc<str>>) -> Progress {
+        if let Role::Leader(lead) = &mut self.role {
+            lead.next = None;
+        }
         let number = self.log.last().next();
         let voters = Arc::new(Voters { number, members });
         self.push(Record { number, body: RecordBody::Voters(voters) });

@@ -1,0 +1,174 @@
+//! Operators, who have nodes vote and vote no more while everything else befalls them.
+//!
+//! What they do is drawn from a generator of its own, so that worlds in which nobody does so are what they would be without this.
+
+use primacy_core::NodeId;
+use primacy_core::rng::Rng;
+
+use super::{Swarm, one_in, text};
+use crate::algorithm::Algorithm;
+use crate::node::Seat;
+
+/// What makes the operators of a seed another drawing than the rest of its world. With this one nobody changes the voters in the
+/// worlds that seeds.txt has kept from before anybody did.
+const APART: u64 = 0x766f_7465_7282;
+
+/// How many wishes there are at a time.
+const WISHES_MAX: usize = 2;
+
+/// How often a leader is asked while a voter is cut off.
+const STEPS: u64 = 30;
+
+/// Those who change the voters.
+#[derive(Debug)]
+pub(super) struct Operators {
+    rng: Rng,
+    /// What they want, the oldest first: which node, and whether it shall vote.
+    wishes: Vec<(NodeId, bool)>,
+}
+
+impl Operators {
+    /// In one world of three in which there are enough nodes.
+    fn of(seed: u64, nodes: usize) -> Option<Self> {
+        let mut rng = Rng::new(seed ^ APART);
+        (nodes > 2 && one_in(&mut rng, 3)).then(|| Self { rng, wishes: Vec::new() })
+    }
+
+    fn index(&mut self, count: usize) -> usize {
+        usize::try_from(self.rng.up_to(count.saturating_sub(1) as u64)).unwrap_or(0)
+    }
+
+    fn one_of(&mut self, nodes: &[NodeId]) -> Option<NodeId> {
+        nodes.get(self.index(nodes.len())).copied()
+    }
+
+    fn wish(&mut self, node: NodeId, votes: bool) {
+        self.wishes.retain(|&(known, _)| known != node);
+        self.wishes.push((node, votes));
+        if self.wishes.len() > WISHES_MAX {
+            self.wishes.remove(0);
+        }
+    }
+}
+
+fn wish_command(by: &str, (node, votes): (NodeId, bool)) -> String {
+    format!("operator {by} {} {node}", if votes { "adds" } else { "removes" })
+}
+
+impl<A: Algorithm> Swarm<A> {
+    /// Some of the nodes vote, in the worlds in which that changes.
+    pub(super) fn begin_with_voters(&mut self, seed: u64, nodes: usize) {
+        let Some(mut operators) = Operators::of(seed, nodes) else { return };
+        let count = nodes.saturating_sub(operators.index(3)).max(if nodes > 3 { 3 } else { 2 });
+        let voters: Vec<String> = self.world().seats().take(count).map(|seat| self.name(seat)).collect();
+        self.tell(format!("voters all = {}", voters.join(" ")));
+        // Else nobody might be left who stands.
+        self.tell("set witness=false".to_owned());
+        // A voter alone commits a record as soon as it has made it, and the judge must find it in some log.
+        if self.forgets {
+            self.tell("set kept_max=1000000".to_owned());
+        }
+        self.operators = Some(operators);
+    }
+
+    /// Operators ask for what they want, again and again.
+    pub(super) fn operate(&mut self) {
+        let Some(mut operators) = self.operators.take() else { return };
+        if operators.wishes.is_empty() || one_in(&mut operators.rng, 4) {
+            self.want(&mut operators);
+        }
+        match operators.rng.up_to(15) {
+            0 => self.leave_behind(&mut operators),
+            1 | 2 => self.want_at_once(&mut operators),
+            _ => {
+                for wish in operators.wishes.clone() {
+                    let leader = self.world().leaders().next().filter(|_| !one_in(&mut operators.rng, 3));
+                    let count = self.world().seats().count();
+                    let seat = leader.unwrap_or_else(|| Seat(operators.index(count)));
+                    self.wish(seat, wish);
+                }
+            }
+        }
+        self.operators = Some(operators);
+    }
+
+    fn wish(&mut self, seat: Seat, wish: (NodeId, bool)) {
+        if self.runs(seat) {
+            let name = self.name(seat);
+            self.tell(wish_command(&name, wish));
+        }
+    }
+
+    /// Another wish: a node more, one fewer, or one in the place of another.
+    fn want(&mut self, operators: &mut Operators) {
+        let (votes, others) = self.voters_and_others();
+        let more = operators.one_of(&others);
+        let fewer = operators.one_of(&votes).filter(|_| votes.len() > 1);
+        let which = operators.rng.up_to(2);
+        if let Some(node) = more.filter(|_| which > 0 || fewer.is_none()) {
+            operators.wish(node, true);
+        }
+        if let Some(node) = fewer.filter(|_| which < 2 || more.is_none()) {
+            operators.wish(node, false);
+        }
+    }
+
+    fn voters_and_others(&self) -> (Vec<NodeId>, Vec<NodeId>) {
+        let voters = self.world().newest_voters();
+        let names = self.world().seats().map(|seat| self.world().node(seat).name);
+        names.partition(|name| voters.contains(name))
+    }
+
+    /// A leader is asked for two changes in a row, and may be cut off just before: the second one must not begin before the first one
+    /// is committed.
+    fn want_at_once(&mut self, operators: &mut Operators) {
+        let Some(leader) = self.world().leaders().next() else { return };
+        let own = self.world().node(leader).name;
+        let name = self.name(leader);
+        if one_in(&mut operators.rng, 2) {
+            self.tell(format!("isolate {name}"));
+            self.cut_off = true;
+        }
+        let mut voters: Vec<NodeId> = self.world().voters_of(leader).into_iter().collect();
+        voters.retain(|&voter| voter != own);
+        for _ in 0..2 {
+            let Some(voter) = operators.one_of(&voters) else { break };
+            voters.retain(|&other| other != voter);
+            self.wish(leader, (voter, false));
+        }
+    }
+
+    /// A voter is cut off while others come and go, and stands with what it knew before: whoever leads is cut off as soon as it is
+    /// back.
+    fn leave_behind(&mut self, operators: &mut Operators) {
+        let Some(leader) = self.world().leaders().next() else { return };
+        let own = self.world().node(leader).name;
+        let known = self.world().voters_of(leader);
+        let others: Vec<NodeId> = known.iter().copied().filter(|&voter| voter != own).collect();
+        let Some(behind) = operators.one_of(&others) else { return };
+        self.tell(format!("isolate {behind}"));
+        let step = self.patience.divided_by(4);
+        for _ in 0..STEPS {
+            let Some(leader) = self.world().leaders().next() else { break };
+            if operators.wishes.is_empty() || one_in(&mut operators.rng, 3) {
+                self.want(operators);
+            }
+            for wish in operators.wishes.clone() {
+                self.wish(leader, wish);
+            }
+            self.tell(format!("advance {}", text(step)));
+            let now = self.world().newest_voters();
+            if now.symmetric_difference(&known).count() > 1 {
+                self.came_off("ploy: left behind");
+                break;
+            }
+        }
+        self.tell("heal".to_owned());
+        let leader = self.world().leaders().next();
+        if let Some(leader) = leader {
+            let name = self.name(leader);
+            self.tell(format!("isolate {name}"));
+            self.cut_off = true;
+        }
+    }
+}
