@@ -544,6 +544,14 @@ impl<S: Replicated> Replica<S> {
         self.bound
     }
 
+    /// Whether this node leads, and keeps records back from a follower to which as much is under way as may be.
+    #[must_use]
+    pub fn keeps_back(&self) -> bool {
+        let Role::Leader(lead) = &self.role else { return false };
+        let (window, last) = (self.config.window, self.log.last());
+        lead.followers.values().any(|it| it.window_is_full(window) && it.sent.is_some_and(|sent| sent < last))
+    }
+
     /// Whether this node has lost its log, and has not caught up since.
     #[must_use]
     pub const fn is_recovering(&self) -> bool {
@@ -728,7 +736,7 @@ impl<S: Replicated> Replica<S> {
             }
             return self.send_each(node, bodies);
         };
-        while follower.under_way.iter().map(|(_, bytes)| bytes).sum::<usize>() < self.config.window {
+        while !follower.window_is_full(self.config.window) {
             let Some(records) = self.log.since(sent, self.config.append_max) else { break };
             let Some(last) = records.last().map(|record| record.number) else { break };
             follower.under_way.push_back((last, records.iter().map(Record::size).sum()));
@@ -883,6 +891,10 @@ impl Follower {
         self.round += 1;
         self.told = committed;
         Body::Append { round: self.round, after, records, committed }
+    }
+
+    fn window_is_full(&self, window: usize) -> bool {
+        self.under_way.iter().map(|(_, bytes)| bytes).sum::<usize>() >= window
     }
 
     /// It is asked where it stands.

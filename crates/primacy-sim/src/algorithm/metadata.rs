@@ -378,6 +378,7 @@ const OWN: &[&str] = &[
     "write passed on",
     "read passed on",
     "session passed on",
+    "window full",
     "a later leader has committed",
     "a session has run out",
     "a session has outlived a leader",

@@ -80,6 +80,9 @@ impl OneLog {
             let log = replica.log();
             let news = log.since(looked, usize::MAX).or_else(|| log.since(log.base(), usize::MAX));
             news.unwrap_or_default().iter().try_for_each(|record| self.learn(record))?;
+            if replica.keeps_back() {
+                self.met.push("window full");
+            }
         }
         // What is not committed may yet turn out never to have been.
         let compares = replica.is_current() && applied != compared && applied != LeaderSequence::NONE;

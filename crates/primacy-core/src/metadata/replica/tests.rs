@@ -1,5 +1,8 @@
 //! Replicas among themselves: drawn orders of messages, losses, doubles, crashes and leaders, against what is promised.
 
+mod slow_follower;
+mod voters;
+
 use std::collections::BTreeMap;
 
 use super::*;
@@ -488,12 +491,16 @@ fn worlds(durability: Durability, seeds: core::ops::Range<u64>) -> BTreeMap<&'st
     counts
 }
 
+/// More than fifty times, or too little was tried.
+const MUST_HAPPEN: [&str; 7] =
+    ["elected", "proposed", "committed", "crash", "crash between effects", "voters changed", "taught"];
+
 #[test]
 fn nothing_that_was_committed_is_lost_or_changed() {
     for durability in [Durability::Fsync, Durability::Memory] {
         let counts = worlds(durability, 0..300);
         println!("{durability:?} {counts:?}");
-        for what in ["elected", "proposed", "committed", "crash", "crash between effects"] {
+        for what in MUST_HAPPEN {
             assert!(counts.get(what).is_some_and(|&count| count > 50), "{what} is rare: {counts:?}");
         }
         let lost = counts.get("disk lost").copied().unwrap_or_default();

@@ -1,0 +1,145 @@
+//! How voters are counted, why they are not changed, and that nothing is changed then.
+
+use super::*;
+
+fn voter(number: usize) -> NodeId {
+    NodeId::new(&format!("n{number}")).unwrap()
+}
+
+fn at(number: usize) -> Identity {
+    Identity::new(voter(number), Incarnation { count: 1, nonce: 0 })
+}
+
+/// The same node, after a restart.
+fn again_at(number: usize) -> Identity {
+    Identity::new(voter(number), Incarnation { count: 2, nonce: 0 })
+}
+
+fn somewhere() -> Arc<str> {
+    Arc::from("somewhere")
+}
+
+fn add(number: usize) -> Wish {
+    Wish::Add { node: voter(number), address: somewhere() }
+}
+
+fn remove(number: usize) -> Wish {
+    Wish::Remove { node: voter(number) }
+}
+
+/// The first of so many voters.
+fn follower_of(voters: usize) -> Replica<History> {
+    let members = (0..voters).map(|number| (voter(number), somewhere())).collect();
+    let voters = Arc::new(Voters { number: LeaderSequence::NONE, members });
+    let config = config(at(0), Durability::Fsync);
+    let replica = Replica::new(config, Term(1), voters, Stored::default(), false, Instant::default());
+    replica.expect("there is nothing to be read")
+}
+
+/// The same, and it leads, and all others have taken its first record.
+fn leader_of(voters: usize) -> Replica<History> {
+    let (now, term) = (Instant::default(), Term(1));
+    let mut leader = follower_of(voters);
+    leader.lead(now);
+    let to = leader.config.me.incarnation;
+    for other in 1..voters {
+        leader.handle(now, at(other), term, Body::SyncReply { to, last: LeaderSequence::NONE });
+    }
+    for other in 1..voters {
+        answer(&mut leader, at(other));
+    }
+    assert!(leader.is_active());
+    while leader.poll().is_some() {}
+    leader
+}
+
+/// This one answers what it was asked last: it holds all.
+fn answer(leader: &mut Replica<History>, from: Identity) {
+    let round = match &leader.role {
+        Role::Leader(lead) => lead.followers[&from.node].round,
+        Role::Follower { .. } | Role::Passive(_) => panic!("a majority has answered"),
+    };
+    let (to, last) = (leader.config.me.incarnation, leader.last());
+    let answer = Body::AppendReply { to, round, last, gap: false, recovering: false };
+    leader.handle(Instant::default(), from, leader.bound(), answer);
+}
+
+/// What is said of a wish if these are heard; nothing comes of it.
+fn refused(replica: &mut Replica<History>, wish: &Wish, heard: &[usize]) -> Refusal {
+    let before = replica.clone();
+    let is_heard = |node| heard.iter().any(|&number| voter(number) == node);
+    let said = replica.revise(Instant::default(), wish, is_heard);
+    assert!(*replica == before, "{wish:?} has changed something: {said:?}");
+    match said {
+        Progress::Refused(refusal) => refusal,
+        Progress::Done | Progress::Committing | Progress::CatchingUp { .. } | Progress::Waiting => {
+            panic!("{wish:?}: {said:?}")
+        }
+    }
+}
+
+#[test]
+fn a_voter_counts_once_however_often_it_answers() {
+    let now = Instant::default();
+    let mut leader = leader_of(5);
+    let before = leader.last();
+    assert!(leader.propose(now, Arc::from([7])));
+    leader.on_timeout(now);
+    for _ in 0..5 {
+        answer(&mut leader, at(1));
+        leader.on_timeout(now);
+    }
+    // Nor is its next life another voter.
+    leader.on_connected(now, again_at(1));
+    answer(&mut leader, again_at(1));
+    assert_eq!(leader.committed(), before, "two of five hold it");
+    answer(&mut leader, at(2));
+    assert_eq!(leader.committed(), leader.last(), "three of five hold it");
+}
+
+#[test]
+fn one_that_does_not_lead_changes_no_voters() {
+    let mut replica = follower_of(3);
+    for wish in [add(3), remove(2), add(1), remove(7)] {
+        assert_eq!(refused(&mut replica, &wish, &[0, 1, 2]), Refusal::NotLeading);
+    }
+    // Nor does one that does not know yet what was committed before it.
+    replica.lead(Instant::default());
+    while replica.poll().is_some() {}
+    assert_eq!(refused(&mut replica, &remove(2), &[0, 1, 2]), Refusal::NotLeading);
+}
+
+#[test]
+fn the_last_voter_stays() {
+    let mut leader = leader_of(1);
+    assert_eq!(refused(&mut leader, &remove(0), &[0]), Refusal::Last);
+}
+
+#[test]
+fn there_are_no_more_voters_than_may_be() {
+    let all: Vec<usize> = (0..=VOTERS_MAX).collect();
+    let mut leader = leader_of(VOTERS_MAX);
+    assert_eq!(refused(&mut leader, &add(VOTERS_MAX), &all), Refusal::TooMany);
+    // One fewer, and the same is wanted again.
+    let mut leader = leader_of(VOTERS_MAX - 1);
+    let said = leader.revise(Instant::default(), &add(VOTERS_MAX), |_| true);
+    assert!(matches!(said, Progress::CatchingUp { .. }), "{said:?}");
+}
+
+#[test]
+fn of_the_voters_that_there_would_be_a_majority_must_be_heard() {
+    let mut leader = leader_of(3);
+    // The new one is not asked for: it would not answer before it is taught.
+    assert_eq!(refused(&mut leader, &add(3), &[0]), Refusal::NoMajority { heard: 2, voters: 4 });
+    assert_eq!(refused(&mut leader, &remove(2), &[0, 2]), Refusal::NoMajority { heard: 1, voters: 2 });
+    let said = leader.revise(Instant::default(), &remove(2), |node| node == voter(0) || node == voter(1));
+    assert_eq!(said, Progress::Committing);
+}
+
+#[test]
+fn a_voter_that_is_reached_elsewhere_is_not_added_again() {
+    let mut leader = leader_of(3);
+    let wish = Wish::Add { node: voter(1), address: Arc::from("elsewhere") };
+    assert_eq!(refused(&mut leader, &wish, &[0, 1, 2]), Refusal::OtherAddress);
+    assert_eq!(leader.revise(Instant::default(), &add(1), |_| true), Progress::Done);
+}
