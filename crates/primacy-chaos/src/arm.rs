@@ -130,7 +130,10 @@ impl Arm {
             && (kind != Kind::StoreKilled || server.is_some_and(Make::keeps_what_it_answered))
             && (self.chooses_successor() || kind != Kind::Transfer)
             && (self.serves_clients() || kind != Kind::ReplaceVoter)
-            // The state file of a peer has its room from the first start on, and is written in place; a server has a disk of its own.
+            // The disk that is filled is that of a store, which all nodes share. The state file of a peer has its room from the first
+            // start on, and is written in place; a server has a disk of its own. The log of a node that keeps a map does grow, and
+            // stands beside its state: each node would need a small disk of its own, with room for the records and snapshots of the
+            // whole run. `tests/disk_full.rs` of the command has such disks.
             && (matches!(self.held, Held::OverStore(_)) || kind != Kind::FullDisk)
     }
 

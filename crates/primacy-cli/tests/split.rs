@@ -42,7 +42,12 @@ impl Split {
             args.extend(more(&place));
             args.push("--".into());
             args.extend(job(&place));
-            Node::start_in(&place, Some(&network.namespace(name)), name, &args)
+            Node::start_within(
+                &place,
+                &strings(&["ip", "netns", "exec", &network.namespace(name)]),
+                name,
+                &args,
+            )
         };
         let nodes = NAMES.iter().map(start).collect();
         Self { place, nodes, network }

@@ -3,20 +3,26 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
+#[path = "support/door.rs"]
+mod door;
+#[path = "support/keepers.rs"]
+mod keepers;
+#[path = "support/segment.rs"]
+mod segment;
 mod support;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use keepers::Keepers;
 use rustix::process::Signal;
+use segment::{BLOCK_HEADER, PAGE, blocks, crc32};
 use serde_json::Value;
 use support::{Node, PATIENCE, Place, get, peers, stderr, stdout, strings, wait_until};
-
-/// A slot of a state file and the first page of a file of a log.
-const PAGE: usize = 4096;
 
 /// Where both have their version.
 const VERSION: Range<usize> = 8..12;
@@ -24,13 +30,14 @@ const VERSION: Range<usize> = 8..12;
 /// Where both have the checksum of the rest.
 const CHECKSUM: Range<usize> = 12..16;
 
-/// What stands before the content of a block: the mark, the checksum of the header, the length, the checksum of the content.
-const BLOCK_HEADER: usize = 16;
-
 /// What a hello of version 9 has in the places that every version has: the name of the election, the newest version, who speaks, and
 /// the oldest version.
 const HELLO_OF_VERSION_9: &[u8] =
     b"\0\0\0\x1c\x0a\x01e\x12\x17\x08\x09\x1a\x10\x0a\x01b\x12\x0b\x08\x01\x11\0\0\0\0\0\0\0\x62\x90\x01\x08";
+
+/// The same of a node that is older than all that this one speaks with.
+const HELLO_OF_VERSION_0: &[u8] =
+    b"\0\0\0\x1c\x0a\x01e\x12\x17\x08\x00\x1a\x10\x0a\x01b\x12\x0b\x08\x01\x11\0\0\0\0\0\0\0\x62\x90\x01\x00";
 
 /// A node that keeps metadata by itself.
 struct Keeper {
@@ -99,37 +106,19 @@ fn of_version(page: &[u8], version: u32) -> Vec<u8> {
     page
 }
 
-fn crc32(parts: &[&[u8]]) -> u32 {
-    let mut sum = crc32fast::Hasher::new();
-    parts.iter().for_each(|part| sum.update(part));
-    sum.finalize()
-}
-
 /// A segment in which the first request is in the format 2, in a block that is whole.
 fn with_a_request_of_format_2(segment: &[u8]) -> Vec<u8> {
     let mut bytes = segment.to_vec();
-    // In the first page: the tag and the length of the segment's number.
-    let at = bytes[..PAGE].windows(2).position(|two| two == [0x1a, 16]).unwrap() + 2;
-    let mut id = bytes[at..at + 16].to_vec();
-    id[0] |= 0x80;
-    let mut at = PAGE;
-    while bytes[at..at + 4] == id[..4] {
-        let length: [u8; 4] = bytes[at + 8..at + 12].try_into().unwrap();
-        let content =
-            at + BLOCK_HEADER..at + BLOCK_HEADER + usize::try_from(u32::from_be_bytes(length)).unwrap();
-        // The tag of a payload, its length, the format, and the name of the client with its length.
-        let is_request = |five: &[u8]| five[0] == 0x2a && five[2..] == [1, 1, b'a'];
-        let found = bytes[content.clone()].windows(5).position(is_request);
-        if let Some(found) = found {
+    // The tag of a payload, its length, the format, and the name of the client with its length.
+    let is_request = |five: &[u8]| five[0] == 0x2a && five[2..] == [1, 1, b'a'];
+    for block in blocks(segment) {
+        let content = block.start + BLOCK_HEADER..block.end;
+        if let Some(found) = segment[content.clone()].windows(5).position(is_request) {
             bytes[content.start + found + 2] = 2;
-            let sum = crc32(&[&bytes[content.clone()]]).to_be_bytes();
-            let place = u64::try_from(at).unwrap().to_be_bytes();
-            let header = crc32(&[&id, &place, &length, &sum]).to_be_bytes();
-            bytes[at + 4..at + 8].copy_from_slice(&header);
-            bytes[at + 12..at + 16].copy_from_slice(&sum);
+            let newer = segment::block(segment, block.start, &bytes[content]);
+            bytes[block].copy_from_slice(&newer);
             return bytes;
         }
-        at = content.end;
     }
     panic!("there is no request in the segment");
 }
@@ -178,38 +167,53 @@ fn answer(address: &str, said: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-#[test]
-fn a_node_of_another_version_is_refused_and_that_is_to_be_seen_and_the_others_go_on() {
-    let place = Place::new("versions-peer");
-    let peers = peers(&["a", "b", "c"]);
-    let node = |name: &str| {
-        let dir = place.text(name);
-        let args =
-            ["node", "--json", "--election", "e", "--node", name, "--peers", &peers, "--state-dir", &dir];
-        Node::start(&place, name, &strings(&[&args[..], &["--metrics", "0"]].concat()))
-    };
-    let (a, c) = (node("a"), node("c"));
-    let metrics = a.told.wait_for_event("serving")["metrics"].as_str().unwrap().to_owned();
-    wait_until("the election", || a.leads() || c.leads());
-
-    let address = peers.split(',').find_map(|peer| peer.strip_prefix("a=")).unwrap();
-    let text = "b speaks versions 8 to 9 of the protocol, a speaks version 1, and they have none in common; upgrade a, one version \
-                after the other";
-    let told = answer(address, HELLO_OF_VERSION_9);
-    assert!(told.contains(&format!("a refuses b: {text}")), "{told}");
-
-    let (_, figures) = get(&metrics, "GET", "/metrics");
-    let counted = |line: &str| {
+/// How often a node has refused one that speaks no version that it speaks.
+fn refused(metrics: &str) -> u64 {
+    let (_, figures) = get(metrics, "GET", "/metrics");
+    let counted = |line: &&str| {
         line.starts_with("primacy_handshakes_refused_total") && line.contains("protocol_version")
     };
-    assert!(figures.lines().any(counted), "{figures}");
-    let output = place.output(&["who", "--json", "--election", "e", "--state-dir", &place.text("a")]);
-    let who: Value = serde_json::from_str(&stdout(&output)).unwrap();
-    let others = who["peers"]["others"].as_array().unwrap();
-    let of = |name: &str| others.iter().find(|other| other["node"] == name).unwrap();
-    assert_eq!(of("b")["refusal"]["kind"], "protocol_version", "{who}");
-    assert!(of("b")["refusal"]["text"].as_str().unwrap().contains(text), "{who}");
-    assert_eq!((&of("c")["version"], &of("c")["refusal"]), (&1.into(), &Value::Null), "{who}");
-    assert!(who["peers"]["refused"]["protocol_version"].as_u64() >= Some(1), "{who}");
-    wait_until("a lead still, or again", || a.leads() || c.leads());
+    let count = figures.lines().find(counted).and_then(|line| line.rsplit_once(' '));
+    count.map_or(0, |(_, count)| count.parse().unwrap())
+}
+
+#[tokio::test]
+async fn a_node_of_another_version_is_refused_and_that_is_to_be_seen_and_the_others_go_on() {
+    let mut keepers = Keepers::reserve("versions-peer", &["a", "b", "c"]);
+    for name in ["a", "c"] {
+        keepers.launch(name, &["--metrics", "0"]);
+    }
+    let serving = keepers.node("a").told.wait_for_event("serving");
+    let metrics = serving["metrics"].as_str().unwrap();
+    keepers.write("c", "before").await;
+
+    let mut written = BTreeSet::from(["before".to_owned()]);
+    for (hello, speaks, older, after) in [
+        (HELLO_OF_VERSION_9, "versions 8 to 9", "a", "after one that is newer"),
+        (HELLO_OF_VERSION_0, "version 0", "b", "after one that is older"),
+    ] {
+        let text = format!(
+            "b speaks {speaks} of the protocol, a speaks version 1, and they have none in common; upgrade {older}, one version \
+             after the other"
+        );
+        let refused_before = refused(metrics);
+        let told = answer(keepers.address("a"), hello);
+        assert!(told.contains(&format!("a refuses b: {text}")), "{told}");
+
+        assert_eq!(refused(metrics), refused_before + 1, "it is counted");
+        let who = keepers.who("a");
+        let others = who["peers"]["others"].as_array().unwrap();
+        let of = |name: &str| others.iter().find(|other| other["node"] == name).unwrap();
+        assert_eq!(of("b")["refusal"]["kind"], "protocol_version", "{who}");
+        assert!(of("b")["refusal"]["text"].as_str().unwrap().contains(&text), "{who}");
+        assert_eq!((&of("c")["version"], &of("c")["refusal"]), (&1.into(), &Value::Null), "{who}");
+        assert_eq!(who["peers"]["refused"]["protocol_version"], refused_before + 1, "{who}");
+
+        // Both nodes are needed for what is written now, and both have all of it.
+        keepers.write("a", after).await;
+        written.insert(after.to_owned());
+        for name in ["a", "c"] {
+            assert_eq!(keepers.keys(name).await, written);
+        }
+    }
 }

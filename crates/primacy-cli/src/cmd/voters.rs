@@ -91,7 +91,7 @@ struct Replace {
 
 #[derive(Debug, clap::Args)]
 struct Patience {
-    /// How long to wait for it; what was begun goes on [default: 5m]
+    /// How long to wait for it; given again, the command goes on from there [default: 5m]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     wait: Option<Duration>,
 }
@@ -125,6 +125,7 @@ pub(crate) fn voters(args: &Voters) -> Result<Exit, Failure> {
         }
         Verb::Replace(Replace { old, new, patience, target }) => {
             let (old, (node, address)) = (name(old)?, named(new)?);
+            may_be_replaced(target, &old, &node)?;
             change(target, patience, "add", &node, Some(&address))?;
             change(target, patience, "remove", &old, None)
         }
@@ -148,8 +149,34 @@ fn named(text: &str) -> Result<(String, String), Failure> {
     }
 }
 
+/// Where neither votes, a name is wrong: the new one would be added, and nobody would go. Where only the new one does, the command
+/// is given again.
+fn may_be_replaced(target: &Target, old: &str, new: &str) -> Result<(), Failure> {
+    not_over_a_store(target)?;
+    if old == new {
+        let message = format!("{old} cannot take its own place: name another node");
+        return Err(Failure::new(Exit::Usage, message));
+    }
+    let (node, answer) = first_answer(target.nodes()?, &What::Voters)?;
+    let Answer::Voters { voters, .. } = &answer else { return Err(unexpected(&node, answer)) };
+    if voters.contains_key(old) || voters.contains_key(new) {
+        return Ok(());
+    }
+    let voters: Vec<&str> = voters.keys().map(String::as_str).collect();
+    let message = format!(
+        "{old} is none of the voters ({}), as {} knows them, so {new} cannot take its place; nothing has changed",
+        voters.join(", "),
+        node.node
+    );
+    Err(Failure::new(Exit::NotElected, message))
+}
+
+fn not_over_a_store(target: &Target) -> Result<(), Failure> {
+    target.no_store("voters", "over a store nobody votes")
+}
+
 fn list(target: &Target) -> Result<Exit, Failure> {
-    target.no_store("voters", "over a store nobody votes")?;
+    not_over_a_store(target)?;
     let node = target.the_node()?;
     let answer = node.ask(What::Voters)?;
     let Answer::Voters { term, number, voters } = &answer else { return Err(unexpected(&node, answer)) };
@@ -174,14 +201,18 @@ fn change(
     node: &str,
     address: Option<&str>,
 ) -> Result<Exit, Failure> {
-    target.no_store("voters", "over a store nobody votes")?;
+    not_over_a_store(target)?;
     let until = Instant::now() + patience.wait.unwrap_or(WAIT);
     let (mut told, mut leaderless_since) = (None, None);
     loop {
         let (asked, answer) = ask(target, node, address)?;
         let Answer::Revising { progress } = &answer else { return Err(unexpected(&asked, answer)) };
         if told.as_ref() != Some(progress) {
-            tell(target.json, &Step { node, change, progress }, || line(change, node, progress))?;
+            tell(target.json, &Step { node, change, progress }, || match (change, progress, &told) {
+                // A name that was misspelt looks like that.
+                ("remove", Progress::Done, None) => format!("{node} does not vote, nor did it before"),
+                (_, _, _) => line(change, node, progress),
+            })?;
             told = Some(progress.clone());
         }
         match progress {
@@ -200,13 +231,23 @@ fn change(
             Progress::Refused { why } => return Err(Failure::new(Exit::NotElected, why.clone())),
         }
         if Instant::now() >= until {
-            let message = format!(
-                "it is not done yet: {}; it goes on, and this command may be given again to wait for it",
-                line(change, node, progress)
-            );
+            let message = format!("it is not done yet: {}; {}", line(change, node, progress), rest(progress));
             return Err(Failure::new(Exit::NotElected, message));
         }
         std::thread::sleep(LOOK_INTERVAL);
+    }
+}
+
+/// What becomes of it when nobody waits. The leader takes the next step only when it is asked: whoever is not wanted any more must
+/// not become a voter later.
+fn rest(progress: &Progress) -> &'static str {
+    match progress {
+        Progress::Committing => "that goes on; give this command again to wait for it",
+        Progress::CatchingUp { .. } => {
+            "that goes on, and it does not vote before this command is given again"
+        }
+        Progress::Waiting | Progress::NotLed => "nothing was changed; give this command again",
+        Progress::Done | Progress::Refused { .. } => "nothing is left to be done",
     }
 }
 
@@ -215,6 +256,11 @@ fn ask(target: &Target, about: &str, address: Option<&str>) -> Result<(control::
     let mut nodes = target.nodes()?;
     nodes.sort_by_key(|node| node.node == about);
     let what = What::Revise { node: about.to_owned(), address: address.map(ToOwned::to_owned) };
+    first_answer(nodes, &what)
+}
+
+/// The answer of the first one that gives any.
+fn first_answer(nodes: Vec<control::Node>, what: &What) -> Result<(control::Node, Answer), Failure> {
     let mut first = None;
     for node in nodes {
         match node.ask(what.clone()) {

@@ -200,40 +200,37 @@ pub struct Node {
     /// What it told in its earlier lives.
     pub past: Vec<String>,
     args: Vec<String>,
-    /// The network namespace that it runs in, where it has one.
-    namespace: Option<String>,
+    /// The command that brings it to where it runs, where that is not here, and becomes it.
+    within: Vec<String>,
     child: Child,
 }
 
 impl Node {
     /// Starts `primacy` with these arguments.
     pub fn start(place: &Place, name: &str, args: &[String]) -> Self {
-        Self::start_in(place, None, name, args)
+        Self::start_within(place, &[], name, args)
     }
 
-    /// The same in a network namespace.
-    pub fn start_in(place: &Place, namespace: Option<&str>, name: &str, args: &[String]) -> Self {
-        let mut command = place.command(args);
-        if let Some(namespace) = namespace {
-            // `ip` becomes `primacy`, so that its number is the supervisor's.
-            command = Command::new("ip");
-            command.args(["netns", "exec", namespace, primacy()]).args(args).stdin(Stdio::null());
-            place.prepare(&mut command);
-        }
+    /// The same by a command that becomes `primacy`, so that its number is the supervisor's: in other namespaces.
+    pub fn start_within(place: &Place, within: &[String], name: &str, args: &[String]) -> Self {
+        let primacy = primacy().to_owned();
+        let mut words = within.iter().chain([&primacy]);
+        let mut command = Command::new(words.next().expect("there is one"));
+        command.args(words).args(args).stdin(Stdio::null());
+        place.prepare(&mut command);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let told = Told::default();
         told.listen(child.stdout.take().unwrap());
         told.listen(child.stderr.take().unwrap());
-        let namespace = namespace.map(ToOwned::to_owned);
-        Self { name: name.to_owned(), told, past: Vec::new(), args: args.to_vec(), namespace, child }
+        let (args, within) = (args.to_vec(), within.to_vec());
+        Self { name: name.to_owned(), told, past: Vec::new(), args, within, child }
     }
 
     /// Starts it again, when it has ended. What it told before is kept apart.
     pub fn restart(&mut self, place: &Place) {
         let mut past = std::mem::take(&mut self.past);
         past.extend(self.told.all());
-        let namespace = self.namespace.take();
-        *self = Self::start_in(place, namespace.as_deref(), &self.name.clone(), &self.args.clone());
+        *self = Self::start_within(place, &self.within, &self.name, &self.args);
         self.past = past;
     }
 
@@ -280,10 +277,15 @@ impl Node {
         kill_process(self.supervisor(), signal).unwrap();
     }
 
+    /// How it has ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
+    }
+
     pub fn wait(&mut self) -> ExitStatus {
         let until = Instant::now() + PATIENCE;
         loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
+            if let Some(status) = self.ended() {
                 return status;
             }
             assert!(

@@ -1,0 +1,138 @@
+//! A log on a disk that becomes full, on real processes: the node ends and says why, nothing was acknowledged that is not there, and
+//! all is as before when there is room again.
+
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
+
+#[path = "support/door.rs"]
+mod door;
+#[path = "support/keepers.rs"]
+mod keepers;
+mod support;
+
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use keepers::{Keepers, value};
+use primacy_stores::etcd::api::{self, method};
+use support::{Place, strings, wait_until};
+
+/// How much room there is, in KiB. A log takes a mebibyte at a time in advance.
+const DISK: u32 = 4 << 10;
+
+/// How much of that a filler takes, so that the log becomes longer than two of them only without it.
+const FILLER: u32 = 1536;
+
+/// No disk of that size takes so many writes.
+const WRITES_MAX: usize = 2_000;
+
+/// A small disk in memory. It is mounted where only those see it who are within, which needs no privileges where users may have
+/// namespaces.
+struct SmallDisk {
+    /// Keeps the namespaces, as long as it can read.
+    holder: Child,
+    dir: String,
+}
+
+impl SmallDisk {
+    /// Mounts it in this place, with a filler.
+    fn mount(place: &Place, name: &str) -> Self {
+        let dir = place.text(name);
+        std::fs::create_dir(&dir).unwrap();
+        let script = format!(
+            "mount -t tmpfs -o size={DISK}k,mode=0700 none {dir} && dd if=/dev/zero of={dir}/filler bs=1024 count={FILLER} \
+             2>/dev/null && echo mounted && exec cat"
+        );
+        let mut command = Command::new("unshare");
+        place.prepare(&mut command);
+        command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]);
+        let mut holder = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "mounted\n");
+        Self { holder, dir }
+    }
+
+    /// What runs a command there.
+    fn within(&self) -> Vec<String> {
+        let holder = self.holder.id().to_string();
+        strings(&["nsenter", "--target", &holder, "--user", "--mount", "--preserve-credentials"])
+    }
+
+    fn make_room(&self) {
+        let within = self.within();
+        let mut command = Command::new(&within[0]);
+        let status = command.args(&within[1..]).arg("rm").arg(format!("{}/filler", self.dir)).status();
+        assert!(status.unwrap().success());
+    }
+}
+
+/// The node has ended because its disk is full, and says so.
+fn has_ended(keepers: &mut Keepers, name: &str) {
+    let node = keepers.node(name);
+    assert_eq!(node.wait().code(), Some(74), "{}", node.history());
+    // The last lines may be read only after its end.
+    for text in [".segment is full", "make room and start this node again"] {
+        wait_until(&format!("{text:?} in what it says"), || node.history().contains(text));
+    }
+    assert!(!node.history().contains("panicked"), "{}", node.history());
+}
+
+#[tokio::test]
+async fn a_node_alone_acknowledges_nothing_that_its_full_disk_has_not_and_goes_on_when_there_is_room() {
+    let mut keepers = Keepers::reserve("disk-full", &["a"]);
+    let disk = SmallDisk::mount(&keepers.place, "a");
+    keepers.launch_within(&disk.within(), "a", &[]);
+    let asked = keepers.asked("a").await;
+    let (mut acknowledged, mut refused) = (BTreeSet::new(), None);
+    for index in 0..WRITES_MAX {
+        let key = format!("k-{index}");
+        let put = api::PutRequest { key: key.clone().into(), value: value(&key), ..Default::default() };
+        match asked.ask::<_, api::PutResponse>(method::PUT, &put).await {
+            Ok(_) => acknowledged.insert(key),
+            Err(_) => {
+                refused = Some(key);
+                break;
+            }
+        };
+    }
+    let refused = refused.expect("the disk is full some time");
+    assert!(acknowledged.len() > 100, "{}", acknowledged.len());
+    has_ended(&mut keepers, "a");
+
+    disk.make_room();
+    keepers.restart("a");
+    let mut found = keepers.keys("a").await;
+    // What was not acknowledged may be there or not.
+    found.remove(&refused);
+    assert_eq!(found, acknowledged);
+    keepers.write("a", "after").await;
+    assert!(keepers.keys("a").await.contains("after"));
+}
+
+#[tokio::test]
+async fn where_one_of_three_has_a_full_disk_the_others_go_on_and_it_comes_back_with_all_of_it() {
+    let mut keepers = Keepers::reserve("disk-full-one", &["a", "b", "c"]);
+    let disk = SmallDisk::mount(&keepers.place, "a");
+    keepers.launch_within(&disk.within(), "a", &[]);
+    for name in ["b", "c"] {
+        keepers.launch(name, &[]);
+    }
+    let mut acknowledged = BTreeSet::new();
+    while keepers.node("a").ended().is_none() {
+        let key = format!("k-{}", acknowledged.len());
+        keepers.write("b", &key).await;
+        acknowledged.insert(key);
+        assert!(acknowledged.len() < WRITES_MAX, "the disk is full some time");
+    }
+    has_ended(&mut keepers, "a");
+    acknowledged.extend(keepers.write_some("c", "without a", 20).await);
+
+    disk.make_room();
+    keepers.restart("a");
+    assert_eq!(keepers.keys("a").await, acknowledged);
+    // Its log is as good as any: without `c` it is needed.
+    keepers.kill("c");
+    keepers.write("b", "after").await;
+    assert!(keepers.keys("a").await.contains("after"));
+}

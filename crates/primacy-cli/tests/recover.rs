@@ -1,0 +1,186 @@
+//! Logs that are damaged, torn or lost, on real processes, and what `primacy recover` does: nothing is lost where others have it, and
+//! what is lost is given up only when an operator says so.
+
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
+
+#[path = "support/door.rs"]
+mod door;
+#[path = "support/keepers.rs"]
+mod keepers;
+#[path = "support/segment.rs"]
+mod segment;
+mod support;
+
+use std::fs;
+
+use keepers::Keepers;
+use segment::{BLOCK_HEADER, FIRST, blocks};
+use serde_json::Value;
+use support::wait_until;
+
+const ALL: [&str; 3] = ["a", "b", "c"];
+
+/// The highest token that any of them was elected with.
+fn highest_token(keepers: &mut Keepers) -> u64 {
+    let tokens = ALL.into_iter().flat_map(|name| keepers.node(name).told.events());
+    tokens.filter(|told| told["event"] == "elected").filter_map(|told| told["token"].as_u64()).max().unwrap()
+}
+
+/// What a node tells of a write that it has cut off.
+fn cut_off(told: &Value) -> Option<String> {
+    let message = told["message"].as_str()?;
+    message.contains("were cut off").then(|| message.to_owned())
+}
+
+/// Ends these nodes, deletes their logs, and starts them again.
+fn lose_the_logs_of(keepers: &mut Keepers, names: &[&str]) {
+    for name in names {
+        keepers.stop(name);
+        fs::remove_dir_all(keepers.log(name)).unwrap();
+    }
+    for name in names {
+        keepers.restart(name);
+    }
+    for name in names {
+        wait_until("that it says so", || {
+            keepers.verb(name, &["who"]).stdout.contains("the log is lost and asked for")
+        });
+    }
+}
+
+#[tokio::test]
+async fn a_log_that_is_damaged_in_the_middle_is_refused_until_it_is_put_aside_and_is_then_made_again() {
+    let mut keepers = Keepers::start("recover", &ALL);
+    let mut keys = keepers.write_some("a", "before", 20).await;
+    assert_eq!(keepers.keys("b").await, keys);
+    let recover = ["recover", "--node", "b"];
+    keepers.verb("b", &recover).is(75, &["e@b.", "is in use by the process"]);
+    keepers.stop("b");
+    keys.extend(keepers.write_some("a", "meanwhile", 5).await);
+
+    let (log, segment) = (keepers.log("b"), keepers.log("b").join(FIRST));
+    let written = fs::read(&segment).unwrap();
+    keepers.verb("b", &recover).is(75, &["the log of b is not damaged; nothing has changed"]);
+    assert!(fs::read(&segment).unwrap() == written);
+
+    let (third, fourth) = (blocks(&written)[2].clone(), blocks(&written)[3].clone());
+    let mut damaged = written;
+    damaged[third.start + BLOCK_HEADER] ^= 1;
+    fs::write(&segment, &damaged).unwrap();
+    keepers.restart("b");
+    assert_eq!(keepers.node("b").wait().code(), Some(74), "{}", keepers.node("b").history());
+    let says = format!(
+        "{FIRST} is damaged: at byte {}, no whole block stands there, and one that was written later stands at byte {}. It is left \
+         as it is.",
+        third.start, fourth.start
+    );
+    for text in [&says, "`primacy recover`"] {
+        wait_until(&format!("{text:?} in what it says"), || keepers.node("b").history().contains(text));
+    }
+    assert!(fs::read(&segment).unwrap() == damaged, "it was left as it is");
+
+    let aside = keepers.dir("b").join("e@b.log.damaged-1");
+    keepers.verb("b", &recover).is(0, &[aside.to_str().unwrap(), "start b"]);
+    assert!(!log.exists() && fs::read(aside.join(FIRST)).unwrap() == damaged, "nothing is deleted");
+    keepers.restart("b");
+    assert_eq!(keepers.keys("b").await, keys);
+    wait_until("its log", || !keepers.has_lost_its_log("b"));
+    // It counts again: without it nothing can be written now.
+    keepers.kill("a");
+    keepers.write("b", "after").await;
+    keys.insert("after".to_owned());
+    assert_eq!(keepers.keys("c").await, keys);
+    // Its next life has all of it by itself, and has nothing to warn of.
+    keepers.stop("b");
+    keepers.restart("b");
+    assert_eq!(keepers.keys("b").await, keys);
+    assert!(!keepers.has_lost_its_log("b"));
+    assert_eq!(keepers.node("b").told.events().iter().find_map(cut_off), None);
+}
+
+#[tokio::test]
+async fn a_write_that_had_not_come_to_its_end_is_cut_off_with_a_warning_and_nothing_is_lost() {
+    let mut keepers = Keepers::start("torn", &ALL);
+    let keys = keepers.write_some("a", "before", 20).await;
+    assert_eq!(keepers.keys("c").await, keys);
+    keepers.stop("c");
+    let segment = keepers.log("c").join(FIRST);
+    let written = fs::read(&segment).unwrap();
+    // What a power cut leaves: the next block, without its second half.
+    let end = blocks(&written).last().unwrap().end;
+    let next = segment::block(&written, end, &[7; 3_000]);
+    let mut torn = written.clone();
+    torn[end..end + next.len() / 2].copy_from_slice(&next[..next.len() / 2]);
+    fs::write(&segment, &torn).unwrap();
+    let said = keepers.verb("c", &["recover", "--node", "c"]);
+    said.is(75, &["the log of c is not damaged; nothing has changed"]);
+    assert!(fs::read(&segment).unwrap() == torn);
+
+    // Nobody else is there whom it could ask.
+    for name in ["a", "b"] {
+        keepers.stop(name);
+    }
+    keepers.restart("c");
+    let told = keepers.node("c").told.wait_for("the warning", |told| {
+        (told["event"] == "log" && told["level"] == "warn").then(|| cut_off(told)).flatten()
+    });
+    let cut = format!("{} bytes after the record (", next.len() / 2);
+    assert!(
+        told.starts_with(&cut) && told.contains(FIRST) && told.contains("was not acknowledged"),
+        "{told}"
+    );
+    assert!(!keepers.has_lost_its_log("c"));
+    keepers.stop("c");
+    assert!(fs::read(&segment).unwrap()[..end] == written[..end], "nothing else was cut off");
+
+    for name in ["b", "c"] {
+        keepers.restart(name);
+    }
+    assert_eq!(keepers.keys("c").await, keys);
+    assert_eq!(keepers.node("c").told.events().iter().find_map(cut_off), None, "it is whole again");
+    keepers.write("c", "after").await;
+}
+
+#[tokio::test]
+async fn a_majority_that_has_lost_its_logs_stands_still_and_goes_on_with_the_log_that_is_left() {
+    let mut keepers = Keepers::start("accept-loss", &ALL);
+    let mut keys = keepers.write_some("b", "before", 20).await;
+    assert_eq!(keepers.keys("a").await, keys);
+    let accept = ["recover", "--accept-loss"];
+    keepers.verb("a", &accept).is(75, &["a has not lost its log, or has it again; nothing has changed"]);
+    lose_the_logs_of(&mut keepers, &["b", "c"]);
+    // What was asked for may be done later.
+    let (code, text) = keepers.put("a", "asked in vain").await.unwrap_err();
+    assert!(text.contains("etcdserver: request timed out"), "{code:?}: {text}");
+    assert!(keepers.has_lost_its_log("b") && keepers.has_lost_its_log("c") && !keepers.has_lost_its_log("a"));
+
+    // With `a`, which has its log, one of the others is enough.
+    keepers.verb("b", &accept).is(0, &["b goes on with what it has of its log"]);
+    keepers.write("a", "after").await;
+    keys.insert("after".to_owned());
+    for name in ALL {
+        let mut found = keepers.keys(name).await;
+        found.remove("asked in vain");
+        assert_eq!(found, keys, "{name} has all that was acknowledged");
+        wait_until("its log", || !keepers.has_lost_its_log(name));
+    }
+    keepers.verb("c", &accept).is(75, &["c has not lost its log, or has it again"]);
+}
+
+#[tokio::test]
+async fn where_all_have_lost_their_logs_the_map_begins_anew_and_tokens_go_on() {
+    let mut keepers = Keepers::start("accept-all", &ALL);
+    let before = keepers.write_some("b", "before", 5).await;
+    assert_eq!(keepers.keys("a").await, before);
+    let token = highest_token(&mut keepers);
+    lose_the_logs_of(&mut keepers, &ALL);
+    for name in ["a", "b"] {
+        keepers.verb(name, &["recover", "--accept-loss"]).is(0, &["goes on with what it has of its log"]);
+    }
+    keepers.write("c", "after").await;
+    for name in ALL {
+        let found = keepers.keys(name).await;
+        assert_eq!(found.into_iter().collect::<Vec<_>>(), ["after"], "what only the lost logs had is gone");
+    }
+    assert!(highest_token(&mut keepers) > token);
+}

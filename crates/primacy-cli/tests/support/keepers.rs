@@ -1,0 +1,272 @@
+//! Nodes that keep a map together on their disks and serve clients of etcd: as an operator has them, and as clients see them.
+
+#![allow(dead_code, unreachable_pub, reason = "each test program uses its part of this")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Instant;
+
+use primacy_conformance::live::free_port;
+use primacy_stores::etcd::api::{self, method};
+use rustix::process::Signal;
+use serde_json::Value;
+use tonic::Code;
+
+use crate::door::{Asked, PATIENCE, POLL};
+use crate::support::{Node, Place, stderr, stdout, strings, wait_until};
+
+/// The name of their election.
+const ELECTION: &str = "e";
+
+/// What a command has said at its end.
+#[derive(Debug)]
+pub struct Said {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Said {
+    /// It has ended so, and said all of this on one side or the other.
+    #[track_caller]
+    pub fn is(&self, code: i32, says: &[&str]) {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        for text in says {
+            assert!(self.stdout.contains(text) || self.stderr.contains(text), "{text:?} in {self:?}");
+        }
+        assert!(!self.stderr.contains("panicked"), "{self:?}");
+    }
+}
+
+/// The nodes.
+pub struct Keepers {
+    pub place: Place,
+    /// Where each of them listens for the others, those among them that were never started.
+    addresses: BTreeMap<String, String>,
+    nodes: BTreeMap<String, Node>,
+}
+
+impl Keepers {
+    /// Starts nodes with these names, and waits until one leads.
+    pub fn start(test: &str, names: &[&str]) -> Self {
+        let mut keepers = Self::reserve(test, names);
+        for name in names {
+            keepers.launch(name, &[]);
+        }
+        keepers.leader();
+        keepers
+    }
+
+    /// Has addresses for nodes with these names, and starts none of them.
+    pub fn reserve(test: &str, names: &[&str]) -> Self {
+        let (place, nodes) = (Place::new(test), BTreeMap::new());
+        let mut keepers = Self { place, addresses: BTreeMap::new(), nodes };
+        for name in names {
+            keepers.add(name);
+        }
+        keepers
+    }
+
+    /// Has an address for one more: `NAME=HOST:PORT`.
+    pub fn add(&mut self, name: &str) -> String {
+        self.add_at(name, &format!("127.0.0.1:{}", free_port()))
+    }
+
+    /// One more has this address.
+    pub fn add_at(&mut self, name: &str, address: &str) -> String {
+        self.addresses.insert(name.to_owned(), address.to_owned());
+        format!("{name}={address}")
+    }
+
+    /// It is none of them any more; nor is it named to those that are started from now on.
+    pub fn forget(&mut self, name: &str) -> String {
+        self.nodes.remove(name);
+        self.addresses.remove(name).unwrap()
+    }
+
+    pub fn address(&self, name: &str) -> &str {
+        &self.addresses[name]
+    }
+
+    /// Starts a node for the first time, with these options too.
+    pub fn launch(&mut self, name: &str, options: &[&str]) {
+        self.launch_within(&[], name, options);
+    }
+
+    /// The same by a command that becomes the node.
+    pub fn launch_within(&mut self, within: &[String], name: &str, options: &[&str]) {
+        let peers: Vec<String> =
+            self.addresses.iter().map(|(node, address)| format!("{node}={address}")).collect();
+        let (peers, dir) = (peers.join(","), self.dir(name));
+        let dir = dir.to_str().unwrap();
+        let args = ["node", "--json", "--election", ELECTION, "--node", name, "--peers", &peers];
+        let keeps = ["--state-dir", dir, "--metadata", "fsync", "--serve", "0"];
+        let args = strings(&[&args[..], &keeps, options].concat());
+        self.nodes.insert(name.to_owned(), Node::start_within(&self.place, within, name, &args));
+    }
+
+    /// Starts a node again that has ended.
+    pub fn restart(&mut self, name: &str) {
+        let node = self.nodes.get_mut(name).unwrap();
+        node.restart(&self.place);
+    }
+
+    pub fn node(&mut self, name: &str) -> &mut Node {
+        self.nodes.get_mut(name).unwrap()
+    }
+
+    /// Ends a node in order.
+    pub fn stop(&mut self, name: &str) {
+        let node = self.node(name);
+        node.signal(Signal::TERM);
+        assert_eq!(node.wait().code(), Some(143), "{}", node.history());
+    }
+
+    pub fn kill(&mut self, name: &str) {
+        let node = self.node(name);
+        node.signal(Signal::KILL);
+        node.wait();
+    }
+
+    /// Where a node has its state.
+    pub fn dir(&self, name: &str) -> PathBuf {
+        self.place.path(name)
+    }
+
+    /// Where it has its log.
+    pub fn log(&self, name: &str) -> PathBuf {
+        self.dir(name).join(format!("{ELECTION}@{name}.log"))
+    }
+
+    /// Waits until one of those that run leads.
+    pub fn leader(&mut self) -> String {
+        let mut leader = None;
+        wait_until("the election", || {
+            let mut running = self.nodes.iter_mut().filter_map(|(name, node)| {
+                let runs = node.ended().is_none();
+                (runs && node.leads()).then(|| name.clone())
+            });
+            leader = running.next();
+            leader.is_some()
+        });
+        leader.unwrap()
+    }
+
+    /// Has this node lead.
+    pub fn lead(&mut self, name: &str) {
+        let leader = self.leader();
+        if leader != name {
+            self.verb(&leader, &["transfer", "--to", name]).is(0, &[]);
+        }
+        wait_until("the transfer", || self.leader() == name);
+    }
+
+    /// What an operator's command is told at this node.
+    fn words(&self, asked: &str, args: &[&str]) -> Vec<String> {
+        let dir = self.dir(asked);
+        let target = ["--election", ELECTION, "--state-dir", dir.to_str().unwrap()];
+        strings(&[args, &target].concat())
+    }
+
+    /// Says something to a node, as its operator.
+    pub fn verb(&self, asked: &str, args: &[&str]) -> Said {
+        let output = self.place.output(&self.words(asked, args));
+        Said { code: output.status.code(), stdout: stdout(&output), stderr: stderr(&output) }
+    }
+
+    /// Begins to say something to a node, which takes its time.
+    pub fn begin(&self, asked: &str, args: &[&str]) -> Node {
+        Node::start(&self.place, "operator", &self.words(asked, &[args, &["--json"]].concat()))
+    }
+
+    /// How a node stands; one that was just started has to answer first.
+    pub fn who(&self, asked: &str) -> Value {
+        let mut who = None;
+        wait_until("an answer", || {
+            who = serde_json::from_str(&self.verb(asked, &["who", "--json"]).stdout).ok();
+            who.is_some()
+        });
+        who.unwrap()
+    }
+
+    /// Whether a node says that it has lost its log.
+    pub fn has_lost_its_log(&self, name: &str) -> bool {
+        self.who(name)["peers"]["metadata"]["recovering"] == true
+    }
+
+    /// Who votes, by what this node says, each with its address.
+    pub fn voters(&self, asked: &str) -> BTreeMap<String, String> {
+        let said = self.verb(asked, &["voters", "list", "--json"]);
+        said.is(0, &[]);
+        let said: Value = serde_json::from_str(&said.stdout).unwrap();
+        serde_json::from_value(said["voters"].clone()).unwrap()
+    }
+
+    /// These nodes with their addresses, as a list of voters is.
+    pub fn listed(&self, names: &[&str]) -> BTreeMap<String, String> {
+        names.iter().map(|&name| (name.to_owned(), self.addresses[name].clone())).collect()
+    }
+
+    /// Waits until all of these say that they are the voters.
+    pub fn all_vote(&self, names: &[&str]) {
+        let wanted = self.listed(names);
+        for name in names {
+            wait_until("the list of voters", || self.voters(name) == wanted);
+        }
+    }
+
+    /// Somebody who asks at the door of a node.
+    pub async fn asked(&self, name: &str) -> Asked {
+        let serving = self.nodes[name].told.wait_for_event("serving_clients");
+        Asked::new(serving["address"].as_str().unwrap()).await
+    }
+
+    /// Writes a key, once; its value is [`value`] of it.
+    pub async fn put(&self, name: &str, key: &str) -> Result<(), (Code, String)> {
+        let put = api::PutRequest { key: key.into(), value: value(key), ..Default::default() };
+        let answer: Result<api::PutResponse, _> = self.asked(name).await.ask(method::PUT, &put).await;
+        answer.map(drop)
+    }
+
+    /// Writes a key until that is acknowledged: while nobody leads it is not.
+    pub async fn write(&self, name: &str, key: &str) {
+        let began = Instant::now();
+        while let Err(error) = self.put(name, key).await {
+            assert!(began.elapsed() < PATIENCE, "{key} is not acknowledged: {error:?}");
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// Writes so many keys that begin with this.
+    pub async fn write_some(&self, name: &str, begin: &str, count: usize) -> BTreeSet<String> {
+        let keys: BTreeSet<String> = (0..count).map(|index| format!("{begin}-{index}")).collect();
+        for key in &keys {
+            self.write(name, key).await;
+        }
+        keys
+    }
+
+    /// All keys, by the door of this node, with all that was written before. Each has its own value.
+    pub async fn keys(&self, name: &str) -> BTreeSet<String> {
+        let all = api::RangeRequest { key: vec![0], range_end: vec![0], ..Default::default() };
+        let (asked, began) = (self.asked(name).await, Instant::now());
+        let found: api::RangeResponse = loop {
+            match asked.ask(method::RANGE, &all).await {
+                Ok(found) => break found,
+                Err(error) => assert!(began.elapsed() < PATIENCE, "{name} does not answer: {error:?}"),
+            }
+            tokio::time::sleep(POLL).await;
+        };
+        let found = found.kvs.into_iter().map(|kv| {
+            let key = String::from_utf8(kv.key).unwrap();
+            assert!(kv.value == value(&key), "{key} has another value");
+            key
+        });
+        found.collect()
+    }
+}
+
+/// What is written under a key: long enough that a small disk is full soon.
+pub fn value(key: &str) -> Vec<u8> {
+    key.bytes().cycle().take(8 << 10).collect()
+}

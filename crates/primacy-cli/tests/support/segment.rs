@@ -1,0 +1,50 @@
+//! A segment of a log as it stands on the disk: what must be known of it to damage it where that is wanted.
+
+#![allow(dead_code, unreachable_pub, reason = "each test program uses its part of this")]
+
+use std::ops::Range;
+
+/// The first page of a file of a log, and a slot of a state file.
+pub const PAGE: usize = 4096;
+
+/// What stands before the content of a block: the mark, the checksum of the header, the length, the checksum of the content.
+pub const BLOCK_HEADER: usize = 16;
+
+/// The name of the first one.
+pub const FIRST: &str = "0000000000000001.segment";
+
+/// The random number of a segment: in its first page, after a tag and its length.
+fn id(segment: &[u8]) -> Vec<u8> {
+    let at = segment[..PAGE].windows(2).position(|two| two == [0x1a, 16]).unwrap() + 2;
+    let mut id = segment[at..at + 16].to_vec();
+    id[0] |= 0x80;
+    id
+}
+
+/// The blocks, each with its header.
+pub fn blocks(segment: &[u8]) -> Vec<Range<usize>> {
+    let mark = &id(segment)[..4];
+    let (mut blocks, mut at) = (Vec::new(), PAGE);
+    while &segment[at..at + 4] == mark {
+        let length: [u8; 4] = segment[at + 8..at + 12].try_into().unwrap();
+        let end = at + BLOCK_HEADER + usize::try_from(u32::from_be_bytes(length)).unwrap();
+        blocks.push(at..end);
+        at = end;
+    }
+    blocks
+}
+
+/// A block with this content at this place of a segment.
+pub fn block(segment: &[u8], at: usize, content: &[u8]) -> Vec<u8> {
+    let id = id(segment);
+    let (length, place) = (u32::try_from(content.len()).unwrap().to_be_bytes(), (at as u64).to_be_bytes());
+    let sum = crc32(&[content]).to_be_bytes();
+    let header = crc32(&[&id, &place, &length, &sum]).to_be_bytes();
+    [&id[..4], &header, &length, &sum, content].concat()
+}
+
+pub fn crc32(parts: &[&[u8]]) -> u32 {
+    let mut sum = crc32fast::Hasher::new();
+    parts.iter().for_each(|part| sum.update(part));
+    sum.finalize()
+}
