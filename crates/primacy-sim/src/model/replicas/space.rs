@@ -19,8 +19,8 @@ pub struct Space {
     pub only_recovering: bool,
     /// How often two processes crash at once. With their logs in memory that is more than is assumed.
     pub pairs: u8,
-    /// How often a process ends and another one starts without the log that it had. On a disk it knows that its log is lost until it has
-    /// written down that it is whole again; in memory that is a crash like the others.
+    /// How often a process ends and another one starts without the log that was on its disk. It knows that its log is lost, until it
+    /// has written down that it is whole again.
     pub disks: u8,
     /// How often something is said again because no answer has come in time.
     pub resends: u8,
