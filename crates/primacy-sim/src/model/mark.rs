@@ -49,6 +49,9 @@ marks! {
     29, STANDS_STILL, "a majority was recovering";
     30, DEPOSED_COMMITS, "committed by a leader while another one led";
     31, HEARD_THE_DEAD, "a leader made use of what a process said that another one has followed";
+    32, BEGUN, "the first record of a term was committed";
+    33, BEGUN_BEHIND, "the first record of a term was committed behind one of an earlier term";
+    34, DISK_LOST, "a disk was lost that held what was committed";
 }
 
 impl fmt::Display for Marks {

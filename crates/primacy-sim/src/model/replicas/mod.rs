@@ -17,6 +17,7 @@
 
 mod moves;
 mod node;
+mod order;
 mod space;
 mod text;
 mod told;
@@ -29,6 +30,7 @@ use primacy_core::metadata::replica::Durability;
 
 use self::moves::{Kind, Label, Moves, Sign, Way};
 use self::node::{Act, FIRST_LIFE, Node, SEATS};
+use self::order::Order;
 pub use self::space::Space;
 use self::told::Told;
 use super::fold::Fold;
@@ -63,6 +65,7 @@ struct Left {
     records: u8,
     crashes: u8,
     pairs: u8,
+    disks: u8,
     resends: u8,
     accepts: u8,
 }
@@ -73,6 +76,8 @@ struct Known {
     all: Told,
     /// The last number.
     last: LeaderSequence,
+    /// What stands behind what, the first records of terms among them, of which the payloads say nothing.
+    order: Order,
 }
 
 /// A step, before it is taken.
@@ -152,8 +157,11 @@ impl Replicas {
                     None => found.cut += u64::from(sign.waits),
                 }
             }
-            if let Some(crashes) = left.crashes.checked_sub(1) {
+            if let Some(crashes) = left.crashes.checked_sub(1).filter(|_| self.may_crash(sign)) {
                 moves.push(Move { seat, act: Act::Crash, left: Left { crashes, ..left } });
+            }
+            if let Some(disks) = left.disks.checked_sub(1) {
+                moves.push(Move { seat, act: Act::LoseDisk, left: Left { disks, ..left } });
             }
             if let Some(accepts) =
                 left.accepts.checked_sub(1).filter(|_| sign.is_recovering && self.stands_still(state))
@@ -198,11 +206,16 @@ impl Replicas {
         }
     }
 
+    fn may_crash(&self, sign: Sign) -> bool {
+        sign.is_recovering || !self.moves.space.only_recovering
+    }
+
     /// Takes one way of a move.
     fn take(&mut self, state: &State, planned: Move, way: &Way, found: &mut Found<State>) {
         let mut next = State { left: planned.left, ..*state };
         if way.cut.is_some() {
-            let Some(crashes) = next.left.crashes.checked_sub(1) else { return };
+            let may_crash = self.may_crash(self.sign(state, planned.seat));
+            let Some(crashes) = next.left.crashes.checked_sub(1).filter(|_| may_crash) else { return };
             next.left.crashes = crashes;
         }
         if let Act::Lead(term) = planned.act {
@@ -222,6 +235,9 @@ impl Replicas {
             return; // More than is assumed.
         }
         let mut marks = way.marks;
+        let known = self.known.value(state.known).last;
+        let held_it = known > LeaderSequence::NONE && self.holds(state, planned.seat, known);
+        marks.set_if(Marks::DISK_LOST, matches!(planned.act, Act::LoseDisk) && held_it);
         marks.set_if(Marks::HEARD_THE_DEAD, self.is_of_the_dead(state, planned, way));
         marks.set_if(Marks::STANDS_STILL, self.is_without_a_majority(&next));
         let mut broken = way.broken.or_else(|| self.judge(&mut next, planned.seat, &mut marks));
@@ -286,6 +302,10 @@ impl Replicas {
         if leads_it && applied.0.len() < known.all.0.len() {
             return Some("I9");
         }
+        let order = self.moves.orders.value(sign.order);
+        if !order.agrees_with(&known.order) {
+            return Some("I9");
+        }
         let news = &applied.0[both..];
         for entry in news {
             marks.0 |= match entry.number.term.0 {
@@ -301,18 +321,31 @@ impl Replicas {
         let others = (0..SEATS).filter(|&other| other != seat);
         let is_deposed = others.map(|other| self.sign(next, other).bound).any(|bound| bound > sign.bound);
         marks.set_if(Marks::DEPOSED_COMMITS, is_deposed && sign.is_active);
+        for begun in order.begins().filter(|begun| *begun > known.last) {
+            marks.0 |= Marks::BEGUN;
+            marks.set_if(
+                Marks::BEGUN_BEHIND,
+                known.last > LeaderSequence::NONE && begun.term > known.last.term,
+            );
+        }
         let mut all = known.all.clone();
         all.0.extend_from_slice(news);
         let last = known.last.max(sign.committed);
-        next.known = self.known.number(Known { all, last }).0;
+        let order = known.order.with(order);
+        next.known = self.known.number(Known { all, last, order }).0;
         None
     }
 
     /// Whether a node has applied what stands up to a number, and its log passes over that.
     fn has(&self, state: &State, seat: u8, number: LeaderSequence) -> bool {
         let replica = &self.moves.nodes.value(state.nodes[usize::from(seat)]).replica;
-        let passes = number <= replica.log().base() || replica.log().position(number).is_some();
-        passes && replica.applied() >= number
+        self.holds(state, seat, number) && replica.applied() >= number
+    }
+
+    /// Whether a node's log passes over a number.
+    fn holds(&self, state: &State, seat: u8, number: LeaderSequence) -> bool {
+        let log = self.moves.nodes.value(state.nodes[usize::from(seat)]).replica.log();
+        number <= log.base() || log.position(number).is_some()
     }
 
     /// What is under way, and what one node has said in addition, without what nobody will ever make use of.
@@ -373,7 +406,8 @@ impl Replicas {
         let is_late = label.to_life.is_some_and(|life| to.life > life);
         let is_in_term = label.term == to.bound;
         // What a process has taken and knows, it has for as long as it lives.
-        let keeps = (state.left.crashes == 0 && state.left.pairs == 0) || !self.moves.space.late;
+        let Left { crashes, pairs, disks, .. } = state.left;
+        let keeps = (crashes == 0 && pairs == 0 && disks == 0) || !self.moves.space.late;
         match label.kind {
             Kind::Recover => from.life > label.from_life || !from.is_recovering,
             Kind::RecoverReply => is_late || !to.is_recovering,
@@ -420,8 +454,8 @@ impl Model for Replicas {
         let nodes = [0, 1, 2].map(|seat| self.moves.number(Node::new(seat, &space)));
         let wire = self.wires.number(Vec::new()).0;
         let known = self.known.number(Known::default()).0;
-        let Space { records, crashes, pairs, resends, accepts, .. } = space;
-        let left = Left { records, crashes, pairs, resends, accepts };
+        let Space { records, crashes, pairs, disks, resends, accepts, .. } = space;
+        let left = Left { records, crashes, pairs, disks, resends, accepts };
         let connected = [[FIRST_LIFE; SEATS as usize]; SEATS as usize];
         vec![State { nodes, wire, known, led: [0; TERMS_MAX], connected, left }]
     }
@@ -432,10 +466,10 @@ impl Model for Replicas {
         fold.add(a << 32 | b);
         fold.add(c << 32 | u64::from(state.wire));
         fold.add(u64::from(state.known));
-        let Left { records, crashes, pairs, resends, accepts } = state.left;
+        let Left { records, crashes, pairs, disks, resends, accepts } = state.left;
         let word = |word: u64, bits: &u8| word << 4 | u64::from(*bits);
         fold.add(state.led.iter().fold(0, word));
-        fold.add([records, crashes, pairs, resends, accepts].iter().fold(0, word));
+        fold.add([records, crashes, pairs, disks, resends, accepts].iter().fold(0, word));
         fold.add(state.connected.iter().flatten().fold(0, word));
         fold.finish()
     }

@@ -6,10 +6,11 @@ use std::rc::Rc;
 
 use primacy_core::metadata::log::{RecordBody, Write};
 use primacy_core::metadata::message::Body;
-use primacy_core::metadata::replica::Effect;
+use primacy_core::metadata::replica::{Durability, Effect};
 use primacy_core::{LeaderSequence, Term};
 
 use super::node::{Act, Cut, Doings, Item, Node, seat};
+use super::order::Order;
 use super::space::Space;
 use super::told::Told;
 use crate::model::fold::BuildFold;
@@ -46,6 +47,8 @@ pub(super) struct Sign {
     pub(super) committed: LeaderSequence,
     /// What it has applied, where all of that is committed.
     pub(super) current: Option<u32>,
+    /// The records that it knows to be committed, as far as its log has them still.
+    pub(super) order: u32,
 }
 
 /// What the search must know of a message.
@@ -121,6 +124,7 @@ pub(super) struct Moves {
     /// Of each message, by its number.
     pub(super) labels: Vec<Label>,
     pub(super) told: Interned<Told>,
+    pub(super) orders: Interned<Order>,
     ways: HashMap<(u32, u32), Rc<[Way]>, BuildFold>,
 }
 
@@ -133,6 +137,7 @@ impl Moves {
             items: Interned::default(),
             labels: Vec::new(),
             told: Interned::default(),
+            orders: Interned::default(),
             ways: HashMap::default(),
         }
     }
@@ -161,6 +166,7 @@ impl Moves {
             last: replica.last(),
             committed: replica.committed(),
             current,
+            order: self.orders.number(Order::of(replica.log(), replica.committed())).0,
         }
     }
 
@@ -191,7 +197,8 @@ impl Moves {
                 let records = match effect {
                     Effect::Write(Write::Append(records)) => records.len(),
                     Effect::Write(Write::Snapshot(_)) | Effect::Voters(_) => 1,
-                    Effect::LogLost(_) | Effect::Send { .. } | Effect::TwoLeaders { .. } => 0,
+                    Effect::LogLost(_) => usize::from(self.space.durability == Durability::Fsync),
+                    Effect::Send { .. } | Effect::TwoLeaders { .. } => 0,
                 };
                 cuts.extend((0..records).map(|kept| Some(Cut { effects: place, kept })));
             }
@@ -301,6 +308,7 @@ fn code(act: Act) -> u32 {
         Act::Crash => (5, 0),
         Act::Accept => (6, 0),
         Act::Connected(seat, life) => (7, u32::from(life) << 8 | u32::from(seat)),
+        Act::LoseDisk => (8, 0),
     };
     assert!(argument < 1 << 28, "fewer than 2^28 different messages");
     kind << 28 | argument

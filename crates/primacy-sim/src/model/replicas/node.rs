@@ -33,6 +33,8 @@ pub(super) struct Node {
     /// The voters that are on its disk. The term there is always that to which the process is bound.
     voters: Arc<Voters>,
     pub(super) disk: Stored,
+    /// That the log was lost is on its disk, beside the term. What is in memory is lost by every crash, and so needs no remark.
+    log_lost: bool,
     pub(super) replica: Replica<Told>,
 }
 
@@ -53,6 +55,8 @@ pub(super) enum Act {
     Connected(u8, u8),
     /// Its process ends, and another one starts.
     Crash,
+    /// The same, and what it had of the log is not there any more.
+    LoseDisk,
     /// An operator has it go on with what it has.
     Accept,
 }
@@ -104,8 +108,8 @@ impl Node {
         let voters = Arc::new(Voters { number: LeaderSequence::NONE, members });
         let (life, disk) = (FIRST_LIFE, Stored::default());
         let replica = start(identity(seat, life), Term(0), Arc::clone(&voters), disk.clone(), false, space);
-        let mut node =
-            Self { seat, life, voters, disk, replica: replica.expect("there is nothing to be read") };
+        let replica = replica.expect("there is nothing to be read");
+        let mut node = Self { seat, life, voters, disk, log_lost: false, replica };
         node.hurry(space);
         node
     }
@@ -166,17 +170,28 @@ impl Node {
                 self.replica.lead(NOW);
             }
             (Act::Connected(seat, life), _) => self.replica.on_connected(NOW, identity(seat, life)),
-            (Act::Crash, _) => {
-                let lost = space.recovers && space.durability == Durability::Memory;
-                self.start_again(lost, space);
+            (Act::Crash, _) => self.start_again(space),
+            (Act::LoseDisk, _) => {
+                self.disk = Stored::default();
+                self.log_lost = true;
+                self.start_again(space);
             }
-            (Act::Accept, _) => self.start_again(false, space),
+            (Act::Accept, _) => {
+                self.log_lost = false;
+                self.start_with(false, space);
+            }
         }
         self.hurry(space);
     }
 
+    /// A new process, which knows whether its log is lost.
+    fn start_again(&mut self, space: &Space) {
+        let lost = self.log_lost || space.durability == Durability::Memory;
+        self.start_with(lost && space.recovers, space);
+    }
+
     /// A new process, with what is on the disk.
-    fn start_again(&mut self, log_lost: bool, space: &Space) {
+    fn start_with(&mut self, log_lost: bool, space: &Space) {
         self.life += 1;
         let (me, bound, voters) = (self.me(), self.replica.bound(), Arc::clone(&self.voters));
         let replica = start(me, bound, voters, self.disk.clone(), log_lost, space);
@@ -205,7 +220,12 @@ impl Node {
                     doings.sent.push(Item { from, to: seat(to), term, body });
                 }
                 Effect::Voters(_) | Effect::Send { .. } => {}
-                // Here a log is lost by every crash or by none.
+                Effect::LogLost(lost) if cut.is_none() && space.durability == Durability::Fsync => {
+                    doings
+                        .told
+                        .push(format!("remembers that its log is {}", if lost { "lost" } else { "whole" }));
+                    self.log_lost = lost;
+                }
                 Effect::LogLost(_) => {}
                 Effect::TwoLeaders { known, other } => {
                     doings.told.push(format!("hears of two leaders, {known} and {other}"));

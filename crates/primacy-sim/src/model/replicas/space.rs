@@ -15,8 +15,13 @@ pub struct Space {
     pub each: u8,
     /// How often a process crashes, anywhere between two effects or in the middle of a write, and starts again.
     pub crashes: u8,
+    /// Whether only those processes crash that have lost their log, and have not recovered.
+    pub only_recovering: bool,
     /// How often two processes crash at once. With their logs in memory that is more than is assumed.
     pub pairs: u8,
+    /// How often a process ends and another one starts without the log that was on its disk. It knows that its log is lost, until it
+    /// has written down that it is whole again.
+    pub disks: u8,
     /// How often something is said again because no answer has come in time.
     pub resends: u8,
     /// Whether what is to be sent and written waits for whatever else may come. Without, it is sent and written at once.
@@ -41,7 +46,9 @@ impl Space {
         records: 1,
         each: 1,
         crashes: 0,
+        only_recovering: false,
         pairs: 0,
+        disks: 0,
         resends: 0,
         gathers: false,
         keeps: true,

@@ -70,6 +70,7 @@ pub(super) fn act(seat: u8, act: Act, item: Option<&Item>) -> String {
         (Act::Lead(term), _) => format!("{who} is told to lead in term {term}"),
         (Act::Connected(seat, _), _) => format!("{who} is connected with a new process of {}", name(seat)),
         (Act::Crash, _) => format!("{who} crashes, and starts again"),
+        (Act::LoseDisk, _) => format!("{who} crashes, and starts again without its log"),
         (Act::Accept, _) => format!("an operator has {who} go on with what it has"),
     }
 }

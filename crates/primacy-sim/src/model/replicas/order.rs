@@ -1,0 +1,48 @@
+//! In which order committed records stand: what a log says of it beyond the payloads that come of it.
+
+use primacy_core::LeaderSequence;
+use primacy_core::metadata::log::Log;
+
+/// Committed records, each with the one right behind which it stands; the oldest of a log may be in its snapshot, and say nothing more.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Order(Vec<Place>);
+
+/// Where a record stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Place {
+    number: LeaderSequence,
+    behind: LeaderSequence,
+}
+
+impl Order {
+    /// That of the records of a log up to the last one that is known to be committed.
+    pub(super) fn of(log: &Log, committed: LeaderSequence) -> Self {
+        let records = log.since(log.base(), usize::MAX).unwrap_or_default();
+        let mut behind = log.base();
+        let mut places = Vec::new();
+        for record in records.iter().take_while(|record| record.number <= committed) {
+            places.push(Place { number: record.number, behind });
+            behind = record.number;
+        }
+        Self(places)
+    }
+
+    /// Whether both may be of one log: where one has a record, the other one has none or the same behind the same.
+    pub(super) fn agrees_with(&self, other: &Self) -> bool {
+        let apart = |one: &Place, two: &Place| one.number <= two.behind || two.number <= one.behind;
+        self.0.iter().all(|one| other.0.iter().all(|two| one == two || apart(one, two)))
+    }
+
+    /// What either has.
+    pub(super) fn with(&self, other: &Self) -> Self {
+        let mut places = [&*self.0, &*other.0].concat();
+        places.sort_unstable();
+        places.dedup();
+        Self(places)
+    }
+
+    /// The first records of terms in it.
+    pub(super) fn begins(&self) -> impl Iterator<Item = LeaderSequence> {
+        self.0.iter().map(|place| place.number).filter(|number| *number == LeaderSequence::first(number.term))
+    }
+}
