@@ -13,6 +13,7 @@ use primacy_core::metadata::command::{
     Previous, Read, Refusal, Relation, Replace, SessionId, Transaction, Write,
 };
 use primacy_core::metadata::machine::{Answer, Ask, Metadata};
+use primacy_core::metadata::partitions::Command as Order;
 use primacy_core::metadata::replica::{Progress, Refusal as NotAllowed, Wish};
 use primacy_core::{Duration, Endpoint, Input};
 
@@ -72,6 +73,8 @@ struct Open {
 #[derive(Clone, Copy, Debug)]
 struct Kept {
     seat: Seat,
+    /// The process life by which a node is up, which is the only one that keeps it alive.
+    life: Option<u64>,
     time_to_live: Duration,
     /// It is to be kept alive.
     wanted: bool,
@@ -81,6 +84,7 @@ impl Clients {
     /// A process is gone, and with it whatever it would have answered.
     pub(crate) fn gone(&mut self, life: u64) {
         self.open.retain(|_, open| open.life != life);
+        self.sessions.retain(|_, kept| kept.life != Some(life));
     }
 
     /// A question that was asked of one of these nodes before this moment and is not answered, and of which one.
@@ -102,6 +106,12 @@ impl Clients {
     pub fn let_go(&mut self, session: SessionId) -> bool {
         let kept = self.sessions.get_mut(&session).filter(|kept| kept.wanted);
         kept.map(|kept| kept.wanted = false).is_some()
+    }
+
+    /// The session by which this process life of a node is up, as far as it was told.
+    #[must_use]
+    pub fn session_of(&self, life: u64) -> Option<SessionId> {
+        self.sessions.iter().find(|(_, kept)| kept.life == Some(life)).map(|(&session, _)| session)
     }
 
     /// The sessions that are kept alive.
@@ -239,8 +249,20 @@ impl<A: Algorithm> World<A> {
                 if outcome.result.is_ok() =>
             {
                 let kept = self.clients.sessions.entry(*session);
-                kept.or_insert(Kept { seat, time_to_live: *time_to_live, wanted: false });
+                kept.or_insert(Kept { seat, life: None, time_to_live: *time_to_live, wanted: false });
                 self.plan_keeping(*session);
+            }
+            (
+                Wanted::Command(Command::Partitions(Order::Join { session, time_to_live })),
+                Answer::Written(_, outcome),
+            ) if outcome.result.is_ok() => {
+                let life = self.process(seat).map(|process| process.life);
+                let kept = Kept { seat, life, time_to_live: *time_to_live, wanted: true };
+                self.clients.sessions.insert(*session, kept);
+                self.plan_keeping(*session);
+            }
+            (Wanted::Command(Command::Partitions(Order::Leave { session })), Answer::Written(..)) => {
+                self.clients.sessions.remove(session);
             }
             (Wanted::Session(session, _), Answer::Session(_, None)) => {
                 self.clients.sessions.remove(session);
@@ -263,7 +285,8 @@ impl<A: Algorithm> World<A> {
         // Nobody tells a node that does not vote who leads.
         let serves =
             |&seat: &Seat| self.process(seat).is_some_and(|process| !process.paused) && self.votes(seat);
-        if let Some(seat) = [home].into_iter().chain(self.seats()).find(serves) {
+        let others = self.seats().filter(|_| kept.life.is_none());
+        if let Some(seat) = [home].into_iter().chain(others).find(serves) {
             self.ask(seat, Wanted::Session(session, Keep::Alive));
         }
         self.plan_keeping(session);
@@ -271,7 +294,7 @@ impl<A: Algorithm> World<A> {
 
     /// A client keeps a session alive from now on, which lives for so long without that. It may not have begun yet.
     pub fn keep_from_now_on(&mut self, seat: Seat, session: SessionId, time_to_live: Duration) {
-        self.clients.sessions.insert(session, Kept { seat, time_to_live, wanted: true });
+        self.clients.sessions.insert(session, Kept { seat, life: None, time_to_live, wanted: true });
     }
 
     /// A client of some node asks for something.
@@ -293,7 +316,8 @@ impl<A: Algorithm> World<A> {
         let key = KEYS[self.drawn(KEYS.len())];
         let known = self.clients.known.get(key.as_bytes()).cloned().unwrap_or_else(|| b"0".as_slice().into());
         let value = self.clients.value();
-        let sessions: Vec<SessionId> = self.clients.sessions.keys().copied().collect();
+        let of_clients = self.clients.sessions.iter().filter(|(_, kept)| kept.life.is_none());
+        let sessions: Vec<SessionId> = of_clients.map(|(&session, _)| session).collect();
         let session = sessions.get(self.drawn(sessions.len())).copied();
         let drawn = self.rng.up_to(17);
         match (drawn, session) {
@@ -347,9 +371,11 @@ impl<A: Algorithm> World<A> {
                     self.node(leader).name
                 ));
             }
+            let mut sessions = machine.state().sessions().map(|(session, _)| session);
+            let mut of_nodes = machine.state().partitions().sessions().map(|(session, _)| session);
+            let is_left = |session: &SessionId| !self.clients.keep(*session);
             if self.believes(seat)
-                && let Some((session, _)) =
-                    machine.state().sessions().find(|&(session, _)| !self.clients.keep(session))
+                && let Some(session) = sessions.find(is_left).or_else(|| of_nodes.find(is_left))
             {
                 return Err(format!("session {session} lives, and nobody keeps it alive"));
             }
@@ -427,10 +453,29 @@ pub fn command_text(command: &Command) -> String {
         Command::Begin { session, time_to_live } => format!("begin session {session} of {time_to_live}"),
         Command::End { session } => format!("end session {session}"),
         Command::Expire { session } => format!("session {session} has run out"),
-        Command::Partitions(_) => "partitions".to_owned(),
+        Command::Partitions(order) => order_text(order),
         Command::Compact(version) => format!("compact up to version {version}"),
         Command::Forget { node } => format!("forget the requests of {node}"),
         Command::Limit(_) => "set limits".to_owned(),
+    }
+}
+
+fn order_text(order: &Order) -> String {
+    match order {
+        Order::Join { session, time_to_live } => format!("join with session {session} of {time_to_live}"),
+        Order::Leave { session } => format!("leave session {session}"),
+        Order::Release { session, up_to, ranges } => {
+            let given = ranges.iter().flat_map(|it| it.ranges.iter().map(|range| (&it.group, range)));
+            let given: Vec<String> =
+                given.map(|(group, range)| format!("{group} {} to {}", range.start, range.end - 1)).collect();
+            let given = if given.is_empty() { "nothing".to_owned() } else { given.join(", ") };
+            format!("give back {given} up to number {up_to} in session {session}")
+        }
+        Order::Create { group, count } => format!("create {group} of {count}"),
+        Order::Drop { group } => format!("drop {group}"),
+        Order::Drain { node } => format!("drain {node}"),
+        Order::Undrain { node } => format!("undrain {node}"),
+        Order::Move { group, index, node } => format!("move {group} {index} to {node}"),
     }
 }
 

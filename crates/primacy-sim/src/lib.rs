@@ -23,6 +23,7 @@ pub mod node;
 pub mod note;
 pub mod partition;
 pub mod phases;
+pub mod primaries;
 pub mod queue;
 pub mod replay;
 pub mod resource;

@@ -10,8 +10,8 @@ use primacy_core::metadata::log::Write;
 use primacy_core::metadata::machine::Answer;
 use primacy_core::rng::Rng;
 use primacy_core::{
-    Command, Duration, Endpoint, Event, Evidence, Identity, Incarnation, Input, Instant, NodeId, Output,
-    Protocol, text,
+    Command, Duration, Endpoint, Event, Evidence, FencingToken, Identity, Incarnation, Input, Instant,
+    NodeId, Output, Protocol, text,
 };
 
 use crate::algorithm::seniority::view_text;
@@ -24,6 +24,7 @@ use crate::disk::Disk;
 use crate::invariants::{Breach, Invariant, Meaning, Observation, Seen};
 use crate::network::{Fate, Host, Network, STORE};
 use crate::node::{Node, Process, Seat};
+use crate::primaries::{Place, Resources};
 use crate::queue::Queue;
 use crate::resource::Resource;
 use crate::sessions::{News, SessionStore};
@@ -85,6 +86,7 @@ pub(crate) enum Happening<M> {
     WorkKilled { seat: Seat, dead: Identity },
     TellDeath { guardian_of: Seat, to: Seat, dead: Identity },
     WriteArrives { seat: Seat, late: bool, mandate: primacy_core::Mandate, ordinal: u64 },
+    PartitionWriteArrives { seat: Seat, place: Place, token: FencingToken, late: bool },
 }
 
 /// A world in which one election runs.
@@ -106,6 +108,8 @@ pub struct World<A: Algorithm> {
     pub clients: Clients,
     /// What leaders write to.
     pub resource: Resource,
+    /// What the primaries of partitions write to.
+    pub resources: Resources,
     /// Who believes what.
     pub beliefs: Beliefs,
     /// What happened.
@@ -156,6 +160,7 @@ impl<A: Algorithm> World<A> {
             sessions: SessionStore::default(),
             clients: Clients::default(),
             resource: Resource::default(),
+            resources: Resources::default(),
             beliefs: Beliefs::default(),
             trace,
             conditions,
@@ -323,6 +328,9 @@ impl<A: Algorithm> World<A> {
             Happening::TellDeath { guardian_of, to, dead } => self.tell_death(guardian_of, to, dead),
             Happening::WriteArrives { seat, late, mandate, ordinal } => {
                 self.write_arrives(seat, late, mandate, ordinal);
+            }
+            Happening::PartitionWriteArrives { seat, place, token, late } => {
+                self.partition_write_arrives(seat, place, token, late);
             }
         }
     }
@@ -865,7 +873,7 @@ impl<A: Algorithm> World<A> {
         }
     }
 
-    fn trace_write(
+    pub(crate) fn trace_write(
         &mut self,
         level: Level,
         node: NodeId,

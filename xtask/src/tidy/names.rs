@@ -31,7 +31,14 @@ const EVERYWHERE: &[&str] = &[""];
 const MACHINES: &[&str] = &["crates/primacy-core/", "crates/primacy-sim/"];
 /// What speaks of elections; adapters of stores, which speak their store's language, are not among it.
 const OURS: &[&str] = &["crates/primacy-core/", "crates/primacy-sim/", "crates/primacy/src/"];
-const METADATA: &[&str] = &["crates/primacy-core/src/metadata/", "crates/primacy/src/metadata/"];
+const METADATA: &[&str] = &[
+    "crates/primacy-core/src/metadata/",
+    "crates/primacy/src/metadata/",
+    "crates/primacy-sim/src/invariants/dumb_partitions",
+    "crates/primacy-sim/src/primaries",
+    "crates/primacy-sim/src/story/primaries",
+    "crates/primacy-sim/src/swarm/primaries",
+];
 const NOWHERE: &[&str] = &[];
 /// Names that are not ours to give: the standard library's; and of an endpoint, that of whoever asks a node for something, which
 /// elections do not hear.

@@ -393,6 +393,11 @@ const OWN: &[&str] = &[
     "a candidate with older voters is refused, and told",
     "operator: what was written before comes first",
     "ploy: left behind",
+    "primaries: one for what was nobody's",
+    "primaries: another one",
+    "primaries: the same one under another number",
+    "primaries: write accepted",
+    "primaries: stale write refused",
 ];
 
 fn counted(count: usize, what: &str) -> String {

@@ -2,11 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use primacy_core::Identity;
 use primacy_core::metadata::command::{
     Answer, Command, Compared, Comparison, Keys, Operation, Outcome, Read, Refusal, Relation, Replace,
     SessionId,
 };
+use primacy_core::metadata::partitions::Command as Order;
 use primacy_core::metadata::state::State;
+
+use super::dumb_partitions::DumbPartitions;
 
 /// Keys, their values, and the sessions with which they go.
 #[derive(Clone, Debug)]
@@ -14,11 +18,13 @@ pub(super) struct DumbMap {
     version: u64,
     entries: BTreeMap<Vec<u8>, (Vec<u8>, Option<SessionId>)>,
     sessions: BTreeSet<SessionId>,
+    partitions: DumbPartitions,
 }
 
 impl Default for DumbMap {
     fn default() -> Self {
-        Self { version: 1, entries: BTreeMap::new(), sessions: BTreeSet::new() }
+        let partitions = DumbPartitions::default();
+        Self { version: 1, entries: BTreeMap::new(), sessions: BTreeSet::new(), partitions }
     }
 }
 
@@ -26,11 +32,12 @@ impl DumbMap {
     /// Does what the map has just done, and compares what came of it.
     pub(super) fn apply(
         &mut self,
+        sender: Identity,
         command: &Command,
         outcome: &Outcome,
         state: &State,
     ) -> Result<(), String> {
-        let refusal = self.refusal(command);
+        let refusal = self.refusal(sender, command);
         match (&outcome.result, refusal) {
             (Err(found), Some(expected)) if *found == expected => return Ok(()),
             (Err(Refusal::FormerLife), _) => return Ok(()), // Nothing of it was done.
@@ -38,6 +45,8 @@ impl DumbMap {
             (found, expected) => return Err(format!("{command:?}: {found:?}, and not {expected:?}")),
         }
         let held = self.perform(command);
+        let shared = self.partitions.perform(sender, command, state.partitions());
+        shared.map_err(|what| format!("{command:?}: {what}"))?;
         match (&outcome.result, held) {
             (Ok(Answer::Decided { held: found, .. }), Some(held)) if *found != held => {
                 return Err(format!("{command:?}: {found}, and not {held}"));
@@ -53,7 +62,16 @@ impl DumbMap {
         if found.eq(self.entries.clone()) { Ok(()) } else { Err(format!("{command:?}: other entries")) }
     }
 
-    fn refusal(&self, command: &Command) -> Option<Refusal> {
+    /// What was met since this was last called.
+    pub(super) fn take_met(&mut self) -> Vec<&'static str> {
+        std::mem::take(&mut self.partitions.met)
+    }
+
+    fn has(&self, session: SessionId) -> bool {
+        self.sessions.contains(&session) || self.partitions.has(session)
+    }
+
+    fn refusal(&self, sender: Identity, command: &Command) -> Option<Refusal> {
         match command {
             Command::Operate(Operation::Write(write)) => match write.session {
                 Replace::With(Some(session)) if !self.sessions.contains(&session) => {
@@ -61,14 +79,17 @@ impl DumbMap {
                 }
                 Replace::With(_) | Replace::Keep => None,
             },
-            Command::Begin { session, .. } if self.sessions.contains(session) => Some(Refusal::SessionExists),
-            Command::End { session } | Command::Expire { session } if !self.sessions.contains(session) => {
-                Some(Refusal::SessionNotFound)
+            Command::Begin { session, .. } | Command::Partitions(Order::Join { session, .. })
+                if self.has(*session) =>
+            {
+                Some(Refusal::SessionExists)
             }
+            Command::End { session } if !self.sessions.contains(session) => Some(Refusal::SessionNotFound),
+            Command::Expire { session } if !self.has(*session) => Some(Refusal::SessionNotFound),
             Command::Begin { .. } | Command::End { .. } | Command::Expire { .. } | Command::Operate(_) => {
                 None
             }
-            Command::Partitions(_) => None, // No client of this world asks for any.
+            Command::Partitions(order) => self.partitions.refusal(sender, order),
             Command::Compact(_) | Command::Forget { .. } | Command::Limit(_) => None,
         }
     }
@@ -88,7 +109,7 @@ impl DumbMap {
                 None
             }
             Command::End { session } | Command::Expire { session } => {
-                self.sessions.remove(session);
+                self.sessions.remove(session); // That of a node is looked at below, with what it had.
                 self.entries.retain(|_, (_, of)| *of != Some(*session));
                 self.version += u64::from(before != self.entries);
                 None

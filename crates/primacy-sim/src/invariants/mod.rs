@@ -4,6 +4,7 @@
 
 pub mod drained_before_released;
 pub mod dumb_map;
+mod dumb_partitions;
 pub mod leader_after_healing;
 pub mod no_needless_change;
 pub mod one_leader_at_a_time;

@@ -148,7 +148,8 @@ impl OneLog {
                 matches!(&applied, Applied::First(Outcome { result: Err(Refusal::FormerLife), .. }));
             match &applied {
                 Applied::First(outcome) => {
-                    self.dumb.apply(&request.command, outcome, &self.state)?;
+                    self.dumb.apply(request.client, &request.command, outcome, &self.state)?;
+                    self.met.extend(self.dumb.take_met());
                     let is_new = self.applied.insert((request.client, request.sequence));
                     if !is_new && !is_refused {
                         let text = command_text(&request.command);

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use primacy_core::metadata::clients::Ticket;
 use primacy_core::metadata::command::{Command, SessionId};
 use primacy_core::metadata::machine::{Answer, Ask, Metadata};
+use primacy_core::metadata::partitions::Command as Order;
 use primacy_core::{Drift, Duration, Identity, LeaderSequence, Term};
 
 use super::{Invariant, Observation, Seen};
@@ -22,8 +23,10 @@ pub struct SessionsLive {
     /// The questions that are not answered: when they were asked, and until when the session must live as far as was known then.
     open: BTreeMap<Ticket, (Moment, Ask, Moment)>,
     until: BTreeMap<SessionId, Moment>,
-    /// A client has asked for their end.
+    /// A client has asked for their end, or they have ended with their nodes.
     ended_by_clients: BTreeSet<SessionId>,
+    /// By which sessions a process life has asked to be up.
+    of_nodes: BTreeMap<Identity, Vec<SessionId>>,
     /// When those were first seen to have ended that have.
     ended: BTreeMap<SessionId, Moment>,
     /// Whose state was looked at, and up to where.
@@ -42,6 +45,7 @@ impl SessionsLive {
             open: BTreeMap::new(),
             until: BTreeMap::new(),
             ended_by_clients: BTreeSet::new(),
+            of_nodes: BTreeMap::new(),
             ended: BTreeMap::new(),
             looked: BTreeMap::new(),
             terms: BTreeMap::new(),
@@ -57,7 +61,9 @@ impl SessionsLive {
         if looked.0 == applied || !replica.is_current() {
             return Ok(());
         }
-        let present: BTreeSet<SessionId> = machine.state().sessions().map(|(session, _)| session).collect();
+        let of_clients = machine.state().sessions().map(|(session, _)| session);
+        let of_nodes = machine.state().partitions().sessions().map(|(session, _)| session);
+        let present: BTreeSet<SessionId> = of_clients.chain(of_nodes).collect();
         let gone: Vec<SessionId> = looked.1.difference(&present).copied().collect();
         *looked = (applied, present);
         gone.into_iter().try_for_each(|session| self.has_ended(now, session))
@@ -101,11 +107,14 @@ impl SessionsLive {
     fn answered(&mut self, now: Moment, ticket: Ticket, answer: &Answer, term: Term) -> Result<(), String> {
         let Some((asked_at, ask, until)) = self.open.remove(&ticket) else { return Ok(()) };
         match (ask, answer) {
-            (Ask::Write(_, Command::Begin { session, time_to_live }), Answer::Written(_, outcome))
-                if outcome.result.is_ok() =>
-            {
-                self.lives(session, asked_at, time_to_live, term)
-            }
+            (
+                Ask::Write(
+                    _,
+                    Command::Begin { session, time_to_live }
+                    | Command::Partitions(Order::Join { session, time_to_live }),
+                ),
+                Answer::Written(_, outcome),
+            ) if outcome.result.is_ok() => self.lives(session, asked_at, time_to_live, term),
             (Ask::Session(_, session, _), Answer::Session(_, Some(left))) => {
                 self.lives(session, asked_at, *left, term)
             }
@@ -137,9 +146,16 @@ impl Invariant for SessionsLive {
     fn observe(&mut self, now: Moment, seen: &Observation<'_>, _beliefs: &Beliefs) -> Result<(), String> {
         match *seen {
             Observation::Metadata(Seen::Settled { who, machine }) => self.settled(now, who, machine),
-            Observation::Metadata(Seen::Asked { ticket, ask, .. }) => {
-                if let Ask::Write(_, Command::End { session }) = ask {
+            Observation::Metadata(Seen::Asked { who, ticket, ask }) => {
+                if let Ask::Write(
+                    _,
+                    Command::End { session } | Command::Partitions(Order::Leave { session }),
+                ) = ask
+                {
                     self.ended_by_clients.insert(*session);
+                }
+                if let Ask::Write(_, Command::Partitions(Order::Join { session, .. })) = ask {
+                    self.of_nodes.entry(who).or_default().push(*session);
                 }
                 let session = match ask {
                     Ask::Session(_, session, _) => {
@@ -157,6 +173,8 @@ impl Invariant for SessionsLive {
             }
             Observation::Ended { who } => {
                 self.looked.remove(&who);
+                // Its guardian may say so, and its next life end it.
+                self.ended_by_clients.extend(self.of_nodes.remove(&who).into_iter().flatten());
                 Ok(())
             }
             Observation::Metadata(Seen::Wrote { .. })

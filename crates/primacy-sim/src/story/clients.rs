@@ -77,12 +77,12 @@ impl<A: Algorithm> Story<A> {
         Ok(true)
     }
 
-    fn ask(&mut self, node: &str, wanted: Wanted) -> Result<(), String> {
+    pub(super) fn ask(&mut self, node: &str, wanted: Wanted) -> Result<(), String> {
         let seat = self.seat(node)?;
         if self.world()?.ask(seat, wanted) { Ok(()) } else { Err("it does not run".to_owned()) }
     }
 }
 
-fn session(number: &str) -> Result<SessionId, String> {
+pub(super) fn session(number: &str) -> Result<SessionId, String> {
     SessionId::new(value(number)?).ok_or_else(|| "no session is 0".to_owned())
 }

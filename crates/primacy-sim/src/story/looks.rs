@@ -1,6 +1,7 @@
 //! What is looked at, and what must be so.
 
 use primacy_core::LeaderSequence;
+use primacy_core::metadata::voters::Voters;
 
 use super::Story;
 use crate::algorithm::lease::record_text;
@@ -8,6 +9,7 @@ use crate::algorithm::seniority::members_text;
 use crate::algorithm::{Algorithm, value};
 use crate::clients::state_text;
 use crate::node::Seat;
+use crate::primaries::partitions_text;
 use crate::trace::Level;
 
 impl<A: Algorithm> Story<A> {
@@ -50,18 +52,21 @@ impl<A: Algorithm> Story<A> {
                 let text = state_text(machine);
                 self.say(format!("{at:>8}  {node}: {text}"));
             }
+            ["partitions", node] => {
+                let seat = self.seat(node)?;
+                let world = self.world()?;
+                let at = world.now();
+                let known = world.partitions(seat).ok_or("it does not run, or keeps nothing")?;
+                let lines = partitions_text(known);
+                lines.into_iter().for_each(|line| self.say(format!("{at:>8}  {node}: {line}")));
+            }
             ["voters", node] => {
                 let seat = self.seat(node)?;
                 let world = self.world()?;
-                let (at, process) = (world.now(), world.process(seat).ok_or("it does not run")?);
+                let at = world.now();
+                let process = world.process(seat).ok_or("it does not run")?;
                 let machine = A::metadata(&process.machine).ok_or("the voters of this election are fixed")?;
-                let voters = machine.replica().voters();
-                let names: Vec<String> = voters.names().iter().map(ToString::to_string).collect();
-                let names = names.join(" ");
-                let line = match voters.number {
-                    LeaderSequence::NONE => format!("{names}, by its configuration"),
-                    number => format!("{names}, by record {number}"),
-                };
+                let line = voters_text(machine.replica().voters());
                 self.say(format!("{at:>8}  voters of {node}: {line}"));
             }
             ["request", node] => {
@@ -123,6 +128,15 @@ impl<A: Algorithm> Story<A> {
         }
         let names: Vec<&str> = found.iter().map(|&seat| world.node(seat).name.as_str()).collect();
         Err(format!("it is {names:?} who leads"))
+    }
+}
+
+fn voters_text(voters: &Voters) -> String {
+    let names: Vec<String> = voters.names().iter().map(ToString::to_string).collect();
+    let names = names.join(" ");
+    match voters.number {
+        LeaderSequence::NONE => format!("{names}, by its configuration"),
+        number => format!("{names}, by record {number}"),
     }
 }
 

@@ -70,6 +70,12 @@
 //! | `client a keeps 7 2s`, `clients let 7 go` | it is kept alive from now on, at `a` or elsewhere; and not any more |
 //! | `clients ask 3` | so many drawn requests, at nodes that are drawn |
 //! | `state a` | how far the log of `a` is, and what it has of the map |
+//! | `client a joins 7 2s`, `client a leaves 7` | `a` may be a primary of partitions, by a session that its process keeps alive |
+//! | `client a gives back 7`, `client a gives back all 7` | what is wanted back of it, as far as it knows; or all that it has |
+//! | `client a creates orders 4`, `client a drops orders` | a group of partitions |
+//! | `client a drains b`, `client a undrains b`, `client a moves orders 0 to b` | |
+//! | `write a orders 0`, `write a orders 0 late 3s` | the work of a primary writes to its partition, with the token that its node knows |
+//! | `partitions a` | who is the primary of what, as far as `a` knows |
 //! | `operator a adds d`, `operator a removes d` | asks `a` once to have `d` vote, or vote no more; to be asked again until it is done |
 //! | `voters a` | whose votes `a` counts, and which record says so |
 //!
@@ -88,6 +94,7 @@
 mod clients;
 mod faults;
 mod looks;
+mod primaries;
 mod wishes;
 
 use std::any::Any;
@@ -450,6 +457,7 @@ impl<A: Algorithm> Story<A> {
             || self.message_faults(words)?
             || self.wishes(words)?
             || self.client_wishes(words)?
+            || self.partition_wishes(words)?
             || self.store_wishes(words)?;
         if known { Ok(()) } else { Err("there is no such command".to_owned()) }
     }

@@ -2,6 +2,7 @@
 
 use primacy_core::rng::Rng;
 
+use super::primaries::Sharing;
 use super::{Beyond, Swarm, quorum, text};
 use crate::algorithm::metadata::Metadata;
 use crate::node::Seat;
@@ -52,5 +53,6 @@ pub(super) fn draw(seed: u64, beyond: Option<Beyond>, trace: Trace) -> Swarm<Met
     ));
     swarm.asks = true;
     swarm.begin_with_voters(seed, nodes);
+    swarm.sharing = Sharing::of(seed);
     swarm
 }

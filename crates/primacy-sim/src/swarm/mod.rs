@@ -14,6 +14,7 @@ mod deeds;
 mod lease;
 mod metadata;
 mod ploys;
+mod primaries;
 mod quorum;
 mod ranked;
 mod ring;
@@ -27,6 +28,7 @@ use primacy_core::rng::Rng;
 use primacy_core::{Drift, Duration};
 
 use self::deeds::{Kind, MIXED};
+use self::primaries::Sharing;
 use self::voters::Operators;
 use crate::algorithm;
 use crate::algorithm::Algorithm;
@@ -345,6 +347,8 @@ struct Swarm<A: Algorithm> {
     asks: bool,
     /// Who changes the voters, in the worlds in which somebody does.
     operators: Option<Operators>,
+    /// Who wants something of partitions, in the worlds in which somebody does.
+    sharing: Option<Sharing>,
     /// Now and then whoever leads is cut off, and nothing else happens until another may lead.
     duels: bool,
     /// In the end one node is made deaf or mute, and the others must have a leader.
@@ -383,6 +387,7 @@ impl<A: Algorithm> Swarm<A> {
             forgets: false,
             asks: false,
             operators: None,
+            sharing: None,
             duels: false,
             wounds: true,
             joins: false,
@@ -505,6 +510,7 @@ impl<A: Algorithm> Swarm<A> {
             self.wipe_or_readmit();
             self.ask();
             self.operate();
+            self.share();
         }
         if self.is_good() {
             self.tell("heal all".to_owned());

@@ -1,0 +1,115 @@
+//! Nodes that are primaries of partitions, and what their work writes: each partition is a resource of its own.
+
+use std::collections::BTreeMap;
+
+use primacy_core::metadata::command::SessionId;
+use primacy_core::metadata::partitions::{GroupName, Partitions, Plan, Ranges};
+use primacy_core::{Duration, FencingToken, Mandate};
+
+use crate::algorithm::Algorithm;
+use crate::node::Seat;
+use crate::resource::Resource;
+use crate::trace::Level;
+use crate::world::{Happening, World};
+
+/// A partition: its group, and its place there.
+pub type Place = (GroupName, u32);
+
+/// The resources of all partitions.
+pub type Resources = BTreeMap<Place, Resource>;
+
+impl<A: Algorithm> World<A> {
+    /// The partitions, as far as a node that runs has heard of them.
+    #[must_use]
+    pub fn partitions(&self, seat: Seat) -> Option<&Partitions> {
+        A::metadata(&self.process(seat)?.machine).map(|machine| machine.state().partitions())
+    }
+
+    /// The work of a primary writes to its partition with the token that its node knows it by. The write takes `after`.
+    ///
+    /// # Errors
+    /// If the node is not its primary, as far as it knows.
+    pub fn write_as_primary(&mut self, seat: Seat, place: Place, after: Duration) -> Result<(), String> {
+        let name = self.node(seat).name;
+        let partition = self.partitions(seat).and_then(|known| known.partition(&place.0, place.1));
+        let own = partition.filter(|partition| partition.primary == Some(name));
+        let token = own.ok_or_else(|| format!("{name} is not its primary"))?.number;
+        let late = !after.is_zero();
+        let delay = after.plus(self.conditions.delay);
+        self.plan(delay, Happening::PartitionWriteArrives { seat, place, token: FencingToken(token), late });
+        Ok(())
+    }
+
+    pub(crate) fn partition_write_arrives(
+        &mut self,
+        seat: Seat,
+        place: Place,
+        token: FencingToken,
+        late: bool,
+    ) {
+        let name = self.node(seat).name;
+        let (group, index) = &place;
+        let text =
+            format!("{group} {index}: {}write of {name} with token {token}", if late { "late " } else { "" });
+        let answer = self.resources.entry(place).or_default().write(Mandate::Fenced(token));
+        let what =
+            if answer.is_ok() { "primaries: write accepted" } else { "primaries: stale write refused" };
+        self.counters.count(what);
+        self.trace_write(Level::Event, name, Mandate::Fenced(token), answer.is_ok(), || match answer {
+            Ok(()) => format!("{text} accepted"),
+            Err(error) => format!("{text} refused: {error}"),
+        });
+    }
+
+    /// The session by which a node that runs is up, as far as its client has been told.
+    #[must_use]
+    pub fn joined(&self, seat: Seat) -> Option<SessionId> {
+        let life = self.process(seat)?.life;
+        self.clients.session_of(life)
+    }
+
+    /// What a node would give back: all that it has, or what is wanted back; and up to which number.
+    #[must_use]
+    pub fn to_give_back(&self, seat: Seat, all: bool) -> (u64, Vec<Ranges>) {
+        let name = self.node(seat).name;
+        let Some(known) = self.partitions(seat) else { return (0, Vec::new()) };
+        let mut ranges: Vec<Ranges> = Vec::new();
+        for run in known.runs_with_primary(name) {
+            if !all && run.partition.plan == Plan::Stays {
+                continue;
+            }
+            match ranges.last_mut().filter(|last| last.group == run.group) {
+                Some(last) => last.ranges.push(run.range),
+                None => ranges.push(Ranges { group: run.group, ranges: vec![run.range] }),
+            }
+        }
+        (known.step(), ranges)
+    }
+}
+
+/// All partitions, for people, a line for those that follow each other and are alike.
+#[must_use]
+pub fn partitions_text(partitions: &Partitions) -> Vec<String> {
+    let runs = partitions.groups().flat_map(|(group, _)| partitions.runs(group));
+    let mut lines: Vec<String> = runs
+        .map(|run| {
+            let (from, last) = (run.range.start, run.range.end - 1);
+            let which = if from == last { from.to_string() } else { format!("{from} to {last}") };
+            let number = run.partition.number;
+            let whose = run.partition.primary.map_or_else(
+                || format!("nobody's, the last number is {number}"),
+                |primary| format!("{primary} under number {number}"),
+            );
+            let plan = match run.partition.plan {
+                Plan::Stays => String::new(),
+                Plan::Taken(None) => ", wanted back".to_owned(),
+                Plan::Taken(Some(next)) => format!(", wanted back for {next}"),
+            };
+            format!("{} {which}: {whose}{plan}", run.group)
+        })
+        .collect();
+    if lines.is_empty() {
+        lines.push("no partitions".to_owned());
+    }
+    lines
+}

@@ -1,0 +1,88 @@
+//! Nodes that share partitions out among them while everything befalls them.
+//!
+//! As with operators, what is drawn comes from a generator of its own.
+
+use primacy_core::rng::Rng;
+
+use super::{Swarm, in_micros, one_in, text};
+use crate::algorithm::Algorithm;
+use crate::node::Seat;
+
+/// What makes this another drawing than the rest of the world of a seed; such that it leaves alone what seeds.txt has kept from
+/// before.
+const APART: u64 = 0x7072_696d_6172_6966;
+
+/// The number before the first session of a node; those of clients are below.
+const SESSIONS: u64 = 1_000_000;
+
+const GROUPS: [&str; 2] = ["p", "q"];
+
+/// Those who want something of partitions.
+#[derive(Debug)]
+pub(super) struct Sharing {
+    rng: Rng,
+    sessions: u64,
+}
+
+impl Sharing {
+    /// In one world of three.
+    pub(super) fn of(seed: u64) -> Option<Self> {
+        let mut rng = Rng::new(seed ^ APART);
+        one_in(&mut rng, 3).then_some(Self { rng, sessions: SESSIONS })
+    }
+
+    fn index(&mut self, count: usize) -> usize {
+        usize::try_from(self.rng.up_to(count.saturating_sub(1) as u64)).unwrap_or(0)
+    }
+}
+
+impl<A: Algorithm> Swarm<A> {
+    /// Something is wanted of partitions, at one node or another.
+    pub(super) fn share(&mut self) {
+        let Some(mut sharing) = self.sharing.take() else { return };
+        for _ in 0..sharing.rng.up_to(2) {
+            if let Some(command) = self.draw_share(&mut sharing) {
+                self.tell(command);
+            }
+        }
+        self.sharing = Some(sharing);
+    }
+
+    fn draw_share(&mut self, sharing: &mut Sharing) -> Option<String> {
+        let count = self.world().seats().count();
+        let (seat, other) = (Seat(sharing.index(count)), Seat(sharing.index(count)));
+        if !self.runs(seat) {
+            return None;
+        }
+        let (name, other) = (self.name(seat), self.name(other));
+        let (group, index) = (GROUPS[sharing.index(GROUPS.len())], sharing.rng.up_to(4));
+        let session = self.world().joined(seat);
+        let command = match (sharing.rng.up_to(17), session) {
+            (0..=5, None) => {
+                sharing.sessions += 1;
+                let longest = self.patience;
+                let lives = longest.divided_by(2).plus(sharing.rng.duration_up_to(longest));
+                format!("client {name} joins {} {}", sharing.sessions, text(in_micros(lives)))
+            }
+            (0..=3, Some(session)) => format!("client {name} gives back {session}"),
+            (4, Some(session)) => format!("client {name} gives back all {session}"),
+            (5, Some(session)) => format!("client {name} leaves {session}"),
+            (6..=8, _) => format!("client {name} creates {group} {}", 1 + sharing.rng.up_to(4)),
+            (9, _) => format!("client {name} drops {group}"),
+            (10, _) => format!("client {name} drains {other}"),
+            (11, _) => format!("client {name} undrains {other}"),
+            (12..=13, _) => format!("client {name} moves {group} {index} to {other}"),
+            _ => return self.write_as_primary(sharing, seat),
+        };
+        Some(command)
+    }
+
+    /// The work of a node writes to what it is the primary of, as far as it knows; and the write may take long.
+    fn write_as_primary(&mut self, sharing: &mut Sharing, seat: Seat) -> Option<String> {
+        let node = self.world().node(seat).name;
+        let runs = self.world().partitions(seat)?.runs_with_primary(node);
+        let run = runs.get(sharing.index(runs.len()))?;
+        let after = in_micros(sharing.rng.duration_up_to(self.patience.times(2)));
+        Some(format!("write {node} {} {} late {}", run.group, run.range.start, text(after)))
+    }
+}
