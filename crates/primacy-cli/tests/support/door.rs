@@ -94,13 +94,13 @@ impl Asked {
         answers.map(Response::into_inner).map_err(|status| told(&status))
     }
 
-    /// Asks with a message that has no more than this name, and waits until the answer begins: whether there is somebody who answers.
+    /// Asks with a name, where it has one, and nothing else, and waits until the answer begins: whether there is somebody who answers.
     pub(crate) async fn reach(&self, path: &str, name: &str) -> Result<(), (Code, String)> {
         let mut grpc = tonic::client::Grpc::new(self.channel.clone());
         grpc.ready().await.unwrap();
         let codec = ProstCodec::<recipes::LeaderRequest, api::StatusResponse>::default();
-        let question = self.request(recipes::LeaderRequest { name: name.into() });
-        let asked = grpc.server_streaming(question, path.parse().unwrap(), codec);
+        let question = recipes::LeaderRequest { name: name.into() };
+        let asked = grpc.server_streaming(self.request(question), path.parse().unwrap(), codec);
         let answer = tokio::time::timeout(PATIENCE, asked).await;
         let answer = answer.unwrap_or_else(|_| panic!("{path} is not answered"));
         answer.map(drop).map_err(|status| told(&status))

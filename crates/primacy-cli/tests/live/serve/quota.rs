@@ -233,8 +233,8 @@ fn a_full_map_refuses_what_a_full_etcd_refuses_and_nothing_is_lost() {
         goes_on(&own, &mut ours).await;
         // On the disks stands what was acknowledged, and the quota, which nobody sets again.
         door.set_arguments(&[]);
-        door.restart_all().await;
-        let again = Asked::new(&door.endpoint(1)).await;
+        door.relaunch_all();
+        let again = Asked::new(&door.endpoint(door.leader().await)).await;
         assert_eq!(found(&again).await, ours.kept);
         assert_eq!(write(&again, "probe", QUOTA_BYTES).await, Err(no_space()));
         assert_eq!(again.keep_alive(LEASED).await, Ok(TIME_TO_LIVE));

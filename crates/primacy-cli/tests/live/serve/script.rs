@@ -245,5 +245,6 @@ fn who_shows_certificates_and_passwords_is_told_the_same_by_etcd_and_by_primacy(
     ];
     let endpoints = [etcd.endpoint(0), door.endpoint(0)];
     let said = said_by_both(SECURE_SCRIPT, [&endpoints[0], &endpoints[1]], &variables, &ground);
+    assert!(!said.contains("not refused") && said.contains("no certificate is refused"), "{said}");
     assert!(said.contains("== the end"), "{said}");
 }

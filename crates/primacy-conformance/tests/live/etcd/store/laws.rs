@@ -166,7 +166,9 @@ impl SessionsHarness for SessionHarness {
 
     fn restart(&self) -> Pending<'_, ()> {
         Box::pin(async {
-            self.etcd.lock().await.restart_all().await;
+            let mut etcd = self.etcd.lock().await;
+            etcd.relaunch_all();
+            etcd.leader().await;
         })
     }
 }
