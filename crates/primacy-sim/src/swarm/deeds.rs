@@ -319,7 +319,10 @@ impl<A: Algorithm> Swarm<A> {
         }
         let seat = self.seat();
         let (again, back) = (self.one_in(8), self.one_in(6));
+        // Where voters change there may be as few as one, which alone knows what was committed.
+        let spared = |swarm: &Self, seat| swarm.operators.is_some() && swarm.world().few_know_without(seat);
         match self.wiped {
+            Some(wiped) if again && spared(self, wiped) => {}
             Some(wiped) if again => self.wipe(wiped),
             Some(wiped) if back => {
                 let numbers: Vec<usize> =
@@ -336,6 +339,7 @@ impl<A: Algorithm> Swarm<A> {
             }
             Some(_) => {}
             // Whoever has never seen the disk that it has now would take the next one at its word.
+            None if spared(self, seat) => {}
             None if self.world().is_known_to_all(seat) => {
                 self.wiped = Some(seat);
                 self.wipe(seat);

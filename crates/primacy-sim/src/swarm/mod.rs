@@ -477,7 +477,7 @@ impl<A: Algorithm> Swarm<A> {
                 _ => self.tell(format!("chance {what} {share}ppm up to {}", text(longest))),
             }
         }
-        self.wipes = self.one_in(3) && self.operators.is_none();
+        self.wipes = self.one_in(3);
         self.duels = self.one_in(2);
     }
 
