@@ -321,7 +321,10 @@ impl Replicas {
         let others = (0..SEATS).filter(|&other| other != seat);
         let is_deposed = others.map(|other| self.sign(next, other).bound).any(|bound| bound > sign.bound);
         marks.set_if(Marks::DEPOSED_COMMITS, is_deposed && sign.is_active);
-        for begun in order.begins().filter(|begun| *begun > known.last) {
+        // A snapshot may have taken the place of the record itself.
+        let is_begin = sign.committed == LeaderSequence::first(sign.committed.term);
+        let begins = order.begins().chain(is_begin.then_some(sign.committed));
+        for begun in begins.filter(|begun| *begun > known.last) {
             marks.0 |= Marks::BEGUN;
             marks.set_if(
                 Marks::BEGUN_BEHIND,
