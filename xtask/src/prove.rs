@@ -8,71 +8,39 @@ use std::process::{ExitCode, Stdio};
 
 use crate::record;
 
-/// A part of the proof: its place in docs/proof.md, and the arguments for cargo.
+/// A part of the proof: its place in docs/proof.md, and what cargo is told.
 struct Part {
     name: &'static str,
     what: &'static str,
+    program: &'static [&'static str],
     arguments: &'static [&'static str],
 }
 
+/// The search of spaces, and `primacy`, as they are built for real use.
+const SPACES: &[&str] =
+    &["run", "--release", "--quiet", "--locked", "--package", "primacy-sim", "--example", "prove", "--"];
+const PRIMACY: &[&str] = &["run", "--release", "--quiet", "--locked", "--package", "primacy-cli", "--"];
+
 /// The parts, in the order in which they are run.
 const PARTS: &[Part] = &[
-    Part {
-        name: "spaces",
-        what: "every reachable state of small clusters",
-        arguments: &[
-            "run",
-            "--release",
-            "--quiet",
-            "--locked",
-            "--package",
-            "primacy-sim",
-            "--example",
-            "prove",
-        ],
-    },
+    Part { name: "spaces", what: "every reachable state of small clusters", program: SPACES, arguments: &[] },
     Part {
         name: "worlds",
         what: "drawn worlds with faults, 14,000 hours of them",
-        arguments: &[
-            "run",
-            "--release",
-            "--quiet",
-            "--locked",
-            "--package",
-            "primacy-cli",
-            "--",
-            "sim",
-            "--election",
-            "all",
-            "--hours",
-            "14000",
-        ],
+        program: PRIMACY,
+        arguments: &["sim", "--election", "all", "--hours", "14000"],
     },
     Part {
         name: "metadata",
         what: "drawn worlds of replicated metadata by itself, ten million simulated seconds",
-        arguments: &[
-            "run",
-            "--release",
-            "--quiet",
-            "--locked",
-            "--package",
-            "primacy-cli",
-            "--",
-            "sim",
-            "--election",
-            "metadata",
-            "--hours",
-            "2778",
-            "--from",
-            "1000000",
-        ],
+        program: PRIMACY,
+        arguments: &["sim", "--election", "metadata", "--hours", "2778", "--from", "1000000"],
     },
     Part {
         name: "bytes",
         what: "bytes from outside, a minute for each parser",
-        arguments: &["xtask", "fuzz", "--seconds", "60"],
+        program: &["xtask", "fuzz"],
+        arguments: &["--seconds", "60"],
     },
 ];
 
@@ -109,7 +77,7 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
 
 /// What a part prints, and whether it succeeded. How far it is, it tells on standard error.
 fn tell(root: &Path, part: &Part) -> Result<(bool, String), String> {
-    let mut command = crate::cargo(root, part.arguments);
+    let mut command = crate::cargo(root, &[part.program, part.arguments].concat());
     command.stdin(Stdio::null()).stderr(Stdio::inherit());
     let output = command.output().map_err(|error| format!("cargo cannot be run: {error}"))?;
     Ok((output.status.success(), String::from_utf8_lossy(&output.stdout).trim_end().to_owned()))
