@@ -246,7 +246,9 @@ fn rest(progress: &Progress) -> &'static str {
         Progress::CatchingUp { .. } => {
             "that goes on, and it does not vote before this command is given again"
         }
-        Progress::Waiting | Progress::NotLed => "nothing was changed; give this command again",
+        Progress::Waiting | Progress::NotLed => {
+            "what was begun stands, or may yet be done; give this command again to go on"
+        }
         Progress::Done | Progress::Refused { .. } => "nothing is left to be done",
     }
 }

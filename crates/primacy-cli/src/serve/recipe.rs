@@ -110,7 +110,7 @@ pub(super) struct Stood {
 }
 
 /// Does a transaction that makes this key if it is not there. Whoever hangs up meanwhile, which may be before there is a leader,
-/// leaves no place behind that this has made.
+/// leaves no place behind that this has made, unless it is made only after the time for which a request is waited for.
 ///
 /// # Errors
 /// Why it was not done, or may not have been.

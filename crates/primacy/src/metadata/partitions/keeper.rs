@@ -207,7 +207,8 @@ impl Keeper {
     }
 
     /// The node is to leave before it is known that it has joined. What is lost on its way is told once more, and then may be done
-    /// after what was told later: so the answer is waited for, as long as for that to the leaving itself.
+    /// after what was told later: so the answer is waited for, as long as for that to the leaving itself. A session
+    /// that had no answer in its time may begin later still, and then ends by itself.
     async fn leave_early(&mut self) {
         if let Some(joining) = self.joining.take() {
             let _ = tokio::time::timeout(self.setup.time_to_live, joining).await;
