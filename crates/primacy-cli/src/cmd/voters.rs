@@ -157,9 +157,13 @@ fn may_be_replaced(target: &Target, old: &str, new: &str) -> Result<(), Failure>
         let message = format!("{old} cannot take its own place: name another node");
         return Err(Failure::new(Exit::Usage, message));
     }
-    let (node, answer) = first_answer(target.nodes()?, &What::Voters)?;
-    let Answer::Voters { voters, .. } = &answer else { return Err(unexpected(&node, answer)) };
-    if voters.contains_key(old) || voters.contains_key(new) {
+    let mut nodes = target.nodes()?;
+    nodes.sort_by_key(|node| node.node == new);
+    let (node, answer) = first_answer(nodes, &What::Voters)?;
+    let Answer::Voters { term, number, voters } = &answer else { return Err(unexpected(&node, answer)) };
+    // Before it is added, a new node knows no more than its own configuration, in which it is one of them.
+    let is_configured = node.node == new && (*term, *number) == (0, 0);
+    if voters.contains_key(old) || (voters.contains_key(new) && !is_configured) {
         return Ok(());
     }
     let voters: Vec<&str> = voters.keys().map(String::as_str).collect();

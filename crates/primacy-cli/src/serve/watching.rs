@@ -79,8 +79,13 @@ impl Watching {
         if self.watchers.contains_key(&number) {
             return None;
         }
-        self.watchers.insert(number, Watcher { wish, behind: Some(from) });
-        self.turns.push_back(number);
+        // Who has missed nothing is told from here on, also if it gets its turn only when the first of that is compacted.
+        let known = Version(from.0.saturating_sub(1));
+        let is_behind = !self.hub.admit(&self.line, number, &wish, from, known);
+        if is_behind {
+            self.turns.push_back(number);
+        }
+        self.watchers.insert(number, Watcher { wish, behind: is_behind.then_some(from) });
         Some(number)
     }
 
@@ -342,6 +347,12 @@ mod tests {
         map.write(Command::Compact(version));
         hand_on(&watching, &map);
         assert_eq!([told(&mut watching), told(&mut watching)], [Some((1, 1)), Some((1, 1))]);
+        // Nor is one that has not had its turn yet.
+        watching.begin(3, wish("a"), map.now().next());
+        let version = write(&map, "a");
+        map.write(Command::Compact(write(&map, "b")));
+        hand_on(&watching, &map);
+        assert_eq!([told(&mut watching), told(&mut watching)], [Some((1, 1)), Some((3, 1))]);
         // Who asks only now is told that it is gone.
         watching.begin(2, wish("a"), Version(version.0 - 1));
         let next = watching.poll_told(&mut Context::from_waker(std::task::Waker::noop()));

@@ -517,7 +517,10 @@ impl<S: Keeps> Metadata<S> {
     }
 
     fn hear_of_voters(&mut self, voters: &Arc<Voters>) {
-        if voters.number > self.replica.voters().number && voters.names() != self.replica.voters().names() {
+        let mine = self.replica.voters();
+        // One that has lost its disk, too, needs the number: else any list that it hears of next would be a newer one.
+        let matters = voters.names() != mine.names() || self.replica.is_recovering();
+        if voters.number > mine.number && matters {
             self.replica.tell_voters(voters);
             self.take_effects();
         }

@@ -39,7 +39,7 @@ use alloc::vec::Vec;
 use self::catching_up::Sync;
 pub use self::finite::ROUND;
 use self::recovery::Recovery;
-use self::revising::Next;
+use self::revising::{Learner, Next};
 pub use self::revising::{Progress, Refusal, VOTERS_MAX, Wish};
 pub use self::snapshots::SNAPSHOT_LENGTH_MAX;
 use self::snapshots::{Incoming, KEPT_FOR_OFFER, Outgoing, Part};
@@ -165,8 +165,8 @@ pub struct Replica<S: Replicated> {
     outcomes: VecDeque<(LeaderSequence, S::Outcome)>,
     /// The voters in force: those of the last record that states some, committed or not.
     voters: Arc<Voters>,
-    /// Those that were last remembered beside the votes, where records are on a disk.
-    remembered: Arc<Voters>,
+    /// The number of those that were last remembered beside the votes.
+    remembered: LeaderSequence,
     role: Role,
     /// While this node has lost its log.
     recovery: Option<Recovery>,
@@ -208,8 +208,8 @@ struct Lead {
     /// be replaced (Raft, section 5.4.2).
     begun: LeaderSequence,
     followers: BTreeMap<NodeId, Follower>,
-    /// Those among them that do not vote yet, and where they are reached.
-    learners: BTreeMap<NodeId, Arc<str>>,
+    /// Those among them that do not vote yet.
+    learners: BTreeMap<NodeId, Learner>,
     /// The last one that votes no more, and where it is reached.
     leaving: BTreeMap<NodeId, Arc<str>>,
     /// The voters that there shall be, as soon as a majority of them holds all that is committed.
@@ -264,7 +264,7 @@ impl<S: Replicated> Replica<S> {
             None => (LeaderSequence::NONE, S::empty(), 0),
         };
         let applied_voters = stored.snapshot.map_or_else(|| Arc::clone(&voters), |it| Arc::clone(&it.voters));
-        let remembered = Arc::clone(&voters);
+        let remembered = voters.number;
         let voters = if applied_voters.number > voters.number { Arc::clone(&applied_voters) } else { voters };
         let mut replica = Self {
             config,
@@ -598,30 +598,21 @@ impl<S: Replicated> Replica<S> {
         if self.written == self.log.last() {
             return;
         }
-        let (voters, last) = (self.voters.number, self.log.last());
-        match self.config.durability {
-            Durability::Fsync => {
-                self.remember_voters();
-                let records =
-                    self.log.since(self.written, usize::MAX).expect("what is not written is not forgotten");
-                self.effects.push_back(Effect::Write(Write::Append(records)));
-            }
-            // The voters outlast what is in memory. Their number is that of the record that states them.
-            Durability::Memory if voters > self.written && voters <= last => {
-                self.effects.push_back(Effect::Voters(Arc::clone(&self.voters)));
-            }
-            Durability::Memory => {}
+        self.remember_voters();
+        if self.config.durability == Durability::Fsync {
+            let records = self.log.since(self.written, usize::MAX).expect("what is not written is not forgotten");
+            self.effects.push_back(Effect::Write(Write::Append(records)));
         }
         // Whatever rests on it stands behind it in the queue.
-        self.written = last;
+        self.written = self.log.last();
     }
 
-    /// Whoever has lost its log asks the voters that it knew what was in it. So these must not be lost with it: they are remembered
-    /// before the record that states them is written, which each term states again and seldom changes.
+    /// The voters and their number outlast the log: they are remembered before the record that states them counts, for whoever has
+    /// lost its log asks those voters what was in it. The same voters have a new number in each term, and that must not be lost
+    /// either: a list that an earlier leader wrote, and that was never committed, would be taken for a newer one.
     fn remember_voters(&mut self) {
-        let changed = self.remembered.members != self.voters.members;
-        if self.config.durability == Durability::Fsync && changed {
-            self.remembered = Arc::clone(&self.voters);
+        if self.voters.number > self.remembered {
+            self.remembered = self.voters.number;
             self.effects.push_back(Effect::Voters(Arc::clone(&self.voters)));
         }
     }
@@ -631,7 +622,7 @@ impl<S: Replicated> Replica<S> {
         self.log.push(record);
     }
 
-    /// Voters are in force where they are written, committed or not. They come to a disk with the record.
+    /// Voters are in force where they are written, committed or not.
     fn take_voters(&mut self, record: &Record) {
         if let Some(voters) = record.voters().filter(|voters| voters.number > self.voters.number) {
             self.voters = Arc::clone(voters);
@@ -642,8 +633,7 @@ impl<S: Replicated> Replica<S> {
     pub fn tell_voters(&mut self, voters: &Arc<Voters>) {
         if voters.number > self.voters.number {
             self.voters = Arc::clone(voters);
-            self.remembered = Arc::clone(voters);
-            self.effects.push_back(Effect::Voters(Arc::clone(voters)));
+            self.remember_voters();
         }
     }
 
@@ -777,6 +767,9 @@ impl<S: Replicated> Replica<S> {
             return;
         }
         follower.begin_life(from.incarnation);
+        if let Some(learner) = lead.learners.get_mut(&from.node) {
+            learner.answered_at = Some(now);
+        }
         if answer.last > last || answer.round > follower.round {
             return; // Nobody can have more than was written, or answer what was not asked.
         }

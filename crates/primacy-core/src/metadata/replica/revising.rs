@@ -11,6 +11,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use super::{Replica, Replicated, Role};
 use crate::id::NodeId;
@@ -22,8 +23,9 @@ use crate::time::Instant;
 /// The most voters that there may be.
 pub const VOTERS_MAX: usize = 31;
 
-/// For how many times as long as an answer is waited for a change of voters counts as wanted after somebody has asked for it.
-const WANTED_FOR: u64 = 4;
+/// For how many times as long as an answer is waited for a change of voters counts as wanted after somebody has asked for it, and a
+/// node that does not vote yet as heard after it has answered.
+const RECENTLY: u64 = 4;
 
 /// What is wanted of the voters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -90,6 +92,15 @@ pub(super) struct Next {
     pub(super) until: Instant,
 }
 
+/// A node that is brought up to date before it votes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Learner {
+    /// Where it is reached.
+    pub(super) address: Arc<str>,
+    /// When it answered last.
+    pub(super) answered_at: Option<Instant>,
+}
+
 impl<S: Replicated> Replica<S> {
     /// Does what is wanted of the voters, as far as it can be done now; to be asked again until it is done. `is_heard` says whether
     /// a voter is heard at present.
@@ -148,7 +159,8 @@ impl<S: Replicated> Replica<S> {
     pub fn reach(&self) -> BTreeMap<NodeId, Arc<str>> {
         let mut all = self.voters.members.clone();
         if let Role::Leader(lead) = &self.role {
-            for (node, address) in lead.learners.iter().chain(&lead.leaving) {
+            let learners = lead.learners.iter().map(|(node, learner)| (node, &learner.address));
+            for (node, address) in learners.chain(&lead.leaving) {
                 if lead.followers.contains_key(node) {
                     all.entry(*node).or_insert_with(|| Arc::clone(address));
                 }
@@ -162,7 +174,7 @@ impl<S: Replicated> Replica<S> {
         if self.held_by_most(lead, &members) >= self.committed {
             return self.state_voters(now, members);
         }
-        let until = now.after(self.config.resend_after.times(WANTED_FOR));
+        let until = now.after(self.config.resend_after.times(RECENTLY));
         if let Role::Leader(lead) = &mut self.role {
             lead.next = Some(Next { members, until });
         }
@@ -183,15 +195,28 @@ impl<S: Replicated> Replica<S> {
     /// Sends the log to a node that does not vote; how far it is, and whether that is far enough.
     fn teach(&mut self, now: Instant, node: NodeId, address: &Arc<str>) -> (LeaderSequence, bool) {
         let Role::Leader(lead) = &mut self.role else { return (LeaderSequence::NONE, false) };
-        let new = lead.learners.insert(node, Arc::clone(address)).as_ref() != Some(address);
-        let held = lead.followers.entry(node).or_default().held;
-        if new {
-            self.stream(now, node);
+        if lead.learners.get(&node).is_none_or(|learner| learner.address != *address) {
+            lead.learners.insert(node, Learner { address: Arc::clone(address), answered_at: None });
         }
+        let follower = lead.followers.entry(node).or_default();
+        let held = follower.held;
+        match follower.sent {
+            // It has nothing to answer, and who answers nothing may be gone.
+            Some(sent) if follower.resend_at.is_none() && self.log.position(sent).is_some() => {
+                let body = follower.append(sent, Vec::new(), self.committed);
+                follower.resend_at = Some(now.after(self.config.resend_after));
+                self.send(node, body);
+            }
+            Some(_) => {}
+            None => self.stream(now, node),
+        }
+        let Role::Leader(lead) = &self.role else { return (held, false) };
+        let answered_at = lead.learners.get(&node).and_then(|learner| learner.answered_at);
+        let answers = answered_at.is_some_and(|at| now < at.after(self.config.resend_after.times(RECENTLY)));
         // What it lacks fits into one message: it will not hold up a majority that it becomes part of.
         let rest = self.log.since(held, self.config.append_max);
         let near = rest.is_some_and(|rest| rest.last().is_none_or(|last| last.number == self.log.last()));
-        (held, near && held.term == self.bound)
+        (held, near && answers && held.term == self.bound)
     }
 
     /// Whoever was being brought up to date is not wanted any more.

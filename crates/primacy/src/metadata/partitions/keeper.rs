@@ -213,7 +213,11 @@ impl Keeper {
         if let Some(joining) = self.joining.take() {
             let _ = tokio::time::timeout(self.setup.time_to_live, joining).await;
         }
-        if let Some(session) = self.asked_for.or_else(|| self.my_session()) {
+        if let Some(session) = self.asked_for {
+            self.leave(session).await;
+        }
+        // What was asked for before that may have begun after all.
+        if let Some(session) = self.my_session() {
             self.leave(session).await;
         }
     }

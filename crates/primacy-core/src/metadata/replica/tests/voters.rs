@@ -55,13 +55,17 @@ fn leader_of(voters: usize) -> Replica<History> {
 
 /// This one answers what it was asked last: it holds all.
 fn answer(leader: &mut Replica<History>, from: Identity) {
+    answer_at(leader, Instant::default(), from);
+}
+
+fn answer_at(leader: &mut Replica<History>, now: Instant, from: Identity) {
     let round = match &leader.role {
         Role::Leader(lead) => lead.followers[&from.node].round,
         Role::Follower { .. } | Role::Passive(_) => panic!("a majority has answered"),
     };
     let (to, last) = (leader.config.me.incarnation, leader.last());
     let answer = Body::AppendReply { to, round, last, gap: false, recovering: false };
-    leader.handle(Instant::default(), from, leader.bound(), answer);
+    leader.handle(now, from, leader.bound(), answer);
 }
 
 /// What is said of a wish if these are heard; nothing comes of it.
@@ -142,4 +146,22 @@ fn a_voter_that_is_reached_elsewhere_is_not_added_again() {
     let wish = Wish::Add { node: voter(1), address: Arc::from("elsewhere") };
     assert_eq!(refused(&mut leader, &wish, &[0, 1, 2]), Refusal::OtherAddress);
     assert_eq!(leader.revise(Instant::default(), &add(1), |_| true), Progress::Done);
+}
+
+/// One that had caught up and died would count for a majority, and hold up what is written.
+#[test]
+fn a_node_votes_only_when_it_has_answered_a_moment_ago() {
+    let mut leader = leader_of(3);
+    let start = Instant::default();
+    let taught = leader.revise(start, &add(3), |_| true);
+    assert!(matches!(taught, Progress::CatchingUp { .. }), "{taught:?}");
+    answer(&mut leader, at(3));
+    let long_after = start.after(leader.config.resend_after.times(5));
+    let mut late = leader.clone();
+    let said = late.revise(long_after, &add(3), |_| true);
+    assert_eq!(said, Progress::CatchingUp { held: late.last(), last: late.last() });
+    // It is asked, and when it answers it is added.
+    answer_at(&mut late, long_after, at(3));
+    assert_eq!(late.revise(long_after, &add(3), |_| true), Progress::Committing);
+    assert_eq!(leader.revise(start, &add(3), |_| true), Progress::Committing);
 }
