@@ -177,6 +177,17 @@ impl<A: Algorithm> World<A> {
         self.start(seat);
     }
 
+    /// A crashed node starts again, and only its log is gone from its disk. `false` if it runs, or keeps no log.
+    pub fn restart_without_log(&mut self, seat: Seat) -> bool {
+        let can = self.process(seat).is_none() && A::lose_log(&mut self.node_mut(seat).disk.slot);
+        if can {
+            self.counters.count("lost disk: the log alone");
+            self.trace_node(seat, Level::Event, || "finds no log on its disk".to_owned());
+            self.start(seat);
+        }
+        can
+    }
+
     /// A crashed node starts again with a disk that it had before, in place of the one that it had last. `false` if it
     /// runs, or has no such disk.
     pub fn restart_with(&mut self, seat: Seat, number: usize) -> bool {

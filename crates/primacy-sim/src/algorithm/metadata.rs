@@ -175,6 +175,12 @@ impl Algorithm for Metadata {
         kept.get_or_insert_default().take(written);
     }
 
+    fn lose_log(kept: &mut Option<Kept>) -> bool {
+        let kept = kept.get_or_insert_default();
+        (kept.log, kept.log_lost) = (Stored::default(), true);
+        true
+    }
+
     fn kind(message: &Message) -> &'static str {
         match message {
             Message::Election { message, .. } => Quorum::kind(message),

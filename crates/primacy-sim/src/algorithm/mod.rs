@@ -61,6 +61,12 @@ pub trait Algorithm: Debug + Sized + 'static {
         *kept = Some(written.into());
     }
 
+    /// Takes the log away from what is kept on a disk, and nothing else; whether there is such a thing.
+    fn lose_log(kept: &mut Option<Self::Kept>) -> bool {
+        let _ = kept;
+        false
+    }
+
     /// The number of a life is above those of all lives before it, whatever disk it has, as one that is of the time of day: where
     /// others remember what the lives of a node have asked.
     const COUNTS_ON: bool = false;

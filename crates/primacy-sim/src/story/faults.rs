@@ -45,6 +45,12 @@ impl<A: Algorithm> Story<A> {
             ["crash", node, ref met @ ..] => self.crash(node, Crash::Process, met)?,
             ["restart", node] => self.restart(node, false)?,
             ["restart", node, "without", "disk"] => self.restart(node, true)?,
+            ["restart", node, "without", "log"] => {
+                let seat = self.seat(node)?;
+                if !self.world()?.restart_without_log(seat) {
+                    return Err(format!("{node} runs, or keeps no log"));
+                }
+            }
             ["restart", node, "with", "disk", number] => {
                 let seat = self.seat(node)?;
                 let number = number.parse().map_err(|_| "the disks of a node are numbered".to_owned())?;

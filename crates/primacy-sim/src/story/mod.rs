@@ -29,6 +29,7 @@
 //! | `crash a at its next write`, `… kept` | before the write is on disk, or just after |
 //! | `crash a … kept` | a write that is under way is found afterwards |
 //! | `restart a`, `restart a without disk`, `restart a with disk 1` | an empty one, or the first one that it had |
+//! | `restart a without log` | its log is gone, and what it has voted is not |
 //! | `rot a` | what stands on its disk is again what stood there before the last write |
 //! | `readmit a at b`, `readmit a at b in vain` | `b` takes it back, or must not |
 //! | `pause a`, `resume a`, `freeze a`, `thaw a` | one process, or a whole machine and its clock |
