@@ -600,7 +600,8 @@ impl<S: Replicated> Replica<S> {
         }
         self.remember_voters();
         if self.config.durability == Durability::Fsync {
-            let records = self.log.since(self.written, usize::MAX).expect("what is not written is not forgotten");
+            let records =
+                self.log.since(self.written, usize::MAX).expect("what is not written is not forgotten");
             self.effects.push_back(Effect::Write(Write::Append(records)));
         }
         // Whatever rests on it stands behind it in the queue.
