@@ -81,6 +81,9 @@ pub struct Quorum {
     works_until: Instant,
     /// While this node knows that it has lost its disk: which terms the others have reported to this life.
     reports: Reports,
+    /// All who have voted, as far as this life has known. Whoever has lost its disk does not know which of the voters that it is told
+    /// of are those that it counted, so it has to hear of all of them.
+    known: BTreeSet<NodeId>,
     /// The latest resignation heard of; passed on to those who may not have heard it.
     leave: Option<Leave>,
     /// The leader that is known to be gone, until there is another.
@@ -210,6 +213,7 @@ impl Quorum {
         let silent_until = now.after(longest);
         let listened_at = now.after(config.initial_wait).max(silent_until);
         let stand_at = listened_at.after(rng.duration_up_to(config.random_wait_max));
+        let known = config.voters.clone();
         let mut machine = Self {
             config,
             hard,
@@ -220,6 +224,7 @@ impl Quorum {
             promise: None,
             works_until: now,
             reports: Reports::default(),
+            known,
             leave: None,
             gone: None,
             occasion: Occasion::Silence,
@@ -356,8 +361,8 @@ impl Quorum {
             self.role = Role::Follower { leader: None };
             self.persist(HardState { past: Past::Lost, ..self.hard });
         }
-        let (me, voters) = (self.config.me.node, &self.config.voters);
-        let Some(recovered) = self.reports.take(self.hard, voters, me, by, term) else { return };
+        let me = self.config.me.node;
+        let Some(recovered) = self.reports.take(self.hard, &self.known, me, by, term) else { return };
         self.persist(recovered);
         // The process that had the lost disk may have answered heartbeats until it was readmitted with this one. Now
         // nobody hears it any more, so nothing that it has promised lasts longer than a promise from now on.

@@ -319,6 +319,8 @@ pub struct Metadata<S: Replicated = State> {
     tell_again_after: Duration,
     /// The lead is to be given up, and no work was begun.
     nobody_works: bool,
+    /// Voters were told that are not remembered yet, since this node has lost its disk.
+    told_while_lost: bool,
     outputs: VecDeque<Output<Message, Durable>>,
 }
 
@@ -417,6 +419,7 @@ impl<S: Keeps> Metadata<S> {
             expiry: Expiry::default(),
             tell_again_after,
             nobody_works: false,
+            told_while_lost: false,
             outputs: VecDeque::new(),
         };
         machine.take_election(now);
@@ -599,7 +602,13 @@ impl<S: Keeps> Metadata<S> {
     fn take_outputs(&mut self, now: Instant) {
         while let Some(output) = self.quorum.poll() {
             match output {
-                Output::Persist(hard) => self.outputs.push_back(Output::Persist(Durable::Hard(hard))),
+                Output::Persist(hard) => {
+                    if hard.past == HardPast::Recovered && core::mem::take(&mut self.told_while_lost) {
+                        let voters = Arc::clone(self.replica.voters());
+                        self.outputs.push_back(Output::Persist(Durable::Voters(voters)));
+                    }
+                    self.outputs.push_back(Output::Persist(Durable::Hard(hard)));
+                }
                 Output::Send { to, message } => {
                     let voters = asks_for_votes(&message).then(|| Arc::clone(self.replica.voters()));
                     self.outputs
@@ -659,6 +668,8 @@ impl<S: Keeps> Metadata<S> {
         while let Some(effect) = self.replica.poll() {
             match effect {
                 Effect::Write(write) => self.outputs.push_back(Output::Persist(Durable::Log(write))),
+                // The next life has to hear of those of its configuration, too, if this one ends before all have told their terms.
+                Effect::Voters(_) if self.quorum.past() == HardPast::Lost => self.told_while_lost = true,
                 Effect::Voters(voters) => self.outputs.push_back(Output::Persist(Durable::Voters(voters))),
                 Effect::LogLost(lost) => self.outputs.push_back(Output::Persist(Durable::LogLost(lost))),
 

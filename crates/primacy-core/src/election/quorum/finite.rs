@@ -18,6 +18,7 @@ impl Finite for Quorum {
             promise,
             works_until,
             reports: _,
+            known: _,
             leave: _,
             gone: _,
             occasion: _,

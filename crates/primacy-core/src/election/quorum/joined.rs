@@ -60,6 +60,7 @@ impl Quorum {
             Role::PreCandidate(_) | Role::Candidate(_) => self.role = Role::Follower { leader: None },
             Role::Follower { .. } => {} // It may follow one that is no voter any more, until that one resigns.
         }
+        self.known.extend(&voters);
         self.config.voters = voters;
     }
 }
