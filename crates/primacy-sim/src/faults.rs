@@ -1,6 +1,6 @@
 //! What can go wrong with nodes, and how others learn of it: crashes, pauses, restarts, connections, guardians.
 
-use primacy_core::{Command, Duration, Evidence, Identity, Input, Peer};
+use primacy_core::{Command, Duration, Endpoint, Evidence, Identity, Input, Peer};
 
 use crate::algorithm::{Algorithm, Settings as _};
 use crate::disk::{Disk, MetByCrash, PeerDisk};
@@ -165,7 +165,10 @@ impl<A: Algorithm> World<A> {
         }
         if disk_lost {
             let id = self.rng.next_u64();
+            // The operator who puts an empty one in names the voters of now.
+            let voters = self.newest_voters();
             let node = self.node_mut(seat);
+            node.voters = voters;
             let empty = Disk::new(node.shelf.len() + 2, id, node.disk.latency);
             let lost = std::mem::replace(&mut node.disk, empty);
             node.shelf.push(lost);
@@ -420,11 +423,15 @@ impl<A: Algorithm> World<A> {
     fn report_term(&mut self, by: Seat, to: Seat) {
         let reports = self.node(by).disk.peers.get(&to).is_some_and(|known| known.readmitted);
         let term = self.process(by).and_then(|process| A::term_to_report(&process.machine));
+        let voters = self.process(by).and_then(|process| A::voters_to_tell(process.me, &process.machine));
         if let Some(term) = term.filter(|_| reports) {
             let by = self.node(by).name;
             self.trace_node(to, Level::Event, || {
                 format!("is told by {by}, which has readmitted it: term {term}")
             });
+            if let Some(message) = voters {
+                self.give(to, Input::Message { from: Endpoint::Node(by), message });
+            }
             self.give(to, Input::Evidence(Evidence::Readmitted { by, term }));
         }
     }

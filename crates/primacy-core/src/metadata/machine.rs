@@ -319,8 +319,6 @@ pub struct Metadata<S: Replicated = State> {
     tell_again_after: Duration,
     /// The lead is to be given up, and no work was begun.
     nobody_works: bool,
-    /// Voters were told that are not remembered yet, since this node has lost its disk.
-    told_while_lost: bool,
     outputs: VecDeque<Output<Message, Durable>>,
 }
 
@@ -401,9 +399,10 @@ impl<S: Keeps> Metadata<S> {
         let replica = Replica::new(config.replica, hard.term, voters, log, log_lost, now)?;
         let counted = replica.voters().number;
         let voters = replica.voters().names();
-        // The election is begun as one of the voters, and goes on as what this node is.
-        let with_me = voters.iter().copied().chain([me.node]).collect();
-        let mut quorum = Quorum::new(quorum::Config { voters: with_me, ..config.election }, hard, now);
+        // The election is begun as one of the voters, and goes on as what this node is. If its disk was lost, it has to hear of those
+        // of its configuration, too.
+        let all = config.election.voters.iter().chain(&voters).copied().chain([me.node]).collect();
+        let mut quorum = Quorum::new(quorum::Config { voters: all, ..config.election }, hard, now);
         quorum.set_voters(voters);
         let mut machine = Self {
             me,
@@ -419,7 +418,6 @@ impl<S: Keeps> Metadata<S> {
             expiry: Expiry::default(),
             tell_again_after,
             nobody_works: false,
-            told_while_lost: false,
             outputs: VecDeque::new(),
         };
         machine.take_election(now);
@@ -514,6 +512,9 @@ impl<S: Keeps> Metadata<S> {
                 let (incarnation, voters) = (self.me.incarnation, Arc::clone(mine));
                 return self.send(from, Message::Voters { incarnation, voters });
             }
+            if theirs.names() != mine.names() && !self.may_be_newer(&theirs) {
+                return; // Of the voters of that one this node may know better.
+            }
             self.hear_of_voters(&theirs);
         }
         self.elect(now, Input::Message { from: Endpoint::Node(from), message });
@@ -521,11 +522,20 @@ impl<S: Keeps> Metadata<S> {
 
     fn hear_of_voters(&mut self, voters: &Arc<Voters>) {
         let mine = self.replica.voters();
-        // One that has lost its disk, too, needs the number: else any list that it hears of next would be a newer one.
-        let matters = voters.names() != mine.names() || self.replica.is_recovering();
-        if voters.number > mine.number && matters {
+        // One that has lost its disk, and may not know it yet, needs the number, too: else any list that it hears of next would be a
+        // newer one.
+        let is_new = self.replica.is_recovering() || mine.number == LeaderSequence::NONE;
+        if self.may_be_newer(voters) && (is_new || voters.names() != mine.names()) {
             self.replica.tell_voters(voters);
             self.take_effects();
+        }
+    }
+
+    /// One that has lost its whole disk is told the lists of all others, and the newest is the one that it has to count by.
+    fn may_be_newer(&self, voters: &Voters) -> bool {
+        match self.quorum.past() {
+            HardPast::Whole => self.replica.may_be_newer(voters),
+            HardPast::Lost | HardPast::Recovered => voters.number > self.replica.voters().number,
         }
     }
 
@@ -602,13 +612,7 @@ impl<S: Keeps> Metadata<S> {
     fn take_outputs(&mut self, now: Instant) {
         while let Some(output) = self.quorum.poll() {
             match output {
-                Output::Persist(hard) => {
-                    if hard.past == HardPast::Recovered && core::mem::take(&mut self.told_while_lost) {
-                        let voters = Arc::clone(self.replica.voters());
-                        self.outputs.push_back(Output::Persist(Durable::Voters(voters)));
-                    }
-                    self.outputs.push_back(Output::Persist(Durable::Hard(hard)));
-                }
+                Output::Persist(hard) => self.outputs.push_back(Output::Persist(Durable::Hard(hard))),
                 Output::Send { to, message } => {
                     let voters = asks_for_votes(&message).then(|| Arc::clone(self.replica.voters()));
                     self.outputs
@@ -668,8 +672,6 @@ impl<S: Keeps> Metadata<S> {
         while let Some(effect) = self.replica.poll() {
             match effect {
                 Effect::Write(write) => self.outputs.push_back(Output::Persist(Durable::Log(write))),
-                // The next life has to hear of those of its configuration, too, if this one ends before all have told their terms.
-                Effect::Voters(_) if self.quorum.past() == HardPast::Lost => self.told_while_lost = true,
                 Effect::Voters(voters) => self.outputs.push_back(Output::Persist(Durable::Voters(voters))),
                 Effect::LogLost(lost) => self.outputs.push_back(Output::Persist(Durable::LogLost(lost))),
 
@@ -775,7 +777,8 @@ impl<S: Keeps> Metadata<S> {
             return Progress::Refused(Refusal::NotLeading);
         }
         let heard = self.quorum.supporters(now);
-        self.replica.revise(now, wish, |voter| heard.contains(&voter))
+        let is_supported = self.quorum.is_supported_to_the_end();
+        self.replica.revise(now, wish, is_supported, |voter| heard.contains(&voter))
     }
 
     fn write(&mut self, now: Instant, ticket: Option<Ticket>, command: StateCommand) {

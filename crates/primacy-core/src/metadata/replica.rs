@@ -165,8 +165,8 @@ pub struct Replica<S: Replicated> {
     outcomes: VecDeque<(LeaderSequence, S::Outcome)>,
     /// The voters in force: those of the last record that states some, committed or not.
     voters: Arc<Voters>,
-    /// The number of those that were last remembered beside the votes.
-    remembered: LeaderSequence,
+    /// Those that were last remembered beside the votes.
+    remembered: Arc<Voters>,
     role: Role,
     /// While this node has lost its log.
     recovery: Option<Recovery>,
@@ -264,7 +264,7 @@ impl<S: Replicated> Replica<S> {
             None => (LeaderSequence::NONE, S::empty(), 0),
         };
         let applied_voters = stored.snapshot.map_or_else(|| Arc::clone(&voters), |it| Arc::clone(&it.voters));
-        let remembered = voters.number;
+        let remembered = Arc::clone(&voters);
         let voters = if applied_voters.number > voters.number { Arc::clone(&applied_voters) } else { voters };
         let mut replica = Self {
             config,
@@ -608,14 +608,29 @@ impl<S: Replicated> Replica<S> {
         self.written = self.log.last();
     }
 
-    /// The voters and their number outlast the log: they are remembered before the record that states them counts, for whoever has
-    /// lost its log asks those voters what was in it. The same voters have a new number in each term, and that must not be lost
-    /// either: a list that an earlier leader wrote, and that was never committed, would be taken for a newer one.
+    /// Whoever has lost its log asks the voters that it knew what was in it. So these must not be lost with it: they are remembered
+    /// before the record that states them is written. Each term states the same voters again under a new number, and to write that
+    /// down, too, would make a new leader wait for its disk once more; see [`may_be_newer`](Self::may_be_newer).
     fn remember_voters(&mut self) {
-        if self.voters.number > self.remembered {
-            self.remembered = self.voters.number;
+        let is_known = match self.config.durability {
+            Durability::Fsync => self.remembered.members == self.voters.members,
+            Durability::Memory => self.remembered.number >= self.voters.number,
+        };
+        if !is_known {
+            self.remembered = Arc::clone(&self.voters);
             self.effects.push_back(Effect::Voters(Arc::clone(&self.voters)));
         }
+    }
+
+    /// Whether a list of voters that another node tells may be newer than that of this node, whose votes are whole.
+    ///
+    /// If its log was lost, it knows the voters that it has counted, and not under which number they were stated last. That is of no
+    /// higher term than the one to which it is bound, and a list of that term with other voters it would remember. So one of a lower
+    /// term may be older. It could be that of a leader who was cut off, and never have been committed.
+    #[must_use]
+    pub fn may_be_newer(&self, voters: &Voters) -> bool {
+        let has_forgotten = self.recovery.is_some() && self.config.durability == Durability::Fsync;
+        voters.number > self.voters.number && !(has_forgotten && voters.number.term < self.bound)
     }
 
     fn push(&mut self, record: Record) {
@@ -634,7 +649,8 @@ impl<S: Replicated> Replica<S> {
     pub fn tell_voters(&mut self, voters: &Arc<Voters>) {
         if voters.number > self.voters.number {
             self.voters = Arc::clone(voters);
-            self.remember_voters();
+            self.remembered = Arc::clone(voters);
+            self.effects.push_back(Effect::Voters(Arc::clone(voters)));
         }
     }
 
@@ -769,7 +785,7 @@ impl<S: Replicated> Replica<S> {
         }
         follower.begin_life(from.incarnation);
         if let Some(learner) = lead.learners.get_mut(&from.node) {
-            learner.answered_at = Some(now);
+            learner.has_answered = true;
         }
         if answer.last > last || answer.round > follower.round {
             return; // Nobody can have more than was written, or answer what was not asked.

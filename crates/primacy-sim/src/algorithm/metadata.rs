@@ -8,7 +8,7 @@ use primacy_core::metadata::machine::{Answer, Ask, Config, Durable, Message, Met
 use primacy_core::metadata::message::Body;
 use primacy_core::metadata::replica::{self, Durability};
 use primacy_core::metadata::voters::Voters;
-use primacy_core::{Duration, LeaderSequence, NodeId, Term};
+use primacy_core::{Duration, Identity, LeaderSequence, NodeId, Term};
 
 use super::quorum::{Quorum, Timers as ElectionTimers};
 use super::{Algorithm, Life, Settings, Surroundings, duration, value};
@@ -258,6 +258,11 @@ impl Algorithm for Metadata {
 
     fn term_to_report(machine: &Machine) -> Option<Term> {
         Quorum::term_to_report(machine.election())
+    }
+
+    fn voters_to_tell(me: Identity, machine: &Machine) -> Option<Message> {
+        let (incarnation, voters) = (me.incarnation, Arc::clone(machine.replica().voters()));
+        Some(Message::Voters { incarnation, voters })
     }
 
     fn stands(machine: &Machine) -> bool {

@@ -117,6 +117,12 @@ pub trait Algorithm: Debug + Sized + 'static {
         None
     }
 
+    /// What it tells that one of the voters before, for elections in which they change.
+    fn voters_to_tell(me: Identity, machine: &Self::Machine) -> Option<Self::Message> {
+        let _ = (me, machine);
+        None
+    }
+
     /// Whether a node with this on its disk had lost an earlier disk, and has heard since how far it can have gone.
     fn has_recovered(kept: &Self::Kept) -> bool {
         let _ = kept;

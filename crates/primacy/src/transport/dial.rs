@@ -311,7 +311,6 @@ async fn stay(shared: &Shared, link: &Link, stream: &Rc<Stream>, theirs: &Hello)
         return None;
     }
     let signals = link.open(Rc::clone(stream), &shared.introduction().me, theirs);
-    // Who votes first, since what one that is readmitted is told counts by that.
     shared.tell_voters(link, theirs);
     shared.say_first_word(link);
     // The disk first, so that it is recorded before the peer's answers are acted on.

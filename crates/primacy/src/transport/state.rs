@@ -444,6 +444,10 @@ impl Shared {
                 Some(_) => return,
             }
         };
+        // With the term one that was readmitted is told who votes: it has to know all whom it has to hear, and which list is the newest.
+        if let (Frame::Readmitted(_), Some(voters)) = (&word, &self.introduction().voters) {
+            link.send(voters, usize::MAX);
+        }
         if let Ok(frame) = self.encode(&word) {
             // It waits for room if need be. Where the connection breaks, the next one begins with it.
             link.send(&frame, usize::MAX);

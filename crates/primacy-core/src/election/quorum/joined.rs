@@ -2,9 +2,11 @@
 //! term binds both, and the voters may change.
 
 use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
 
 use super::{Past, Quorum, Role, TERM_MAX};
 use crate::id::NodeId;
+use crate::majority;
 use crate::protocol::Reason;
 use crate::term::Term;
 use crate::time::Instant;
@@ -47,6 +49,16 @@ impl Quorum {
     pub fn supporters(&self, now: Instant) -> BTreeSet<NodeId> {
         let Role::Leader(lead) = &self.role else { return BTreeSet::new() };
         lead.support.iter().filter(|&(_, &until)| now < until).map(|(&voter, _)| voter).collect()
+    }
+
+    /// Whether a majority of the voters of now support this leader until its lease ends. After a change of voters it may have a longer
+    /// lease by those before for a while.
+    #[must_use]
+    pub fn is_supported_to_the_end(&self) -> bool {
+        let Role::Leader(lead) = &self.role else { return false };
+        let mut support: Vec<Instant> = lead.support.values().copied().collect();
+        let until = majority::reached(self.config.voters.len(), &mut support);
+        until.is_some() && until >= lead.valid_until
     }
 
     /// These are the voters from now on. Support and votes of those who are none any more do not count, and a round that is under

@@ -22,8 +22,7 @@ impl<S: Replicated> Finite for Replica<S> {
             Role::Follower { .. } => {}
             Role::Passive(sync) => visit(Use::End, &mut sync.resend_at),
             Role::Leader(lead) => {
-                let answers = lead.learners.values_mut().filter_map(|learner| learner.answered_at.as_mut());
-                answers.for_each(|answered_at| visit(Use::Start, answered_at));
+                lead.learners.values_mut().for_each(|learner| visit(Use::Start, &mut learner.asked_at));
                 let ends = lead.followers.values_mut().filter_map(|follower| follower.resend_at.as_mut());
                 let next = lead.next.as_mut().map(|next| &mut next.until);
                 ends.chain(next).for_each(|end| visit(Use::End, end));

@@ -18,14 +18,16 @@ use crate::id::NodeId;
 use crate::metadata::log::{Record, RecordBody};
 use crate::metadata::voters::Voters;
 use crate::term::LeaderSequence;
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 
 /// The most voters that there may be.
 pub const VOTERS_MAX: usize = 31;
 
-/// For how many times as long as an answer is waited for a change of voters counts as wanted after somebody has asked for it, and a
-/// node that does not vote yet as heard after it has answered.
-const RECENTLY: u64 = 4;
+/// For how many times as long as an answer is waited for a change of voters counts as wanted after somebody has asked for it.
+const WANTED_FOR: u64 = 4;
+
+/// How long ago the last question for a change may be, so that an answer to it says that a node is there.
+const ASKED_AGO_MAX: Duration = Duration::from_secs(30);
 
 /// What is wanted of the voters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -97,14 +99,26 @@ pub(super) struct Next {
 pub(super) struct Learner {
     /// Where it is reached.
     pub(super) address: Arc<str>,
-    /// When it answered last.
-    pub(super) answered_at: Option<Instant>,
+    /// When it was wanted as a voter, the last time but for those since which it has not answered.
+    pub(super) asked_at: Instant,
+    /// It has answered since.
+    pub(super) has_answered: bool,
 }
 
 impl<S: Replicated> Replica<S> {
-    /// Does what is wanted of the voters, as far as it can be done now; to be asked again until it is done. `is_heard` says whether
-    /// a voter is heard at present.
-    pub fn revise(&mut self, now: Instant, wish: &Wish, is_heard: impl Fn(NodeId) -> bool) -> Progress {
+    /// Does what is wanted of the voters, as far as it can be done now; to be asked again, within half a minute, until it is done.
+    /// `is_heard` says whether a voter is heard at present.
+    ///
+    /// `is_supported` says that a majority of the voters of now support this leader for as long as it leads. A lease rests on those
+    /// who voted when it was given. They and a majority of the voters after one change share a voter; after two they need not. So the
+    /// second change waits until the lease rests on the voters of the first one.
+    pub fn revise(
+        &mut self,
+        now: Instant,
+        wish: &Wish,
+        is_supported: bool,
+        is_heard: impl Fn(NodeId) -> bool,
+    ) -> Progress {
         if !self.is_active() {
             return Progress::Refused(Refusal::NotLeading);
         }
@@ -124,10 +138,7 @@ impl<S: Replicated> Replica<S> {
                 if !caught_up {
                     return Progress::CatchingUp { held, last: self.log.last() };
                 }
-                // The lease rests on a majority of those who voted when it was given. With one more voter at a time, that and a
-                // majority of the new ones share one; so the next waits until a majority of those who vote now has answered.
-                let is_held = refusal(&self.voters.members, &is_heard).is_none();
-                if settled && is_held { self.change_voters(now, members) } else { Progress::Waiting }
+                if settled && is_supported { self.change_voters(now, members) } else { Progress::Waiting }
             }
             Wish::Remove { node } if !self.voters.contains(*node) => {
                 self.unteach(*node);
@@ -139,7 +150,7 @@ impl<S: Replicated> Replica<S> {
                 if let Some(refusal) = refusal(&members, &is_heard) {
                     return Progress::Refused(refusal);
                 }
-                if !settled {
+                if !(settled && is_supported) {
                     return Progress::Waiting;
                 }
                 let progress = self.change_voters(now, members);
@@ -174,7 +185,7 @@ impl<S: Replicated> Replica<S> {
         if self.held_by_most(lead, &members) >= self.committed {
             return self.state_voters(now, members);
         }
-        let until = now.after(self.config.resend_after.times(RECENTLY));
+        let until = now.after(self.config.resend_after.times(WANTED_FOR));
         if let Role::Leader(lead) = &mut self.role {
             lead.next = Some(Next { members, until });
         }
@@ -196,7 +207,8 @@ impl<S: Replicated> Replica<S> {
     fn teach(&mut self, now: Instant, node: NodeId, address: &Arc<str>) -> (LeaderSequence, bool) {
         let Role::Leader(lead) = &mut self.role else { return (LeaderSequence::NONE, false) };
         if lead.learners.get(&node).is_none_or(|learner| learner.address != *address) {
-            lead.learners.insert(node, Learner { address: Arc::clone(address), answered_at: None });
+            let address = Arc::clone(address);
+            lead.learners.insert(node, Learner { address, asked_at: now, has_answered: false });
         }
         let follower = lead.followers.entry(node).or_default();
         let held = follower.held;
@@ -210,13 +222,14 @@ impl<S: Replicated> Replica<S> {
             Some(_) => {}
             None => self.stream(now, node),
         }
-        let Role::Leader(lead) = &self.role else { return (held, false) };
-        let answered_at = lead.learners.get(&node).and_then(|learner| learner.answered_at);
-        let answers = answered_at.is_some_and(|at| now < at.after(self.config.resend_after.times(RECENTLY)));
+        let is_there = match &mut self.role {
+            Role::Leader(lead) => lead.learners.get_mut(&node).is_some_and(|learner| learner.ask(now)),
+            Role::Follower { .. } | Role::Passive(_) => false,
+        };
         // What it lacks fits into one message: it will not hold up a majority that it becomes part of.
         let rest = self.log.since(held, self.config.append_max);
         let near = rest.is_some_and(|rest| rest.last().is_none_or(|last| last.number == self.log.last()));
-        (held, near && answers && held.term == self.bound)
+        (held, near && is_there && held.term == self.bound)
     }
 
     /// Whoever was being brought up to date is not wanted any more.
@@ -241,6 +254,19 @@ impl<S: Replicated> Replica<S> {
                 hears_soon || self.voters.contains(*node) || learners.contains_key(node)
             });
         }
+    }
+}
+
+impl Learner {
+    /// It is wanted as a voter; whether it has answered since it was the last time. One that has caught up and died would count for a
+    /// majority, and hold up what is written.
+    fn ask(&mut self, now: Instant) -> bool {
+        let is_old = now >= self.asked_at.after(ASKED_AGO_MAX);
+        let is_there = self.has_answered && !is_old;
+        if self.has_answered || is_old {
+            *self = Self { address: Arc::clone(&self.address), asked_at: now, has_answered: false };
+        }
+        is_there
     }
 }
 

@@ -213,6 +213,7 @@ impl<S: Replicated> Replica<S> {
         self.snapshot_length = snapshot.state.len();
         self.outgoing = None;
         self.tell_voters(&snapshot.voters);
+        self.remember_voters();
         if self.config.durability == Durability::Fsync {
             self.effects.push_back(Effect::Write(Write::Snapshot(Arc::new(snapshot))));
         }

@@ -310,7 +310,7 @@ impl World {
             (0..self.nodes.len()).filter(|&index| self.nodes[index].replica.is_some()).map(name).collect();
         let now = self.now;
         let Some(replica) = &mut self.nodes[leader].replica else { return };
-        match replica.revise(now, &wish, |voter| up.contains(&voter)) {
+        match replica.revise(now, &wish, true, |voter| up.contains(&voter)) {
             Progress::Committing => self.count("voters changed"),
             Progress::CatchingUp { .. } => self.count("taught"),
             Progress::Done | Progress::Waiting | Progress::Refused(_) => {}
@@ -634,36 +634,59 @@ fn voters(count: usize, number: LeaderSequence) -> Arc<Voters> {
     Arc::new(Voters { number, members })
 }
 
-/// Whoever has lost its log asks those voters what was in it that it remembers, and takes none for newer that are older.
+/// Whoever has lost its log asks those voters what was in it that it remembers.
 #[test]
-fn voters_and_their_number_are_remembered_before_the_log_states_them() {
+fn other_voters_are_remembered_before_the_log_states_them_and_the_same_ones_are_not_again() {
     let (now, term) = (Instant::default(), Term(3));
     let mut follower = first_of_three();
     let (leader, first) = (identity(1, 1), LeaderSequence::first(term));
     let second = LeaderSequence { counter: first.counter + 1, ..first };
-    let third = LeaderSequence { counter: second.counter + 1, ..second };
     let begin = RecordBody::Begin { after: LeaderSequence::first(Term(1)), voters: voters(3, first) };
     let records = [
-        (LeaderSequence::first(Term(1)), first, begin),
-        (first, second, RecordBody::Voters(voters(4, second))),
-        (second, third, RecordBody::Payload(Arc::from([1]))),
+        (LeaderSequence::first(Term(1)), Record { number: first, body: begin }),
+        (first, Record { number: second, body: RecordBody::Voters(voters(4, second)) }),
     ];
     follower.bind(term);
     let mut remembered = Vec::new();
-    for (round, (after, number, body)) in (1..).zip(records) {
-        let records = vec![Record { number, body }];
-        let append = Body::Append { round, after, records, committed: LeaderSequence::NONE };
+    for (round, (after, record)) in (1..).zip(records) {
+        let append = Body::Append { round, after, records: vec![record], committed: LeaderSequence::NONE };
         follower.handle(now, leader, term, append);
         follower.on_timeout(now);
         for effect in core::iter::from_fn(|| follower.poll()) {
             match effect {
                 Effect::Voters(voters) => remembered.push(voters.number),
-                Effect::Write(_) => assert_eq!(remembered.last(), Some(&number.min(second))),
+                Effect::Write(_) if round == 1 => assert_eq!(remembered, [], "they are the same"),
+                Effect::Write(_) => assert_eq!(remembered, [second], "they are told before"),
                 Effect::Send { .. } | Effect::LogLost(_) | Effect::TwoLeaders { .. } => {}
             }
         }
     }
-    assert_eq!(remembered, [first, second], "once each");
+    assert_eq!(remembered, [second]);
+}
+
+/// With whom it was in force it knows, and not since which term: so a list of a lower term than its own may be older.
+#[test]
+fn one_that_has_lost_its_log_takes_no_voters_of_a_lower_term_for_newer() {
+    let (now, bound) = (Instant::default(), Term(6));
+    let replica = |durability, log_lost| {
+        let config = config(identity(0, 2), durability);
+        Replica::<History>::new(
+            config,
+            bound,
+            voters(5, LeaderSequence::NONE),
+            Stored::default(),
+            log_lost,
+            now,
+        )
+        .expect("there is nothing to be read")
+    };
+    let of = |term| voters(4, LeaderSequence::first(term).next());
+    let lost = replica(Durability::Fsync, true);
+    assert!(!lost.may_be_newer(&of(Term(5))) && lost.may_be_newer(&of(bound)));
+    // Who has its log knows the number, and in memory it is remembered.
+    for replica in [replica(Durability::Fsync, false), replica(Durability::Memory, true)] {
+        assert!(replica.may_be_newer(&of(Term(5))), "{replica:?}");
+    }
 }
 
 /// The promises of a majority of the old voters say nothing of what a majority of the new ones has committed.

@@ -217,7 +217,7 @@ impl Keeper {
             self.leave(session).await;
         }
         // What was asked for before that may have begun after all.
-        if let Some(session) = self.my_session() {
+        if let Some(session) = self.my_session().filter(|&session| self.asked_for != Some(session)) {
             self.leave(session).await;
         }
     }

@@ -72,7 +72,7 @@ fn answer_at(leader: &mut Replica<History>, now: Instant, from: Identity) {
 fn refused(replica: &mut Replica<History>, wish: &Wish, heard: &[usize]) -> Refusal {
     let before = replica.clone();
     let is_heard = |node| heard.iter().any(|&number| voter(number) == node);
-    let said = replica.revise(Instant::default(), wish, is_heard);
+    let said = replica.revise(Instant::default(), wish, true, is_heard);
     assert!(*replica == before, "{wish:?} has changed something: {said:?}");
     match said {
         Progress::Refused(refusal) => refusal,
@@ -126,7 +126,7 @@ fn there_are_no_more_voters_than_may_be() {
     assert_eq!(refused(&mut leader, &add(VOTERS_MAX), &all), Refusal::TooMany);
     // One fewer, and the same is wanted again.
     let mut leader = leader_of(VOTERS_MAX - 1);
-    let said = leader.revise(Instant::default(), &add(VOTERS_MAX), |_| true);
+    let said = leader.revise(Instant::default(), &add(VOTERS_MAX), true, |_| true);
     assert!(matches!(said, Progress::CatchingUp { .. }), "{said:?}");
 }
 
@@ -136,7 +136,8 @@ fn of_the_voters_that_there_would_be_a_majority_must_be_heard() {
     // The new one is not asked for: it would not answer before it is taught.
     assert_eq!(refused(&mut leader, &add(3), &[0]), Refusal::NoMajority { heard: 2, voters: 4 });
     assert_eq!(refused(&mut leader, &remove(2), &[0, 2]), Refusal::NoMajority { heard: 1, voters: 2 });
-    let said = leader.revise(Instant::default(), &remove(2), |node| node == voter(0) || node == voter(1));
+    let said =
+        leader.revise(Instant::default(), &remove(2), true, |node| node == voter(0) || node == voter(1));
     assert_eq!(said, Progress::Committing);
 }
 
@@ -145,23 +146,38 @@ fn a_voter_that_is_reached_elsewhere_is_not_added_again() {
     let mut leader = leader_of(3);
     let wish = Wish::Add { node: voter(1), address: Arc::from("elsewhere") };
     assert_eq!(refused(&mut leader, &wish, &[0, 1, 2]), Refusal::OtherAddress);
-    assert_eq!(leader.revise(Instant::default(), &add(1), |_| true), Progress::Done);
+    assert_eq!(leader.revise(Instant::default(), &add(1), true, |_| true), Progress::Done);
 }
 
 /// One that had caught up and died would count for a majority, and hold up what is written.
 #[test]
-fn a_node_votes_only_when_it_has_answered_a_moment_ago() {
+fn a_node_votes_only_when_it_has_answered_since_it_was_wanted_last() {
     let mut leader = leader_of(3);
     let start = Instant::default();
-    let taught = leader.revise(start, &add(3), |_| true);
+    let taught = leader.revise(start, &add(3), true, |_| true);
     assert!(matches!(taught, Progress::CatchingUp { .. }), "{taught:?}");
     answer(&mut leader, at(3));
-    let long_after = start.after(leader.config.resend_after.times(5));
-    let mut late = leader.clone();
-    let said = late.revise(long_after, &add(3), |_| true);
-    assert_eq!(said, Progress::CatchingUp { held: late.last(), last: late.last() });
-    // It is asked, and when it answers it is added.
-    answer_at(&mut late, long_after, at(3));
-    assert_eq!(late.revise(long_after, &add(3), |_| true), Progress::Committing);
-    assert_eq!(leader.revise(start, &add(3), |_| true), Progress::Committing);
+    assert_eq!(leader.clone().revise(start, &add(3), true, |_| true), Progress::Committing);
+    // An answer of long ago says nothing; it is asked again, and as long as it does not answer it is not added.
+    let later = start.after(Duration::from_secs(40));
+    for _ in 0..3 {
+        let said = leader.revise(later, &add(3), true, |_| true);
+        assert_eq!(said, Progress::CatchingUp { held: leader.last(), last: leader.last() });
+    }
+    answer_at(&mut leader, later, at(3));
+    let a_little_later = later.after(Duration::from_secs(20));
+    assert_eq!(leader.revise(a_little_later, &add(3), true, |_| true), Progress::Committing);
+}
+
+/// A lease rests on those who voted when it was given.
+#[test]
+fn voters_are_not_changed_while_the_lease_rests_on_those_before() {
+    let mut leader = leader_of(3);
+    let now = Instant::default();
+    assert_eq!(leader.revise(now, &remove(2), false, |_| true), Progress::Waiting);
+    leader.revise(now, &add(3), false, |_| true);
+    answer(&mut leader, at(3));
+    assert_eq!(leader.revise(now, &add(3), false, |_| true), Progress::Waiting);
+    assert_eq!(leader.voters().count(), 3);
+    assert_eq!(leader.revise(now, &remove(2), true, |_| true), Progress::Committing);
 }
