@@ -352,7 +352,7 @@ impl<A: Algorithm> World<A> {
         let hello = |seat: Seat| {
             let node = self.node(seat);
             Hello {
-                voters: node.voters.iter().copied().collect(),
+                voters: node.voters.iter().copied().filter(|_| !A::VOTERS_CHANGE).collect(),
                 terms_of_use: node.settings.terms_of_use(),
                 disk: node.disk.id,
             }

@@ -144,6 +144,7 @@ impl Algorithm for Metadata {
     type Settings = Timers;
 
     const COUNTS_ON: bool = true;
+    const VOTERS_CHANGE: bool = true;
     const REPLACES: bool = false;
 
     fn start(settings: &Timers, life: Life<'_, Kept>) -> Machine {

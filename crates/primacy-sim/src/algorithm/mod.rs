@@ -71,6 +71,9 @@ pub trait Algorithm: Debug + Sized + 'static {
     /// others remember what the lives of a node have asked.
     const COUNTS_ON: bool = false;
 
+    /// Voters come and go, so that nodes talk whose configurations name others.
+    const VOTERS_CHANGE: bool = false;
+
     /// Each write replaces all that was written before. Then what was written before can be found again, by mistake.
     const REPLACES: bool = true;
 
