@@ -322,7 +322,7 @@ impl<A: Algorithm> Swarm<A> {
         // Where voters change there may be as few as one, which alone knows what was committed.
         let spared = |swarm: &Self, seat| swarm.operators.is_some() && swarm.world().few_know_without(seat);
         match self.wiped {
-            Some(wiped) if again && spared(self, wiped) => {}
+            Some(wiped) if (again || back) && spared(self, wiped) => {}
             Some(wiped) if again => self.wipe(wiped),
             Some(wiped) if back => {
                 let numbers: Vec<usize> =

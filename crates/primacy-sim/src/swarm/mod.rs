@@ -514,6 +514,10 @@ impl<A: Algorithm> Swarm<A> {
         }
         if self.is_good() {
             self.tell("heal all".to_owned());
+            // A change of voters that is under way is in force where it arrives, and then fewer may be enough to stand still.
+            if self.operators.is_some() {
+                self.tell(format!("advance {}", text(self.patience)));
+            }
         }
         if self.world().stands_still() {
             self.came_off("too many have lost their logs");
