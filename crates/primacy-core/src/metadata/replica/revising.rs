@@ -26,8 +26,8 @@ pub const VOTERS_MAX: usize = 31;
 /// For how many times as long as an answer is waited for a change of voters counts as wanted after somebody has asked for it.
 const WANTED_FOR: u64 = 4;
 
-/// How long ago the last question for a change may be, so that an answer to it says that a node is there.
-const ASKED_AGO_MAX: Duration = Duration::from_secs(30);
+/// For how many times as long an answer to the last question for a change says that a node is there.
+const THERE_FOR: u64 = 120;
 
 /// What is wanted of the voters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -106,7 +106,8 @@ pub(super) struct Learner {
 }
 
 impl<S: Replicated> Replica<S> {
-    /// Does what is wanted of the voters, as far as it can be done now; to be asked again, within half a minute, until it is done.
+    /// Does what is wanted of the voters, as far as it can be done now; to be asked again until it is done, within 120
+    /// times the time after which something is said again (half a minute).
     /// `is_heard` says whether a voter is heard at present.
     ///
     /// `is_supported` says that a majority of the voters of now support this leader for as long as it leads. A lease rests on those
@@ -222,8 +223,12 @@ impl<S: Replicated> Replica<S> {
             Some(_) => {}
             None => self.stream(now, node),
         }
+        let resend_after = self.config.resend_after;
         let is_there = match &mut self.role {
-            Role::Leader(lead) => lead.learners.get_mut(&node).is_some_and(|learner| learner.ask(now)),
+            Role::Leader(lead) => lead
+                .learners
+                .get_mut(&node)
+                .is_some_and(|learner| learner.ask(now, resend_after.times(THERE_FOR))),
             Role::Follower { .. } | Role::Passive(_) => false,
         };
         // What it lacks fits into one message: it will not hold up a majority that it becomes part of.
@@ -260,8 +265,8 @@ impl<S: Replicated> Replica<S> {
 impl Learner {
     /// It is wanted as a voter; whether it has answered since it was the last time. One that has caught up and died would count for a
     /// majority, and hold up what is written.
-    fn ask(&mut self, now: Instant) -> bool {
-        let is_old = now >= self.asked_at.after(ASKED_AGO_MAX);
+    fn ask(&mut self, now: Instant, there_for: Duration) -> bool {
+        let is_old = now >= self.asked_at.after(there_for);
         let is_there = self.has_answered && !is_old;
         if self.has_answered || is_old {
             *self = Self { address: Arc::clone(&self.address), asked_at: now, has_answered: false };
