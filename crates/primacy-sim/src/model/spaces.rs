@@ -380,8 +380,8 @@ pub const SPACES: &[Row] = &[
     // The same in memory.
     log("log_memory", replicas::Space { records: 0, crashes: 1, late: false, ..MEMORY }, RECOVERED | BEGUN, 1_556_809).large(),
     log("log_memory_majority", replicas::Space { records: 0, pairs: 1, late: false, ..MEMORY }, Marks::STANDS_STILL | BEGUN, 459_074),
-    log("log_memory_accepted", replicas::Space { records: 0, pairs: 1, accepts: 1, late: false, ..MEMORY }, Marks::STANDS_STILL | BEGUN, 386_525).breaks("I9"),
-    log("log_memory_unaware", replicas::Space { records: 0, crashes: 1, recovers: false, ..MEMORY }, Marks::ELECTED | Marks::BEGUN, 12_941).breaks("I9"),
+    log("log_memory_accepted", replicas::Space { records: 0, pairs: 1, accepts: 1, late: false, ..MEMORY }, Marks::STANDS_STILL | BEGUN, 386_516).breaks("I9"),
+    log("log_memory_unaware", replicas::Space { records: 0, crashes: 1, recovers: false, ..MEMORY }, Marks::ELECTED | Marks::BEGUN, 12_887).breaks("I9"),
     log("log_memory_late", replicas::Space { records: 0, crashes: 1, ..MEMORY }, RECOVERED | BEGUN, 1_551_610).large(),
     log("log_memory_records", replicas::Space { crashes: 1, late: false, ..MEMORY }, RECOVERED | COMMITTED, 19_096_933).large(),
     log("log_memory_restarts", replicas::Space { records: 0, crashes: 2, late: false, ..MEMORY }, RECOVERED | BEGUN | Marks::CRASHED_BETWEEN, 5_658_820).large(),
