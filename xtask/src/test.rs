@@ -161,13 +161,16 @@ const REQUIRE_LIVE_VARIABLE: &str = "PRIMACY_REQUIRE_LIVE";
 /// How many of the tests on servers run at a time, however few processors there are: they wait for leases most of the time.
 const LIVE_AT_A_TIME: &str = "5";
 
+/// How many of all others of one binary run at a time: many wait for leases, too, or for processes.
+const TESTS_AT_A_TIME: &str = "4";
+
 /// `cargo test`, with every line shown and the results of all binaries added up. With `require`, what the first steps have installed
 /// must be found: a live test that is left out fails.
 fn run_tests(session: &mut Session<'_>, arguments: &[&str], require: bool) -> Outcome {
     let before = session.count;
     let mut command = session.command(&["test", "--workspace", "--no-fail-fast", "--locked"]);
     command.args(arguments);
-    command.envs(live::environment(session.root));
+    command.envs(live::environment(session.root)).env("RUST_TEST_THREADS", TESTS_AT_A_TIME);
     if require {
         command.env(REQUIRE_LIVE_VARIABLE, "1");
     }

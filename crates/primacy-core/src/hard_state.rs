@@ -53,13 +53,18 @@ impl Reports {
     ) -> Option<HardState> {
         self.0.insert(by, term);
         // Voters may have come and gone meanwhile.
-        if voters.iter().any(|&voter| voter != me && !self.0.contains_key(&voter)) {
+        if self.missing(voters, me).next().is_some() {
             return None;
         }
         let highest = self.0.values().copied().max().unwrap_or_default();
         self.0.clear();
         let voted_for = hard.voted_for.filter(|_| highest <= hard.term);
         Some(HardState { term: highest.max(hard.term), voted_for, past: Past::Recovered, ..hard })
+    }
+
+    /// Who of these, but for `me`, has not reported.
+    pub(crate) fn missing(&self, voters: &BTreeSet<NodeId>, me: NodeId) -> impl Iterator<Item = NodeId> {
+        voters.iter().copied().filter(move |&voter| voter != me && !self.0.contains_key(&voter))
     }
 
     /// Who has reported.

@@ -206,6 +206,12 @@ impl ElectionView {
         }
     }
 
+    /// While the node has lost its disk: who has still to tell it, as far as it knows. They need not all be voters of now.
+    #[must_use]
+    pub fn waits_for(&self) -> BTreeSet<NodeId> {
+        self.quorum().map(|status| status.waits_for.clone()).unwrap_or_default()
+    }
+
     /// The cluster of an election by seniority, that elects or nominates.
     #[must_use]
     pub fn seniority(&self) -> Option<&seniority::Status> {

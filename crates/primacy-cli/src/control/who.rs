@@ -136,6 +136,9 @@ pub(crate) struct Peers {
     pub(crate) promised_for_ms: Option<u64>,
     /// While it has lost its disk: who has told it their term.
     pub(crate) recovering: Option<Vec<String>>,
+    /// While it has lost its disk: who has not.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub(crate) waits_for: Vec<String>,
     /// How it stands with its certificate; nothing in cleartext.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) certificate: Option<Certificate>,
@@ -443,6 +446,7 @@ impl Peers {
             promised_to: promise.map(|(to, _)| to.node.to_string()),
             promised_for_ms: promise.map(|(_, until)| until.since(at).as_millis()),
             recovering: election.recovering().map(names),
+            waits_for: names(&election.waits_for()),
             certificate: view.certificate.as_ref().map(Certificate::from),
             others: view.peers.iter().map(|peer| Peer::new(peer, at)).collect(),
             refused: by_name(&counters.refused),

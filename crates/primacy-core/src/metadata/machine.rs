@@ -53,7 +53,6 @@ pub enum Durable {
     Voters(Arc<Voters>),
     /// Whether the log may lack what this node has held.
     LogLost(bool),
-
     /// The log's part.
     Log(Write),
 }
@@ -470,7 +469,7 @@ impl<S: Keeps> Metadata<S> {
         }
         match message {
             Message::Election { message, voters } => self.on_election(now, from, message, voters),
-            Message::Voters { voters, .. } => self.hear_of_voters(&voters),
+            Message::Voters { voters, .. } => self.hear_of_voters(now, &voters),
             Message::Log { incarnation, term, body } => {
                 self.on_log(now, Identity::new(from, incarnation), term, body);
             }
@@ -506,6 +505,7 @@ impl<S: Keeps> Metadata<S> {
     ) {
         if asks_for_votes(&message) {
             let Some(theirs) = voters else { return };
+            self.quorum.may_have_voted(theirs.names());
             let mine = self.replica.voters();
             // As long as both count the same majorities, it does not matter which of the two is newer.
             if theirs.number < mine.number && theirs.names() != mine.names() {
@@ -515,27 +515,39 @@ impl<S: Keeps> Metadata<S> {
             if theirs.names() != mine.names() && !self.may_be_newer(&theirs) {
                 return; // Of the voters of that one this node may know better.
             }
-            self.hear_of_voters(&theirs);
+            self.hear_of_voters(now, &theirs);
         }
         self.elect(now, Input::Message { from: Endpoint::Node(from), message });
     }
 
-    fn hear_of_voters(&mut self, voters: &Arc<Voters>) {
-        let mine = self.replica.voters();
-        // One that has lost its disk, and may not know it yet, needs the number, too: else any list that it hears of next would be a
-        // newer one.
-        let is_new = self.replica.is_recovering() || mine.number == LeaderSequence::NONE;
-        if self.may_be_newer(voters) && (is_new || voters.names() != mine.names()) {
-            self.replica.tell_voters(voters);
-            self.take_effects();
+    fn hear_of_voters(&mut self, now: Instant, voters: &Arc<Voters>) {
+        let term = voters.number.term;
+        if term > TERM_MAX {
+            return; // No honest node's.
         }
+        // Also if it is older: this one may have lost its disk, and have counted by just that list before.
+        self.quorum.may_have_voted(voters.names());
+        // Who has no log, lost or not, has nothing else that says how new its voters are. So it takes each number: else any list that
+        // it hears of next would be a newer one.
+        let needs_number = self.replica.is_recovering() || self.replica.last() == LeaderSequence::NONE;
+        let differ = voters.names() != self.replica.voters().names();
+        if !self.may_be_newer(voters) || !(needs_number || differ) {
+            return;
+        }
+        if term > self.replica.bound() {
+            self.quorum.bind(now, term); // A leader of that term wrote it, and who counts by it is of that term.
+            self.take_election(now);
+        }
+        self.replica.tell_voters(voters);
+        self.take_effects();
     }
 
-    /// One that has lost its whole disk is told the lists of all others, and the newest is the one that it has to count by.
+    /// One that has lost its whole disk is told the lists of all others, and the newest is the one that it has to count by. When it
+    /// has heard them all, it counts by that one as it has counted by its own before.
     fn may_be_newer(&self, voters: &Voters) -> bool {
         match self.quorum.past() {
-            HardPast::Whole => self.replica.may_be_newer(voters),
-            HardPast::Lost | HardPast::Recovered => voters.number > self.replica.voters().number,
+            HardPast::Whole | HardPast::Recovered => self.replica.may_be_newer(voters),
+            HardPast::Lost => voters.number > self.replica.voters().number,
         }
     }
 
@@ -546,6 +558,11 @@ impl<S: Keeps> Metadata<S> {
         if body.leads() && term > self.replica.bound() {
             self.quorum.bind(now, term);
             self.take_election(now);
+        }
+        if matches!(body, message::Body::Recover) && self.replica.is_active() {
+            // It may ask for its log by voters who are long gone, and wait for their answers.
+            let (incarnation, voters) = (self.me.incarnation, Arc::clone(self.replica.voters()));
+            self.send(from.node, Message::Voters { incarnation, voters });
         }
         self.replica.handle(now, from, term, body);
         self.take_effects();
@@ -674,7 +691,6 @@ impl<S: Keeps> Metadata<S> {
                 Effect::Write(write) => self.outputs.push_back(Output::Persist(Durable::Log(write))),
                 Effect::Voters(voters) => self.outputs.push_back(Output::Persist(Durable::Voters(voters))),
                 Effect::LogLost(lost) => self.outputs.push_back(Output::Persist(Durable::LogLost(lost))),
-
                 Effect::Send { to, body } => {
                     let (incarnation, term) = (self.me.incarnation, self.replica.bound());
                     self.send(to, Message::Log { incarnation, term, body });

@@ -611,10 +611,17 @@ impl<S: Replicated> Replica<S> {
     /// Whoever has lost its log asks the voters that it knew what was in it. So these must not be lost with it: they are remembered
     /// before the record that states them is written. Each term states the same voters again under a new number, and to write that
     /// down, too, would make a new leader wait for its disk once more; see [`may_be_newer`](Self::may_be_newer).
+    ///
+    /// Until the first record states any there is nothing to be remembered: the configuration may still be changed. After it, it may
+    /// be, too, and says nothing any more.
     fn remember_voters(&mut self) {
+        let (remembered, voters) = (&self.remembered, &self.voters);
         let is_known = match self.config.durability {
-            Durability::Fsync => self.remembered.members == self.voters.members,
-            Durability::Memory => self.remembered.number >= self.voters.number,
+            Durability::Fsync if remembered.number == LeaderSequence::NONE => {
+                voters.number == remembered.number
+            }
+            Durability::Fsync => remembered.members == voters.members,
+            Durability::Memory => remembered.number >= voters.number,
         };
         if !is_known {
             self.remembered = Arc::clone(&self.voters);

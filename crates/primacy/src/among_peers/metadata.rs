@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 
-use primacy_core::election::quorum::Quorum;
-
+use primacy_core::election::quorum::{Past, Quorum};
 use primacy_core::metadata::clients::Ticket;
 use primacy_core::metadata::command::Outcome;
 use primacy_core::metadata::log::{Stored, Write};
@@ -236,8 +235,9 @@ impl MetadataWorld {
             return Ok(());
         }
         let mut nodes = replica.reach();
-        // Those who vote no more are told so before they are left: until that is committed.
-        if replica.committed() < voters.number {
+        // Those who vote no more are told so before they are left: until that is committed. And who has lost its disk has to hear of
+        // all that it has known for voters.
+        if replica.committed() < voters.number || machine.election().past() == Past::Lost {
             for (node, address) in &reached.nodes {
                 nodes.entry(*node).or_insert_with(|| Arc::clone(address));
             }
@@ -497,6 +497,11 @@ impl World<Metadata> for MetadataWorld {
 
     fn ready(&mut self) -> Result<Option<Input<Message>>, Halt> {
         while let Ok(arrival) = self.peers.inbox.try_recv() {
+            // The list of voters that came before it has to be that of this node when it speaks to the one that it connects with.
+            if matches!(arrival, super::Arrival::Evidence(_)) {
+                self.arrived.push_back(arrival);
+                return Ok(None);
+            }
             if let Some(input) = self.take(arrival)? {
                 return Ok(Some(input));
             }

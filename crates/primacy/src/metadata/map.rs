@@ -195,7 +195,8 @@ impl Map {
         self.ask(|answer| Asked::Session(session, Keep::Look, answer)).await
     }
 
-    /// Does what is wanted of the voters, as far as the leader can do it now; to be asked again until it is done.
+    /// Does what is wanted of the voters, as far as the leader can do it now; to be asked again until it is done, every few seconds:
+    /// after half a minute without a question a node that is to be added has to show anew that it is there.
     ///
     /// # Errors
     /// [`MapError`]; it may have been done.

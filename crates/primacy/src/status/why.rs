@@ -59,10 +59,14 @@ fn among_peers(status: &Status, view: &PeersView) -> Vec<String> {
         why.push(format!("{me} is a witness: it votes and does not stand"));
     }
     if let Some(heard) = view.election.recovering() {
-        let heard = names(heard.iter().copied());
+        let (heard, waits_for) = (names(heard.iter().copied()), view.election.waits_for());
+        let missing = match waits_for.is_empty() {
+            true => String::new(),
+            false => format!("; {} has not", names(waits_for.into_iter())),
+        };
         why.push(format!(
             "{me} has lost its disk and was readmitted; it votes when all others have told it their term, and so far \
-             that is {heard}: readmit it on the others as well"
+             that is {heard}{missing}: readmit it on the others as well"
         ));
     }
     if let Some(metadata) = view.metadata.filter(|_| !view.voters.contains(me)) {

@@ -72,7 +72,13 @@ impl Quorum {
             Role::PreCandidate(_) | Role::Candidate(_) => self.role = Role::Follower { leader: None },
             Role::Follower { .. } => {} // It may follow one that is no voter any more, until that one resigns.
         }
-        self.known.extend(&voters);
+        self.may_have_voted(voters.iter().copied());
         self.config.voters = voters;
+    }
+
+    /// These voted once, or may have. If this node has lost its disk, it does not know by which of the lists that it is told it counted
+    /// before; so it hears of everybody on any of them before it votes again.
+    pub fn may_have_voted(&mut self, voters: impl IntoIterator<Item = NodeId>) {
+        self.known.extend(voters);
     }
 }

@@ -36,6 +36,8 @@ pub struct Status {
     pub silent_until: Instant,
     /// While it has lost its disk: who has told it their term so far.
     pub recovering: Option<BTreeSet<NodeId>>,
+    /// While it has lost its disk: who has still to tell it. They need not all be voters of now.
+    pub waits_for: BTreeSet<NodeId>,
 }
 
 impl Quorum {
@@ -77,6 +79,10 @@ impl Quorum {
             },
             silent_until: self.silent_until,
             recovering: self.has_forgotten().then(|| self.reports.by()),
+            waits_for: match self.has_forgotten() {
+                true => self.reports.missing(&self.known, self.config.me.node).collect(),
+                false => BTreeSet::new(),
+            },
         }
     }
 }

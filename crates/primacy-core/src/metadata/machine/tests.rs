@@ -247,3 +247,27 @@ fn a_node_that_is_vouched_to_be_dead_is_down_at_once_and_no_other_life_of_it() {
         assert_eq!(is_up(&cluster), stays);
     }
 }
+
+/// A leader of a higher term wrote that list, so this one leads no more; and a term that no honest node has says nothing.
+#[test]
+fn a_leader_that_is_told_voters_of_a_higher_term_leads_no_more() {
+    let (mut cluster, leader) = Cluster::start();
+    let from = (leader + 1) % NAMES.len();
+    let members = cluster.nodes[leader].replica().voters().members.clone();
+    let told = |term: Term| {
+        let mut members = members.clone();
+        members.remove(&identity(from).node);
+        let voters = Arc::new(Voters { number: LeaderSequence::first(term), members });
+        let message = Message::Voters { incarnation: identity(from).incarnation, voters };
+        Input::Message { from: Endpoint::Node(identity(from).node), message }
+    };
+    let bound = cluster.nodes[leader].replica().bound();
+    cluster.tell(leader, told(Term(TERM_MAX.0 + 1)));
+    assert!(cluster.nodes[leader].serves());
+    assert_eq!(cluster.nodes[leader].replica().voters().count(), 3);
+    cluster.tell(leader, told(Term(bound.0 + 1)));
+    assert!(!cluster.nodes[leader].serves());
+    assert_eq!(cluster.nodes[leader].replica().bound(), Term(bound.0 + 1));
+    assert_eq!(cluster.nodes[leader].election().term(), Term(bound.0 + 1));
+    assert_eq!(cluster.nodes[leader].replica().voters().count(), 2);
+}

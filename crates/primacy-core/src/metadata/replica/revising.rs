@@ -99,15 +99,16 @@ pub(super) struct Next {
 pub(super) struct Learner {
     /// Where it is reached.
     pub(super) address: Arc<str>,
-    /// When it was wanted as a voter, the last time but for those since which it has not answered.
+    /// When it was last asked for, of the times since which it has answered; when first, if it never has.
     pub(super) asked_at: Instant,
     /// It has answered since.
     pub(super) has_answered: bool,
 }
 
 impl<S: Replicated> Replica<S> {
-    /// Does what is wanted of the voters, as far as it can be done now; to be asked again until it is done, within 120
-    /// times the time after which something is said again (half a minute).
+    /// Does what is wanted of the voters, as far as it can be done now; to be asked again until it is done. A question counts for 120 times as
+    /// long as an answer is waited for (half a minute).
+    ///
     /// `is_heard` says whether a voter is heard at present.
     ///
     /// `is_supported` says that a majority of the voters of now support this leader for as long as it leads. A lease rests on those
