@@ -55,6 +55,8 @@ pub struct Process<A: Algorithm> {
     pub machine: A::Machine,
     /// What has come and was not taken yet.
     pub inbox: VecDeque<Input<A::Message>>,
+    /// It takes what has come, and its deadline waits.
+    pub taking: bool,
     /// The write that is under way. No input is taken and no later effect is begun until it is done.
     pub writing: Option<A::Durable>,
     /// It was stopped, and takes nothing.

@@ -47,7 +47,8 @@ pub struct Conditions {
     pub kill: Duration,
     /// After how long a closed connection is made again.
     pub reconnect: Duration,
-    /// A process that wakes late sees its deadline first, and only then what has come meanwhile.
+    /// A process that wakes late sees its deadline first, and only then what has come meanwhile; this then all at once, if
+    /// [`Algorithm::TAKES_WHAT_HAS_COME`].
     pub deadline_first: bool,
     /// The work of a leader writes to the resource when it begins and at every renewal, and a write takes up to this
     /// long; if at all.
@@ -342,8 +343,17 @@ impl<A: Algorithm> World<A> {
         self.lives += 1;
         let inbox = VecDeque::new();
         let life = self.lives;
-        let process =
-            Process { me, life, machine, inbox, writing: None, paused: false, view: None, wake_at: None };
+        let process = Process {
+            me,
+            life,
+            machine,
+            inbox,
+            taking: false,
+            writing: None,
+            paused: false,
+            view: None,
+            wake_at: None,
+        };
         self.seats[seat.0] = Some(process);
         self.settle(seat);
     }
@@ -411,8 +421,12 @@ impl<A: Algorithm> World<A> {
             let clock = &self.nodes[seat.0 % self.nodes.len()].clock;
             let now = clock.read(self.now);
             let due = process.machine.deadline().is_some_and(|deadline| deadline <= now);
-            let deadline_first = due && self.conditions.deadline_first;
+            // What its drivers do with evidence: the effects of all that has come before it are finished first.
+            let evidence_next = matches!(process.inbox.front(), Some(Input::Evidence(_)));
+            let takes = process.taking && !evidence_next;
+            let deadline_first = due && self.conditions.deadline_first && !takes;
             let input = if deadline_first { None } else { process.inbox.pop_front() };
+            process.taking = A::TAKES_WHAT_HAS_COME && (input.is_some() || due);
             match input {
                 Some(input) => {
                     timeouts = 0;

@@ -67,7 +67,7 @@ pub enum Message {
         /// Of one that asks for votes: whose it counts.
         voters: Option<Arc<Voters>>,
     },
-    /// To a candidate: these are the voters.
+    /// These are the voters: to a candidate that counts by older ones, to whoever asks for the log, and first on each connection.
     Voters {
         /// The process life of the sender.
         incarnation: Incarnation,
@@ -505,6 +505,9 @@ impl<S: Keeps> Metadata<S> {
     ) {
         if asks_for_votes(&message) {
             let Some(theirs) = voters else { return };
+            if theirs.number.term > TERM_MAX {
+                return; // No honest node's.
+            }
             self.quorum.may_have_voted(theirs.names());
             let mine = self.replica.voters();
             // As long as both count the same majorities, it does not matter which of the two is newer.

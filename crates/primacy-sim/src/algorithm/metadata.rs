@@ -145,6 +145,7 @@ impl Algorithm for Metadata {
 
     const COUNTS_ON: bool = true;
     const VOTERS_CHANGE: bool = true;
+    const TAKES_WHAT_HAS_COME: bool = true;
     const REPLACES: bool = false;
 
     fn start(settings: &Timers, life: Life<'_, Kept>) -> Machine {

@@ -74,6 +74,11 @@ pub trait Algorithm: Debug + Sized + 'static {
     /// Voters come and go, so that nodes talk whose configurations name others.
     const VOTERS_CHANGE: bool = false;
 
+    /// Its driver takes all that has come already before the machine's deadline has its turn again, for the machine does with one write
+    /// what several inputs want. Where it looked at the deadline each time, a leader whose deadlines are due one after the other, each
+    /// with a write, would not hear its followers.
+    const TAKES_WHAT_HAS_COME: bool = false;
+
     /// Each write replaces all that was written before. Then what was written before can be found again, by mistake.
     const REPLACES: bool = true;
 

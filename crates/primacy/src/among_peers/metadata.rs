@@ -12,7 +12,7 @@ use primacy_core::metadata::machine::{self, Answer, Ask, Durable, Message};
 use primacy_core::metadata::replica::{self, Durability, Progress, Wish};
 use primacy_core::metadata::voters::Voters;
 use primacy_core::{Endpoint, Input, Instant, LeaderSequence, NodeId, Occasion};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use super::elections::{AmongPeers, Setup, quorum_config};
 use super::{Entry, PeersWorld};
@@ -151,7 +151,7 @@ impl Entry {
     ) {
         let Keeping { log, stored, map, voters: configured, durability, log_lost } = keeping;
         // The machine takes those of the log, if they are newer.
-        let voters = self.stored.voters.clone().unwrap_or(configured);
+        let voters = self.stored.voters.clone().unwrap_or_else(|| Arc::clone(&configured));
         let begin = |setup: Setup<'_>, now: Instant| {
             let config = machine::Config {
                 replica: replica_config(&setup, durability),
@@ -166,6 +166,10 @@ impl Entry {
                 let _ = map.state.set(machine.state().share());
                 map.board.send_modify(|board| board.voters = Arc::clone(machine.replica().voters()));
                 let mut world = MetadataWorld::new(peers, log, durability, map);
+                if machine.election().past() == Past::Lost {
+                    // The list that it has was told to it since, and it has to hear also those who are not on that one.
+                    world.reached.nodes = configured.members.clone();
+                }
                 // Before the first connection is made: what the configuration says of the voters may be old.
                 if let Err(error) = world.tell_mesh(&machine) {
                     let _ = ready.send(Err(error.into()));
@@ -412,6 +416,25 @@ impl MetadataWorld {
     }
 }
 
+/// The next arrival that one write may serve together with those before it.
+///
+/// Evidence that has come begins anew, for the list of voters that came before it has to be that of this node when it speaks to the one
+/// that it connects with. And nothing overtakes it: the node that it vouches for may have sent what stands behind it.
+fn next_ready(
+    arrived: &mut VecDeque<super::Arrival>,
+    inbox: &mut mpsc::Receiver<super::Arrival>,
+) -> Option<super::Arrival> {
+    if !arrived.is_empty() {
+        return None;
+    }
+    let arrival = inbox.try_recv().ok()?;
+    if matches!(arrival, super::Arrival::Evidence(_)) {
+        arrived.push_back(arrival);
+        return None;
+    }
+    Some(arrival)
+}
+
 impl Waiter {
     fn is_gone(&self) -> bool {
         match self {
@@ -496,12 +519,7 @@ impl World<Metadata> for MetadataWorld {
     }
 
     fn ready(&mut self) -> Result<Option<Input<Message>>, Halt> {
-        while let Ok(arrival) = self.peers.inbox.try_recv() {
-            // The list of voters that came before it has to be that of this node when it speaks to the one that it connects with.
-            if matches!(arrival, super::Arrival::Evidence(_)) {
-                self.arrived.push_back(arrival);
-                return Ok(None);
-            }
+        while let Some(arrival) = next_ready(&mut self.arrived, &mut self.peers.inbox) {
             if let Some(input) = self.take(arrival)? {
                 return Ok(Some(input));
             }
@@ -562,3 +580,36 @@ impl Settles for Metadata {
 }
 
 impl Announces for Metadata {}
+
+#[cfg(test)]
+mod tests {
+    use primacy_core::{Evidence, Term};
+
+    use super::*;
+    use crate::transport::Arrival;
+
+    /// Who is readmitted waits for what the others know. Were it asked for its log before it hears of that, it would answer as one that
+    /// has lost nothing.
+    #[test]
+    fn evidence_begins_anew_and_nothing_overtakes_it() {
+        let node = NodeId::new("b").unwrap();
+        let said = |ticket: u64| {
+            let message = Message::Ask(Ask::Read(Ticket(ticket)));
+            Arrival::Message { from: node, message: Word::Metadata(Box::new(message)) }
+        };
+        let evidence = Arrival::Evidence(Evidence::Readmitted { by: node, term: Term(3) });
+        let (send, mut inbox) = mpsc::channel(3);
+        for arrival in [said(1), evidence.clone(), said(2)] {
+            send.try_send(arrival).unwrap();
+        }
+        let mut arrived = VecDeque::new();
+        assert_eq!(next_ready(&mut arrived, &mut inbox), Some(said(1)));
+        // Also when something else, a deadline, is the first of the next batch.
+        for _ in 0..2 {
+            assert_eq!(next_ready(&mut arrived, &mut inbox), None);
+            assert_eq!(arrived, std::slice::from_ref(&evidence));
+        }
+        arrived.clear();
+        assert_eq!(next_ready(&mut arrived, &mut inbox), Some(said(2)));
+    }
+}

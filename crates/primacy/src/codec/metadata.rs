@@ -660,7 +660,10 @@ impl TryFrom<wire::Record> for Record {
 /// The highest term that a message names as its own.
 pub(super) fn highest_term(message: &Message) -> Term {
     match message {
-        Message::Election { message, .. } => quorum::highest_term(message),
+        Message::Election { message, voters } => {
+            let listed = voters.as_ref().map_or(Term(0), |voters| voters.number.term);
+            quorum::highest_term(message).max(listed)
+        }
         Message::Log { term, .. } => *term,
         Message::Voters { voters, .. } => voters.number.term,
         Message::Propose { .. } | Message::Told { .. } | Message::Revise { .. } => Term(0),

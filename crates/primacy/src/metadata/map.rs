@@ -195,8 +195,9 @@ impl Map {
         self.ask(|answer| Asked::Session(session, Keep::Look, answer)).await
     }
 
-    /// Does what is wanted of the voters, as far as the leader can do it now; to be asked again until it is done, every few seconds:
-    /// after half a minute without a question a node that is to be added has to show anew that it is there.
+    /// Does what is wanted of the voters, as far as the leader can do it now; to be asked again until it is done, several times a
+    /// second: a change that waits for what its voters still lack is given up a second after the last question, and a node that is to be
+    /// added has to show anew that it is there half a minute after it.
     ///
     /// # Errors
     /// [`MapError`]; it may have been done.

@@ -4,6 +4,7 @@
 mod unreadable;
 
 use super::*;
+use crate::election::quorum::Round;
 use crate::metadata::command::{self, Operation, Previous, Replace};
 use crate::metadata::partitions::Command as About;
 use crate::metadata::replica::Durability;
@@ -270,4 +271,22 @@ fn a_leader_that_is_told_voters_of_a_higher_term_leads_no_more() {
     assert_eq!(cluster.nodes[leader].replica().bound(), Term(bound.0 + 1));
     assert_eq!(cluster.nodes[leader].election().term(), Term(bound.0 + 1));
     assert_eq!(cluster.nodes[leader].replica().voters().count(), 2);
+}
+
+/// No honest node counts by such a list, and what follows from it would be remembered.
+#[test]
+fn who_asks_for_votes_by_voters_of_a_term_that_no_honest_node_has_is_not_heard() {
+    let (mut cluster, leader) = Cluster::start();
+    let (voter, from) = ((leader + 1) % NAMES.len(), identity((leader + 2) % NAMES.len()));
+    let seen = |cluster: &Cluster| format!("{:?}", cluster.nodes[voter]);
+    let before = seen(&cluster);
+    let members = cluster.nodes[voter].replica().voters().members.clone();
+    let number = LeaderSequence::first(Term(TERM_MAX.0 + 1));
+    let (voters, term) =
+        (Arc::new(Voters { number, members }), Term(cluster.nodes[voter].election().term().0 + 1));
+    let body = quorum::Body::PreVote { round: Round(1), leave: None };
+    let message = quorum::Message { incarnation: from.incarnation, term, body };
+    let message = Message::Election { message, voters: Some(voters) };
+    cluster.tell(voter, Input::Message { from: Endpoint::Node(from.node), message });
+    assert_eq!(seen(&cluster), before);
 }

@@ -99,15 +99,17 @@ pub(super) struct Next {
 pub(super) struct Learner {
     /// Where it is reached.
     pub(super) address: Arc<str>,
-    /// When it was last asked for, of the times since which it has answered; when first, if it never has.
+    /// When it was last asked for, of the times after which it has answered or was silent for too long; when first, if there is none.
     pub(super) asked_at: Instant,
     /// It has answered since.
     pub(super) has_answered: bool,
 }
 
 impl<S: Replicated> Replica<S> {
-    /// Does what is wanted of the voters, as far as it can be done now; to be asked again until it is done. A question counts for 120 times as
-    /// long as an answer is waited for (half a minute).
+    /// Does what is wanted of the voters, as far as it can be done now; to be asked again until it is done.
+    ///
+    /// A change that waits for what its voters still lack is given up when nobody has asked for it for four times as long as an answer
+    /// is waited for (one second), and that a node has shown that it is there counts for 120 times as long (half a minute).
     ///
     /// `is_heard` says whether a voter is heard at present.
     ///

@@ -124,3 +124,15 @@ const GOLDEN: [&str; 26] = [
     "0a046d61696e8201130a0b0807110807060504030201220408065a00",
     "0a046d61696e8201270a0b08071108070605040302012218080662140a0b08011102000000000000001205080510ac02",
 ];
+
+/// A list of voters of a term that no honest node reaches must not come past the transport, whoever is the one to carry it.
+#[test]
+fn the_highest_term_of_a_message_is_also_that_of_the_voters_it_names() {
+    let vote = quorum::Body::Vote { round: Round(5), leave: None };
+    let message = quorum::Message { incarnation: incarnation(), term: Term(3), body: vote };
+    let highest = |voters| {
+        Word::Metadata(Box::new(Message::Election { message: message.clone(), voters })).highest_term()
+    };
+    assert_eq!(highest(None), Term(3));
+    assert_eq!(highest(Some(voters())), Term(5));
+}
