@@ -55,10 +55,7 @@ pub(super) fn drill(
     start(&mut stage, other, (url, election, lease), command)?;
     stage.wait_for_followers(&[other])?;
     stage.hear_for(WARM_UP)?;
-    let paused = stage.processes(leader);
-    for &process in &paused {
-        kill_process(process, Signal::STOP)?;
-    }
+    let paused = pause(&stage, leader)?;
     stage.wait_for("the other's start", |name, line| started(name, line, other))?;
     // A resource cannot tell that a token is stale before it has seen the next one.
     stage.hear_for(WARM_UP)?;
@@ -88,13 +85,29 @@ fn started(name: &str, line: &Value, wanted: &str) -> Option<()> {
     (name == wanted && line["event"] == "started").then_some(())
 }
 
+/// Pauses all processes of a node, those included that they start meanwhile.
+fn pause(stage: &Stage, node: &str) -> Result<Vec<Pid>, Failure> {
+    let mut paused = Vec::new();
+    loop {
+        let mut running = stage.processes(node);
+        running.retain(|process| !paused.contains(process));
+        if running.is_empty() {
+            return Ok(paused);
+        }
+        for process in running {
+            tell(process, Signal::STOP)?;
+            paused.push(process);
+        }
+    }
+}
+
 /// Wakes the command, and after a while those who watch over it.
 fn wake(stage: &mut Stage, leader: &str, paused: &[Pid]) -> Result<Late, Failure> {
     let job = stage.job(leader);
     let is_watching = |pid: &&Pid| stage.is_watching(leader, **pid);
     let (watching, working): (Vec<&Pid>, Vec<&Pid>) = paused.iter().partition(is_watching);
     for &&process in &working {
-        resume(process)?;
+        tell(process, Signal::CONT)?;
     }
     let heard = stage.hear_for(LATE)?;
     let lines = heard.into_iter().filter(|(name, _)| name == leader).map(|(_, line)| line).collect();
@@ -102,7 +115,7 @@ fn wake(stage: &mut Stage, leader: &str, paused: &[Pid]) -> Result<Late, Failure
     let itself = job.and_then(ended);
     let woken = Instant::now();
     for &&process in &watching {
-        resume(process)?;
+        tell(process, Signal::CONT)?;
     }
     let is_gone = || job.is_none_or(|job| started_at(job).is_none() || ended(job).is_some());
     let gone = stage.look_for("the end of the paused command", |_| Ok(is_gone().then_some(())));
@@ -120,9 +133,9 @@ fn ended(pid: Pid) -> Option<ExitStatus> {
     is_over.then(|| fields.get(EXIT_CODE)?.parse().ok().map(ExitStatus::from_raw)).flatten()
 }
 
-/// One that has been killed meanwhile needs no waking.
-fn resume(process: Pid) -> Result<(), Failure> {
-    match kill_process(process, Signal::CONT) {
+/// One that has ended meanwhile needs to be told nothing: commands start others that are gone in a moment.
+fn tell(process: Pid, signal: Signal) -> Result<(), Failure> {
+    match kill_process(process, signal) {
         Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
         Err(error) => Err(error.into()),
     }
