@@ -32,6 +32,14 @@ pub fn primacy() -> &'static str {
     env!("CARGO_BIN_EXE_primacy")
 }
 
+/// What begins a command whose words follow. It ignores no signals: these tests may run under `nohup` or in the background of a shell, and
+/// what such a one ignores `primacy` ignores too.
+fn as_from_a_terminal() -> Command {
+    let mut command = Command::new("env");
+    command.arg("--default-signal=HUP,INT");
+    command
+}
+
 /// What a server answers: the status line with the headers, and the body.
 pub fn get(address: &str, method: &str, path: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
@@ -76,8 +84,8 @@ impl Place {
 
     /// A command that is `primacy` with these arguments, marked, with a state directory of its own.
     pub fn command<S: AsRef<std::ffi::OsStr>>(&self, args: &[S]) -> Command {
-        let mut command = Command::new(primacy());
-        command.args(args).stdin(Stdio::null());
+        let mut command = as_from_a_terminal();
+        command.arg(primacy()).args(args).stdin(Stdio::null());
         self.prepare(&mut command);
         command
     }
@@ -213,10 +221,8 @@ impl Node {
 
     /// The same by a command that becomes `primacy`, so that its number is the supervisor's: in other namespaces.
     pub fn start_within(place: &Place, within: &[String], name: &str, args: &[String]) -> Self {
-        let primacy = primacy().to_owned();
-        let mut words = within.iter().chain([&primacy]);
-        let mut command = Command::new(words.next().expect("there is one"));
-        command.args(words).args(args).stdin(Stdio::null());
+        let mut command = as_from_a_terminal();
+        command.args(within).arg(primacy()).args(args).stdin(Stdio::null());
         place.prepare(&mut command);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let told = Told::default();
