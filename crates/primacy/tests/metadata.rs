@@ -305,6 +305,48 @@ async fn a_node_that_has_lost_its_disk_gets_all_again_and_its_clients_are_served
     }
 }
 
+/// It may have voted while that one did, so it waits for what that one knows. The list that it is told does not name it, and a restart must
+/// not make it forget where it is.
+#[tokio::test]
+async fn who_has_lost_its_disk_hears_who_votes_no_more_also_after_a_restart() {
+    let (all, dir) = (peers(&["a", "b", "c", "d"]), tempdir("lost-and-removed"));
+    let first: Peers = all.to_string().rsplit_once(',').unwrap().0.parse().unwrap();
+    let node = |name: &str| NodeId::new(name).unwrap();
+    let enter = async |name: &str, peers: &Peers| Standing::enter(name, peers, &dir, Durability::Fsync).await;
+    let (a, b, c) = (enter("a", &first).await, enter("b", &first).await, enter("c", &first).await);
+    a.writes("before").await;
+    let d = enter("d", &all).await;
+    b.revises(Wish::Add { node: node("d"), address: all.address(node("d")).unwrap().into() }).await;
+    a.counts("{a, b, c, d}").await;
+    b.revises(Wish::Remove { node: node("c") }).await;
+    for one in [&a, &b, &d] {
+        one.counts("{a, b, d}").await;
+    }
+    a.close().await;
+    std::fs::remove_dir_all(dir.join("a")).unwrap();
+
+    let readmits = async |one: &Standing| {
+        until("that it is readmitted", async || one.elector.readmit(node("a")).await.is_ok()).await;
+    };
+    let a = enter("a", &first).await;
+    until("the refusals", async || a.view().await.peers.iter().all(|peer| peer.refusal.is_some())).await;
+    readmits(&b).await;
+    until("the list of now", async || a.view().await.voters.to_string() == "{a, b, d}").await;
+    a.close().await;
+    let a = enter("a", &first).await;
+    readmits(&d).await;
+    until("that it waits for c alone", async || {
+        a.view().await.election.waits_for().into_iter().eq([node("c")])
+    })
+    .await;
+    readmits(&c).await;
+    until("its log", async || a.view().await.metadata.is_some_and(|it| !it.recovering)).await;
+    assert_eq!(get(a.map(), "before").await, b"value");
+    for one in [a, b, c, d] {
+        one.close().await;
+    }
+}
+
 /// What was only in their memories is lost when a majority restarts at once. They know that, and stand still until an operator
 /// says that it is so. What the third still has stays.
 #[tokio::test]
