@@ -640,15 +640,26 @@ impl<S: Replicated> Replica<S> {
         voters.number > self.voters.number && !(has_forgotten && voters.number.term < self.bound)
     }
 
+    /// Whether an honest node can have written it. One of a later term could never be replaced again, since a log never gets shorter.
+    fn may_be(&self, record: &Record) -> bool {
+        let states_them = record.voters().is_none_or(|voters| voters.number == record.number);
+        states_them && record.number.term <= self.bound
+    }
+
     fn push(&mut self, record: Record) {
         self.take_voters(&record);
         self.log.push(record);
     }
 
-    /// Voters are in force where they are written, committed or not.
+    /// Voters are in force from when they are in the log, committed or not. Others are remembered at once: of two lists that are written
+    /// together the second may name the voters before the first again, and the first would look newer to who has lost its log.
     fn take_voters(&mut self, record: &Record) {
         if let Some(voters) = record.voters().filter(|voters| voters.number > self.voters.number) {
+            let are_others = voters.members != self.voters.members;
             self.voters = Arc::clone(voters);
+            if are_others {
+                self.remember_voters();
+            }
         }
     }
 
@@ -690,12 +701,15 @@ impl<S: Replicated> Replica<S> {
     }
 
     /// Commits what a majority holds, and applies it.
+    ///
+    /// That majority must hold the list by which it is counted, too. One that has lost its log asks the voters that it knew what was
+    /// in it; if it knew only those before, they need not have what the next ones have committed.
     fn advance(&mut self, now: Instant) {
         let Role::Leader(lead) = &self.role else { return };
         let by_next = lead.next.as_ref().map(|next| self.held_by_most(lead, &next.members));
         let by_present = self.held_by_most(lead, &self.voters.members);
         let reached = by_next.map_or(by_present, |by_next| by_next.min(by_present));
-        if reached > self.committed {
+        if reached > self.committed && reached >= self.voters.number {
             assert!(reached >= lead.begun, "only records of this term are counted");
             self.committed = reached;
             self.apply();
@@ -861,7 +875,7 @@ impl<S: Replicated> Replica<S> {
             if gap {
                 break;
             }
-            if !self.can_read(&record) {
+            if !self.may_be(&record) || !self.can_read(&record) {
                 return;
             }
             self.push(record);

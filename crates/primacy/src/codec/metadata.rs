@@ -8,10 +8,12 @@ use primacy_core::metadata::command::SessionId;
 use primacy_core::metadata::log::{Record, RecordBody};
 use primacy_core::metadata::machine::Message;
 use primacy_core::metadata::message::Body;
+use primacy_core::metadata::replica::VOTERS_MAX;
 use primacy_core::metadata::voters::Voters;
 use primacy_core::{Duration, Incarnation, LeaderSequence, Term};
 
 use super::{DecodeError, parse_node, quorum};
+use crate::disk;
 
 pub(in crate::codec) mod wire {
     use super::super::quorum::wire as quorum;
@@ -624,7 +626,9 @@ impl TryFrom<wire::Voters> for Voters {
         for wire::Member { node, address } in voters.members {
             members.insert(parse_node(&node, "voters.node")?, address.into());
         }
-        Ok(Self { number, members })
+        // Whoever takes a list writes it beside its votes.
+        let may_be = (1..=VOTERS_MAX).contains(&members.len()) && disk::check_room(&members).is_ok();
+        if may_be { Ok(Self { number, members }) } else { Err(DecodeError::Invalid("voters.members")) }
     }
 }
 

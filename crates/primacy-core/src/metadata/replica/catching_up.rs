@@ -153,7 +153,7 @@ impl<S: Replicated> Replica<S> {
         }
         sync.put_off(now.after(self.config.resend_after));
         for record in records {
-            if !record.follows(self.log.last()) {
+            if !record.follows(self.log.last()) || !self.may_be(&record) {
                 break; // Nothing that an honest node sends; what was asked for is asked for again.
             }
             if !self.can_read(&record) {

@@ -99,7 +99,8 @@ pub(super) struct Next {
 pub(super) struct Learner {
     /// Where it is reached.
     pub(super) address: Arc<str>,
-    /// When it was last asked for, of the times after which it has answered or was silent for too long; when first, if there is none.
+    /// When the question began that it is to answer. The next one begins when it is asked for after it has answered, or has been silent
+    /// for too long.
     pub(super) asked_at: Instant,
     /// It has answered since.
     pub(super) has_answered: bool,

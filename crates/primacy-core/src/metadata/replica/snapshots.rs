@@ -128,8 +128,8 @@ impl<S: Replicated> Replica<S> {
         };
         let under_way =
             self.incoming.as_ref().is_some_and(|incoming| incoming.from == from && incoming.number == number);
-        if !wanted || under_way || number <= self.log.last() {
-            return; // A log never gets shorter.
+        if !wanted || under_way || number <= self.log.last() || number.term > self.bound {
+            return; // A log never gets shorter, and nobody honest has what a later term wrote.
         }
         let ask_at = now.after(self.config.resend_after);
         self.incoming = Some(Incoming { from, number, bytes: Vec::new(), tries: 0, ask_at });
@@ -184,7 +184,7 @@ impl<S: Replicated> Replica<S> {
         }
         let bytes = core::mem::take(&mut incoming.bytes);
         self.incoming = None;
-        if have != part.length || part.number <= self.log.last() {
+        if have != part.length || part.number <= self.log.last() || part.voters.number > part.number {
             return;
         }
         let number = part.number;
@@ -204,7 +204,6 @@ impl<S: Replicated> Replica<S> {
     /// Takes the place of the log and the state.
     fn install(&mut self, state: S, snapshot: Snapshot) {
         self.state.become_other(state);
-
         self.log = Log::after(snapshot.number);
         self.written = snapshot.number;
         self.applied = snapshot.number;

@@ -662,6 +662,67 @@ fn voters_are_remembered_before_the_log_first_states_them_or_others_and_the_same
     assert_eq!(told, ["voters of (3, 1)", "written", "written", "voters of (3, 3)", "written"]);
 }
 
+/// Who remembered the voters of the first record alone would take the list in between for a newer one, when its log is lost.
+#[test]
+fn voters_that_come_and_go_in_one_write_are_remembered_each() {
+    let (now, term) = (Instant::default(), Term(3));
+    let mut follower = first_of_three();
+    let (leader, first) = (identity(1, 1), LeaderSequence::first(term));
+    let (second, third) = (first.next(), first.next().next());
+    let after = LeaderSequence::first(Term(1));
+    let records = vec![
+        Record { number: first, body: RecordBody::Begin { after, voters: voters(3, first) } },
+        Record { number: second, body: RecordBody::Voters(voters(4, second)) },
+        Record { number: third, body: RecordBody::Voters(voters(3, third)) },
+    ];
+    follower.bind(term);
+    let append = Body::Append { round: 1, after, records, committed: LeaderSequence::NONE };
+    follower.handle(now, leader, term, append);
+    follower.on_timeout(now);
+    let remembered = core::iter::from_fn(|| follower.poll()).filter_map(|effect| match effect {
+        Effect::Voters(voters) => Some(voters.number),
+        Effect::Write(_) | Effect::Send { .. } | Effect::LogLost(_) | Effect::TwoLeaders { .. } => None,
+    });
+    assert_eq!(remembered.collect::<Vec<_>>(), [second, third]);
+}
+
+/// Nothing could take its place again, for a log never gets shorter.
+#[test]
+fn what_no_honest_leader_of_the_term_has_is_not_taken() {
+    let (now, term, to) = (Instant::default(), Term(3), identity(0, 1).incarnation);
+    let (later, first) = (LeaderSequence::first(Term(4)), LeaderSequence::first(term));
+    let after = LeaderSequence::first(Term(1));
+    let begin =
+        |number, stated| Record { number, body: RecordBody::Begin { after, voters: voters(3, stated) } };
+    for record in [begin(later, later), begin(first, later)] {
+        let records = vec![record];
+        let mut follower = first_of_three();
+        follower.bind(term);
+        let append = Body::Append { round: 1, after, records: records.clone(), committed: after };
+        follower.handle(now, identity(1, 1), term, append);
+        follower.on_timeout(now);
+        assert_eq!((follower.last(), follower.voters()), (after, &three()));
+        // Nor by one that fetches what it lacks.
+        let mut leader = first_of_three();
+        leader.bind(term);
+        leader.lead(now);
+        leader.handle(now, identity(1, 1), term, Body::SyncReply { to, last: later });
+        leader.handle(now, identity(1, 1), term, Body::Fetched { to, after, records });
+        assert_eq!((leader.last(), leader.voters()), (after, &three()));
+    }
+    let mut follower = first_of_three();
+    follower.bind(term);
+    follower.handle(
+        now,
+        identity(1, 1),
+        term,
+        Body::Append { round: 1, after, records: vec![], committed: after },
+    );
+    while follower.poll().is_some() {}
+    follower.handle(now, identity(1, 1), term, Body::Offer { number: later });
+    assert_eq!(follower.poll(), None, "it is not asked for");
+}
+
 /// With whom it was in force it knows, and not since which term: so a list of a lower term than its own may be older.
 #[test]
 fn one_that_has_lost_its_log_takes_no_voters_of_a_lower_term_for_newer() {

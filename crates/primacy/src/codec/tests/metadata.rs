@@ -10,7 +10,7 @@ use primacy_core::metadata::command::{Command, Request, SessionId};
 use primacy_core::metadata::log::{Record, RecordBody};
 use primacy_core::metadata::machine::Message;
 use primacy_core::metadata::message::Body;
-use primacy_core::metadata::replica::{Progress, Refusal, Wish};
+use primacy_core::metadata::replica::{Progress, Refusal, VOTERS_MAX, Wish};
 use primacy_core::metadata::voters;
 
 use super::*;
@@ -135,4 +135,19 @@ fn the_highest_term_of_a_message_is_also_that_of_the_voters_it_names() {
     };
     assert_eq!(highest(None), Term(3));
     assert_eq!(highest(Some(voters())), Term(5));
+}
+
+/// Whoever takes a list of voters writes it into the file of its votes, and has to stop where that has no room.
+#[test]
+fn a_list_of_voters_that_no_node_can_keep_is_refused() {
+    let list = |count: usize, address: &str| {
+        let members = (0..count).map(|index| (node(&format!("n{index}")), address.into())).collect();
+        let voters = Arc::new(voters::Voters { number: number(4, 1), members });
+        let message = Message::Voters { incarnation: incarnation(), voters };
+        decode(&body(&Frame::Message(Word::Metadata(Box::new(message)))))
+    };
+    assert!(list(1, "h:1").is_ok() && list(VOTERS_MAX, "h:1").is_ok());
+    for refused in [list(0, ""), list(VOTERS_MAX + 1, "h:1"), list(VOTERS_MAX, &"h".repeat(200))] {
+        assert_eq!(refused, Err(DecodeError::Invalid("voters.members")));
+    }
 }

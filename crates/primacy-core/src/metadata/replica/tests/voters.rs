@@ -181,3 +181,24 @@ fn voters_are_not_changed_while_the_lease_rests_on_those_before() {
     assert_eq!(leader.voters().count(), 3);
     assert_eq!(leader.revise(now, &remove(2), true, |_| true), Progress::Committing);
 }
+
+/// Two of four hold a record, and two of the three that stay. The other one of the two does not know yet who stays: if it lost its log,
+/// it would ask those who go what was in it, too, and a majority of the others without this leader.
+#[test]
+fn what_the_voters_before_have_not_committed_the_next_ones_commit_with_their_own_list() {
+    let (now, mut leader) = (Instant::default(), leader_of(4));
+    let before = leader.committed();
+    assert!(leader.propose(now, Arc::from([7])));
+    leader.on_timeout(now);
+    answer(&mut leader, at(1));
+    assert_eq!(leader.committed(), before, "two of four hold it");
+    assert_eq!(leader.revise(now, &remove(3), true, |_| true), Progress::Committing);
+    leader.on_timeout(now);
+    assert_eq!(
+        leader.committed(),
+        before,
+        "two of three hold it, and one of them does not know that it is one of three"
+    );
+    answer(&mut leader, at(1));
+    assert_eq!(leader.committed(), leader.last());
+}
