@@ -210,6 +210,11 @@ pub(crate) fn started_at(pid: Pid) -> Option<u64> {
     stat_field(pid, 22)?.parse().ok()
 }
 
+/// Whether a process that was told to stop has done so, or is none any more.
+pub(crate) fn stands(pid: Pid) -> bool {
+    stat_field(pid, 3).is_none_or(|state| matches!(state.as_str(), "T" | "t" | "Z" | "X"))
+}
+
 /// A field of `/proc/PID/stat`, numbered as in proc(5); from the third on.
 fn stat_field(pid: Pid, number: usize) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::resource::Resource;
 use crate::cmd::stage::Stage;
 use crate::exit::{Exit, Failure};
-use crate::process_tree::started_at;
+use crate::process_tree::{stands, started_at};
 
 /// Who is paused, and who takes over.
 const NODES: [&str; 2] = ["doctor-1", "doctor-2"];
@@ -55,7 +55,7 @@ pub(super) fn drill(
     start(&mut stage, other, (url, election, lease), command)?;
     stage.wait_for_followers(&[other])?;
     stage.hear_for(WARM_UP)?;
-    let paused = pause(&stage, leader)?;
+    let paused = pause(&mut stage, leader)?;
     stage.wait_for("the other's start", |name, line| started(name, line, other))?;
     // A resource cannot tell that a token is stale before it has seen the next one.
     stage.hear_for(WARM_UP)?;
@@ -85,20 +85,23 @@ fn started(name: &str, line: &Value, wanted: &str) -> Option<()> {
     (name == wanted && line["event"] == "started").then_some(())
 }
 
-/// Pauses all processes of a node, those included that they start meanwhile.
-fn pause(stage: &Stage, node: &str) -> Result<Vec<Pid>, Failure> {
-    let mut paused = Vec::new();
-    loop {
+/// Pauses all processes of a node, those included that they start meanwhile: until its signal has reached one, it may start others.
+fn pause(stage: &mut Stage, node: &str) -> Result<Vec<Pid>, Failure> {
+    let mut paused: Vec<Pid> = Vec::new();
+    stage.look_for("the pause of the whole command", |stage| {
+        // Whoever stood before the look starts nobody after it.
+        let all_stand = paused.iter().all(|&process| stands(process));
         let mut running = stage.processes(node);
         running.retain(|process| !paused.contains(process));
-        if running.is_empty() {
-            return Ok(paused);
-        }
+        let is_done = all_stand && running.is_empty();
         for process in running {
-            tell(process, Signal::STOP)?;
-            paused.push(process);
+            if tell(process, Signal::STOP)? {
+                paused.push(process);
+            }
         }
-    }
+        Ok(is_done.then_some(()))
+    })?;
+    Ok(paused)
 }
 
 /// Wakes the command, and after a while those who watch over it.
@@ -133,10 +136,11 @@ fn ended(pid: Pid) -> Option<ExitStatus> {
     is_over.then(|| fields.get(EXIT_CODE)?.parse().ok().map(ExitStatus::from_raw)).flatten()
 }
 
-/// One that has ended meanwhile needs to be told nothing: commands start others that are gone in a moment.
-fn tell(process: Pid, signal: Signal) -> Result<(), Failure> {
+/// Whether a process was told; one that has ended needs to be told nothing: commands start others that are gone in a moment.
+fn tell(process: Pid, signal: Signal) -> Result<bool, Failure> {
     match kill_process(process, signal) {
-        Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::SRCH) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
