@@ -6,6 +6,7 @@ mod chaos;
 mod deny;
 mod failover;
 mod fuzz;
+mod lanes;
 mod live;
 mod mutants;
 mod needs;

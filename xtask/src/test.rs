@@ -1,14 +1,12 @@
 //! `cargo xtask test`: every check and every test of this repository, in one target directory and one profile.
 
-use std::io::{self, BufRead, BufReader, Write};
-use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::deny::Rules;
-use crate::{chaos, live, mutants, needs, tidy};
+use crate::{chaos, lanes, live, mutants, needs, tidy};
 
 /// Packages that may not be in the default command: they need a C++ compiler, CMake, protoc or a system library.
 const NOT_IN_THE_COMMAND: &[&str] = &[
@@ -35,6 +33,13 @@ struct Count {
     failed: usize,
 }
 
+/// What has come of some of them, so far.
+#[derive(Debug, Default)]
+struct Tally {
+    count: Count,
+    wrong: Vec<String>,
+}
+
 struct Session<'a> {
     root: &'a Path,
     count: Count,
@@ -59,12 +64,8 @@ const STEPS: &[(&str, Step)] = &[
     ("features", features),
     ("licences, sources, bans", licences),
     ("cargo deny", cargo_deny),
-    // What needs no server may need what not every machine can have.
-    ("tests", |session| run_tests(session, &[], needs::all_of_use())),
-    ("tests on servers", |session| {
-        let arguments = ["--test", "live", "--", "--test-threads", LIVE_AT_A_TIME];
-        run_tests(session, &arguments, true)
-    }),
+    ("tests", tests),
+    ("tests on servers", tests_on_servers),
     ("fixed seeds, run twice", seeds_twice),
     ("mutants, a handful", mutants_handful),
     ("chaos on real processes, a minute", chaos_minute),
@@ -164,70 +165,43 @@ const LIVE_AT_A_TIME: &str = "5";
 /// How many of all others of one binary run at a time: many wait for leases, too, or for processes.
 const TESTS_AT_A_TIME: &str = "4";
 
-/// `cargo test`, with every line shown and the results of all binaries added up. With `require`, what the first steps have installed
-/// must be found: a live test that is left out fails.
-fn run_tests(session: &mut Session<'_>, arguments: &[&str], require: bool) -> Outcome {
-    let before = session.count;
-    let mut command = session.command(&["test", "--workspace", "--no-fail-fast", "--locked"]);
-    command.args(arguments);
-    command.envs(live::environment(session.root)).env("RUST_TEST_THREADS", TESTS_AT_A_TIME);
-    if require {
-        command.env(REQUIRE_LIVE_VARIABLE, "1");
-    }
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
-    let mut child = match child {
-        Ok(child) => child,
+/// All tests but those on servers.
+fn tests(session: &mut Session<'_>) -> Outcome {
+    let build =
+        ["test", "--workspace", "--no-run", "--locked", "--message-format", "json-render-diagnostics"];
+    let mut build = session.command(&build);
+    // What needs no server may need what not every machine can have.
+    session.prepare(&mut build, needs::all_of_use());
+    let told = match build.stdin(Stdio::null()).stderr(Stdio::inherit()).output() {
+        Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout).into_owned(),
+        Ok(output) => return Outcome::Failed(format!("a test was not built; cargo test: {}", output.status)),
         Err(error) => return Outcome::Failed(format!("cargo cannot be run: {error}")),
     };
-    let stdout = child.stdout.take().expect("it is piped");
-    let pipe = name_of(&stdout);
-    // The output may be closed early, and what a test leaves behind may hold it open; what counts is how the tests ended.
-    let (ended, left) = thread::scope(|scope| {
-        let waiting = scope.spawn(|| {
-            let ended = child.wait();
-            (ended, pipe.as_deref().map(end_who_writes_to).unwrap_or_default())
-        });
-        for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
-            let line = String::from_utf8_lossy(&line);
-            session.count.add(&line);
-            println!("{line}");
-        }
-        waiting.join().expect("it only waits")
+    let mut tally = Tally::default();
+    let prepare = |command: &mut Command| session.prepare(command, needs::all_of_use());
+    lanes::run(&lanes::binaries(&told), prepare, |binary, printed, ended| {
+        let name = binary.executable.display();
+        println!("     Running {name}");
+        printed.iter().for_each(|line| tally.take(line));
+        tally.end(&name.to_string(), ended);
     });
-    if !left.is_empty() {
-        return Outcome::Failed(format!("tests left processes behind, ended now: {}", left.join(", ")));
-    }
-    let passed = session.count.passed - before.passed;
-    let failed = session.count.failed - before.failed;
-    match ended {
-        Ok(status) if status.success() && failed == 0 => Outcome::Passed(format!("{passed} tests")),
-        Ok(status) if failed == 0 => {
-            Outcome::Failed(format!("a test was not built, or died; cargo test: {status}"))
-        }
-        Ok(_) => Outcome::Failed(format!("{failed} of {} tests failed", passed + failed)),
-        Err(error) => Outcome::Failed(error.to_string()),
-    }
+    // Those in the documentation are built by cargo as it runs them.
+    let mut documented = session.command(&["test", "--workspace", "--doc", "--no-fail-fast", "--locked"]);
+    session.prepare(&mut documented, needs::all_of_use());
+    let ended = lanes::watch(&mut documented, |line| tally.take(line));
+    tally.end("cargo test --doc", ended);
+    session.judge(tally)
 }
 
-/// What the kernel calls a pipe, as whoever writes to it sees it too.
-fn name_of(pipe: &impl AsRawFd) -> Option<PathBuf> {
-    std::fs::read_link(format!("/proc/self/fd/{}", pipe.as_raw_fd())).ok()
-}
-
-/// Ends the processes whose output this pipe is, and names them. While there is one, nobody sees the pipe's end.
-fn end_who_writes_to(pipe: &Path) -> Vec<String> {
-    let mut ended = Vec::new();
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
-    for process in processes.filter(|path| path.join("fd/1").read_link().is_ok_and(|output| output == pipe)) {
-        let (Some(pid), Ok(words)) = (process.file_name(), std::fs::read(process.join("cmdline"))) else {
-            continue;
-        };
-        let killed = Command::new("kill").arg("-KILL").arg(pid).status();
-        if killed.is_ok_and(|status| status.success()) {
-            ended.push(String::from_utf8_lossy(&words).replace('\0', " ").trim_end().to_owned());
-        }
-    }
-    ended
+/// Those of stores on real servers. What the first steps have installed must be found: one that is left out fails.
+fn tests_on_servers(session: &mut Session<'_>) -> Outcome {
+    let arguments = ["--test", "live", "--", "--test-threads", LIVE_AT_A_TIME];
+    let mut command = session.command(&["test", "--workspace", "--no-fail-fast", "--locked"]);
+    session.prepare(command.args(arguments), true);
+    let mut tally = Tally::default();
+    let ended = lanes::watch(&mut command, |line| tally.take(line));
+    tally.end("cargo test", ended);
+    session.judge(tally)
 }
 
 /// How many mutants are tried with every commit. All of them: `cargo xtask mutants`.
@@ -299,6 +273,27 @@ impl Session<'_> {
         crate::cargo(self.root, arguments)
     }
 
+    /// With `require`, a test that does not find what it needs fails.
+    fn prepare(&self, command: &mut Command, require: bool) {
+        command.envs(live::environment(self.root)).env("RUST_TEST_THREADS", TESTS_AT_A_TIME);
+        if require {
+            command.env(REQUIRE_LIVE_VARIABLE, "1");
+        }
+    }
+
+    fn judge(&mut self, tally: Tally) -> Outcome {
+        let Tally { count: Count { passed, failed }, wrong } = tally;
+        self.count.passed += passed;
+        self.count.failed += failed;
+        match wrong.is_empty() && failed == 0 {
+            true => Outcome::Passed(format!("{passed} tests")),
+            false => {
+                let failed = format!("{failed} of {} tests failed", passed + failed);
+                Outcome::Failed([vec![failed], wrong].concat().join("\n"))
+            }
+        }
+    }
+
     /// The whole story of one seed, of each election.
     fn tell_seed(&self, seed: &str) -> Result<String, String> {
         let mut command = self.command(&["test", "--package", "primacy-sim", "--test", "seeds", "--locked"]);
@@ -362,6 +357,26 @@ fn seconds(duration: Duration) -> String {
     format!("{}.{} s", duration.as_secs(), duration.subsec_millis() / 100)
 }
 
+impl Tally {
+    /// A line that was printed; it is shown.
+    fn take(&mut self, line: &str) {
+        self.count.add(line);
+        println!("{line}");
+    }
+
+    /// A program has ended that printed them.
+    fn end(&mut self, name: &str, ended: lanes::Ended) {
+        if !ended.left.is_empty() {
+            self.wrong.push(format!("{name} left processes behind, ended now: {}", ended.left.join(", ")));
+        }
+        match ended.status {
+            Ok(status) if status.success() => {}
+            Ok(status) => self.wrong.push(format!("{name}: {status}")),
+            Err(error) => self.wrong.push(format!("{name} cannot be run: {error}")),
+        }
+    }
+}
+
 impl Count {
     /// Takes in `test result: ok. 12 passed; 0 failed; …`; other lines count nothing.
     fn add(&mut self, line: &str) {
@@ -377,21 +392,6 @@ impl Count {
 #[cfg(test)]
 mod self_tests {
     use super::*;
-
-    #[test]
-    fn what_holds_the_output_open_is_ended_and_named() {
-        let script = "sleep 3600 2>/dev/null & echo done";
-        let mut shell =
-            Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().expect("sh runs");
-        let mut stdout = shell.stdout.take().expect("it is piped");
-        let pipe = name_of(&stdout).expect("it is there");
-        assert!(shell.wait().is_ok_and(|status| status.success()));
-        // It may not be its own program yet, and has the shell's words then, or none for a moment.
-        assert_eq!(end_who_writes_to(&pipe).len(), 1);
-        let mut text = String::new();
-        assert!(io::Read::read_to_string(&mut stdout, &mut text).is_ok());
-        assert_eq!(text, "done\n");
-    }
 
     #[test]
     fn results_of_all_binaries_are_added_up() {

@@ -1,0 +1,151 @@
+//! Programs that test, watched: what they print, how they end, and what they leave behind; and test binaries, two at a time.
+
+use std::io::{self, BufRead as _, BufReader};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Mutex;
+use std::thread;
+
+/// How many binaries run at a time. Many of ours wait for leases and processes most of their time, and `cargo test` runs one after the other.
+const LANES: usize = 2;
+
+/// How a program ended.
+pub(crate) struct Ended {
+    pub(crate) status: io::Result<ExitStatus>,
+    /// Processes that it left behind, with its output open.
+    pub(crate) left: Vec<String>,
+}
+
+/// A test binary that cargo has built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Binary {
+    pub(crate) executable: PathBuf,
+    /// The folder of its package, in which cargo would run it.
+    package: PathBuf,
+}
+
+/// Runs a program to its end, and tells each line that it prints.
+///
+/// The output may be closed early, and what a test leaves behind may hold it open; what counts is how the program ended.
+pub(crate) fn watch(command: &mut Command, mut tell: impl FnMut(&str)) -> Ended {
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+    let mut child = match child {
+        Ok(child) => child,
+        Err(error) => return Ended { status: Err(error), left: Vec::new() },
+    };
+    let stdout = child.stdout.take().expect("it is piped");
+    let pipe = name_of(&stdout);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let status = child.wait();
+            Ended { status, left: pipe.as_deref().map(end_who_writes_to).unwrap_or_default() }
+        });
+        for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
+            tell(&String::from_utf8_lossy(&line));
+        }
+        waiting.join().expect("it only waits")
+    })
+}
+
+/// The test binaries in what cargo tells with `--message-format json`: a line for each artifact.
+pub(crate) fn binaries(told: &str) -> Vec<Binary> {
+    let value = |line: &str, key: &str| {
+        let (_, rest) = line.split_once(&format!("\"{key}\":\""))?;
+        rest.split('"').next().map(PathBuf::from)
+    };
+    let of_line = |line: &str| {
+        let package = value(line, "manifest_path")?.parent()?.to_path_buf();
+        Some(Binary { executable: value(line, "executable")?, package })
+    };
+    told.lines().filter(|line| line.contains("\"test\":true}")).filter_map(of_line).collect()
+}
+
+/// Runs them as `prepare` says, and tells of each with all that it has printed, when it has ended.
+pub(crate) fn run(
+    binaries: &[Binary],
+    prepare: impl Fn(&mut Command) + Sync,
+    tell: impl FnMut(&Binary, &[String], Ended) + Send,
+) {
+    let (next, tell) = (Mutex::new(binaries.iter()), Mutex::new(tell));
+    let run_next = || {
+        let binary = next.lock().expect("it only counts").next()?;
+        let mut command = Command::new(&binary.executable);
+        command.current_dir(&binary.package).env("CARGO_MANIFEST_DIR", &binary.package);
+        prepare(&mut command);
+        let mut printed = Vec::new();
+        let ended = watch(&mut command, |line| printed.push(line.to_owned()));
+        tell.lock().expect("it only tells")(binary, &printed, ended);
+        Some(())
+    };
+    thread::scope(|scope| {
+        for _ in 0..LANES {
+            scope.spawn(|| while run_next().is_some() {});
+        }
+    });
+}
+
+/// What the kernel calls a pipe, as whoever writes to it sees it too.
+fn name_of(pipe: &impl AsRawFd) -> Option<PathBuf> {
+    std::fs::read_link(format!("/proc/self/fd/{}", pipe.as_raw_fd())).ok()
+}
+
+/// Ends the processes whose output this pipe is, and names them. While there is one, nobody sees the pipe's end.
+fn end_who_writes_to(pipe: &Path) -> Vec<String> {
+    let mut ended = Vec::new();
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
+    for process in processes.filter(|path| path.join("fd/1").read_link().is_ok_and(|output| output == pipe)) {
+        let (Some(pid), Ok(words)) = (process.file_name(), std::fs::read(process.join("cmdline"))) else {
+            continue;
+        };
+        let killed = Command::new("kill").arg("-KILL").arg(pid).status();
+        if killed.is_ok_and(|status| status.success()) {
+            ended.push(String::from_utf8_lossy(&words).replace('\0', " ").trim_end().to_owned());
+        }
+    }
+    ended
+}
+
+#[cfg(test)]
+mod self_tests {
+    use super::*;
+
+    #[test]
+    fn what_holds_the_output_open_is_ended_and_named() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "sleep 3600 2>/dev/null & echo done"]);
+        let mut printed = Vec::new();
+        let ended = watch(&mut shell, |line| printed.push(line.to_owned()));
+        assert!(ended.status.is_ok_and(|status| status.success()));
+        // It may not be its own program yet, and has the shell's words then, or none for a moment.
+        assert_eq!((ended.left.len(), printed), (1, vec!["done".to_owned()]));
+    }
+
+    #[test]
+    fn test_binaries_are_found_with_their_packages() {
+        let told = "{\"reason\":\"compiler-artifact\",\"manifest_path\":\"/p/a/Cargo.toml\",\"profile\":{\"opt_level\":\"0\",\"test\":true},\"executable\":\"/t/a-1\",\"fresh\":true}
+{\"reason\":\"compiler-artifact\",\"manifest_path\":\"/p/a/Cargo.toml\",\"profile\":{\"opt_level\":\"0\",\"test\":false},\"executable\":\"/t/a\",\"fresh\":true}
+{\"reason\":\"compiler-artifact\",\"manifest_path\":\"/p/b/Cargo.toml\",\"profile\":{\"opt_level\":\"0\",\"test\":true},\"executable\":null,\"fresh\":true}
+{\"reason\":\"build-finished\",\"success\":true}";
+        let found = Binary { executable: "/t/a-1".into(), package: "/p/a".into() };
+        assert_eq!(binaries(told), [found]);
+    }
+
+    #[test]
+    fn each_binary_is_run_in_its_package_and_told_of() {
+        let of = |executable: &str| Binary { executable: executable.into(), package: "/".into() };
+        let all = [of("/bin/pwd"), of("/bin/false"), of("/no/such/program")];
+        let mut told = Vec::new();
+        run(
+            &all,
+            |_| {},
+            |binary, printed, ended| {
+                let is_fine = ended.status.is_ok_and(|status| status.success());
+                told.push((binary.executable.display().to_string(), printed.join("|"), is_fine));
+            },
+        );
+        told.sort();
+        let expected = [("/bin/false", "", false), ("/bin/pwd", "/", true), ("/no/such/program", "", false)];
+        assert_eq!(told, expected.map(|(name, printed, fine)| (name.to_owned(), printed.to_owned(), fine)));
+    }
+}
