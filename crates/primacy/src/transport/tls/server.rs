@@ -10,7 +10,7 @@ use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier as _;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::{CertificateDer, DnsName, ServerName, UnixTime};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{CertificateError, Error, RootCertStore, ServerConfig};
 
 use super::load::{self, AUTHORITIES, CERTIFICATE};
@@ -115,6 +115,9 @@ fn served(files: &ServerFiles, protocols: &[Vec<u8>]) -> Result<Served, TlsError
     let config = builder.with_single_cert(chain, key);
     let mut config = config.map_err(|error| load::unfit(&files.certificate, &files.key, error))?;
     config.alpn_protocols = protocols.to_vec();
+    // Every handshake verifies anew: a client whose certificate has expired meanwhile is not let in for having been here before.
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
     Ok(Served { config: Arc::new(config), certificate: files.certificate.clone(), valid })
 }
 
@@ -191,6 +194,7 @@ mod tests {
         let tls = ServerTls::open(files.clone(), &[b"h2"]).unwrap();
         let first = tls.current();
         assert_eq!(first.alpn_protocols, [b"h2"]);
+        assert!(first.send_tls13_tickets == 0 && !first.session_storage.can_cache(), "nothing is resumed");
         assert!(Arc::ptr_eq(&first, &tls.current()), "nothing has changed");
         let until = tls.status().valid_until;
         let now = wall_time().as_secs();
