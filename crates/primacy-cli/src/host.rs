@@ -72,13 +72,13 @@ async fn take_part(
     // An address that cannot be had is known before this node takes part.
     let figures = entry.metrics.map(figures::Server::bind).transpose()?;
     #[cfg(feature = "etcd")]
-    let door = crate::serving::check(&entry.serving, entry.may_send_cleartext())?;
+    let door = crate::serving::check(entry)?;
     let elector = place.enter(builder, &election, entry.node.is_some(), reporter).await?;
     if let (Some(map), Some(quota)) = (elector.map(), entry.serving.metadata_quota) {
         tokio::spawn(quota::keep(map.clone(), node, quota));
     }
     #[cfg(feature = "etcd")]
-    let _serves = match door {
+    let serves = match door {
         Some(door) => Some(door.serve(&elector, entry.cluster.as_deref().unwrap_or(&election), reporter)?),
         None => None,
     };
@@ -90,6 +90,10 @@ async fn take_part(
         reporter.tell(&Event::Serving { metrics: address });
         let mut registry = Registry::default();
         metrics::register(&mut registry, [&elector]);
+        #[cfg(feature = "etcd")]
+        if let Some(serves) = &serves {
+            registry.register_collector(serves.figures());
+        }
         tokio::spawn(figures.serve(registry, Some(elector.clone())));
     }
     let starting = Arc::default();

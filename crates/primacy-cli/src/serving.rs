@@ -5,18 +5,22 @@ use std::time::Duration;
 
 use primacy::Elector;
 use primacy::metadata::MapError;
+use primacy::transport::{ServerFiles, ServerTls};
 use rustix::process::{Resource, getrlimit};
 
-use crate::entry::serving::Serving;
+use crate::entry::Entry;
 use crate::exit::{Exit, Failure};
 use crate::report::{Event, Reporter};
-use crate::serve::{Backend, Door, DoorTls, Replicated, Users, acceptor, read_users};
+use crate::serve::{Backend, Door, DoorFigures, GRPC, Replicated, Users, Whereabouts, read_users};
 
 /// How many threads answer clients at the most.
 const THREADS_MAX: usize = 4;
 
 /// How long a node waits before it tries again to know what the others know.
 const CATCH_UP_PAUSE: Duration = Duration::from_millis(100);
+
+/// How often the files of TLS are looked at beside each handshake, as between nodes.
+const CERTIFICATE_LOOK: Duration = Duration::from_secs(10);
 
 /// How many descriptors a node keeps for itself: its log, its peers, its job, and whoever asks how it is.
 const DESCRIPTORS_KEPT: u64 = 256;
@@ -31,26 +35,38 @@ fn connections() -> usize {
 pub(crate) struct Checked {
     listener: std::net::TcpListener,
     users: Option<Users>,
-    tls: Option<tokio_rustls::TlsAcceptor>,
+    tls: Option<Arc<ServerTls>>,
+    whereabouts: Whereabouts,
 }
 
 /// The threads of a door. Dropping it closes it.
 #[derive(Debug)]
-pub(crate) struct Serves(Option<tokio::runtime::Runtime>);
+pub(crate) struct Serves {
+    runtime: Option<tokio::runtime::Runtime>,
+    figures: DoorFigures,
+}
+
+impl Serves {
+    /// Its figures, for a registry.
+    pub(crate) fn figures(&self) -> Box<DoorFigures> {
+        Box::new(self.figures.clone())
+    }
+}
 
 impl Drop for Serves {
     fn drop(&mut self) {
-        if let Some(runtime) = self.0.take() {
+        if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
     }
 }
 
 /// Takes the address, and reads the files.
-pub(crate) fn check(serving: &Serving, may_send_cleartext: bool) -> Result<Option<Checked>, Failure> {
+pub(crate) fn check(entry: &Entry) -> Result<Option<Checked>, Failure> {
+    let serving = &entry.serving;
     let Some(address) = serving.serve else { return Ok(None) };
     let wrong = |why: String| Failure::new(Exit::Config, why);
-    if !address.ip().is_loopback() && serving.serve_certificate.is_none() && !may_send_cleartext {
+    if !address.ip().is_loopback() && serving.serve_certificate.is_none() && !entry.may_send_cleartext() {
         return Err(wrong(format!(
             "`serve` {address} is not on this machine alone, and what clients say there, their passwords too, would be in \
              cleartext: give `serve-certificate` and `serve-key`, or say `insecure-cleartext`"
@@ -60,15 +76,21 @@ pub(crate) fn check(serving: &Serving, may_send_cleartext: bool) -> Result<Optio
     let tls = match (&serving.serve_certificate, &serving.serve_key) {
         (Some(certificate), Some(key)) => {
             let (certificate, key) = (certificate.clone(), key.clone());
-            let files = DoorTls { certificate, key, ca: serving.serve_ca.clone() };
-            Some(acceptor(&files).map_err(wrong)?)
+            let files = ServerFiles { certificate, key, ca: serving.serve_ca.clone() };
+            Some(Arc::new(ServerTls::open(files, &[GRPC]).map_err(|error| wrong(error.to_string()))?))
         }
         (None, _) | (_, None) => None,
     };
     let listener = std::net::TcpListener::bind(address)
         .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
         .map_err(|error| wrong(format!("clients cannot be served at {address}: {error}")))?;
-    Ok(Some(Checked { listener, users, tls }))
+    let whereabouts = Whereabouts {
+        listens: listener.local_addr()?,
+        advertised: serving.serve_advertise.clone(),
+        clients_by_tls: tls.is_some(),
+        nodes_by_tls: entry.tls_certificate.is_some(),
+    };
+    Ok(Some(Checked { listener, users, tls, whereabouts }))
 }
 
 impl Checked {
@@ -79,22 +101,26 @@ impl Checked {
         cluster: &str,
         reporter: &Reporter,
     ) -> Result<Serves, Failure> {
-        let Self { listener, users, tls } = self;
+        let Self { listener, users, tls, whereabouts } = self;
         let map = elector.map().expect("who serves keeps metadata").clone();
-        let address = listener.local_addr()?;
+        let address = whereabouts.listens;
         let threads = std::thread::available_parallelism().map_or(1, |count| count.get().min(THREADS_MAX));
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(threads)
             .thread_name("primacy-door")
             .enable_all()
             .build()?;
-        let replicated =
-            Replicated::new(map.clone(), cluster, elector.identity().node, address, tls.is_some());
+        let node = elector.identity().node;
+        let replicated = Replicated::new(map.clone(), cluster, node, whereabouts);
         let backend: Arc<dyn Backend> = Arc::new(replicated);
+        if let Some(tls) = &tls {
+            runtime.spawn(look_at_files(Arc::clone(tls)));
+        }
         let door = {
             let _within = runtime.enter();
             Door::on(tokio::net::TcpListener::from_std(listener)?, backend, users, tls, connections())
         };
+        let figures = door.figures(elector.election(), node.as_str());
         runtime.spawn(async move {
             // A node that has just started knows nothing new. Nobody is to watch or read what has long been different.
             while let Err(error) = map.catch_up().await {
@@ -109,6 +135,14 @@ impl Checked {
             door.serve().await;
         });
         reporter.tell(&Event::ServingClients { address: address.to_string() });
-        Ok(Serves(Some(runtime)))
+        Ok(Serves { runtime: Some(runtime), figures })
+    }
+}
+
+/// Has the files read when they have changed, also where no client comes for long: what is wrong with them is told early.
+async fn look_at_files(tls: Arc<ServerTls>) {
+    loop {
+        tokio::time::sleep(CERTIFICATE_LOOK).await;
+        let _ = tls.current();
     }
 }

@@ -2,12 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
+#[path = "support/door.rs"]
+mod asking;
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 
+use asking::Asked;
+use primacy_stores::etcd::api::{self, method};
+use rustix::process::Signal;
 use support::{Node, PATIENCE, Place, get, peers, stderr, stdout, strings, wait_until};
 
 fn address(node: &Node) -> String {
@@ -184,7 +189,7 @@ fn figures_are_openmetrics_and_say_what_happens() {
 
     // The page has all of them, and no other.
     let page = include_str!("../../../docs/guide/metrics.md");
-    let (of_nodes, _) = page.split_once("## Figures of a fence proxy").unwrap();
+    let (of_nodes, _) = page.split_once("## Figures of the door").unwrap();
     let documented: BTreeSet<&str> = of_nodes
         .lines()
         .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
@@ -213,9 +218,72 @@ fn a_node_that_keeps_metadata_tells_how_much_there_is() {
     let create = ["partitions", "create", "orders", "1000", "--election", "e", "--state-dir", &directory];
     let output = place.output(&create);
     assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!((figure("primacy_log_lost"), figure("primacy_log_uncommitted_records")), (0.0, 0.0));
+    let records = |name: &str| {
+        let figures = parse(&get(&address(&node), "GET", "/metrics").1);
+        of(&figures[name], "").map(|(_, number)| number).collect::<Vec<_>>()
+    };
+    // The last one, the last that is committed and the last that is applied are one: with its voters it is at least the second.
+    let (terms, counters) = (records("primacy_log_record_term"), records("primacy_log_record_counter"));
+    assert!(terms[0] >= 1.0 && terms.iter().all(|term| *term == terms[0]), "{terms:?}");
+    assert!(counters[0] >= 2.0 && counters.iter().all(|number| *number == counters[0]), "{counters:?}");
     // Each partition counts with 16 bytes.
     let more = figure("primacy_map_bytes") - bytes;
     assert!(more >= 16_000.0 && more < figure("primacy_map_quota_bytes"), "{more}");
+}
+
+/// A sample of a node now, if it has one.
+fn sample(node: &Node, name: &str, labels: &[&str]) -> Option<f64> {
+    let figures = parse(&get(&address(node), "GET", "/metrics").1);
+    let has = |of: &str| labels.iter().all(|label| of.contains(label));
+    figures[name].samples.iter().find(|(_, of, _)| has(of)).map(|(.., value)| *value)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_tells_how_far_others_are_behind_and_what_clients_asked() {
+    const WRITES: u32 = 50;
+    let place = Place::new("metrics-behind");
+    let names = ["a", "b", "c"];
+    let peers = peers(&names);
+    let nodes: Vec<Node> =
+        names.iter().map(|name| node_with(&place, name, &peers, &["--serve", "0"])).collect();
+    wait_until("the election", || nodes.iter().any(Node::leads));
+    let leader = nodes.iter().find(|node| node.leads()).unwrap();
+    let others: Vec<&Node> = nodes.iter().filter(|node| node.name != leader.name).collect();
+    let behind =
+        |node: &Node| sample(leader, "primacy_log_behind_records", &[&format!("peer=\"{}\"", node.name)]);
+    wait_until("both to have all", || others.iter().all(|node| behind(node) == Some(0.0)));
+    assert_eq!(sample(others[0], "primacy_log_behind_records", &[]), None, "it does not lead");
+
+    others[0].signal(Signal::STOP);
+    let at = leader.told.wait_for_event("serving_clients")["address"].as_str().unwrap().to_owned();
+    let asked = Asked::new(&at).await;
+    for _ in 0..WRITES {
+        let put = api::PutRequest { key: b"k".to_vec(), ..Default::default() };
+        let _: api::PutResponse = asked.ask(method::PUT, &put).await.unwrap();
+    }
+    wait_until("one to be behind", || behind(others[0]) >= Some(WRITES.into()));
+    wait_until("the other one to have all", || behind(others[1]) == Some(0.0));
+    others[0].signal(Signal::CONT);
+    wait_until("both to have all", || others.iter().all(|node| behind(node) == Some(0.0)));
+
+    let reached = asked.reach("/etcdserverpb.Auth/UserAdd", "").await;
+    assert!(reached.is_err());
+    let none = api::LeaseRevokeRequest { id: 7 };
+    assert!(asked.ask::<_, api::LeaseRevokeResponse>(method::LEASE_REVOKE, &none).await.is_err());
+    let requests = |method: &str, code: &str| {
+        let labels = [&*format!("method=\"{method}\""), &*format!("code=\"{code}\"")];
+        sample(leader, "primacy_door_requests", &labels)
+    };
+    assert_eq!(requests("Put", "OK"), Some(WRITES.into()));
+    assert_eq!(requests("LeaseRevoke", "NotFound"), Some(1.0));
+    assert_eq!(requests("unimplemented", "Unimplemented"), Some(1.0));
+    assert_eq!((requests("Range", "OK"), requests("Range", "Unavailable")), (Some(0.0), None));
+    let connections = || sample(leader, "primacy_door_connections", &[]);
+    assert_eq!(connections(), Some(1.0));
+    assert!(sample(leader, "primacy_door_connections_max", &[]) > Some(100.0));
+    drop(asked);
+    wait_until("the end of the connection", || connections() == Some(0.0));
 }
 
 #[test]

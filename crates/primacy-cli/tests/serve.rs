@@ -82,6 +82,9 @@ async fn who_shows_no_token_or_a_wrong_one_is_refused_as_etcd_does_it() {
     // How it is may be asked by anybody.
     let status: api::StatusResponse = asked.ask(method::STATUS, &api::StatusRequest {}).await.unwrap();
     assert!(status.leader != 0 && status.header.unwrap().member_id != 0);
+    let list = api::MemberListRequest { linearizable: false };
+    let answer: api::MemberListResponse = asked.ask(method::MEMBER_LIST, &list).await.unwrap();
+    assert_eq!(answer.members.len(), 3);
     let client = EtcdClient::new(&format!("etcd://anna:secret-of-anna@{}", door.endpoint(0))).unwrap();
     let read = api::RangeRequest { key: b"k".to_vec(), ..Default::default() };
     assert_eq!(client.read(read).await.unwrap().kvs[0].value, b"v");

@@ -22,7 +22,7 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-use primacy_core::{Duration, Instant, Mandate};
+use primacy_core::{Duration, Instant, LeaderSequence, Mandate};
 pub use prometheus_client;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
@@ -198,6 +198,7 @@ impl Collector for Figures {
         of_times(&moments, &mut encoder)?;
         of_connections(&moments, &mut encoder)?;
         of_maps(&moments, &mut encoder)?;
+        of_logs(&moments, &mut encoder)?;
         of_certificates(&moments, &mut encoder)
     }
 }
@@ -331,6 +332,37 @@ fn of_maps(moments: &[Moment<'_>], encoder: &mut DescriptorEncoder<'_>) -> fmt::
         })?;
     }
     Ok(())
+}
+
+fn of_logs(moments: &[Moment<'_>], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    type Read = fn(LeaderSequence) -> u64;
+    let numbers: [(&'static str, &str, Read); 2] = [
+        ("primacy_log_record_term", "Term of a record of this node's log", |record| record.term.0),
+        ("primacy_log_record_counter", "Its number within the term, from 1", |record| record.counter),
+    ];
+    for (name, help, read) in numbers {
+        family(encoder, moments, gauge(name), help, |family, moment| {
+            let records = moment.map.iter().flat_map(|map| map.log.records);
+            records
+                .into_iter()
+                .try_for_each(|(what, number)| family.gauge(moment, Some(("record", what)), read(number)))
+        })?;
+    }
+    let help = "Records of this node's log that are not known to be on a majority";
+    family(encoder, moments, gauge("primacy_log_uncommitted_records"), help, |family, moment| {
+        moment.map.as_ref().map_or(Ok(()), |map| family.gauge(moment, None, map.log.uncommitted))
+    })?;
+    let help = "1 while this node has lost its log and counts for no majority that holds a record";
+    family(encoder, moments, gauge("primacy_log_lost"), help, |family, moment| {
+        moment.map.as_ref().map_or(Ok(()), |map| family.gauge(moment, None, map.log.lost.into()))
+    })?;
+    let help = "At the leader, records that another node is not known to hold";
+    family(encoder, moments, gauge("primacy_log_behind_records"), help, |family, moment| {
+        let behind = moment.map.iter().flat_map(|map| &map.log.behind);
+        behind
+            .into_iter()
+            .try_for_each(|(peer, records)| family.gauge(moment, Some(("peer", peer.as_str())), *records))
+    })
 }
 
 fn of_certificates(moments: &[Moment<'_>], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

@@ -1,6 +1,6 @@
 //! The settings of a node that keeps metadata with the others, and serves clients.
 
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -26,6 +26,11 @@ pub(crate) struct Serving {
     /// Answer clients of etcd here, over the map that the nodes keep together: an IP address with a port, or a port of 127.0.0.1
     #[arg(long, value_name = "ADDR", env = "PRIMACY_SERVE", value_parser = parse_listen)]
     pub(crate) serve: Option<SocketAddr>,
+
+    /// Where clients reach this node, as they are told it when they ask for the members: host:port [default: the address of --serve;
+    /// where that stands for all addresses of the machine, the host at which the other nodes reach it]
+    #[arg(long, value_name = "ADDR", env = "PRIMACY_SERVE_ADVERTISE", value_parser = parse_reached)]
+    pub(crate) serve_advertise: Option<String>,
 
     /// Of clients, answer only those with a name and a password in this file: a line NAME:PASSWORD for each
     #[arg(long, value_name = "FILE", env = "PRIMACY_SERVE_USERS")]
@@ -55,11 +60,12 @@ impl Serving {
     }
 
     /// Each setting, and whether it is given.
-    pub(super) fn given(&self) -> [(&'static str, bool); 7] {
+    pub(super) fn given(&self) -> [(&'static str, bool); 8] {
         [
             ("metadata", self.metadata.is_some()),
             ("metadata-quota", self.metadata_quota.is_some()),
             ("serve", self.serve.is_some()),
+            ("serve-advertise", self.serve_advertise.is_some()),
             ("serve-users", self.serve_users.is_some()),
             ("serve-certificate", self.serve_certificate.is_some()),
             ("serve-key", self.serve_key.is_some()),
@@ -71,11 +77,11 @@ impl Serving {
     pub(super) fn contradictions(&self, of: impl Fn(&str) -> String) -> Vec<String> {
         let mut problems = Vec::new();
         let needs = |key: &str, needed: &str| format!("{} needs --{needed}", of(key));
-        let [_, quota, _, users, certificate, key, ca] = self.given();
+        let [_, quota, _, advertise, users, certificate, key, ca] = self.given();
         if quota.1 && self.durability().is_none() {
             problems.push(needs("metadata-quota", "metadata KIND"));
         }
-        for (name, given) in [users, certificate, key, ca] {
+        for (name, given) in [advertise, users, certificate, key, ca] {
             if given && self.serve.is_none() {
                 problems.push(needs(name, "serve ADDR"));
             }
@@ -87,5 +93,42 @@ impl Serving {
             (true, true) | (false, false) => {}
         }
         problems
+    }
+}
+
+/// Where something is reached: a host and a port, and no address that stands for all of a machine.
+fn parse_reached(text: &str) -> Result<String, String> {
+    let is_reached = text.rsplit_once(':').is_some_and(|(host, port)| {
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let is_host = match bare {
+            Some(bare) => {
+                bare.parse().is_ok_and(|address: Ipv6Addr| !address.to_canonical().is_unspecified())
+            }
+            None => !host.is_empty() && host != "0.0.0.0" && !host.contains([':', '/', '@', ' ', '[', ']']),
+        };
+        is_host && port.parse().is_ok_and(|port: u16| port > 0)
+    });
+    if is_reached {
+        return Ok(text.to_owned());
+    }
+    Err(format!(
+        "write a host that clients know and a port, as in a.example.com:2379 or [fd00::1]:2379; not {text:?}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_clients_reach_a_node_is_a_host_and_a_port() {
+        for right in ["a:1", "a.example.com:2379", "10.0.0.1:2379", "[fd00::1]:2379"] {
+            assert_eq!(parse_reached(right), Ok(right.to_owned()));
+        }
+        let wrong =
+            ["", "a", ":1", "a:0", "a:70000", "http://a:1", "0.0.0.0:1", "[::]:1", "fd00::1:2379", "a/b:1"];
+        for wrong in wrong {
+            assert!(parse_reached(wrong).is_err(), "{wrong:?}");
+        }
     }
 }

@@ -13,6 +13,7 @@ mod cluster;
 mod convert;
 mod election;
 mod errors;
+mod figures;
 mod hub;
 #[cfg(test)]
 mod in_memory;
@@ -35,19 +36,21 @@ use std::time::Duration;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use primacy::stores::etcd::api;
+use primacy::transport::ServerTls;
 use primacy_core::metadata::command::Version;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio_rustls::TlsAcceptor;
 use tracing::debug;
 
+use self::figures::Counts;
 use self::hub::Hub;
 
 pub(crate) use self::auth::{Users, read_users};
 pub(crate) use self::backend::Backend;
-pub(crate) use self::replicated::Replicated;
-pub(crate) use self::tls::{DoorTls, acceptor};
+pub(crate) use self::figures::DoorFigures;
+pub(crate) use self::replicated::{Replicated, Whereabouts};
+pub(crate) use self::tls::GRPC;
 
 /// How many bytes a request that is replicated may have, with what it is wrapped in.
 const REQUEST_BYTES_MAX: usize = 3 << 19;
@@ -90,6 +93,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 struct Services {
     hub: Arc<Hub>,
     users: Option<Users>,
+    counts: Arc<Counts>,
 }
 
 impl Services {
@@ -122,7 +126,7 @@ fn header(backend: &dyn Backend, version: Version) -> api::ResponseHeader {
 pub(crate) struct Door {
     listener: TcpListener,
     services: Arc<Services>,
-    tls: Option<TlsAcceptor>,
+    tls: Option<Arc<ServerTls>>,
     /// How many connections there may be.
     connections: usize,
 }
@@ -133,12 +137,24 @@ impl Door {
         listener: TcpListener,
         backend: Arc<dyn Backend>,
         users: Option<Users>,
-        tls: Option<TlsAcceptor>,
+        tls: Option<Arc<ServerTls>>,
         connections: usize,
     ) -> Self {
         let hub = Arc::new(Hub::new(backend));
         let connections = connections.min(CONNECTIONS_MAX);
-        Self { listener, services: Arc::new(Services { hub, users }), tls, connections }
+        let services = Services { hub, users, counts: Arc::default() };
+        Self { listener, services: Arc::new(services), tls, connections }
+    }
+
+    /// Its figures, for the registry of the node of this name.
+    pub(crate) fn figures(&self, election: &str, node: &str) -> DoorFigures {
+        DoorFigures {
+            counts: Arc::clone(&self.services.counts),
+            connections_max: self.connections,
+            tls: self.tls.clone(),
+            election: election.to_owned(),
+            node: node.to_owned(),
+        }
     }
 
     /// Answers, for ever. Dropping this closes the door; what is being answered goes on for as long as the runtime.
@@ -150,11 +166,12 @@ impl Door {
             match self.listener.accept().await {
                 Ok((stream, from)) => {
                     let (services, tls) = (Arc::clone(&self.services), self.tls.clone());
+                    let open = services.counts.open();
                     tokio::spawn(async move {
                         if let Err(error) = connection(stream, services, tls).await {
                             debug!(%from, %error, "a client's connection ended");
                         }
-                        drop(place);
+                        drop((place, open));
                     });
                 }
                 Err(error) => {
@@ -185,7 +202,7 @@ type Failed = Box<dyn std::error::Error + Send + Sync>;
 async fn connection(
     stream: TcpStream,
     services: Arc<Services>,
-    tls: Option<TlsAcceptor>,
+    tls: Option<Arc<ServerTls>>,
 ) -> Result<(), Failed> {
     // Answers are small, and somebody waits for each.
     stream.set_nodelay(true)?;

@@ -1,6 +1,6 @@
 //! The map that the nodes keep together, behind the door of one of them.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
@@ -19,15 +19,55 @@ pub(crate) struct Replicated {
     map: Map,
     cluster: u64,
     me: NodeId,
-    address: SocketAddr,
-    tls: bool,
+    whereabouts: Whereabouts,
+}
+
+/// Where nodes are reached, as far as the map does not say it.
+#[derive(Clone, Debug)]
+pub(crate) struct Whereabouts {
+    /// Where this node listens for clients.
+    pub(crate) listens: SocketAddr,
+    /// Where clients reach it, if that was said: host and port.
+    pub(crate) advertised: Option<String>,
+    /// Whether clients speak TLS.
+    pub(crate) clients_by_tls: bool,
+    /// Whether nodes do.
+    pub(crate) nodes_by_tls: bool,
 }
 
 impl Replicated {
-    /// The map of the node `me` in the cluster of this name, whose door is at `address`.
-    pub(crate) fn new(map: Map, cluster: &str, me: NodeId, address: SocketAddr, tls: bool) -> Self {
-        Self { map, cluster: number_of(cluster), me, address, tls }
+    /// The map of the node `me` in the cluster of this name.
+    pub(crate) fn new(map: Map, cluster: &str, me: NodeId, whereabouts: Whereabouts) -> Self {
+        Self { map, cluster: number_of(cluster), me, whereabouts }
     }
+}
+
+impl Whereabouts {
+    /// Where clients reach this node, which others reach at this address; `None` if nobody can know.
+    fn for_clients(&self, among_nodes: &str) -> Option<String> {
+        if let Some(advertised) = &self.advertised {
+            return Some(url(self.clients_by_tls, advertised));
+        }
+        if !self.listens.ip().to_canonical().is_unspecified() {
+            return Some(url(self.clients_by_tls, &self.listens.to_string()));
+        }
+        // It listens at every address that it has, which is none that a client could use. Where other nodes reach it, clients most
+        // likely do, too.
+        let (host, _) = among_nodes.rsplit_once(':')?;
+        let address = format!("{host}:{}", self.listens.port());
+        (!is_unspecified(host)).then(|| url(self.clients_by_tls, &address))
+    }
+}
+
+fn url(tls: bool, address: &str) -> String {
+    let scheme = if tls { "https" } else { "http" };
+    format!("{scheme}://{address}")
+}
+
+/// Whether a host is no host, but stands for all addresses of a machine.
+fn is_unspecified(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    bare.parse().is_ok_and(|address: IpAddr| address.to_canonical().is_unspecified())
 }
 
 /// A number that is the same wherever it is made of the same name, by whatever version of Primacy, and not 0: FNV-1a.
@@ -154,14 +194,53 @@ impl Backend for Replicated {
     }
 
     fn members(&self) -> Vec<Member> {
-        let scheme = if self.tls { "https" } else { "http" };
-        let mine = |name: &str| (name == self.me.as_str()).then(|| format!("{scheme}://{}", self.address));
         let member = |(node, address): (NodeId, String)| Member {
             number: number_of(node.as_str()),
             name: node.to_string(),
-            for_peers: vec![format!("http://{address}")],
-            for_clients: mine(node.as_str()).into_iter().collect(),
+            for_peers: vec![url(self.whereabouts.nodes_by_tls, &address)],
+            // Where the others' doors are, nobody tells this node.
+            for_clients: (node == self.me)
+                .then(|| self.whereabouts.for_clients(&address))
+                .flatten()
+                .into_iter()
+                .collect(),
         };
         self.map.voters().into_iter().map(member).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_are_told_an_address_that_they_can_use() {
+        let told = |listens: &str, advertised: Option<&str>, among_nodes: &str| {
+            let advertised = advertised.map(str::to_owned);
+            let listens = listens.parse().unwrap();
+            let whereabouts = Whereabouts { listens, advertised, clients_by_tls: true, nodes_by_tls: false };
+            whereabouts.for_clients(among_nodes)
+        };
+        for (listens, advertised, among_nodes, expected) in [
+            ("127.0.0.1:2379", None, "10.0.0.1:7400", Some("https://127.0.0.1:2379")),
+            ("0.0.0.0:2379", None, "10.0.0.1:7400", Some("https://10.0.0.1:2379")),
+            ("0.0.0.0:2379", None, "a.example.com:7400", Some("https://a.example.com:2379")),
+            ("[::]:2379", None, "[fd00::1]:7400", Some("https://[fd00::1]:2379")),
+            ("[::ffff:0.0.0.0]:2379", None, "10.0.0.1:7400", Some("https://10.0.0.1:2379")),
+            ("0.0.0.0:2379", None, "0.0.0.0:7400", None),
+            ("[::]:2379", None, "[::]:7400", None),
+            (
+                "0.0.0.0:2379",
+                Some("door.example.com:443"),
+                "10.0.0.1:7400",
+                Some("https://door.example.com:443"),
+            ),
+        ] {
+            assert_eq!(
+                told(listens, advertised, among_nodes).as_deref(),
+                expected,
+                "{listens} {among_nodes}"
+            );
+        }
     }
 }

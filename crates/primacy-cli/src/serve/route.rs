@@ -16,6 +16,7 @@ use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use super::errors::{Known, not_served};
+use super::figures::Counts;
 use super::{MESSAGE_BYTES_MAX, Services, auth, cluster, election, kv, lease, lock, maintenance, watch};
 
 /// The metadata with which a client asks to be told when there is no leader, instead of waiting.
@@ -29,6 +30,7 @@ pub(super) async fn answer(
     services: Arc<Services>,
     request: HttpRequest,
 ) -> Result<HttpResponse, Infallible> {
+    let (counts, asked) = (Arc::clone(&services.counts), Counts::method(request.uri().path()));
     let mut response = match admit(&services, &request) {
         Ok(()) => dispatch(services, request).await,
         Err(status) => status.into_http(),
@@ -38,6 +40,7 @@ pub(super) async fn answer(
         headers.insert("grpc-status", HeaderValue::from_static("8"));
         headers.insert("grpc-message", text);
     }
+    counts.answered(asked, headers);
     Ok(response)
 }
 

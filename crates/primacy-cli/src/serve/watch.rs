@@ -302,7 +302,8 @@ mod tests {
         let backend: Arc<InMemory> = Arc::clone(map);
         let hub = Arc::new(Hub::new(backend));
         tokio::spawn(Arc::clone(&hub).run());
-        let mut answers = Answers::new(Arc::new(Services { hub, users: None }), None, false, None);
+        let mut answers =
+            Answers::new(Arc::new(Services { hub, users: None, counts: Arc::default() }), None, false, None);
         for (key, progress_notify) in [("a", true), ("b", true), ("a", false)] {
             let create = api::WatchCreateRequest { key: key.into(), progress_notify, ..Default::default() };
             answers.take_wish(api::WatchRequest { request: Some(api::WatchUnion::Create(create)) });

@@ -1,5 +1,7 @@
 //! An etcd of three members, or of as many as are asked for; or nodes of Primacy that answer as one, which the same can be asked.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -51,6 +53,8 @@ impl Tls {
         let file = |kind: &str, text: String| {
             let path = ground.at(&format!("{name}-{kind}"));
             std::fs::write(&path, text).expect("the ground can be written");
+            // Ours takes no key that others may read.
+            std::fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("it was just made");
             path
         };
         Self {

@@ -168,6 +168,17 @@ impl Log {
         self.records.binary_search_by_key(&number, |record| record.number).ok().map(|index| index + 1)
     }
 
+    /// How many records stand after this one. Where the log does not pass over that number, or has it no more: how many are here,
+    /// which is as much as is known.
+    #[must_use]
+    pub fn count_after(&self, number: LeaderSequence) -> u64 {
+        let last = self.last();
+        if number.term == last.term {
+            return last.counter.saturating_sub(number.counter); // There are no gaps in a term.
+        }
+        (self.records.len() - self.position(number).unwrap_or(0)) as u64
+    }
+
     /// The records after this number, as many as fit into `bytes`, but at least one if there is any; `None` if the log does not
     /// pass over that number, or no longer has what comes after it.
     #[must_use]
@@ -246,6 +257,8 @@ mod tests {
         assert_eq!(log.since(number(2, 2), 1).map(numbers), Some(vec![number(5, 1)]));
         assert_eq!(log.since(number(5, 2), 1), Some(vec![]));
         assert_eq!(log.next_after(number(2, 2)).map(|record| record.number), Some(number(5, 1)));
+        let counted = [number(5, 2), number(5, 1), number(2, 2), LeaderSequence::NONE];
+        assert_eq!(counted.map(|number| log.count_after(number)), [0, 1, 2, 4]);
     }
 
     #[test]
@@ -275,7 +288,9 @@ mod tests {
         assert_eq!(log.position(number(2, 1)), Some(0));
         log.forget(number(2, 2), 0);
         assert_eq!((log.base(), log.count(), log.last()), (number(2, 2), 2, number(5, 2)));
+        assert_eq!([number(2, 1), number(2, 2)].map(|number| log.count_after(number)), [2, 2]);
         log.forget(number(5, 2), 0);
         assert_eq!((log.bytes(), log.count(), log.last()), (0, 0, number(5, 2)));
+        assert_eq!(log.count_after(number(5, 1)), 1, "also of those that are here no more");
     }
 }

@@ -532,6 +532,26 @@ impl<S: Replicated> Replica<S> {
         self.log.last()
     }
 
+    /// How many records of this node's log are not known to be committed.
+    #[must_use]
+    pub fn uncommitted(&self) -> u64 {
+        self.log.count_after(self.committed)
+    }
+
+    /// At the leader: of each other voter, and of each node that is being brought up to date, how many records it is not known to
+    /// hold. Of one that has held none of this term yet that is all that is in memory.
+    pub fn behind(&self) -> impl Iterator<Item = (NodeId, u64)> + '_ {
+        let lead = match &self.role {
+            Role::Leader(lead) => Some(lead),
+            Role::Follower { .. } | Role::Passive(_) => None,
+        };
+        let followers = lead.into_iter().flat_map(|lead| {
+            let counts = |node| self.voters.contains(node) || lead.learners.contains_key(&node);
+            lead.followers.iter().filter(move |(node, _)| counts(**node))
+        });
+        followers.map(|(&node, follower)| (node, self.log.count_after(follower.held)))
+    }
+
     /// The voters in force.
     #[must_use]
     pub const fn voters(&self) -> &Arc<Voters> {

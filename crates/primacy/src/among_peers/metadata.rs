@@ -25,7 +25,7 @@ use crate::driver::{Asked as OperatorAsks, Desk, Halt, Settles, World, drive};
 use crate::error::ConnectError;
 use crate::handshake::DiskId;
 use crate::metadata::log_file::LogFile;
-use crate::metadata::{Asked, Board, MapEnd, MapError, REQUESTS_MAX, SharedState};
+use crate::metadata::{Asked, MapEnd, MapError, REQUESTS_MAX, SharedState};
 use crate::operator::AskError;
 use crate::peers::Peers;
 use crate::status::{MetadataView, PeersView, View};
@@ -381,13 +381,16 @@ impl MetadataWorld {
         }
         let replica = machine.replica();
         let (leader, term, voters) = (machine.leader(), replica.bound(), replica.voters());
-        let (last, applied, committed) = (replica.last(), replica.applied(), replica.committed());
         self.map.board.send_if_modified(|known| {
             let changed = (known.leader, known.term, known.voters.number) != (leader, term, voters.number);
             if changed {
-                *known = Board { leader, term, last, applied, committed, voters: Arc::clone(voters) };
+                (known.leader, known.term, known.voters) = (leader, term, Arc::clone(voters));
             }
-            (known.last, known.applied, known.committed) = (last, applied, committed);
+            (known.last, known.applied, known.committed) =
+                (replica.last(), replica.applied(), replica.committed());
+            (known.uncommitted, known.log_lost) = (replica.uncommitted(), replica.is_recovering());
+            known.behind.clear();
+            known.behind.extend(replica.behind());
             changed
         });
     }

@@ -62,6 +62,12 @@ pub struct Board {
     pub applied: LeaderSequence,
     /// The last record that is known to be on a majority.
     pub committed: LeaderSequence,
+    /// How many records of its log are not known to be on a majority.
+    pub uncommitted: u64,
+    /// Whether this node has lost its log, and has not been told yet by the others what was in it.
+    pub log_lost: bool,
+    /// At the leader: of each other voter, and of each node that is being brought up to date, how many records it is not known to hold.
+    pub behind: Vec<(NodeId, u64)>,
     /// The voters, each with its address.
     pub voters: Arc<primacy_core::metadata::voters::Voters>,
 }
@@ -119,6 +125,9 @@ pub(crate) fn maps() -> (MapEnd, Map) {
         last: LeaderSequence::NONE,
         applied: LeaderSequence::NONE,
         committed: LeaderSequence::NONE,
+        uncommitted: 0,
+        log_lost: false,
+        behind: Vec::new(),
         voters: Arc::new(nobody),
     };
     let ((told, version), (post, board)) = (watch::channel(Version::FIRST), watch::channel(first));

@@ -44,7 +44,7 @@ use dial::Link;
 pub use state::{Counters, PeerRefusal, PeerStatus};
 use state::{Introduction, Shared};
 pub(crate) use stream::watch_for_stalls;
-pub use tls::{CertificateStatus, Security, TlsError, TlsFiles};
+pub use tls::{CertificateStatus, Security, ServerFiles, ServerTls, TlsError, TlsFiles};
 pub(crate) use tls::{Sides, Tls};
 
 /// What a mesh is made of.

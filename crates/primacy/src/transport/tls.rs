@@ -6,14 +6,15 @@
 //! before stays in use. Nothing is resumed from an earlier session, so that every handshake verifies anew.
 
 mod load;
+mod replaceable;
+mod server;
 pub(crate) mod trouble;
 
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use primacy_core::NodeId;
@@ -24,6 +25,8 @@ use rustls::server::danger::ClientCertVerifier;
 
 use super::TransportError;
 use crate::clock;
+use replaceable::{OfFiles, Replaceable, Words};
+pub use server::{ServerFiles, ServerTls};
 pub(crate) use trouble::{Trouble, explain};
 
 /// How what nodes say to each other is protected.
@@ -180,36 +183,17 @@ pub(crate) struct Tls {
     me: NodeId,
     files: TlsFiles,
     sides: Sides,
-    state: Mutex<State>,
+    certificates: Replaceable<Credentials>,
 }
+
+/// How the log speaks of the certificates with which nodes know each other.
+const AMONG_NODES: Words = Words { certificate: "the certificate", others: "peers" };
 
 /// Which sides of a handshake a process takes. A guardian only dials, and is small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sides {
     Both,
     Dialler,
-}
-
-struct State {
-    current: Arc<Credentials>,
-    /// What the files looked like when they were last read, whether or not they could be used.
-    seen: [Option<Stamp>; 3],
-    /// When files that were refused for being too new are to be looked at again: seconds since 1970.
-    again_at: Option<u64>,
-    replaced: u64,
-    replacements_refused: u64,
-    /// Why the files as they are now are not what is in use.
-    refused: Option<String>,
-}
-
-/// By what a file is seen to have changed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Stamp {
-    place: (u64, u64),
-    length: u64,
-    written: (i64, i64),
-    /// A file that was moved here keeps the time at which it was written, and not this one.
-    changed: (i64, i64),
 }
 
 /// What handshakes are made with.
@@ -303,19 +287,9 @@ impl Tls {
         sides: Sides,
     ) -> Result<Self, TlsError> {
         check_names(me, peers)?;
-        let seen = files.stamps();
-        let current = Arc::new(load::load(files, me, sides, 0)?);
-        if let Some(doubt) = current.doubt(wall_time()) {
-            tracing::warn!("peers will refuse this node: {doubt}");
-        }
-        let state =
-            State { current, seen, again_at: None, replaced: 0, replacements_refused: 0, refused: None };
-        Ok(Self { me, files: files.clone(), sides, state: Mutex::new(state) })
-    }
-
-    /// Every change is made whole before it is assigned, so a thread that panicked has left nothing half-done.
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let paths = vec![files.certificate.clone(), files.key.clone(), files.ca.clone()];
+        let certificates = Replaceable::open(AMONG_NODES, paths, || load::load(files, me, sides, 0))?;
+        Ok(Self { me, files: files.clone(), sides, certificates })
     }
 
     /// What a handshake is to be made with now. Looks at the files, and reads them if they have changed.
@@ -324,17 +298,7 @@ impl Tls {
     }
 
     fn current_at(&self, now: UnixTime) -> Arc<Credentials> {
-        let mut state = self.state();
-        let seen = self.files.stamps();
-        if seen != state.seen || state.again_at.is_some_and(|at| at <= now.as_secs()) {
-            // What is written after this is seen by the next call.
-            (state.seen, state.again_at) = (seen, None);
-            let serial = state.current.serial + 1;
-            let loaded =
-                load::load(&self.files, self.me, self.sides, serial).map_err(|error| error.to_string());
-            state.replace(loaded, now);
-        }
-        Arc::clone(&state.current)
+        self.certificates.current(now, |serial| load::load(&self.files, self.me, self.sides, serial))
     }
 
     /// With the files as they were when they were last looked at, which is done every ten seconds and with each
@@ -344,56 +308,7 @@ impl Tls {
     }
 
     fn status_at(&self, now: UnixTime) -> CertificateStatus {
-        let state = self.state();
-        CertificateStatus {
-            valid_until: state.current.valid.1,
-            replaced: state.replaced,
-            replacements_refused: state.replacements_refused,
-            trouble: state.refused.clone().or_else(|| state.current.doubt(now)),
-        }
-    }
-}
-
-impl State {
-    fn replace(&mut self, loaded: Result<Credentials, String>, now: UnixTime) {
-        let refused = match loaded.map(|credentials| (credentials.doubt(now), credentials)) {
-            // What others will refuse is no better than what is there, unless that is refused as well.
-            Ok((Some(doubt), credentials)) if self.current.doubt(now).is_none() => {
-                self.again_at = Some(credentials.valid.0).filter(|&from| from > now.as_secs());
-                doubt
-            }
-            Ok((_, credentials)) => {
-                tracing::info!(valid_until = %trouble::utc(credentials.valid.1), "the certificate was replaced");
-                self.replaced += 1;
-                self.refused = None;
-                self.current = Arc::new(credentials);
-                return;
-            }
-            Err(refused) => refused,
-        };
-        self.replacements_refused += 1;
-        if self.refused.as_ref() != Some(&refused) {
-            tracing::warn!("the certificate was not replaced, and the one before stays in use: {refused}");
-            self.refused = Some(refused);
-        }
-    }
-}
-
-impl TlsFiles {
-    fn stamps(&self) -> [Option<Stamp>; 3] {
-        [&self.certificate, &self.key, &self.ca].map(|path| Stamp::of(path).ok())
-    }
-}
-
-impl Stamp {
-    fn of(path: &Path) -> io::Result<Self> {
-        let metadata = std::fs::metadata(path)?;
-        Ok(Self {
-            place: (metadata.dev(), metadata.ino()),
-            length: metadata.len(),
-            written: (metadata.mtime(), metadata.mtime_nsec()),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-        })
+        self.certificates.status(now)
     }
 }
 

@@ -74,6 +74,10 @@ refused client $quickly --user root:secret-of-root --cert "$FOREIGN_CERT" --key 
 refused timeout 60 etcdctl --endpoints "$ENDPOINT" $quickly --user root:secret-of-root put a x
 run get a
 
+echo "== what anybody may ask who shows a certificate"
+known endpoint status >/dev/null; echo "[$?]"
+known member list >/dev/null; echo "[$?]"
+
 echo "== a program in Python"
 # What its library writes to its own log is left out.
 "$PYTHON" "$PROGRAM" "$ENDPOINT" "$CA" "$CERT" "$KEY" 2>python.err; echo "[$?]"

@@ -248,3 +248,33 @@ fn who_shows_certificates_and_passwords_is_told_the_same_by_etcd_and_by_primacy(
     assert!(!said.contains("not refused") && said.contains("no certificate is refused"), "{said}");
     assert!(said.contains("== the end"), "{said}");
 }
+
+/// What is told of the members; `nodes` are their names, for which those of ours are put.
+fn members(endpoint: &str, nodes: [&str; 3], ground: &Ground) -> Vec<String> {
+    let script = ground.at("members.sh");
+    std::fs::write(&script, "ETCDCTL_API=3 etcdctl --endpoints \"$ENDPOINT\" member list\n").unwrap();
+    let told = transcript(script.to_str().unwrap(), endpoint, &[], ground, nodes[0]);
+    let mut lines: Vec<String> = told.lines().map(str::to_owned).collect();
+    for (theirs, ours) in nodes.into_iter().zip(["a", "b", "c"]) {
+        lines
+            .iter_mut()
+            .for_each(|line| *line = line.replace(&format!(", {theirs}, "), &format!(", {ours}, ")));
+    }
+    lines.sort();
+    lines
+}
+
+/// A node of ours knows where clients reach itself, and not where they reach the others. Else the lists are the same.
+#[test]
+fn members_are_listed_as_a_cluster_of_etcd_lists_its_own() {
+    let Some((runtime, etcd)) = started("etcd", Etcd::start(None)) else { return };
+    let ground = Ground::new("members");
+    let door = runtime.block_on(door::open(&[]));
+    let theirs = members(&etcd.endpoint(0), ["m0", "m1", "m2"], &ground);
+    let ours = members(&door.endpoint(0), ["a", "b", "c"], &ground);
+    let line = "<own>, started, a, http://<address>, http://<address>, false";
+    assert_eq!((theirs.len(), &*theirs[0]), (3, line));
+    assert_eq!(ours[0], theirs[0]);
+    let without_clients = |line: &String| line.replace("http://<address>, false", ", false");
+    assert_eq!(ours[1..], theirs[1..].iter().map(without_clients).collect::<Vec<_>>());
+}

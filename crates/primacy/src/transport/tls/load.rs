@@ -23,7 +23,7 @@ use rustls::version::TLS13;
 use rustls::{CertificateError, ClientConfig, Error, RootCertStore, ServerConfig};
 
 use super::trouble::{self, utc};
-use super::{Credentials, Presenter, Sides, TlsError, TlsFiles, carries_name};
+use super::{Credentials, OfFiles, Presenter, Sides, TlsError, TlsFiles, carries_name};
 use crate::handshake::TlsProblem;
 
 /// Longer than any chain or list of authorities. A path that leads to something endless must not fill the memory.
@@ -37,13 +37,13 @@ const MODE_EXPOSED: u32 = 0o027;
 /// an authority that counts, another one is of no use.
 const MODE_WRITABLE: u32 = 0o022;
 
-const CERTIFICATE: &str = "certificate";
+pub(super) const CERTIFICATE: &str = "certificate";
 const KEY: &str = "key";
-const AUTHORITIES: &str = "certificate of an authority";
+pub(super) const AUTHORITIES: &str = "certificate of an authority";
 
 /// Reads the files, and makes sure that they belong together and to this node.
 pub(super) fn load(files: &TlsFiles, me: NodeId, sides: Sides, serial: u64) -> Result<Credentials, TlsError> {
-    let chain = certificates(CERTIFICATE, &files.certificate, &read(CERTIFICATE, &files.certificate)?.0)?;
+    let chain = chain(&files.certificate)?;
     let leaf = chain.first().ok_or_else(|| content(CERTIFICATE, &files.certificate, "it is empty"))?;
     carries_name(leaf, me).map_err(|error| match error {
         Error::InvalidCertificate(CertificateError::NotValidForNameContext { presented, .. }) => {
@@ -55,6 +55,7 @@ pub(super) fn load(files: &TlsFiles, me: NodeId, sides: Sides, serial: u64) -> R
         }
         error => content(CERTIFICATE, &files.certificate, error),
     })?;
+    let unfit = |error| unfit(&files.certificate, &files.key, error);
     let provider = Arc::new(ring::default_provider());
     let roots = Arc::new(authorities(&files.ca)?);
     let unusable = |error| content(AUTHORITIES, &files.ca, error);
@@ -71,12 +72,12 @@ pub(super) fn load(files: &TlsFiles, me: NodeId, sides: Sides, serial: u64) -> R
     let acceptor = match sides {
         Sides::Both => {
             let (judge, chain, key) = (Arc::clone(&judge_of_diallers), chain.clone(), key.clone_key());
-            Some(Arc::new(acceptor(&provider, judge, chain, key).map_err(|error| unfit(files, error))?))
+            Some(Arc::new(acceptor(&provider, judge, chain, key).map_err(unfit)?))
         }
         Sides::Dialler => None,
     };
     let judge = Arc::clone(&judge_of_acceptors);
-    let dialler = dialler(&provider, judge, chain.clone(), key).map_err(|error| unfit(files, error))?;
+    let dialler = dialler(&provider, judge, chain.clone(), key).map_err(unfit)?;
     let mut credentials = Credentials {
         serial,
         files: files.clone(),
@@ -112,23 +113,24 @@ impl Credentials {
         };
         (from, until)
     }
+}
 
-    /// Why others will hardly accept this node's certificate at this time, in either direction.
-    pub(super) fn doubt(&self, now: UnixTime) -> Option<String> {
+impl OfFiles for Credentials {
+    fn valid(&self) -> (u64, u64) {
+        self.valid
+    }
+
+    /// In either direction.
+    fn doubt(&self, now: UnixTime) -> Option<String> {
         let judged = self
             .judge(Presenter::Acceptor, &self.chain, self.me, now)
             .and_then(|()| self.judge(Presenter::Dialler, &self.chain, self.me, now));
         let Err(Error::InvalidCertificate(error)) = judged else { return None };
         let (certificate, ca) = (self.files.certificate.display(), self.files.ca.display());
-        let now = utc(now.as_secs());
+        let path = &self.files.certificate;
         Some(match trouble::problem_of(&error) {
-            TlsProblem::Expired => {
-                format!("{certificate} expired at {}, and it is {now}; replace it", utc(self.valid.1))
-            }
-            TlsProblem::NotYetValid => format!(
-                "{certificate} is valid only from {} on, and it is {now}; replace it, or correct the clock",
-                utc(self.valid.0)
-            ),
+            TlsProblem::Expired => expired(path, self.valid.1, now),
+            TlsProblem::NotYetValid => too_new(path, self.valid.0, now),
             TlsProblem::UnknownIssuer => {
                 format!("{certificate} was not issued by an authority of {ca}; replace one of the two")
             }
@@ -145,6 +147,18 @@ impl Credentials {
             }
         })
     }
+}
+
+/// It is valid no more.
+pub(super) fn expired(certificate: &Path, until: u64, now: UnixTime) -> String {
+    let (until, now) = (utc(until), utc(now.as_secs()));
+    format!("{} expired at {until}, and it is {now}; replace it", certificate.display())
+}
+
+/// It is not valid yet.
+pub(super) fn too_new(certificate: &Path, from: u64, now: UnixTime) -> String {
+    let (certificate, from, now) = (certificate.display(), utc(from), utc(now.as_secs()));
+    format!("{certificate} is valid only from {from} on, and it is {now}; replace it, or correct the clock")
 }
 
 fn acceptor(
@@ -176,18 +190,25 @@ fn dialler(
     Ok(config)
 }
 
-fn unfit(files: &TlsFiles, error: Error) -> TlsError {
+/// Why the library makes nothing of a certificate and a key.
+pub(super) fn unfit(certificate: &Path, key: &Path, error: Error) -> TlsError {
     match error {
         Error::InconsistentKeys(_) => {
-            TlsError::Mismatch { certificate: files.certificate.clone(), key: files.key.clone() }
+            TlsError::Mismatch { certificate: certificate.to_owned(), key: key.to_owned() }
         }
-        Error::InvalidCertificate(error) => content(CERTIFICATE, &files.certificate, error),
-        Error::General(why) => content(KEY, &files.key, why),
+        Error::InvalidCertificate(error) => content(CERTIFICATE, certificate, error),
+        Error::General(why) => content(KEY, key, why),
         error => TlsError::Setup(error.to_string()),
     }
 }
 
-fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
+/// The certificate in this file, and those that lead to its authority.
+pub(super) fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    certificates(CERTIFICATE, path, &read(CERTIFICATE, path)?.0)
+}
+
+/// The authorities in this file.
+pub(super) fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
     let (bytes, metadata) = read(AUTHORITIES, path)?;
     let mode = metadata.mode() & 0o7777;
     if mode & MODE_WRITABLE != 0 {
@@ -215,7 +236,8 @@ pub(super) fn certificates(
     Ok(certificates)
 }
 
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+/// The key in this file.
+pub(super) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     let (bytes, metadata) = read(KEY, path)?;
     let mode = metadata.mode() & 0o7777;
     if mode & MODE_EXPOSED != 0 {
@@ -255,6 +277,7 @@ fn unread(what: &'static str, path: &Path, error: &std::io::Error) -> TlsError {
     TlsError::Read { what, path: path.to_owned(), why: error.to_string() }
 }
 
-fn content(what: &'static str, path: &Path, why: impl ToString) -> TlsError {
+/// This file does not hold what it should.
+pub(super) fn content(what: &'static str, path: &Path, why: impl ToString) -> TlsError {
     TlsError::Content { what, path: path.to_owned(), why: why.to_string() }
 }

@@ -137,3 +137,23 @@ fn a_follower_for_which_the_log_is_too_short_is_offered_a_snapshot() {
     let [first, second, _] = &trio.nodes;
     assert_eq!((second.state(), second.last()), (first.state(), last));
 }
+
+#[test]
+fn a_leader_knows_how_far_each_of_the_others_is_behind() {
+    let mut trio = Trio::new();
+    let behind = |trio: &Trio| trio.nodes[FIRST].behind().collect::<Vec<_>>();
+    assert_eq!(behind(&trio), [(name(1), 0), (name(2), 0)]);
+    assert_eq!(trio.nodes[1].behind().count(), 0, "it does not lead");
+    // More than is kept in memory.
+    for hundreds in 1..=20 {
+        trio.write(100);
+        assert_eq!(behind(&trio), [(name(1), hundreds * 100), (name(2), 0)]);
+    }
+    assert!(trio.nodes[FIRST].log().count() < 2_000);
+    trio.wait();
+    trio.settle(None);
+    assert_eq!(behind(&trio), [(name(1), 0), (name(2), 0)]);
+    assert!(trio.nodes[FIRST].propose(trio.now, Arc::from([0; PAYLOAD])));
+    trio.nodes[FIRST].on_timeout(trio.now);
+    assert_eq!((trio.nodes[FIRST].uncommitted(), behind(&trio)), (1, vec![(name(1), 1), (name(2), 1)]));
+}

@@ -1,0 +1,234 @@
+//! What is counted at the door, in the form in which Prometheus reads it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use http::HeaderMap;
+use primacy::metrics::prometheus_client::collector::Collector;
+use primacy::metrics::prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
+use primacy::metrics::prometheus_client::metrics::MetricType;
+use primacy::metrics::prometheus_client::metrics::exemplar::Exemplar;
+use primacy::metrics::prometheus_client::registry::Unit;
+use primacy::stores::etcd::api::method;
+use primacy::transport::ServerTls;
+use tonic::Code;
+
+/// The methods that are counted each for itself: those that are served. Clients can ask for as many others as they like.
+const METHODS: [&str; 22] = [
+    method::RANGE,
+    method::PUT,
+    method::DELETE_RANGE,
+    method::TXN,
+    method::COMPACT,
+    method::LEASE_GRANT,
+    method::LEASE_REVOKE,
+    method::LEASE_KEEP_ALIVE,
+    method::LEASE_TIME_TO_LIVE,
+    method::LEASE_LEASES,
+    method::WATCH,
+    method::CAMPAIGN,
+    method::PROCLAIM,
+    method::LEADER,
+    method::OBSERVE,
+    method::RESIGN,
+    method::LOCK,
+    method::UNLOCK,
+    method::STATUS,
+    method::ALARM,
+    method::MEMBER_LIST,
+    method::AUTHENTICATE,
+];
+
+/// What all others are counted as.
+const OTHERS: &str = "unimplemented";
+
+/// The codes of gRPC in the order of their numbers, with the names that etcd's own figures give them.
+const CODES: [&str; 17] = [
+    "OK",
+    "Canceled",
+    "Unknown",
+    "InvalidArgument",
+    "DeadlineExceeded",
+    "NotFound",
+    "AlreadyExists",
+    "PermissionDenied",
+    "ResourceExhausted",
+    "FailedPrecondition",
+    "Aborted",
+    "OutOfRange",
+    "Unimplemented",
+    "Internal",
+    "Unavailable",
+    "DataLoss",
+    "Unauthenticated",
+];
+
+/// What is counted while clients are served. A request pays for it with one atomic addition.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    /// Of each method, the last ones of all others: how many requests were answered with each code.
+    requests: [[AtomicU64; CODES.len()]; METHODS.len() + 1],
+    connections: AtomicU64,
+}
+
+/// A method, as it is counted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counted(usize);
+
+/// A connection that is open, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Open(Arc<Counts>);
+
+impl Counts {
+    /// What a path asks for.
+    pub(super) fn method(path: &str) -> Counted {
+        Counted(METHODS.iter().position(|known| *known == path).unwrap_or(METHODS.len()))
+    }
+
+    /// A request was answered, or a stream has begun, with these headers. Where all is well the code stands behind the answer.
+    pub(super) fn answered(&self, Counted(method): Counted, headers: &HeaderMap) {
+        let code = headers.get("grpc-status").map_or(Code::Ok, |code| Code::from_bytes(code.as_bytes()));
+        let code = usize::try_from(code as i32).unwrap_or_default();
+        if let Some(count) = self.requests.get(method).and_then(|codes| codes.get(code)) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A connection was accepted.
+    pub(super) fn open(self: &Arc<Self>) -> Open {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        Open(Arc::clone(self))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The figures of one door.
+#[derive(Clone, Debug)]
+pub(crate) struct DoorFigures {
+    pub(super) counts: Arc<Counts>,
+    /// How many connections there may be.
+    pub(super) connections_max: usize,
+    pub(super) tls: Option<Arc<ServerTls>>,
+    pub(super) election: String,
+    pub(super) node: String,
+}
+
+type NoExemplar<'a> = Option<&'a Exemplar<[(&'static str, &'static str); 0], u64>>;
+
+impl DoorFigures {
+    fn labels<'a, const MORE: usize>(&'a self, more: [(&'a str, &'a str); MORE]) -> Vec<(&'a str, &'a str)> {
+        [("election", self.election.as_str()), ("node", self.node.as_str())].into_iter().chain(more).collect()
+    }
+
+    fn gauge(&self, mut encoder: MetricEncoder<'_>, value: u64) -> fmt::Result {
+        encoder.encode_family(&self.labels([]))?.encode_gauge(&value)
+    }
+
+    fn of_requests(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Requests of clients that were answered, and streams that were begun";
+        let mut family =
+            encoder.encode_descriptor("primacy_door_requests", help, None, MetricType::Counter)?;
+        let methods = METHODS.iter().map(|path| path.rsplit('/').next().unwrap_or(path)).chain([OTHERS]);
+        for (method, codes) in methods.zip(&self.counts.requests) {
+            for (code, count) in CODES.into_iter().zip(codes) {
+                let count = count.load(Ordering::Relaxed);
+                // What is right is there from the start, so that its rate is known. Most that may go wrong never does.
+                if count > 0 || code == CODES[0] {
+                    let exemplar: NoExemplar<'_> = None;
+                    let labels = self.labels([("method", method), ("code", code)]);
+                    family.encode_family(&labels)?.encode_counter(&count, exemplar)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn of_connections(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Connections of clients that are open";
+        let family = encoder.encode_descriptor("primacy_door_connections", help, None, MetricType::Gauge)?;
+        self.gauge(family, self.counts.connections.load(Ordering::Relaxed))?;
+        let help = "How many there may be; more wait";
+        let family =
+            encoder.encode_descriptor("primacy_door_connections_max", help, None, MetricType::Gauge)?;
+        self.gauge(family, self.connections_max as u64)
+    }
+
+    fn of_certificate(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let Some(tls) = &self.tls else { return Ok(()) };
+        let status = tls.status();
+        let help = "Until when the certificate that clients are shown is valid, in seconds since 1970";
+        let name = "primacy_door_certificate_valid_until";
+        let mut family = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Gauge)?;
+        let until = Duration::from_secs(status.valid_until).as_secs_f64();
+        family.encode_family(&self.labels([]))?.encode_gauge(&until)?;
+        let help = "Changes of its files that were seen, by whether they could be used";
+        let name = "primacy_door_certificate_replacements";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (result, count) in [("used", status.replaced), ("refused", status.replacements_refused)] {
+            let exemplar: NoExemplar<'_> = None;
+            let labels = self.labels([("result", result)]);
+            family.encode_family(&labels)?.encode_counter(&count, exemplar)?;
+        }
+        Ok(())
+    }
+}
+
+impl Collector for DoorFigures {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        self.of_requests(&mut encoder)?;
+        self.of_connections(&mut encoder)?;
+        self.of_certificate(&mut encoder)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::Status;
+    use tonic::body::Body;
+
+    use super::*;
+
+    /// The page that says what is served.
+    const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/door.md"));
+
+    #[test]
+    fn each_method_that_the_page_lists_is_counted_for_itself() {
+        let (_, below) = PAGE.split_once("\n## What is served\n").unwrap();
+        let table = below.split("\n## ").next().unwrap();
+        let rows = table.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
+        let is_method = |word: &&str| word.starts_with(char::is_uppercase) && !word.contains(' ');
+        let listed: Vec<&str> =
+            rows.flat_map(|(_, said)| said.split('`').skip(1).step_by(2).filter(is_method)).collect();
+        let mut counted: Vec<&str> = METHODS.iter().filter_map(|path| path.rsplit('/').next()).collect();
+        assert_eq!(counted.len(), METHODS.len());
+        counted.sort_unstable();
+        let mut sorted = listed.clone();
+        sorted.sort_unstable();
+        assert_eq!(counted, sorted);
+    }
+
+    #[test]
+    fn a_code_is_counted_under_its_name_and_what_is_not_served_together() {
+        let counts = Counts::default();
+        let refused = Status::unimplemented("no").into_http::<Body>();
+        for path in ["/etcdserverpb.Auth/UserAdd", "/x", ""] {
+            counts.answered(Counts::method(path), refused.headers());
+        }
+        counts.answered(Counts::method(method::PUT), &HeaderMap::new());
+        for (number, name) in CODES.into_iter().enumerate() {
+            let code = Code::from_i32(i32::try_from(number).unwrap());
+            // The library writes two of them otherwise.
+            let written = format!("{code:?}").replace("Cancelled", "Canceled").replace("Ok", "OK");
+            assert_eq!(written, name);
+        }
+        let of = |method: usize, code: usize| counts.requests[method][code].load(Ordering::Relaxed);
+        assert_eq!((of(METHODS.len(), Code::Unimplemented as usize), of(1, 0), of(0, 0)), (3, 1, 0));
+    }
+}

@@ -1,0 +1,150 @@
+//! What is made of files that may be replaced at any time, and is made anew when they have changed.
+
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustls::pki_types::UnixTime;
+
+use super::{CertificateStatus, TlsError, trouble, wall_time};
+
+/// What is made of files, one of which is a certificate.
+pub(super) trait OfFiles {
+    /// From when until when the certificate is valid: seconds since 1970.
+    fn valid(&self) -> (u64, u64);
+
+    /// Why others will hardly accept it at this time.
+    fn doubt(&self, now: UnixTime) -> Option<String>;
+}
+
+/// How the log speaks of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Words {
+    /// The certificate.
+    pub(super) certificate: &'static str,
+    /// Those to whom it is shown.
+    pub(super) others: &'static str,
+}
+
+/// What is made of files, as they were when they were last looked at.
+pub(super) struct Replaceable<T> {
+    words: Words,
+    paths: Vec<PathBuf>,
+    state: Mutex<State<T>>,
+}
+
+struct State<T> {
+    current: Arc<T>,
+    /// What the files looked like when they were last read, whether or not they could be used.
+    seen: Vec<Option<Stamp>>,
+    /// When files that were refused for being too new are to be looked at again: seconds since 1970.
+    again_at: Option<u64>,
+    replaced: u64,
+    replacements_refused: u64,
+    /// Why the files as they are now are not what is in use.
+    refused: Option<String>,
+}
+
+/// By what a file is seen to have changed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    place: (u64, u64),
+    length: u64,
+    written: (i64, i64),
+    /// A file that was moved here keeps the time at which it was written, and not this one.
+    changed: (i64, i64),
+}
+
+impl<T: OfFiles> Replaceable<T> {
+    /// Makes it of the files for the first time. Also of a certificate that others will refuse: it can be replaced.
+    ///
+    /// # Errors
+    /// What `load` says.
+    pub(super) fn open(
+        words: Words,
+        paths: Vec<PathBuf>,
+        load: impl FnOnce() -> Result<T, TlsError>,
+    ) -> Result<Self, TlsError> {
+        let seen = stamps(&paths);
+        let current = Arc::new(load()?);
+        if let Some(doubt) = current.doubt(wall_time()) {
+            tracing::warn!("{} will refuse this node: {doubt}", words.others);
+        }
+        let state =
+            State { current, seen, again_at: None, replaced: 0, replacements_refused: 0, refused: None };
+        Ok(Self { words, paths, state: Mutex::new(state) })
+    }
+
+    /// Every change is made whole before it is assigned, so a thread that panicked has left nothing half-done.
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What there is now. Looks at the files, and has them read if they have changed; `load` is told the number of the replacement.
+    pub(super) fn current(&self, now: UnixTime, load: impl FnOnce(u64) -> Result<T, TlsError>) -> Arc<T> {
+        let mut state = self.state();
+        let seen = stamps(&self.paths);
+        if seen != state.seen || state.again_at.is_some_and(|at| at <= now.as_secs()) {
+            // What is written after this is seen by the next call.
+            (state.seen, state.again_at) = (seen, None);
+            let loaded = load(state.replaced + 1).map_err(|error| error.to_string());
+            state.replace(loaded, now, self.words);
+        }
+        Arc::clone(&state.current)
+    }
+
+    /// How it stood when the files were last looked at.
+    pub(super) fn status(&self, now: UnixTime) -> CertificateStatus {
+        let state = self.state();
+        CertificateStatus {
+            valid_until: state.current.valid().1,
+            replaced: state.replaced,
+            replacements_refused: state.replacements_refused,
+            trouble: state.refused.clone().or_else(|| state.current.doubt(now)),
+        }
+    }
+}
+
+impl<T: OfFiles> State<T> {
+    fn replace(&mut self, loaded: Result<T, String>, now: UnixTime, words: Words) {
+        let refused = match loaded.map(|made| (made.doubt(now), made)) {
+            // What others will refuse is no better than what is there, unless that is refused as well.
+            Ok((Some(doubt), made)) if self.current.doubt(now).is_none() => {
+                self.again_at = Some(made.valid().0).filter(|&from| from > now.as_secs());
+                doubt
+            }
+            Ok((_, made)) => {
+                let valid_until = trouble::utc(made.valid().1);
+                tracing::info!(%valid_until, "{} was replaced", words.certificate);
+                self.replaced += 1;
+                self.refused = None;
+                self.current = Arc::new(made);
+                return;
+            }
+            Err(refused) => refused,
+        };
+        self.replacements_refused += 1;
+        if self.refused.as_ref() != Some(&refused) {
+            let certificate = words.certificate;
+            tracing::warn!("{certificate} was not replaced, and the one before stays in use: {refused}");
+            self.refused = Some(refused);
+        }
+    }
+}
+
+fn stamps(paths: &[PathBuf]) -> Vec<Option<Stamp>> {
+    paths.iter().map(|path| Stamp::of(path).ok()).collect()
+}
+
+impl Stamp {
+    fn of(path: &Path) -> io::Result<Self> {
+        let metadata = std::fs::metadata(path)?;
+        Ok(Self {
+            place: (metadata.dev(), metadata.ino()),
+            length: metadata.len(),
+            written: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        })
+    }
+}
