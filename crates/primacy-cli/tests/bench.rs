@@ -7,7 +7,7 @@ mod support;
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
@@ -63,6 +63,48 @@ fn idle_nodes_are_measured_and_keep_their_leader() {
     assert!(told["leader_changes"].is_u64(), "{told}");
     place.wait_until_empty();
     std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn partitions_are_shared_out_and_moved_and_say_nothing_at_rest() {
+    let (place, dir) = (Place::new("bench-partitions"), on_disk("bench-partitions"));
+    // A loopback of its own, where nothing else is sent.
+    let alone = "ip link set lo up && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    place.prepare(&mut command);
+    command.args(["--user", "--map-root-user", "--net", "sh", "-c", alone, "sh", support::primacy()]);
+    command.args(["bench", "partitions", "--nodes", "3", "--partitions", "301", "--rounds", "1"]);
+    command.args(["--seconds", "2", "--with-guardian", "--json", "--state-dir"]).arg(&dir);
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let told: Value = serde_json::from_str(stdout(&output).trim()).unwrap();
+    let asked = (told["nodes"].as_u64(), told["partitions"].as_u64(), told["guardian"].as_bool());
+    assert_eq!(asked, (Some(3), Some(301), Some(true)), "{told}");
+    assert!(told["file_system"].is_string() && told["create_ms"].as_f64().unwrap() > 0.0, "{told}");
+    for memory in ["rss_before_mib", "rss_after_mib"] {
+        let of_nodes = told[memory].as_array().unwrap();
+        assert!(of_nodes.len() == 3 && of_nodes.iter().all(|mib| mib.as_f64().unwrap() > 0.0), "{told}");
+    }
+    let mut shares: Vec<u64> =
+        told["shares"].as_array().unwrap().iter().map(|share| share.as_u64().unwrap()).collect();
+    let of_victim = shares[0];
+    shares.sort_unstable();
+    assert_eq!(shares, [100, 100, 101], "{told}");
+
+    // What is said at rest does not depend on how many there are.
+    let at_rest = |when: &str| told[format!("bytes_per_second_{when}")].as_f64().unwrap();
+    let (before, after) = (at_rest("before"), at_rest("after"));
+    assert!(before > 0.0 && (before / 1.5..before * 1.5).contains(&after), "{told}");
+
+    let deaths = told["deaths"].as_array().unwrap();
+    assert_eq!(deaths.len(), 1, "{told}");
+    assert_eq!(deaths[0]["moved"].as_u64(), Some(of_victim), "{told}");
+    let took = |what: &str| deaths[0][what].as_f64().unwrap();
+    assert!(took("rejoined_ms") > 0.0 && (0.0..=took("until_all_ms")).contains(&took("spread_ms")), "{told}");
+    // Its session, which is kept alive every half second, would have lived for longer than that.
+    assert!(deaths[0]["led"].as_bool().unwrap() || took("until_all_ms") < 2_500.0, "{told}");
+    place.wait_until_empty();
+    std::fs::remove_dir(&dir).unwrap();
 }
 
 /// Strikes a leader once, and returns what is told of it.

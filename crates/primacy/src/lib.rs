@@ -56,3 +56,12 @@ pub use primacy_stores as stores;
 pub use progress::Progress;
 pub use seniority::{SeniorityError, SeniorityOptions, SplitBrain};
 pub use status::Status;
+
+/// The pages whose code in Rust is compiled as tests of this crate.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../docs/metadata.md")]
+    pub mod metadata {}
+    #[doc = include_str!("../../../docs/metadata/partitions.md")]
+    pub mod partitions {}
+}

@@ -14,6 +14,10 @@ mod fenced_http;
 #[cfg(feature = "sqlite")]
 #[path = "../../../examples/fenced_writes.rs"]
 mod fenced_writes;
+#[path = "../../../examples/partitions.rs"]
+mod partitions;
+#[path = "../../../examples/replicated_map.rs"]
+mod replicated_map;
 #[path = "../../../examples/sans_io_loop.rs"]
 mod sans_io_loop;
 
@@ -30,6 +34,16 @@ fn custom_algorithm_runs() {
 #[test]
 fn custom_store_runs() {
     custom_store::main().unwrap();
+}
+
+#[test]
+fn partitions_runs() {
+    partitions::main().unwrap();
+}
+
+#[test]
+fn replicated_map_runs() {
+    replicated_map::main().unwrap();
 }
 
 #[test]

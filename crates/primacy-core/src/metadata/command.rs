@@ -15,6 +15,7 @@ use crate::id::{Identity, NodeId};
 use crate::time::Duration;
 
 mod check;
+mod short;
 
 pub use check::{OPERATIONS_MAX, REQUEST_BYTES_MAX, RequestLimits, TIME_TO_LIVE_MAX};
 
@@ -249,7 +250,7 @@ pub enum Replace<T> {
     Keep,
 }
 
-/// Writes one key.
+/// Writes one key. Mostly [`Write::new`] says it all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
     /// The key.

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use primacy_core::metadata::clients::Keep;
 use primacy_core::metadata::command::{
-    Command, Operation, Outcome, Refusal, RequestLimits, SessionId, Version,
+    Command, Operation, Outcome, Read, Refusal, RequestLimits, SessionId, Version,
 };
+use primacy_core::metadata::entry::Entry;
 use primacy_core::metadata::replica::{Progress, Wish};
 use primacy_core::metadata::state::State;
 use primacy_core::{Leader, LeaderSequence, NodeId, Term};
@@ -23,6 +24,19 @@ pub(crate) const REQUESTS_MAX: usize = 8192;
 /// A map that the nodes of an election keep together.
 ///
 /// A handle can be cloned; they are all the same map. Any node serves it: what needs the leader is passed on to it.
+///
+/// ```no_run
+/// # async fn example(map: primacy::metadata::Map) -> Result<(), Box<dyn std::error::Error>> {
+/// use primacy::core::metadata::command::{Answer, Write};
+///
+/// map.write(Write::new("colour", "red")).await?.result?;
+/// let before = map.get("colour").await?;
+/// let change = Write::new("colour", "green").if_unchanged(before.as_ref());
+/// let Answer::Decided { held, .. } = map.write(change).await?.result? else { unreachable!("to a transaction") };
+/// println!("{}", if held { "it is green" } else { "somebody has changed it meanwhile" });
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Map {
     asks: mpsc::Sender<Asked>,
@@ -145,7 +159,8 @@ impl Map {
     ///
     /// # Errors
     /// [`MapError`]; after [`MapError::Timeout`] and [`MapError::Unreadable`] it may have been done.
-    pub async fn write(&self, command: Command) -> Result<Outcome, MapError> {
+    pub async fn write(&self, command: impl Into<Command>) -> Result<Outcome, MapError> {
+        let command = command.into();
         if let Err(refusal) = command.check(RequestLimits::default()) {
             return Ok(Outcome { version: self.state().version(), result: Err(refusal) });
         }
@@ -161,6 +176,18 @@ impl Map {
     pub async fn read(&self, operation: &Operation) -> Result<Outcome, MapError> {
         self.catch_up().await?;
         Ok(self.look(operation))
+    }
+
+    /// The entry of this key, with all that was written before it was asked, whoever wrote it; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`MapError`].
+    pub async fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Entry>, MapError> {
+        let read = Read::one(key);
+        self.catch_up().await?;
+        // Only what was at a certain version may be refused.
+        let found = self.state().read(&read);
+        Ok(found.ok().and_then(|found| found.entries.into_iter().next()))
     }
 
     /// Waits until this node knows what was written before it was asked, whoever wrote it.

@@ -20,6 +20,12 @@ pub(crate) const BUSY: &str = "busy";
 /// Takes part in partitions: `partition-node NAME PEERS DIR`, and a directory of ledgers to write to.
 #[cfg(feature = "sqlite")]
 pub(crate) const PARTITION_NODE: &str = "partition-node";
+/// The same with a guardian that vouches for its death.
+#[cfg(feature = "sqlite")]
+pub(crate) const GUARDED_PARTITION_NODE: &str = "guarded-partition-node";
+/// The guardian: `partition-guardian PID SPEC`.
+#[cfg(feature = "sqlite")]
+pub(crate) const PARTITION_GUARDIAN: &str = "partition-guardian";
 
 /// How long the messages are that are sent back and forth: as long as a heartbeat.
 pub(crate) const MESSAGE_LENGTH: usize = 64;
@@ -28,8 +34,8 @@ pub(crate) const MESSAGE_LENGTH: usize = 64;
 pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let role = args.next().and_then(|role| role.into_string().ok());
     #[cfg(feature = "sqlite")]
-    if role.as_deref() == Some(PARTITION_NODE) {
-        return partition_node(args);
+    if let Some(role @ (PARTITION_NODE | GUARDED_PARTITION_NODE | PARTITION_GUARDIAN)) = role.as_deref() {
+        return of_partitions(role, args);
     }
     let more = args.next().and_then(|more| more.into_string().ok());
     let done = match (role.as_deref(), more) {
@@ -47,14 +53,21 @@ pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 #[cfg(feature = "sqlite")]
-fn partition_node(args: impl Iterator<Item = OsString>) -> ExitCode {
+fn of_partitions(role: &str, args: impl Iterator<Item = OsString>) -> ExitCode {
     let args: Vec<String> = args.filter_map(|arg| arg.into_string().ok()).collect();
-    let (name, peers, dir, ledgers) = match args.as_slice() {
-        [name, peers, dir] => (name, peers, dir, None),
-        [name, peers, dir, ledgers] => (name, peers, dir, Some(ledgers.into())),
+    let node = |name, peers, dir: &String, ledgers: Option<&String>| {
+        let guarded = role == GUARDED_PARTITION_NODE;
+        super::partition_node::run(name, peers, dir.as_ref(), ledgers.map(Into::into), guarded)
+    };
+    let done = match (role, args.as_slice()) {
+        (PARTITION_GUARDIAN, [node, spec]) => super::partition_guardian::run(node, spec),
+        (PARTITION_NODE | GUARDED_PARTITION_NODE, [name, peers, dir]) => node(name, peers, dir, None),
+        (PARTITION_NODE | GUARDED_PARTITION_NODE, [name, peers, dir, ledgers]) => {
+            node(name, peers, dir, Some(ledgers))
+        }
         _ => return ExitCode::FAILURE,
     };
-    match super::partition_node::run(name, peers, dir.as_ref(), ledgers) {
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             let _ = writeln!(std::io::stderr(), "{}", failure.message);

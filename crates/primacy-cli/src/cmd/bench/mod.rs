@@ -12,6 +12,8 @@ mod map;
 mod namespaces;
 mod over_store;
 #[cfg(feature = "sqlite")]
+mod partition_guardian;
+#[cfg(feature = "sqlite")]
 mod partition_node;
 #[cfg(feature = "sqlite")]
 mod partitions;

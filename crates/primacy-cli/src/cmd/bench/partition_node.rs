@@ -14,6 +14,7 @@ use primacy::{Elector, FencingToken, NodeId, Peers, clock};
 use serde::Serialize;
 use tokio::task::LocalSet;
 
+use super::partition_guardian;
 use crate::cmd::demo::ledger::{Ledger, Write};
 use crate::control::Server;
 use crate::exit::{Exit, Failure};
@@ -35,6 +36,10 @@ const TIME_TO_LIVE: Duration = Duration::from_secs(3);
 enum Told<'a> {
     Joined {
         node: &'a str,
+        boot_ns: u64,
+    },
+    /// It leads the election.
+    Leads {
         boot_ns: u64,
     },
     /// Of so many partitions it is the primary now.
@@ -80,17 +85,30 @@ fn now() -> u64 {
 }
 
 /// Runs until it is killed, or told to leave by the end of its standard input.
-pub(super) fn run(name: &str, peers: &str, dir: &Path, ledgers: Option<PathBuf>) -> Result<(), Failure> {
+pub(super) fn run(
+    name: &str,
+    peers: &str,
+    dir: &Path,
+    ledgers: Option<PathBuf>,
+    guarded: bool,
+) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    LocalSet::new().block_on(&runtime, live(name, peers, dir, ledgers))
+    LocalSet::new().block_on(&runtime, live(name, peers, dir, ledgers, guarded))
 }
 
-async fn live(name: &str, peers: &str, dir: &Path, ledgers: Option<PathBuf>) -> Result<(), Failure> {
+async fn live(
+    name: &str,
+    peers: &str,
+    dir: &Path,
+    ledgers: Option<PathBuf>,
+    guarded: bool,
+) -> Result<(), Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure::new(Exit::Failed, error.to_string());
     let node: NodeId = name.parse().map_err(|error| failed(&error))?;
     let peers: Peers = peers.parse().map_err(|error| failed(&error))?;
     let builder = Elector::builder().election(ELECTION).node(node).state_dir(dir).metadata(Durability::Fsync);
     let elector = builder.peers(peers).await.map_err(|error| failed(&error))?;
+    let _guardian = guarded.then(|| partition_guardian::start(&elector)).transpose()?;
     let server = Server::bind(dir, ELECTION, node)?;
     server.serve(elector.clone(), Reporter::new(true, name)?)?;
     tokio::task::spawn_local(stand(elector.clone()));
@@ -106,6 +124,7 @@ async fn live(name: &str, peers: &str, dir: &Path, ledgers: Option<PathBuf>) -> 
 /// Leads whenever it is elected.
 async fn stand(elector: Elector) {
     while let Ok(leadership) = elector.campaign().await {
+        tell(&Told::Leads { boot_ns: now() });
         leadership.lost().await;
     }
 }

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::child::PARTITION_NODE;
+use super::child::{GUARDED_PARTITION_NODE, PARTITION_NODE};
 use super::failed;
 use super::partition_node::ELECTION;
 use super::place::Place;
@@ -49,6 +49,10 @@ pub(crate) struct Partitions {
     #[arg(long, value_name = "N", default_value_t = 3)]
     rounds: u32,
 
+    /// Give each node a guardian, which vouches for its death: another node need not wait until its session is over
+    #[arg(long)]
+    with_guardian: bool,
+
     /// How long what is sent is counted, in seconds
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
@@ -66,9 +70,12 @@ pub(crate) struct Partitions {
 struct Outcome {
     nodes: u8,
     partitions: u32,
+    guardian: bool,
     file_system: String,
     /// From the command until all have a primary that knows it.
     create_ms: f64,
+    /// How many each node has got then.
+    shares: Vec<usize>,
     rss_before_mib: Vec<f64>,
     rss_after_mib: Vec<f64>,
     bytes_per_second_before: f64,
@@ -78,6 +85,10 @@ struct Outcome {
 
 #[derive(Debug, Serialize)]
 struct Death {
+    /// How many partitions it had.
+    moved: usize,
+    /// It led: then nobody leads who could be told of its death, and its session is over when its time is.
+    led: bool,
     /// From the kill until all have a primary again that knows it.
     until_all_ms: f64,
     /// From the first that has got one of its partitions until that.
@@ -90,8 +101,11 @@ struct Cluster<'a> {
     stage: &'a Stage,
     dir: &'a Path,
     peers: String,
+    role: &'static str,
     lines: Lines,
     nodes: Vec<Node>,
+    /// Which node has told last that it leads.
+    leader: Option<usize>,
 }
 
 struct Node {
@@ -108,13 +122,15 @@ struct Node {
 pub(crate) fn partitions(args: &Partitions) -> Result<Exit, Failure> {
     let place = Place::new(args.state_dir.as_deref())?;
     let stage = Stage::new()?;
-    let mut cluster = Cluster::start(&stage, place.dir(), usize::from(args.nodes))?;
+    let role = if args.with_guardian { GUARDED_PARTITION_NODE } else { PARTITION_NODE };
+    let mut cluster = Cluster::start(&stage, place.dir(), usize::from(args.nodes), role)?;
     let rss_before_mib = cluster.memory();
     let bytes_per_second_before = cluster.traffic(args.seconds)?;
     let count = usize::try_from(args.partitions).map_err(|_| failed("so many cannot be counted"))?;
     let asked_at = now();
     cluster.change(0, Change::Create { group: GROUP.to_owned(), count: args.partitions })?;
     let shared_at = cluster.wait_for_all("the partitions are shared out", count)?;
+    let shares = cluster.nodes.iter().map(|node| node.has).collect();
     let bytes_per_second_after = cluster.traffic(args.seconds)?;
     let rss_after_mib = cluster.memory();
     let mut deaths = Vec::new();
@@ -126,8 +142,10 @@ pub(crate) fn partitions(args: &Partitions) -> Result<Exit, Failure> {
     let outcome = Outcome {
         nodes: args.nodes,
         partitions: args.partitions,
+        guardian: args.with_guardian,
         file_system: place.file_system().to_owned(),
         create_ms: milliseconds(asked_at, shared_at),
+        shares,
         rss_before_mib,
         rss_after_mib,
         bytes_per_second_before,
@@ -158,8 +176,13 @@ fn print(outcome: &Outcome, json: bool) {
     );
     for death in &outcome.deaths {
         println!(
-            "killed: all have a primary after {:.0} ms, {:.0} ms after the first; back with its share {:.0} ms after its start",
-            death.until_all_ms, death.spread_ms, death.rejoined_ms
+            "killed{}: its {} have a primary after {:.0} ms, {:.0} ms after the first; back with its share {:.0} ms after its \
+             start",
+            if death.led { ", and it led" } else { "" },
+            death.moved,
+            death.until_all_ms,
+            death.spread_ms,
+            death.rejoined_ms
         );
     }
 }
@@ -173,7 +196,7 @@ fn milliseconds(from: u64, to: u64) -> f64 {
 }
 
 impl<'a> Cluster<'a> {
-    fn start(stage: &'a Stage, dir: &'a Path, count: usize) -> Result<Self, Failure> {
+    fn start(stage: &'a Stage, dir: &'a Path, count: usize, role: &'static str) -> Result<Self, Failure> {
         let listeners: Vec<std::net::TcpListener> = NAMES[..count]
             .iter()
             .map(|_| std::net::TcpListener::bind("127.0.0.1:0"))
@@ -183,8 +206,8 @@ impl<'a> Cluster<'a> {
             peers.push(format!("{name}={}", listener.local_addr()?));
         }
         drop(listeners);
-        let mut cluster =
-            Self { stage, dir, peers: peers.join(","), lines: Lines::default(), nodes: Vec::new() };
+        let (lines, nodes, leader) = (Lines::default(), Vec::new(), None);
+        let mut cluster = Self { stage, dir, peers: peers.join(","), role, lines, nodes, leader };
         for (index, name) in NAMES[..count].iter().enumerate() {
             let child = cluster.spawn(index, name, 0)?;
             cluster.nodes.push(Node { name, child, life: 0, joined: false, has: 0, told_at: 0 });
@@ -195,7 +218,7 @@ impl<'a> Cluster<'a> {
 
     fn spawn(&mut self, index: usize, name: &str, life: u32) -> Result<Child, Failure> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["bench-child", PARTITION_NODE, name, &self.peers]).arg(self.dir.join(name));
+        command.args(["bench-child", self.role, name, &self.peers]).arg(self.dir.join(name));
         let mut child = start(command)?;
         self.lines.listen(&mut child, index, life)?;
         Ok(child)
@@ -226,6 +249,7 @@ impl<'a> Cluster<'a> {
         match told["event"].as_str() {
             Some(_) if node.life != life => {} // Of an earlier life.
             Some("joined") => node.joined = true,
+            Some("leads") => self.leader = Some(process),
             Some("has") => {
                 node.has = told["count"].as_u64().and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
                 node.told_at = told["boot_ns"].as_u64().unwrap_or(0);
@@ -248,7 +272,8 @@ impl<'a> Cluster<'a> {
 
     /// Kills a node, and waits until others are primaries in its place; then starts it again, until it has its share.
     fn kill(&mut self, index: usize, count: usize) -> Result<Death, Failure> {
-        let pid = Pid::from_child(&self.nodes[index].child);
+        let (pid, led) = (Pid::from_child(&self.nodes[index].child), self.leader == Some(index));
+        let moved = self.nodes[index].has;
         let killed_at = now();
         kill_process(pid, Signal::KILL)?;
         waitpid(Some(pid), WaitOptions::empty())?;
@@ -263,6 +288,8 @@ impl<'a> Cluster<'a> {
         self.wait_for("it has joined again", |nodes| nodes[index].joined)?;
         let rejoined_at = self.wait_for_all("it has its share", count)?;
         Ok(Death {
+            moved,
+            led,
             until_all_ms: milliseconds(killed_at, all_at),
             spread_ms: milliseconds(first_at, all_at),
             rejoined_ms: milliseconds(started_at, rejoined_at),

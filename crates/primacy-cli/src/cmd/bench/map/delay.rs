@@ -70,7 +70,7 @@ pub(super) async fn measure(run: &Run<'_>) -> Result<Vec<Row>, Failure> {
         for (&watchers, measured) in WATCHERS.iter().zip(&mut measured) {
             for (trio, measured) in run.in_turns(round, trios.iter().zip(measured.iter_mut())) {
                 let busy = Busy::start();
-                measured.round(trio, watchers).await?;
+                measured.round(trio, watchers, run.sized(WRITES)).await?;
                 measured.busy.push(busy.fraction());
                 run.stage.check_interrupted()?;
             }
@@ -88,7 +88,7 @@ pub(super) async fn measure(run: &Run<'_>) -> Result<Vec<Row>, Failure> {
 }
 
 impl Measured {
-    async fn round(&mut self, trio: &Trio<'_>, watchers: usize) -> Result<(), Failure> {
+    async fn round(&mut self, trio: &Trio<'_>, watchers: usize, writes: u64) -> Result<(), Failure> {
         let (tell, mut told) = mpsc::unbounded_channel();
         let callers = Caller::connected(&trio.addresses(), watchers.min(CONNECTIONS_MAX)).await?;
         let (ready, mut is_ready) = mpsc::channel::<()>(1);
@@ -101,7 +101,7 @@ impl Measured {
         while is_ready.recv().await.is_some() {}
         let mut asked_at: HashMap<u64, Instant> = HashMap::new();
         let writer = Caller::connected(&[trio.address(0)], 1).await?;
-        for number in 0..WRITES {
+        for number in 0..writes {
             let asked = Instant::now();
             asked_at.insert(number, asked);
             let written = writer[0].put(put(number, format!("{PREFIX}{number:08}").into_bytes())).await;

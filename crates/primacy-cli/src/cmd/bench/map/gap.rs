@@ -80,9 +80,9 @@ pub(super) async fn measure(run: &Run<'_>) -> Result<Vec<Row>, Failure> {
     for round in 1..=run.rounds {
         for (trio, measured) in run.in_turns(round, trios.iter_mut().zip(&mut measured)) {
             let busy = Busy::start();
-            measured.trial(trio).await?;
+            measured.trial(run, trio).await?;
             measured.busy.push(busy.fraction());
-            tokio::time::sleep(SETTLE).await;
+            tokio::time::sleep(run.sized_time(SETTLE)).await;
             run.stage.check_interrupted()?;
             let took = measured.gaps.last().copied().unwrap_or_default();
             run.progress(round, &format!("{}: {:.1} ms", trio.name(), milliseconds(took)));
@@ -93,7 +93,7 @@ pub(super) async fn measure(run: &Run<'_>) -> Result<Vec<Row>, Failure> {
 }
 
 impl Measured {
-    async fn trial(&mut self, trio: &mut Trio<'_>) -> Result<(), Failure> {
+    async fn trial(&mut self, run: &Run<'_>, trio: &mut Trio<'_>) -> Result<(), Failure> {
         let leader = trio.serves().await?;
         let (stop, seen) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<Seen>>>::default());
         let mut clients = JoinSet::new();
@@ -102,10 +102,10 @@ impl Measured {
             clients.spawn(client.write(Arc::clone(&stop), Arc::clone(&seen)));
         }
         let began = Instant::now();
-        tokio::time::sleep(BEFORE).await;
+        tokio::time::sleep(run.sized_time(BEFORE)).await;
         let killed_at = Instant::now();
         trio.kill(leader)?;
-        tokio::time::sleep(AFTER).await;
+        tokio::time::sleep(run.sized_time(AFTER)).await;
         stop.store(true, Ordering::Relaxed);
         while clients.join_next().await.is_some() {}
         let ended = Instant::now();

@@ -37,6 +37,11 @@ pub(crate) struct Map {
     #[arg(long, value_name = "N", default_value_t = 3)]
     rounds: usize,
 
+    /// How much of each measurement, in percent: of its keys, requests and sessions, and of the time that it only waits. With less than
+    /// all of it the figures are worth little, and whether it works is soon known
+    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100))]
+    size: u32,
+
     /// For the recovery: how much is written while a node is away, in MiB
     #[arg(long, value_name = "N", default_value_t = 1024)]
     history: u64,
@@ -70,6 +75,7 @@ enum Measurement {
 struct Outcome {
     file_system: String,
     rounds: usize,
+    size_percent: u32,
     cores: usize,
     /// How much of the machine was at work before anything was started.
     busy_before: f64,
@@ -86,6 +92,7 @@ struct Run<'a> {
     stage: &'a Stage,
     place: &'a Place,
     rounds: usize,
+    size_percent: u32,
     history_mib: u64,
 }
 
@@ -100,7 +107,8 @@ pub(crate) fn map(args: &Map) -> Result<Exit, Failure> {
     let place = Place::new(args.state_dir.as_deref())?;
     let stage = Stage::new()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let run = Run { stage: &stage, place: &place, rounds: args.rounds, history_mib: args.history };
+    let (rounds, size_percent, history_mib) = (args.rounds, args.size, args.history);
+    let run = Run { stage: &stage, place: &place, rounds, size_percent, history_mib };
     let outcome = runtime.block_on(run.measure(args))?;
     print(&outcome, args.json);
     Ok(Exit::Success)
@@ -114,6 +122,7 @@ impl Run<'_> {
         let mut outcome = Outcome {
             file_system: self.place.file_system().to_owned(),
             rounds: self.rounds,
+            size_percent: self.size_percent,
             cores: std::thread::available_parallelism().map_or(1, Into::into),
             busy_before: rounded(busy.fraction(), 1e2),
             puts: None,
@@ -149,6 +158,15 @@ impl Run<'_> {
             all.reverse();
         }
         all
+    }
+
+    /// As many as are wanted of so many, and one at least.
+    fn sized(&self, all: u64) -> u64 {
+        (all * u64::from(self.size_percent) / 100).max(1)
+    }
+
+    fn sized_time(&self, all: Duration) -> Duration {
+        all * self.size_percent / 100
     }
 
     fn progress(&self, round: usize, what: &str) {
@@ -225,10 +243,10 @@ fn print(outcome: &Outcome, json: bool) {
         println!("{}", serde_json::to_string(outcome).unwrap_or_default());
         return;
     }
-    let Outcome { file_system, rounds, cores, busy_before, .. } = outcome;
+    let Outcome { file_system, rounds, size_percent, cores, busy_before, .. } = outcome;
     println!(
-        "three nodes each on loopback, data on {file_system}, {rounds} rounds, {cores} cores, {busy_before} of them busy \
-         before"
+        "three nodes each on loopback, data on {file_system}, {rounds} rounds of {size_percent} %, {cores} cores, \
+         {busy_before} of them busy before"
     );
     list("puts and guarded transactions", outcome.puts.as_deref());
     if let Some(memory) = &outcome.memory {

@@ -55,6 +55,7 @@ struct Case {
     asked: Asked,
     clients: usize,
     requests: u64,
+    keys: u64,
 }
 
 /// The result of one case, as it is printed with `--json`.
@@ -118,11 +119,18 @@ struct Sample {
     errors: u64,
 }
 
-fn cases() -> Vec<Case> {
+fn cases(run: &Run<'_>) -> Vec<Case> {
     let mut cases = Vec::new();
     for kind in [Kind::Put, Kind::Guarded] {
         for asked in [Asked::All, Asked::Leader] {
-            cases.extend(LOADS.map(|(clients, requests)| Case { kind, asked, clients, requests }));
+            let case = |(clients, all)| Case {
+                kind,
+                asked,
+                clients,
+                requests: run.sized(all),
+                keys: run.sized(KEYS),
+            };
+            cases.extend(LOADS.map(case));
         }
     }
     cases
@@ -132,10 +140,10 @@ fn cases() -> Vec<Case> {
 pub(super) async fn measure(run: &Run<'_>) -> Result<(Vec<Row>, Memory), Failure> {
     let systems = [System::Primacy, System::Etcd(None)];
     let trios = Trio::start_all(run.stage, run.place.dir(), &systems).await?;
-    let cases = cases();
+    let (cases, keys) = (cases(run), run.sized(KEYS));
     let mut measured: Vec<[Measured; 2]> = cases.iter().map(|_| Default::default()).collect();
     for trio in &trios {
-        fill(trio).await?;
+        fill(trio, keys).await?;
     }
     for round in 1..=run.rounds {
         for (case, measured) in cases.iter().zip(&mut measured) {
@@ -149,22 +157,22 @@ pub(super) async fn measure(run: &Run<'_>) -> Result<(Vec<Row>, Memory), Failure
         }
     }
     let rounds = u64::try_from(run.rounds).unwrap_or(u64::MAX);
-    let writes = KEYS + rounds * cases.iter().map(|case| case.requests).sum::<u64>();
-    let memory = Memory::of(&trios, writes);
+    let writes = keys + rounds * cases.iter().map(|case| case.requests).sum::<u64>();
+    let memory = Memory::of(&trios, writes, keys);
     let rows = cases.iter().zip(measured).map(|(case, measured)| case.row(&trios, measured));
     let rows = rows.collect::<Option<_>>().ok_or_else(|| failed("nothing was measured"))?;
     Ok((rows, memory))
 }
 
 /// Writes each key once.
-async fn fill(trio: &Trio<'_>) -> Result<(), Failure> {
+async fn fill(trio: &Trio<'_>, keys: u64) -> Result<(), Failure> {
     let callers = Caller::connected(&trio.addresses(), CONNECTIONS_MAX).await?;
     let put = |number| Question::Put(put(number, key(number)));
-    let sample = load(&callers, FILLERS, KEYS, put).await;
+    let sample = load(&callers, FILLERS, keys, put).await;
     if sample.errors == 0 {
         return Ok(());
     }
-    Err(failed(format!("{} refused {} of the first {KEYS} writes", trio.name(), sample.errors)))
+    Err(failed(format!("{} refused {} of the first {keys} writes", trio.name(), sample.errors)))
 }
 
 impl Case {
@@ -176,10 +184,10 @@ impl Case {
         let callers = Caller::connected(&addresses, self.clients.min(CONNECTIONS_MAX)).await?;
         let guard = guard(&callers[0]).await?;
         let first = u64::try_from(round).unwrap_or(0) * self.requests;
-        let kind = self.kind;
+        let (kind, keys) = (self.kind, self.keys);
         let question = move |number| {
             let number = first + number;
-            let put = put(number, key(scattered(number) % KEYS));
+            let put = put(number, key(scattered(number) % keys));
             match kind {
                 Kind::Put => Question::Put(put),
                 Kind::Guarded => Question::Guarded(Box::new(guarded(put, guard))),
@@ -226,7 +234,7 @@ impl Measured {
 }
 
 impl Memory {
-    fn of(trios: &[Trio<'_>], writes: u64) -> Self {
+    fn of(trios: &[Trio<'_>], writes: u64, keys: u64) -> Self {
         let of = |trio: &Trio<'_>| {
             let pss_mib = trio.memory().into_iter().map(|mib| rounded(mib, 10.0)).collect();
             MemoryOf { system: trio.name(), pss_mib }
@@ -234,7 +242,7 @@ impl Memory {
         let systems: Vec<MemoryOf> = trios.iter().map(of).collect();
         let median = |number: usize| systems.get(number).and_then(|it| median_of(&it.pss_mib));
         let ratio = median(0).zip(median(1)).map_or(f64::NAN, |(first, second)| first / second);
-        Self { writes, keys: KEYS, systems, ratio: rounded(ratio, 1e2) }
+        Self { writes, keys, systems, ratio: rounded(ratio, 1e2) }
     }
 }
 

@@ -84,6 +84,7 @@ pub(super) async fn measure(run: &Run<'_>) -> Result<Vec<Row>, Failure> {
 impl Measured {
     async fn round(&mut self, run: &Run<'_>, round: usize, trio: &mut Trio<'_>) -> Result<(), Failure> {
         let leader = trio.serves().await?;
+        let served_at = Instant::now();
         let away = (leader + 1) % MEMBERS;
         trio.kill(away)?;
         let there: Vec<_> =
@@ -102,6 +103,7 @@ impl Measured {
         trio.start(away)?;
         self.behind.push(until_it_knows(run, trio, away, &last.value, began).await?);
         trio.serves().await?;
+        trio.can_replace(served_at).await;
         trio.kill(away)?;
         let began = Instant::now();
         trio.start_empty(away).await?;

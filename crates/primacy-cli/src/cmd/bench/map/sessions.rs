@@ -17,7 +17,7 @@ use crate::cmd::bench::idle::{Meter, rounded};
 use crate::exit::Failure;
 
 /// How many sessions there are.
-const SESSIONS: usize = 10_000;
+const SESSIONS: u64 = 10_000;
 /// How long they live without being kept alive, in seconds.
 const TIMES_TO_LIVE: [u64; 2] = [60, 10];
 /// Each is kept alive so often in that time, as etcd's own client does it.
@@ -58,6 +58,7 @@ struct Idle {
 
 /// Sessions of one system, kept alive for as long as this lives.
 struct Kept {
+    sessions: usize,
     lost: Arc<AtomicU64>,
     answered: Arc<AtomicU64>,
     _tasks: JoinSet<()>,
@@ -73,11 +74,12 @@ pub(super) async fn measure(run: &Run<'_>) -> Result<Vec<Row>, Failure> {
 }
 
 async fn measure_one(run: &Run<'_>, time_to_live_s: u64) -> Result<Row, Failure> {
+    let sessions = usize::try_from(run.sized(SESSIONS)).unwrap_or(usize::MAX);
     let systems = [System::Primacy, System::Etcd(None)];
     let trios = Trio::start_all(run.stage, run.place.dir(), &systems).await?;
     let mut kept = Vec::new();
     for trio in &trios {
-        kept.push(Kept::begin(trio, time_to_live_s).await?);
+        kept.push(Kept::begin(trio, sessions, time_to_live_s).await?);
     }
     tokio::time::sleep(SETTLE).await;
     let processes: Vec<Vec<Vec<i32>>> = trios.iter().map(Trio::processes).collect();
@@ -87,7 +89,7 @@ async fn measure_one(run: &Run<'_>, time_to_live_s: u64) -> Result<Row, Failure>
     let mut busy_each = Vec::new();
     for round in 1..=run.rounds {
         let (busy, mut meter) = (Busy::start(), Meter::start(all.clone(), false));
-        let until = Instant::now() + ROUND;
+        let until = Instant::now() + run.sized_time(ROUND);
         while Instant::now() < until {
             tokio::time::sleep(LOOK).await;
             meter.look();
@@ -107,16 +109,16 @@ async fn measure_one(run: &Run<'_>, time_to_live_s: u64) -> Result<Row, Failure>
     for ((trio, kept), costs) in trios.iter().zip(&kept).zip(&costs) {
         idle.push(kept.idle(trio, costs).await?);
     }
-    Row::of(time_to_live_s, &busy_each, idle).ok_or_else(|| failed("nothing was measured"))
+    Row::of((sessions, time_to_live_s), &busy_each, idle).ok_or_else(|| failed("nothing was measured"))
 }
 
 impl Kept {
-    async fn begin(trio: &Trio<'_>, time_to_live_s: u64) -> Result<Self, Failure> {
+    async fn begin(trio: &Trio<'_>, sessions: usize, time_to_live_s: u64) -> Result<Self, Failure> {
         let addresses = trio.addresses();
         let callers = Caller::connected(&addresses, addresses.len()).await?;
         let mut ids: Vec<Vec<i64>> = callers.iter().map(|_| Vec::new()).collect();
         let mut granting = JoinSet::new();
-        for number in 0..SESSIONS {
+        for number in 0..sessions {
             let (place, ttl) = (number % callers.len(), i64::try_from(time_to_live_s).unwrap_or(i64::MAX));
             let caller = callers[place].clone();
             granting.spawn(async move {
@@ -125,7 +127,7 @@ impl Kept {
                     caller.ask(method::LEASE_GRANT, grant).await;
                 granted.map(|granted| (place, granted.id))
             });
-            while granting.len() >= AT_A_TIME || number + 1 == SESSIONS && !granting.is_empty() {
+            while granting.len() >= AT_A_TIME || number + 1 == sessions && !granting.is_empty() {
                 let Some(Ok(Ok((place, id)))) = granting.join_next().await else {
                     return Err(failed(format!("{}: a session was not begun", trio.name())));
                 };
@@ -138,7 +140,7 @@ impl Kept {
         for (caller, ids) in callers.into_iter().zip(ids) {
             tasks.spawn(keep_alive(caller, ids, turn, Arc::clone(&lost), Arc::clone(&answered)));
         }
-        Ok(Self { lost, answered, _tasks: tasks })
+        Ok(Self { sessions, lost, answered, _tasks: tasks })
     }
 
     async fn idle(&self, trio: &Trio<'_>, costs: &[Vec<(f64, f64)>]) -> Result<Idle, Failure> {
@@ -150,7 +152,7 @@ impl Kept {
             .ask(method::LEASE_LEASES, api::LeaseLeasesRequest {})
             .await
             .map_err(|status| failed(format!("{}: {status}", trio.name())))?;
-        let gone = u64::try_from(SESSIONS.saturating_sub(left.leases.len())).unwrap_or(u64::MAX);
+        let gone = u64::try_from(self.sessions.saturating_sub(left.leases.len())).unwrap_or(u64::MAX);
         let medians = |of: fn(&(f64, f64)) -> f64, places| {
             let all = costs.iter().map(|costs| costs.iter().map(of).collect::<Vec<_>>());
             all.map(|all| rounded(median_of(&all).unwrap_or(f64::NAN), places)).collect()
@@ -201,25 +203,17 @@ async fn keep_alive(
 }
 
 impl Row {
-    fn of(time_to_live_s: u64, busy: &[f64], systems: Vec<Idle>) -> Option<Self> {
+    fn of((sessions, time_to_live_s): (usize, u64), busy: &[f64], systems: Vec<Idle>) -> Option<Self> {
         let [first, second] = &systems[..] else { return None };
         let cpu = |idle: &Idle| idle.cpu_percent.iter().sum::<f64>();
         let cpu_ratio = rounded(cpu(first) / cpu(second), 1e2);
         let memory_ratio = rounded(median_of(&first.pss_mib)? / median_of(&second.pss_mib)?, 1e2);
         let kept_alive_per_second = rounded(
-            (SESSIONS.counted() * f64::from(KEPT_ALIVE)) / Duration::from_secs(time_to_live_s).as_secs_f64(),
+            (sessions.counted() * f64::from(KEPT_ALIVE)) / Duration::from_secs(time_to_live_s).as_secs_f64(),
             1.0,
         );
         let busy = rounded(median_of(busy)?, 1e2);
-        Some(Self {
-            sessions: SESSIONS,
-            time_to_live_s,
-            kept_alive_per_second,
-            busy,
-            cpu_ratio,
-            memory_ratio,
-            systems,
-        })
+        Some(Self { sessions, time_to_live_s, kept_alive_per_second, busy, cpu_ratio, memory_ratio, systems })
     }
 }
 

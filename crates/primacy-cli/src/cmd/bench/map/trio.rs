@@ -23,6 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How often they are asked whether they do, and how long an answer may take.
 const LOOK: Duration = Duration::from_millis(20);
 const ANSWER_MAX: Duration = Duration::from_secs(1);
+/// For how long etcd's members must have been connected before another one is added: five seconds, and what they need to notice.
+const CONNECTED_FOR: Duration = Duration::from_secs(6);
 /// How much of what a node has said last is shown when something does not happen.
 const SAID_SHOWN: usize = 2000;
 /// The names of Primacy's nodes.
@@ -240,18 +242,14 @@ impl<'a> Trio<'a> {
     async fn readmit(&self, node: usize) -> Result<(), Failure> {
         let program = std::env::current_exe()?;
         for other in (0..MEMBERS).filter(|&other| other != node) {
-            let until = Instant::now() + PATIENCE;
-            loop {
+            // It may not have come to them yet.
+            insist(|| {
                 let mut command = Command::new(&program);
                 command.args(["readmit", NAMES[node], "--election", ELECTION, "--node", NAMES[other]]);
                 command.arg("--state-dir").arg(self.home(other));
-                let Err(failure) = run(command) else { break };
-                // It may not have come to them yet.
-                if Instant::now() > until {
-                    return Err(failure);
-                }
-                tokio::time::sleep(LOOK).await;
-            }
+                command
+            })
+            .await?;
         }
         Ok(())
     }
@@ -269,10 +267,21 @@ impl<'a> Trio<'a> {
             let mut command = Command::new("etcdctl");
             command.env("ETCDCTL_API", "3").args(["--endpoints", &other.to_string(), "member"]);
             command.args(arguments);
-            run(command)
+            command
         };
-        etcdctl(&["remove", &format!("{lost:x}")])?;
-        etcdctl(&["add", &name, &format!("--peer-urls=http://127.0.0.1:{}", self.ports[node].1)])
+        let (lost, url) =
+            (format!("{lost:x}"), format!("--peer-urls=http://127.0.0.1:{}", self.ports[node].1));
+        run(etcdctl(&["remove", &lost]))?;
+        // It is refused while they take the cluster for unhealthy.
+        insist(|| etcdctl(&["add", &name, &url])).await
+    }
+
+    /// Waits until a node that has lost its disk can be taken back at once, if all nodes have served since then.
+    pub(super) async fn can_replace(&self, since: Instant) {
+        match self.system {
+            System::Primacy => {}
+            System::Etcd(_) => tokio::time::sleep(CONNECTED_FOR.saturating_sub(since.elapsed())).await,
+        }
     }
 }
 
@@ -285,6 +294,18 @@ impl Drop for Trio<'_> {
         // What cannot be removed goes with the directory of the run.
         let _ = fs::remove_dir_all(&self.dir);
     }
+}
+
+/// Runs this until it succeeds.
+async fn insist(command: impl Fn() -> Command) -> Result<(), Failure> {
+    let until = Instant::now() + PATIENCE;
+    while let Err(failure) = run(command()) {
+        if Instant::now() > until {
+            return Err(failure);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    Ok(())
 }
 
 fn run(mut command: Command) -> Result<(), Failure> {
