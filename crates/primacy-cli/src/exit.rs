@@ -92,6 +92,59 @@ Exit codes:
   71      the system refused a process or a thread
   129 130 143   ended by SIGHUP, SIGINT or SIGTERM during the drill, after everything that it had started was ended";
 
+/// What `primacy config check --help` and `primacy config print --help` say about exit codes.
+pub(crate) const CONFIG_HELP: &str = "\
+Exit codes:
+  0       nothing is wrong; what was to be printed is printed
+  1       it cannot be printed
+  64      the command line is wrong
+  78      the settings are wrong, or contradict each other; all that is wrong is said";
+
+/// What `primacy fence install --help` says about exit codes.
+#[cfg(feature = "postgres")]
+pub(crate) const FENCE_INSTALL_HELP: &str = "\
+Exit codes:
+  0       the tables are guarded
+  1       the database refuses it; nothing has changed
+  64      the command line is wrong
+  69      the database cannot be reached
+  71      the system refused a thread or a file descriptor";
+
+/// What `primacy fence print --help` says about exit codes.
+#[cfg(feature = "postgres")]
+pub(crate) const FENCE_PRINT_HELP: &str = "\
+Exit codes:
+  0       done
+  64      the command line is wrong";
+
+/// What the help of what `primacy bench` measures says about exit codes.
+pub(crate) const BENCH_HELP: &str = "\
+Exit codes:
+  0       it was measured
+  1       it could not be measured: what happened instead is said
+  64      the command line is wrong
+  69      a program cannot be started, or no network of its own can be made
+  71      the system refused a process, a thread or a file descriptor
+  74      its directory cannot be made or written
+  78      its directory is on no disk
+  129 130 143   ended by SIGHUP, SIGINT or SIGTERM, after everything that it had started was ended";
+
+/// What `primacy demo --help` says about exit codes.
+#[cfg(feature = "sqlite")]
+pub(crate) const DEMO_HELP: &str = "\
+Exit codes:
+  0       it was shown
+  1       something went otherwise than it should have; what, is said
+  64      the command line is wrong
+  71      the system refused a process, a thread or a file descriptor";
+
+/// What `primacy completions --help` says about exit codes.
+pub(crate) const COMPLETIONS_HELP: &str = "\
+Exit codes:
+  0       done
+  1       the script cannot be printed
+  64      the command line is wrong, or there is no such shell";
+
 /// What `primacy sim --help` says about exit codes.
 pub(crate) const SIM_HELP: &str = "\
 Exit codes:

@@ -148,3 +148,27 @@ fn act(verb: &Verb, sources: &Sources) -> Result<Exit, Failure> {
         Verb::Completions(args) => cmd::completions::completions::<Cli>(args),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, CommandFactory as _};
+
+    use super::Cli;
+
+    /// The verbs whose help, long or short, does not tell their exit codes.
+    fn untold(command: &Command, name: &str) -> Vec<String> {
+        let verbs: Vec<&Command> = command.get_subcommands().filter(|verb| !verb.is_hide_set()).collect();
+        let below = verbs.iter().flat_map(|verb| untold(verb, &format!("{name} {}", verb.get_name())));
+        let mut untold: Vec<String> = below.collect();
+        let helps = [command.clone().render_help(), command.clone().render_long_help()];
+        if verbs.is_empty() && !helps.iter().all(|help| help.to_string().contains("Exit codes:")) {
+            untold.push(name.to_owned());
+        }
+        untold
+    }
+
+    #[test]
+    fn the_help_of_each_verb_and_of_each_below_it_tells_its_exit_codes() {
+        assert_eq!(untold(&Cli::command(), "primacy"), Vec::<String>::new());
+    }
+}

@@ -134,12 +134,12 @@ pub(super) fn machine_paths(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-fn documents(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
+pub(super) fn documents(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
     tree.files("", ".md")
 }
 
 /// The lines, from 1, that are not in a code block.
-fn prose_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+pub(super) fn prose_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut in_code = false;
     text.lines().enumerate().filter_map(move |(index, line)| {
         let fence = line.trim_start().starts_with("```");

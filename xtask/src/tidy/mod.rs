@@ -50,6 +50,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("stores and algorithms do not know each other", homes::strangers),
     ("what draws a run knows only its trace", homes::drawings),
     ("tests are honest", tests::honest),
+    ("tests that documents name are there", tests::named),
     ("documents are whole", documents::whole),
     ("the code map is right", documents::code_map),
     ("links lead somewhere", documents::links),
@@ -132,10 +133,12 @@ fn read_folder(root: &Path, below: &str, texts: &mut BTreeMap<String, String>) -
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         let path = if below.is_empty() { name.clone() } else { format!("{below}/{name}") };
+        // A worktree beside the repository has a file in place of that folder.
+        if name == ".git" || name == "target" {
+            continue;
+        }
         if entry.file_type()?.is_dir() {
-            if name != ".git" && name != "target" {
-                read_folder(root, &path, texts)?;
-            }
+            read_folder(root, &path, texts)?;
         } else if let Ok(text) = String::from_utf8(std::fs::read(entry.path())?) {
             texts.insert(path, text);
         }

@@ -1,5 +1,8 @@
-//! Honest tests: none is skipped, none sleeps, and nothing is left for later in the code.
+//! Honest tests: none is skipped, none sleeps, nothing is left for later in the code, and those that documents name are there.
 
+use std::collections::BTreeSet;
+
+use super::documents::{documents, prose_lines};
 use super::{Finding, Tree, is_test_file};
 
 /// What may stand nowhere, and why.
@@ -32,6 +35,13 @@ const MAY_SLEEP: &[(&str, &str)] = &[
     ),
     ("crates/primacy-conformance/", "the live arm: a lease on a real server ends in real time"),
 ];
+
+/// From how many words on a name is a sentence, as those of tests are: shorter ones are of other things, and also of other programs.
+const WORDS_OF_A_SENTENCE: usize = 5;
+
+/// What documents name and has its home elsewhere, with the reason.
+const NAMED_ELSEWHERE: &[(&str, &str)] =
+    &[("idle_in_transaction_session_timeout", "a setting of PostgreSQL, which we do not touch")];
 
 pub(super) fn honest(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -68,6 +78,41 @@ pub(super) fn honest(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
+/// Where a document says which test shows it, there is one: a name of so many words stands in a source, or is that of a file.
+pub(super) fn named(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let known = sentences_in_sources(tree);
+    for (path, text) in documents(tree) {
+        for (number, line) in prose_lines(text) {
+            for name in line.split('`').skip(1).step_by(2).flat_map(words).filter(|word| is_sentence(word)) {
+                let is_elsewhere = NAMED_ELSEWHERE.iter().any(|(known, _)| *known == name);
+                if !is_elsewhere && !known.contains(name) {
+                    let message = format!("there is no {name}; a claim names the test that shows it");
+                    findings.push(Finding::new(path, number, message));
+                }
+            }
+        }
+    }
+    findings
+}
+
+/// Names of tests, and whatever else has so many words: figures, settings, and the files of scripts and mutants.
+fn sentences_in_sources(tree: &Tree) -> BTreeSet<&str> {
+    let sources = tree.files("", "").filter(|(path, _)| !path.ends_with(".md"));
+    sources.flat_map(|(path, text)| words(path).chain(words(text))).filter(|word| is_sentence(word)).collect()
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| c != '_' && !c.is_ascii_alphanumeric())
+}
+
+fn is_sentence(word: &str) -> bool {
+    let is_lower = |part: &str| {
+        !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+    };
+    word.split('_').count() >= WORDS_OF_A_SENTENCE && word.split('_').all(is_lower)
+}
+
 #[cfg(test)]
 mod self_tests {
     use super::*;
@@ -94,5 +139,22 @@ mod self_tests {
         assert_eq!(found("crates/primacy-stores/tests/a.rs", sleep), 1);
         assert_eq!(found("crates/primacy-sim/src/world.rs", sleep), 1);
         assert_eq!(found("crates/primacy-cli/tests/run.rs", sleep), 0);
+    }
+    #[test]
+    fn a_test_that_is_named_and_not_there_is_found() {
+        let document = |text: &str| {
+            let sources = [
+                ("crates/a/src/a.rs", "#[test]\nfn who_leads_may_write_once() {}\n"),
+                ("crates/primacy-sim/mutants/reply_before_it_is_written.patch", ""),
+            ];
+            named(&Tree::of(&[&sources[..], &[("docs/a.md", text)]].concat())).len()
+        };
+        assert_eq!(document("`who_leads_may_write_once`, in `a.rs::who_leads_may_write_once`\n"), 0);
+        assert_eq!(document("It was `who_leads_may_write_twice` once.\n"), 1);
+        assert_eq!(document("`cargo test -- a::who_leads_may_write_twice`\n"), 1);
+        assert_eq!(document("the mutant `reply_before_it_is_written`\n"), 0);
+        assert_eq!(document("`four_words_are_short`, `NOT_OF_A_TEST_AT_ALL`, not_in_code_at_all\n"), 0);
+        assert_eq!(document("```text\nwho_leads_may_write_twice\n```\n"), 0);
+        assert_eq!(document("`idle_in_transaction_session_timeout`\n"), 0);
     }
 }

@@ -3,7 +3,7 @@
 use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
 
-use crate::exit::{Exit, Failure};
+use crate::exit::{self, Exit, Failure};
 
 /// Print a completion script for a shell.
 ///
@@ -11,7 +11,7 @@ use crate::exit::{Exit, Failure};
 ///
 ///   primacy completions bash > ~/.local/share/bash-completion/completions/primacy
 #[derive(Debug, Parser)]
-#[command(verbatim_doc_comment)]
+#[command(verbatim_doc_comment, after_help = exit::COMPLETIONS_HELP)]
 pub(crate) struct Completions {
     /// The shell.
     shell: Shell,

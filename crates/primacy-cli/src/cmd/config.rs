@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use crate::entry::Entry;
 use crate::entry::effective::Effective;
 use crate::entry::layers::{Source, Sources};
-use crate::exit::{Exit, Failure};
+use crate::exit::{self, Exit, Failure};
 
 /// Check or print settings as `primacy run` and `primacy node` would read them.
 #[derive(Debug, Parser)]
@@ -28,12 +28,14 @@ enum Action {
 }
 
 #[derive(Debug, Parser)]
+#[command(after_help = exit::CONFIG_HELP)]
 struct Check {
     #[command(flatten)]
     entry: Entry,
 }
 
 #[derive(Debug, Parser)]
+#[command(after_help = exit::CONFIG_HELP)]
 struct Print {
     #[command(flatten)]
     entry: Entry,

@@ -34,6 +34,7 @@ enum Verb {
 
 /// Show who votes, and since which record
 #[derive(Debug, Parser)]
+#[command(after_help = exit::VERBS_HELP)]
 struct List {
     #[command(flatten)]
     target: Target,
@@ -46,7 +47,7 @@ struct List {
 /// then it holds nobody up. It is refused if too few of the voters that there
 /// would be are heard for a majority.
 #[derive(Debug, Parser)]
-#[command(verbatim_doc_comment)]
+#[command(verbatim_doc_comment, after_help = exit::VERBS_HELP)]
 struct Add {
     /// The new voter, and where the others reach it: NAME=HOST:PORT
     #[arg(value_name = "NAME=HOST:PORT")]
@@ -63,7 +64,7 @@ struct Add {
 /// A leader that is removed leads until that is written, and resigns. What the
 /// node has on its disk stays there; it is refused when it comes back.
 #[derive(Debug, Parser)]
-#[command(verbatim_doc_comment)]
+#[command(verbatim_doc_comment, after_help = exit::VERBS_HELP)]
 struct Remove {
     /// The voter
     #[arg(value_name = "NAME")]
@@ -76,6 +77,7 @@ struct Remove {
 
 /// Add a voter, and then let another one go
 #[derive(Debug, Parser)]
+#[command(after_help = exit::VERBS_HELP)]
 struct Replace {
     /// The voter to let go
     #[arg(value_name = "OLD")]

@@ -17,7 +17,7 @@ pub(super) async fn status(
     let (vitals, size) = (services.backend().vitals(), services.backend().size());
     Ok(api::StatusResponse {
         header: Some(services.header_now()),
-        version: API_VERSION.to_owned(),
+        version: format!("{API_VERSION}+{}.{}", api::PRIMACY, env!("CARGO_PKG_VERSION")),
         db_size: convert::signed(size.bytes + size.history_bytes),
         leader: vitals.leader.unwrap_or(0),
         raft_index: vitals.logged,

@@ -215,10 +215,15 @@ impl Keepers {
         }
     }
 
+    /// Where the door of a node is.
+    pub fn door(&self, name: &str) -> String {
+        let serving = self.nodes[name].told.wait_for_event("serving_clients");
+        serving["address"].as_str().unwrap().to_owned()
+    }
+
     /// Somebody who asks at the door of a node.
     pub async fn asked(&self, name: &str) -> Asked {
-        let serving = self.nodes[name].told.wait_for_event("serving_clients");
-        Asked::new(serving["address"].as_str().unwrap()).await
+        Asked::new(&self.door(name)).await
     }
 
     /// Writes a key, once; its value is [`value`] of it.

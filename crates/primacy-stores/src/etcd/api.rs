@@ -5,6 +5,10 @@
 
 pub mod recipes;
 
+/// What the version of a node of Primacy says behind a `+`, where versions say what nobody compares: what mends an etcd does nothing
+/// there, so whoever wants to mend it must know.
+pub const PRIMACY: &str = "primacy";
+
 /// The methods, as gRPC names them.
 pub mod method {
     /// Reads keys.

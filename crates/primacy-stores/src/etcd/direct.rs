@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use prost::Message;
+
 use super::api::{self, method};
 use super::client::{Client, RequestError, Tries};
 use super::queue::Queue;
@@ -13,8 +15,8 @@ use crate::open::OpenError;
 /// How long a request may take.
 const REQUEST_MAX: Duration = Duration::from_secs(5);
 
-/// How long one member may take to tell how it is.
-const STATUS_MAX: Duration = Duration::from_secs(2);
+/// How long one member may take to tell what each is asked for itself.
+const EACH_MAX: Duration = Duration::from_secs(2);
 
 /// A client of an etcd, for requests of one's own.
 #[derive(Clone, Debug)]
@@ -74,16 +76,37 @@ impl EtcdClient {
         told.result.map(|list: api::MemberListResponse| list.members)
     }
 
+    /// The same by the account of each member of the URL, with its address.
+    pub async fn members_by_each(&self) -> Vec<(String, Result<Vec<api::Member>, RequestError>)> {
+        let question = api::MemberListRequest { linearizable: false };
+        let lists = self.ask_each(method::MEMBER_LIST, question).await.into_iter();
+        lists
+            .map(|(address, list)| (address, list.map(|list: api::MemberListResponse| list.members)))
+            .collect()
+    }
+
     /// How each member of the URL is, by its own account.
     pub async fn status(&self) -> Vec<(String, Result<api::StatusResponse, RequestError>)> {
-        let mut statuses = Vec::new();
+        self.ask_each(method::STATUS, api::StatusRequest {}).await
+    }
+
+    /// Asks each member of the URL the same.
+    async fn ask_each<Q, A>(
+        &self,
+        method: &'static str,
+        question: Q,
+    ) -> Vec<(String, Result<A, RequestError>)>
+    where
+        Q: Message + Clone + 'static,
+        A: Message + Default + 'static,
+    {
+        let mut answers = Vec::new();
         for (address, client) in &self.members {
-            let client = Arc::clone(client);
-            let question = api::StatusRequest {};
-            let call = async move { client.call(method::STATUS, question, Tries::Many, STATUS_MAX).await };
+            let (client, question) = (Arc::clone(client), question.clone());
+            let call = async move { client.call(method, question, Tries::Many, EACH_MAX).await };
             let told = background::run(call).await.map_err(|why| RequestError::NoAnswer { why });
-            statuses.push((address.clone(), told.and_then(|told| told.result)));
+            answers.push((address.clone(), told.and_then(|told| told.result)));
         }
-        statuses
+        answers
     }
 }

@@ -9,26 +9,65 @@ use crate::open::Address;
 /// How a member of the URL is, and its address.
 type Status = (String, Result<api::StatusResponse, RequestError>);
 
+/// Who the members are, by the account of one of the URL, and its address.
+type Account = (String, Result<Vec<api::Member>, RequestError>);
+
+/// Whose servers answer. What mends the one does nothing at the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Maker {
+    Etcd,
+    /// Nodes of Primacy, which say so behind their version.
+    Primacy,
+}
+
+/// What is told.
+struct Told {
+    maker: Maker,
+    members: Result<Vec<api::Member>, RequestError>,
+    statuses: Vec<Status>,
+    /// Of nodes of Primacy only.
+    accounts: Vec<Account>,
+}
+
 /// Asks the cluster who its members are, and each that the URL names how it is.
 pub(crate) fn examine(address: Address) -> Examination {
     Box::pin(async move {
         let client = EtcdClient::new(&format!("etcd:{}", address.rest))?;
         let members = client.members().await;
         let statuses = client.status().await;
+        let maker = Maker::of(&statuses);
+        let accounts = match maker {
+            Maker::Etcd => Vec::new(),
+            Maker::Primacy => client.members_by_each().await,
+        };
         match members {
             Err(error) if statuses.iter().all(|(_, status)| status.is_err()) => Err(url::refusal(error)),
-            members => Ok(judge(&members, &statuses)),
+            members => Ok(judge(&Told { maker, members, statuses, accounts })),
         }
     })
 }
 
-fn judge(members: &Result<Vec<api::Member>, RequestError>, statuses: &[Status]) -> Vec<Check> {
+impl Maker {
+    fn of(statuses: &[Status]) -> Self {
+        let is_ours = |version: &str| {
+            version.split_once('+').is_some_and(|(_, build)| build.split('.').next() == Some(api::PRIMACY))
+        };
+        if answers(statuses).any(|(_, status)| is_ours(&status.version)) { Self::Primacy } else { Self::Etcd }
+    }
+}
+
+fn judge(told: &Told) -> Vec<Check> {
+    let Told { maker, members, statuses, accounts } = told;
     let mut checks = Vec::new();
     match members {
         Ok(members) => {
-            checks.push(survives(members));
+            let strangers = match maker {
+                Maker::Etcd => of_others(members, statuses),
+                Maker::Primacy => of_other_nodes(members, accounts),
+            };
+            checks.push(survives(*maker, members));
             checks.push(all_vote(members));
-            checks.push(is_one_cluster(members, statuses));
+            checks.push(is_one_cluster(&strangers, statuses));
             checks.push(is_reached_otherwise(members, statuses));
         }
         Err(error) => checks.push(Check::not(
@@ -39,15 +78,25 @@ fn judge(members: &Result<Vec<api::Member>, RequestError>, statuses: &[Status]) 
             "count them with `etcdctl member list`, as a user who may",
         )),
     }
-    checks.push(are_well(statuses));
+    checks.push(are_well(*maker, statuses));
     checks
 }
 
 /// Whether a majority is left when one is lost.
-fn survives(members: &[api::Member]) -> Check {
+fn survives(maker: Maker, members: &[api::Member]) -> Check {
     let voters = members.iter().filter(|member| !member.is_learner).count();
     let found = format!("members that vote: {voters}");
-    let fix = "make it three (`etcdctl member add NAME --peer-urls=URL`, then start that member), each on a machine of its own";
+    let (fix, fix_even) = match maker {
+        Maker::Etcd => (
+            "make it three (`etcdctl member add NAME --peer-urls=URL`, then start that member), each on a machine of its own",
+            "take one out (`etcdctl member remove ID`), or add one",
+        ),
+        Maker::Primacy => (
+            "make it three, each on a machine of its own: start a node with all addresses and its own in --peers, then \
+             `primacy voters add NAME=HOST:PORT --election ELECTION` beside one of those that are there",
+            "take one out (`primacy voters remove NAME --election ELECTION`, then stop it), or add one",
+        ),
+    };
     match voters {
         0 | 1 => {
             let why = "when its machine is gone, nobody leads until it is back; when its disk is gone, the backup in its place \
@@ -64,13 +113,7 @@ fn survives(members: &[api::Member]) -> Check {
                 even - 1,
                 (even - 1) / 2
             );
-            Check::not(
-                Verdict::Warn,
-                SURVIVES,
-                found,
-                why,
-                "take one out (`etcdctl member remove ID`), or add one",
-            )
+            Check::not(Verdict::Warn, SURVIVES, found, why, fix_even)
         }
         odd => Check::pass(SURVIVES, format!("{found}, of which {} may be lost", (odd - 1) / 2)),
     }
@@ -87,13 +130,25 @@ fn all_vote(members: &[api::Member]) -> Check {
     Check::not(Verdict::Warn, NAME, format!("learners: {learners}"), why, fix)
 }
 
+/// Which of those that answer are members of another etcd.
+fn of_others<'a>(members: &[api::Member], statuses: &'a [Status]) -> Vec<&'a str> {
+    let is_one = |status: &api::StatusResponse| members.iter().any(|member| Some(member.id) == id(status));
+    answers(statuses).filter(|(_, status)| !is_one(status)).map(|(address, _)| address).collect()
+}
+
+/// The same of nodes of Primacy. Their numbers are made of their names, which those of another cluster may have too; so these are
+/// known by whom they have beside them, and where. Of one cluster they have most in common, also while voters come and go.
+fn of_other_nodes<'a>(members: &[api::Member], accounts: &'a [Account]) -> Vec<&'a str> {
+    let is_one = |other: &api::Member| {
+        members.iter().any(|member| member.id == other.id && member.peer_urls == other.peer_urls)
+    };
+    let told = accounts.iter().filter_map(|(address, list)| Some((address.as_str(), list.as_ref().ok()?)));
+    told.filter(|(_, list)| !list.iter().any(is_one)).map(|(address, _)| address).collect()
+}
+
 /// Whether those that the URL names are members of one cluster. Of two, each would elect a leader.
-fn is_one_cluster(members: &[api::Member], statuses: &[Status]) -> Check {
+fn is_one_cluster(strangers: &[&str], statuses: &[Status]) -> Check {
     const NAME: &str = "all addresses of the URL are of one cluster";
-    let strangers: Vec<&str> = answers(statuses)
-        .filter(|(_, status)| !members.iter().any(|member| Some(member.id) == id(status)))
-        .map(|(address, _)| address)
-        .collect();
     if answers(statuses).next().is_none() {
         return Check::not(
             Verdict::Unknown,
@@ -125,7 +180,7 @@ fn is_reached_otherwise(members: &[api::Member], statuses: &[Status]) -> Check {
 }
 
 /// Whether each that the URL names answers, knows a leader, and raises no alarm.
-fn are_well(statuses: &[Status]) -> Check {
+fn are_well(maker: Maker, statuses: &[Status]) -> Check {
     const NAME: &str = "the members answer, and raise no alarm";
     let (mut worst, mut told) = (Verdict::Pass, Vec::new());
     for (address, status) in statuses {
@@ -151,9 +206,19 @@ fn are_well(statuses: &[Status]) -> Check {
             answers(statuses).map(|(address, status)| format!("{address} ({})", shown(&status.version)));
         return Check::pass(NAME, versions.collect::<Vec<_>>().join(", "));
     }
-    let why = "a member that is away is one that may not be lost any more; one that has no space (NOSPACE) or a damaged database \
-               (CORRUPT) takes no writes, and so nobody leads";
-    let fix = "etcdctl endpoint status, and alarm list; after NOSPACE: compact, defrag, alarm disarm";
+    let (why, fix) = match maker {
+        Maker::Etcd => (
+            "a member that is away is one that may not be lost any more; one that has no space (NOSPACE) or a damaged database \
+             (CORRUPT) takes no writes, and so nobody leads",
+            "etcdctl endpoint status, and alarm list; after NOSPACE: compact, defrag, alarm disarm",
+        ),
+        Maker::Primacy => (
+            "a node that is away is one that may not be lost any more; while none of them leads the others, nothing is written, and \
+             so nobody leads",
+            "`primacy who --election ELECTION` on the machine of each node says what is missing; start those that are down, and take \
+             those that vote no more out of the URL",
+        ),
+    };
     Check::not(worst, NAME, told.join(", "), why, fix)
 }
 
@@ -190,36 +255,40 @@ mod tests {
         )
     }
 
-    fn verdicts(members: Vec<api::Member>, statuses: &[Status]) -> Vec<Verdict> {
-        judge(&Ok(members), statuses).iter().map(|check| check.verdict).collect()
+    fn told(members: Result<Vec<api::Member>, RequestError>, statuses: Vec<Status>) -> Told {
+        Told { maker: Maker::of(&statuses), members, statuses, accounts: Vec::new() }
+    }
+
+    fn verdicts(members: Vec<api::Member>, statuses: Vec<Status>) -> Vec<Verdict> {
+        judge(&told(Ok(members), statuses)).iter().map(|check| check.verdict).collect()
     }
 
     #[test]
     fn three_members_that_answer_pass_and_fewer_or_even_ones_do_not() {
-        let all: Vec<Status> = (1..=3).map(well).collect();
-        assert_eq!(verdicts(members(3), &all), [Verdict::Pass; 5]);
+        let all = || (1..=3).map(well).collect::<Vec<Status>>();
+        assert_eq!(verdicts(members(3), all()), [Verdict::Pass; 5]);
         for (count, verdict) in
             [(1, Verdict::Fail), (2, Verdict::Fail), (4, Verdict::Warn), (5, Verdict::Pass)]
         {
-            assert_eq!(survives(&members(count)).verdict, verdict, "{count}");
+            assert_eq!(survives(Maker::Etcd, &members(count)).verdict, verdict, "{count}");
         }
         let mut learning = members(3);
         learning[2].is_learner = true;
-        assert_eq!(verdicts(learning, &all)[..2], [Verdict::Fail, Verdict::Warn]);
+        assert_eq!(verdicts(learning, all())[..2], [Verdict::Fail, Verdict::Warn]);
     }
 
     #[test]
     fn a_stranger_an_alarm_and_a_member_that_is_away_are_told() {
-        let strangers = verdicts(members(3), &[well(1), well(9)]);
+        let strangers = verdicts(members(3), vec![well(1), well(9)]);
         assert_eq!(strangers[2], Verdict::Fail);
-        assert_eq!(verdicts(members(3), &[well(1)])[3], Verdict::Warn);
+        assert_eq!(verdicts(members(3), vec![well(1)])[3], Verdict::Warn);
         let away = || ("m3:2379".to_owned(), Err(RequestError::NotSent { why: "refused".to_owned() }));
-        assert_eq!(verdicts(members(3), &[well(1), away()])[4], Verdict::Warn);
+        assert_eq!(verdicts(members(3), vec![well(1), away()])[4], Verdict::Warn);
         let mut full = well(2);
         if let Ok(status) = &mut full.1 {
             status.errors = vec!["memberID:2 alarm:NOSPACE ".to_owned()];
         }
-        let found = are_well(&[well(1), full, away()]);
+        let found = are_well(Maker::Etcd, &[well(1), full, away()]);
         assert!(
             found.verdict == Verdict::Fail
                 && found.found.contains("NOSPACE")
@@ -229,8 +298,59 @@ mod tests {
 
     #[test]
     fn what_is_not_told_is_unknown() {
-        let checks = judge(&Err(RequestError::Refused { why: "permission denied".to_owned() }), &[well(1)]);
+        let refused = Err(RequestError::Refused { why: "permission denied".to_owned() });
+        let checks = judge(&told(refused, vec![well(1)]));
         assert_eq!((checks[0].verdict, checks[1].verdict), (Verdict::Unknown, Verdict::Pass));
-        assert_eq!(is_one_cluster(&members(3), &[]).verdict, Verdict::Unknown);
+        assert_eq!(is_one_cluster(&[], &[]).verdict, Verdict::Unknown);
+    }
+    /// A node of Primacy, and whom it has beside it at these ports.
+    fn node(id: u64, ports: &[u16]) -> (Status, Account) {
+        let (address, mut status) = well(id);
+        if let Ok(status) = &mut status {
+            status.version = format!("3.4.0+{}.1.2.3", api::PRIMACY);
+        }
+        let peers = (1..).zip(ports).map(|(id, port)| api::Member {
+            id,
+            peer_urls: vec![format!("http://h:{port}")],
+            ..api::Member::default()
+        });
+        ((address.clone(), status), (address, Ok(peers.collect())))
+    }
+
+    #[test]
+    fn nodes_of_primacy_are_known_by_their_version_and_told_what_mends_them() {
+        let one = node(1, &[71]);
+        assert_eq!(Maker::of(&[well(2), one.0.clone()]), Maker::Primacy);
+        let with = |version: &str| {
+            let (address, status) = well(1);
+            (address, status.map(|status| api::StatusResponse { version: version.to_owned(), ..status }))
+        };
+        for version in ["3.4.0", "3.4.0+git", "3.5.0-primacy", "3.4.0+primacyish.1"] {
+            assert_eq!(Maker::of(&[with(version)]), Maker::Etcd, "{version}");
+        }
+        for (count, fix) in [(1, "voters add"), (2, "voters add"), (4, "voters remove")] {
+            let check = survives(Maker::Primacy, &members(count));
+            assert!(check.fix.contains(fix) && !check.fix.contains("etcdctl"), "{check:?}");
+        }
+        let away = ("m3:2379".to_owned(), Err(RequestError::NotSent { why: "refused".to_owned() }));
+        let check = are_well(Maker::Primacy, &[one.0, away]);
+        assert!(check.verdict == Verdict::Warn && !check.fix.contains("etcdctl"), "{check:?}");
+    }
+
+    #[test]
+    fn nodes_of_another_cluster_are_found_also_when_they_have_the_same_names() {
+        let ours = [node(1, &[71, 72, 73]), node(2, &[71, 72, 73])];
+        let one_cluster = |nodes: Vec<(Status, Account)>| {
+            let members = nodes[0].1.1.clone();
+            let (statuses, accounts): (Vec<Status>, Vec<Account>) = nodes.into_iter().unzip();
+            let maker = Maker::of(&statuses);
+            judge(&Told { maker, members, statuses, accounts })[2].clone()
+        };
+        assert_eq!(one_cluster(ours.to_vec()).verdict, Verdict::Pass);
+        // One of them has not heard yet that there is one more.
+        let behind = node(2, &[71, 72]);
+        assert_eq!(one_cluster(vec![ours[0].clone(), behind]).verdict, Verdict::Pass);
+        let check = one_cluster(vec![ours[0].clone(), node(2, &[81, 82, 83])]);
+        assert!(check.verdict == Verdict::Fail && check.found.contains("m2:2379"), "{check:?}");
     }
 }

@@ -21,7 +21,7 @@ use super::spread::{Spread, milliseconds};
 use super::stage::{Stage, without_settings};
 use super::subject::{Settings, Subject, safety_name};
 use crate::duration;
-use crate::exit::{Exit, Failure};
+use crate::exit::{self, Exit, Failure};
 
 /// Measure how long nobody leads when the leader is struck.
 ///
@@ -32,7 +32,7 @@ use crate::exit::{Exit, Failure};
 ///
 /// Beside the figures for a crashed process stand those for a dead host, from which no close of a connection comes.
 #[derive(Debug, Parser)]
-#[command(verbatim_doc_comment)]
+#[command(verbatim_doc_comment, after_help = exit::BENCH_HELP)]
 pub(crate) struct Failover {
     /// What happens to the leader
     #[arg(long, value_enum)]

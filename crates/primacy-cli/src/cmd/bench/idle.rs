@@ -18,7 +18,7 @@ use super::place::Place;
 use super::stage::Stage;
 use super::subject::{Settings, Subject};
 use crate::duration;
-use crate::exit::{Exit, Failure};
+use crate::exit::{self, Exit, Failure};
 
 /// Measure what nodes cost while nothing happens.
 ///
@@ -26,7 +26,7 @@ use crate::exit::{Exit, Failure};
 /// processor spends on each node and on its guardian, their memory, the bytes on the wire, and how often the leader
 /// changed. With --busy other processes keep the cores busy, so that a change of leader shows timers that are too short.
 #[derive(Debug, Parser)]
-#[command(verbatim_doc_comment)]
+#[command(verbatim_doc_comment, after_help = exit::BENCH_HELP)]
 pub(crate) struct Idle {
     /// How long to measure
     #[arg(long, value_name = "N", default_value_t = 30)]

@@ -17,7 +17,7 @@ use super::partition_node::ELECTION;
 use super::place::Place;
 use super::stage::{Lines, Stage, start};
 use crate::control::{self, Answer, Change, What};
-use crate::exit::{Exit, Failure};
+use crate::exit::{self, Exit, Failure};
 
 /// How long anything that must happen may take before the bench gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -35,7 +35,7 @@ const GROUP: &str = "bench";
 /// node that is killed are others', and until a new node has its share. What is sent is what the loopback has counted; in a
 /// network namespace of its own (`unshare --net`, and `ip link set lo up`) nothing else is.
 #[derive(Debug, Parser)]
-#[command(verbatim_doc_comment)]
+#[command(verbatim_doc_comment, after_help = exit::BENCH_HELP)]
 pub(crate) struct Partitions {
     /// How many nodes there are
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u8).range(3..=9))]

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use clap::{Parser, ValueEnum};
 use serde::Serialize;
 
-use crate::exit::{Exit, Failure};
+use crate::exit::{self, Exit, Failure};
 
 /// Show what Primacy does, on real processes of this machine.
 ///
@@ -29,7 +29,7 @@ use crate::exit::{Exit, Failure};
 ///
 /// Both take less than a minute, and leave nothing behind.
 #[derive(Debug, Parser)]
-#[command(verbatim_doc_comment)]
+#[command(verbatim_doc_comment, after_help = exit::DEMO_HELP)]
 pub(crate) struct Demo {
     /// Show only this chapter; may be given several times
     #[arg(long, value_enum, value_name = "CHAPTER")]

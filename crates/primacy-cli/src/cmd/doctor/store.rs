@@ -28,6 +28,16 @@ const ATTEMPTS: usize = 20;
 /// How long the session of a probe is at most left behind.
 const SESSION: Duration = Duration::from_secs(10);
 
+/// What an etcd says that is full, and a node of Primacy that answers in its place.
+const FULL: &str = "database space exceeded";
+
+/// What helps then.
+const MAKE_ROOM: &str = "make room: of nodes of Primacy, delete what nobody needs, or start them again with a higher metadata-quota; of etcd, \
+                         compact, defrag, alarm disarm";
+
+/// What helps mostly.
+const LOOK: &str = "look whether this user may read and write there, and whether the store is up";
+
 /// How many round trips a write may take from the request to the answer, where it goes through a proxy and is looked up.
 const ROUND_TRIPS_IN_A_RENEWAL: u32 = 4;
 
@@ -83,12 +93,13 @@ pub(super) async fn try_out(url: &str, findings: &mut Findings) -> Result<Option
             Ok(Some(times))
         }
         Err(why) => {
+            let fix = if why.contains(FULL) { MAKE_ROOM } else { LOOK };
             findings.add(Check::not(
                 Verdict::Fail,
                 "the store does what is asked",
                 why,
                 "nobody can be elected over a store that cannot be read and written",
-                "look whether this user may read and write there, and whether the store is up",
+                fix,
             ))?;
             Ok(None)
         }

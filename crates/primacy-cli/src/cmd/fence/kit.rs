@@ -9,14 +9,14 @@ use primacy::stores::OpenError;
 
 use crate::entry::layers::Sources;
 use crate::entry::place::resolve_url;
-use crate::exit::{Exit, Failure};
+use crate::exit::{self, Exit, Failure};
 
 /// Guard tables of a PostgreSQL database: a write without the token of the
 /// leader, or with a stale one, fails there
 ///
 /// It may be run again at any time, and changes nothing then.
 #[derive(Debug, Parser)]
-#[command(verbatim_doc_comment)]
+#[command(verbatim_doc_comment, after_help = exit::FENCE_INSTALL_HELP)]
 pub(crate) struct Install {
     /// The database, postgres://USER@HOST/DATABASE; env:NAME reads the URL from the environment. The user must own the
     /// tables
@@ -29,6 +29,7 @@ pub(crate) struct Install {
 
 /// Print what `install` would run
 #[derive(Debug, Parser)]
+#[command(after_help = exit::FENCE_PRINT_HELP)]
 pub(crate) struct Print {
     /// The kind of database
     #[arg(long, value_enum, default_value = "postgres")]

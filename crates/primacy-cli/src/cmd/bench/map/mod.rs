@@ -20,14 +20,14 @@ use serde::Serialize;
 use super::idle::rounded;
 use super::place::Place;
 use super::stage::Stage;
-use crate::exit::{Exit, Failure};
+use crate::exit::{self, Exit, Failure};
 
 /// Measure the map that nodes keep, beside etcd.
 ///
 /// Starts three nodes of each on loopback, with their data on the same disk and everything flushed, and asks both through the same
 /// client, in turns. etcd is that of this machine's package, with its defaults; etcdctl is needed for the recovery.
 #[derive(Debug, Parser)]
-#[command(verbatim_doc_comment)]
+#[command(verbatim_doc_comment, after_help = exit::BENCH_HELP)]
 pub(crate) struct Map {
     /// What is measured [default: all of it]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT")]
