@@ -406,6 +406,7 @@ const OWN: &[&str] = &[
     "a candidate with older voters is refused, and told",
     "operator: what was written before comes first",
     "ploy: left behind",
+    "ploy: of two",
     "primaries: one for what was nobody's",
     "primaries: another one",
     "primaries: the same one under another number",

@@ -80,6 +80,7 @@ impl<A: Algorithm> Swarm<A> {
         match operators.rng.up_to(15) {
             0 => self.leave_behind(&mut operators),
             1 | 2 => self.want_at_once(&mut operators),
+            3 => self.want_of_two(&mut operators),
             _ => {
                 for wish in operators.wishes.clone() {
                     let leader = self.world().leaders().next().filter(|_| !one_in(&mut operators.rng, 3));
@@ -135,6 +136,32 @@ impl<A: Algorithm> Swarm<A> {
             let Some(voter) = operators.one_of(&voters) else { break };
             voters.retain(|&other| other != voter);
             self.wish(leader, (voter, false));
+        }
+    }
+
+    /// A leader is cut off that has written something with one other voter alone, and is asked to have a third one vote no more: of those who
+    /// stay the two may be enough. Then the other one starts again, perhaps without its log.
+    fn want_of_two(&mut self, operators: &mut Operators) {
+        let Some(leader) = self.world().leaders().next() else { return };
+        let (own, name) = (self.world().node(leader).name, self.name(leader));
+        let mut voters: Vec<NodeId> = self.world().voters_of(leader).into_iter().collect();
+        voters.retain(|&voter| voter != own);
+        let Some(other) = operators.one_of(&voters) else { return };
+        voters.retain(|&voter| voter != other);
+        let Some(third) = operators.one_of(&voters) else { return };
+        for voter in voters {
+            self.tell(format!("cut {name} {voter}"));
+        }
+        self.tell(format!("client {name} put alone {}", operators.rng.up_to(u64::from(u16::MAX))));
+        self.tell(format!("advance {}", text(self.patience.divided_by(16))));
+        self.tell(format!("isolate {name}"));
+        self.cut_off = true;
+        self.wish(leader, (third, false));
+        self.tell(format!("advance {}", text(self.patience.divided_by(16))));
+        let found = self.world().seats().find(|&seat| self.world().node(seat).name == other);
+        if let Some(seat) = found.filter(|&seat| self.runs(seat)) {
+            self.came_off("ploy: of two");
+            self.kill_and_start(seat);
         }
     }
 

@@ -184,7 +184,8 @@ impl<S: Replicated> Replica<S> {
         }
         let bytes = core::mem::take(&mut incoming.bytes);
         self.incoming = None;
-        if have != part.length || part.number <= self.log.last() || part.voters.number > part.number {
+        // The voters may be newer than the log that they come with: whoever has that was told of them.
+        if have != part.length || part.number <= self.log.last() || part.voters.number.term > self.bound {
             return;
         }
         let number = part.number;
