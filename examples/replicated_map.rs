@@ -20,7 +20,8 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 pub fn main() -> Result<(), Box<dyn std::error::Error>> {
     let state = std::env::temp_dir().join(format!("primacy-replicated-map-{}", std::process::id()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-    runtime.block_on(tell(&state))?;
+    // Without a majority nobody leads, and everything here would wait.
+    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), tell(&state)).await })??;
     std::fs::remove_dir_all(&state)?;
     Ok(())
 }

@@ -55,10 +55,13 @@ pub(crate) fn binaries(told: &str) -> Vec<Binary> {
         rest.split('"').next().map(PathBuf::from)
     };
     let of_line = |line: &str| {
+        // Its target says, too, whether it could be tested.
+        let (_, profile) = line.split_once("\"profile\":{")?;
+        let is_test = profile.split('}').next()?.contains("\"test\":true");
         let package = value(line, "manifest_path")?.parent()?.to_path_buf();
-        Some(Binary { executable: value(line, "executable")?, package })
+        Some(Binary { executable: value(line, "executable").filter(|_| is_test)?, package })
     };
-    told.lines().filter(|line| line.contains("\"test\":true}")).filter_map(of_line).collect()
+    told.lines().filter_map(of_line).collect()
 }
 
 /// Runs them as `prepare` says, and tells of each with all that it has printed, when it has ended.
@@ -70,6 +73,8 @@ pub(crate) fn run(
     let (next, tell) = (Mutex::new(binaries.iter()), Mutex::new(tell));
     let run_next = || {
         let binary = next.lock().expect("it only counts").next()?;
+        // Also of one that never ends its name is seen.
+        println!("     Running {}", binary.executable.display());
         let mut command = Command::new(&binary.executable);
         command.current_dir(&binary.package).env("CARGO_MANIFEST_DIR", &binary.package);
         prepare(&mut command);
@@ -90,11 +95,15 @@ fn name_of(pipe: &impl AsRawFd) -> Option<PathBuf> {
     std::fs::read_link(format!("/proc/self/fd/{}", pipe.as_raw_fd())).ok()
 }
 
-/// Ends the processes whose output this pipe is, and names them. While there is one, nobody sees the pipe's end.
+/// Ends the processes that write to this pipe, and names them. While there is one, nobody sees the pipe's end.
 fn end_who_writes_to(pipe: &Path) -> Vec<String> {
     let mut ended = Vec::new();
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
-    for process in processes.filter(|path| path.join("fd/1").read_link().is_ok_and(|output| output == pipe)) {
+    let writes = |path: &PathBuf| {
+        let is_it = |output: &str| path.join(output).read_link().is_ok_and(|output| output == pipe);
+        is_it("fd/1") || is_it("fd/2")
+    };
+    for process in processes.filter(writes) {
         let (Some(pid), Ok(words)) = (process.file_name(), std::fs::read(process.join("cmdline"))) else {
             continue;
         };
@@ -123,12 +132,23 @@ mod self_tests {
 
     #[test]
     fn test_binaries_are_found_with_their_packages() {
-        let told = "{\"reason\":\"compiler-artifact\",\"manifest_path\":\"/p/a/Cargo.toml\",\"profile\":{\"opt_level\":\"0\",\"test\":true},\"executable\":\"/t/a-1\",\"fresh\":true}
-{\"reason\":\"compiler-artifact\",\"manifest_path\":\"/p/a/Cargo.toml\",\"profile\":{\"opt_level\":\"0\",\"test\":false},\"executable\":\"/t/a\",\"fresh\":true}
-{\"reason\":\"compiler-artifact\",\"manifest_path\":\"/p/b/Cargo.toml\",\"profile\":{\"opt_level\":\"0\",\"test\":true},\"executable\":null,\"fresh\":true}
-{\"reason\":\"build-finished\",\"success\":true}";
+        let of = |package: &str, test: bool, executable: &str| {
+            let target = r#""target":{"kind":["bin"],"name":"a","doctest":false,"test":true}"#;
+            let profile = format!(r#""profile":{{"opt_level":"0","debuginfo":2,"test":{test}}}"#);
+            let package = format!(r#""manifest_path":"/p/{package}/Cargo.toml""#);
+            format!(
+                r#"{{"reason":"compiler-artifact",{package},{target},{profile},"executable":{executable}}}"#
+            )
+        };
+        let told = [
+            of("a", true, r#""/t/a-1""#),
+            of("a", false, r#""/t/a""#),
+            of("b", true, "null"),
+            r#"{"reason":"build-finished","success":true}"#.to_owned(),
+        ]
+        .join("\n");
         let found = Binary { executable: "/t/a-1".into(), package: "/p/a".into() };
-        assert_eq!(binaries(told), [found]);
+        assert_eq!(binaries(&told), [found]);
     }
 
     #[test]

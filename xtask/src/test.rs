@@ -179,9 +179,13 @@ fn tests(session: &mut Session<'_>) -> Outcome {
     };
     let mut tally = Tally::default();
     let prepare = |command: &mut Command| session.prepare(command, needs::all_of_use());
-    lanes::run(&lanes::binaries(&told), prepare, |binary, printed, ended| {
+    let binaries = lanes::binaries(&told);
+    if binaries.is_empty() {
+        return Outcome::Failed("cargo has told of no test that it has built".to_owned());
+    }
+    lanes::run(&binaries, prepare, |binary, printed, ended| {
         let name = binary.executable.display();
-        println!("     Running {name}");
+        println!("\n     Has run {name}");
         printed.iter().for_each(|line| tally.take(line));
         tally.end(&name.to_string(), ended);
     });

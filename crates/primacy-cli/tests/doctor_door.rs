@@ -153,6 +153,7 @@ async fn fill(asked: &Asked) {
         }
     }
     for id in 1.. {
+        assert!(id < i64::try_from(ENTRIES_MAX).unwrap(), "sessions need no room");
         let grant = api::LeaseGrantRequest { ttl: 3600, id };
         if asked.ask::<_, api::LeaseGrantResponse>(method::LEASE_GRANT, &grant).await.is_err_and(is_full) {
             break;

@@ -140,6 +140,7 @@ mod self_tests {
         assert_eq!(found("crates/primacy-sim/src/world.rs", sleep), 1);
         assert_eq!(found("crates/primacy-cli/tests/run.rs", sleep), 0);
     }
+
     #[test]
     fn a_test_that_is_named_and_not_there_is_found() {
         let document = |text: &str| {

@@ -712,8 +712,10 @@ impl<S: Keeps> Metadata<S> {
         while let Some((_, outcome)) = self.replica.next_outcome() {
             self.on_applied(now, outcome);
         }
+        // While it caught up, other voters may have been in force that support it still, and those of now do not.
         if let Lead::Elected { term, mandate, valid_until } = self.lead
             && self.replica.is_active()
+            && self.quorum.is_supported_to_the_end()
         {
             self.become_active(now, term, mandate, valid_until);
         }

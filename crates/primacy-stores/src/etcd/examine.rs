@@ -303,6 +303,7 @@ mod tests {
         assert_eq!((checks[0].verdict, checks[1].verdict), (Verdict::Unknown, Verdict::Pass));
         assert_eq!(is_one_cluster(&[], &[]).verdict, Verdict::Unknown);
     }
+
     /// A node of Primacy, and whom it has beside it at these ports.
     fn node(id: u64, ports: &[u16]) -> (Status, Account) {
         let (address, mut status) = well(id);

@@ -68,6 +68,8 @@ struct Cluster {
     packets: VecDeque<(usize, usize, Message)>,
     /// Nobody hears it, and it hears nobody.
     cut_off: Option<usize>,
+    /// What from one to another is lost.
+    loses: fn(usize, usize, &Message) -> bool,
     tickets: u64,
     /// What clients were told.
     answers: Vec<Answer>,
@@ -78,7 +80,8 @@ impl Cluster {
     fn start() -> (Self, usize) {
         let nodes = (0..NAMES.len()).map(node).collect();
         let (now, packets, answers) = (Instant::default(), VecDeque::new(), Vec::new());
-        let mut cluster = Self { now, nodes, packets, cut_off: None, tickets: 0, answers };
+        let loses = |_: usize, _: usize, _: &Message| false;
+        let mut cluster = Self { now, nodes, packets, cut_off: None, loses, tickets: 0, answers };
         for index in 0..NAMES.len() {
             cluster.drain(index);
             cluster.tell(index, Input::Command(Command::Campaign));
@@ -118,7 +121,7 @@ impl Cluster {
                 continue;
             };
             let to = NAMES.iter().position(|name| *name == to.as_str()).unwrap();
-            if self.cut_off != Some(index) && self.cut_off != Some(to) {
+            if self.cut_off != Some(index) && self.cut_off != Some(to) && !(self.loses)(index, to, &message) {
                 self.packets.push_back((index, to, message));
             }
         }
@@ -289,4 +292,29 @@ fn who_asks_for_votes_by_voters_of_a_term_that_no_honest_node_has_is_not_heard()
     let message = Message::Election { message, voters: Some(voters) };
     cluster.tell(voter, Input::Message { from: Endpoint::Node(from.node), message });
     assert_eq!(seen(&cluster), before);
+}
+
+/// Its lease is by the voters that it counted when it was elected. Those of now have promised it nothing, and may elect another one.
+#[test]
+fn a_leader_that_has_learned_of_other_voters_serves_only_when_these_support_it() {
+    let (mut cluster, _) = Cluster::start();
+    cluster.nodes = (0..NAMES.len()).map(node).collect();
+    (0..NAMES.len()).for_each(|index| cluster.drain(index));
+    cluster.loses = |from, to, message| from == 2 || to == 2 || matches!(message, Message::Log { .. });
+    cluster.tell(0, Input::Command(Command::Campaign));
+    while cluster.nodes[0].lead == Lead::None {
+        cluster.pass(Duration::from_millis(10));
+    }
+    let mut members = cluster.nodes[0].replica().voters().members.clone();
+    members.remove(&identity(1).node);
+    let number = LeaderSequence { term: Term(0), counter: 5 };
+    let (incarnation, voters) = (identity(1).incarnation, Arc::new(Voters { number, members }));
+    let from = Endpoint::Node(identity(1).node);
+    cluster.tell(0, Input::Message { from, message: Message::Voters { incarnation, voters } });
+    cluster.loses = |from, to, message| (from == 2 || to == 2) && !matches!(message, Message::Log { .. });
+    cluster.pass(Duration::from_millis(400));
+    assert!(cluster.nodes[0].replica().is_active() && !cluster.nodes[0].serves());
+    cluster.loses = |_, _, _| false;
+    cluster.pass(Duration::from_millis(300));
+    assert!(cluster.nodes[0].serves());
 }

@@ -186,10 +186,11 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// All that was asked for is here. It may have said that there are other voters; then a majority of these has to promise too.
+    /// All that was asked for is here. It may have said that there are other voters; then a majority of these has to promise too, and
+    /// those who have promised meanwhile may have longer logs.
     fn fetched_all(&mut self, now: Instant) {
         if self.has_promises() {
-            return self.caught_up(now);
+            return self.choose_source(now);
         }
         if let Role::Passive(sync) = &mut self.role {
             sync.source = None;

@@ -775,3 +775,25 @@ fn a_new_leader_that_fetches_other_voters_has_a_majority_of_these_promise_too() 
     leader.handle(now, identity(3, 1), term, Body::SyncReply { to, last: LeaderSequence::NONE });
     assert!(core::iter::from_fn(|| leader.poll()).any(|effect| begins(&effect)));
 }
+
+/// Of the voters that it learns of by what it fetches, one has promised meanwhile, and its log is longer than what was asked for.
+#[test]
+fn a_new_leader_that_fetches_other_voters_takes_the_longest_log_of_those_who_have_promised() {
+    let (now, term, to) = (Instant::default(), Term(5), identity(0, 1).incarnation);
+    let mut leader = first_of_three();
+    let (after, number) = (LeaderSequence::first(Term(1)), LeaderSequence::first(Term(2)));
+    let (asked_for, longest) = (number.next(), number.next().next());
+    leader.bind(term);
+    leader.lead(now);
+    leader.handle(now, identity(1, 1), term, Body::SyncReply { to, last: asked_for });
+    let body = RecordBody::Begin { after, voters: voters(4, number) };
+    let records = vec![Record { number, body }];
+    leader.handle(now, identity(1, 1), term, Body::Fetched { to, after, records });
+    leader.handle(now, identity(3, 1), term, Body::SyncReply { to, last: longest });
+    while leader.poll().is_some() {}
+    let records = vec![Record { number: asked_for, body: RecordBody::Payload([7].into()) }];
+    leader.handle(now, identity(1, 1), term, Body::Fetched { to, after: number, records });
+    let effects: Vec<Effect> = core::iter::from_fn(|| leader.poll()).collect();
+    let fetch = Effect::Send { to: name(3), body: Body::Fetch { after: asked_for } };
+    assert!(effects.contains(&fetch) && leader.is_catching_up(), "{effects:?}");
+}
