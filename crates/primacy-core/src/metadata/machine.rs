@@ -622,6 +622,7 @@ impl<S: Keeps> Metadata<S> {
     fn take_election(&mut self, now: Instant) {
         self.replica.bind(self.quorum.term());
         self.take_outputs(now);
+        self.replica.set_disk_is_known(self.quorum.past() != HardPast::Lost);
         if core::mem::take(&mut self.nobody_works) {
             self.quorum.handle(now, Input::Command(Command::Drained));
             self.take_outputs(now);

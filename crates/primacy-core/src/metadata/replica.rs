@@ -831,13 +831,13 @@ impl<S: Replicated> Replica<S> {
         if answer.last > last || answer.round > follower.round {
             return; // Nobody can have more than was written, or answer what was not asked.
         }
-        // What was said after that is waited for still.
-        let waits = answer.round < follower.round;
+        // What was said after that is waited for still. One that has lost its log may have all of it again, and not count yet.
+        let waits = answer.round < follower.round || answer.recovering;
         follower.resend_at = waits.then(|| now.after(self.config.resend_after));
         while follower.under_way.front().is_some_and(|&(number, _)| number <= answer.last) {
             follower.under_way.pop_front();
         }
-        if answer.gap || answer.recovering || answer.last < follower.told {
+        if answer.gap || answer.last < follower.told {
             follower.told = LeaderSequence::NONE; // It made nothing of that, or not all; so it is told again when it can.
         }
         if answer.gap && answer.round > follower.rewound {

@@ -23,11 +23,13 @@ pub(super) struct Recovery {
     pub(super) ask_at: Instant,
     /// Whose log is taken, and from where on that is all that this node can have held.
     pub(super) granted: Option<(Identity, LeaderSequence)>,
+    /// Others may not know yet that the disk with the log was lost.
+    disk_is_unknown: bool,
 }
 
 impl Recovery {
     pub(super) const fn new(now: Instant) -> Self {
-        Self { answers: BTreeMap::new(), ask_at: now, granted: None }
+        Self { answers: BTreeMap::new(), ask_at: now, granted: None, disk_is_unknown: false }
     }
 }
 
@@ -138,9 +140,19 @@ impl<S: Replicated> Replica<S> {
             .is_none_or(|recovery| recovery.granted.is_some_and(|(granted, _)| granted == leader))
     }
 
+    /// The log was lost with the whole disk, and some of the others may not know it yet. If the former disk came back they would hear it,
+    /// and count its log for whole: one that lacks whatever this node helps to commit meanwhile. So until all know, it does not help.
+    pub fn set_disk_is_known(&mut self, known: bool) {
+        if let Some(recovery) = &mut self.recovery {
+            recovery.disk_is_unknown = !known;
+            self.recovered_up_to_its_leader(); // The leader will ask again where this node stands.
+        }
+    }
+
     /// Whether the log has come to where the leader's was when it answered.
     pub(super) fn recovered_up_to_its_leader(&mut self) {
-        let granted = self.recovery.as_ref().and_then(|recovery| recovery.granted);
+        let recovery = self.recovery.as_ref().filter(|recovery| !recovery.disk_is_unknown);
+        let granted = recovery.and_then(|recovery| recovery.granted);
         if granted.is_some_and(|(_, last)| self.log.last() >= last && self.log.last().term == self.bound) {
             self.is_recovered();
         }

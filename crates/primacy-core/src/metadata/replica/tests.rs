@@ -797,3 +797,62 @@ fn a_new_leader_that_fetches_other_voters_takes_the_longest_log_of_those_who_hav
     let fetch = Effect::Send { to: name(3), body: Body::Fetch { after: asked_for } };
     assert!(effects.contains(&fetch) && leader.is_catching_up(), "{effects:?}");
 }
+
+/// It may have all of the log and not count yet, and it takes as long as it takes.
+#[test]
+fn one_that_has_lost_its_log_is_not_asked_again_at_once() {
+    let (now, term) = (Instant::default(), Term(3));
+    let mut leader = first_of_three();
+    lead(&mut leader, term);
+    let answer = |leader: &mut Replica<History>, index, round, recovering| {
+        let (to, last) = (leader.config.me.incarnation, leader.last());
+        let answer = Body::AppendReply { to, round, last, gap: false, recovering };
+        leader.handle(now, identity(index, 1), term, answer);
+        leader.on_timeout(now);
+    };
+    answer(&mut leader, 2, 1, false);
+    while leader.poll().is_some() {}
+    answer(&mut leader, 1, 1, true);
+    assert!(said_to_second(&mut leader).is_some(), "it does not know what is committed");
+    answer(&mut leader, 1, 2, true);
+    assert_eq!(said_to_second(&mut leader), None);
+    let again = leader.deadline().expect("it is asked again later");
+    assert_eq!(again, now.after(leader.config.resend_after));
+    leader.on_timeout(again);
+    let said = said_to_second(&mut leader);
+    let Some(Body::Append { committed, .. }) = said else { panic!("nothing is asked: {said:?}") };
+    assert_eq!(committed, leader.committed());
+}
+
+/// One that was readmitted, while some of the others would still hear its former disk.
+#[test]
+fn a_log_on_a_disk_that_not_all_know_does_not_count() {
+    let (now, term) = (Instant::default(), Term(3));
+    let mut node = first_of_three();
+    node.bind(term);
+    node.lose(now);
+    node.set_disk_is_known(false);
+    let (leader, me) = (identity(1, 1), node.config.me.incarnation);
+    let first = LeaderSequence::first(term);
+    for (index, leads_up_to) in [(1, Some(first)), (2, None)] {
+        node.handle(now, identity(index, 1), term, Body::RecoverReply { to: me, leads_up_to });
+    }
+    let append = |node: &mut Replica<History>, round| {
+        let voters = Arc::new(node.voters().restated(first));
+        let (after, committed) = (LeaderSequence::first(Term(1)), first);
+        let begin = Record { number: first, body: RecordBody::Begin { after, voters } };
+        node.handle(now, leader, term, Body::Append { round, after, records: vec![begin], committed });
+        node.on_timeout(now);
+        let answers = core::iter::from_fn(|| node.poll()).filter_map(|effect| match effect {
+            Effect::Send { body: Body::AppendReply { last, recovering, .. }, .. } => Some((last, recovering)),
+            _ => None,
+        });
+        answers.last().expect("it answers")
+    };
+    assert_eq!(append(&mut node, 1), (first, true));
+    assert_eq!((node.committed(), node.is_recovering()), (LeaderSequence::NONE, true));
+    node.set_disk_is_known(true);
+    assert!(core::iter::from_fn(|| node.poll()).any(|effect| effect == Effect::LogLost(false)));
+    assert_eq!(append(&mut node, 2), (first, false));
+    assert_eq!(node.committed(), first);
+}

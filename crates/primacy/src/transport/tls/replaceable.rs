@@ -9,6 +9,10 @@ use rustls::pki_types::UnixTime;
 
 use super::{CertificateStatus, TlsError, trouble, wall_time};
 
+/// After how many seconds files that could not be used are read again. The reason may have been none of theirs, such as too many open
+/// files.
+const READ_AGAIN_AFTER: u64 = 10;
+
 /// What is made of files, one of which is a certificate.
 pub(super) trait OfFiles {
     /// From when until when the certificate is valid: seconds since 1970.
@@ -38,7 +42,7 @@ struct State<T> {
     current: Arc<T>,
     /// What the files looked like when they were last read, whether or not they could be used.
     seen: Vec<Option<Stamp>>,
-    /// When files that were refused for being too new are to be looked at again: seconds since 1970.
+    /// When files that were refused are to be read again, though they have not changed: seconds since 1970.
     again_at: Option<u64>,
     replaced: u64,
     replacements_refused: u64,
@@ -85,11 +89,12 @@ impl<T: OfFiles> Replaceable<T> {
     pub(super) fn current(&self, now: UnixTime, load: impl FnOnce(u64) -> Result<T, TlsError>) -> Arc<T> {
         let mut state = self.state();
         let seen = stamps(&self.paths);
-        if seen != state.seen || state.again_at.is_some_and(|at| at <= now.as_secs()) {
+        let changed = seen != state.seen;
+        if changed || state.again_at.is_some_and(|at| at <= now.as_secs()) {
             // What is written after this is seen by the next call.
             (state.seen, state.again_at) = (seen, None);
             let loaded = load(state.replaced + 1).map_err(|error| error.to_string());
-            state.replace(loaded, now, self.words);
+            state.replace(loaded, now, self.words, changed);
         }
         Arc::clone(&state.current)
     }
@@ -107,7 +112,7 @@ impl<T: OfFiles> Replaceable<T> {
 }
 
 impl<T: OfFiles> State<T> {
-    fn replace(&mut self, loaded: Result<T, String>, now: UnixTime, words: Words) {
+    fn replace(&mut self, loaded: Result<T, String>, now: UnixTime, words: Words, changed: bool) {
         let refused = match loaded.map(|made| (made.doubt(now), made)) {
             // What others will refuse is no better than what is there, unless that is refused as well.
             Ok((Some(doubt), made)) if self.current.doubt(now).is_none() => {
@@ -122,9 +127,12 @@ impl<T: OfFiles> State<T> {
                 self.current = Arc::new(made);
                 return;
             }
-            Err(refused) => refused,
+            Err(refused) => {
+                self.again_at = Some(now.as_secs() + READ_AGAIN_AFTER);
+                refused
+            }
         };
-        self.replacements_refused += 1;
+        self.replacements_refused += u64::from(changed);
         if self.refused.as_ref() != Some(&refused) {
             let certificate = words.certificate;
             tracing::warn!("{certificate} was not replaced, and the one before stays in use: {refused}");

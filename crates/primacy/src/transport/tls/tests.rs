@@ -11,6 +11,7 @@ use rcgen::{
     date_time_ymd,
 };
 
+use super::replaceable::{OfFiles, Replaceable, Words};
 use super::*;
 use crate::handshake::TlsProblem;
 use crate::handshake::tests::node;
@@ -216,6 +217,38 @@ fn a_certificate_that_was_too_new_at_the_start_is_as_good_as_any_when_its_time_h
     assert_eq!(tls.status().trouble, None);
     let end = tls.current().valid.1;
     assert!(tls.status_at(at(end + 1)).trouble.unwrap().contains("b.pem expired at"));
+}
+
+/// Valid for ever.
+struct Numbered(u64);
+
+impl OfFiles for Numbered {
+    fn valid(&self) -> (u64, u64) {
+        (0, u64::MAX)
+    }
+
+    fn doubt(&self, _: UnixTime) -> Option<String> {
+        None
+    }
+}
+
+#[test]
+fn files_that_could_not_be_read_once_are_read_again_though_they_have_not_changed() {
+    let at = |seconds| UnixTime::since_unix_epoch(StdDuration::from_secs(seconds));
+    let authority = Authority::new();
+    let file = authority.issue("a", NOW).certificate;
+    let words = Words { certificate: "the certificate", others: "others" };
+    let numbered = Replaceable::open(words, vec![file.clone()], || Ok(Numbered(0))).unwrap();
+    fs::write(&file, "anew").unwrap();
+    let fails = |_| Err(TlsError::Setup("too many open files".to_owned()));
+    assert_eq!(numbered.current(at(100), fails).0, 0);
+    assert_eq!(numbered.current(at(101), |_| unreachable!("it is too early")).0, 0);
+    assert_eq!(numbered.current(at(110), fails).0, 0);
+    let status = numbered.status(at(110));
+    assert_eq!((status.replaced, status.replacements_refused), (0, 1), "it was one change");
+    assert_eq!(numbered.current(at(120), |number| Ok(Numbered(number))).0, 1);
+    let status = numbered.status(at(120));
+    assert_eq!((status.replaced, status.replacements_refused, status.trouble), (1, 1, None));
 }
 
 #[test]
