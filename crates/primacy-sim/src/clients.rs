@@ -47,6 +47,8 @@ pub enum Wanted {
     Session(SessionId, Keep),
     /// An operator: to have this of the voters.
     Revise(Wish),
+    /// An operator: to have the node take its log for whole, which it has lost.
+    AcceptLoss,
 }
 
 /// All clients.
@@ -177,6 +179,7 @@ impl<A: Algorithm> World<A> {
             Wanted::Read(_) => Ask::Read(ticket),
             Wanted::Session(session, keep) => Ask::Session(ticket, *session, *keep),
             Wanted::Revise(wish) => Ask::Revise(ticket, wish.clone()),
+            Wanted::AcceptLoss => Ask::AcceptLoss(ticket),
         };
         let Some(message) = A::ask(ask.clone()) else { return false };
         let text = asked_text(&wanted);
@@ -213,7 +216,7 @@ impl<A: Algorithm> World<A> {
             Wanted::Read(operation) => self.process(seat).and_then(|process| {
                 A::metadata(&process.machine).and_then(|machine| machine.state().observe(operation))
             }),
-            Wanted::Command(_) | Wanted::Session(..) | Wanted::Revise(_) => None,
+            Wanted::Command(_) | Wanted::Session(..) | Wanted::Revise(_) | Wanted::AcceptLoss => None,
         };
         self.counters.count(match answer {
             Answer::Written(_, Outcome { result: Ok(_), .. }) => "client: written",
@@ -267,7 +270,8 @@ impl<A: Algorithm> World<A> {
             (Wanted::Session(session, _), Answer::Session(_, None)) => {
                 self.clients.sessions.remove(session);
             }
-            (Wanted::Command(_) | Wanted::Read(_) | Wanted::Session(..) | Wanted::Revise(_), _) => {}
+            (Wanted::Command(_) | Wanted::Read(_) | Wanted::Session(..), _) => {}
+            (Wanted::Revise(_) | Wanted::AcceptLoss, _) => {}
         }
     }
 
@@ -402,9 +406,8 @@ impl<A: Algorithm> World<A> {
 const fn level(wanted: &Wanted) -> Level {
     match wanted {
         Wanted::Session(_, Keep::Alive) => Level::Heartbeat,
-        Wanted::Session(_, Keep::Look) | Wanted::Command(_) | Wanted::Read(_) | Wanted::Revise(_) => {
-            Level::Message
-        }
+        Wanted::Session(_, Keep::Look) | Wanted::Command(_) | Wanted::Read(_) => Level::Message,
+        Wanted::Revise(_) | Wanted::AcceptLoss => Level::Message,
     }
 }
 
@@ -415,6 +418,7 @@ fn asked_text(wanted: &Wanted) -> String {
         Wanted::Session(session, Keep::Look) => format!("look at session {session}"),
         Wanted::Session(session, Keep::Alive) => format!("keep session {session} alive"),
         Wanted::Revise(wish) => wish_text(wish),
+        Wanted::AcceptLoss => "accept the loss".to_owned(),
     }
 }
 
@@ -518,7 +522,7 @@ fn answer_text(answer: &Answer, read: Option<&Outcome>) -> String {
         Answer::Session(_, Some(left)) => format!("lives for {left}"),
         Answer::Session(_, None) => "is over".to_owned(),
         Answer::Revised(_, progress) => progress_text(*progress),
-        Answer::LossAccepted(_, true) => "the loss is accepted".to_owned(),
+        Answer::LossAccepted(_, true) => "done".to_owned(),
         Answer::LossAccepted(_, false) => "nothing was lost".to_owned(),
     }
 }

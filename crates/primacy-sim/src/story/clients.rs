@@ -67,6 +67,7 @@ impl<A: Algorithm> Story<A> {
                 let wish = Wish::Remove { node: self.world()?.node(seat).name };
                 self.ask(node, Wanted::Revise(wish))?;
             }
+            ["operator", node, "accepts", "the", "loss"] => self.ask(node, Wanted::AcceptLoss)?,
             ["clients", "ask", count] => {
                 for _ in 0..value::<u32>(count)? {
                     self.world()?.ask_something();

@@ -78,6 +78,7 @@
 //! | `write a orders 0`, `write a orders 0 late 3s` | the work of a primary writes to its partition, with the token that its node knows |
 //! | `partitions a` | who is the primary of what, as far as `a` knows |
 //! | `operator a adds d`, `operator a removes d` | asks `a` once to have `d` vote, or vote no more; to be asked again until it is done |
+//! | `operator a accepts the loss` | `a` takes its log for whole, which it has lost |
 //! | `voters a` | whose votes `a` counts, and which record says so |
 //!
 //! | to look | |
