@@ -62,10 +62,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// The root of the repository. Cargo tells where this package is, both under `cargo run` and under `cargo test`.
+/// The root of the repository. Cargo tells where this package is, both under `cargo run` and under `cargo test`; else it is the working
+/// directory, by its whole path, for what is built from here may be run from elsewhere.
 fn root() -> PathBuf {
     let package = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
-    package.and_then(|package| Some(package.parent()?.to_path_buf())).unwrap_or_else(|| PathBuf::from("."))
+    let root = package.and_then(|package| Some(package.parent()?.to_path_buf()));
+    root.or_else(|| std::env::current_dir().ok()).unwrap_or_else(|| PathBuf::from("."))
 }
 
 /// The Cargo that runs this, in this folder, with these arguments. What a cargo tells a package about itself is not
