@@ -714,7 +714,6 @@ impl<S: Replicated> Replica<S> {
             leaving: BTreeMap::new(),
             next: None,
         });
-
         self.incoming = None;
         self.push(Record { number, body: RecordBody::Begin { after, voters } });
         self.flush(now);

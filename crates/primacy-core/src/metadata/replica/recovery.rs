@@ -116,6 +116,10 @@ impl<S: Replicated> Replica<S> {
         if self.recovery.take().is_some() {
             self.write();
             self.effects.push_back(Effect::LogLost(false));
+            // What it was told to be committed it has not taken. An answer that it owes is as one to an older round, so it is asked again.
+            if let Role::Follower { owed: Some(owed), .. } = &mut self.role {
+                owed.round = 0;
+            }
         }
     }
 

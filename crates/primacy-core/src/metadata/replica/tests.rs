@@ -838,21 +838,44 @@ fn a_log_on_a_disk_that_not_all_know_does_not_count() {
         node.handle(now, identity(index, 1), term, Body::RecoverReply { to: me, leads_up_to });
     }
     let append = |node: &mut Replica<History>, round| {
-        let voters = Arc::new(node.voters().restated(first));
         let (after, committed) = (LeaderSequence::first(Term(1)), first);
+        let voters = Arc::new(node.voters().restated(first));
         let begin = Record { number: first, body: RecordBody::Begin { after, voters } };
         node.handle(now, leader, term, Body::Append { round, after, records: vec![begin], committed });
-        node.on_timeout(now);
-        let answers = core::iter::from_fn(|| node.poll()).filter_map(|effect| match effect {
-            Effect::Send { body: Body::AppendReply { last, recovering, .. }, .. } => Some((last, recovering)),
-            _ => None,
-        });
-        answers.last().expect("it answers")
     };
-    assert_eq!(append(&mut node, 1), (first, true));
+    let answer = |node: &mut Replica<History>| {
+        node.on_timeout(now);
+        let said = said_to_second(node).expect("it answers");
+        let Body::AppendReply { round, last, recovering, .. } = said else { panic!("{said:?}") };
+        (round, last, recovering)
+    };
+    append(&mut node, 1);
+    assert_eq!(answer(&mut node), (1, first, true));
+    append(&mut node, 2);
     assert_eq!((node.committed(), node.is_recovering()), (LeaderSequence::NONE, true));
     node.set_disk_is_known(true);
-    assert!(core::iter::from_fn(|| node.poll()).any(|effect| effect == Effect::LogLost(false)));
-    assert_eq!(append(&mut node, 2), (first, false));
+    assert!(node.effects.contains(&Effect::LogLost(false)));
+    // It was told what is committed, and could not take it. So the leader must not think that it has.
+    assert_eq!(answer(&mut node), (0, first, false));
+    append(&mut node, 3);
+    assert_eq!(answer(&mut node), (3, first, false));
     assert_eq!(node.committed(), first);
+}
+
+/// Of such voters nobody who leads has a record yet, so a follower that has lost its log must not take them from it.
+#[test]
+fn a_leader_offers_no_snapshot_with_voters_that_it_was_only_told_of() {
+    let (now, term) = (Instant::default(), Term(3));
+    let mut leader = first_of_three();
+    leader.tell_voters(&Arc::new(three().restated(LeaderSequence::first(Term(2)))));
+    let offered = leader.snapshot_to_offer(now, LeaderSequence::NONE);
+    assert_eq!(offered, LeaderSequence::first(Term(1)));
+    lead(&mut leader, term);
+    answer_with_a_gap(&mut leader, term, LeaderSequence::first(Term(0)));
+    let first = LeaderSequence::first(term);
+    assert_eq!(said_to_second(&mut leader), Some(Body::Offer { number: first }));
+    leader.handle(now, identity(1, 1), term, Body::Part { number: first, offset: 0 });
+    let said = said_to_second(&mut leader);
+    let Some(Body::PartReply { voters, .. }) = said else { panic!("nothing is sent of it: {said:?}") };
+    assert_eq!(voters.number, first);
 }
