@@ -383,11 +383,11 @@ pub const SPACES: &[Row] = &[
     log("log_memory_accepted", replicas::Space { records: 0, pairs: 1, accepts: 1, late: false, ..MEMORY }, Marks::STANDS_STILL | BEGUN, 386_516).breaks("I9"),
     log("log_memory_unaware", replicas::Space { records: 0, crashes: 1, recovers: false, ..MEMORY }, Marks::ELECTED | Marks::BEGUN, 12_887).breaks("I9"),
     log("log_memory_late", replicas::Space { records: 0, crashes: 1, ..MEMORY }, RECOVERED | BEGUN, 1_551_610).large(),
-    log("log_memory_records", replicas::Space { crashes: 1, late: false, ..MEMORY }, RECOVERED | COMMITTED, 19_097_252).large(),
+    log("log_memory_records", replicas::Space { crashes: 1, late: false, ..MEMORY }, RECOVERED | COMMITTED, 18_985_403).large(),
     log("log_memory_restarts", replicas::Space { records: 0, crashes: 2, late: false, ..MEMORY }, RECOVERED | BEGUN | Marks::CRASHED_BETWEEN, 5_658_820).large(),
     // The same on a disk that may be lost.
     log("log_disk", replicas::Space { records: 0, disks: 1, late: false, ..LOG }, DISK_LOST | BEGUN, 1_704_496).large(),
     log("log_disk_unaware", replicas::Space { records: 0, disks: 1, recovers: false, late: false, ..LOG }, Marks::BEGUN | Marks::DISK_LOST, 11_831).breaks("I9"),
-    log("log_disk_records", replicas::Space { disks: 1, late: false, ..LOG }, DISK_LOST | COMMITTED, 20_881_056).large(),
+    log("log_disk_records", replicas::Space { disks: 1, late: false, ..LOG }, DISK_LOST | COMMITTED, 20_767_695).large(),
     log("log_disk_restart", replicas::Space { records: 0, crashes: 1, only_recovering: true, disks: 1, late: false, ..LOG }, DISK_LOST | BEGUN | Marks::CRASHED_BETWEEN, 5_426_480).large(),
 ];

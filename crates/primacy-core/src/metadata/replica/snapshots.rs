@@ -81,7 +81,8 @@ impl<S: Replicated> Replica<S> {
     pub(super) fn snapshot_to_offer(&mut self, now: Instant, last: LeaderSequence) -> LeaderSequence {
         let until = now.after(self.config.resend_after.times(OFFER_LASTS));
         // What it offered to an earlier leader may come with voters that it was only told of, and that are in no log of now.
-        let is_of_now = |voters: &Voters, number| voters.number <= number || voters.number == self.voters.number;
+        let is_of_now =
+            |voters: &Voters, number| voters.number <= number || voters.number == self.voters.number;
         if let Some(outgoing) = &mut self.outgoing
             && outgoing.snapshot.number > last
             && self.log.position(outgoing.snapshot.number).is_some()
