@@ -226,6 +226,12 @@ fn what_does_not_go_together_is_refused_with_what_would() {
     refused(&with(&["--by", "ranked", "--confirm", "quorum"]), &["have a token already"]);
     refused(&with(&["--by", "ranked", "--safety", "lease"]), &["--safety lease", "choose quorum"]);
     refused(&with(&["--by", "ring", "--allow-advisory", "--priority", "3"]), &["--priority"]);
+    let keeps = ["--metadata", "fsync"];
+    for (more, said) in
+        [(["--by", "ranked"], "the election is ranked"), (["--safety", "fenced"], "safety = fenced")]
+    {
+        refused(&with(&[&more[..], &keeps].concat()), &[said, "leave --metadata and --serve out"]);
+    }
     let output = place.output(&[&["run", "--by", "raft"], &among[..]].concat());
     assert_eq!(output.status.code(), Some(64), "{}", stderr(&output));
     assert!(stderr(&output).contains("there are quorum, ranked, bully"), "{}", stderr(&output));

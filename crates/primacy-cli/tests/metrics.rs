@@ -278,6 +278,7 @@ async fn a_leader_tells_how_far_others_are_behind_and_what_clients_asked() {
     assert_eq!(requests("Put", "OK"), Some(WRITES.into()));
     assert_eq!(requests("LeaseRevoke", "NotFound"), Some(1.0));
     assert_eq!(requests("unimplemented", "Unimplemented"), Some(1.0));
+    assert_eq!(requests("unimplemented", "OK"), None);
     assert_eq!((requests("Range", "OK"), requests("Range", "Unavailable")), (Some(0.0), None));
     let connections = || sample(leader, "primacy_door_connections", &[]);
     assert_eq!(connections(), Some(1.0));

@@ -63,6 +63,13 @@ impl Cluster {
         self.nodes.iter().find(|node| node.name == name).unwrap()
     }
 
+    /// Who is up, as this node knows it.
+    fn up(&self, asked: &str) -> Vec<String> {
+        let shown = self.done(asked, &["show"]);
+        let up = shown["nodes"].as_array().unwrap().iter().filter(|node| node["up"] == true);
+        up.map(|node| node["node"].as_str().unwrap().to_owned()).collect()
+    }
+
     /// Who is the primary of a partition and under which token, as this node knows it, when nothing is on its way.
     fn primary(&self, asked: &str, index: usize) -> Option<(String, u64)> {
         let shown = self.done(asked, &["show", "g"]);
@@ -135,6 +142,7 @@ fn a_crashed_primary_is_replaced_with_a_higher_token_and_its_late_line_is_refuse
     let mut primaries: Vec<&str> = before.iter().map(|(primary, _)| primary.as_str()).collect();
     primaries.sort_unstable();
     assert_eq!(primaries, ["a", "b", "c"], "each has one");
+    assert_eq!(cluster.up("a"), ["a", "b", "c"]);
 
     let (victim, token) = before[0].clone();
     let asked = if victim == "a" { "b" } else { "a" };
@@ -145,6 +153,7 @@ fn a_crashed_primary_is_replaced_with_a_higher_token_and_its_late_line_is_refuse
     let after = cluster.wait_until_all_write(asked);
     assert!(after[0].1 > token);
     assert_eq!(after[1..], before[1..], "nobody else was moved");
+    assert!(!cluster.up(asked).contains(&victim));
     assert!(matches!(cluster.late(0, token), Err(GuardError::Stale(_))));
 
     // It comes back, and gets a share again, under a token of its own.

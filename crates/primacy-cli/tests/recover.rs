@@ -43,7 +43,7 @@ fn lose_the_logs_of(keepers: &mut Keepers, names: &[&str]) {
     }
     for name in names {
         wait_until("that it says so", || {
-            keepers.verb(name, &["who"]).stdout.contains("the log is lost and asked for")
+            keepers.verb(name, &["who"]).stdout.contains("the log was lost and does not count yet")
         });
     }
 }
@@ -139,6 +139,60 @@ async fn a_write_that_had_not_come_to_its_end_is_cut_off_with_a_warning_and_noth
     assert_eq!(keepers.keys("c").await, keys);
     assert_eq!(keepers.node("c").told.events().iter().find_map(cut_off), None, "it is whole again");
     keepers.write("c", "after").await;
+}
+
+#[tokio::test]
+async fn a_last_record_that_has_rotted_is_cut_off_and_the_others_give_it_again() {
+    let mut keepers = Keepers::start("rotten", &ALL);
+    let mut keys = keepers.write_some("a", "before", 20).await;
+    assert_eq!(keepers.keys("c").await, keys);
+    keepers.stop("c");
+    let segment = keepers.log("c").join(FIRST);
+    let mut written = fs::read(&segment).unwrap();
+    let last = blocks(&written).last().unwrap().clone();
+    written[last.start + BLOCK_HEADER] ^= 1;
+    fs::write(&segment, &written).unwrap();
+
+    keepers.restart("c");
+    let told = keepers.node("c").told.wait_for("the warning", cut_off);
+    assert!(told.contains("bytes after the record (") && told.contains(FIRST), "{told}");
+    assert_eq!(keepers.keys("c").await, keys);
+    // It counts, too: without it nothing can be written now.
+    keepers.kill("a");
+    keepers.write("b", "after").await;
+    keys.insert("after".to_owned());
+    assert_eq!(keepers.keys("c").await, keys);
+}
+
+#[tokio::test]
+async fn in_memory_nothing_is_lost_while_a_majority_runs_and_else_an_operator_says_how_it_goes_on() {
+    let mut keepers = Keepers::start_in_memory("in-memory", &ALL);
+    let mut keys = keepers.write_some("a", "before", 20).await;
+    let metadata = |keepers: &Keepers, name: &str| keepers.who(name)["peers"]["metadata"].clone();
+    assert_eq!(metadata(&keepers, "a")["durability"], "memory");
+    for name in ALL {
+        keepers.stop(name);
+        keepers.restart(name);
+        wait_until("its log", || metadata(&keepers, name)["recovering"] == false);
+        assert_eq!(keepers.keys(name).await, keys, "{name} has been told all of it");
+    }
+    for name in ["b", "c"] {
+        keepers.kill(name);
+    }
+    for name in ["b", "c"] {
+        keepers.restart(name);
+    }
+    let (code, text) = keepers.put("a", "asked in vain").await.unwrap_err();
+    assert!(text.contains("etcdserver: request timed out"), "{code:?}: {text}");
+    assert!(keepers.has_lost_its_log("b") && keepers.has_lost_its_log("c") && !keepers.has_lost_its_log("a"));
+    keepers.verb("b", &["recover", "--accept-loss"]).is(0, &["b goes on with what it has of its log"]);
+    keepers.write("a", "after").await;
+    keys.insert("after".to_owned());
+    for name in ALL {
+        let mut found = keepers.keys(name).await;
+        found.remove("asked in vain");
+        assert_eq!(found, keys, "{name} has all that was acknowledged, for a had it");
+    }
 }
 
 #[tokio::test]

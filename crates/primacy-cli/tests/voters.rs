@@ -72,6 +72,11 @@ async fn a_voter_stays_where_too_few_would_be_heard_without_it() {
     });
     keepers.write("b", "without c").await;
     assert_eq!(keepers.keys("a").await.len(), 3);
+    // It may vote again, with the disk that it had.
+    let c = format!("c={}", keepers.address("c"));
+    keepers.verb("a", &["voters", "add", &c]).is(0, &["c votes"]);
+    keepers.all_vote(&["a", "b", "c"]);
+    assert_eq!(keepers.keys("c").await.len(), 3);
 }
 
 #[tokio::test]

@@ -6,7 +6,12 @@
 //! `prove --space NAME` asks only which invariant speaks there first, whatever the number of states: the judge of mutants.
 //! It says `caught invariant=I4`, or `survived run=STATES`.
 
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
 use std::time::Instant;
 
 use primacy_sim::model::mark::Marks;
@@ -42,7 +47,8 @@ fn main() -> ExitCode {
         Bounds::CALM.iter().for_each(|(place, calm)| println!("    {place}: {calm}"));
         println!();
     }
-    let failures = SPACES.iter().filter(chosen).filter(|row| !prove(row, states_max, json)).count();
+    let rows: Vec<&Row> = SPACES.iter().filter(chosen).collect();
+    let failures = prove_all(&rows, states_max, json);
     if failures == 0 {
         ExitCode::SUCCESS
     } else {
@@ -55,8 +61,46 @@ fn fail(why: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Searches one space and prints it; whether all is as it should be.
-fn prove(row: &Row, states_max: u64, json: bool) -> bool {
+/// Searches these spaces, as many at a time as there are cores, and prints them in their order. How many are not as they should be.
+fn prove_all(rows: &[&Row], states_max: u64, json: bool) -> usize {
+    let (next, threads) =
+        (AtomicUsize::new(0), thread::available_parallelism().map_or(1, |cores| cores.get()));
+    let (tell, told) = mpsc::channel();
+    let work = &|tell: mpsc::Sender<_>| loop {
+        let at = next.fetch_add(1, Ordering::Relaxed);
+        let Some(row) = rows.get(at) else { return };
+        let _ = tell.send((at, prove(row, states_max, json))); // Whoever prints is there to the end.
+    };
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            let tell = tell.clone();
+            scope.spawn(move || work(tell));
+        }
+        drop(tell);
+        let (mut early, mut printed, mut failures) = (BTreeMap::new(), 0, 0);
+        for (at, result) in told {
+            early.insert(at, result);
+            while let Some(Proved { line, story, is_good }) = early.remove(&printed) {
+                eprint!("{story}");
+                println!("{line}");
+                failures += usize::from(!is_good);
+                printed += 1;
+            }
+        }
+        failures
+    })
+}
+
+/// What came of one.
+struct Proved {
+    line: String,
+    /// How something that must hold was broken.
+    story: String,
+    is_good: bool,
+}
+
+/// Searches one space.
+fn prove(row: &Row, states_max: u64, json: bool) -> Proved {
     let began = Instant::now();
     let found = row.search(states_max);
     let seconds = began.elapsed().as_secs_f64();
@@ -72,17 +116,17 @@ fn prove(row: &Row, states_max: u64, json: bool) -> bool {
         row.bounds,
         Marks(found.reached)
     );
+    let mut story = String::new();
     if !wrong.is_empty() {
         for step in found.broken.iter().flat_map(|broken| &broken.story) {
-            eprintln!("    {}", step.join("\n        "));
+            let _ = writeln!(story, "    {}", step.join("\n        "));
         }
     }
     let object = format!(
         "{{\"space\":\"{}\",\"bounds\":\"{:?}\",\"states\":{},\"steps\":{},\"depth\":{},\"cut\":{},\"seconds\":{seconds:.1},\"result\":\"{result}\"}}",
         row.name, row.bounds, found.states, found.steps, found.depth, found.cut
     );
-    println!("{}", if json { object } else { line });
-    wrong.is_empty()
+    Proved { line: if json { object } else { line }, story, is_good: wrong.is_empty() }
 }
 
 /// Which invariant speaks first, if one does.

@@ -118,8 +118,9 @@ pub struct MetadataView {
     pub committed: LeaderSequence,
     /// The last record that the map was made of.
     pub applied: LeaderSequence,
-    /// Whether this node has lost its log and has not yet been told by the others what it may have held. Until then it counts for
-    /// none of the majorities that hold a record.
+    /// Whether this node has lost its log, and what it has of it does not count yet: the others have not told it all that it may have
+    /// held, or it has lost its whole disk and not all of them have readmitted it. Until then it counts for none of the majorities that
+    /// hold a record.
     pub recovering: bool,
 }
 

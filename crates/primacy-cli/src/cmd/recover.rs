@@ -25,7 +25,9 @@ use crate::exit::{self, Exit, Failure};
 /// at once). It then takes what it has for the whole. **What only the lost
 /// logs had is gone.** Say it to as few nodes as are needed for a majority
 /// together with those whose logs are not lost; `primacy who` tells which they
-/// are.
+/// are. With --metadata fsync, first stop nodes that count older voters (see
+/// docs/metadata.md, "A majority that was lost"): else more may be lost, and
+/// two nodes may lead.
 #[derive(Debug, Parser)]
 #[command(name = "recover", verbatim_doc_comment, after_help = exit::VERBS_HELP)]
 pub(crate) struct Recover {

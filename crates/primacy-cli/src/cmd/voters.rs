@@ -295,3 +295,15 @@ fn line(change: &str, node: &str, progress: &Progress) -> String {
         Progress::Refused { why } => why.clone(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_far_a_new_node_is_is_said_by_its_last_record_and_the_leaders() {
+        let said = |held| line("add", "d", &Progress::CatchingUp { held, last: (1, 9) });
+        assert_eq!(said(None), "d has not been heard yet, or takes a snapshot; is it started?");
+        assert_eq!(said(Some((1, 5))), "d is being brought up to date: at (1, 5) of (1, 9)");
+    }
+}

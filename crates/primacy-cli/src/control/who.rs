@@ -176,7 +176,7 @@ pub(crate) struct Metadata {
     pub(crate) committed: RecordNumber,
     /// The last one that its map was made of.
     pub(crate) applied: RecordNumber,
-    /// Whether it has lost its log and asks the others for it.
+    /// Whether it has lost its log, and what it has of it does not count yet.
     pub(crate) recovering: bool,
 }
 

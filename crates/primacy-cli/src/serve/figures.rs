@@ -139,8 +139,8 @@ impl DoorFigures {
         for (method, codes) in methods.zip(&self.counts.requests) {
             for (code, count) in CODES.into_iter().zip(codes) {
                 let count = count.load(Ordering::Relaxed);
-                // What is right is there from the start, so that its rate is known. Most that may go wrong never does, and of what is
-                // not served nothing is right.
+                // What is right is there from the start, so that its rate is known; what is not served is never right. Most that may go
+                // wrong never does.
                 if count > 0 || (code == CODES[0] && method != OTHERS) {
                     let exemplar: NoExemplar<'_> = None;
                     let labels = self.labels([("method", method), ("code", code)]);

@@ -1,4 +1,4 @@
-//! Nodes that keep a map together on their disks and serve clients of etcd: as an operator has them, and as clients see them.
+//! Nodes that keep a map together, on their disks if nothing else is said, and serve clients of etcd: as an operator has them, and as clients see them.
 
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its part of this")]
 
@@ -41,6 +41,8 @@ impl Said {
 /// The nodes.
 pub struct Keepers {
     pub place: Place,
+    /// Where they keep it: `fsync` or `memory`.
+    metadata: &'static str,
     /// Where each of them listens for the others, those among them that were never started.
     addresses: BTreeMap<String, String>,
     nodes: BTreeMap<String, Node>,
@@ -49,18 +51,26 @@ pub struct Keepers {
 impl Keepers {
     /// Starts nodes with these names, and waits until one leads.
     pub fn start(test: &str, names: &[&str]) -> Self {
-        let mut keepers = Self::reserve(test, names);
+        Self::reserve(test, names).started(names)
+    }
+
+    /// The same, where they keep it in memory.
+    pub fn start_in_memory(test: &str, names: &[&str]) -> Self {
+        Self { metadata: "memory", ..Self::reserve(test, names) }.started(names)
+    }
+
+    fn started(mut self, names: &[&str]) -> Self {
         for name in names {
-            keepers.launch(name, &[]);
+            self.launch(name, &[]);
         }
-        keepers.leader();
-        keepers
+        self.leader();
+        self
     }
 
     /// Has addresses for nodes with these names, and starts none of them.
     pub fn reserve(test: &str, names: &[&str]) -> Self {
         let (place, nodes) = (Place::new(test), BTreeMap::new());
-        let mut keepers = Self { place, addresses: BTreeMap::new(), nodes };
+        let mut keepers = Self { place, metadata: "fsync", addresses: BTreeMap::new(), nodes };
         for name in names {
             keepers.add(name);
         }
@@ -100,7 +110,7 @@ impl Keepers {
         let (peers, dir) = (peers.join(","), self.dir(name));
         let dir = dir.to_str().unwrap();
         let args = ["node", "--json", "--election", ELECTION, "--node", name, "--peers", &peers];
-        let keeps = ["--state-dir", dir, "--metadata", "fsync", "--serve", "0"];
+        let keeps = ["--state-dir", dir, "--metadata", self.metadata, "--serve", "0"];
         let args = strings(&[&args[..], &keeps, options].concat());
         self.nodes.insert(name.to_owned(), Node::start_within(&self.place, within, name, &args));
     }

@@ -58,7 +58,7 @@ pub enum Body {
         last: LeaderSequence,
         /// Whether the records did not fit behind that.
         gap: bool,
-        /// The follower has lost its log and has not caught up yet: what it holds does not count.
+        /// The follower has lost its log, and what it holds does not count yet.
         recovering: bool,
     },
     /// "What you need is not in my log any more, or your log went another way: take this snapshot."

@@ -362,7 +362,8 @@ impl<S: Replicated> Replica<S> {
         }
     }
 
-    /// This node's log may lack what it has held: until it has asked the others it counts for nothing.
+    /// This node's log may lack what it has held: it counts for nothing until it has all again and, if its whole disk was lost, all others
+    /// know the new one.
     pub fn lose(&mut self, now: Instant) {
         if self.recovery.is_none() {
             self.follow();
@@ -572,7 +573,7 @@ impl<S: Replicated> Replica<S> {
         lead.followers.values().any(|it| it.window_is_full(window) && it.sent.is_some_and(|sent| sent < last))
     }
 
-    /// Whether this node has lost its log, and has not caught up since.
+    /// Whether this node has lost its log, and what it has of it does not count yet.
     #[must_use]
     pub const fn is_recovering(&self) -> bool {
         self.recovery.is_some()
@@ -830,7 +831,8 @@ impl<S: Replicated> Replica<S> {
         if answer.last > last || answer.round > follower.round {
             return; // Nobody can have more than was written, or answer what was not asked.
         }
-        // What was said after that is waited for still. One that has lost its log may have all of it again, and not count yet.
+        // What was said after that is still to be answered. One that has lost its log is asked again later, also if it has all of it:
+        // it may not count yet.
         let waits = answer.round < follower.round || answer.recovering;
         follower.resend_at = waits.then(|| now.after(self.config.resend_after));
         while follower.under_way.front().is_some_and(|&(number, _)| number <= answer.last) {

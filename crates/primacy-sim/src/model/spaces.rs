@@ -378,7 +378,7 @@ pub const SPACES: &[Row] = &[
     log("log_snapshots_long", replicas::Space { keeps: false, ..LOG }, SNAPSHOTS | BEHIND, 2_052_275).large(),
     log("log_snapshots_restart", replicas::Space { keeps: false, records: 0, crashes: 1, late: false, ..LOG }, SNAPSHOTS | BEGUN | Marks::CRASHED_BETWEEN, 412_433).large(),
     // The same in memory.
-    log("log_memory", replicas::Space { records: 0, crashes: 1, late: false, ..MEMORY }, RECOVERED | BEGUN, 1_556_809).large(),
+    log("log_memory", replicas::Space { records: 0, crashes: 1, late: false, ..MEMORY }, RECOVERED | BEGUN, 1_556_809),
     log("log_memory_majority", replicas::Space { records: 0, pairs: 1, late: false, ..MEMORY }, Marks::STANDS_STILL | BEGUN, 459_074),
     log("log_memory_accepted", replicas::Space { records: 0, pairs: 1, accepts: 1, late: false, ..MEMORY }, Marks::STANDS_STILL | BEGUN, 386_516).breaks("I9"),
     log("log_memory_unaware", replicas::Space { records: 0, crashes: 1, recovers: false, ..MEMORY }, Marks::ELECTED | Marks::BEGUN, 12_887).breaks("I9"),

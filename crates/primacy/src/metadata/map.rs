@@ -78,7 +78,7 @@ pub struct Board {
     pub committed: LeaderSequence,
     /// How many records of its log are not known to be on a majority.
     pub uncommitted: u64,
-    /// Whether this node has lost its log, and has not been told yet by the others what was in it.
+    /// Whether this node has lost its log, and what it has of it does not count yet.
     pub log_lost: bool,
     /// At the leader: of each other voter, and of each node that is being brought up to date, how many records it is not known to hold.
     pub behind: Vec<(NodeId, u64)>,
@@ -246,6 +246,10 @@ impl Map {
     /// For operators, where a majority has lost its logs and each of them waits for the others. **Committed records that only they
     /// had are gone by that.** It should be said to as few nodes as make a majority with those that have theirs still: then these
     /// are heard, and what they have stays.
+    ///
+    /// With `fsync` no node must run that counts other voters by a record of a lower term: this one may take them for newer, and two nodes
+    /// may lead. Where not all others have readmitted this node, its log counts from now on all the same, so its former disk must not come
+    /// back.
     ///
     /// # Errors
     /// [`MapError`]; it may have been done.

@@ -64,8 +64,9 @@ fn among_peers(status: &Status, view: &PeersView) -> Vec<String> {
             true => String::new(),
             false => format!("; {} has not", names(waits_for.into_iter())),
         };
+        let log = if view.metadata.is_some() { ", and its log counts," } else { "" };
         why.push(format!(
-            "{me} has lost its disk and was readmitted; it votes when all others have told it their term, and so far \
+            "{me} has lost its disk and was readmitted; it votes{log} when all others have told it their term, and so far \
              that is {heard}{missing}: readmit it on the others as well"
         ));
     }
@@ -76,7 +77,7 @@ fn among_peers(status: &Status, view: &PeersView) -> Vec<String> {
             view.voters, metadata.voters_number
         ));
     }
-    if view.metadata.is_some_and(|metadata| metadata.recovering) {
+    if view.metadata.is_some_and(|metadata| metadata.recovering) && view.election.recovering().is_none() {
         why.push(format!(
             "{me} has lost its log and asks the others for it; until a leader among a majority of them has told it what it may \
              have held, it votes and holds nothing"

@@ -164,7 +164,8 @@ pub struct CertificateStatus {
     pub valid_until: u64,
     /// How often the files have been replaced since the start.
     pub replaced: u64,
-    /// How many replacements could not be used.
+    /// How many changes of the files could not be used when they were seen. Each counts once, and among `replaced` too if it could be used
+    /// later.
     pub replacements_refused: u64,
     /// What is wrong with the files as they are now. What was there before is still in use.
     pub trouble: Option<String>,

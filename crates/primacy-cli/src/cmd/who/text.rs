@@ -116,7 +116,7 @@ fn log(metadata: &Metadata) -> String {
     let number = |RecordNumber { term, counter }| format!("({term}, {counter})");
     let Metadata { durability, last, committed, applied, recovering, .. } = metadata;
     let (last, committed, applied) = (number(*last), number(*committed), number(*applied));
-    let lost = if *recovering { "; the log is lost and asked for" } else { "" };
+    let lost = if *recovering { "; the log was lost and does not count yet" } else { "" };
     format!("  metadata by {durability}: last record {last}, committed {committed}, applied {applied}{lost}")
 }
 

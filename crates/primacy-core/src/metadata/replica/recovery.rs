@@ -1,9 +1,9 @@
 //! How a node comes back that has lost its log: with [`Durability::Memory`](super::Durability::Memory) every one that restarts.
 //!
 //! It may have held a committed record, and does not know it any more. Until it has a log again that has all it can have held, it
-//! takes nothing, answers nothing and counts for nothing; it may vote. It asks the others (Viewstamped Replication Revisited,
-//! section 4.3): of a majority of them one has each committed record that it held itself, and a leader of the highest term among
-//! them, or of a higher one, has them all.
+//! takes nothing, answers nothing and counts for nothing; it may vote. If its whole disk was lost, that lasts until all others know
+//! the new one. It asks the others (Viewstamped Replication Revisited, section 4.3): of a majority of them one has each committed
+//! record that it held itself, and a leader of the highest term among them, or of a higher one, has them all.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ pub(super) struct Recovery {
     pub(super) ask_at: Instant,
     /// Whose log is taken, and from where on that is all that this node can have held.
     pub(super) granted: Option<(Identity, LeaderSequence)>,
-    /// Others may not know yet that the disk with the log was lost.
+    /// The log was lost with the whole disk, and some of the others may not know the new one yet.
     disk_is_unknown: bool,
 }
 
@@ -111,12 +111,14 @@ impl<S: Replicated> Replica<S> {
         self.flush_at.get_or_insert(now);
     }
 
-    /// All that this node can have held is in its log again, and is written before that is remembered.
+    /// What is in the log counts again: it has all that this node can have held, or an operator says so. It is written before that is
+    /// remembered.
     pub(super) fn is_recovered(&mut self) {
         if self.recovery.take().is_some() {
             self.write();
             self.effects.push_back(Effect::LogLost(false));
-            // What it was told to be committed it has not taken. An answer that it owes is as one to an older round, so it is asked again.
+            // It has not taken what it was told to be committed. So an answer that it owes is given as one to an older round, and the
+            // leader asks again.
             if let Role::Follower { owed: Some(owed), .. } = &mut self.role {
                 owed.round = 0;
             }
@@ -124,7 +126,7 @@ impl<S: Replicated> Replica<S> {
     }
 
     /// Takes this node's log for whole as it is, since an operator says that nobody has more of it: a majority has lost theirs, and
-    /// each of them waits for the others. Committed records that only they had are lost by that.
+    /// each of them waits for the others. Committed records that only they had are lost by that. Also if not all others know its disk.
     ///
     /// Whether the log was lost.
     pub fn accept_loss(&mut self, now: Instant) -> bool {
@@ -144,16 +146,17 @@ impl<S: Replicated> Replica<S> {
             .is_none_or(|recovery| recovery.granted.is_some_and(|(granted, _)| granted == leader))
     }
 
-    /// The log was lost with the whole disk, and some of the others may not know it yet. If the former disk came back they would hear it,
-    /// and count its log for whole: one that lacks whatever this node helps to commit meanwhile. So until all know, it does not help.
+    /// Whether all others know the disk that this node has now. Until they do, a log that was lost with the whole disk does not count, though
+    /// it may be whole again: if the former disk came back, one that does not know the new one would hear it and take its log for whole, and
+    /// that lacks whatever this node helps to commit meanwhile.
     pub fn set_disk_is_known(&mut self, known: bool) {
         if let Some(recovery) = &mut self.recovery {
             recovery.disk_is_unknown = !known;
-            self.recovered_up_to_its_leader(); // The leader will ask again where this node stands.
+            self.recovered_up_to_its_leader(); // Nothing is said of it: the leader asks again where this node stands.
         }
     }
 
-    /// Whether the log has come to where the leader's was when it answered.
+    /// Counts again, once the log has come to where the leader's was when it answered, and all others know the disk.
     pub(super) fn recovered_up_to_its_leader(&mut self) {
         let recovery = self.recovery.as_ref().filter(|recovery| !recovery.disk_is_unknown);
         let granted = recovery.and_then(|recovery| recovery.granted);

@@ -80,13 +80,14 @@ impl<S: Replicated> Replica<S> {
     /// It may have records in it that are not committed. Whoever takes it takes these records, as if they had been sent one by one.
     pub(super) fn snapshot_to_offer(&mut self, now: Instant, last: LeaderSequence) -> LeaderSequence {
         let until = now.after(self.config.resend_after.times(OFFER_LASTS));
-        // What it offered to an earlier leader may come with voters that it was only told of, and that are in no log of now.
-        let is_of_now =
+        // A snapshot that it offered to an earlier leader may come with voters that this node was only told of: no record of its log states
+        // them, and others are in force now.
+        let are_of_now =
             |voters: &Voters, number| voters.number <= number || voters.number == self.voters.number;
         if let Some(outgoing) = &mut self.outgoing
             && outgoing.snapshot.number > last
             && self.log.position(outgoing.snapshot.number).is_some()
-            && is_of_now(&outgoing.snapshot.voters, outgoing.snapshot.number)
+            && are_of_now(&outgoing.snapshot.voters, outgoing.snapshot.number)
         {
             outgoing.until = until;
             return outgoing.snapshot.number;

@@ -798,7 +798,7 @@ fn a_new_leader_that_fetches_other_voters_takes_the_longest_log_of_those_who_hav
     assert!(effects.contains(&fetch) && leader.is_catching_up(), "{effects:?}");
 }
 
-/// It may have all of the log and not count yet, and it takes as long as it takes.
+/// It may have all of the log and not count yet, until all others know its disk; that may take long.
 #[test]
 fn one_that_has_lost_its_log_is_not_asked_again_at_once() {
     let (now, term) = (Instant::default(), Term(3));
@@ -862,7 +862,8 @@ fn a_log_on_a_disk_that_not_all_know_does_not_count() {
     assert_eq!(node.committed(), first);
 }
 
-/// Of such voters nobody who leads has a record yet, so a follower that has lost its log must not take them from it.
+/// No record of its log states such voters, and they may never be committed. A follower that has lost its log would take them from the
+/// snapshot for newer ones.
 #[test]
 fn a_leader_offers_no_snapshot_with_voters_that_it_was_only_told_of() {
     let (now, term) = (Instant::default(), Term(3));

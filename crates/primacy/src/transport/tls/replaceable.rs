@@ -1,4 +1,4 @@
-//! What is made of files that may be replaced at any time, and is made anew when they have changed.
+//! What is made of files that may be replaced at any time, and is made anew when they have changed, or could not be read before.
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -9,8 +9,8 @@ use rustls::pki_types::UnixTime;
 
 use super::{CertificateStatus, TlsError, trouble, wall_time};
 
-/// After how many seconds files that could not be used are read again. The reason may have been none of theirs, such as too many open
-/// files.
+/// After how many seconds files are read again of which nothing could be made. That may not have been their fault: there may have been too
+/// many open files.
 const READ_AGAIN_AFTER: u64 = 10;
 
 /// What is made of files, one of which is a certificate.
@@ -42,7 +42,8 @@ struct State<T> {
     current: Arc<T>,
     /// What the files looked like when they were last read, whether or not they could be used.
     seen: Vec<Option<Stamp>>,
-    /// When files that were refused are to be read again, though they have not changed: seconds since 1970.
+    /// When files that were refused are to be read again though they have not changed, in seconds since 1970: those of which nothing could
+    /// be made soon, a certificate that was too new when its time begins, and others not at all.
     again_at: Option<u64>,
     replaced: u64,
     replacements_refused: u64,
@@ -85,7 +86,8 @@ impl<T: OfFiles> Replaceable<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What there is now. Looks at the files, and has them read if they have changed; `load` is told the number of the replacement.
+    /// What there is now. Looks at the files, and has them read if they have changed or it is time to try again; `load` is told the number of
+    /// the replacement.
     pub(super) fn current(&self, now: UnixTime, load: impl FnOnce(u64) -> Result<T, TlsError>) -> Arc<T> {
         let mut state = self.state();
         let seen = stamps(&self.paths);

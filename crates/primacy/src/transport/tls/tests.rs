@@ -1,5 +1,6 @@
 //! Files of certificates, good and bad, and authorities to make them with.
 
+use std::cell::Cell;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -240,12 +241,16 @@ fn files_that_could_not_be_read_once_are_read_again_though_they_have_not_changed
     let words = Words { certificate: "the certificate", others: "others" };
     let numbered = Replaceable::open(words, vec![file.clone()], || Ok(Numbered(0))).unwrap();
     fs::write(&file, "anew").unwrap();
-    let fails = |_| Err(TlsError::Setup("too many open files".to_owned()));
+    let tried = Cell::new(0);
+    let fails = |_| {
+        tried.set(tried.get() + 1);
+        Err(TlsError::Setup("too many open files".to_owned()))
+    };
     assert_eq!(numbered.current(at(100), fails).0, 0);
     assert_eq!(numbered.current(at(101), |_| unreachable!("it is too early")).0, 0);
     assert_eq!(numbered.current(at(110), fails).0, 0);
     let status = numbered.status(at(110));
-    assert_eq!((status.replaced, status.replacements_refused), (0, 1), "it was one change");
+    assert_eq!((tried.get(), status.replaced, status.replacements_refused), (2, 0, 1), "it was one change");
     assert_eq!(numbered.current(at(120), |number| Ok(Numbered(number))).0, 1);
     let status = numbered.status(at(120));
     assert_eq!((status.replaced, status.replacements_refused, status.trouble), (1, 1, None));

@@ -29,6 +29,8 @@ const REFUSED_PAUSE: Duration = Duration::from_millis(2);
 /// How long they write before the leader is killed, and afterwards at the least.
 const BEFORE: Duration = Duration::from_secs(1);
 const AFTER: Duration = Duration::from_secs(4);
+/// How long nothing may be written. It is counted what was longer, beside the spread, for a median hides how often that is.
+const GOAL: Duration = Duration::from_millis(20);
 /// How long the killed node may catch up before the next trial.
 const SETTLE: Duration = Duration::from_secs(2);
 
@@ -42,6 +44,9 @@ pub(super) struct Row {
     gap_ms: Spread,
     /// The longest time in which the unluckiest client had none done.
     client_gap_ms: Spread,
+    /// In how many trials these were longer than 20 ms.
+    gaps_over_goal: usize,
+    client_gaps_over_goal: usize,
     /// What the clients were told in a trial instead of that it was done.
     errors_median: f64,
     errors_max: f64,
@@ -135,6 +140,8 @@ impl Measured {
             clients: CLIENTS,
             gap_ms: Spread::of(&self.gaps)?,
             client_gap_ms: Spread::of(&self.client_gaps)?,
+            gaps_over_goal: over_goal(&self.gaps),
+            client_gaps_over_goal: over_goal(&self.client_gaps),
             errors_median: median_of(&self.errors)?,
             errors_max: self.errors.iter().copied().fold(0.0, f64::max),
             errors: self.texts,
@@ -142,6 +149,10 @@ impl Measured {
             busy_median: rounded(median_of(&self.busy)?, 1e2),
         })
     }
+}
+
+fn over_goal(gaps: &[Duration]) -> usize {
+    gaps.iter().filter(|&&gap| gap > GOAL).count()
 }
 
 /// The longest time between two of these that ends after the kill; what has not come by the end came then.
@@ -195,12 +206,15 @@ impl std::fmt::Display for Row {
         let Self { system, trials, gap_ms, client_gap_ms, errors_median, errors_max, .. } = self;
         write!(
             f,
-            "  {system:<16} longest gap median {:.1}  max {:.1} ms; of one client {:.1}, {:.1}; errors median \
-             {errors_median}, max {errors_max}; {} writes/s before; {trials} trials, busy {}",
+            "  {system:<16} longest gap median {:.1}  max {:.1} ms, {} of {trials} over {} ms; of one client {:.1}, {:.1}, {}; errors \
+             median {errors_median}, max {errors_max}; {} writes/s before; busy {}",
             gap_ms.median,
             gap_ms.max,
+            self.gaps_over_goal,
+            GOAL.as_millis(),
             client_gap_ms.median,
             client_gap_ms.max,
+            self.client_gaps_over_goal,
             self.rate_median,
             self.busy_median
         )?;

@@ -169,6 +169,25 @@ fn a_node_votes_only_when_it_has_answered_since_it_was_wanted_last() {
     assert_eq!(leader.revise(a_little_later, &add(3), true, |_| true), Progress::Committing);
 }
 
+#[test]
+fn how_far_a_node_is_that_is_brought_up_to_date_is_told_at_each_question() {
+    let mut leader = leader_of(3);
+    let (now, first) = (Instant::default(), LeaderSequence::first(Term(1)));
+    leader.revise(now, &add(3), true, |_| true);
+    answer(&mut leader, at(3));
+    for payload in 0..9 {
+        assert!(leader.propose(now, Arc::from(vec![payload; 100])));
+    }
+    leader.on_timeout(now);
+    let last = leader.last();
+    let told = |leader: &mut Replica<History>| leader.revise(now, &add(3), true, |_| true);
+    assert_eq!(told(&mut leader), Progress::CatchingUp { held: first, last });
+    let (to, third) = (leader.config.me.incarnation, first.next().next());
+    let answer = Body::AppendReply { to, round: 1, last: third, gap: false, recovering: false };
+    leader.handle(now, at(3), Term(1), answer);
+    assert_eq!(told(&mut leader), Progress::CatchingUp { held: third, last });
+}
+
 /// A lease rests on those who voted when it was given.
 #[test]
 fn voters_are_not_changed_while_the_lease_rests_on_those_before() {
