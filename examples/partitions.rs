@@ -1,7 +1,7 @@
 //! Three nodes share partitions out among them. One leaves, its partitions move, and its late write is refused.
 //!
 //! Here all nodes are in one program; elsewhere each is in a process of its own. There, one that dies is like one that leaves,
-//! but that the others wait until its session has run out.
+//! but that the others wait until its session has run out, or a guardian vouches for its death.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;

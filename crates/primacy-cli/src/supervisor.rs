@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 
 use primacy::core::{Duration, Instant};
+use primacy::witness::WitnessSpec;
 use primacy::{CampaignError, Change, Elector, Leadership, Mandate, Observer, Occasion, clock, describe};
 use rustix::process::{Signal, getpid, set_child_subreaper};
 use tokio::sync::Mutex;
@@ -253,6 +254,9 @@ impl Supervisor {
                         self.replace_guardian().await?;
                     }
                 }
+                witness = elector.witness_spec_changed(self.settings.duty.witness.as_ref()) => {
+                    self.renew_witness(witness);
+                }
                 () = &mut too_late => return Ok(Stood::NotInTime),
             }
         }
@@ -337,6 +341,9 @@ impl Supervisor {
                     self.guardian.tell(Order::Stop { term: course.lead.term() });
                 }
                 signal = self.signals.next() => self.on_signal(signal, course),
+                witness = self.elector.witness_spec_changed(self.settings.duty.witness.as_ref()) => {
+                    self.renew_witness(witness);
+                }
                 () = self.timer.elapsed() => {
                     // Where this process was paused itself, the guardian may have told long ago that it has done its duty.
                     if !self.guardian.has_told() {
@@ -349,6 +356,15 @@ impl Supervisor {
                 }
             }
         }
+    }
+
+    /// Other nodes vote, whom the guardian is to tell of the end of this process.
+    fn renew_witness(&mut self, witness: WitnessSpec) {
+        // It was written in the same way for the guardian's start.
+        if let Ok(witness) = serde_json::to_string(&witness) {
+            self.guardian.tell(Order::Reach { witness });
+        }
+        self.settings.duty.witness = Some(witness);
     }
 
     /// Sends SIGKILL to all descendants. What is started meanwhile by a guardian that dies is not met.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use doctor::Found;
 use rustix::process::{Pid, Signal};
 use support::authority::{Authority, NOW, replace};
-use support::{Node, Place, get, stderr, strings, table, wait_until};
+use support::{Node, PATIENCE, Place, get, stderr, strings, table, wait_until};
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned, crypto};
@@ -111,6 +111,11 @@ impl Service {
         });
         Self { address, requests }
     }
+
+    /// What reached it next. It tells of a request after it has answered it, so that one has to wait for it.
+    fn reached(&self) -> String {
+        self.requests.recv_timeout(PATIENCE).expect("a request reaches the service").to_ascii_lowercase()
+    }
 }
 
 /// Reads the head of a request, and answers.
@@ -136,7 +141,7 @@ fn a_service_that_lets_a_stale_write_in_fails_and_one_behind_the_fence_passes() 
     // A GET writes nothing, so nothing follows from its being let in.
     found.expect(RESOURCE, "unknown", "GET /orders/1");
     found.ends(0);
-    let request = service.requests.recv().unwrap().to_ascii_lowercase();
+    let request = service.reached();
     assert!(request.starts_with("get /orders/1 ") && request.contains("fencing-token: 0\r\n"), "{request}");
     let found = Found::on(&mut place, &store, &["--resource", &open, "--resource-method", "PUT"]);
     found.expect(RESOURCE, "fail", "PUT /orders/1");
@@ -147,17 +152,29 @@ fn a_service_that_lets_a_stale_write_in_fails_and_one_behind_the_fence_passes() 
     let upstream = format!("http://{}", service.address);
     let proxy = Node::start(&place, "proxy", &strings(&[&args[..], &["--upstream", &upstream]].concat()));
     let address = proxy.told.wait_for_event("listening")["address"].as_str().unwrap().to_owned();
-    // A leader has been here. Its header stands where the path ends.
-    let (head, _) = get(&address, "PUT", "/orders/1 HTTP/1.1\r\nFencing-Token: 7\r\nX-Rest:");
-    assert!(head.starts_with("HTTP/1.1 204"), "{head}");
-    while service.requests.try_recv().is_ok() {}
+    // A leader writes, through the proxy. Its header stands where the path ends.
+    let write = |token: u64| {
+        let path = format!("/orders/1 HTTP/1.1\r\nFencing-Token: {token}\r\nX-Rest:");
+        let (head, _) = get(&address, "PUT", &path);
+        assert!(head.starts_with("HTTP/1.1 204"), "{head}");
+    };
+    let reached = |token: u64| {
+        let request = service.reached();
+        let expected = format!("fencing-token: {token}\r\n");
+        assert!(request.starts_with("put /orders/1 ") && request.contains(&expected), "{request}");
+    };
+    reached(0);
+    write(7);
+    reached(7);
     for method in ["GET", "PUT"] {
         let guarded = format!("http://{address}/orders/1");
         let found = Found::on(&mut place, &store, &["--resource", &guarded, "--resource-method", method]);
         found.expect(RESOURCE, "pass", "the highest token there is 7");
         found.ends(0);
     }
-    assert!(service.requests.try_recv().is_err(), "nothing stale has reached it");
+    // Nothing stale has reached it in between.
+    write(8);
+    reached(8);
 }
 
 #[test]
@@ -179,7 +196,7 @@ fn a_service_is_asked_over_tls_by_whom_trusts_its_certificate() {
     place.set("SSL_CERT_FILE", &place.text("ca.pem"));
     let found = Found::on(&mut place, &store, &["--resource", &resource]);
     found.expect(RESOURCE, "pass", "the highest token there is 8");
-    assert!(service.requests.recv().unwrap().starts_with("GET /orders "));
+    assert!(service.reached().starts_with("get /orders "));
 }
 
 const LATE_WORK: &str = "the late work of a leader that was paused past its lease";

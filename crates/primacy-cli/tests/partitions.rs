@@ -28,6 +28,11 @@ struct Cluster {
 impl Cluster {
     /// Three nodes that write to a ledger for each partition of the group `g`.
     fn start(test: &str) -> Self {
+        Self::start_as(test, "partition-node", &[])
+    }
+
+    /// The same in this role, with more arguments.
+    fn start_as(test: &str, role: &str, more: &[&str]) -> Self {
         let place = Place::new(test);
         let names = ["a", "b", "c"];
         let peers = peers(&names);
@@ -36,8 +41,9 @@ impl Cluster {
             .collect();
         let dir = place.text("");
         let node = |name: &&str| {
-            let args = strings(&["bench-child", "partition-node", name, &peers, &place.text(name), &dir]);
-            Node::start(&place, name, &args)
+            let state = place.text(name);
+            let args = [&["bench-child", role, name, &peers, &state, &dir], more].concat();
+            Node::start(&place, name, &strings(&args))
         };
         let nodes: Vec<Node> = names.iter().map(node).collect();
         for node in &nodes {
@@ -104,6 +110,17 @@ impl Cluster {
             .collect()
     }
 
+    /// Who was elected last, and when.
+    fn leader(&self) -> (u64, String) {
+        let elected = |node: &Node| Some((node.told.last("leads")?["boot_ns"].as_u64()?, node.name.clone()));
+        let mut last = None;
+        wait_until("a leader", || {
+            last = self.nodes.iter().filter_map(elected).max();
+            last.is_some()
+        });
+        last.unwrap()
+    }
+
     /// Tokens never go back in any ledger.
     fn judge(&self) {
         for ledger in &self.ledgers {
@@ -166,6 +183,42 @@ fn a_crashed_primary_is_replaced_with_a_higher_token_and_its_late_line_is_refuse
     let last = cluster.wait_until_all_write(asked);
     let its = last.iter().position(|(primary, _)| *primary == victim).unwrap();
     assert!(last[its].1 > after[its].1);
+    cluster.judge();
+}
+
+/// One that leads is found dead before anybody leads who could end its session.
+#[test]
+fn a_dead_node_whose_guardian_vouches_for_its_death_is_replaced_long_before_its_session_is_over() {
+    for leads in [false, true] {
+        replaced_at_a_guardians_word(leads);
+    }
+}
+
+fn replaced_at_a_guardians_word(victim_leads: bool) {
+    let session = 20 * support::PATIENCE; // Nothing here is waited for so long.
+    let seconds = session.as_secs().to_string();
+    let test = if victim_leads { "partitions-guardian-leader" } else { "partitions-guardian" };
+    let mut cluster = Cluster::start_as(test, "guarded-partition-node", &[&seconds]);
+    cluster.done("a", &["create", "g", "3"]);
+    let before = cluster.wait_until_all_write("a");
+
+    let (led_since, leader) = cluster.leader();
+    let position = cluster.nodes.iter().position(|node| (node.name == leader) == victim_leads).unwrap();
+    let victim = cluster.nodes[position].name.clone();
+    let asked = if victim == "a" { "b" } else { "a" };
+    let index = before.iter().position(|(primary, _)| *primary == victim).unwrap();
+    cluster.nodes[position].signal(Signal::KILL);
+    cluster.nodes[position].wait();
+    wait_until("another primary", || {
+        cluster.primary(asked, index).is_some_and(|(primary, _)| primary != victim)
+    });
+    let after = cluster.wait_until_all_write(asked);
+    assert!(after[index].1 > before[index].1);
+    assert!(!cluster.up(asked).contains(&victim));
+    if victim_leads {
+        wait_until("another leader", || cluster.leader().0 > led_since);
+    }
+    assert!(matches!(cluster.late(index, before[index].1), Err(GuardError::Stale(_))));
     cluster.judge();
 }
 

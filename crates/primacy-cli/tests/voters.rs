@@ -117,6 +117,18 @@ async fn a_voter_is_replaced_when_the_new_one_is_up_to_date() {
     keepers.launch("d", &[]);
     wait_until_done(command, &[("add", "d"), ("remove", "c")]);
     keepers.all_vote(&["a", "b", "d"]);
+    // The guardians of those that were there before would tell `d` of a death, and no longer `c`; also of a node that was restarted
+    // since, with the list of peers that it had.
+    keepers.stop("b");
+    keepers.restart("b");
+    wait_until("the guardians of a and b at d, and not at c", || {
+        let hears = |at: &str, node: &str| {
+            let who = keepers.who(at);
+            let mut others = who["peers"]["others"].as_array().unwrap().iter();
+            others.any(|other| other["node"] == node && other["guardian"].is_string())
+        };
+        ["a", "b"].iter().all(|node| hears("d", node) && !hears("c", node))
+    });
     wait_until("that c knows it", || {
         keepers.who("c")["why_no_leader"].to_string().contains("c is none of the voters {a, b, d}")
     });

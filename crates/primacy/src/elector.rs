@@ -70,6 +70,7 @@ struct About {
     timers: Timers,
     /// How many members there must be, by seniority.
     minimum_members: Option<usize>,
+    /// With the peers of the configuration; where voters can change, the map knows better.
     witness_spec: Option<WitnessSpec>,
     map: Option<Map>,
     /// Whether the leader's right ends by itself.
@@ -220,10 +221,35 @@ impl Elector {
         self.about.minimum_members
     }
 
-    /// What a guardian of this process needs to bear witness to its death; `None` over a store that has no URL.
+    /// What a guardian of this process needs to bear witness to its death; `None` over a store that has no URL. With a guardian, the lead
+    /// of a process that died is another's at once, and so are its partitions. Where voters can change, it names those of now, and those
+    /// who come or go.
     #[must_use]
     pub fn witness_spec(&self) -> Option<WitnessSpec> {
-        self.about.witness_spec.clone()
+        let spec = self.about.witness_spec.clone()?;
+        let Some(map) = &self.about.map else { return Some(spec) };
+        let reached = map.reached().borrow().clone();
+        let others = reached.into_iter().filter(|(node, _)| *node != self.about.identity.node);
+        Some(spec.to(others.map(|(node, address)| (node, address.to_string()))))
+    }
+
+    /// Waits until a guardian that was given `known` needs something else, because other nodes vote, and returns that; for ever where it
+    /// does not happen. The guardian goes on with it by [`Witness::reach`](crate::witness::Witness::reach).
+    ///
+    /// It may be cancelled, and nothing is lost.
+    pub async fn witness_spec_changed(&self, known: Option<&WitnessSpec>) -> WitnessSpec {
+        let Some(mut reached) = self.about.map.as_ref().map(Map::reached) else {
+            return std::future::pending().await;
+        };
+        loop {
+            reached.borrow_and_update();
+            if let Some(spec) = self.witness_spec().filter(|spec| known != Some(spec)) {
+                return spec;
+            }
+            if reached.changed().await.is_err() {
+                return std::future::pending().await; // The node has ended.
+            }
+        }
     }
 
     /// The map that the nodes keep together; `None` unless [`Builder::metadata`] was asked for.

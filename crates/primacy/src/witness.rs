@@ -88,6 +88,18 @@ impl Witness {
         Ok(Self { part })
     }
 
+    /// Goes on with what the same process needs by now: it connects to peers that are new, or elsewhere, and leaves those who are none any
+    /// more. Who is a peer still notices nothing.
+    ///
+    /// # Errors
+    /// [`WitnessError`]; some that are new would not be told, until it is called again. All others are.
+    pub fn reach(&mut self, spec: &WitnessSpec) -> Result<(), WitnessError> {
+        match (&self.part, spec) {
+            (Part::Peers(witness, _), WitnessSpec::Peers { peers, .. }) => witness.reach(peers),
+            (Part::Peers(..) | Part::Store(_), _) => Ok(()), // A store stays where it is.
+        }
+    }
+
     /// Whose death this witness tells of.
     #[must_use]
     pub fn identity(&self) -> Identity {

@@ -3,6 +3,7 @@
 
 use std::net::TcpListener;
 use std::path::Path;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use primacy::core::metadata::command::{
@@ -25,15 +26,25 @@ fn peers(names: &[&str]) -> Peers {
     entries.join(",").parse().unwrap()
 }
 
-async fn enter(name: &str, peers: &Peers, dir: &Path) -> Elector {
+async fn enter(name: &str, peers: &Peers, dir: &Path, durability: Durability) -> Elector {
     Elector::builder()
         .election("meta")
         .node(NodeId::new(name).unwrap())
         .state_dir(dir.join(name))
-        .metadata(Durability::Fsync)
+        .metadata(durability)
         .peers(peers.clone())
         .await
         .unwrap()
+}
+
+/// Three nodes, of which nobody stands.
+async fn enter_three(dir: &Path) -> Vec<Elector> {
+    let names = ["a", "b", "c"];
+    let (peers, mut nodes) = (peers(&names), Vec::new());
+    for name in names {
+        nodes.push(enter(name, &peers, dir, Durability::Fsync).await);
+    }
+    nodes
 }
 
 fn put(key: &str, value: &str) -> Command {
@@ -59,12 +70,7 @@ async fn get(map: &Map, key: &str) -> Vec<u8> {
 
 #[tokio::test]
 async fn what_one_node_writes_all_can_read() {
-    let dir = tempdir("read");
-    let peers = peers(&["a", "b", "c"]);
-    let mut nodes = Vec::new();
-    for name in ["a", "b", "c"] {
-        nodes.push(enter(name, &peers, &dir).await);
-    }
+    let nodes = enter_three(&tempdir("read")).await;
     let candidate = nodes[0].clone();
     let lead = tokio::spawn(async move { candidate.campaign().await.unwrap() });
     let maps: Vec<Map> = nodes.iter().map(|node| node.map().unwrap().clone()).collect();
@@ -91,14 +97,11 @@ struct Standing {
 
 impl Standing {
     async fn enter(name: &str, peers: &Peers, dir: &Path, durability: Durability) -> Self {
-        let elector = Elector::builder()
-            .election("meta")
-            .node(NodeId::new(name).unwrap())
-            .state_dir(dir.join(name))
-            .metadata(durability)
-            .peers(peers.clone())
-            .await
-            .unwrap();
+        Self::begin(enter(name, peers, dir, durability).await)
+    }
+
+    /// It stands from now on.
+    fn begin(elector: Elector) -> Self {
         let candidate = elector.clone();
         let stands = tokio::spawn(async move {
             while let Ok(leadership) = candidate.campaign().await {
@@ -423,6 +426,59 @@ async fn voters_come_and_go_on_disks() {
 #[tokio::test]
 async fn voters_come_and_go_in_memory() {
     voters_come_and_go(Durability::Memory, &tempdir("memory")).await;
+}
+
+/// Where nobody leads, writes wait, and no more than there is room for; those are all done when somebody leads, though nobody waits
+/// for them any more.
+async fn writes_wait_for_a_leader(test: &str, value: &str, most: usize) {
+    let dir = tempdir(test);
+    let nodes = enter_three(&dir).await;
+    let map = nodes[0].map().unwrap();
+    let mut waiting = Vec::new();
+    for index in 0..most {
+        let mut write = Box::pin(map.write(put(&format!("key{index:05}"), value)));
+        let asked = write.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(asked.is_pending(), "write {index}: {asked:?}");
+        waiting.push(write);
+    }
+    drop(waiting); // That takes nothing back.
+    until("that there is no room", async || {
+        let more = tokio::time::timeout(Duration::from_secs(1), map.write(put("more", value))).await;
+        matches!(more, Ok(Err(MapError::Busy)))
+    })
+    .await;
+
+    // Not the node that was asked: they come to it before it is active.
+    let leader = Standing::begin(nodes[1].clone());
+    let keys = Keys::Between(b"key".as_slice().into(), b"kez".as_slice().into());
+    let read = Operation::Read(Box::new(Read::of(keys)));
+    until("that all are done", async || match nodes[2].map().unwrap().read(&read).await {
+        Ok(Outcome { result: Ok(Answer::Found(found)), .. }) => found.count == most as u64,
+        Ok(other) => panic!("{other:?}"),
+        Err(_) => false,
+    })
+    .await;
+    until("that there is room again", async || {
+        map.write(put("more", value)).await.is_ok_and(|outcome| outcome.result.is_ok())
+    })
+    .await;
+    leader.close().await;
+    for node in nodes {
+        node.close().await;
+    }
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// As many as `REQUESTS_MAX`.
+#[tokio::test]
+async fn writes_that_wait_for_a_leader_are_limited_in_number_and_all_are_done() {
+    writes_wait_for_a_leader("number", "value", 8_192).await;
+}
+
+/// As many as `OPEN_BYTES_MAX`, which is more than the leader keeps of them until it is active: `EARLY_MAX`.
+#[tokio::test]
+async fn writes_that_wait_for_a_leader_are_limited_in_bytes_and_all_are_done() {
+    writes_wait_for_a_leader("bytes", &"v".repeat(1 << 20), 64).await;
 }
 
 /// An empty directory of one test's own.

@@ -231,6 +231,14 @@ impl Stage {
 
     /// Sends a signal to a part of an actor.
     pub(crate) fn signal(&self, name: &str, part: Part, signal: Signal) -> Result<(), Failure> {
+        Ok(kill_process(self.pid(name, part)?, signal)?)
+    }
+
+    /// The process of a part.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(crate) fn pid(&self, name: &str, part: Part) -> Result<Pid, Failure> {
         let unknown = || Failure::new(Exit::Failed, format!("there is no {part:?} of {name} to signal"));
         let actor = self.actors.get(name).ok_or_else(unknown)?;
         let pid = match part {
@@ -238,7 +246,7 @@ impl Stage {
             Part::Guardian => actor.guardian.and_then(Pid::from_raw),
             Part::Job => actor.job.and_then(Pid::from_raw),
         };
-        Ok(kill_process(pid.ok_or_else(unknown)?, signal)?)
+        pid.ok_or_else(unknown)
     }
 
     /// Waits for the end of an actor that was told to end.

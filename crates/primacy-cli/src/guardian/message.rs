@@ -31,7 +31,7 @@ pub(crate) struct Duty {
 }
 
 /// What the supervisor asks for. Instants are nanoseconds of the boot clock, which both processes share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case")]
 pub(crate) enum Order {
     /// This node was elected: start the job.
@@ -59,6 +59,11 @@ pub(crate) enum Order {
     Kill {
         /// Which leadership.
         term: u64,
+    },
+    /// Other nodes vote: these are to be told of the supervisor's death from now on.
+    Reach {
+        /// The [`WitnessSpec`] for that, as JSON; who hears this has no time to take it apart.
+        witness: String,
     },
     /// The supervisor is about to end in order; there is nothing left to guard, and no death to tell of.
     Leave,

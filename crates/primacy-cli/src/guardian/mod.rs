@@ -19,6 +19,7 @@ pub(crate) mod handle;
 pub(crate) mod job;
 pub(crate) mod message;
 mod rehearsal;
+mod testifier;
 mod wire;
 
 use std::ffi::OsString;
@@ -29,8 +30,6 @@ use std::process::ExitCode;
 
 use primacy::clock;
 use primacy::core::{Duration, Instant};
-use primacy::transport::Limits;
-use primacy::witness::Witness;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{
     Pid, PidfdFlags, Signal, getpgid, getppid, kill_process_group, pidfd_open, set_child_subreaper, setsid,
@@ -40,6 +39,7 @@ use signal_hook::consts::SIGCHLD;
 use crate::boot_timer::BootTimer;
 use crate::guardian::job::Program;
 use crate::guardian::message::{Duty, Hook, NotStarted, Order, Report, Stopping};
+use crate::guardian::testifier::Testifier;
 use crate::guardian::wire::Wire;
 use crate::memory;
 use crate::process_tree::{Children, Ended, children, end_descendants, reap, signal_descendants};
@@ -81,7 +81,7 @@ struct Guardian {
     duty: Duty,
     /// What to run; without one the lead is held for its own sake.
     job: Option<Program>,
-    witness: Option<Witness>,
+    testifier: Testifier,
     charge: Option<Charge>,
     /// The supervisor is dead, or has closed its end without taking leave.
     supervisor_lost: bool,
@@ -139,7 +139,7 @@ fn guard(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
         supervisor: pidfd,
         child_signals,
         timer: BootTimer::new()?,
-        witness: witness(&duty),
+        testifier: Testifier::new(duty.witness.as_ref()),
         duty,
         job,
         charge: None,
@@ -238,6 +238,10 @@ impl Guardian {
                 Order::Extend { term, valid_until } => self.extend(term, Instant::from_nanos(valid_until)),
                 Order::Stop { term } => self.stop(term),
                 Order::Kill { term } => self.kill(term),
+                Order::Reach { witness } => {
+                    self.testifier.reach(witness);
+                    self.settled_at = Some(clock::now().after(memory::SETTLING_TIME)); // It connects.
+                }
                 Order::Leave => self.leave_taken = true,
             }
         }
@@ -487,23 +491,9 @@ impl Guardian {
                 Err(error) => return Err(error.into()),
             }
         }
-        if let Some(witness) = &mut self.witness {
-            // After a lease they know it by silence.
-            witness.testify(std::time::Duration::from_nanos(self.duty.lease));
-        }
+        // After a lease they know it by silence.
+        self.testifier.testify(std::time::Duration::from_nanos(self.duty.lease));
         Ok(())
-    }
-}
-
-/// Gets ready to tell of the supervisor's death. Without it, the others find out by silence.
-fn witness(duty: &Duty) -> Option<Witness> {
-    match Witness::new(duty.witness.as_ref()?, Limits::default()) {
-        Ok(witness) => Some(witness),
-        Err(error) => {
-            let what = "a crash of this node will be noticed by silence only";
-            let _ = writeln!(io::stderr(), "primacy guardian: {what}: {error}");
-            None
-        }
     }
 }
 

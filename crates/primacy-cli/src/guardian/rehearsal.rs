@@ -4,7 +4,7 @@
 //! have taken back, and its program's text is read from the disk again; a disk that is busy lets it wait for longer than
 //! the kill margin. (Chaos has found this: jobs outlived their leases by up to two seconds while builds kept the disk busy.)
 //!
-//! What is played is what keeps a job from outliving its lease: it is started, its leadership is extended, it is asked to end
+//! What is played is what keeps a job from outliving its lease: it is started, orders come, it is asked to end
 //! by the deadline, its descendants are searched for, and all are killed because the supervisor is gone. Hooks and the telling
 //! of the death are not: they have no deadline that anybody's safety rests on.
 
@@ -16,7 +16,7 @@ use primacy::clock;
 use primacy::core::{Duration, Instant};
 use rustix::process::{PidfdFlags, Signal, getpid, pidfd_open};
 
-use super::{Guardian, Program, Wire};
+use super::{Guardian, Program, Testifier, Wire};
 use crate::boot_timer::BootTimer;
 use crate::guardian::message::{Duty, Order};
 use crate::process_tree::signal_descendants;
@@ -48,12 +48,13 @@ pub(super) fn rehearse(duty: &Duty) -> io::Result<()> {
     writeln!(theirs, "{}", serde_json::to_string(&duty)?)?;
     let (wire, duty) = Wire::open(ours)?;
     let args = ["primacy", "guardian", JOB].map(OsString::from).into();
+    let (testifier, _ordered) = Testifier::heard_by_nobody();
     let mut played = Guardian {
         wire,
         supervisor: Some(pidfd_open(getpid(), PidfdFlags::empty())?),
         child_signals,
         timer: BootTimer::new()?,
-        witness: None,
+        testifier,
         duty,
         job: Some(Program { file: "/proc/self/exe".into(), args }),
         charge: None,
@@ -76,8 +77,10 @@ fn play(played: &mut Guardian, supervisor: &mut UnixStream) -> io::Result<()> {
     if played.charge.as_ref().is_none_or(|charge| charge.main.is_none()) {
         return Err(io::Error::other("the job of the rehearsal could not be started"));
     }
-    // This order is what the waiting ends by.
-    writeln!(supervisor, "{}", serde_json::to_string(&Order::Extend { term: 0, valid_until })?)?;
+    // These orders are what the waiting ends by.
+    for order in [Order::Reach { witness: String::new() }, Order::Extend { term: 0, valid_until }] {
+        writeln!(supervisor, "{}", serde_json::to_string(&order)?)?;
+    }
     played.wait()?;
     played.take_orders();
     played.reap();

@@ -367,9 +367,16 @@ impl Hub {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All up to this version was handed on to the lines.
-    pub(super) fn told(&self) -> Version {
-        self.index().told
+    /// Hands on all that is new by now; all up to the version returned is.
+    pub(super) fn hand_all_on(&self) -> Version {
+        let newest = self.backend.now();
+        loop {
+            let told = self.hand_on();
+            // The map may go back.
+            if told >= newest.min(self.backend.now()) {
+                return told;
+            }
+        }
     }
 
     /// Tells a watcher from now on what happens from the version `from` on. `false`, and nothing is done, if what it must still
@@ -504,6 +511,6 @@ impl Hub {
 
 impl std::fmt::Debug for Hub {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Hub").field("told", &self.told()).finish_non_exhaustive()
+        f.debug_struct("Hub").field("told", &self.index().told).finish_non_exhaustive()
     }
 }

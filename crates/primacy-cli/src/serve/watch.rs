@@ -298,8 +298,9 @@ mod tests {
     use super::*;
 
     /// A stream with two watchers that want to know of progress, of the keys `a` and `b`, and one that does not, of `a`.
-    fn three(map: &Arc<InMemory>) -> Answers {
-        let backend: Arc<InMemory> = Arc::clone(map);
+    async fn three() -> (Arc<InMemory>, Answers) {
+        let map = Arc::new(InMemory::new(State::new(), 0));
+        let backend: Arc<InMemory> = Arc::clone(&map);
         let hub = Arc::new(Hub::new(backend));
         tokio::spawn(Arc::clone(&hub).run());
         let mut answers =
@@ -308,7 +309,10 @@ mod tests {
             let create = api::WatchCreateRequest { key: key.into(), progress_notify, ..Default::default() };
             answers.take_wish(api::WatchRequest { request: Some(api::WatchUnion::Create(create)) });
         }
-        answers
+        for watcher in 0..3 {
+            assert_eq!(told(&mut answers).await, (watcher, 0, 1), "it is there");
+        }
+        (map, answers)
     }
 
     fn write(map: &InMemory, key: &[u8]) -> i64 {
@@ -330,11 +334,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn progress_is_told_to_who_wants_it_and_was_told_nothing_else() {
-        let map = Arc::new(InMemory::new(State::new(), 0));
-        let mut answers = three(&map);
-        for watcher in 0..3 {
-            assert_eq!(told(&mut answers).await, (watcher, 0, 1), "it is there");
-        }
+        let (map, mut answers) = three().await;
         let began = Instant::now();
         // Nothing happens: both that want it are told so, after a whole round and not before.
         let mut quiet = vec![told(&mut answers).await, told(&mut answers).await];
@@ -353,5 +353,20 @@ mod tests {
         quiet.sort_unstable();
         assert_eq!(quiet, [(0, 0, version), (1, 0, version)]);
         assert_eq!(began.elapsed(), 3 * PROGRESS_INTERVAL);
+    }
+
+    /// Who knows that something is written asks until the stream is as far; it may have been written for no watcher, and just now.
+    #[tokio::test(start_paused = true)]
+    async fn progress_that_is_asked_for_is_of_all_that_was_written_before() {
+        let (map, mut answers) = three().await;
+        let progress =
+            || api::WatchRequest { request: Some(api::WatchUnion::Progress(api::WatchProgressRequest {})) };
+        let version = write(&map, b"other");
+        answers.take_wish(progress());
+        assert_eq!(told(&mut answers).await, (NO_WATCHER, 0, version));
+        let version = write(&map, b"b");
+        answers.take_wish(progress());
+        assert_eq!(told(&mut answers).await, (1, 1, version), "its news comes first");
+        assert_eq!(told(&mut answers).await, (NO_WATCHER, 0, version));
     }
 }

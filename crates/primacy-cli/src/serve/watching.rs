@@ -172,10 +172,11 @@ impl Watching {
         }
     }
 
-    /// The version up to which all watchers have been told all, if they have.
+    /// The version up to which all watchers have been told all, if they have: the one that the map has now, for whoever asks may know that
+    /// it was written.
     pub(super) fn all_told(&self) -> Option<Version> {
         // In this order: what is handed on after it does not matter.
-        let told = self.hub.told();
+        let told = self.hub.hand_all_on();
         (self.turns.is_empty() && self.line.waiting().is_empty()).then_some(told)
     }
 }

@@ -127,6 +127,10 @@ fn a_leader_that_is_killed_under_load_is_replaced() {
         assert!(row["trials"] == 1 && row["clients"] == 16 && row["errors"].is_object(), "{told}");
         assert!(row["rate_median"].is_number(), "{told}");
         spreads(row, &["gap_ms", "client_gap_ms"]);
+        // With its own timers etcd elects nobody in so short a time, and then nothing is later.
+        if row["system"] == "primacy" || !row["later_gap_ms"].is_null() {
+            spreads(row, &["later_gap_ms"]);
+        }
         // What was under way at the node that was killed fails.
         assert!(row["errors_median"].is_number() && row["errors_max"].is_number(), "{told}");
     }

@@ -11,13 +11,14 @@ pub mod table;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use primacy_conformance::live::free_port;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -320,11 +321,7 @@ pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// A list of peers on ports that nothing listens on.
 pub fn peers(names: &[&str]) -> String {
-    // All are taken before one is given back, so that no two are the same.
-    let listeners: Vec<TcpListener> =
-        names.iter().map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    let peer = |(name, listener): (&&str, &TcpListener)| format!("{name}={}", listener.local_addr().unwrap());
-    names.iter().zip(&listeners).map(peer).collect::<Vec<_>>().join(",")
+    names.iter().map(|name| format!("{name}=127.0.0.1:{}", free_port())).collect::<Vec<_>>().join(",")
 }
 
 pub fn strings(args: &[&str]) -> Vec<String> {

@@ -1,6 +1,5 @@
 //! Where a live election is held, as a few words that a process can be told.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,10 +7,11 @@ use std::time::Duration;
 use primacy::disk::DiskError;
 use primacy::{Builder, ConnectError, Elector, NodeId, Peers, Timers, config};
 use primacy_stores::faulty::{FaultSwitch, FaultyRegister, FaultySessions};
-use primacy_stores::{OpenError, Opened, open_any};
+use primacy_stores::{OpenError, Opened, ReadError, SessionError, open_any};
 
 use super::harness::{Bounds, NAMES, Pace};
 use super::listener::PATIENCE;
+use crate::live::free_port;
 
 /// The lease that a law can wait for.
 const QUICK: Duration = Duration::from_secs(2);
@@ -125,14 +125,9 @@ fn over_a_store(timers: &Timers, expiry: Duration) -> Bounds {
     Bounds { release, expiry: expiry + release }
 }
 
-/// Three names with ports that were free a moment ago.
+/// Three names with ports that nobody listens on.
 fn free_peers() -> String {
-    let bind = |_| TcpListener::bind("127.0.0.1:0").expect("loopback has free ports");
-    let listeners: Vec<TcpListener> = NAMES.iter().map(bind).collect();
-    let addresses = listeners.iter().map(|listener| listener.local_addr().expect("it is bound"));
-    let peers: Vec<String> =
-        NAMES.iter().zip(addresses).map(|(name, address)| format!("{name}={address}")).collect();
-    peers.join(",")
+    NAMES.map(|name| format!("{name}=127.0.0.1:{}", free_port())).join(",")
 }
 
 /// Enters among these peers. A process that another arm starts at this moment has the files of all arms until it becomes another
@@ -150,33 +145,42 @@ async fn enter_among(builder: &Builder, peers: &Peers) -> Elector {
     }
 }
 
+/// Enters in a store. Others make it at the same moment, and a server of a machine with much to do may not answer in time.
+async fn enter_store(builder: &Builder, url: &str, election: &str) -> (Elector, FaultSwitch) {
+    let began = std::time::Instant::now();
+    loop {
+        let entering = async {
+            let builder = builder.clone();
+            Ok(match open_any(url, election).await? {
+                Opened::Register(register) => {
+                    let (register, switch) = FaultyRegister::new(register);
+                    (builder.register(Arc::new(register)).await?, switch)
+                }
+                Opened::Sessions(sessions) => {
+                    let (sessions, switch) = FaultySessions::new(sessions);
+                    (builder.sessions(Arc::new(sessions)).await?, switch)
+                }
+            })
+        };
+        match entering.await {
+            Ok(entered) => return entered,
+            Err(
+                ConnectError::Open(OpenError::Unavailable { .. })
+                | ConnectError::Read(ReadError::Unavailable { .. })
+                | ConnectError::Session(SessionError::NoAnswer { .. }),
+            ) if began.elapsed() < PATIENCE => tokio::task::yield_now().await,
+            Err(error) => panic!("the election can be entered: {error}"),
+        }
+    }
+}
+
 impl Entry {
     /// Enters the election; over a store with a switch in between that can keep the node from reaching it.
     pub(crate) async fn enter(&self) -> (Elector, FaultSwitch) {
         let node = NodeId::new(NAMES[self.node]).expect("a name");
         let builder = Elector::builder().election(&self.election).node(node).lease(self.lease);
         match &self.place {
-            Place::Store(url) => {
-                let store = loop {
-                    match open_any(url, &self.election).await {
-                        Ok(store) => break store,
-                        // Others make it at the same time.
-                        Err(OpenError::Unavailable { .. }) => tokio::task::yield_now().await,
-                        Err(error) => panic!("the store cannot be opened: {error}"),
-                    }
-                };
-                let (entered, switch) = match store {
-                    Opened::Register(register) => {
-                        let (register, switch) = FaultyRegister::new(register);
-                        (builder.register(Arc::new(register)).await, switch)
-                    }
-                    Opened::Sessions(sessions) => {
-                        let (sessions, switch) = FaultySessions::new(sessions);
-                        (builder.sessions(Arc::new(sessions)).await, switch)
-                    }
-                };
-                (entered.expect("the election can be entered"), switch)
-            }
+            Place::Store(url) => enter_store(&builder, url, &self.election).await,
             Place::Peers { peers, dir } => {
                 let peers: Peers = peers.parse().expect("a list of peers");
                 let builder = builder.state_dir(dir.join(NAMES[self.node]));

@@ -937,6 +937,11 @@ impl Quorum {
         self.hard.promise > self.config.promised()
     }
 
+    /// The last lives of each voter that guardians have vouched to be gone.
+    pub(crate) fn dead(&self) -> impl Iterator<Item = Identity> {
+        self.dead.iter().flat_map(|(&node, lives)| lives.iter().map(move |&life| Identity::new(node, life)))
+    }
+
     fn is_dead(&self, node: NodeId, incarnation: Incarnation) -> bool {
         self.dead.get(&node).is_some_and(|dead| dead.contains(&incarnation))
     }

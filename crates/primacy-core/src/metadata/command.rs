@@ -371,7 +371,7 @@ pub enum Command {
         /// Its number.
         session: SessionId,
     },
-    /// Ends a session whose time is over, however it was begun. For the leader alone, who has the clock.
+    /// Ends a session whose time is over, however it was begun, or that of a node which is gone. For the leader alone, who has the clock.
     Expire {
         /// Its number.
         session: SessionId,

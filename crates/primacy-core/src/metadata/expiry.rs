@@ -1,4 +1,4 @@
-//! When sessions end: the leader's to say, by its own clock.
+//! When sessions end that nobody ends before: the leader's to say, by its own clock.
 //!
 //! A new leader does not know when a session was kept alive last, so it gives each its whole time again, from when it became active
 //! (as Chubby does). The earlier leader said until then that a session lived only while its own lease ran, which had ended before.

@@ -588,14 +588,16 @@ impl<S: Keeps> Metadata<S> {
         }
     }
 
-    /// Whether this node ends sessions. So many may end at the same time that the state would not remember who asked for it.
+    /// Whether this node ends those whose time is over. So many may end at the same time that the state would not remember who asked for it.
     fn may_end_sessions(&self) -> bool {
         self.serves() && self.clients.open() <= OPEN_MAX / 2
     }
 
     /// A node that is gone, with all its work, is not waited for.
     fn on_death(&mut self, now: Instant, life: Identity) {
-        if let Some(session) = self.replica.state().session_of(life).filter(|_| self.serves()) {
+        let session = self.replica.state().session_of(life).filter(|_| self.serves());
+        // Not one whose end is written already.
+        if let Some(session) = session.filter(|&session| self.expiry.end(session).is_some()) {
             self.expiry.remove(session);
             self.write(now, None, StateCommand::Expire { session });
         }
@@ -750,6 +752,11 @@ impl<S: Keeps> Metadata<S> {
             let left = self.look_at(now, session, keep);
             self.answer_session(session, keep, left, u64::MAX);
         }
+        // Where the leader died, nobody led whom its guardian could tell. This is written after what clients want: what is written before
+        // is taken for one of theirs, and written again.
+        for life in self.quorum.dead().collect::<Vec<_>>() {
+            self.on_death(now, life);
+        }
     }
 
     /// The application is told of a leader when it can be asked for something.
@@ -898,7 +905,10 @@ impl<S: Keeps> Metadata<S> {
         if self.serves() {
             match session {
                 Some(SessionNews::Began(session, time_to_live)) => {
-                    self.expiry.set(session, now.after(time_to_live))
+                    self.expiry.set(session, now.after(time_to_live));
+                    if self.quorum.dead().any(|dead| dead == client) {
+                        self.on_death(now, client); // The news of its death has come before what it wanted.
+                    }
                 }
                 Some(SessionNews::Ended(session)) => self.expiry.remove(session),
                 None => {}

@@ -5,8 +5,8 @@
 //! replica alike; so the death of a node is one small record, whatever the number of partitions, and where nothing happens nothing
 //! is said.
 //!
-//! Assumes   that a session is ended only when its node counts it as over (see [`Command::Join`]), or by the node itself, when it
-//!           has stopped.
+//! Assumes   that a session is ended only when its node counts it as over (see [`Command::Join`]), when this life of the node is
+//!           gone, or by the node itself, when it has stopped.
 //! Promises  that a partition has one primary at most; that its number grows with each that it gets; that nobody gets it before the
 //!           former one has given it back, or its session has ended; that loads differ by one at most, in each group and in all
 //!           together, after every change of what nodes and partitions there are, as long as operators move nothing.
@@ -93,8 +93,9 @@ pub enum Command {
     /// The node that sends it is up from now on, and may be a primary, for as long as this session lives. If an earlier life of it
     /// was up, that one is gone, and the node is primary of the same partitions under new numbers.
     ///
-    /// Nobody but the leader, by its clock, and the node itself end such a session. Whoever sends it may count it as living for its
-    /// time from before it asked, or asked to keep it alive, less what the clocks may differ; the leader counts from after that.
+    /// Nobody but the leader and the node itself end such a session: the leader by its clock, or when a guardian has vouched that this
+    /// life of the node is gone. Whoever sends it may count it as living for its time from before it asked, or asked to keep it alive,
+    /// less what the clocks may differ; the leader counts from after that.
     Join {
         /// The number of the session, which begins with this.
         session: SessionId,

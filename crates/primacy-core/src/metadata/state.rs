@@ -91,7 +91,7 @@ impl State {
             Command::Compact(version) => self.map.compact(*version).map(|()| Answer::Done),
             Command::Begin { session, time_to_live } => self.begin(*session, *time_to_live),
             Command::End { session } => self.end(*session),
-            // The session of a node ends with the node, by the leader's clock or its own word, and by nobody else's.
+            // The session of a node ends with the node, by the leader's word or its own, and by nobody else's.
             Command::Expire { session } if self.partitions.end(*session) => Ok(Answer::Ended { count: 0 }),
             Command::Expire { session } => self.end(*session),
             Command::Partitions(command) => self.obey(sender, command),

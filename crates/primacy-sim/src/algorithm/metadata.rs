@@ -395,6 +395,7 @@ const OWN: &[&str] = &[
     "a later leader has committed",
     "a session has run out",
     "a session has outlived a leader",
+    "a session of a dead leader was ended before its time",
     "client: written",
     "client: refused",
     "client: done, and what came of it is not known",

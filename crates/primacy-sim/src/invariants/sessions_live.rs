@@ -9,7 +9,7 @@ use primacy_core::metadata::clients::Ticket;
 use primacy_core::metadata::command::{Command, SessionId};
 use primacy_core::metadata::machine::{Answer, Ask, Metadata};
 use primacy_core::metadata::partitions::Command as Order;
-use primacy_core::{Drift, Duration, Identity, LeaderSequence, Term};
+use primacy_core::{Drift, Duration, Event, Identity, LeaderSequence, Term};
 
 use super::{Invariant, Observation, Seen};
 use crate::beliefs::Beliefs;
@@ -27,6 +27,9 @@ pub struct SessionsLive {
     ended_by_clients: BTreeSet<SessionId>,
     /// By which sessions a process life has asked to be up.
     of_nodes: BTreeMap<Identity, Vec<SessionId>>,
+    /// Who was elected last, and the sessions of nodes that died as that.
+    leader: Option<Identity>,
+    of_dead_leaders: BTreeSet<SessionId>,
     /// When those were first seen to have ended that have.
     ended: BTreeMap<SessionId, Moment>,
     /// Whose state was looked at, and up to where.
@@ -46,6 +49,8 @@ impl SessionsLive {
             until: BTreeMap::new(),
             ended_by_clients: BTreeSet::new(),
             of_nodes: BTreeMap::new(),
+            leader: None,
+            of_dead_leaders: BTreeSet::new(),
             ended: BTreeMap::new(),
             looked: BTreeMap::new(),
             terms: BTreeMap::new(),
@@ -76,6 +81,11 @@ impl SessionsLive {
         self.ended.insert(session, now);
         if !self.ended_by_clients.contains(&session) {
             self.met.push("a session has run out");
+        }
+        if self.of_dead_leaders.contains(&session)
+            && self.until.get(&session).is_some_and(|&until| now < until)
+        {
+            self.met.push("a session of a dead leader was ended before its time");
         }
         self.may_have_ended(now, session)
     }
@@ -174,7 +184,15 @@ impl Invariant for SessionsLive {
             Observation::Ended { who } => {
                 self.looked.remove(&who);
                 // Its guardian may say so, and its next life end it.
-                self.ended_by_clients.extend(self.of_nodes.remove(&who).into_iter().flatten());
+                let sessions = self.of_nodes.remove(&who).unwrap_or_default();
+                if self.leader == Some(who) {
+                    self.of_dead_leaders.extend(&sessions);
+                }
+                self.ended_by_clients.extend(sessions);
+                Ok(())
+            }
+            Observation::Told { who, event: Event::Elected { .. } } => {
+                self.leader = Some(who);
                 Ok(())
             }
             Observation::Metadata(Seen::Wrote { .. })

@@ -385,9 +385,11 @@ pub const SPACES: &[Row] = &[
     log("log_memory_late", replicas::Space { records: 0, crashes: 1, ..MEMORY }, RECOVERED | BEGUN, 1_551_610).large(),
     log("log_memory_records", replicas::Space { crashes: 1, late: false, ..MEMORY }, RECOVERED | COMMITTED, 18_985_403).large(),
     log("log_memory_restarts", replicas::Space { records: 0, crashes: 2, late: false, ..MEMORY }, RECOVERED | BEGUN | Marks::CRASHED_BETWEEN, 5_658_820).large(),
+    log("log_memory_terms", replicas::Space { terms: 3, records: 0, crashes: 1, late: false, ..MEMORY }, RECOVERED | BEGUN | Marks::CRASHED_BETWEEN, 102_508_105).large(),
     // The same on a disk that may be lost.
     log("log_disk", replicas::Space { records: 0, disks: 1, late: false, ..LOG }, DISK_LOST | BEGUN, 1_704_496).large(),
     log("log_disk_unaware", replicas::Space { records: 0, disks: 1, recovers: false, late: false, ..LOG }, Marks::BEGUN | Marks::DISK_LOST, 11_831).breaks("I9"),
     log("log_disk_records", replicas::Space { disks: 1, late: false, ..LOG }, DISK_LOST | COMMITTED, 20_767_695).large(),
     log("log_disk_restart", replicas::Space { records: 0, crashes: 1, only_recovering: true, disks: 1, late: false, ..LOG }, DISK_LOST | BEGUN | Marks::CRASHED_BETWEEN, 5_426_480).large(),
+    log("log_disk_terms", replicas::Space { terms: 3, records: 0, disks: 1, late: false, ..LOG }, DISK_LOST | BEGUN, 117_043_634).large(),
 ];

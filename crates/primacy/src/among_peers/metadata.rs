@@ -97,7 +97,7 @@ enum Waiter {
     AcceptLoss(oneshot::Sender<Result<bool, MapError>>),
 }
 
-/// How many bytes of writes may wait for a leader.
+/// How many bytes of writes may wait until they are done.
 const OPEN_BYTES_MAX: usize = 64 << 20;
 
 /// How many may wait before the first sweep.
@@ -250,6 +250,7 @@ impl MetadataWorld {
             return Ok(());
         }
         self.peers.mesh.set_peers(&nodes, voters)?;
+        self.map.reached.send_replace(nodes.clone());
         if reached.voters.as_ref().is_none_or(|known| known.members != voters.members) {
             let names: Vec<String> = voters.members.keys().map(ToString::to_string).collect();
             tracing::info!(number = %voters.number, voters = names.join(", "), "these are the voters");

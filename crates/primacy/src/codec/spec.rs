@@ -17,7 +17,7 @@ use crate::transport::{Security, TlsFiles};
 
 use super::{DecodeError, Frame, decode, wire};
 
-/// To whom a guardian bears witness, and as what. A node hands it to its guardian at the start.
+/// To whom a guardian bears witness, and as what. A node hands it to its guardian at the start, and again when other nodes vote.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WitnessSpec {
@@ -83,6 +83,18 @@ impl WitnessSpec {
         let hello = HelloText::new(&me.of_guardian());
         let peers = peers.into_iter().map(|(node, at)| (node.to_string(), at)).collect();
         Self::Peers { hello, peers, security: SecuritySpec::new(security), store: None }
+    }
+
+    /// The same, but to these peers.
+    #[must_use]
+    pub(crate) fn to(self, nodes: impl Iterator<Item = (NodeId, String)>) -> Self {
+        match self {
+            Self::Peers { hello, security, store, .. } => {
+                let peers = nodes.map(|(node, at)| (node.to_string(), at)).collect();
+                Self::Peers { hello, peers, security, store }
+            }
+            Self::Store(_) => self,
+        }
     }
 
     /// The same, and the record in the store that confirms the leader.

@@ -1,5 +1,6 @@
 //! The map, as the program sees it in which a node runs.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
@@ -44,6 +45,7 @@ pub struct Map {
     version: watch::Receiver<Version>,
     steps: watch::Receiver<u64>,
     board: watch::Receiver<Board>,
+    reached: watch::Receiver<BTreeMap<NodeId, Arc<str>>>,
     /// Set before the handle is given to anybody.
     state: Arc<OnceLock<Arc<RwLock<State>>>>,
 }
@@ -101,8 +103,8 @@ pub enum MapError {
         "the leader is of an earlier version and cannot read it; upgrade that node; another leader may have done it"
     )]
     Unreadable,
-    /// Too many requests wait already. Nothing was done.
-    #[error("{REQUESTS_MAX} requests wait already; try again when some are answered")]
+    /// Too many requests wait already, or too many bytes of writes. Nothing was done.
+    #[error("too many requests wait already, or too many bytes of writes; try again when some are answered")]
     Busy,
     /// The node cannot be made a voter. Nothing was done.
     #[error("it cannot be a voter: {why}")]
@@ -123,16 +125,15 @@ pub(crate) struct MapEnd {
     /// The step of the partitions.
     pub(crate) steps: watch::Sender<u64>,
     pub(crate) board: watch::Sender<Board>,
+    pub(crate) reached: watch::Sender<BTreeMap<NodeId, Arc<str>>>,
     pub(crate) state: Arc<OnceLock<Arc<RwLock<State>>>>,
 }
 
 /// A handle, and the driver's end of it.
 pub(crate) fn maps() -> (MapEnd, Map) {
     let (asks, asked) = mpsc::channel(REQUESTS_MAX);
-    let nobody = primacy_core::metadata::voters::Voters {
-        number: LeaderSequence::NONE,
-        members: std::collections::BTreeMap::new(),
-    };
+    let nobody =
+        primacy_core::metadata::voters::Voters { number: LeaderSequence::NONE, members: BTreeMap::new() };
     let first = Board {
         leader: None,
         term: Term(0),
@@ -145,11 +146,18 @@ pub(crate) fn maps() -> (MapEnd, Map) {
         voters: Arc::new(nobody),
     };
     let ((told, version), (post, board)) = (watch::channel(Version::FIRST), watch::channel(first));
-    let (stepped, steps) = watch::channel(0);
+    let ((stepped, steps), (reaching, reached)) = (watch::channel(0), watch::channel(BTreeMap::new()));
     let state = Arc::<OnceLock<_>>::default();
     let room = Arc::new(Semaphore::new(REQUESTS_MAX));
-    let end = MapEnd { asks: asked, version: told, steps: stepped, board: post, state: Arc::clone(&state) };
-    (end, Map { asks, room, version, steps, board, state })
+    let end = MapEnd {
+        asks: asked,
+        version: told,
+        steps: stepped,
+        board: post,
+        reached: reaching,
+        state: Arc::clone(&state),
+    };
+    (end, Map { asks, room, version, steps, board, reached, state })
 }
 
 impl Map {
@@ -261,6 +269,11 @@ impl Map {
     #[must_use]
     pub fn board(&self) -> watch::Ref<'_, Board> {
         self.board.borrow()
+    }
+
+    /// Whom this node reaches, maybe itself among them: the voters, and those who come or go just now. Empty before it has begun.
+    pub(crate) fn reached(&self) -> watch::Receiver<BTreeMap<NodeId, Arc<str>>> {
+        self.reached.clone()
     }
 
     /// The version of this node's copy; a receiver that waits for it to change learns of what is new.

@@ -51,13 +51,18 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     links: BTreeMap<NodeId, Link>,
+    /// How many there have been.
+    made: u64,
     testifying: bool,
     closed: bool,
     random: Rng,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Link {
+    /// Which of all; a thread whose link has another number, or is gone, ends.
+    number: u64,
+    address: String,
     /// The connection, once its handshake is done. Its thread reads from it.
     wire: Option<Arc<Wire>>,
     heard: bool,
@@ -112,15 +117,14 @@ impl PeersWitness {
         limits: Limits,
     ) -> Result<Self, WitnessError> {
         let (me, security) = (hello.parse()?, security.parse()?);
-        let peers: Result<Vec<_>, NodeIdError> =
-            peers.iter().map(|(name, address)| Ok((NodeId::new(name)?, address.clone()))).collect();
-        let peers = peers?;
-        let tls = security.open(me.identity.node, peers.iter().map(|(node, _)| *node), Sides::Dialler)?;
+        let nodes = parse(peers)?;
+        let tls = security.open(me.identity.node, nodes.into_keys(), Sides::Dialler)?;
         let frame = |frame: &Frame| encode(&me.election, frame).map_err(|_| DecodeError::Invalid("names"));
         let hello = frame(&Frame::Hello(me.clone()))?;
         let (ready, died) = (frame(&Frame::Ready)?, frame(&Frame::Died(me.identity))?);
         let state = State {
-            links: peers.iter().map(|(node, _)| (*node, Link::default())).collect(),
+            links: BTreeMap::new(),
+            made: 0,
             testifying: false,
             closed: false,
             random: Rng::new(u64::from_be_bytes(entropy()?)),
@@ -129,12 +133,42 @@ impl PeersWitness {
         // If a thread cannot be started, dropping this ends those before it.
         let shared = Shared { me, security, tls, limits, hello, ready, died, state, changed };
         let witness = Self { shared: Arc::new(shared) };
-        for (node, address) in peers {
-            let shared = Arc::clone(&witness.shared);
-            let thread = std::thread::Builder::new().name(format!("witness {node}")).stack_size(STACK_LENGTH);
-            thread.spawn(move || shared.tend(node, &address)).map_err(WitnessError::Thread)?;
-        }
+        witness.reach(peers)?;
         Ok(witness)
+    }
+
+    /// Leaves those who are not among these peers at the same address, and starts to connect to those who are new.
+    ///
+    /// # Errors
+    /// [`WitnessError`]; the others are connected to all the same.
+    pub(super) fn reach(&self, peers: &[(String, String)]) -> Result<(), WitnessError> {
+        let peers = parse(peers)?;
+        let mut state = self.shared.lock();
+        state.links.retain(|node, link| {
+            let stays = peers.get(node) == Some(&link.address);
+            if !stays {
+                link.shut();
+            }
+            stays
+        });
+        let mut outcome = Ok(());
+        for (node, address) in peers {
+            if state.links.contains_key(&node) {
+                continue;
+            }
+            state.made += 1;
+            let (number, shared, at) = (state.made, Arc::clone(&self.shared), address.clone());
+            let thread = std::thread::Builder::new().name(format!("witness {node}")).stack_size(STACK_LENGTH);
+            match thread.spawn(move || shared.tend(node, number, &at)) {
+                Ok(_) => {
+                    let link = Link { number, address, wire: None, heard: false, trouble: None };
+                    state.links.insert(node, link);
+                }
+                Err(error) => outcome = Err(WitnessError::Thread(error)),
+            }
+        }
+        self.shared.changed.notify_all();
+        outcome
     }
 
     pub(super) fn identity(&self) -> Identity {
@@ -185,6 +219,18 @@ impl Drop for PeersWitness {
     }
 }
 
+/// The names and addresses that the node has handed over.
+fn parse(peers: &[(String, String)]) -> Result<BTreeMap<NodeId, String>, NodeIdError> {
+    peers.iter().map(|(name, address)| Ok((NodeId::new(name)?, address.clone()))).collect()
+}
+
+impl State {
+    /// That link, unless its peer is none any more, or elsewhere, or the witness was dropped.
+    fn link(&mut self, node: NodeId, number: u64) -> Option<&mut Link> {
+        self.links.get_mut(&node).filter(|link| link.number == number && !self.closed)
+    }
+}
+
 impl Link {
     /// Tells of the death, if there is a connection. If there is none, its thread does so when there is one
     /// again.
@@ -205,50 +251,57 @@ impl Link {
 }
 
 impl Shared {
-    /// A thread that panicked has left nothing half-done here: every change is one assignment.
+    /// A thread that panicked has left nothing half-done here: what one changes is one assignment each time.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps the connection to one peer, until the death has been told or the witness is dropped.
-    fn tend(&self, node: NodeId, address: &str) {
+    /// Keeps the connection to one peer, until the death has been told, the peer is none any more or the witness is dropped.
+    fn tend(&self, node: NodeId, number: u64, address: &str) {
         let mut longest_wait = self.limits.backoff_first;
-        loop {
+        while self.lock().link(node, number).is_some() {
             let mut rest = Duration::ZERO;
             let ended = self.dial(node, address).and_then(|(wire, deframer)| {
                 longest_wait = self.limits.backoff_first;
                 // After this connection, as the node itself does.
                 rest = self.limits.backoff_first;
-                self.open(node, &wire)?;
+                self.open(node, number, &wire)?;
                 self.listen(&wire, deframer)
             });
             let mut state = self.lock();
-            let link = state.links.get_mut(&node).expect("the links are never removed");
+            let Some(link) = state.link(node, number) else { return };
             link.shut();
             match ended {
                 Ok(()) => link.heard = true,
                 Err(error) => link.trouble = Some(error.to_string()),
             }
-            let done = link.heard || state.closed;
+            let done = link.heard;
             self.changed.notify_all();
-            if done || self.pause(state, rest, &mut longest_wait) {
+            if done {
                 return;
             }
+            let gone = |state: &mut State| state.link(node, number).is_none();
+            self.pause(state, gone, rest, &mut longest_wait);
         }
     }
 
     /// Waits before the next attempt, for a rest and a random time below a maximum that doubles; but not when there
-    /// is a death to tell that was not known when the wait began. Returns whether the witness was dropped.
-    fn pause(&self, mut state: MutexGuard<'_, State>, rest: Duration, longest: &mut Duration) -> bool {
+    /// is a death to tell that was not known when the wait began, nor when there will be no attempt.
+    fn pause(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        gone: impl Fn(&mut State) -> bool,
+        rest: Duration,
+        longest: &mut Duration,
+    ) {
         let before = state.testifying;
         if before {
             *longest = self.limits.testifying_backoff_max.min(*longest);
         }
         let wait = rest.plus(state.random.duration_up_to(*longest));
         *longest = longest.times(2).min(self.limits.backoff_max);
-        let waiting = |state: &mut State| state.testifying == before && !state.closed;
-        let waited = self.changed.wait_timeout_while(state, wait.into(), waiting);
-        waited.unwrap_or_else(PoisonError::into_inner).0.closed
+        let waiting = |state: &mut State| state.testifying == before && !gone(state);
+        drop(self.changed.wait_timeout_while(state, wait.into(), waiting));
     }
 
     /// One attempt, with its handshake. The bytes that came after it are in the deframer.
@@ -326,13 +379,10 @@ impl Shared {
     }
 
     /// Makes the connection known, and tells of the death if that is what it was waited for.
-    fn open(&self, node: NodeId, wire: &Arc<Wire>) -> Result<(), LinkError> {
+    fn open(&self, node: NodeId, number: u64, wire: &Arc<Wire>) -> Result<(), LinkError> {
         let mut state = self.lock();
-        if state.closed {
-            return Err(LinkError::Closed);
-        }
         let testifying = state.testifying;
-        let link = state.links.get_mut(&node).expect("the links are never removed");
+        let Some(link) = state.link(node, number) else { return Err(LinkError::Closed) };
         link.wire = Some(Arc::clone(wire));
         link.trouble = None;
         if testifying {

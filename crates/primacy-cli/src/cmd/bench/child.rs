@@ -5,8 +5,15 @@ use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::ExitCode;
+#[cfg(feature = "sqlite")]
+use std::time::Duration;
 
 use primacy::clock;
+
+#[cfg(feature = "sqlite")]
+use super::partition_guardian;
+#[cfg(feature = "sqlite")]
+use super::partition_node::{self, Node, TIME_TO_LIVE};
 
 /// A job that tells when its first line was written, and then does nothing.
 pub(crate) const JOB: &str = "job";
@@ -17,7 +24,8 @@ pub(crate) const VICTIM: &str = "victim";
 /// Keeps one core busy.
 pub(crate) const BUSY: &str = "busy";
 
-/// Takes part in partitions: `partition-node NAME PEERS DIR`, and a directory of ledgers to write to.
+/// Takes part in partitions: `partition-node NAME PEERS DIR [LEDGERS [SECONDS]]`; where the ledgers are that it writes to, and how
+/// long its session lives when it is not heard.
 #[cfg(feature = "sqlite")]
 pub(crate) const PARTITION_NODE: &str = "partition-node";
 /// The same with a guardian that vouches for its death.
@@ -55,15 +63,21 @@ pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
 #[cfg(feature = "sqlite")]
 fn of_partitions(role: &str, args: impl Iterator<Item = OsString>) -> ExitCode {
     let args: Vec<String> = args.filter_map(|arg| arg.into_string().ok()).collect();
-    let node = |name, peers, dir: &String, ledgers: Option<&String>| {
-        let guarded = role == GUARDED_PARTITION_NODE;
-        super::partition_node::run(name, peers, dir.as_ref(), ledgers.map(Into::into), guarded)
-    };
+    let guarded = role == GUARDED_PARTITION_NODE;
     let done = match (role, args.as_slice()) {
-        (PARTITION_GUARDIAN, [node, spec]) => super::partition_guardian::run(node, spec),
-        (PARTITION_NODE | GUARDED_PARTITION_NODE, [name, peers, dir]) => node(name, peers, dir, None),
-        (PARTITION_NODE | GUARDED_PARTITION_NODE, [name, peers, dir, ledgers]) => {
-            node(name, peers, dir, Some(ledgers))
+        (PARTITION_GUARDIAN, [node, spec]) => partition_guardian::run(node, spec),
+        (PARTITION_NODE | GUARDED_PARTITION_NODE, [name, peers, dir, more @ ..]) => {
+            let dir = dir.as_ref();
+            let (ledgers, time_to_live) = match more {
+                [] => (None, TIME_TO_LIVE),
+                [ledgers] => (Some(ledgers.into()), TIME_TO_LIVE),
+                [ledgers, seconds] => match seconds.parse() {
+                    Ok(seconds) => (Some(ledgers.into()), Duration::from_secs(seconds)),
+                    Err(_) => return ExitCode::FAILURE,
+                },
+                _ => return ExitCode::FAILURE,
+            };
+            partition_node::run(Node { name, peers, dir, ledgers, time_to_live, guarded })
         }
         _ => return ExitCode::FAILURE,
     };

@@ -1,4 +1,5 @@
-//! A guardian as any program that uses the library may have one: a process that waits for the end of its node, and vouches for it.
+//! A guardian as any program that uses the library may have one: a process that waits for the end of its node, and vouches for it. The
+//! voters of the bench do not change; where they do, it must hear of it: see `Elector::witness_spec_changed`.
 //!
 //! The node that the bench measures has no work outside of its own process, so with that all is gone.
 

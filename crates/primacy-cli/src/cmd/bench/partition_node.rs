@@ -27,8 +27,20 @@ pub(super) const ELECTION: &str = "partitions";
 const WRITE_INTERVAL: Duration = Duration::from_millis(20);
 /// How long the work for a partition goes on after it was wanted back.
 const DRAIN: Duration = Duration::from_millis(200);
-/// How long a node stays a primary when nothing is heard any more.
-const TIME_TO_LIVE: Duration = Duration::from_secs(3);
+/// How long a node stays a primary when nothing is heard any more, if nothing else is said.
+pub(super) const TIME_TO_LIVE: Duration = Duration::from_secs(3);
+
+/// What a node is started with.
+pub(super) struct Node<'a> {
+    pub(super) name: &'a str,
+    pub(super) peers: &'a str,
+    pub(super) dir: &'a Path,
+    /// Where the ledgers are that it writes to.
+    pub(super) ledgers: Option<PathBuf>,
+    pub(super) time_to_live: Duration,
+    /// It has a guardian that vouches for its death.
+    pub(super) guarded: bool,
+}
 
 /// What it tells.
 #[derive(Debug, Serialize)]
@@ -85,24 +97,12 @@ fn now() -> u64 {
 }
 
 /// Runs until it is killed, or told to leave by the end of its standard input.
-pub(super) fn run(
-    name: &str,
-    peers: &str,
-    dir: &Path,
-    ledgers: Option<PathBuf>,
-    guarded: bool,
-) -> Result<(), Failure> {
+pub(super) fn run(node: Node<'_>) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    LocalSet::new().block_on(&runtime, live(name, peers, dir, ledgers, guarded))
+    LocalSet::new().block_on(&runtime, live(node))
 }
 
-async fn live(
-    name: &str,
-    peers: &str,
-    dir: &Path,
-    ledgers: Option<PathBuf>,
-    guarded: bool,
-) -> Result<(), Failure> {
+async fn live(Node { name, peers, dir, ledgers, time_to_live, guarded }: Node<'_>) -> Result<(), Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure::new(Exit::Failed, error.to_string());
     let node: NodeId = name.parse().map_err(|error| failed(&error))?;
     let peers: Peers = peers.parse().map_err(|error| failed(&error))?;
@@ -112,7 +112,7 @@ async fn live(
     let server = Server::bind(dir, ELECTION, node)?;
     server.serve(elector.clone(), Reporter::new(true, name)?)?;
     tokio::task::spawn_local(stand(elector.clone()));
-    let joining = elector.partitions().time_to_live(TIME_TO_LIVE);
+    let joining = elector.partitions().time_to_live(time_to_live);
     let partitions = joining.join().await.map_err(|error| failed(&error))?;
     tell(&Told::Joined { node: name, boot_ns: now() });
     match ledgers {

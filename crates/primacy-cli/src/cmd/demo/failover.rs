@@ -10,6 +10,7 @@ use super::ledger::{Ledger, is_free};
 use super::{Narrator, ledger_failed, milliseconds};
 use crate::cmd::stage::{Part, Stage, places};
 use crate::exit::{Exit, Failure};
+use crate::process_tree::stands;
 
 const ELECTION: &str = "demo";
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
@@ -161,7 +162,10 @@ impl Story {
         part: Part,
         databases: Vec<PathBuf>,
     ) -> Result<(), Failure> {
+        let process = self.stage.pid(name, part)?;
         loop {
+            // The signal takes its time where the process runs on another processor: it may still begin a transaction.
+            self.stage.look_for("the pause of a process", |_| Ok(stands(process).then_some(())))?;
             let mut free = true;
             for database in &databases {
                 free &= is_free(database).map_err(|error| ledger_failed(error.into()))?;

@@ -127,7 +127,7 @@ fn without(text: &str, marker: &str, of: impl Fn(char) -> bool, instead: &str) -
 
 /// Puts names for the numbers of leases, in the order in which they appear.
 fn without_leases(text: &str) -> String {
-    let mut leases: BTreeMap<u64, usize> = BTreeMap::new();
+    let mut leases: BTreeMap<u64, String> = BTreeMap::new();
     let mut found = Vec::new();
     let kinds = [(HEXADECIMAL_LEASES, 16), (DECIMAL_LEASES, 10)];
     for (marker, radix) in kinds.iter().flat_map(|(all, radix)| all.iter().map(move |one| (one, *radix))) {
@@ -140,15 +140,20 @@ fn without_leases(text: &str) -> String {
         }
     }
     found.sort_unstable();
-    let mut text = text.to_owned();
+    let mut names = BTreeMap::new();
     for (_, number) in found {
-        let next = leases.len();
-        let name = *leases.entry(number).or_insert(next);
-        let name = format!("<lease {name}>");
-        text = text.replace(&format!("{number:016x}"), &name).replace(&format!("{number:x}"), &name);
-        text = text.replace(&number.to_string(), &name);
+        let name = format!("<lease {}>", leases.len());
+        let name = leases.entry(number).or_insert(name);
+        for word in [format!("{number:016x}"), format!("{number:x}"), number.to_string()] {
+            names.insert(word, name.clone());
+        }
     }
-    text
+    // Whole words only: a short number can stand within a drawn one.
+    let all: Vec<char> = text.chars().collect();
+    all.chunk_by(|one, next| one.is_ascii_alphanumeric() == next.is_ascii_alphanumeric())
+        .map(String::from_iter)
+        .map(|word: String| names.get(&word).cloned().unwrap_or(word))
+        .collect()
 }
 
 /// The lines about members whose columns have no names.
@@ -203,6 +208,13 @@ fn said_by_both(
     // Nothing was waited for in vain.
     assert!(!theirs.contains("never"), "{theirs}");
     theirs
+}
+
+#[test]
+fn a_short_number_of_a_lease_within_a_drawn_one_is_not_taken_for_it() {
+    let told = "lease 0000000000001234 is gone\nlease 4b1c7fc2faa21234 granted\ne/4b1c7fc2faa21234 leads";
+    let named = "lease <lease 0> is gone\nlease <lease 1> granted\ne/<lease 1> leads";
+    assert_eq!(without_leases(told), named);
 }
 
 #[test]

@@ -6,11 +6,11 @@ use serde_json::json;
 
 use super::*;
 
-/// How long Consul is away in the story that changes no leader: half of the lease.
-const OUTAGE: Duration = Duration::from_secs(5);
+/// The lease where Consul is away for half of it: so long that a machine with much to do starts a server within the other half.
+const LONG: Duration = Duration::from_secs(20);
 
-async fn elector(url: &str) -> Elector {
-    Elector::builder().election("e").lease(TIMEOUT).connect(url).await.expect("it is there")
+async fn elector(url: &str, lease: Duration) -> Elector {
+    Elector::builder().election("e").lease(lease).connect(url).await.expect("it is there")
 }
 
 async fn campaign(elector: &Elector) -> Leadership {
@@ -26,7 +26,7 @@ async fn loss(leadership: &Leadership) -> Reason {
 async fn a_leader_resigns_to_the_next_and_a_session_that_ends_ends_the_lead() {
     let Some(consul) = consul().await else { return };
     let url = consul.url("elections");
-    let (one, two) = (elector(&url).await, elector(&url).await);
+    let (one, two) = (elector(&url, TIMEOUT).await, elector(&url, TIMEOUT).await);
     let first = campaign(&one).await;
     let token = first.token();
     let waiting = {
@@ -51,13 +51,16 @@ async fn a_leader_resigns_to_the_next_and_a_session_that_ends_ends_the_lead() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outage_of_half_a_lease_changes_no_leader() {
     let Some(mut consul) = consul().await else { return };
-    let one = elector(&consul.url("elections")).await;
+    let one = elector(&consul.url("elections"), LONG).await;
     let leadership = campaign(&one).await;
+    // From a renewal on, so that the other half of the lease is left.
+    let renewing = leadership.renewed(leadership.valid_until());
+    tokio::time::timeout(PATIENCE, renewing).await.expect("it renews").expect("it leads");
     consul.kill();
-    tokio::time::sleep(OUTAGE).await;
+    tokio::time::sleep(LONG / 2).await;
     consul.restart().await;
     // Longer than the lease from before the outage.
-    let lost = tokio::time::timeout(TIMEOUT, leadership.lost()).await;
+    let lost = tokio::time::timeout(LONG, leadership.lost()).await;
     assert!(lost.is_err(), "{lost:?}");
     leadership.check().expect("it leads");
 }

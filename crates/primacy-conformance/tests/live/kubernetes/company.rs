@@ -63,7 +63,8 @@ async fn a_stranger_and_primacy_hand_over_to_each_other_and_never_both_lead() {
     let register = open(&server.url(), "shared").await.unwrap();
     let (record, _) = register.read().await.unwrap().unwrap();
     assert_eq!(record.holder.unwrap().identity.node.as_str(), "python-1");
-    assert_eq!(record.token, token.next());
+    // By one; or by more, where the Lease was made just when a second began: the API server knows when that was in whole ones.
+    assert!(record.token > token, "{:?} after {token:?}", record.token);
 
     let standing =
         tokio::spawn(async move { elector.campaign().await.map(|leadership| (elector, leadership)) });
@@ -71,7 +72,7 @@ async fn a_stranger_and_primacy_hand_over_to_each_other_and_never_both_lead() {
     assert!(!standing.is_finished(), "it renews, and is waited for");
     drop(stranger);
     let (elector, second) = timeout(PATIENCE, standing).await.unwrap().unwrap().unwrap();
-    assert_eq!(second.token(), token.next().next());
+    assert_eq!(second.token(), record.token.next());
 
     let lease = server.lease("shared").await.unwrap();
     let holder = lease["spec"]["holderIdentity"].as_str().unwrap();

@@ -145,13 +145,19 @@ async fn a_single_server_is_warned_of_and_keeps_what_it_has_over_a_restart() {
     assert!(!told.contains(PASSWORD), "{told}");
     let first = set(&register, None, 1).await.unwrap();
     servers.kill(0);
-    let failed = set(&register, Some(&first), 2).await;
-    assert!(matches!(failed, Err(SetError::Unavailable { .. } | SetError::Unknown { .. })), "{failed:?}");
+    // Until the loss of the connection is noticed, a write is taken for the next one.
+    let may_come = match set(&register, Some(&first), 2).await {
+        Err(SetError::Unavailable { .. }) => false,
+        Err(SetError::Unknown { .. }) => true,
+        other @ (Ok(_) | Err(SetError::Conflict)) => panic!("{other:?}"),
+    };
     assert!(matches!(refusal(&format!("{}-other", servers.url())).await, OpenError::Unavailable { .. }));
     servers.restart(0);
     let (found, version) = read_in_the_end(&register).await.unwrap();
-    assert_eq!((found, &version), (record(1), &first), "nobody was there to take the write");
-    set_in_the_end(&register, 2).await;
+    let is_kept = (&found, &version) == (&record(1), &first);
+    let has_come = may_come && found == record(2) && version != first;
+    assert!(is_kept || has_come, "{found:?} of {version:?}, where a write may come late: {may_come}");
+    set_in_the_end(&register, 3).await;
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use primacy_core::election::lease::Holder;
 use primacy_core::election::session::{Entry, Place, SessionId};
 use primacy_core::{FencingToken, Identity, Incarnation, NodeId};
 use primacy_stores::{OpenError, Opened, Pending, SessionError, Sessions, open_any, postgres};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::server;
@@ -28,6 +29,10 @@ const SHORT: Duration = Duration::from_secs(3);
 const EXPIRY_BOUND: Duration = Duration::from_secs(2);
 
 const ELECTIONS: usize = 1000;
+
+/// How many of them are opened and taken at a time: all at once wait for each other longer than a request may take, where the machine has
+/// much to do.
+const OPENED_AT_A_TIME: usize = 50;
 
 /// How many connections Primacy has to the server.
 const CONNECTIONS: &str = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'primacy'";
@@ -320,10 +325,12 @@ async fn a_thousand_elections_share_one_session() {
     let Some(server) = server(&["max_locks_per_transaction=256"]).await else { return };
     let url = advisory(&server);
     let began = Instant::now();
+    let turns = Arc::new(Semaphore::new(OPENED_AT_A_TIME));
     let mut opening = JoinSet::new();
     for number in 0..ELECTIONS {
-        let url = url.clone();
+        let (url, turns) = (url.clone(), Arc::clone(&turns));
         opening.spawn(async move {
+            let _turn = turns.acquire().await.expect("it is never closed");
             let store = open_url(&url, &format!("many-{number}")).await;
             let session = store.begin(PATIENCE).await.expect("a session").session;
             let identity = Identity::new(NodeId::new("a").unwrap(), Incarnation { count: 1, nonce: 1 });

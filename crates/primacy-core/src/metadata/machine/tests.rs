@@ -252,6 +252,47 @@ fn a_node_that_is_vouched_to_be_dead_is_down_at_once_and_no_other_life_of_it() {
     }
 }
 
+/// Others are told of its death before one of them leads; and what it wanted itself may come later than the news of its death.
+#[test]
+fn the_session_of_a_leader_that_is_vouched_to_be_dead_is_ended_by_the_next_one() {
+    let (mut cluster, leader) = Cluster::start();
+    let dead = identity(leader);
+    let [session, another] = [7, 8].map(|number| SessionId::new(number).unwrap());
+    let join = |session| StateCommand::Partitions(About::Join { session, time_to_live: TIME_TO_LIVE });
+    cluster.write(leader, join(session));
+    cluster.cut_off = Some(leader);
+    let others = || (0..NAMES.len()).filter(|&index| index != leader);
+    let seen = |cluster: &Cluster, index: usize| {
+        let partitions = cluster.nodes[index].state().partitions();
+        (partitions.session_of(dead.node), partitions.step())
+    };
+    let (began, step) = seen(&cluster, leader);
+    assert!(began == Some(session) && others().all(|index| seen(&cluster, index) == (began, step)));
+    // An earlier life is told of later, as guardians go on until they are heard.
+    let former = Identity { incarnation: Incarnation { count: 0, nonce: 9 }, ..dead };
+    for (life, index) in [dead, former].into_iter().flat_map(|life| others().map(move |index| (life, index)))
+    {
+        cluster.tell(index, Input::Evidence(Evidence::Died(life)));
+    }
+    let next = cluster.wait_for_leader(Some(leader));
+    cluster.pass(Duration::from_millis(50));
+    assert!(others().all(|index| seen(&cluster, index) == (None, step + 1)));
+
+    let written = cluster.nodes[next].replica().log().last().counter;
+    let late = Request { client: dead, sequence: 9, done_below: 9, command: join(another) };
+    let requests = vec![late.encode().into()];
+    let other = others().find(|&index| index != next).map(identity).unwrap();
+    let message =
+        Message::Propose { incarnation: other.incarnation, requests, read: None, sessions: Vec::new() };
+    cluster.tell(next, Input::Message { from: Endpoint::Node(other.node), message });
+    cluster.tell(next, Input::Evidence(Evidence::Died(dead)));
+    cluster.pass(Duration::from_millis(50));
+    assert!(others().all(|index| seen(&cluster, index) == (None, step + 3)), "it has begun, and ended");
+    cluster.tell(next, Input::Evidence(Evidence::Died(dead)));
+    cluster.pass(Duration::from_millis(50));
+    assert_eq!(cluster.nodes[next].replica().log().last().counter, written + 2, "once each");
+}
+
 /// A leader of a higher term wrote that list, so this one leads no more; and a term that no honest node has says nothing.
 #[test]
 fn a_leader_that_is_told_voters_of_a_higher_term_leads_no_more() {

@@ -130,7 +130,10 @@ impl Keeper {
                 let _ = ready.send(Ok(()));
             }
             match self.hold(&mut session, &mut leave).await {
-                Held::Ended => self.forget(End::Expired),
+                Held::Ended => {
+                    self.forget(End::Expired);
+                    self.asked_for = None; // It is not to be left any more.
+                }
                 Held::Left => {
                     self.forget(End::Left);
                     return self.leave(session.id).await;
@@ -144,6 +147,10 @@ impl Keeper {
 
     /// Begins a session. What the first attempt is refused for, the program is told.
     async fn join(&mut self, first: bool) -> Result<Session, PartitionsError> {
+        if !first {
+            // One that was ended may be ended again at once: where this life is vouched to be gone, and is not.
+            tokio::time::sleep(PARTITION_PAUSE).await;
+        }
         loop {
             // A session of this life whose beginning was not known, or that was given up.
             if let Some(former) = self.my_session() {

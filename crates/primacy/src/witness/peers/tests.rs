@@ -164,6 +164,35 @@ fn a_connection_that_breaks_is_made_again() {
     witness.ready(1);
 }
 
+/// A peer that is elsewhere stands for one that is new and one that is none any more.
+#[test]
+fn peers_come_and_go_and_who_stays_notices_nothing() {
+    let start = |name| Node::start(hello(name, &VOTERS), anywhere());
+    let (b, c, elsewhere) = (start("b"), start("c"), start("c"));
+    let a = hello("a", &VOTERS);
+    let mut witness = witness(&a, &[("b", b.address), ("c", c.address)]);
+    witness.ready(2);
+    let of_b = |witness: &PeersWitness| witness.shared.lock().links[&node("b")].wire.clone().unwrap();
+    let before = of_b(&witness);
+    let reach = |witness: &PeersWitness, peers: &[(&str, &Node)]| {
+        let peers: Vec<_> =
+            peers.iter().map(|(name, at)| (name.to_string(), at.address.to_string())).collect();
+        witness.reach(&peers).unwrap();
+    };
+    for peers in [&[("b", &b), ("c", &elsewhere)][..], &[("b", &b)], &[("b", &b), ("c", &elsewhere)]] {
+        reach(&witness, peers);
+        witness.ready(peers.len());
+    }
+    assert!(Arc::ptr_eq(&of_b(&witness), &before));
+    assert_eq!(witness.testify(BOUND).heard, [node("b"), node("c")]);
+    b.hears_of(a.identity);
+    elsewhere.hears_of(a.identity);
+    assert!(c.arrivals.try_recv().is_err(), "it was left");
+    // Also one that comes when the death is told already.
+    reach(&witness, &[("b", &b), ("c", &c)]);
+    c.hears_of(a.identity);
+}
+
 #[test]
 fn a_peer_that_refuses_says_why() {
     let b = Node::start(hello("b", &["a", "b"]), anywhere());

@@ -29,6 +29,9 @@ const REFUSED_PAUSE: Duration = Duration::from_millis(2);
 /// How long they write before the leader is killed, and afterwards at the least.
 const BEFORE: Duration = Duration::from_secs(1);
 const AFTER: Duration = Duration::from_secs(4);
+/// A time without a write that begins later than this after the kill is not the crash's any more: by then whoever was owed an
+/// answer has given it up. It is told apart, for what a new leader stumbles over later matters, too.
+const OF_THE_CRASH: Duration = ANSWER_MAX;
 /// How long nothing may be written. It is counted what was longer, beside the spread, for a median hides how often that is.
 const GOAL: Duration = Duration::from_millis(20);
 /// How long the killed node may catch up before the next trial.
@@ -40,13 +43,15 @@ pub(super) struct Row {
     system: String,
     trials: usize,
     clients: usize,
-    /// The longest time in which no client had a write done.
+    /// The longest time in which no client had a write done, of those that begin with the kill, or within 100 ms.
     gap_ms: Spread,
-    /// The longest time in which the unluckiest client had none done.
+    /// The longest time in which the unluckiest client had none done, of the same.
     client_gap_ms: Spread,
     /// In how many trials these were longer than 20 ms.
     gaps_over_goal: usize,
     client_gaps_over_goal: usize,
+    /// The longest time in which no client had a write done, of those that begin later; of the trials in which any was done later.
+    later_gap_ms: Option<Spread>,
     /// What the clients were told in a trial instead of that it was done.
     errors_median: f64,
     errors_max: f64,
@@ -61,6 +66,7 @@ pub(super) struct Row {
 struct Measured {
     gaps: Vec<Duration>,
     client_gaps: Vec<Duration>,
+    later_gaps: Vec<Duration>,
     errors: Vec<f64>,
     texts: BTreeMap<String, u64>,
     rates: Vec<f64>,
@@ -118,10 +124,11 @@ impl Measured {
         let mut all: Vec<Instant> = seen.iter().flat_map(|seen| seen.done.iter().copied()).collect();
         all.sort_unstable();
         let before = all.iter().filter(|&&at| at < killed_at).count();
-        let gap = longest_gap(&all, killed_at, ended);
-        let client_gaps = seen.iter().map(|seen| longest_gap(&seen.done, killed_at, ended));
-        self.gaps.push(gap);
-        self.client_gaps.push(client_gaps.max().unwrap_or_default());
+        let longest = longest_gaps(&all, killed_at, ended);
+        let of_clients = seen.iter().map(|seen| longest_gaps(&seen.done, killed_at, ended).of_the_crash);
+        self.gaps.push(longest.of_the_crash);
+        self.later_gaps.extend(longest.later);
+        self.client_gaps.push(of_clients.max().unwrap_or_default());
         self.rates.push(super::Counted::counted(before) / (killed_at - began).as_secs_f64());
         let errors: Vec<String> = seen.into_iter().flat_map(|seen| seen.errors).collect();
         self.errors.push(super::Counted::counted(errors.len()));
@@ -140,6 +147,7 @@ impl Measured {
             clients: CLIENTS,
             gap_ms: Spread::of(&self.gaps)?,
             client_gap_ms: Spread::of(&self.client_gaps)?,
+            later_gap_ms: Spread::of(&self.later_gaps),
             gaps_over_goal: over_goal(&self.gaps),
             client_gaps_over_goal: over_goal(&self.client_gaps),
             errors_median: median_of(&self.errors)?,
@@ -155,12 +163,26 @@ fn over_goal(gaps: &[Duration]) -> usize {
     gaps.iter().filter(|&&gap| gap > GOAL).count()
 }
 
-/// The longest time between two of these that ends after the kill; what has not come by the end came then.
-fn longest_gap(done: &[Instant], killed_at: Instant, ended: Instant) -> Duration {
-    let (mut last, mut longest) = (None, Duration::ZERO);
+/// The longest times without a write.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Longest {
+    of_the_crash: Duration,
+    /// `None` if none begins later: then nothing was written any more.
+    later: Option<Duration>,
+}
+
+/// The longest times between two of these that end after the kill; what has not come by the end came then.
+fn longest_gaps(done: &[Instant], killed_at: Instant, ended: Instant) -> Longest {
+    let (mut last, mut longest) = (None, Longest::default());
     for &at in done.iter().chain([&ended]) {
         if at > killed_at {
-            longest = longest.max(at.duration_since(last.unwrap_or(killed_at)));
+            let since = last.unwrap_or(killed_at);
+            let took = at.duration_since(since);
+            if since > killed_at + OF_THE_CRASH {
+                longest.later = longest.later.max(Some(took));
+            } else {
+                longest.of_the_crash = longest.of_the_crash.max(took);
+            }
         }
         last = Some(at);
     }
@@ -206,8 +228,8 @@ impl std::fmt::Display for Row {
         let Self { system, trials, gap_ms, client_gap_ms, errors_median, errors_max, .. } = self;
         write!(
             f,
-            "  {system:<16} longest gap median {:.1}  max {:.1} ms, {} of {trials} over {} ms; of one client {:.1}, {:.1}, {}; errors \
-             median {errors_median}, max {errors_max}; {} writes/s before; busy {}",
+            "  {system:<16} longest gap median {:.1}  max {:.1} ms, {} of {trials} over {} ms; of one client {:.1}, {:.1}, {}; \
+             errors median {errors_median}, max {errors_max}; {} writes/s before; busy {}",
             gap_ms.median,
             gap_ms.max,
             self.gaps_over_goal,
@@ -218,6 +240,9 @@ impl std::fmt::Display for Row {
             self.rate_median,
             self.busy_median
         )?;
+        if let Some(later) = &self.later_gap_ms {
+            write!(f, "\n      later: median {:.1}  max {:.1} ms", later.median, later.max)?;
+        }
         for (text, count) in &self.errors {
             write!(f, "\n      {count} times {text}")?;
         }
@@ -230,20 +255,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gap_is_counted_from_the_last_write_before_the_kill_to_the_end() {
+    fn a_gap_is_counted_from_the_last_write_before_the_kill_to_the_end_and_later_ones_apart() {
         let began = Instant::now();
         let at = |millis: &[u64]| -> Vec<Instant> {
             millis.iter().map(|&millis| began + Duration::from_millis(millis)).collect()
         };
-        let (killed_at, ended) = (at(&[100])[0], at(&[300])[0]);
-        for (done, gap) in [
+        let (killed_at, ended) = (at(&[100])[0], at(&[500])[0]);
+        for (done, gap, later) in [
             // One that was long before the kill says nothing of it.
-            (&[1, 80, 99, 130, 140, 299][..], 159),
-            (&[90, 170, 250, 290], 80),
-            (&[90, 101], 199),
-            (&[], 200),
+            (&[1, 95, 99, 130, 140, 220, 310, 499][..], 80, Some(189)),
+            (&[90, 170, 200, 290, 499], 90, Some(209)),
+            (&[90, 101], 399, None),
+            (&[90, 101, 201], 100, Some(299)),
+            (&[], 400, None),
         ] {
-            assert_eq!(longest_gap(&at(done), killed_at, ended), Duration::from_millis(gap), "{done:?}");
+            let (of_the_crash, later) = (Duration::from_millis(gap), later.map(Duration::from_millis));
+            assert_eq!(
+                longest_gaps(&at(done), killed_at, ended),
+                Longest { of_the_crash, later },
+                "{done:?}"
+            );
         }
     }
 }

@@ -64,7 +64,7 @@ enum Measurement {
     Delay,
     /// What 10,000 sessions cost that are only kept alive
     Sessions,
-    /// How long no write is done when the leader is killed while 16 clients write
+    /// How long no write is done when the leader is killed while 16 clients write, and in the seconds after it
     Gap,
     /// How long a node takes to catch up that was away, or has lost its disk
     Recovery,
