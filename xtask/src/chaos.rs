@@ -102,9 +102,8 @@ fn build_and_run(root: &Path, build: &[&str], arguments: &[&str]) -> Ended {
         // What is missing may be needed by one fault only; the run says NOT RUN where it is.
         Err(missing) => eprintln!("{missing}"),
     }
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    let mut command = Command::new(cargo);
-    command.current_dir(root).args(build).args(["--message-format", "json-render-diagnostics"]);
+    let mut command = crate::cargo(root, build);
+    command.args(["--message-format", "json-render-diagnostics"]);
     let output = match command.stderr(Stdio::inherit()).output() {
         Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout).into_owned(),
         Ok(_) => return Ended::Failed("it cannot be built".to_owned()),

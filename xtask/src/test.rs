@@ -78,7 +78,7 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     let mut summary = Vec::new();
     let mut failed = false;
     for (index, (name, step)) in STEPS.iter().enumerate() {
-        println!("\n[{}/{}] {name}", index + 1, STEPS.len());
+        println!("\n[{}/{}] {name} ({})", index + 1, STEPS.len(), disk(root));
         let step_started = Instant::now();
         let outcome = step(&mut session);
         failed |= matches!(outcome, Outcome::Failed(_));
@@ -90,6 +90,22 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     summary.iter().for_each(|line| println!("{line}"));
     println!("\n{} passed, {} failed", session.count.passed, session.count.failed);
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// How much of the disk is left: a step that has none fails with the strangest of reasons.
+fn disk(root: &Path) -> String {
+    let mut command = Command::new("df");
+    command.args(["-Pk", "."]).current_dir(root);
+    let left = output(command).ok().and_then(|told| left_of(&told));
+    left.map_or_else(
+        || "nobody knows how much disk is left".to_owned(),
+        |mib| format!("{mib} MiB of disk left"),
+    )
+}
+
+/// The fourth column of the second line of what `df -Pk` prints, in MiB.
+fn left_of(told: &str) -> Option<u64> {
+    Some(told.lines().nth(1)?.split_whitespace().nth(3)?.parse::<u64>().ok()? / 1024)
 }
 
 fn documentation(session: &mut Session<'_>) -> Outcome {
@@ -421,6 +437,13 @@ mod self_tests {
         assert_eq!(difference("a\ntest result: ok. 0.1s\nb\n", "a\ntest result: ok. 0.2s\nb\n"), None);
         assert!(difference("a\nb\n", "a\nc\n").is_some_and(|difference| difference.starts_with("line 2")));
         assert!(difference("a\n", "a\nb\n").is_some());
+    }
+
+    #[test]
+    fn what_df_prints_is_understood() {
+        let told = "Filesystem 1024-blocks Used Available Capacity Mounted on\n/dev/a 2048 1023 1025 50% /\n";
+        assert_eq!(left_of(told), Some(1));
+        assert_eq!(left_of("df: no such file\n"), None);
     }
 
     #[test]

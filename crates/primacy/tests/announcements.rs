@@ -1,45 +1,17 @@
 //! What leaders of a ranked election announce, as three real nodes hear it over real connections.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod support;
+
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use primacy::{
     ANNOUNCEMENT_MAX, Algorithm, AnnounceError, Announcement, Announcements, Elector, LeaderSequence, NodeId,
     Peers,
 };
-
-/// Longer than anything here may take on a busy machine.
-const BOUND: Duration = Duration::from_secs(30);
-
-async fn soon<F: Future>(what: &str, future: F) -> F::Output {
-    tokio::time::timeout(BOUND, future).await.unwrap_or_else(|_| panic!("{what} did not happen in {BOUND:?}"))
-}
-
-fn three_peers() -> Peers {
-    let listeners: Vec<TcpListener> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    let ports: Vec<u16> = listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect();
-    format!("a=127.0.0.1:{},b=127.0.0.1:{},c=127.0.0.1:{}", ports[0], ports[1], ports[2]).parse().unwrap()
-}
-
-struct StateDir(PathBuf);
-
-impl StateDir {
-    fn new(name: &str) -> Self {
-        let dir = std::env::temp_dir().join(format!("primacy-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        Self(dir)
-    }
-}
-
-impl Drop for StateDir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+use support::{Dir, peers, soon};
 
 async fn ranked(node: &str, peers: &Peers, dir: &Path) -> Elector {
     let builder = Elector::builder().election("announced").node(NodeId::new(node).unwrap());
@@ -111,10 +83,10 @@ async fn followers_observe_in_order_and_the_next_leader_goes_on() {
     if let Ok(peers) = std::env::var("ANNOUNCING_PEERS") {
         return lead(&peers).await;
     }
-    let (peers, dir) = (three_peers(), StateDir::new("announced"));
-    let mut leader = Leader::start(&peers, &dir.0);
-    let mut b = Follower::begin("b", &peers, &dir.0).await;
-    let mut c = Follower::begin("c", &peers, &dir.0).await;
+    let (peers, dir) = (peers(&["a", "b", "c"]), Dir::new("announced"));
+    let mut leader = Leader::start(&peers, &dir);
+    let mut b = Follower::begin("b", &peers, &dir).await;
+    let mut c = Follower::begin("c", &peers, &dir).await;
     for state in ["shard 1", "shard 2", "shard 3"] {
         leader.announce(state);
         let (at_b, at_c) = (b.hears(state, 1).await, c.hears(state, 1).await);
@@ -146,7 +118,7 @@ async fn followers_observe_in_order_and_the_next_leader_goes_on() {
     c.hears(&full, next.term().0).await;
 
     // One that comes back hears what is announced now, without anybody saying it again.
-    let mut a = Follower::begin("a", &peers, &dir.0).await;
+    let mut a = Follower::begin("a", &peers, &dir).await;
     a.hears(&full, next.term().0).await;
     let elector = b.elector.clone();
     next.resign().await;

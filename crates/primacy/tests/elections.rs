@@ -1,18 +1,13 @@
 //! The library as its users meet it: over a store, and among peers on loopback.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+mod support;
+
+use std::path::Path;
 use std::time::Duration;
 
 use primacy::{CampaignError, Change, Elector, NodeId, Peers, Reason, Safety};
-
-/// Longer than anything here may take on a busy machine.
-const BOUND: Duration = Duration::from_secs(20);
-
-async fn soon<F: Future>(what: &str, future: F) -> F::Output {
-    tokio::time::timeout(BOUND, future).await.unwrap_or_else(|_| panic!("{what} did not happen in {BOUND:?}"))
-}
+use support::{Dir, peers, soon};
 
 async fn over_memory(name: &str, lease: Duration) -> Elector {
     let builder = Elector::builder().election("test").lease(lease);
@@ -119,29 +114,6 @@ impl Watch {
     }
 }
 
-/// Three names with ports that were free a moment ago.
-fn three_peers() -> Peers {
-    let listeners: Vec<TcpListener> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    let ports: Vec<u16> = listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect();
-    format!("a=127.0.0.1:{},b=127.0.0.1:{},c=127.0.0.1:{}", ports[0], ports[1], ports[2]).parse().unwrap()
-}
-
-struct StateDir(PathBuf);
-
-impl StateDir {
-    fn new(name: &str) -> Self {
-        let dir = std::env::temp_dir().join(format!("primacy-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        Self(dir)
-    }
-}
-
-impl Drop for StateDir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 async fn peer(node: &str, peers: &Peers, dir: &Path, safety: Safety) -> Elector {
     let builder = Elector::builder().election("test").node(NodeId::new(node).unwrap()).safety(safety);
     builder.lease(Duration::from_millis(600)).state_dir(dir.join(node)).peers(peers.clone()).await.unwrap()
@@ -150,18 +122,18 @@ async fn peer(node: &str, peers: &Peers, dir: &Path, safety: Safety) -> Elector 
 /// Once `close` has returned, nothing of the node is left: neither its address nor the lock of its state.
 #[tokio::test]
 async fn a_node_that_was_closed_enters_again_at_once() {
-    let (dir, peers) = (StateDir::new("again"), three_peers());
+    let (dir, peers) = (Dir::new("again"), peers(&["a", "b", "c"]));
     for _ in 0..20 {
-        soon("the end", peer("a", &peers, &dir.0, Safety::Lease).await.close()).await;
+        soon("the end", peer("a", &peers, &dir, Safety::Lease).await.close()).await;
     }
 }
 
 async fn three_nodes_elect_hand_over_and_survive(safety: Safety) {
-    let dir = StateDir::new(&format!("three-{safety:?}"));
-    let peers = three_peers();
+    let dir = Dir::new(&format!("three-{safety:?}"));
+    let peers = peers(&["a", "b", "c"]);
     let mut electors = Vec::new();
     for node in ["a", "b", "c"] {
-        electors.push(peer(node, &peers, &dir.0, safety).await);
+        electors.push(peer(node, &peers, &dir, safety).await);
     }
     let (elected, mut leaders) = tokio::sync::mpsc::unbounded_channel();
     let stand = |elector: &Elector| {

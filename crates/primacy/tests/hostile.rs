@@ -1,19 +1,20 @@
 //! Three electors on loopback, one of which leads, and strangers who would rather have it otherwise.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod support;
+
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use primacy::status::{PeersView, View};
 use primacy::transport::TlsFiles;
 use primacy::{Elector, Leadership, NodeId, Peers, Reason};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
+use support::{Dir, peers, soon};
 
-/// Longer than anything here may take on a busy machine.
-const BOUND: Duration = Duration::from_secs(30);
 const NODES: [&str; 3] = ["a", "b", "c"];
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -23,13 +24,9 @@ const SILENT: usize = 1000;
 /// How many may be in their handshake with a node at a time.
 const STRANGERS_MAX: u64 = 64;
 
-async fn soon<F: Future>(what: &str, future: F) -> F::Output {
-    tokio::time::timeout(BOUND, future).await.unwrap_or_else(|_| panic!("{what} did not happen in {BOUND:?}"))
-}
-
 /// Three electors that know each other, in a directory of their own.
 struct Three {
-    dir: PathBuf,
+    dir: Dir,
     peers: Peers,
     authority: Option<Issuer<'static, KeyPair>>,
     electors: Vec<Elector>,
@@ -37,12 +34,7 @@ struct Three {
 
 impl Three {
     async fn start(name: &str, tls: bool) -> Self {
-        let dir = std::env::temp_dir().join(format!("primacy-hostile-{name}-{tls}-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        let listeners: Vec<TcpListener> = NODES.map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).into();
-        let at = |index: usize| listeners[index].local_addr().unwrap();
-        let peers = format!("a={},b={},c={}", at(0), at(1), at(2)).parse().unwrap();
-        drop(listeners);
+        let (dir, peers) = (Dir::new(&format!("hostile-{name}-{tls}")), peers(&NODES));
         let authority = tls.then(|| authority(&dir.join("ca.pem")));
         let mut three = Self { dir, peers, authority, electors: Vec::new() };
         for node in NODES {
@@ -103,12 +95,6 @@ impl Three {
 
     fn dial(&self, node: &str) -> TcpStream {
         TcpStream::connect(self.peers.address(NodeId::new(node).unwrap()).unwrap()).unwrap()
-    }
-}
-
-impl Drop for Three {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
 

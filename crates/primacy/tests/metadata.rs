@@ -1,7 +1,8 @@
 //! Nodes that keep a map together, in one process, with real sockets and disks.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::net::TcpListener;
+mod support;
+
 use std::path::Path;
 use std::task::{Context, Waker};
 use std::time::Duration;
@@ -14,17 +15,7 @@ use primacy::metadata::{Durability, Map, MapError};
 use primacy::status::{PeersView, View};
 use primacy::transport::PeerStatus;
 use primacy::{Elector, LeaderSequence, NodeId, Peers};
-
-fn peers(names: &[&str]) -> Peers {
-    let listeners: Vec<TcpListener> =
-        names.iter().map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    let entries: Vec<String> = names
-        .iter()
-        .zip(&listeners)
-        .map(|(name, listener)| format!("{name}={}", listener.local_addr().unwrap()))
-        .collect();
-    entries.join(",").parse().unwrap()
-}
+use support::{Dir, peers};
 
 async fn enter(name: &str, peers: &Peers, dir: &Path, durability: Durability) -> Elector {
     Elector::builder()
@@ -70,7 +61,7 @@ async fn get(map: &Map, key: &str) -> Vec<u8> {
 
 #[tokio::test]
 async fn what_one_node_writes_all_can_read() {
-    let nodes = enter_three(&tempdir("read")).await;
+    let nodes = enter_three(&Dir::new("metadata-read")).await;
     let candidate = nodes[0].clone();
     let lead = tokio::spawn(async move { candidate.campaign().await.unwrap() });
     let maps: Vec<Map> = nodes.iter().map(|node| node.map().unwrap().clone()).collect();
@@ -239,7 +230,7 @@ async fn voters_come_and_go(durability: Durability, dir: &Path) {
 
 #[tokio::test]
 async fn a_leader_that_is_removed_ends_its_work_and_another_one_leads() {
-    let (all, dir) = (peers(&["a", "b", "c"]), tempdir("leader"));
+    let (all, dir) = (peers(&["a", "b", "c"]), Dir::new("metadata-leader"));
     let mut nodes = Vec::new();
     for name in ["a", "b", "c"] {
         nodes.push(Standing::enter(name, &all, &dir, Durability::Fsync).await);
@@ -269,7 +260,7 @@ async fn a_leader_that_is_removed_ends_its_work_and_another_one_leads() {
 /// The others remember what its clients asked for in its earlier lives, and tell a request of those from a new one.
 #[tokio::test]
 async fn a_node_that_has_lost_its_disk_gets_all_again_and_its_clients_are_served() {
-    let (all, dir) = (peers(&["a", "b", "c"]), tempdir("lost"));
+    let (all, dir) = (peers(&["a", "b", "c"]), Dir::new("metadata-lost"));
     let a = Standing::enter("a", &all, &dir, Durability::Fsync).await;
     let b = Standing::enter("b", &all, &dir, Durability::Fsync).await;
     for life in 0..3 {
@@ -312,7 +303,7 @@ async fn a_node_that_has_lost_its_disk_gets_all_again_and_its_clients_are_served
 /// not make it forget where it is.
 #[tokio::test]
 async fn who_has_lost_its_disk_hears_who_votes_no_more_also_after_a_restart() {
-    let (all, dir) = (peers(&["a", "b", "c", "d"]), tempdir("lost-and-removed"));
+    let (all, dir) = (peers(&["a", "b", "c", "d"]), Dir::new("metadata-lost-and-removed"));
     let first: Peers = all.to_string().rsplit_once(',').unwrap().0.parse().unwrap();
     let node = |name: &str| NodeId::new(name).unwrap();
     let enter = async |name: &str, peers: &Peers| Standing::enter(name, peers, &dir, Durability::Fsync).await;
@@ -354,7 +345,7 @@ async fn who_has_lost_its_disk_hears_who_votes_no_more_also_after_a_restart() {
 /// says that it is so. What the third still has stays.
 #[tokio::test]
 async fn a_majority_that_has_lost_its_logs_goes_on_only_when_it_is_told_to() {
-    let (all, dir) = (peers(&["a", "b", "c"]), tempdir("loss"));
+    let (all, dir) = (peers(&["a", "b", "c"]), Dir::new("metadata-loss"));
     let enter = async |name: &str| Standing::enter(name, &all, &dir, Durability::Memory).await;
     let (a, b, c) = (enter("a").await, enter("b").await, enter("c").await);
     a.writes("before").await;
@@ -390,7 +381,7 @@ async fn has_lost_its_log(one: &Standing) -> bool {
 /// on their disks.
 #[tokio::test]
 async fn an_election_may_begin_to_keep_a_map_and_does_not_take_an_empty_one_for_whole() {
-    let (all, dir) = (peers(&["a"]), tempdir("begins"));
+    let (all, dir) = (peers(&["a"]), Dir::new("metadata-begins"));
     let kept_nothing = Elector::builder()
         .election("meta")
         .node(NodeId::new("a").unwrap())
@@ -420,18 +411,18 @@ async fn an_election_may_begin_to_keep_a_map_and_does_not_take_an_empty_one_for_
 
 #[tokio::test]
 async fn voters_come_and_go_on_disks() {
-    voters_come_and_go(Durability::Fsync, &tempdir("fsync")).await;
+    voters_come_and_go(Durability::Fsync, &Dir::new("metadata-fsync")).await;
 }
 
 #[tokio::test]
 async fn voters_come_and_go_in_memory() {
-    voters_come_and_go(Durability::Memory, &tempdir("memory")).await;
+    voters_come_and_go(Durability::Memory, &Dir::new("metadata-memory")).await;
 }
 
 /// Where nobody leads, writes wait, and no more than there is room for; those are all done when somebody leads, though nobody waits
 /// for them any more.
 async fn writes_wait_for_a_leader(test: &str, value: &str, most: usize) {
-    let dir = tempdir(test);
+    let dir = Dir::new(&format!("metadata-{test}"));
     let nodes = enter_three(&dir).await;
     let map = nodes[0].map().unwrap();
     let mut waiting = Vec::new();
@@ -466,7 +457,6 @@ async fn writes_wait_for_a_leader(test: &str, value: &str, most: usize) {
     for node in nodes {
         node.close().await;
     }
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 /// As many as `REQUESTS_MAX`.
@@ -479,12 +469,4 @@ async fn writes_that_wait_for_a_leader_are_limited_in_number_and_all_are_done() 
 #[tokio::test]
 async fn writes_that_wait_for_a_leader_are_limited_in_bytes_and_all_are_done() {
     writes_wait_for_a_leader("bytes", &"v".repeat(1 << 20), 64).await;
-}
-
-/// An empty directory of one test's own.
-fn tempdir(test: &str) -> std::path::PathBuf {
-    let dir = std::env::temp_dir().join(format!("primacy-metadata-{}-{test}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&dir);
-    std::fs::create_dir_all(&dir).unwrap();
-    dir
 }

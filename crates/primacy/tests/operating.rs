@@ -1,18 +1,17 @@
 //! What an operator can ask of running nodes, in the library: on three electors on loopback.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod support;
+
 use std::collections::BTreeSet;
-use std::net::TcpListener;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use primacy::disk::DiskError;
 use primacy::status::View;
 use primacy::{AskError, Elector, Kept, NodeId, Peers, Reason, Status};
+use support::{Dir, PATIENCE};
 use tokio::task::JoinHandle;
 
-/// Longer than anything here may take on a busy machine.
-const BOUND: Duration = Duration::from_secs(20);
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 fn node(name: &str) -> NodeId {
@@ -22,7 +21,7 @@ fn node(name: &str) -> NodeId {
 /// Three nodes, each with its own directory.
 struct Cluster {
     peers: Peers,
-    dir: PathBuf,
+    dir: Dir,
 }
 
 /// A node that stands, and stands again whenever its lead has ended; it tells why each one did.
@@ -34,12 +33,7 @@ struct Member {
 
 impl Cluster {
     fn new(name: &str) -> Self {
-        let listeners: Vec<TcpListener> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let address = |position: usize| listeners[position].local_addr().unwrap();
-        let peers = format!("a={},b={},c={}", address(0), address(1), address(2)).parse().unwrap();
-        let dir = std::env::temp_dir().join(format!("primacy-operating-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        Self { peers, dir }
+        Self { peers: support::peers(&["a", "b", "c"]), dir: Dir::new(&format!("operating-{name}")) }
     }
 
     async fn start(&self, name: &str) -> Member {
@@ -60,12 +54,6 @@ impl Cluster {
     }
 }
 
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.dir);
-    }
-}
-
 impl Member {
     /// Waits until the node's status is as wanted.
     async fn until(&self, what: &str, wanted: impl Fn(&Status) -> bool) -> Status {
@@ -78,7 +66,7 @@ impl Member {
                 tokio::time::sleep(LOOK_INTERVAL).await;
             }
         };
-        match tokio::time::timeout(BOUND, looking).await {
+        match tokio::time::timeout(PATIENCE, looking).await {
             Ok(status) => status,
             Err(_) => panic!("{what} did not come: {:#?}", self.elector.status().await),
         }
@@ -207,7 +195,7 @@ async fn a_lost_disk_is_remembered_and_readmitted_also_where_it_was_taken_at_its
             tokio::time::sleep(LOOK_INTERVAL).await;
         }
     };
-    tokio::time::timeout(BOUND, readmitting).await.expect("c tells b that it waits");
+    tokio::time::timeout(PATIENCE, readmitting).await.expect("c tells b that it waits");
     c.until("a leader", |status| status.leader.is_some() && recovering(status).is_none()).await;
     drop(a);
 }

@@ -1,31 +1,20 @@
 //! Nodes that share partitions out among them, in one process, with real sockets and disks.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod support;
+
 use std::collections::BTreeMap;
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use primacy::core::metadata::command::Command;
 use primacy::core::metadata::partitions::{Command as About, GroupName};
 use primacy::metadata::{Durability, End, Partitions, PartitionsError, Primary};
 use primacy::{Elector, NodeId, Peers};
+use support::{Dir, PATIENCE, peers};
 
-/// How long anything that must happen may take, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Long enough that no session ends on a busy machine unless it shall.
 const TIME_TO_LIVE: Duration = Duration::from_secs(20);
-
-fn peers(names: &[&str]) -> Peers {
-    let listeners: Vec<TcpListener> =
-        names.iter().map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    let entries: Vec<String> = names
-        .iter()
-        .zip(&listeners)
-        .map(|(name, listener)| format!("{name}={}", listener.local_addr().unwrap()))
-        .collect();
-    entries.join(",").parse().unwrap()
-}
 
 fn name(name: &str) -> NodeId {
     NodeId::new(name).unwrap()
@@ -38,14 +27,13 @@ fn group() -> GroupName {
 /// Nodes, of which each stands, and their state.
 struct Nodes {
     electors: Vec<Elector>,
-    dir: PathBuf,
+    /// Until the last of them has ended.
+    _dir: Dir,
 }
 
 impl Nodes {
     async fn start(test: &str, names: &[&str]) -> Self {
-        let dir = std::env::temp_dir().join(format!("primacy-partitions-{test}-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        let peers = peers(names);
+        let (dir, peers) = (Dir::new(&format!("partitions-{test}")), peers(names));
         let mut electors = Vec::new();
         for node in names {
             let elector = enter(node, &peers, &dir).await;
@@ -57,7 +45,7 @@ impl Nodes {
             });
             electors.push(elector);
         }
-        Self { electors, dir }
+        Self { electors, _dir: dir }
     }
 
     async fn join(&self, index: usize) -> Partitions {
@@ -73,7 +61,6 @@ impl Nodes {
         for elector in self.electors {
             elector.close().await;
         }
-        let _ = std::fs::remove_dir_all(self.dir);
     }
 }
 

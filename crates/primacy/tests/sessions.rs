@@ -1,6 +1,8 @@
 //! The library over a store that keeps sessions, as its users meet it.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod support;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,17 +13,12 @@ use primacy::stores::memory::MemorySessions;
 use primacy::stores::{OpenError, Sessions};
 use primacy::witness::Witness;
 use primacy::{Confirm, ConnectError, Elector, ErrandError, Init, ask_to_resign, init};
+use support::{Dir, PATIENCE, soon};
 
-/// Longer than anything here may take on a busy machine.
-const BOUND: Duration = Duration::from_secs(20);
 /// Long enough for a busy machine, and short enough to wait for its end.
 const LEASE: Duration = Duration::from_secs(2);
 /// Nobody waits for the end of this one.
 const LONG: Duration = Duration::from_secs(3600);
-
-async fn soon<F: Future>(what: &str, future: F) -> F::Output {
-    tokio::time::timeout(BOUND, future).await.unwrap_or_else(|_| panic!("{what} did not happen in {BOUND:?}"))
-}
 
 async fn over(name: &str, lease: Duration) -> Elector {
     Elector::builder()
@@ -139,10 +136,10 @@ async fn lost_replies_leave_one_entry_and_one_leader() {
 async fn a_leader_is_asked_to_resign() {
     let url = "memory-sessions:asked";
     let one = over("asked", LONG).await;
-    let refused = ask_to_resign(url, "test", "ops", BOUND).await.unwrap_err();
+    let refused = ask_to_resign(url, "test", "ops", PATIENCE).await.unwrap_err();
     assert!(matches!(refused, ErrandError::NobodyLeads), "{refused}");
     let first = soon("the election", one.campaign()).await.unwrap();
-    let asked = ask_to_resign(url, "test", "ops", BOUND).await.unwrap();
+    let asked = ask_to_resign(url, "test", "ops", PATIENCE).await.unwrap();
     assert_eq!(asked.token, first.token());
     assert_eq!(soon("the end", first.lost()).await, Reason::Resigned);
 }
@@ -160,7 +157,8 @@ async fn a_witnessed_death_is_not_waited_for() {
     // As if the process were gone: nobody asks what became of it.
     std::mem::forget(first);
     std::mem::forget(one);
-    let testify = move || Witness::new(&spec, primacy::transport::Limits::default()).unwrap().testify(BOUND);
+    let testify =
+        move || Witness::new(&spec, primacy::transport::Limits::default()).unwrap().testify(PATIENCE);
     let testimony = tokio::task::spawn_blocking(testify).await.unwrap();
     assert!(testimony.released, "{testimony:?}");
     let (second, _two) = soon("the next election", waiting).await.unwrap();
@@ -196,9 +194,8 @@ async fn what_needs_a_record_says_that_this_store_has_none() {
     assert_eq!(init(url, "test", LEASE).await.unwrap(), Init::NotNeeded);
     let builder = Elector::builder().election("test").node("a".parse().unwrap());
     let builder = builder.by(primacy::Algorithm::Bully).confirm(Confirm::Store(url.to_owned()));
-    let dir = std::env::temp_dir().join(format!("primacy-sessions-{}", std::process::id()));
+    let dir = Dir::new("sessions");
     let peers = "a=127.0.0.1:1,b=127.0.0.1:2".parse().unwrap();
-    let error = builder.state_dir(&dir).peers(peers).await.unwrap_err();
+    let error = builder.state_dir(&*dir).peers(peers).await.unwrap_err();
     assert!(matches!(error, ConnectError::Open(OpenError::KeepsSessions { .. })), "{error}");
-    std::fs::remove_dir_all(&dir).unwrap();
 }
