@@ -78,7 +78,7 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     let mut summary = Vec::new();
     let mut failed = false;
     for (index, (name, step)) in STEPS.iter().enumerate() {
-        println!("\n[{}/{}] {name} ({})", index + 1, STEPS.len(), disk(root));
+        println!("\n[{}/{}] {name} ({})", index + 1, STEPS.len(), disk(&crate::target(root)));
         let step_started = Instant::now();
         let outcome = step(&mut session);
         failed |= matches!(outcome, Outcome::Failed(_));
@@ -92,10 +92,11 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// How much of the disk is left: a step that has none fails with the strangest of reasons.
-fn disk(root: &Path) -> String {
+/// How much is left of the disk on which all is built: a step that has none fails with the strangest of reasons.
+fn disk(target: &Path) -> String {
+    let there = target.ancestors().find(|folder| folder.exists());
     let mut command = Command::new("df");
-    command.args(["-Pk", "."]).current_dir(root);
+    command.arg("-Pk").arg(there.unwrap_or(target));
     let left = output(command).ok().and_then(|told| left_of(&told));
     left.map_or_else(
         || "nobody knows how much disk is left".to_owned(),

@@ -228,12 +228,20 @@ impl Supervisor {
     /// Waits, unless a signal asks for the end.
     async fn back_off(&mut self, backoff: StdDuration) -> Option<i32> {
         self.reporter.tell(&Event::Backoff { ms: u64::try_from(backoff.as_millis()).unwrap_or(u64::MAX) });
-        tokio::select! {
-            signal = self.signals.next() => {
-                notify::stopping();
-                Some(signal)
+        let elector = self.elector.clone();
+        let over = sleep(backoff);
+        tokio::pin!(over);
+        loop {
+            tokio::select! {
+                signal = self.signals.next() => {
+                    notify::stopping();
+                    return Some(signal);
+                }
+                witness = elector.witness_spec_changed(self.settings.duty.witness.as_ref()) => {
+                    self.renew_witness(witness);
+                }
+                () = &mut over => return None,
             }
-            () = sleep(backoff) => None,
         }
     }
 

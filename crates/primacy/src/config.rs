@@ -42,6 +42,8 @@ pub(crate) const SESSION_MIN: Duration = Duration::from_millis(100);
 pub(crate) const PARTITION_DRAIN: Duration = Duration::from_secs(10);
 /// Partitions: after how long something is tried again that cannot be done now.
 pub(crate) const PARTITION_PAUSE: Duration = Duration::from_millis(200);
+/// Partitions: after how long at the most, where it is in vain again and again.
+pub(crate) const PARTITION_PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// The promise among peers, where none is configured.
 pub const PROMISE: Duration = Duration::from_secs(1);

@@ -92,7 +92,8 @@ impl Witness {
     /// more. Who is a peer still notices nothing.
     ///
     /// # Errors
-    /// [`WitnessError`]; some that are new would not be told, until it is called again. All others are.
+    /// [`WitnessError`]. Where a thread is wanting, some that are new or elsewhere would not be told until it is called again, and all
+    /// others are; where a name is none, nothing has changed.
     pub fn reach(&mut self, spec: &WitnessSpec) -> Result<(), WitnessError> {
         match (&self.part, spec) {
             (Part::Peers(witness, _), WitnessSpec::Peers { peers, .. }) => witness.reach(peers),

@@ -28,14 +28,14 @@ async fn enter(name: &str, peers: &Peers, dir: &Path, durability: Durability) ->
         .unwrap()
 }
 
-/// Three nodes, of which nobody stands.
-async fn enter_three(dir: &Path) -> Vec<Elector> {
+/// Three nodes, of which nobody stands, and their directory.
+async fn enter_three(test: &str) -> (Vec<Elector>, Dir) {
     let names = ["a", "b", "c"];
-    let (peers, mut nodes) = (peers(&names), Vec::new());
+    let (peers, dir, mut nodes) = (peers(&names), Dir::new(test), Vec::new());
     for name in names {
-        nodes.push(enter(name, &peers, dir, Durability::Fsync).await);
+        nodes.push(enter(name, &peers, &dir, Durability::Fsync).await);
     }
-    nodes
+    (nodes, dir)
 }
 
 fn put(key: &str, value: &str) -> Command {
@@ -61,7 +61,7 @@ async fn get(map: &Map, key: &str) -> Vec<u8> {
 
 #[tokio::test]
 async fn what_one_node_writes_all_can_read() {
-    let nodes = enter_three(&Dir::new("metadata-read")).await;
+    let (nodes, _dir) = enter_three("metadata-read").await;
     let candidate = nodes[0].clone();
     let lead = tokio::spawn(async move { candidate.campaign().await.unwrap() });
     let maps: Vec<Map> = nodes.iter().map(|node| node.map().unwrap().clone()).collect();
@@ -422,8 +422,7 @@ async fn voters_come_and_go_in_memory() {
 /// Where nobody leads, writes wait, and no more than there is room for; those are all done when somebody leads, though nobody waits
 /// for them any more.
 async fn writes_wait_for_a_leader(test: &str, value: &str, most: usize) {
-    let dir = Dir::new(&format!("metadata-{test}"));
-    let nodes = enter_three(&dir).await;
+    let (nodes, _dir) = enter_three(&format!("metadata-{test}")).await;
     let map = nodes[0].map().unwrap();
     let mut waiting = Vec::new();
     for index in 0..most {

@@ -23,18 +23,21 @@ pub(super) struct Testifier {
 impl Testifier {
     /// Gets ready to tell. Without a specification there is nobody to tell, and others find out by silence.
     pub(super) fn new(spec: Option<&WitnessSpec>) -> Self {
-        let witness = spec.and_then(|spec| {
-            Witness::new(spec, Limits::default())
-                .inspect_err(|error| {
-                    say(&format!("a crash of this node will be noticed by silence only: {error}"))
-                })
-                .ok()
-        });
         let (testifier, received) = Self::heard_by_nobody();
-        *lock(&testifier.witness) = witness;
+        let mut undone = None;
+        match spec.map(|spec| (spec, Witness::new(spec, Limits::default()))) {
+            Some((_, Ok(witness))) => *lock(&testifier.witness) = Some(witness),
+            Some((spec, Err(error))) => {
+                say(&format!(
+                    "a crash of this node would be noticed by silence only, until it is mended: {error}"
+                ));
+                undone = serde_json::to_string(spec).ok();
+            }
+            None => {}
+        }
         let witness = Arc::clone(&testifier.witness);
         let thread = std::thread::Builder::new().name("whom to tell".to_owned()).stack_size(STACK_LENGTH);
-        if let Err(error) = thread.spawn(move || obey(&received, &witness)) {
+        if let Err(error) = thread.spawn(move || obey(&received, &witness, undone)) {
             say(&format!("nodes that vote later will notice a crash of this one by silence only: {error}"));
         }
         testifier
@@ -60,9 +63,8 @@ impl Testifier {
     }
 }
 
-/// Does what is ordered, until nobody can order anything any more.
-fn obey(orders: &Receiver<String>, witness: &Mutex<Option<Witness>>) {
-    let mut undone = None;
+/// Does what is still undone, and what is ordered, until nobody can order anything any more.
+fn obey(orders: &Receiver<String>, witness: &Mutex<Option<Witness>>, mut undone: Option<String>) {
     loop {
         let ordered = match &undone {
             None => orders.recv().map_err(RecvTimeoutError::from),
@@ -110,4 +112,52 @@ fn lock(witness: &Mutex<Option<Witness>>) -> MutexGuard<'_, Option<Witness>> {
 
 fn say(what: &str) {
     let _ = writeln!(io::stderr(), "primacy guardian: {what}");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use primacy::transport::TlsFiles;
+    use primacy::{Elector, NodeId};
+    use primacy_conformance::live::free_port;
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    #[tokio::test]
+    async fn files_that_are_not_there_at_first_are_read_when_they_are() {
+        let dir = std::env::temp_dir().join(format!("primacy-testifier-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let path = |name: &str| dir.join(name);
+        let (mut ca, ca_key) = (CertificateParams::default(), KeyPair::generate().unwrap());
+        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        fs::write(path("ca.pem"), ca.self_signed(&ca_key).unwrap().pem()).unwrap();
+        let (params, key) = (CertificateParams::new(["a".to_owned()]).unwrap(), KeyPair::generate().unwrap());
+        let certificate = params.signed_by(&key, &Issuer::new(ca, ca_key)).unwrap();
+        fs::write(path("a.pem"), certificate.pem()).unwrap();
+        fs::write(path("a.key"), key.serialize_pem()).unwrap();
+        fs::set_permissions(path("a.key"), Permissions::from_mode(0o600)).unwrap();
+
+        let files = TlsFiles { certificate: path("a.pem"), key: path("a.key"), ca: path("ca.pem") };
+        let b = format!("127.0.0.1:{}", free_port());
+        let peers = format!("a=127.0.0.1:{},b={b}", free_port()).parse().unwrap();
+        let node = Elector::builder().election("e").cluster("c").node(NodeId::new("a").unwrap());
+        let node = node.state_dir(path("a")).tls(files).peers(peers).await.unwrap();
+        let spec = node.witness_spec().unwrap();
+        node.close().await;
+
+        fs::rename(path("a.key"), path("away")).unwrap();
+        let testifier = Testifier::new(Some(&spec));
+        assert!(lock(&testifier.witness).is_none(), "it cannot speak as the node");
+        fs::rename(path("away"), path("a.key")).unwrap();
+        let b = TcpListener::bind(b).await.unwrap();
+        let dialled = tokio::time::timeout(PATIENCE, b.accept()).await;
+        dialled.expect("it has tried again, and so reaches for the others").unwrap();
+        fs::remove_dir_all(&dir).unwrap();
+    }
 }

@@ -140,7 +140,8 @@ impl PeersWitness {
     /// Leaves those who are not among these peers at the same address, and starts to connect to those who are new.
     ///
     /// # Errors
-    /// [`WitnessError`]; the others are connected to all the same.
+    /// [`WitnessError`]. Where a thread is wanting for one peer, the others are connected to all the same; where a name is none,
+    /// nothing has changed.
     pub(super) fn reach(&self, peers: &[(String, String)]) -> Result<(), WitnessError> {
         let peers = parse(peers)?;
         let mut state = self.shared.lock();

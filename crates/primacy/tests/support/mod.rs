@@ -50,6 +50,8 @@ impl Dir {
     /// Of a test with this name.
     pub fn new(test: &str) -> Self {
         let dir = std::env::temp_dir().join(format!("primacy-{test}-{}", std::process::id()));
+        // Process ids come again, and one that was killed has left its own behind.
+        let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir(&dir).unwrap();
         Self(dir)
     }

@@ -13,7 +13,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::{Cell, End, News, PartitionsError, Primary, Right};
 use crate::clock;
-use crate::config::PARTITION_PAUSE;
+use crate::config::{PARTITION_PAUSE, PARTITION_PAUSE_MAX};
 use crate::disk;
 use crate::elector::Elector;
 use crate::metadata::{Map, MapError};
@@ -110,11 +110,12 @@ impl Keeper {
         ready: oneshot::Sender<Result<(), PartitionsError>>,
     ) {
         let mut ready = Some(ready);
+        let mut pause = Duration::ZERO;
         loop {
             let joined = tokio::select! {
                 biased;
                 _ = &mut leave => return self.leave_early().await,
-                joined = self.join(ready.is_some()) => joined,
+                joined = self.join(ready.is_some(), pause) => joined,
             };
             let mut session = match joined {
                 Ok(session) => session,
@@ -129,8 +130,10 @@ impl Keeper {
             if let Some(ready) = ready.take() {
                 let _ = ready.send(Ok(()));
             }
+            let began = tokio::time::Instant::now();
             match self.hold(&mut session, &mut leave).await {
                 Held::Ended => {
+                    pause = pause_after(pause, began.elapsed(), self.setup.time_to_live);
                     self.forget(End::Expired);
                     self.asked_for = None; // It is not to be left any more.
                 }
@@ -145,12 +148,9 @@ impl Keeper {
 
     // ── joining and leaving ─────────────────────────────────────────────────────────────────────────────────
 
-    /// Begins a session. What the first attempt is refused for, the program is told.
-    async fn join(&mut self, first: bool) -> Result<Session, PartitionsError> {
-        if !first {
-            // One that was ended may be ended again at once: where this life is vouched to be gone, and is not.
-            tokio::time::sleep(PARTITION_PAUSE).await;
-        }
+    /// Begins a session after a pause. What the first attempt is refused for, the program is told.
+    async fn join(&mut self, first: bool, pause: Duration) -> Result<Session, PartitionsError> {
+        tokio::time::sleep(pause).await;
         loop {
             // A session of this life whose beginning was not known, or that was given up.
             if let Some(former) = self.my_session() {
@@ -476,6 +476,13 @@ enum Held {
     Halted,
 }
 
+/// How long to wait after a session that has lived for so long, and before which was waited for so long. Where this life is vouched to
+/// be gone, and is not, every session of it is ended at once, and others stop each time for what it would have been given.
+fn pause_after(before: Duration, lived: Duration, time_to_live: Duration) -> Duration {
+    let in_vain = lived < time_to_live;
+    if in_vain { (before * 2).clamp(PARTITION_PAUSE, PARTITION_PAUSE_MAX) } else { PARTITION_PAUSE }
+}
+
 /// The same as ranges, of partitions in their order.
 fn ranges_of<'a>(partitions: impl Iterator<Item = &'a (GroupName, u32)>) -> Vec<Ranges> {
     let mut all: Vec<Ranges> = Vec::new();
@@ -499,5 +506,27 @@ fn draw() -> Option<SessionId> {
         if let Some(session) = SessionId::new(drawn.cast_signed()) {
             return Some(session);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_that_is_ended_at_once_again_and_again_is_begun_less_and_less_often() {
+        let (time_to_live, short) = (Duration::from_secs(10), Duration::from_millis(3));
+        let mut pause = Duration::ZERO;
+        let pauses = [0; 12].map(|_| {
+            pause = pause_after(pause, short, time_to_live);
+            pause
+        });
+        assert_eq!(pauses[..3], [200, 400, 800].map(Duration::from_millis));
+        assert_eq!(pauses[11], PARTITION_PAUSE_MAX);
+        assert_eq!(
+            pause_after(pause, time_to_live, time_to_live),
+            PARTITION_PAUSE,
+            "one that has lived is no such"
+        );
     }
 }
