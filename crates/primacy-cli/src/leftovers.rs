@@ -2,14 +2,18 @@
 //!
 //! Every job carries a mark in its environment that names the node and the process life of its supervisor. A
 //! starting supervisor ends whatever carries its node's mark under a supervisor that is no more. A process that
-//! has changed its user, or cleared its environment before it started others, is not found.
+//! has cleared its environment before it started others is not found, nor, unless root looks, is one that has changed
+//! its user.
+//!
+//! Every user can put the mark into an environment, also into that of a set-uid program. Only processes that a user of
+//! our real user id has started can keep the node from starting.
 
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, getpid, getuid, pidfd_open, pidfd_send_signal};
 
 use crate::process_tree::{all_processes, started_at};
 
@@ -35,7 +39,13 @@ pub(crate) struct AlreadyRunning {
 struct Leftover {
     pidfd: OwnedFd,
     guardian: bool,
+    /// Another user has started it: a job that has changed its user, or a process with a forged mark.
+    is_foreign: bool,
 }
+
+/// The longest wait for marked processes of other users to end after they were killed. A user who keeps making such
+/// processes must not keep a node from starting.
+const OTHER_USERS_PATIENCE: Duration = Duration::from_secs(5);
 
 impl NodeMark {
     /// For `node` in `election`; `place` tells apart elections of the same name that are held elsewhere.
@@ -71,13 +81,22 @@ impl NodeMark {
 /// [`AlreadyRunning`] if a supervisor of this node is alive. Then nothing was done.
 pub(crate) fn end(node: &NodeMark, patience: Duration) -> Result<usize, AlreadyRunning> {
     let patient_until = Instant::now() + patience;
+    let foreign_until = patient_until + OTHER_USERS_PATIENCE;
     let mut ended = 0;
     loop {
         let found = find(node)?;
         if found.iter().all(|leftover| leftover.guardian) {
             return Ok(ended);
         }
-        let guarded = found.iter().any(|leftover| leftover.guardian) && Instant::now() < patient_until;
+        let now = Instant::now();
+        if now >= foreign_until && found.iter().all(|leftover| leftover.guardian || leftover.is_foreign) {
+            tracing::warn!(
+                "processes of other users carry this node's mark, and more of them appear as they are killed: starting \
+                 beside them"
+            );
+            return Ok(ended);
+        }
+        let guarded = found.iter().any(|leftover| leftover.guardian) && now < patient_until;
         for leftover in &found {
             if !guarded {
                 // It may have ended by itself meanwhile.
@@ -97,7 +116,9 @@ fn find(node: &NodeMark) -> Result<Vec<Leftover>, AlreadyRunning> {
         let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
         let Ok(environment) = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())) else { continue };
         let mark = |name| variable(&environment, name).and_then(|mark| node.supervisor(mark));
-        let (guardian, Some((supervisor, started))) = (match mark(GUARDIAN_MARK) {
+        let is_foreign = real_user(pid) != Some(getuid().as_raw());
+        // A guardian keeps the user of its supervisor.
+        let (guardian, Some((supervisor, started))) = (match mark(GUARDIAN_MARK).filter(|_| !is_foreign) {
             Some(supervisor) => (true, Some(supervisor)),
             None => (false, mark(MARK)),
         }) else {
@@ -107,13 +128,22 @@ fn find(node: &NodeMark) -> Result<Vec<Leftover>, AlreadyRunning> {
             continue;
         }
         if started_at(supervisor) == Some(started) {
+            if is_foreign {
+                continue;
+            }
             return Err(AlreadyRunning { supervisor: supervisor.as_raw_nonzero().get() });
         }
         if started_at(pid).is_some() {
-            found.push(Leftover { pidfd, guardian });
+            found.push(Leftover { pidfd, guardian, is_foreign });
         }
     }
     Ok(found)
+}
+
+/// The user who has started a process. A set-uid program keeps it, and so does not count as its owner's.
+fn real_user(pid: Pid) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_ascii_whitespace().next()?.parse().ok()
 }
 
 fn variable<'a>(environment: &'a [u8], name: &str) -> Option<&'a str> {
@@ -144,5 +174,31 @@ mod tests {
         assert_eq!(end(&node, Duration::ZERO), Ok(1));
         assert!(!job.0.wait().unwrap().success());
         assert!(other.0.try_wait().unwrap().is_none());
+    }
+
+    #[test]
+    fn the_mark_of_another_user_neither_keeps_a_node_from_starting_nor_counts_as_a_guardian() {
+        if !getuid().is_root() {
+            // Only root sees the environments of others.
+            return;
+        }
+        let node = NodeMark::new("leftovers-forged", "a", b"somewhere");
+        let mut living = TestChild::start("sleep", &["60"], &[]);
+        let pid = living.pid();
+        let mark = format!("{}{}.{}", node.prefix, pid.as_raw_nonzero(), started_at(pid).unwrap());
+        let mut forged = Vec::new();
+        for name in [MARK, GUARDIAN_MARK] {
+            let nobody = ["--reuid", "65534", "--clear-groups", "sleep", "60"];
+            forged.push(TestChild::start("setpriv", &nobody, &[(name, &mark)]));
+        }
+        while forged.iter().any(|forged| real_user(forged.pid()) != Some(65534)) {
+            std::thread::yield_now();
+        }
+        assert_eq!(end(&node, Duration::ZERO), Ok(0), "a living process that is no supervisor of ours");
+        // A job that has changed its user is ended with its node all the same.
+        living.end();
+        assert_eq!(end(&node, Duration::ZERO), Ok(1));
+        assert!(!forged[0].0.wait().unwrap().success());
+        assert!(forged[1].0.try_wait().unwrap().is_none());
     }
 }
