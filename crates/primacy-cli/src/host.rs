@@ -33,27 +33,47 @@ const LEFTOVERS_DRAIN: Duration = Duration::from_millis(2_500);
 const LEFTOVERS_MARGIN: Duration = Duration::from_secs(1);
 
 /// Takes part until the work is done or a signal asks for the end.
-pub(crate) fn host(entry: &Entry, sources: &Sources, work: Work) -> Result<Exit, Failure> {
+pub(crate) fn host(
+    entry: &Entry,
+    sources: &Sources,
+    work: impl FnOnce() -> Result<Work, Failure>,
+) -> Result<Exit, Failure> {
     memory::remember_what_is_loaded();
     memory::give_back_what_is_large();
+    let node = entry.node.or_else(|| primacy::config::default_node().ok());
+    let node = node.as_ref().map_or("", NodeId::as_str);
+    let reporter = Reporter::new(entry.json.unwrap_or(false), node)?;
+    let told = reporter.clone();
     // Whatever unwinds would release the lead while the command is running. The guardian ends it first, when this
     // process is gone.
-    let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        print(panic);
+        told.tell_of_panic(panic);
         std::process::abort();
     }));
     // All that can be known to be wrong is said before anything is begun.
-    let entrance = entry.check(sources)?;
-    let reporter = Reporter::new(entry.json.unwrap_or(false), entrance.node.as_str())?;
-    log_to(&reporter);
+    let checked = work().and_then(|work| Ok((work, entry.check(sources)?)));
+    let result =
+        checked.and_then(|(work, entrance)| take_part_until_the_end(entry, entrance, work, &reporter));
+    let (exit, reason) = match result {
+        Ok(exit) => (exit, None),
+        Err(Failure { exit, message }) => (exit, Some(message).filter(|message| !message.is_empty())),
+    };
+    reporter.tell(&Event::Ended { exit_code: exit.code(), reason });
+    reporter.finish();
+    notify::finish();
+    Ok(exit)
+}
+
+fn take_part_until_the_end(
+    entry: &Entry,
+    entrance: Entrance,
+    work: Work,
+    reporter: &Reporter,
+) -> Result<Exit, Failure> {
+    log_to(reporter);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // Tasks that serve or watch stay on this thread.
-    let result = LocalSet::new().block_on(&runtime, take_part(entry, entrance, work, &reporter));
-    if let Ok(exit) = &result {
-        reporter.tell(&Event::Ended { exit_code: exit.code() });
-    }
-    reporter.finish();
+    let result = LocalSet::new().block_on(&runtime, take_part(entry, entrance, work, reporter));
     // Whatever is still blocked, in a store that does not answer for example, is not waited for.
     runtime.shutdown_background();
     result
@@ -166,6 +186,7 @@ fn duty(entry: &Entry, elector: &Elector, mark: &NodeMark) -> Duty {
         on_elected: entry.on_elected.clone(),
         on_deposed: entry.on_deposed.clone(),
         witness: elector.witness_spec(),
+        json: entry.json.unwrap_or(false),
     }
 }
 

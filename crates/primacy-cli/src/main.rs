@@ -11,6 +11,7 @@ mod guardian;
 mod health;
 mod host;
 mod leftovers;
+mod line_writer;
 mod log;
 mod memory;
 mod notify;
@@ -30,7 +31,6 @@ mod size;
 mod supervisor;
 
 use std::ffi::OsString;
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -109,7 +109,7 @@ fn main() -> ExitCode {
         Err(Failure { exit, message }) if message.is_empty() => exit.into(),
         Err(Failure { exit, message }) => {
             // Standard error may be full or closed; the exit code says it all the same.
-            let _ = writeln!(std::io::stderr(), "primacy: {message}");
+            line_writer::write_last_words(&format!("primacy: {message}"));
             exit.into()
         }
     }

@@ -1,9 +1,12 @@
 //! What systemd is told of this process, where it is there to hear it (`NOTIFY_SOCKET`).
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use primacy::{Change, Elector};
 use sd_notify::NotifyState;
+
+use crate::line_writer::{LAST_LINES_TIME, LineWriter};
 
 /// What must not reach the processes that this one starts: they would speak for it.
 pub(crate) const VARIABLES: &[&str] = &["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
@@ -11,7 +14,7 @@ pub(crate) const VARIABLES: &[&str] = &["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCH
 /// This node takes part now. From now on systemd is told who leads, and, if it asked for that (`WatchdogSec=`), that
 /// the election is alive: not by a bare timer, but whenever the election has answered a question.
 pub(crate) fn ready(elector: &Elector) {
-    if std::env::var_os("NOTIFY_SOCKET").is_none() {
+    if !starts_writer() {
         return;
     }
     tell(&[NotifyState::Ready, NotifyState::Status("takes part; no leader is known yet")]);
@@ -27,9 +30,43 @@ pub(crate) fn stopping() {
     tell(&[NotifyState::Stopping]);
 }
 
-fn tell(state: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(state) {
+/// Gives systemd a moment to hear what it was told, at the end of the process.
+pub(crate) fn finish() {
+    if let Some(Some(writer)) = WRITER.get() {
+        writer.finish(LAST_LINES_TIME);
+    }
+}
+
+/// Nothing where there is no systemd, or the system has no thread for it.
+static WRITER: OnceLock<Option<LineWriter>> = OnceLock::new();
+
+/// Starts the thread that waits for systemd, whose queue may be full, so that no other thread does.
+fn starts_writer() -> bool {
+    let start = || {
+        std::env::var_os("NOTIFY_SOCKET")?;
+        match LineWriter::start("notify", send, |_| String::new()) {
+            Ok(writer) => Some(writer),
+            Err(error) => {
+                tracing::warn!(%error, "systemd cannot be told how this node stands");
+                None
+            }
+        }
+    };
+    WRITER.get_or_init(start).is_some()
+}
+
+fn send(state: &[u8]) {
+    let state = String::from_utf8_lossy(state);
+    if !state.is_empty()
+        && let Err(error) = sd_notify::notify(&[NotifyState::Custom(&state)])
+    {
         tracing::warn!(%error, "systemd cannot be told how this node stands");
+    }
+}
+
+fn tell(state: &[NotifyState<'_>]) {
+    if let Some(Some(writer)) = WRITER.get() {
+        writer.put(state.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
     }
 }
 

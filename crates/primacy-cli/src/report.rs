@@ -1,20 +1,16 @@
 //! What `primacy run` and `primacy node` tell while they run: lines for people, or JSON objects for programs, on standard error,
 //! for standard output is the job's.
 
-use std::io::Write as _;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::panic::PanicHookInfo;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use primacy::clock;
 use serde::Serialize;
 
+use crate::line_writer::{LAST_LINES_TIME, LineWriter, write_to_stderr};
 use crate::process_tree::Ended;
-
-/// How long the last lines may take to be read, and how often is looked whether they are.
-const READING_TIME: std::time::Duration = std::time::Duration::from_millis(500);
-const LOOK_INTERVAL: std::time::Duration = std::time::Duration::from_micros(200);
 
 /// The number of a leadership, as it is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -145,26 +141,40 @@ pub(crate) enum Event {
     Health { healthy: bool },
     /// Something to know.
     Warning { message: String },
+    /// An error of the program itself, which ends it.
+    Panic { message: String },
+    /// Standard error was full, and so many lines that belong here were not written.
+    Dropped { lines: u64 },
     /// The end of this process.
-    Ended { exit_code: u8 },
+    Ended {
+        exit_code: u8,
+        /// What is wrong, and what to do.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
 }
 
 /// Writes events, in order. It never waits for whoever reads them: a terminal that was stopped must not cost the lead.
 #[derive(Clone, Debug)]
 pub(crate) struct Reporter {
+    form: Form,
+    writer: LineWriter,
+}
+
+/// How events become lines.
+#[derive(Clone, Debug)]
+struct Form {
     json: bool,
     node: Arc<str>,
-    lines: SyncSender<Option<String>>,
-    writer: Arc<Mutex<Option<JoinHandle<()>>>>,
 }
 
 /// Where log lines go: the same way as events, and for the same reason.
 #[derive(Clone, Debug)]
-pub(crate) struct LogWriter(SyncSender<Option<String>>);
+pub(crate) struct LogWriter(LineWriter);
 
 impl std::io::Write for LogWriter {
     fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
-        let _ = self.0.try_send(Some(String::from_utf8_lossy(line).into_owned()));
+        self.0.put(String::from_utf8_lossy(line).into_owned());
         Ok(line.len())
     }
 
@@ -173,16 +183,14 @@ impl std::io::Write for LogWriter {
     }
 }
 
-/// How many lines may wait for the reader; what comes then is dropped.
-const LINES_MAX: usize = 1_000;
-
 impl Reporter {
     /// Reports for `node`.
     pub(crate) fn new(json: bool, node: &str) -> std::io::Result<Self> {
-        let (lines, incoming) = sync_channel(LINES_MAX);
-        let writer =
-            std::thread::Builder::new().name("report".into()).spawn(move || write_lines(&incoming))?;
-        Ok(Self { json, node: node.into(), lines, writer: Arc::new(Mutex::new(Some(writer))) })
+        let form = Form { json, node: node.into() };
+        let told = form.clone();
+        let dropped = move |lines| told.line(&Event::Dropped { lines }).unwrap_or_default();
+        let writer = LineWriter::start("report", write_to_stderr, dropped)?;
+        Ok(Self { form, writer })
     }
 
     /// A line of the log as an object like those of the events.
@@ -193,33 +201,53 @@ impl Reporter {
             #[serde(flatten)]
             log: serde_json::Map<String, serde_json::Value>,
         }
-        self.json_line(&Log { event: "log", log })
+        self.form.json_line(&Log { event: "log", log })
     }
 
     /// Whether everything is told in JSON.
     pub(crate) const fn is_json(&self) -> bool {
-        self.json
+        self.form.json
     }
 
     /// For log lines.
     pub(crate) fn log_writer(&self) -> LogWriter {
-        LogWriter(self.lines.clone())
+        LogWriter(self.writer.clone())
     }
 
     /// Tells of an event.
     pub(crate) fn tell(&self, event: &Event) {
-        let line = if self.json {
-            self.json_line(event)
-        } else {
-            match text(event, &self.node) {
-                Some(text) => format!("primacy[{}]: {text}\n", self.node),
-                None => return,
-            }
-        };
-        match self.lines.try_send(Some(line)) {
-            // Dropped where nobody reads.
-            Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
+        if let Some(line) = self.form.line(event) {
+            self.writer.put(line);
         }
+    }
+
+    /// Tells of a panic, and gives that a moment to be read.
+    pub(crate) fn tell_of_panic(&self, panic: &PanicHookInfo<'_>) {
+        let mut message = panic.to_string();
+        let backtrace = Backtrace::capture();
+        if backtrace.status() == BacktraceStatus::Captured {
+            message = format!("{message}\n{backtrace}");
+        }
+        self.tell(&Event::Panic { message });
+        self.finish();
+    }
+
+    /// Gives what was told a moment to be read, at the end of the program.
+    pub(crate) fn finish(&self) {
+        self.writer.finish(LAST_LINES_TIME);
+    }
+}
+
+impl Form {
+    /// The line, if the event is of interest to whoever reads.
+    fn line(&self, event: &Event) -> Option<String> {
+        if self.json {
+            return Some(self.json_line(event));
+        }
+        if let Event::Ended { reason, .. } = event {
+            return Some(format!("primacy: {}\n", reason.as_ref()?));
+        }
+        text(event, &self.node).map(|text| format!("primacy[{}]: {text}\n", self.node))
     }
 
     fn json_line(&self, event: &impl Serialize) -> String {
@@ -239,29 +267,6 @@ impl Reporter {
         let mut text = serde_json::to_string(&line).unwrap_or_default();
         text.push('\n');
         text
-    }
-
-    /// Gives what was told a moment to be read, at the end of the program.
-    pub(crate) fn finish(self) {
-        let Self { lines, writer, .. } = self;
-        // The other senders, of which every clone has one, need not be gone.
-        let _ = lines.try_send(None);
-        let writer = writer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let patient_until = std::time::Instant::now() + READING_TIME;
-        while writer.as_ref().is_some_and(|writer| !writer.is_finished()) {
-            if std::time::Instant::now() > patient_until {
-                return;
-            }
-            std::thread::sleep(LOOK_INTERVAL);
-        }
-    }
-}
-
-fn write_lines(incoming: &Receiver<Option<String>>) {
-    let mut stderr = std::io::stderr();
-    for line in incoming.iter().map_while(|line| line) {
-        // Nobody is there to be told of an error.
-        let _ = stderr.write_all(line.as_bytes());
     }
 }
 
@@ -312,5 +317,7 @@ fn text(event: &Event, node: &str) -> Option<String> {
         Event::Health { healthy: true } => "the health check succeeds: this node is fit to lead".into(),
         Event::Health { healthy: false } => "the health check fails: this node does not lead any more".into(),
         Event::Warning { message } => format!("warning: {message}"),
+        Event::Panic { message } => message.clone(),
+        Event::Dropped { lines } => format!("{lines} line(s) were not written here: standard error was full"),
     })
 }

@@ -35,5 +35,5 @@ Exit codes: those of `primacy run`; 129, 130 or 143 after one of these signals."
 
 /// Runs the verb.
 pub(crate) fn node(args: &Node, sources: &Sources) -> Result<Exit, Failure> {
-    host(&args.entry, sources, Work { job: None, wait: Wait::Forever, restart: true })
+    host(&args.entry, sources, || Ok(Work { job: None, wait: Wait::Forever, restart: true }))
 }

@@ -80,18 +80,19 @@ the command's process group. The next start of the same node ends it.
 
 /// Runs the verb.
 pub(crate) fn run(args: &Run, sources: &Sources) -> Result<Exit, Failure> {
-    if args.entry.is_witness() {
-        let message = format!(
-            "{} votes and never leads, so it would never run the command; use `primacy node`",
-            sources.describe("witness")
-        );
-        return Err(Failure::new(Exit::Usage, message));
-    }
-    let job = find_program(&args.command)?;
     let wait = match (args.wait, args.no_wait) {
         (_, true) => Wait::AtOnce,
         (Some(time), false) => Wait::For(time),
         (None, false) => Wait::Forever,
     };
-    host(&args.entry, sources, Work { job: Some(job), wait, restart: args.restart })
+    host(&args.entry, sources, || {
+        if args.entry.is_witness() {
+            let message = format!(
+                "{} votes and never leads, so it would never run the command; use `primacy node`",
+                sources.describe("witness")
+            );
+            return Err(Failure::new(Exit::Usage, message));
+        }
+        Ok(Work { job: Some(find_program(&args.command)?), wait, restart: args.restart })
+    })
 }

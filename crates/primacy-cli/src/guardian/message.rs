@@ -28,6 +28,8 @@ pub(crate) struct Duty {
     pub(crate) on_deposed: Option<String>,
     /// What is needed to tell others of the supervisor's death.
     pub(crate) witness: Option<WitnessSpec>,
+    /// Whether warnings are told in JSON.
+    pub(crate) json: bool,
 }
 
 /// What the supervisor asks for. Instants are nanoseconds of the boot clock, which both processes share.

@@ -20,10 +20,11 @@ pub(crate) mod job;
 pub(crate) mod message;
 mod rehearsal;
 mod testifier;
+mod warnings;
 mod wire;
 
 use std::ffi::OsString;
-use std::io::{self, Read, Write as _};
+use std::io::{self, Read};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
@@ -40,7 +41,9 @@ use crate::boot_timer::BootTimer;
 use crate::guardian::job::Program;
 use crate::guardian::message::{Duty, Hook, NotStarted, Order, Report, Stopping};
 use crate::guardian::testifier::Testifier;
+use crate::guardian::warnings::Warnings;
 use crate::guardian::wire::Wire;
+use crate::line_writer::write_last_words;
 use crate::memory;
 use crate::process_tree::{Children, Ended, children, end_descendants, reap, signal_descendants};
 use crate::signals;
@@ -100,7 +103,7 @@ pub(crate) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let why = "this command is started by `primacy run`, not by hand";
-            let _ = writeln!(io::stderr(), "primacy guardian: {error}; {why}");
+            write_last_words(&format!("primacy guardian: {error}; {why}"));
             ExitCode::FAILURE
         }
     }
@@ -125,13 +128,30 @@ fn guard(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
     set_child_subreaper(Some(rustix::process::getpid()))?;
     let child_signals = keep_signals_away()?;
     let (wire, duty) = Wire::open(UnixStream::from(socket))?;
+    let warnings = Warnings::new(&duty.node, duty.json);
+    warnings.catch_panics();
+    if let Err(error) = guard_by(wire, duty, job, child_signals, &warnings) {
+        warnings.warn(&format!("it ends, since the system refuses what it needs: {error}"));
+    }
+    warnings.finish();
+    Ok(())
+}
+
+/// Guards what the duty says, until there is nothing left to guard.
+fn guard_by(
+    wire: Wire,
+    duty: Duty,
+    job: Option<Program>,
+    child_signals: UnixStream,
+    warnings: &Warnings,
+) -> io::Result<()> {
     memory::let_go_of_program_text();
     let rehearsed = rehearsal::rehearse(&duty);
     if let Err(error) = memory::keep_what_is_here().and(rehearsed) {
         let what = "what is needed to end a job cannot be kept in memory (ulimit -l), so it may have to wait for the disk";
-        let _ = writeln!(io::stderr(), "primacy guardian: {what}: {error}");
+        warnings.warn(&format!("{what}: {error}"));
     }
-    let supervisor = Pid::from_raw(duty.supervisor).ok_or_else(invalid)?;
+    let supervisor = Pid::from_raw(duty.supervisor).ok_or(io::ErrorKind::InvalidInput)?;
     // If it has died already, then its number may be another process's by now; but we have another parent.
     let pidfd = pidfd_open(supervisor, PidfdFlags::empty()).ok().filter(|_| getppid() == Some(supervisor));
     let mut guardian = Guardian {
@@ -139,7 +159,7 @@ fn guard(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
         supervisor: pidfd,
         child_signals,
         timer: BootTimer::new()?,
-        testifier: Testifier::new(duty.witness.as_ref()),
+        testifier: Testifier::new(duty.witness.as_ref(), warnings),
         duty,
         job,
         charge: None,

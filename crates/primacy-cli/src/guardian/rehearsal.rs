@@ -41,10 +41,21 @@ pub(super) fn rehearse(duty: &Duty) -> io::Result<()> {
     child_signals.set_nonblocking(true)?;
     // Without what may be long: nobody reads while this is written.
     let (election, node, mark) = (duty.election.clone(), duty.node.clone(), duty.mark.clone());
-    let Duty { supervisor, drain, kill_margin, lease, .. } = *duty;
+    let Duty { supervisor, drain, kill_margin, lease, json, .. } = *duty;
     let (on_elected, on_deposed, witness) = (None, None, None);
-    let duty =
-        Duty { supervisor, election, node, mark, drain, kill_margin, lease, on_elected, on_deposed, witness };
+    let duty = Duty {
+        supervisor,
+        election,
+        node,
+        mark,
+        drain,
+        kill_margin,
+        lease,
+        on_elected,
+        on_deposed,
+        witness,
+        json,
+    };
     writeln!(theirs, "{}", serde_json::to_string(&duty)?)?;
     let (wire, duty) = Wire::open(ours)?;
     let args = ["primacy", "guardian", JOB].map(OsString::from).into();

@@ -1,13 +1,14 @@
 //! The guardian's word to others. Whom to tell is seen to on a thread of its own: that may have to read files, or program text, from a disk,
 //! and the end of a job may not wait for one.
 
-use std::io::{self, Write as _};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use primacy::transport::Limits;
 use primacy::witness::{Witness, WitnessSpec};
+
+use super::warnings::Warnings;
 
 /// When what could not be done whole is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -22,13 +23,13 @@ pub(super) struct Testifier {
 
 impl Testifier {
     /// Gets ready to tell. Without a specification there is nobody to tell, and others find out by silence.
-    pub(super) fn new(spec: Option<&WitnessSpec>) -> Self {
+    pub(super) fn new(spec: Option<&WitnessSpec>, warnings: &Warnings) -> Self {
         let (testifier, received) = Self::heard_by_nobody();
         let mut undone = None;
         match spec.map(|spec| (spec, Witness::new(spec, Limits::default()))) {
             Some((_, Ok(witness))) => *lock(&testifier.witness) = Some(witness),
             Some((spec, Err(error))) => {
-                say(&format!(
+                warnings.warn(&format!(
                     "a crash of this node would be noticed by silence only, until it is mended: {error}"
                 ));
                 undone = serde_json::to_string(spec).ok();
@@ -37,8 +38,11 @@ impl Testifier {
         }
         let witness = Arc::clone(&testifier.witness);
         let thread = std::thread::Builder::new().name("whom to tell".to_owned()).stack_size(STACK_LENGTH);
-        if let Err(error) = thread.spawn(move || obey(&received, &witness, undone)) {
-            say(&format!("nodes that vote later will notice a crash of this one by silence only: {error}"));
+        let heard = warnings.clone();
+        if let Err(error) = thread.spawn(move || obey(&received, &witness, undone, &heard)) {
+            warnings.warn(&format!(
+                "nodes that vote later will notice a crash of this one by silence only: {error}"
+            ));
         }
         testifier
     }
@@ -64,7 +68,12 @@ impl Testifier {
 }
 
 /// Does what is still undone, and what is ordered, until nobody can order anything any more.
-fn obey(orders: &Receiver<String>, witness: &Mutex<Option<Witness>>, mut undone: Option<String>) {
+fn obey(
+    orders: &Receiver<String>,
+    witness: &Mutex<Option<Witness>>,
+    mut undone: Option<String>,
+    warnings: &Warnings,
+) {
     loop {
         let ordered = match &undone {
             None => orders.recv().map_err(RecvTimeoutError::from),
@@ -80,11 +89,10 @@ fn obey(orders: &Receiver<String>, witness: &Mutex<Option<Witness>>, mut undone:
         };
         let Some(spec) = &undone else { continue };
         let reached = reach(spec, &mut lock(witness));
-        // Nothing is said while the witness is locked: nobody may read it, and then the death could not be told.
         match reached {
             Ok(()) => undone = None,
             Err(error) if is_new => {
-                say(&format!(
+                warnings.warn(&format!(
                     "some nodes would notice a crash of this one by silence only, until it is mended: {error}"
                 ));
             }
@@ -108,10 +116,6 @@ fn reach(spec: &str, witness: &mut Option<Witness>) -> Result<(), String> {
 /// Whoever panicked has left a witness that tells whom it knows.
 fn lock(witness: &Mutex<Option<Witness>>) -> MutexGuard<'_, Option<Witness>> {
     witness.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn say(what: &str) {
-    let _ = writeln!(io::stderr(), "primacy guardian: {what}");
 }
 
 #[cfg(test)]
@@ -152,7 +156,7 @@ mod tests {
         node.close().await;
 
         fs::rename(path("a.key"), path("away")).unwrap();
-        let testifier = Testifier::new(Some(&spec));
+        let testifier = Testifier::new(Some(&spec), &Warnings::new("a", false));
         assert!(lock(&testifier.witness).is_none(), "it cannot speak as the node");
         fs::rename(path("away"), path("a.key")).unwrap();
         let b = TcpListener::bind(b).await.unwrap();

@@ -8,7 +8,7 @@
 //! it; and when the node closes it, for lack of patience or by dying, the keeper ends everything at once.
 
 use std::ffi::OsString;
-use std::io::{self, Write as _};
+use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
@@ -164,10 +164,8 @@ pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(_) => ExitCode::SUCCESS,
         // The node has closed the connection, or this was started by hand.
         Err(_) => {
-            let _ = writeln!(
-                io::stderr(),
-                "primacy health-check: nobody asks for it; see `primacy node --health`"
-            );
+            let why = "primacy health-check: nobody asks for it; see `primacy node --health`";
+            crate::line_writer::write_last_words(why);
             ExitCode::FAILURE
         }
     }

@@ -1,0 +1,54 @@
+//! Warnings of the guardian, on its supervisor's standard error and in its form. A guardian has mostly nothing to say, so the
+//! thread that writes them is started for the first one.
+
+use std::sync::{Arc, OnceLock};
+
+use crate::report::{Event, Reporter};
+
+/// Tells of warnings, and never waits for whoever reads them.
+#[derive(Clone, Debug)]
+pub(super) struct Warnings(Arc<Told>);
+
+#[derive(Debug)]
+struct Told {
+    json: bool,
+    node: String,
+    /// Nothing where the system has no thread for it: then nothing is told.
+    reporter: OnceLock<Option<Reporter>>,
+}
+
+impl Warnings {
+    /// Warnings of this node's guardian.
+    pub(super) fn new(node: &str, json: bool) -> Self {
+        Self(Arc::new(Told { json, node: node.to_owned(), reporter: OnceLock::new() }))
+    }
+
+    fn reporter(&self) -> Option<&Reporter> {
+        let Told { json, node, reporter } = &*self.0;
+        reporter.get_or_init(|| Reporter::new(*json, node).ok()).as_ref()
+    }
+
+    /// Tells of something to know.
+    pub(super) fn warn(&self, message: &str) {
+        if let Some(reporter) = self.reporter() {
+            reporter.tell(&Event::Warning { message: format!("guardian: {message}") });
+        }
+    }
+
+    /// Tells of panics from now on. What they end, they still end.
+    pub(super) fn catch_panics(&self) {
+        let warnings = self.clone();
+        std::panic::set_hook(Box::new(move |panic| {
+            if let Some(reporter) = warnings.reporter() {
+                reporter.tell_of_panic(panic);
+            }
+        }));
+    }
+
+    /// Gives what was told a moment to be read, at the end of the process.
+    pub(super) fn finish(&self) {
+        if let Some(Some(reporter)) = self.0.reporter.get() {
+            reporter.finish();
+        }
+    }
+}
