@@ -4,10 +4,14 @@
 //! its session or its parent is still below it. "No child to wait for" is therefore the proof that nothing is
 //! left, and the only one that is trusted here; the process table merely says whom to signal.
 
+use std::collections::{HashSet, VecDeque};
 use std::fs;
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 
+use primacy::clock;
+use primacy::core::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, kill_process,
@@ -43,6 +47,10 @@ struct Descendant {
 
 /// How long to wait for one of the processes that were told to end before looking for new ones.
 const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+/// How long the process table is searched at first, before children that have come meanwhile are killed.
+const FIRST_SEARCH: Duration = Duration::from_millis(1);
+/// How many of them are waited for: each takes a descriptor, and to wait for a thousand takes as long as to kill them.
+const WATCHED_MAX: usize = 32;
 
 impl Ended {
     fn from_status(status: WaitStatus) -> Option<Self> {
@@ -95,32 +103,73 @@ pub(crate) fn end_descendants(leader: Option<Pid>, mut on_end: impl FnMut(Pid, E
         let _ = kill_process_group(leader, Signal::KILL);
         wait_for_one_of(&[leader]);
     }
+    let (mut killed, mut search): (HashSet<Pid>, _) = (HashSet::new(), FIRST_SEARCH);
     loop {
         reap(&mut on_end);
         if children() == Children::None {
             return;
         }
-        signal_descendants(&[Signal::KILL], |_| true);
+        let ours = kill_children();
+        let known = killed.len();
+        killed.extend(&ours);
+        if killed.len() == known {
+            // Their parents take long to end, so the rest are searched for; only for a while at a time, since each costs
+            // a tenth of it as soon as its parent has ended.
+            kill_descendants(clock::now().after(search));
+            search = search.times(2);
+        }
         // A child that cannot end must not keep us from its siblings, so this has an end.
-        wait_for_one_of(&children_of(getpid()));
+        wait_for_one_of(&ours);
     }
 }
 
-/// Sends these signals, in order, to every descendant that is `wanted`.
-pub(crate) fn signal_descendants(signals: &[Signal], wanted: impl Fn(Pid) -> bool) {
+/// Sends SIGKILL to all descendants, the nearest ones first, until `deadline`.
+pub(crate) fn kill_descendants(deadline: Instant) {
+    kill_children();
     let own = getpid();
-    for descendant in descendants(own).into_iter().filter(|descendant| wanted(descendant.pid)) {
-        for &signal in signals {
-            // One that has ended meanwhile needs no signal; one that may not be signalled has changed its user,
-            // and whoever waits for the last child goes on waiting, which is the truth.
-            let _ = descendant.signal(own, signal);
-        }
+    let kill = |descendant: &Descendant| {
+        let _ = descendant.signal(own, Signal::KILL);
+    };
+    walk(own, kill, |_| go_on_until(deadline));
+}
+
+/// Sends SIGKILL to the children of this process, in a microsecond each: the number of a child stays taken until it is
+/// reaped, so nothing needs to be looked up. What a child that ends has started is handed to this process next.
+fn kill_children() -> Vec<Pid> {
+    let ours = children_of(getpid());
+    for &child in &ours {
+        // It may have ended, or have changed its user.
+        let _ = kill_process(child, Signal::KILL);
     }
+    ours
+}
+
+/// Sends these signals, in order, to every descendant that is `wanted`, until `deadline`.
+pub(crate) fn signal_descendants(signals: &[Signal], deadline: Instant, wanted: impl Fn(Pid) -> bool) {
+    let own = getpid();
+    // Only when its children are known: if it ends at once, they are handed to this process, whose children were listed.
+    let signal = |descendant: &Descendant| {
+        if wanted(descendant.pid) {
+            for &signal in signals {
+                // One that has ended meanwhile needs no signal; one that may not be signalled has changed its user,
+                // and whoever waits for the last child goes on waiting, which is the truth.
+                let _ = descendant.signal(own, signal);
+            }
+        }
+        go_on_until(deadline)
+    };
+    walk(own, |_| (), signal);
+}
+
+fn go_on_until(deadline: Instant) -> ControlFlow<()> {
+    if clock::now() < deadline { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
 }
 
 /// What this process has started, and they in turn.
 pub(crate) fn descendants_of(root: Pid) -> impl Iterator<Item = Pid> {
-    descendants(root).into_iter().map(|descendant| descendant.pid)
+    let mut found = Vec::new();
+    walk(root, |descendant| found.push(descendant.pid), |_| ControlFlow::Continue(()));
+    found.into_iter()
 }
 
 impl Descendant {
@@ -139,28 +188,38 @@ impl Descendant {
     }
 }
 
-/// Waits until one of these children has ended, or a moment.
+/// Waits until one of the first of these children has ended, or a moment.
 fn wait_for_one_of(children: &[Pid]) {
-    let pidfds: Vec<OwnedFd> =
-        children.iter().filter_map(|&pid| pidfd_open(pid, PidfdFlags::empty()).ok()).collect();
+    let watched = children.iter().take(WATCHED_MAX);
+    let pidfds: Vec<OwnedFd> = watched.filter_map(|&pid| pidfd_open(pid, PidfdFlags::empty()).ok()).collect();
     let mut polled: Vec<PollFd<'_>> = pidfds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
     // Interrupted or timed out: the caller looks again in every case.
     let _ = poll(&mut polled, Some(&LOOK_AGAIN));
 }
 
-fn descendants(root: Pid) -> Vec<Descendant> {
-    let mut found: Vec<Descendant> = Vec::new();
-    let mut parents = vec![root];
-    while let Some(parent) = parents.pop() {
-        for pid in children_of(parent) {
-            // The table is read while it changes, so the same process may be met twice.
-            if !found.iter().any(|descendant| descendant.pid == pid) {
-                found.push(Descendant { pid, parent });
-                parents.push(pid);
-            }
+/// Visits all descendants, those nearest to the root first: `on_seen` as soon as one is seen, and `on_listed` when its
+/// children were seen, until that breaks off.
+fn walk(
+    root: Pid,
+    mut on_seen: impl FnMut(&Descendant),
+    mut on_listed: impl FnMut(&Descendant) -> ControlFlow<()>,
+) {
+    // The table is read while it changes, so the same process may be seen twice.
+    let (mut seen, mut unlisted) = (HashSet::new(), VecDeque::new());
+    let mut list = |parent, unlisted: &mut VecDeque<Descendant>| {
+        for pid in children_of(parent).into_iter().filter(|&pid| seen.insert(pid)) {
+            let descendant = Descendant { pid, parent };
+            on_seen(&descendant);
+            unlisted.push_back(descendant);
+        }
+    };
+    list(root, &mut unlisted);
+    while let Some(descendant) = unlisted.pop_front() {
+        list(descendant.pid, &mut unlisted);
+        if on_listed(&descendant).is_break() {
+            return;
         }
     }
-    found
 }
 
 /// The children of all threads of a process, as far as the process table shows them at this moment.

@@ -11,7 +11,7 @@ use std::time::{Duration as StdDuration, Instant as StdInstant};
 use primacy::core::{Duration, Instant};
 use primacy::witness::WitnessSpec;
 use primacy::{CampaignError, Change, Elector, Leadership, Mandate, Observer, Occasion, clock, describe};
-use rustix::process::{Signal, getpid, set_child_subreaper};
+use rustix::process::{getpid, set_child_subreaper};
 use tokio::sync::Mutex;
 use tokio::time::sleep;
 
@@ -21,7 +21,7 @@ use crate::guardian::handle::{Guardian, Notice};
 use crate::guardian::job::Program;
 use crate::guardian::message::{Duty, Hook, NotStarted, Order, Report, Stopping};
 use crate::notify;
-use crate::process_tree::{Ended, end_descendants, signal_descendants};
+use crate::process_tree::{Ended, end_descendants, kill_descendants};
 use crate::report::{Event, Lead, Reporter};
 use crate::signals::Signals;
 
@@ -378,7 +378,7 @@ impl Supervisor {
     /// Sends SIGKILL to all descendants. What is started meanwhile by a guardian that dies is not met.
     async fn kill_what_is_left(&self) {
         let _nobody_starts = self.starting.lock().await;
-        let killed = tokio::task::spawn_blocking(|| signal_descendants(&[Signal::KILL], |_| true)).await;
+        let killed = tokio::task::spawn_blocking(|| kill_descendants(Instant::NEVER)).await;
         killed.expect("a panic ends the whole process, and then the guardian ends the job");
     }
 

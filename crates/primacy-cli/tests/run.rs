@@ -293,6 +293,32 @@ fn a_guardian_that_was_paused_looks_at_renewals_before_it_looks_at_the_time() {
 }
 
 #[test]
+fn a_stopped_guardian_ends_the_job_when_its_supervisor_dies() {
+    let place = Place::new("run-stopped-guardian");
+    let mut node = Node::start(&place, "n", &script("e", &["--json", "--lease", "1s"], "exec sleep 1000"));
+    node.told.wait_for_event("started");
+    table::signal(node.guardian().unwrap(), Signal::STOP);
+    node.signal(Signal::KILL);
+    node.wait();
+    // Nobody sends SIGCONT but the kernel.
+    place.wait_until_empty();
+}
+
+#[test]
+fn descendants_of_parents_that_live_are_ended_with_the_command() {
+    let place = Place::new("run-many-detached");
+    // Three generations, each process in a session of its own and deaf to SIGTERM; the parents wait for their children.
+    let tree = "trap '' TERM; n=${1:-3}; test $n = 0 && exec sleep 1000; \
+        for i in 1 2 3 4 5; do setsid sh ./tree $((n-1)) & done; wait; sleep 1000";
+    fs::write(place.path("tree"), tree).unwrap();
+    let mut node = Node::start(&place, "n", &script("e", &["--json", "--lease", "1s"], "exec sh ./tree"));
+    wait_until("all are there", || place.alive().len() >= 1 + 5 + 25 + 125);
+    node.signal(Signal::KILL);
+    node.wait();
+    place.wait_until_empty();
+}
+
+#[test]
 fn a_guardian_that_stays_paused_is_replaced_though_the_lease_is_renewed() {
     let place = Place::new("run-paused-long");
     let mut node = Node::start(&place, "n", &script("e", &["--json", "--lease", "1s"], "exec sleep 1000"));

@@ -33,7 +33,8 @@ use primacy::clock;
 use primacy::core::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, getpgid, getppid, kill_process_group, pidfd_open, set_child_subreaper, setsid,
+    Pid, PidfdFlags, Signal, getpgid, getppid, kill_process_group, pidfd_open, set_child_subreaper,
+    set_parent_process_death_signal, setsid,
 };
 use signal_hook::consts::SIGCHLD;
 
@@ -125,6 +126,9 @@ fn guard(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
     // A session of its own: what the terminal sends to its processes reaches the supervisor, which ends the job
     // in order; and a job that reads the terminal is not stopped for it.
     setsid()?;
+    // A guardian that is stopped (SIGSTOP) goes on when its supervisor dies, and ends the job in time. If that has died
+    // already, then it is not the parent that is found below.
+    set_parent_process_death_signal(Some(Signal::CONT))?;
     set_child_subreaper(Some(rustix::process::getpid()))?;
     let child_signals = keep_signals_away()?;
     let (wire, duty) = Wire::open(UnixStream::from(socket))?;
@@ -418,7 +422,8 @@ impl Guardian {
         let Some(charge) = &mut self.charge else { return };
         let before = charge.stage;
         let drained_by = clock::now().after(self.duty.drain());
-        charge.stage = Stage::Draining { kill_at: drained_by.min(charge.kill_at(&self.duty)) };
+        let kill_at = drained_by.min(charge.kill_at(&self.duty));
+        charge.stage = Stage::Draining { kill_at };
         let (term, main) = (charge.term, charge.main);
         if children() == Children::None {
             // Nothing was left behind, or nothing was started at all.
@@ -434,7 +439,8 @@ impl Guardian {
                 let _ = kill_process_group(main, signal);
             }
         }
-        signal_descendants(&signals, |pid| main.is_none() || getpgid(Some(pid)).ok() != main);
+        // When that takes too long, killing the rest is what is left.
+        signal_descendants(&signals, kill_at, |pid| main.is_none() || getpgid(Some(pid)).ok() != main);
     }
 
     fn on_time(&mut self, now: Instant) {

@@ -96,7 +96,7 @@ fn play(played: &mut Guardian, supervisor: &mut UnixStream) -> io::Result<()> {
     played.take_orders();
     played.reap();
     played.on_time(Instant::NEVER);
-    signal_descendants(&[Signal::CONT], |_| true);
+    signal_descendants(&[Signal::CONT], Instant::NEVER, |_| true);
     played.on_supervisor_lost();
     Ok(())
 }
