@@ -57,8 +57,9 @@ Exit codes:
   75      not elected in time (--wait, --no-wait); nothing was run
   77      others may write the state directory, and could command this node
   78      the settings contradict each other, for example lease and drain
-  126     the command cannot be executed
-  127     the command was not found
+  126     the command cannot be executed; with --restart only at the start
+  127     the command, or its interpreter, is missing; with --restart only at
+          the start
   129 130 143   ended by SIGHUP, SIGINT or SIGTERM, after the command was ended in order";
 
 /// What `primacy fence exec --help` says about exit codes.

@@ -17,7 +17,7 @@ use crate::log::JsonLog;
 use crate::report::{Event, Reporter};
 use crate::signals::Signals;
 use crate::supervisor::{Settings, Supervisor, Wait, report_changes};
-use crate::{figures, health, memory, notify, pauses, quota};
+use crate::{figures, health, memory, notify, orphans, pauses, quota};
 
 /// What a node does while it leads, and how long it stands.
 #[derive(Debug)]
@@ -117,6 +117,7 @@ async fn take_part(
         tokio::spawn(figures.serve(registry, Some(elector.clone())));
     }
     let starting = Arc::default();
+    orphans::reap_for_ever(Arc::clone(&starting))?;
     if let Some(check) = entry.health_check() {
         elector.set_healthy(false);
         let starting = Arc::clone(&starting);

@@ -15,6 +15,7 @@ mod line_writer;
 mod log;
 mod memory;
 mod notify;
+mod orphans;
 mod pauses;
 mod process_tree;
 mod program;
@@ -28,6 +29,7 @@ mod serving;
 
 mod signals;
 mod size;
+mod start_error;
 mod supervisor;
 
 use std::ffi::OsString;

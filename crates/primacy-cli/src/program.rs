@@ -3,7 +3,7 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +11,9 @@ use rustix::fs::{Access, access};
 
 use crate::exit::{Exit, Failure};
 use crate::guardian::job::Program;
+
+/// How much of a script's first line the kernel reads (`execve(2)`).
+const FIRST_LINE_MAX: u64 = 256;
 
 /// Finds the program now, so that a command that cannot run is not found out by the one who is elected.
 pub(crate) fn find_program(command: &[OsString]) -> Result<Program, Failure> {
@@ -21,7 +24,10 @@ pub(crate) fn find_program(command: &[OsString]) -> Result<Program, Failure> {
     let mut found = None;
     for file in candidates(name) {
         match check_executable(&file) {
-            Ok(()) => return Ok(Program { file: file.into(), args: command.to_vec() }),
+            Ok(()) => {
+                check_interpreter(&file)?;
+                return Ok(Program { file: file.into(), args: command.to_vec() });
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => found = found.or(Some((file, error))),
         }
@@ -56,8 +62,34 @@ fn check_executable(file: &Path) -> io::Result<()> {
     Ok(access(file, Access::EXEC_OK)?)
 }
 
+/// Fails if the file is a script whose interpreter cannot be executed.
+fn check_interpreter(file: &Path) -> Result<(), Failure> {
+    let Some(interpreter) = interpreter(file) else { return Ok(()) };
+    check_executable(&interpreter).map_err(|error| {
+        let missing = error.kind() == io::ErrorKind::NotFound;
+        let exit = if missing { Exit::NotFound } else { Exit::NotExecutable };
+        let message = format!(
+            "{} cannot be executed: the interpreter in its first line, {}: {error}",
+            file.display(),
+            interpreter.display()
+        );
+        Failure::new(exit, message)
+    })
+}
+
+/// The interpreter that a script names, as the kernel reads it; nothing if it is none, or may not be read.
+fn interpreter(file: &Path) -> Option<PathBuf> {
+    let mut start = Vec::new();
+    fs::File::open(file).ok()?.take(FIRST_LINE_MAX).read_to_end(&mut start).ok()?;
+    let line = start.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;
+    let word = line.split(|byte| matches!(byte, b' ' | b'\t')).find(|word| !word.is_empty())?;
+    Some(PathBuf::from(OsStr::from_bytes(word)))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -68,5 +100,23 @@ mod tests {
         assert_eq!(code("/no/such/file"), Exit::NotFound);
         assert_eq!(code("/etc/passwd"), Exit::NotExecutable);
         assert_eq!(code("/etc"), Exit::NotExecutable);
+    }
+
+    #[test]
+    fn a_script_without_its_interpreter_is_found_out_before_it_is_to_run() {
+        let file = env::temp_dir().join(format!("primacy-script-{}", std::process::id()));
+        for (first, exit) in [
+            ("#!/no/such/interpreter -x", Some(Exit::NotFound)),
+            ("#!\t/etc/passwd", Some(Exit::NotExecutable)),
+            ("#! /bin/sh", None),
+            ("#!", None),
+            ("echo a shell runs it", None),
+        ] {
+            fs::write(&file, format!("{first}\nexit 0\n")).unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+            let found = find_program(&[file.clone().into()]);
+            assert_eq!(found.err().map(|failure| failure.exit), exit, "{first}");
+        }
+        fs::remove_file(&file).unwrap();
     }
 }

@@ -115,7 +115,7 @@ pub(crate) enum Event {
         lead: Lead,
         reason: String,
     },
-    /// Nothing is run before this time has passed, because the job ended too soon, or the hook before it failed.
+    /// Nothing is run before this time has passed, because the job ended too soon or could not be started, the hook before it failed, or there is no guardian.
     Backoff { ms: u64 },
     /// Another leader, or none, as far as this node knows.
     Leader { leader: Option<String>, term: Option<u64> },
@@ -299,7 +299,7 @@ fn text(event: &Event, node: &str) -> Option<String> {
             "the guardian is dead; what it guarded is being ended, and a new one starts after that".into()
         }
         Event::Released { lead, reason } => format!("leads no more ({lead}): {reason}"),
-        Event::Backoff { ms } => format!("that ended too soon; standing again in {ms} ms"),
+        Event::Backoff { ms } => format!("standing again in {ms} ms"),
         Event::Leader { leader: Some(leader), term } => {
             format!("{leader} leads, term {}", term.unwrap_or_default())
         }

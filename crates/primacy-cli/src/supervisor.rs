@@ -4,6 +4,7 @@
 //! lead only when the guardian has reported everything gone; if the guardian dies, or does not report in time,
 //! the supervisor ends what is left itself, since orphans of a dead guardian are handed to it.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration as StdDuration, Instant as StdInstant};
@@ -21,14 +22,17 @@ use crate::guardian::handle::{Guardian, Notice};
 use crate::guardian::job::Program;
 use crate::guardian::message::{Duty, Hook, NotStarted, Order, Report, Stopping};
 use crate::notify;
-use crate::process_tree::{Ended, end_descendants, kill_descendants};
+use crate::orphans::Ender;
+use crate::process_tree::Ended;
 use crate::report::{Event, Lead, Reporter};
 use crate::signals::Signals;
+use crate::start_error;
 
 /// A job that ended within this time after its start has ended too soon to be started again at once; the same
 /// holds for a guardian.
 const TOO_SOON: StdDuration = StdDuration::from_secs(1);
-/// The first wait after a job that ended too soon; each further one is twice as long.
+/// The first wait after a job that ended too soon or could not be started; each further one is twice as long. Of each, a
+/// random part between a half and all is waited.
 const BACKOFF_MIN: StdDuration = StdDuration::from_millis(100);
 const BACKOFF_MAX: StdDuration = StdDuration::from_secs(10);
 /// How long one that has led and is about to end stays for the others' election.
@@ -68,9 +72,13 @@ pub(crate) struct Supervisor {
     settings: Settings,
     guardian: Guardian,
     guarded_since: StdInstant,
+    /// How long to wait with the next guardian, if this one lives too short.
+    guardian_backoff: StdDuration,
     signals: Signals,
     reporter: Reporter,
     timer: AsyncBootTimer,
+    ender: Ender,
+    began: StdInstant,
     /// Held by whoever starts a process, and while all are ended.
     starting: Arc<Mutex<()>>,
     has_led: bool,
@@ -81,6 +89,8 @@ enum Stood {
     Elected(Leadership<Mandate>),
     NotInTime,
     Asked(i32),
+    /// Without a guardian this node must not lead.
+    GuardianDied,
 }
 
 /// How the guardian's work for a leadership ended.
@@ -110,8 +120,10 @@ enum JobEnd {
         ended: Ended,
         too_soon: bool,
     },
+    /// The system refused, and may do so again.
     NotStarted {
-        exit: Exit,
+        /// With what to end; nothing if the refusal may pass.
+        exit: Option<Exit>,
         message: String,
     },
     /// The hook that precedes it failed, which it may not do the next time.
@@ -145,6 +157,7 @@ impl Supervisor {
         set_child_subreaper(Some(getpid()))?;
         let signals = Signals::listen()?;
         let timer = AsyncBootTimer::new()?;
+        let ender = Ender::start()?;
         let guardian = start_guardian(&settings, &reporter)?;
         tokio::spawn(report_changes(elector.observe(), reporter.clone()));
         let guarded_since = StdInstant::now();
@@ -153,9 +166,12 @@ impl Supervisor {
             settings,
             guardian,
             guarded_since,
+            guardian_backoff: BACKOFF_MIN,
             signals,
             reporter,
             timer,
+            ender,
+            began: StdInstant::now(),
             starting,
             has_led: false,
         })
@@ -199,34 +215,52 @@ impl Supervisor {
                     notify::stopping();
                     return Ok(Exit::Signal(signal));
                 }
+                Stood::GuardianDied => {
+                    self.reporter.tell(&Event::GuardianLost);
+                    match self.replace_guardian().await? {
+                        Some(signal) => return Ok(Exit::Signal(signal)),
+                        None => continue,
+                    }
+                }
             };
-            self.settings.wait = Wait::Forever;
             let led = self.lead(leadership).await?;
             if let Some(signal) = led.asked {
                 return Ok(Exit::Signal(signal));
             }
+            if !matches!(led.job, Some(JobEnd::NotStarted { .. })) {
+                // It has had its turn, and has been told how long to wait for the first one.
+                self.settings.wait = Wait::Forever;
+            }
             match led.job {
-                None => backoff = BACKOFF_MIN,
-                Some(JobEnd::NotStarted { exit, message }) => return Err(Failure::new(exit, message)),
+                Some(JobEnd::NotStarted { exit: Some(exit), message }) if !self.settings.restart => {
+                    return Err(Failure::new(exit, message));
+                }
                 Some(JobEnd::HookFailed { message }) if !self.settings.restart => {
                     return Err(Failure::new(Exit::Failed, message));
                 }
                 Some(JobEnd::Ended { ended, .. }) if !self.settings.restart => {
                     return Ok(Exit::Job(ended.exit_code()));
                 }
-                Some(JobEnd::Ended { too_soon: false, .. }) => backoff = BACKOFF_MIN,
-                Some(JobEnd::HookFailed { .. } | JobEnd::Ended { too_soon: true, .. }) => {
-                    if let Some(signal) = self.back_off(backoff).await {
-                        return Ok(Exit::Signal(signal));
-                    }
-                    backoff = (backoff * 2).min(BACKOFF_MAX);
+                None | Some(JobEnd::Ended { too_soon: false, .. }) => {
+                    backoff = BACKOFF_MIN;
+                    continue;
+                }
+                Some(JobEnd::Ended { .. } | JobEnd::HookFailed { .. }) => {}
+                // Another node may be able to start it: it needs time to see that the lead is free.
+                Some(JobEnd::NotStarted { .. }) => {
+                    backoff = backoff.max(self.elector.timers().renewal).min(BACKOFF_MAX);
                 }
             }
+            if let Some(signal) = self.back_off(backoff).await {
+                return Ok(Exit::Signal(signal));
+            }
+            backoff = (backoff * 2).min(BACKOFF_MAX);
         }
     }
 
-    /// Waits, unless a signal asks for the end.
+    /// Waits for a random part of this time, unless a signal asks for the end.
     async fn back_off(&mut self, backoff: StdDuration) -> Option<i32> {
+        let backoff = between_half_and_all(backoff);
         self.reporter.tell(&Event::Backoff { ms: u64::try_from(backoff.as_millis()).unwrap_or(u64::MAX) });
         let elector = self.elector.clone();
         let over = sleep(backoff);
@@ -247,7 +281,7 @@ impl Supervisor {
 
     async fn stand(&mut self) -> Result<Stood, Failure> {
         self.reporter.tell(&Event::Standing);
-        let too_late = too_late(self.settings.wait, self.elector.clone());
+        let too_late = too_late(self.settings.wait, self.began, self.elector.clone());
         let elector = self.elector.clone();
         let campaign = elector.campaign_any();
         tokio::pin!(too_late, campaign);
@@ -258,8 +292,7 @@ impl Supervisor {
                 signal = self.signals.next() => return Ok(Stood::Asked(signal)),
                 notice = self.guardian.next() => {
                     if notice == Notice::Died {
-                        self.reporter.tell(&Event::GuardianLost);
-                        self.replace_guardian().await?;
+                        return Ok(Stood::GuardianDied);
                     }
                 }
                 witness = elector.witness_spec_changed(self.settings.duty.witness.as_ref()) => {
@@ -308,7 +341,8 @@ impl Supervisor {
         self.has_led = true;
         self.reporter.tell(&Event::Released { lead, reason: course.led.reason.clone() });
         if followed == Followed::GuardianDied {
-            self.replace_guardian().await?;
+            let signal = self.replace_guardian().await?;
+            course.led.asked = course.led.asked.or(signal);
         }
         Ok(course.led)
     }
@@ -378,26 +412,47 @@ impl Supervisor {
     /// Sends SIGKILL to all descendants. What is started meanwhile by a guardian that dies is not met.
     async fn kill_what_is_left(&self) {
         let _nobody_starts = self.starting.lock().await;
-        let killed = tokio::task::spawn_blocking(|| kill_descendants(Instant::NEVER)).await;
-        killed.expect("a panic ends the whole process, and then the guardian ends the job");
+        self.ender.kill_all().await;
     }
 
     /// Ends all that a dead guardian has left; and a health check that is under way, which then has failed.
     async fn end_what_is_left(&self) {
         let _nobody_starts = self.starting.lock().await;
-        let ended = tokio::task::spawn_blocking(|| end_descendants(None, |_, _| {})).await;
-        ended.expect("a panic ends the whole process, and then the guardian ends the job");
+        self.ender.end_all().await;
     }
 
-    /// Ends all that a dead guardian has left, and starts a new one.
-    async fn replace_guardian(&mut self) -> Result<(), Failure> {
+    /// Ends all that a dead guardian has left, and starts a new one, with growing waits for as long as the machine has no room
+    /// for it. Returns the signal that asks for the end meanwhile.
+    async fn replace_guardian(&mut self) -> Result<Option<i32>, Failure> {
         self.end_what_is_left().await;
-        if self.guarded_since.elapsed() < TOO_SOON {
-            sleep(BACKOFF_MIN).await;
+        if self.guarded_since.elapsed() >= TOO_SOON {
+            self.guardian_backoff = BACKOFF_MIN;
+        } else if let Some(signal) = self.back_off_from_guardian().await {
+            return Ok(Some(signal));
         }
-        self.guardian = start_guardian(&self.settings, &self.reporter)?;
-        self.guarded_since = StdInstant::now();
-        Ok(())
+        loop {
+            let error = match start_guardian(&self.settings, &self.reporter) {
+                Ok(guardian) => {
+                    self.guardian = guardian;
+                    self.guarded_since = StdInstant::now();
+                    return Ok(None);
+                }
+                Err(error) if start_error::passes(error.raw_os_error().unwrap_or(0)) => error,
+                Err(error) => return Err(error.into()),
+            };
+            let message =
+                format!("a guardian cannot be started, and without one this node does not stand: {error}");
+            self.reporter.tell(&Event::Warning { message });
+            if let Some(signal) = self.back_off_from_guardian().await {
+                return Ok(Some(signal));
+            }
+        }
+    }
+
+    async fn back_off_from_guardian(&mut self) -> Option<i32> {
+        let backoff = self.guardian_backoff;
+        self.guardian_backoff = (backoff * 2).min(BACKOFF_MAX);
+        self.back_off(backoff).await
     }
 
     /// When to stop relying on the guardian: half the kill margin is left for it, and half for us.
@@ -496,14 +551,18 @@ impl Course {
             }
             NotStarted::System(errno, message) => {
                 let not_found = *errno == rustix::io::Errno::NOENT.raw_os_error();
-                let exit = if not_found { Exit::NotFound } else { Exit::NotExecutable };
+                let exit = match start_error::passes(*errno) {
+                    true => None,
+                    false if not_found => Some(Exit::NotFound),
+                    false => Some(Exit::NotExecutable),
+                };
                 let file = job.map_or("/bin/sh".into(), |job| job.file.to_string_lossy());
                 let hint = if not_found { "; is the interpreter in its first line missing?" } else { "" };
                 let message = format!("{file}: {message}{hint}");
                 (JobEnd::NotStarted { exit, message: message.clone() }, message)
             }
         };
-        self.because("the command could not be started");
+        self.because(&format!("the command could not be started: {message}"));
         self.led.job = Some(end);
         message
     }
@@ -544,10 +603,10 @@ fn start_guardian(settings: &Settings, reporter: &Reporter) -> io::Result<Guardi
 }
 
 /// Returns when waiting to be elected is of no use any more.
-async fn too_late(wait: Wait, elector: Elector) {
+async fn too_late(wait: Wait, began: StdInstant, elector: Elector) {
     match wait {
         Wait::Forever => std::future::pending().await,
-        Wait::For(time) => sleep(time).await,
+        Wait::For(time) => sleep(time.saturating_sub(began.elapsed())).await,
         Wait::AtOnce => {
             let most = elector.timers().lease * LEASES_AT_ONCE;
             let _ = tokio::time::timeout(most, another_leads(&elector)).await;
@@ -579,6 +638,13 @@ pub(crate) async fn report_changes(mut observer: Observer, reporter: Reporter) {
             Change::Missed(_) => {}
         }
     }
+}
+
+/// Nodes that failed together do not stand again together.
+fn between_half_and_all(time: StdDuration) -> StdDuration {
+    let drawn = RandomState::new().hash_one(()) >> 32;
+    let part = u32::try_from(drawn).unwrap_or(u32::MAX);
+    time / 2 + (time / 2).mul_f64(f64::from(part) / f64::from(u32::MAX))
 }
 
 fn milliseconds_to(instant: Instant) -> f64 {

@@ -63,7 +63,12 @@ impl<T> Drop for Aborted<T> {
 fn handle() -> Result<&'static Handle, String> {
     static HANDLE: OnceLock<Result<Handle, String>> = OnceLock::new();
     let start = || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .thread_keep_alive(std::time::Duration::MAX)
+            .build()?;
+        // Names are looked up on a second thread. It is there from now on: where the system has none to give, tokio panics.
+        runtime.spawn_blocking(|| ());
         let handle = runtime.handle().clone();
         let serve = move || runtime.block_on(std::future::pending::<()>());
         std::thread::Builder::new().name("primacy-stores".to_owned()).spawn(serve)?;

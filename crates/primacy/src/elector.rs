@@ -790,8 +790,13 @@ where
         halted,
     });
     let (ready, started) = oneshot::channel();
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ConnectError::Thread)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .thread_keep_alive(Duration::MAX)
+        .build()
+        .map_err(ConnectError::Thread)?;
+    // Names are looked up on a second thread. It is there from now on: where the system has none to give, tokio panics.
+    runtime.spawn_blocking(|| ());
     std::thread::Builder::new()
         .name("primacy".to_owned())
         .spawn(move || LocalSet::new().block_on(&runtime, life(config, desk, ready)))

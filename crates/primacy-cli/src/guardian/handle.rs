@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -70,10 +70,16 @@ impl Guardian {
         let child = command.spawn();
         drop(theirs);
         let pid = Pid::from_child(&child?);
-        let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+        Self::of_process(pid, ours, duty).inspect_err(|_| {
+            // Where it cannot be watched, it must not stay. It is still ours to signal: nobody has taken its end yet.
+            let _ = kill_process(pid, Signal::KILL);
+        })
+    }
+
+    fn of_process(pid: Pid, ours: UnixStream, duty: &Duty) -> io::Result<Self> {
         let mut guardian = Self {
             pid,
-            pidfd: readable(pidfd)?,
+            pidfd: readable(pidfd_open(pid, PidfdFlags::empty())?)?,
             stream: registered(ours.into(), Interest::READABLE | Interest::WRITABLE)?,
             closed: false,
             heard: Vec::new(),

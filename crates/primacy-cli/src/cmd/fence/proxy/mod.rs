@@ -33,7 +33,7 @@ use crate::exit::{self, Exit, Failure};
 use crate::host::log_to;
 use crate::report::Reporter;
 use crate::signals::Signals;
-use crate::{duration, figures};
+use crate::{duration, figures, orphans};
 
 /// The largest part of a message that is in memory at a time, on each connection, in bytes.
 const BUFFER_MAX: usize = 64 * 1024;
@@ -148,6 +148,8 @@ pub(crate) fn proxy(args: &Proxy) -> Result<Exit, Failure> {
 impl Proxy {
     async fn serve(&self, upstream: Authority, reporter: &Reporter) -> Result<Exit, Failure> {
         let mut signals = Signals::listen()?;
+        // It starts nothing itself, and may be the first process of a container.
+        orphans::reap_for_ever(Arc::default())?;
         self.check_reach(&upstream).await?;
         let listener = self.bind().await?;
         let figures = self.metrics.map(figures::Server::bind).transpose()?;

@@ -1,0 +1,54 @@
+//! Errors of starting a process: which of them pass by themselves, and which stay until somebody acts.
+
+use rustix::io::Errno;
+
+/// The errors that stay: they are about the file, its interpreter or its arguments. Every other error is about what the machine
+/// has left at the moment (processes, descriptors, memory, a disk that answers) and passes.
+const LASTING: &[Errno] = &[
+    Errno::NOENT,       // No such file, or its interpreter is missing.
+    Errno::NOTDIR,      // A part of its path is no directory.
+    Errno::ISDIR,       // The interpreter is a directory.
+    Errno::LOOP,        // Too many symbolic links.
+    Errno::NAMETOOLONG, // Its path is too long.
+    Errno::ACCESS,      // Not executable, or on a file system without programs.
+    Errno::PERM,        // Forbidden to this user.
+    Errno::NOEXEC,      // Of another architecture, or no program.
+    Errno::LIBBAD,      // The interpreter is no program.
+    Errno::INVAL,       // The interpreter is named twice.
+    Errno::TOOBIG,      // Arguments and environment are too long.
+    Errno::NOSYS,       // The kernel lacks what is asked.
+];
+
+/// Whether it may go away without anybody's doing: the same start may succeed later.
+pub(crate) fn passes(errno: i32) -> bool {
+    // Without a number it comes from the standard library, which refuses a NUL within a word, for example.
+    errno > 0 && !LASTING.iter().any(|lasting| lasting.raw_os_error() == errno)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shortage_passes_and_a_file_that_is_no_program_stays() {
+        let passing = [
+            Errno::AGAIN, // No process left: RLIMIT_NPROC, or pids.max of a cgroup.
+            Errno::NOMEM,
+            Errno::MFILE,
+            Errno::NFILE,
+            Errno::TXTBSY, // It is being replaced.
+            Errno::IO,
+            Errno::STALE,
+            Errno::NOSPC,
+            Errno::INTR,
+            Errno::TIMEDOUT,
+        ];
+        for errno in passing {
+            assert!(passes(errno.raw_os_error()), "{errno:?}");
+        }
+        for errno in LASTING {
+            assert!(!passes(errno.raw_os_error()), "{errno:?}");
+        }
+        assert!(!passes(0));
+    }
+}

@@ -1,0 +1,153 @@
+//! Leaders that cannot start their job give up the lead, say why, and back off, so that a node leads that can; a shortage that
+//! passes ends no node. Children that are not the node's own are reaped.
+
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+use support::{Node, Place, stderr, strings, wait_until};
+
+/// `primacy run` of these words over one store.
+fn run(place: &Place, name: &str, options: &[&str], command: &[&str]) -> Vec<String> {
+    let on = format!("sqlite:{}", place.text("e.db"));
+    let mut args = strings(&["run", "--json", "--election", "e", "--on", &on, "--lease", "2s"]);
+    args.extend(strings(&["--node", name]));
+    args.extend(strings(options));
+    args.push("--".to_owned());
+    args.extend(strings(command));
+    args
+}
+
+const WORK: &[&str] = &["sleep", "1000"];
+
+/// From now on this process gets no file descriptor more than it has, which starting another one needs.
+fn take_descriptors_from(process: Pid) -> Rlimit {
+    // All below are taken; and nobody may wait for more of them at a time than this.
+    let none = Rlimit { current: Some(6), maximum: Some(4_096) };
+    prlimit(Some(process), Resource::Nofile, none).unwrap()
+}
+
+fn give_descriptors_to(process: Pid) {
+    let enough = Rlimit { current: Some(1_024), maximum: Some(4_096) };
+    prlimit(Some(process), Resource::Nofile, enough).unwrap();
+}
+
+/// Ends a leader in order.
+fn end(mut leader: Node) {
+    leader.signal(Signal::TERM);
+    assert_eq!(leader.wait().code(), Some(143));
+}
+
+#[test]
+fn a_leader_without_a_descriptor_for_its_job_gives_up_the_lead_until_it_has_one() {
+    let place = Place::new("not-started-passing");
+    // Without --restart, too.
+    let mut node = Node::start(&place, "a", &run(&place, "a", &[], WORK));
+    node.told.wait_for_event("started");
+    let guardian = node.guardian().unwrap();
+    take_descriptors_from(guardian);
+    let resigned = place.output(&["resign", "--election", "e", "--node", "a", "--no-wait"]);
+    assert!(resigned.status.success(), "{}", stderr(&resigned));
+
+    let not_started = node.told.wait_for_event("not_started");
+    assert!(not_started["reason"].to_string().contains("Too many open files"), "{not_started}");
+    let released = node.told.wait_for_another("released", 1);
+    assert!(released["reason"].to_string().contains("Too many open files"), "{released}");
+    let waits = [0, 1, 2].map(|count| node.told.wait_for_another("backoff", count)["ms"].as_u64().unwrap());
+    assert!(waits[2] > waits[0], "they grow: {waits:?}");
+    let able = Node::start(&place, "able", &run(&place, "able", &[], WORK));
+    able.told.wait_for_event("started");
+    assert_eq!(node.ended(), None);
+
+    give_descriptors_to(guardian);
+    end(able);
+    node.told.wait_for_another("started", 1);
+    end(node);
+    place.wait_until_empty();
+}
+
+fn write_job(path: &Path) {
+    fs::write(path, "#!/bin/sh\nexec sleep 1000\n").unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn a_job_whose_file_has_gone_ends_its_node_with_127_and_with_restart_it_is_tried_again() {
+    let place = Place::new("not-started-lasting");
+    let job = place.path("job");
+    write_job(&job);
+    let command = [job.to_str().unwrap()];
+    let first = Node::start(&place, "first", &run(&place, "first", &[], WORK));
+    first.told.wait_for_event("started");
+    let mut once = Node::start(&place, "once", &run(&place, "once", &[], &command));
+    once.told.wait_for_event("standing");
+    fs::remove_file(&job).unwrap();
+    end(first);
+    assert_eq!(once.wait().code(), Some(127), "{}", once.history());
+    once.told.wait_for_event("released");
+
+    write_job(&job);
+    let first = Node::start(&place, "first", &run(&place, "first", &[], WORK));
+    first.told.wait_for_event("started");
+    let again = Node::start(&place, "again", &run(&place, "again", &["--restart"], &command));
+    again.told.wait_for_event("standing");
+    fs::remove_file(&job).unwrap();
+    end(first);
+    again.told.wait_for_another("backoff", 1);
+    write_job(&job);
+    again.told.wait_for_event("started");
+    end(again);
+}
+
+#[test]
+fn a_node_that_has_no_room_for_a_guardian_does_not_stand_until_it_has() {
+    let place = Place::new("not-started-guardian");
+    let leader = Node::start(&place, "leader", &run(&place, "leader", &[], WORK));
+    leader.told.wait_for_event("started");
+    let mut node = Node::start(&place, "a", &run(&place, "a", &[], WORK));
+    node.told.wait_for_event("standing");
+    let guardian = node.guardian().unwrap();
+    take_descriptors_from(node.supervisor());
+    kill_process(guardian, Signal::KILL).unwrap();
+    node.told.wait_for("a warning", |told| {
+        let told = (told["event"] == "warning").then(|| told["message"].to_string())?;
+        told.contains("a guardian cannot be started").then_some(())
+    });
+    node.told.wait_for_another("backoff", 1);
+    assert_eq!((node.ended(), node.told.count("standing")), (None, 1));
+    end(leader);
+    node.told.wait_for_another("backoff", 3);
+    assert_eq!(node.told.count("elected"), 0, "without a guardian it must not lead");
+
+    give_descriptors_to(node.supervisor());
+    node.told.wait_for_event("started");
+    end(node);
+    place.wait_until_empty();
+}
+
+#[test]
+fn a_child_that_is_none_of_the_nodes_own_is_reaped() {
+    let place = Place::new("not-started-orphan");
+    // As the first process of a container gets everybody's orphans, a node has here what its shell had started.
+    let within = strings(&["sh", "-c", "sleep 0.2 & echo $! >orphan; exec \"$@\"", "sh"]);
+    for (name, verb) in [("run", &["--", "sleep", "1000"][..]), ("node", &["--witness"])] {
+        let mut args = strings(&[name, "--json", "--election", "e", "--node", "a", "--state-dir", "s"]);
+        args.extend([String::from("--peers"), support::peers(&["a", "b"])]);
+        args.extend(strings(verb));
+        let mut node = Node::start_within(&place, &within, name, &args);
+        wait_until("the orphan", || {
+            fs::read_to_string(place.path("orphan")).is_ok_and(|pid| pid.ends_with('\n'))
+        });
+        let orphan = fs::read_to_string(place.path("orphan")).unwrap();
+        wait_until("its being reaped", || !Path::new("/proc").join(orphan.trim()).exists());
+        assert_eq!(node.ended(), None, "{}", node.history());
+        node.signal(Signal::TERM);
+        node.wait();
+        fs::remove_file(place.path("orphan")).unwrap();
+    }
+}
