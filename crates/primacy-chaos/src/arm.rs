@@ -21,6 +21,8 @@ pub(crate) const ARMS: &[Arm] = &[
     Arm { name: "ring-bidirectional", nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::ByQuorum("ring-bidirectional")) },
     Arm { name: "seniority",  nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::ByQuorum("seniority")) },
     Arm { name: "metadata",   nodes: 5, usual: false, lease: LEASE, held: Held::AmongPeers(Way::Metadata) },
+    // Alone, it commits what its own disk has, and is replaced by way of two voters.
+    Arm { name: "metadata-1", nodes: 1, usual: false, lease: LEASE, held: Held::AmongPeers(Way::Metadata) },
     Arm { name: "postgres",   nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::Postgres) },
     Arm { name: "postgres-advisory", nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::PostgresAdvisory) },
     Arm { name: "etcd",       nodes: 3, usual: false, lease: LEASE_OVER_NETWORK, held: Held::OnServer(Make::Etcd) },

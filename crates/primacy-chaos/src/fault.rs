@@ -182,11 +182,8 @@ impl Kind {
     pub(crate) const fn nodes_min(self) -> usize {
         match self {
             Self::QuorumLoss | Self::Constrained => 5,
-            Self::Cut
-            | Self::CutOneWay
-            | Self::Drop
-            | Self::Isolate
-            | Self::Chain
+            Self::Cut | Self::CutOneWay | Self::Isolate | Self::Chain | Self::Transfer => 2,
+            Self::Drop
             | Self::StoreCut
             | Self::StoreStall
             | Self::StoreRepliesLost
@@ -205,7 +202,6 @@ impl Kind {
             | Self::RestartAll
             | Self::RollingRestart
             | Self::Resign
-            | Self::Transfer
             | Self::ReplaceVoter
             | Self::FakedClock => 1,
         }

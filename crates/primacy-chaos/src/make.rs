@@ -165,10 +165,10 @@ impl Stage {
         }
     }
 
-    /// Another node than this one.
+    /// Another node than this one, if there is one.
     pub(crate) fn other(&self, node: usize, detail: u64) -> usize {
         let count = self.nodes.len();
-        let ahead = usize::try_from(detail % (count as u64 - 1)).unwrap_or(0);
+        let ahead = usize::try_from(detail.checked_rem(count as u64 - 1).unwrap_or(0)).unwrap_or(0);
         (node + 1 + ahead) % count
     }
 

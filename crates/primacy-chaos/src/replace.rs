@@ -67,7 +67,7 @@ impl Stage {
         let is_faked = |node: usize| self.nodes[node].start.env.iter().any(|(name, _)| name == PRELOAD);
         let place = if is_faked(node) { self.other(node, detail) } else { node };
         let replaced: u32 = self.nodes.iter().map(|node| node.start.generation).sum();
-        let may = self.replacing.is_none() && replaced < REPLACED_MAX;
+        let may = self.replacing.is_none() && replaced < REPLACED_MAX && !is_faked(place);
         let Some(network) = self.network.as_ref().filter(|_| may) else { return Ok(()) };
         let (old, letter) = (&self.nodes[place].start, &self.plan.arm.node_names()[place]);
         let generation = old.generation + 1;

@@ -410,11 +410,12 @@ impl<A: Algorithm> World<A> {
                 return;
             }
             if let Some(output) = process.machine.poll() {
+                self.look_at_metadata(seat, false);
                 self.perform(seat, output);
                 continue;
             }
             if !is_seen {
-                self.look_at_metadata(seat);
+                self.look_at_metadata(seat, true);
                 is_seen = true;
                 continue;
             }
@@ -539,7 +540,8 @@ impl<A: Algorithm> World<A> {
                 Write::Append(_) => "records written",
                 Write::Snapshot(_) => "snapshot written",
             });
-            self.observe(Observation::Metadata(Seen::Wrote { write }));
+            let who = self.process(seat).map(|process| process.me).expect("it has written");
+            self.observe(Observation::Metadata(Seen::Wrote { who, write }));
         }
         self.keep(seat, durable);
         if !had_recovered && self.node(seat).disk.slot.as_ref().is_some_and(A::has_recovered) {
@@ -556,12 +558,13 @@ impl<A: Algorithm> World<A> {
         A::keep(&mut disk.slot, durable);
     }
 
-    /// Shows the judge what a node keeps, when all that has come of its last input is done.
-    fn look_at_metadata(&mut self, seat: Seat) {
+    /// Shows the judge what a node keeps: as readers see it before the next effect, or when all of its last input is done.
+    fn look_at_metadata(&mut self, seat: Seat, done: bool) {
         let Some(process) = &self.seats[seat.0] else { return };
         let Some(machine) = A::metadata(&process.machine) else { return };
-        let seen = Observation::Metadata(Seen::Settled { who: process.me, machine });
-        let broken = judge(&mut self.invariants, self.now, &seen, &self.beliefs);
+        let who = process.me;
+        let seen = if done { Seen::Settled { who, machine } } else { Seen::Shown { who, machine } };
+        let broken = judge(&mut self.invariants, self.now, &Observation::Metadata(seen), &self.beliefs);
         self.take_judgement(broken);
     }
 

@@ -318,6 +318,8 @@ pub struct Metadata<S: Replicated = State> {
     tell_again_after: Duration,
     /// The lead is to be given up, and no work was begun.
     nobody_works: bool,
+    /// The time of the last input, until all effects of it are performed.
+    handled_at: Option<Instant>,
     outputs: VecDeque<Output<Message, Durable>>,
 }
 
@@ -345,6 +347,7 @@ impl<S: Keeps> Protocol for Metadata<S> {
 
     fn handle(&mut self, now: Instant, input: Input<Message>) {
         debug_assert!(self.outputs.is_empty(), "all outputs must be drained before the next input");
+        self.handled_at = Some(now);
         if self.quorum.deadline().is_some_and(|at| now >= at) {
             self.elect(now, Input::Timeout); // A lease that has ended is over, whatever comes next.
         }
@@ -371,7 +374,16 @@ impl<S: Keeps> Protocol for Metadata<S> {
         self.settle(now);
     }
 
+    /// The state is read by others while effects are performed. So what rests on an effect of this node is applied when whoever performs
+    /// them asks for more, which it does when the last one is done.
     fn poll(&mut self) -> Option<Output<Message, Durable>> {
+        while let Some(now) = self.handled_at.filter(|_| self.outputs.is_empty()) {
+            if self.replica.on_performed(now) {
+                self.settle(now);
+            } else {
+                self.handled_at = None;
+            }
+        }
         self.outputs.pop_front()
     }
 
@@ -417,6 +429,7 @@ impl<S: Keeps> Metadata<S> {
             expiry: Expiry::default(),
             tell_again_after,
             nobody_works: false,
+            handled_at: Some(now),
             outputs: VecDeque::new(),
         };
         machine.take_election(now);

@@ -152,7 +152,9 @@ pub struct Replica<S: Replicated> {
     /// Nothing of a lower term is taken or answered. The election has it on its disk.
     bound: Term,
     log: Log,
-    /// The last record that this node holds, in the sense of its durability.
+    /// The last record whose write was handed out, or that was on the disk at the start.
+    queued: LeaderSequence,
+    /// The last record that this node holds, in the sense of its durability. It follows `queued` when the effects are done.
     written: LeaderSequence,
     /// The last record that is known to be committed.
     committed: LeaderSequence,
@@ -270,6 +272,7 @@ impl<S: Replicated> Replica<S> {
             config,
             bound,
             log: Log::after(base),
+            queued: base,
             written: base,
             committed: LeaderSequence::NONE,
             state,
@@ -298,7 +301,7 @@ impl<S: Replicated> Replica<S> {
             replica.take_voters(&record);
             replica.log.push(record);
         }
-        replica.written = replica.log.last();
+        (replica.queued, replica.written) = (replica.log.last(), replica.log.last());
         replica.remember_voters();
         Ok(replica)
     }
@@ -306,6 +309,18 @@ impl<S: Replicated> Replica<S> {
     /// The next effect, in the order in which effects must take place.
     pub fn poll(&mut self) -> Option<Effect> {
         self.effects.pop_front()
+    }
+
+    /// All effects that were handed out are done. Only now this node counts what it has written, and applies what is committed by that:
+    /// others read the state while the effects are performed. Whether there was anything to count.
+    pub fn on_performed(&mut self, now: Instant) -> bool {
+        assert!(self.effects.is_empty(), "effects that nobody has taken are not done");
+        let has_written = self.written != self.queued;
+        if has_written {
+            self.written = self.queued;
+            self.advance(now);
+        }
+        has_written
     }
 
     /// When to call [`on_timeout`](Self::on_timeout), if nothing else happens before. What is due at once waits until all that has
@@ -559,6 +574,18 @@ impl<S: Replicated> Replica<S> {
         &self.voters
     }
 
+    /// The voters by the last record in the state that states some.
+    #[must_use]
+    pub const fn applied_voters(&self) -> &Arc<Voters> {
+        &self.applied_voters
+    }
+
+    /// What it means that this node holds a record.
+    #[must_use]
+    pub const fn durability(&self) -> Durability {
+        self.config.durability
+    }
+
     /// The term to which it is bound.
     #[must_use]
     pub const fn bound(&self) -> Term {
@@ -587,7 +614,7 @@ impl<S: Replicated> Replica<S> {
     // ── writing ─────────────────────────────────────────────────────────────────────────────────────────────
 
     /// Sends and writes all that has gathered. The records leave before the own write begins, so that all disks write at the same
-    /// time; this node counts itself after it, as the queue has it.
+    /// time; this node counts itself when its write is [done](Self::on_performed).
     fn flush(&mut self, now: Instant) {
         self.flush_at = None;
         for payload in core::mem::take(&mut self.gathered) {
@@ -614,19 +641,18 @@ impl<S: Replicated> Replica<S> {
         self.advance(now);
     }
 
-    /// Writes all records that are not written yet.
+    /// Hands out the write of all records that are not written yet. What is said because of it stands behind it in the queue.
     fn write(&mut self) {
-        if self.written == self.log.last() {
+        if self.queued == self.log.last() {
             return;
         }
         self.remember_voters();
         if self.config.durability == Durability::Fsync {
             let records =
-                self.log.since(self.written, usize::MAX).expect("what is not written is not forgotten");
+                self.log.since(self.queued, usize::MAX).expect("what is not written is not forgotten");
             self.effects.push_back(Effect::Write(Write::Append(records)));
         }
-        // Whatever rests on it stands behind it in the queue.
-        self.written = self.log.last();
+        self.queued = self.log.last();
     }
 
     /// Whoever has lost its log asks the voters that it knew what was in it. So these must not be lost with it: they are remembered

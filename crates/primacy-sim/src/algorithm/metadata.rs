@@ -15,6 +15,7 @@ use super::{Algorithm, Life, Settings, Surroundings, duration, value};
 use crate::clients::{progress_text, wish_text};
 use crate::invariants::one_log::OneLog;
 use crate::invariants::sessions_live::SessionsLive;
+use crate::invariants::shown_is_durable::ShownIsDurable;
 use crate::invariants::{Invariant, Meaning};
 
 /// `metadata`.
@@ -364,6 +365,7 @@ impl Algorithm for Metadata {
         let mut promised = Quorum::invariants(&settings.election);
         promised.push(Box::new(OneLog::default()));
         promised.push(Box::new(SessionsLive::within(settings.election.drift_max)));
+        promised.push(Box::new(ShownIsDurable::default()));
         promised
     }
 }
@@ -392,6 +394,7 @@ const OWN: &[&str] = &[
     "read passed on",
     "session passed on",
     "window full",
+    "read while the leader writes",
     "a later leader has committed",
     "a session has run out",
     "a session has outlived a leader",

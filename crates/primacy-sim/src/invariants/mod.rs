@@ -1,6 +1,6 @@
 //! What must never happen: one small file each, judged after every step of the world.
 //!
-//! The names I1 to I9 are those of the design ("Invariants of the bench").
+//! The names I1 to I10 are those of the design ("Invariants of the bench").
 
 pub mod drained_before_released;
 pub mod dumb_map;
@@ -12,6 +12,7 @@ pub mod one_leader_per_term;
 pub mod one_log;
 pub mod one_vote_per_term;
 pub mod sessions_live;
+pub mod shown_is_durable;
 pub mod tokens_grow;
 pub mod views_agree;
 
@@ -86,8 +87,17 @@ pub enum Observation<'a> {
 pub enum Seen<'a> {
     /// This was written to the disk of a log.
     Wrote {
+        /// Whose log.
+        who: Identity,
         /// What.
         write: &'a Write,
+    },
+    /// A thread beside the driver reads the state of a node, while the effects of an input are performed.
+    Shown {
+        /// Whose machine.
+        who: Identity,
+        /// It.
+        machine: &'a Metadata,
     },
     /// A machine has taken an input, and all that it wanted done for it is done.
     Settled {

@@ -227,10 +227,12 @@ impl Invariant for OneLog {
 
     fn observe(&mut self, _now: Moment, seen: &Observation<'_>, _beliefs: &Beliefs) -> Result<(), String> {
         match *seen {
-            Observation::Metadata(Seen::Wrote { write: Write::Append(records) }) => {
+            Observation::Metadata(Seen::Wrote { write: Write::Append(records), .. }) => {
                 records.iter().try_for_each(|record| self.learn(record))
             }
-            Observation::Metadata(Seen::Wrote { write: Write::Snapshot(_) }) => Ok(()),
+            Observation::Metadata(Seen::Wrote { write: Write::Snapshot(_), .. } | Seen::Shown { .. }) => {
+                Ok(())
+            }
             Observation::Metadata(Seen::Settled { who, machine }) => self.settled(who, machine),
             Observation::Metadata(Seen::Asked { who, ticket, ask }) => {
                 let command = match ask {

@@ -195,7 +195,7 @@ impl Invariant for SessionsLive {
                 self.leader = Some(who);
                 Ok(())
             }
-            Observation::Metadata(Seen::Wrote { .. })
+            Observation::Metadata(Seen::Wrote { .. } | Seen::Shown { .. })
             | Observation::Told { .. }
             | Observation::Said { .. }
             | Observation::Accepted { .. }

@@ -54,7 +54,7 @@ impl<S: Replicated> Replica<S> {
             self.snapshot_length = snapshot.state.len();
             self.effects.push_back(Effect::Write(Write::Snapshot(Arc::new(snapshot))));
         }
-        let written = self.applied.min(self.written);
+        let written = self.applied.min(self.queued);
         match &self.outgoing {
             Some(outgoing) if self.log.bytes() <= self.config.kept_max * KEPT_FOR_OFFER => {
                 let number = written.min(outgoing.snapshot.number);
@@ -211,7 +211,7 @@ impl<S: Replicated> Replica<S> {
     fn install(&mut self, state: S, snapshot: Snapshot) {
         self.state.become_other(state);
         self.log = Log::after(snapshot.number);
-        self.written = snapshot.number;
+        self.queued = snapshot.number;
         self.applied = snapshot.number;
         self.applied_voters = Arc::clone(&snapshot.voters);
         self.since_snapshot = 0;

@@ -173,7 +173,12 @@ impl World {
         loop {
             let node = &mut self.nodes[index];
             let Some(replica) = &mut node.replica else { return };
-            let Some(effect) = replica.poll() else { break };
+            let Some(effect) = replica.poll() else {
+                if replica.on_performed(self.now) {
+                    continue;
+                }
+                break;
+            };
             if self.rng.next_u64().is_multiple_of(2000) && self.may_crash(index) {
                 self.count("crash between effects");
                 return self.crash(index);
@@ -554,9 +559,17 @@ fn lead(leader: &mut Replica<History>, term: Term) {
     leader.handle(now, identity(2, 1), term, Body::SyncReply { to, last });
 }
 
+/// Performs all effects.
+fn perform(replica: &mut Replica<History>) -> Vec<Effect> {
+    let effects = core::iter::from_fn(|| replica.poll()).collect();
+    replica.on_performed(Instant::default());
+    effects
+}
+
 /// What was last said to the second since this was asked.
 fn said_to_second(leader: &mut Replica<History>) -> Option<Body> {
-    core::iter::from_fn(|| leader.poll())
+    perform(leader)
+        .into_iter()
         .filter_map(|effect| match effect {
             Effect::Send { to, body } if to == name(1) => Some(body),
             Effect::Send { .. } | Effect::Write(_) | Effect::Voters(_) => None,
@@ -804,6 +817,7 @@ fn one_that_has_lost_its_log_is_not_asked_again_at_once() {
     let (now, term) = (Instant::default(), Term(3));
     let mut leader = first_of_three();
     lead(&mut leader, term);
+    perform(&mut leader);
     let answer = |leader: &mut Replica<History>, index, round, recovering| {
         let (to, last) = (leader.config.me.incarnation, leader.last());
         let answer = Body::AppendReply { to, round, last, gap: false, recovering };

@@ -240,6 +240,11 @@ impl Node {
             let begun = self.perform_all(space);
             doings.sent.extend(begun.sent);
             doings.told.extend(begun.told);
+        } else if self.replica.on_performed(NOW) {
+            self.hurry(space);
+            let more = self.perform_all(space);
+            doings.sent.extend(more.sent);
+            doings.told.extend(more.told);
         }
         while self.replica.next_outcome().is_some() {}
         self.replica.simplify();

@@ -57,6 +57,7 @@ impl Trio {
                     }
                     Some(Effect::Write(_) | Effect::Voters(_)) => {}
                     Some(Effect::LogLost(_) | Effect::TwoLeaders { .. }) => panic!("nothing went wrong"),
+                    None if self.nodes[index].on_performed(self.now) => {}
                     None if self.nodes[index].deadline().is_some_and(|at| at <= self.now) => {
                         self.nodes[index].on_timeout(self.now);
                     }

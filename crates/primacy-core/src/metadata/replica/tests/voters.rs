@@ -48,8 +48,8 @@ fn leader_of(voters: usize) -> Replica<History> {
     for other in 1..voters {
         answer(&mut leader, at(other));
     }
+    perform(&mut leader);
     assert!(leader.is_active());
-    while leader.poll().is_some() {}
     leader
 }
 
@@ -59,6 +59,7 @@ fn answer(leader: &mut Replica<History>, from: Identity) {
 }
 
 fn answer_at(leader: &mut Replica<History>, now: Instant, from: Identity) {
+    perform(leader);
     let round = match &leader.role {
         Role::Leader(lead) => lead.followers[&from.node].round,
         Role::Follower { .. } | Role::Passive(_) => panic!("a majority has answered"),

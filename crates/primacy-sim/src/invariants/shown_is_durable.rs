@@ -1,0 +1,98 @@
+//! I10: readers are shown nothing that a power cut could take back.
+//!
+//! The state of a node is read by other threads at any time, also between two effects of one input. So when a node first shows a
+//! record, a majority of the voters by which it was committed have written it; a lone voter has written it itself. Linearizability
+//! (Herlihy and Wing 1990) and durability ask for it: what was read and is then lost was never written.
+//!
+//! Where logs are kept in memory, nothing is asked for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use primacy_core::metadata::log::Write;
+use primacy_core::metadata::machine::Metadata;
+use primacy_core::metadata::replica::Durability;
+use primacy_core::{Identity, LeaderSequence, NodeId, majority};
+
+use super::{Invariant, Observation, Seen};
+use crate::beliefs::Beliefs;
+use crate::clock::Moment;
+use crate::counters::Counters;
+
+/// Remembers how far each node has ever written its log, and the last record that anybody has shown.
+#[derive(Debug, Default)]
+pub struct ShownIsDurable {
+    written: BTreeMap<NodeId, LeaderSequence>,
+    shown: LeaderSequence,
+    /// The processes that have been seen, each of which began with what its disk had.
+    begun: BTreeSet<Identity>,
+    met: Vec<&'static str>,
+}
+
+impl ShownIsDurable {
+    fn wrote(&mut self, node: NodeId, number: LeaderSequence) {
+        let written = self.written.entry(node).or_default();
+        *written = (*written).max(number);
+    }
+
+    fn shown(&mut self, who: Identity, machine: &Metadata) -> Result<(), String> {
+        let replica = machine.replica();
+        if self.begun.insert(who) {
+            self.wrote(who.node, replica.last());
+        }
+        let applied = replica.applied();
+        let has_written = |node: &NodeId| self.written.get(node).copied().unwrap_or_default();
+        if replica.leads() && has_written(&who.node) < replica.last() {
+            self.met.push("read while the leader writes");
+        }
+        // What is not committed yet, of a snapshot or after a restart, is not shown.
+        if !replica.is_current() || applied <= self.shown || replica.durability() == Durability::Memory {
+            return Ok(());
+        }
+        self.shown = applied;
+        let voters = replica.applied_voters();
+        let count = voters.members.keys().filter(|node| has_written(node) >= applied).count();
+        if count < majority::needed(voters.count()) {
+            let (node, all) = (who.node, voters.count());
+            return Err(format!("{node} shows record {applied}, which {count} of {all} voters have written"));
+        }
+        Ok(())
+    }
+}
+
+impl Invariant for ShownIsDurable {
+    fn name(&self) -> &'static str {
+        "I10"
+    }
+
+    fn observe(&mut self, _now: Moment, seen: &Observation<'_>, _beliefs: &Beliefs) -> Result<(), String> {
+        match *seen {
+            Observation::Metadata(Seen::Wrote { who, write: Write::Append(records) }) => {
+                records.iter().for_each(|record| self.wrote(who.node, record.number));
+                Ok(())
+            }
+            Observation::Metadata(Seen::Wrote { who, write: Write::Snapshot(snapshot) }) => {
+                self.wrote(who.node, snapshot.number);
+                Ok(())
+            }
+            Observation::Metadata(
+                Seen::Shown { who, machine }
+                | Seen::Settled { who, machine }
+                | Seen::Answered { who, machine, .. },
+            ) => self.shown(who, machine),
+            Observation::Metadata(Seen::Asked { .. })
+            | Observation::Told { .. }
+            | Observation::Said { .. }
+            | Observation::Accepted { .. }
+            | Observation::ClockChanged
+            | Observation::Phase(_)
+            | Observation::Looked { .. }
+            | Observation::Ended { .. }
+            | Observation::DiskLost { .. }
+            | Observation::Viewed { .. } => Ok(()),
+        }
+    }
+
+    fn count(&mut self, counters: &mut Counters) {
+        self.met.drain(..).for_each(|met| counters.count(met));
+    }
+}
