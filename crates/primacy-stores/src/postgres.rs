@@ -29,6 +29,7 @@ mod pooler;
 mod refusal;
 mod settings;
 mod table;
+mod trust;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -46,6 +47,7 @@ use self::link::Link;
 use self::refusal::Failure;
 use self::settings::{Recipe, Settings};
 use self::table::Table;
+pub use self::trust::is_trusted;
 use crate::open::{Address, OpenError, Opened, Opening};
 use crate::record;
 use crate::register::{Pending, ReadError, Register, SetError};

@@ -15,6 +15,7 @@ use crate::{Column, ONLY_VARIABLE};
 pub(crate) mod advisory;
 mod failing;
 mod fence;
+mod hostile;
 mod many;
 
 /// What a rival's process is told: the URL, the election, its number and the last token, one a line.

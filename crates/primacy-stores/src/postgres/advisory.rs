@@ -34,7 +34,8 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use self::line::{Line, Pool, User};
-use self::statements::LockStatements;
+use self::statements::IDLE_TIMEOUT;
+pub(super) use self::statements::LockStatements;
 use super::hearing::Hearing;
 use super::link::{Link, Parameter};
 use super::refusal::Failure;
@@ -74,7 +75,6 @@ struct Connected {
     /// For what is no session's: looking on, and what guardians and operators ask.
     link: Arc<Link>,
     pool: Arc<Pool>,
-    statements: Arc<LockStatements>,
 }
 
 /// A handle on one election.
@@ -148,8 +148,7 @@ pub(super) async fn start(
     static HANDLES: AtomicU64 = AtomicU64::new(0);
     let share = CONNECTIONS.join(key, election, || {
         let link = Arc::new(Link::new(settings, Table::Lock));
-        let statements = Arc::new(LockStatements::new(link.statements()));
-        Ok::<_, OpenError>(Connected { link, pool: Arc::new(Pool::new(settings)), statements })
+        Ok::<_, OpenError>(Connected { link, pool: Arc::new(Pool::new(settings)) })
     })?;
     let handle = HANDLES.fetch_add(1, Ordering::Relaxed);
     let user = User { election: election.to_owned(), handle };
@@ -157,7 +156,7 @@ pub(super) async fn start(
     let (own, moved) = (Arc::default(), Arc::new(watch::Sender::new(())));
     let task = Task { connected: Connected::clone(&share), user, create, hearing, own, moved };
     let sessions = AdvisorySessions { share, task };
-    let answer = sessions.share.link.ask(sessions.share.statements.idle_timeout).await?;
+    let answer = sessions.share.link.ask(IDLE_TIMEOUT).await?;
     let refused = |why: &str| OpenError::Refused { why: why.to_owned() };
     if answer.is_pooled {
         return Err(refused(POOLED));
@@ -377,7 +376,7 @@ impl Task {
             Taken { is_own: true, was_own: true, process: None, row: Some(row) }
         } else {
             let election = (Box::new(self.user.election.clone()) as _, Type::TEXT);
-            let rows = line.ask(&self.connected.statements.take, &[election]).await?;
+            let rows = line.ask(&self.connected.link.statements().lock.take, &[election]).await?;
             self.taken(rows.first().ok_or_else(|| no_answer("the server has answered nothing"))?)?
         };
         let (version, token) =
@@ -454,7 +453,7 @@ impl Task {
         };
         let write = self.write(&record, expect)?;
         self.own().may_have_written_by(record.nonce);
-        if line.ask(write.statement, &write.parameters).await?.is_empty() {
+        if line.ask(&write.statement, &write.parameters).await?.is_empty() {
             return Ok(None);
         }
         self.hearing.look(count, write.version);
@@ -476,7 +475,7 @@ impl Task {
 
     /// Sees to it that this session does not have the lock, and that the row says so.
     async fn give_back(&self, line: &Line) -> Result<(), SessionError> {
-        let statements = &self.connected.statements;
+        let statements = self.connected.link.statements();
         let mut known = self.own().first.take();
         let election = || (Box::new(self.user.election.clone()) as _, Type::TEXT);
         for _ in 0..ROUNDS_MAX {
@@ -496,7 +495,7 @@ impl Task {
                 (Box::new(bytes), Type::BYTEA),
                 (Box::new(version), Type::INT8),
             ];
-            if !line.ask(&statements.give_back, &parameters).await?.is_empty() {
+            if !line.ask(&statements.lock.give_back, &parameters).await?.is_empty() {
                 self.hearing.look(count, -next);
                 return Ok(());
             }
@@ -529,10 +528,11 @@ impl Task {
             let Some((version, record)) = row.filter(is_dead) else { return Ok(false) };
             // Its connection is closed with its process, but the server may not have noticed yet.
             if let Some(session) = number_of(&record) {
-                self.query(&self.connected.statements.end, vec![(Box::new(session), Type::INT8)]).await?;
+                self.query(&self.connected.link.statements().lock.end, vec![(Box::new(session), Type::INT8)])
+                    .await?;
             }
             let write = self.write(&given_back(record), Some(version))?;
-            if !self.query(write.statement, write.parameters).await?.is_empty() {
+            if !self.query(&write.statement, write.parameters).await?.is_empty() {
                 return Ok(true);
             }
         }
@@ -550,12 +550,12 @@ impl Task {
             };
             if !is_unlocked {
                 let number = (Box::new(earlier) as _, Type::INT8);
-                line.ask(&self.connected.statements.end, &[number]).await?;
+                line.ask(&self.connected.link.statements().lock.end, &[number]).await?;
             }
         }
         let write = self.write(&given_back(record), Some(version))?;
         // Where it has changed, that is seen in the next round.
-        line.ask(write.statement, &write.parameters).await.map(drop)
+        line.ask(&write.statement, &write.parameters).await.map(drop)
     }
 
     async fn ask_to_resign(&self, token: FencingToken, by: &str) -> Result<bool, SessionError> {
@@ -566,7 +566,7 @@ impl Task {
             let Some((version, mut record)) = row.filter(is_asked) else { return Ok(false) };
             record.resign_request = Some(ResignRequest { token, by: by.to_owned() });
             let write = self.write(&record, Some(version))?;
-            if !self.query(write.statement, write.parameters).await?.is_empty() {
+            if !self.query(&write.statement, write.parameters).await?.is_empty() {
                 return Ok(true);
             }
         }
@@ -612,7 +612,7 @@ impl Task {
 
     async fn unlock_by(&self, line: &Line) -> Result<(), SessionError> {
         let election = (Box::new(self.user.election.clone()) as _, Type::TEXT);
-        line.ask(&self.connected.statements.unlock, &[election]).await.map(drop)
+        line.ask(&self.connected.link.statements().lock.unlock, &[election]).await.map(drop)
     }
 
     /// What [`find`](Self::find) finds, by a session: what it has asked for before is done by then.
@@ -651,7 +651,7 @@ impl Task {
     }
 
     /// What writes this record, in place of the version `expect`, and tells others.
-    fn write(&self, record: &Record, expect: Option<i64>) -> Result<Write<'_>, SessionError> {
+    fn write(&self, record: &Record, expect: Option<i64>) -> Result<Write, SessionError> {
         let version = draw()?;
         let mut parameters: Vec<Parameter> = vec![
             (Box::new(self.user.election.clone()), Type::TEXT),
@@ -662,10 +662,10 @@ impl Task {
         ];
         let statements = self.connected.link.statements();
         let statement = match expect {
-            None => &statements.insert,
+            None => statements.insert.clone(),
             Some(expect) => {
                 parameters.push((Box::new(expect), Type::INT8));
-                &statements.update
+                statements.update.clone()
             }
         };
         Ok(Write { statement, parameters, version })
@@ -673,8 +673,10 @@ impl Task {
 
     fn decode(&self, bytes: &[u8]) -> Result<Record, SessionError> {
         record::decode(bytes).map_err(|error| {
-            let (table, election) = (&self.connected.link.statements().table, &self.user.election);
-            SessionError::Refused { why: format!("the record of {election:?} in {table}: {error}") }
+            let (statements, election) = (self.connected.link.statements(), &self.user.election);
+            SessionError::Refused {
+                why: format!("the record of {election:?} in {}: {error}", statements.table),
+            }
         })
     }
 
@@ -689,8 +691,8 @@ impl Task {
 }
 
 /// A write to the row.
-struct Write<'a> {
-    statement: &'a str,
+struct Write {
+    statement: String,
     parameters: Vec<Parameter>,
     version: i64,
 }

@@ -157,11 +157,12 @@ async fn write_alone(inner: &Arc<Inner>, write: Write) -> Result<bool, Failure> 
         (Box::new(write.bytes), Type::BYTEA),
         (Box::new(write.is_news), Type::BOOL),
     ];
+    let statements = inner.statements();
     let statement = match write.expect {
-        None => &inner.statements().insert,
+        None => &statements.insert,
         Some(expect) => {
             parameters.push((Box::new(expect), Type::INT8));
-            &inner.statements().update
+            &statements.update
         }
     };
     Ok(!inner.query(statement, &parameters).await?.is_empty())

@@ -1,16 +1,16 @@
 //! What a server tells of how it keeps what it has acknowledged.
 
 use super::link::Link;
-use super::settings::Settings;
-use super::table::Table;
+use super::settings::{Recipe, Settings};
+use super::table::{LOCKS, NUMBER, Table};
 use crate::checkup::{Check, Examination, SURVIVES, Verdict};
 use crate::open::{Address, OpenError};
 
 /// Everybody may ask this. Who may not see the standbys of others sees only how many there are.
-const QUESTION: &str = "SELECT current_setting('fsync'), current_setting('full_page_writes'), \
-                        current_setting('synchronous_commit'), current_setting('synchronous_standby_names'), \
-                        count(pid), count(pid) FILTER (WHERE sync_state IN ('sync', 'quorum')), \
-                        count(pid) FILTER (WHERE state IS NULL) FROM pg_stat_replication";
+const QUESTION: &str = "SELECT pg_catalog.current_setting('fsync'), pg_catalog.current_setting('full_page_writes'), \
+     pg_catalog.current_setting('synchronous_commit'), pg_catalog.current_setting('synchronous_standby_names'), \
+     pg_catalog.count(pid), pg_catalog.count(pid) FILTER (WHERE sync_state OPERATOR(pg_catalog.=) ANY (ARRAY['sync', 'quorum'])), \
+     pg_catalog.count(pid) FILTER (WHERE state IS NULL) FROM pg_catalog.pg_stat_replication";
 
 /// What a server has told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,13 +29,60 @@ struct Seen {
 /// Asks the server.
 pub(crate) fn examine(address: Address) -> Examination {
     Box::pin(async move {
-        let answer = Link::new(&Settings::of_url(&address.rest)?, Table::Record).ask(QUESTION).await?;
+        let settings = Settings::of_url(&address.rest)?;
+        let table = match settings.recipe {
+            Recipe::Lease => Table::Record,
+            Recipe::Advisory => Table::Lock,
+        };
+        let link = Link::new(&settings, table);
+        // A table that somebody else could change is refused.
+        link.open(false).await?;
+        let answer = link.ask(QUESTION).await?;
         let seen = answer.rows.first().and_then(|row| Seen::of(row, answer.is_pooled));
         let seen = seen.ok_or_else(|| OpenError::Unavailable {
             why: "what it answers is not what PostgreSQL does".to_owned(),
         })?;
-        Ok(seen.judge())
+        let mut checks = seen.judge();
+        if settings.recipe == Recipe::Advisory {
+            checks.push(judge_holders(&holders(&link).await?));
+        }
+        Ok(checks)
     })
+}
+
+/// The elections whose lock a session of another role has: each its name, the server's process, the role and the application.
+async fn holders(link: &Link) -> Result<Vec<String>, OpenError> {
+    let question = format!(
+        "SELECT pg_catalog.format('%s by the process %s of the role %s (%s)', election, activity.pid, usename, application_name) \
+         FROM {} JOIN (SELECT {NUMBER} AS number, pid FROM {LOCKS}) AS held \
+         ON held.number OPERATOR(pg_catalog.=) pg_catalog.hashtextextended(election, tableoid::pg_catalog.int8) \
+         JOIN pg_catalog.pg_stat_activity AS activity ON activity.pid OPERATOR(pg_catalog.=) held.pid \
+         WHERE usename OPERATOR(pg_catalog.<>) current_user",
+        link.statements().table
+    );
+    match link.ask(&question).await {
+        Ok(answer) => {
+            Ok(answer.rows.into_iter().filter_map(|row| row.into_iter().next().flatten()).collect())
+        }
+        // There is no table yet.
+        Err(OpenError::Refused { .. }) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+fn judge_holders(held: &[String]) -> Check {
+    const NAME: &str = "no other role holds the lock of an election";
+    if held.is_empty() {
+        return Check::pass(NAME, "none is held by another role");
+    }
+    Check::not(
+        Verdict::Warn,
+        NAME,
+        format!("held: {}", held.join("; ")),
+        "every role of a database can take every advisory lock, and nobody else leads while it keeps it",
+        "run all candidates as one role, end a session that is none of theirs (SELECT pg_terminate_backend(PROCESS)), and take \
+         CONNECT on the database from roles that have nothing to do there; or leave `recipe=advisory` out",
+    )
 }
 
 impl Seen {
@@ -217,6 +264,13 @@ mod tests {
         let torn = Seen { full_page_writes: "off".to_owned(), ..seen() };
         assert_eq!(torn.writes_whole_pages().verdict, Verdict::Warn);
         assert_eq!(Seen { is_pooled: true, ..seen() }.is_direct().verdict, Verdict::Warn);
+    }
+
+    #[test]
+    fn who_holds_the_lock_of_an_election_is_named() {
+        assert_eq!(judge_holders(&[]).verdict, Verdict::Pass);
+        let held = judge_holders(&["e by the process 7 of the role r (psql)".to_owned()]);
+        assert!(held.verdict == Verdict::Warn && held.found.contains("role r"), "{held:?}");
     }
 
     #[test]

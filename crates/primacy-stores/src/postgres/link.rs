@@ -75,11 +75,14 @@ pub(super) struct Link {
 /// What the tasks on the stores' thread have in common.
 pub(super) struct Inner {
     settings: Settings,
-    statements: Statements,
+    table: Table,
+    /// For the table by the name that was given; once it was found, for that one, whatever the path leads to later.
+    statements: Mutex<Arc<Statements>>,
     elections: Elections,
     state: Mutex<State>,
     /// The table was seen, and it is ours.
     has_table: AtomicBool,
+    looking: tokio::sync::Mutex<()>,
     /// Somebody waits for changes, so a connection that is made anew is to tell them.
     is_watched: AtomicBool,
 }
@@ -130,17 +133,19 @@ impl Link {
     pub(super) fn new(settings: &Settings, table: Table) -> Self {
         let inner = Inner {
             settings: settings.clone(),
-            statements: Statements::new(settings.schema.as_deref(), table),
+            table,
+            statements: Mutex::new(Arc::new(Statements::new(settings.schema.as_deref(), table))),
             elections: Elections::default(),
             state: Mutex::default(),
             has_table: AtomicBool::new(false),
+            looking: tokio::sync::Mutex::default(),
             is_watched: AtomicBool::new(false),
         };
         Self { inner: Arc::new(inner), queue: OnceLock::new(), watcher: OnceLock::new() }
     }
 
-    pub(super) fn statements(&self) -> &Statements {
-        &self.inner.statements
+    pub(super) fn statements(&self) -> Arc<Statements> {
+        self.inner.statements()
     }
 
     /// What will be heard of an election.
@@ -229,8 +234,8 @@ impl Link {
 }
 
 impl Inner {
-    pub(super) fn statements(&self) -> &Statements {
-        &self.statements
+    pub(super) fn statements(&self) -> Arc<Statements> {
+        Arc::clone(&lock(&self.statements))
     }
 
     /// The connection: the one that is there, or that which is being made, or a new one.
@@ -281,7 +286,7 @@ impl Inner {
         let begin = || async {
             let is_pooled = pooler::is_between(&live.client).await?;
             if !is_pooled {
-                live.client.batch_execute(&format!("LISTEN {}", self.statements.channel)).await?;
+                live.client.batch_execute(&format!("LISTEN {}", self.table.name())).await?;
             }
             Ok(is_pooled)
         };
@@ -291,7 +296,7 @@ impl Inner {
     }
 
     fn news(&self) -> News {
-        News { channel: self.statements.channel, elections: Arc::clone(&self.elections) }
+        News { channel: self.table.name(), elections: Arc::clone(&self.elections) }
     }
 
     /// Does not use this connection again.
@@ -308,9 +313,16 @@ impl Inner {
     }
 
     async fn ensure_table(&self, live: &Live, create: bool) -> Result<(), OpenError> {
+        // One look for all that open at the same time.
+        let _looking = self.looking.lock().await;
         if !self.has_table.load(Ordering::SeqCst) {
-            let has_table = table::ensure(&live.client, &self.statements, create).await?;
-            self.has_table.store(has_table, Ordering::SeqCst);
+            let settings = &self.settings;
+            let statements = Statements::new(settings.schema.as_deref(), self.table);
+            let found = table::ensure(&live.client, &statements, settings.owner.as_deref(), create).await?;
+            if let Some(table) = found {
+                *lock(&self.statements) = Arc::new(Statements::of(table, self.table));
+                self.has_table.store(true, Ordering::SeqCst);
+            }
         }
         Ok(())
     }
@@ -359,7 +371,7 @@ impl Inner {
             let elections: Vec<String> = lock(&self.elections).keys().cloned().collect();
             let counts = self.counts();
             let asked: Vec<Parameter> = vec![(Box::new(elections), Type::TEXT_ARRAY)];
-            match self.query(&self.statements.versions, &asked).await {
+            match self.query(&self.statements().versions, &asked).await {
                 Ok(rows) => {
                     let found =
                         rows.iter().filter_map(|row| Some((row.try_get(0).ok()?, row.try_get(1).ok()?)));

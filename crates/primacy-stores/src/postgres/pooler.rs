@@ -23,7 +23,7 @@ const CANCELLATION_MAX: usize = 64;
 /// That of the connection.
 pub(super) async fn is_between(client: &Client) -> Result<bool, Error> {
     let no_parameters: &[(&(dyn tokio_postgres::types::ToSql + Sync), Type)] = &[];
-    let row = client.query_typed_one("SELECT pg_backend_pid()", no_parameters).await?;
+    let row = client.query_typed_one("SELECT pg_catalog.pg_backend_pid()", no_parameters).await?;
     let serving: i32 = row.try_get(0)?;
     Ok(announced(client).await != Some(serving))
 }

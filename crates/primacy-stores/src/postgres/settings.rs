@@ -39,6 +39,8 @@ pub(super) enum Recipe {
 pub(super) struct Settings {
     pub(super) servers: Vec<Server>,
     pub(super) schema: Option<String>,
+    /// The role that is trusted with the table, beside those that are anyway.
+    pub(super) owner: Option<String>,
     pub(super) recipe: Recipe,
     /// What connections are protected with, where one wants to be.
     pub(super) tls: Option<MakeRustlsConnect>,
@@ -63,6 +65,7 @@ impl Settings {
         let wanted = location.take("sslmode");
         let (directory, port) = (location.take("host"), location.take("port"));
         let schema = location.take("schema").filter(|schema| !schema.is_empty());
+        let owner = location.take("owner").filter(|owner| !owner.is_empty());
         let recipe = match location.take("recipe").as_deref() {
             None | Some("lease") => Recipe::Lease,
             Some("advisory") => Recipe::Advisory,
@@ -121,7 +124,7 @@ impl Settings {
             }
             servers.push(Server::new(config, host, port));
         }
-        Ok(Self { recipe, ..Self::new(servers, schema, &files)? })
+        Ok(Self { recipe, owner, ..Self::new(servers, schema, &files)? })
     }
 
     /// The servers of a configuration.
@@ -166,7 +169,7 @@ impl Settings {
         }
         let is_wanted = servers.iter().any(|server| server.config.get_ssl_mode() != SslMode::Disable);
         let tls = is_wanted.then(|| files.client().map(MakeRustlsConnect::new)).transpose()?;
-        Ok(Self { servers, schema, recipe: Recipe::Lease, tls })
+        Ok(Self { servers, schema, owner: None, recipe: Recipe::Lease, tls })
     }
 
     /// The same, where a connection counts as broken only when bytes have stayed unacknowledged for this long.
@@ -265,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_url_names_servers_and_how_they_are_protected() {
-        let two = Settings::of_url("//u:p@127.0.0.1:1,[::1]/db?schema=s").unwrap();
+        let two = Settings::of_url("//u:p@127.0.0.1:1,[::1]/db?schema=s&owner=dba").unwrap();
         let names: Vec<&str> = two.servers.iter().map(|server| server.name.as_str()).collect();
         assert_eq!(names, ["127.0.0.1:1", "::1:5432"]);
         assert!(two.servers.iter().all(|server| server.config.get_user() == Some("u")
@@ -273,7 +276,7 @@ mod tests {
             && server.config.get_dbname() == Some("db")
             && server.config.get_hosts().len() == 1
             && server.config.get_target_session_attrs() == TargetSessionAttrs::ReadWrite));
-        assert_eq!(two.schema.as_deref(), Some("s"));
+        assert_eq!((two.schema.as_deref(), two.owner.as_deref()), (Some("s"), Some("dba")));
         let mode = |rest: &str| Settings::of_url(rest).unwrap().servers[0].config.get_ssl_mode();
         assert_eq!(mode("//u@localhost"), SslMode::Disable);
         assert_eq!(mode("//u@db.example"), SslMode::Require, "nobody reads what goes over a network");

@@ -2,9 +2,11 @@
 
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
+use super::advisory::LockStatements;
 use super::refusal;
+use super::trust::is_trusted;
 use crate::open::OpenError;
 use crate::record;
 
@@ -32,19 +34,21 @@ impl Table {
         match self {
             Self::Record => "version".to_owned(),
             Self::Lock => format!(
-                "CASE WHEN hashtextextended(election, tableoid::bigint) IN (SELECT {NUMBER} FROM {LOCKS}) \
-                 THEN version ELSE -version END"
+                "CASE WHEN pg_catalog.hashtextextended(election, tableoid::pg_catalog.int8) OPERATOR(pg_catalog.=) ANY \
+                 (SELECT {NUMBER} FROM {LOCKS}) THEN version ELSE OPERATOR(pg_catalog.-) version END"
             ),
         }
     }
 }
 
 /// All advisory locks that are held in this database, by this session or another one.
-pub(super) const LOCKS: &str = "pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted \
-                                AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+pub(super) const LOCKS: &str = "pg_catalog.pg_locks WHERE locktype OPERATOR(pg_catalog.=) 'advisory' \
+     AND objsubid OPERATOR(pg_catalog.=) 1 AND granted AND database OPERATOR(pg_catalog.=) (SELECT oid FROM pg_catalog.pg_database \
+     WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database())";
 
 /// The number of one of them, as it was asked for.
-pub(super) const NUMBER: &str = "((classid::bigint << 32) | objid::bigint)";
+pub(super) const NUMBER: &str = "((classid::pg_catalog.int8 OPERATOR(pg_catalog.<<) 32) \
+                                  OPERATOR(pg_catalog.|) objid::pg_catalog.int8)";
 
 /// What the columns are, in their order.
 const COLUMNS: [(&str, &str); 4] =
@@ -58,17 +62,15 @@ pub(super) const LOCK_PATIENCE: &str = "500ms";
 /// can make it. (`local` and `remote_write` would be less than `on`; `remote_apply` is more.)
 pub(super) fn limits() -> String {
     format!(
-        "limits AS MATERIALIZED (SELECT set_config('lock_timeout', '{LOCK_PATIENCE}', true), \
-         CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') \
-         THEN set_config('synchronous_commit', 'on', true) END)"
+        "limits AS MATERIALIZED (SELECT pg_catalog.set_config('lock_timeout', '{LOCK_PATIENCE}', true), \
+         CASE WHEN pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.=) \
+         ANY (ARRAY['off', 'local', 'remote_write']) THEN pg_catalog.set_config('synchronous_commit', 'on', true) END)"
     )
 }
 
 /// The statements, for the schema in which the table is.
 #[derive(Clone, Debug)]
 pub(super) struct Statements {
-    /// The name of the channel on which changes are told.
-    pub(super) channel: &'static str,
     /// The table, as it stands in them.
     pub(super) table: String,
     /// Elections → each that is there, its version and its record.
@@ -82,6 +84,8 @@ pub(super) struct Statements {
     pub(super) write_many: String,
     /// Elections → each that is there, and its version.
     pub(super) versions: String,
+    /// What is asked about the lock of an election.
+    pub(super) lock: LockStatements,
 }
 
 impl Statements {
@@ -91,72 +95,86 @@ impl Statements {
             Some(schema) => format!("\"{}\".{name}", schema.replace('"', "\"\"")),
             None => name.to_owned(),
         };
+        Self::of(table, kind)
+    }
+
+    /// For the table as it stands in a statement.
+    pub(super) fn of(table: String, kind: Table) -> Self {
+        let name = kind.name();
         let (limits, version) = (limits(), kind.version());
         // The outer statement runs once for the row that was written, and so not at all where none was.
-        let tell =
-            format!("SELECT CASE WHEN $5 THEN pg_notify('{name}', $2 || ' ' || $1) END IS NULL FROM written");
+        let tell = format!(
+            "SELECT CASE WHEN $5 THEN pg_catalog.pg_notify('{name}', pg_catalog.concat($2, ' ', $1)) END IS NULL FROM written"
+        );
+        let lock = LockStatements::new(&table, name);
         Self {
             // Of one that is too long, as much as tells that it is.
             read: format!(
-                "SELECT election, {version}, substring(record FROM 1 FOR {}) FROM {table} WHERE election = ANY ($1)",
+                "SELECT election, {version}, pg_catalog.substr(record, 1, {}) FROM {table} \
+                 WHERE election OPERATOR(pg_catalog.=) ANY ($1)",
                 record::LENGTH_MAX + 1
             ),
             insert: format!(
                 "WITH {limits}, written AS (INSERT INTO {table}(election, version, token, record) \
-                 SELECT $1, $2, $3::numeric, $4 FROM limits ON CONFLICT (election) DO NOTHING RETURNING 1) {tell}"
+                 SELECT $1, $2, $3::pg_catalog.numeric, $4 FROM limits ON CONFLICT (election) DO NOTHING RETURNING 1) {tell}"
             ),
             update: format!(
-                "WITH {limits}, written AS (UPDATE {table} SET version = $2, token = greatest(token, $3::numeric), \
-                 record = $4 FROM limits WHERE election = $1 AND version = $6 RETURNING 1) {tell}"
+                "WITH {limits}, written AS (UPDATE {table} SET version = $2, token = greatest(token, $3::pg_catalog.numeric), \
+                 record = $4 FROM limits WHERE election OPERATOR(pg_catalog.=) $1 AND version OPERATOR(pg_catalog.=) $6 RETURNING 1) {tell}"
             ),
             // Rows are locked before they are written, in one order for all: so two batches do not wait for each other.
             write_many: format!(
-                "WITH {limits}, asked AS MATERIALIZED (SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], \
-                 $4::bytea[], $5::boolean[], $6::bigint[]) AS asked(election, version, token, record, is_told, expect)), \
-                 free AS MATERIALIZED (SELECT election FROM {table} WHERE election = ANY ($1) ORDER BY election \
+                "WITH {limits}, asked AS MATERIALIZED (SELECT * FROM ROWS FROM (pg_catalog.unnest($1), \
+                 pg_catalog.unnest($2), pg_catalog.unnest($3), pg_catalog.unnest($4), pg_catalog.unnest($5), pg_catalog.unnest($6)) AS asked(election, version, token, record, is_told, expect)), \
+                 free AS MATERIALIZED (SELECT election FROM {table} WHERE election OPERATOR(pg_catalog.=) ANY ($1) ORDER BY election \
                  FOR UPDATE SKIP LOCKED), \
                  updated AS (UPDATE {table} AS kept SET version = asked.version, \
-                 token = greatest(kept.token, asked.token::numeric), record = asked.record \
-                 FROM limits, asked JOIN free ON free.election = asked.election \
-                 WHERE kept.election = asked.election AND kept.version = asked.expect \
+                 token = greatest(kept.token, asked.token::pg_catalog.numeric), record = asked.record \
+                 FROM limits, asked JOIN free ON free.election OPERATOR(pg_catalog.=) asked.election \
+                 WHERE kept.election OPERATOR(pg_catalog.=) asked.election AND kept.version OPERATOR(pg_catalog.=) asked.expect \
                  RETURNING asked.election, asked.version, asked.is_told), \
                  inserted AS (INSERT INTO {table}(election, version, token, record) \
-                 SELECT election, version, token::numeric, record FROM limits, asked WHERE expect IS NULL \
+                 SELECT election, version, token::pg_catalog.numeric, record FROM limits, asked WHERE expect IS NULL \
                  ORDER BY election ON CONFLICT (election) DO NOTHING RETURNING election, version) \
-                 SELECT election, version, CASE WHEN is_told THEN pg_notify('{name}', version || ' ' || election) END \
+                 SELECT election, version, CASE WHEN is_told THEN pg_catalog.pg_notify('{name}', \
+                 pg_catalog.concat(version, ' ', election)) END \
                  IS NULL FROM (SELECT * FROM updated UNION ALL SELECT *, true FROM inserted) AS written \
                  UNION ALL SELECT election, NULL, NULL FROM free"
             ),
-            versions: format!("SELECT election, {version} FROM {table} WHERE election = ANY ($1)"),
+            versions: format!(
+                "SELECT election, {version} FROM {table} WHERE election OPERATOR(pg_catalog.=) ANY ($1)"
+            ),
             table,
-            channel: name,
+            lock,
         }
     }
 
     /// What makes the table. Rows are written over and over: with room in each page, no index has to be written.
     pub(super) fn create(&self) -> String {
         format!(
-            "CREATE TABLE IF NOT EXISTS {} (election text COLLATE \"C\" PRIMARY KEY, version bigint NOT NULL, \
-             token numeric NOT NULL, record bytea NOT NULL) WITH (fillfactor = 50)",
+            "CREATE TABLE IF NOT EXISTS {} (election pg_catalog.text COLLATE pg_catalog.\"C\" PRIMARY KEY, \
+             version bigint NOT NULL, token numeric NOT NULL, record pg_catalog.bytea NOT NULL) WITH (fillfactor = 50)",
             self.table
         )
     }
 }
 
-/// Whether the table is there; it is made if `create` says so.
+/// The table as it stands in a statement with its schema, if it is there; it is made if `create` says so. `owner` is a role that
+/// is trusted with it.
 ///
 /// # Errors
 /// [`OpenError::Refused`] if it is not ours, or must not be made.
 pub(super) async fn ensure(
     client: &Client,
     statements: &Statements,
+    owner: Option<&str>,
     create: bool,
-) -> Result<bool, OpenError> {
-    if check(client, statements).await? {
-        return Ok(true);
+) -> Result<Option<String>, OpenError> {
+    if let Some(table) = check(client, statements, owner).await? {
+        return Ok(Some(table));
     }
     if !create {
-        return Ok(false);
+        return Ok(None);
     }
     if let Err(error) = client.batch_execute(&statements.create()).await {
         let lacks = [SqlState::INSUFFICIENT_PRIVILEGE, SqlState::INVALID_SCHEMA_NAME];
@@ -172,34 +190,86 @@ pub(super) async fn ensure(
             return Err(OpenError::Refused { why });
         }
         // Where two make it at once, the later one meets an error of one kind or another.
-        if !check(client, statements).await? {
-            return Err(refusal::of_opening(&error));
-        }
-        return Ok(true);
+        let found = check(client, statements, owner).await?;
+        return found.map(Some).ok_or_else(|| refusal::of_opening(&error));
     }
-    check(client, statements).await
+    check(client, statements, owner).await
 }
 
-/// Whether the table is there; an error if it is not ours.
-async fn check(client: &Client, statements: &Statements) -> Result<bool, OpenError> {
-    let columns = "SELECT attname::text, format_type(atttypid, NULL) FROM pg_attribute \
-                   WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped ORDER BY attnum";
-    let found = client.query_typed(columns, &[(&statements.table, Type::TEXT)]).await;
-    let found = found.map_err(|error| refusal::of_opening(&error))?;
-    let found: Result<Vec<(String, String)>, _> =
-        found.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect();
-    let found = found.map_err(|error: tokio_postgres::Error| refusal::of_opening(&error))?;
-    let is_ours =
-        found.iter().map(|(name, kind)| (name.as_str(), kind.as_str())).take(COLUMNS.len()).eq(COLUMNS);
-    if found.is_empty() || is_ours {
-        return Ok(is_ours);
+/// The name of the table with its schema, its owner, its columns, and what is wrong with it; no row if there is none.
+fn question() -> String {
+    let (table_is_trusted, schema_is_trusted, function_is_trusted) =
+        (is_trusted("relowner"), is_trusted("nspowner"), is_trusted("proowner"));
+    format!(
+        "SELECT pg_catalog.format('%I.%I', nspname, relname), pg_catalog.pg_get_userbyid(relowner)::pg_catalog.text, \
+         (SELECT pg_catalog.string_agg(pg_catalog.concat(attname, ' ', CASE WHEN typnamespace OPERATOR(pg_catalog.<>) \
+         'pg_catalog'::pg_catalog.regnamespace::pg_catalog.oid THEN 'another ' END, \
+         pg_catalog.replace(pg_catalog.format_type(atttypid, NULL), 'pg_catalog.', '')), ', ' ORDER BY attnum) \
+         FROM pg_catalog.pg_attribute JOIN pg_catalog.pg_type ON pg_type.oid OPERATOR(pg_catalog.=) atttypid WHERE attrelid OPERATOR(pg_catalog.=) pg_class.oid \
+         AND attnum OPERATOR(pg_catalog.>) 0 AND NOT attisdropped), \
+         CASE WHEN relkind OPERATOR(pg_catalog.<>) 'r' THEN 'is no ordinary table' \
+         WHEN NOT {table_is_trusted} AND pg_catalog.pg_get_userbyid(relowner) OPERATOR(pg_catalog.<>) coalesce($2, '') \
+         THEN 'can be changed by that role at any time' \
+         WHEN NOT {schema_is_trusted} AND pg_catalog.pg_get_userbyid(nspowner) OPERATOR(pg_catalog.<>) coalesce($2, '') \
+         THEN pg_catalog.format('is in a schema of the role %I, who can replace it', pg_catalog.pg_get_userbyid(nspowner)) \
+         WHEN relpersistence OPERATOR(pg_catalog.<>) 'p' THEN 'is emptied by a crash, since it is not logged' \
+         WHEN pg_catalog.row_security_active(pg_class.oid) THEN 'has row security, which can hide a record' \
+         WHEN EXISTS (SELECT FROM pg_catalog.pg_rewrite WHERE ev_class OPERATOR(pg_catalog.=) pg_class.oid) \
+         THEN 'has rules, which can do anything in the place of a write' \
+         WHEN EXISTS (SELECT FROM pg_catalog.pg_inherits WHERE inhrelid OPERATOR(pg_catalog.=) pg_class.oid \
+         OR inhparent OPERATOR(pg_catalog.=) pg_class.oid) THEN 'inherits, or is inherited from' \
+         WHEN EXISTS (SELECT FROM pg_catalog.pg_trigger JOIN pg_catalog.pg_proc ON pg_proc.oid OPERATOR(pg_catalog.=) tgfoid \
+         WHERE tgrelid OPERATOR(pg_catalog.=) pg_class.oid AND NOT tgisinternal AND NOT {function_is_trusted} \
+         AND pg_catalog.pg_get_userbyid(proowner) OPERATOR(pg_catalog.<>) coalesce($2, '')) \
+         THEN 'has a trigger whose function belongs to another role' \
+         WHEN EXISTS (SELECT FROM pg_catalog.aclexplode(relacl) AS granted WHERE granted.grantee OPERATOR(pg_catalog.=) 0 \
+         AND granted.privilege_type OPERATOR(pg_catalog.<>) 'SELECT') THEN 'may be written to by everybody (PUBLIC)' END \
+         FROM pg_catalog.pg_class JOIN pg_catalog.pg_namespace ON pg_namespace.oid OPERATOR(pg_catalog.=) relnamespace \
+         WHERE pg_class.oid OPERATOR(pg_catalog.=) pg_catalog.to_regclass($1)::pg_catalog.oid"
+    )
+}
+
+/// The table with its schema, if it is there; an error if it is not ours.
+async fn check(
+    client: &Client,
+    statements: &Statements,
+    trusted: Option<&str>,
+) -> Result<Option<String>, OpenError> {
+    // Cheaply first: many may look for a table that nobody has made yet.
+    let is_there = client
+        .query_typed_one(
+            "SELECT pg_catalog.to_regclass($1) IS NOT NULL",
+            &[(&statements.table as &(dyn ToSql + Sync), Type::TEXT)],
+        )
+        .await
+        .and_then(|row| row.try_get(0));
+    if !is_there.map_err(|error| refusal::of_opening(&error))? {
+        return Ok(None);
     }
-    let columns: Vec<String> = found.into_iter().map(|(name, kind)| format!("{name} {kind}")).collect();
+    let asked = [(&statements.table as &(dyn ToSql + Sync), Type::TEXT), (&trusted, Type::TEXT)];
+    let rows = client.query_typed(&question(), &asked).await.map_err(|error| refusal::of_opening(&error))?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let text = |column: usize| {
+        let text = row.try_get::<_, Option<String>>(column).map_err(|error| refusal::of_opening(&error));
+        text.map(Option::unwrap_or_default)
+    };
+    let (table, owner, columns, fault) = (text(0)?, text(1)?, text(2)?, text(3)?);
+    let expected = COLUMNS.map(|(name, kind)| format!("{name} {kind}")).join(", ");
+    let others = columns.strip_prefix(&expected).filter(|rest| rest.is_empty() || rest.starts_with(", "));
+    let why = if others.is_none() {
+        format!("has the columns {columns}, and not {expected}; it was made by something else")
+    } else if fault.is_empty() {
+        return Ok(Some(table));
+    } else {
+        fault
+    };
+    let trusting = if why.contains(" role") {
+        format!("; or, if the role is to be trusted with the election, name it: ?owner={owner}")
+    } else {
+        String::new()
+    };
     let why = format!(
-        "its table {} has the columns {}, and not election text, version bigint, token numeric, record bytea; it was \
-         made by something else, so name another schema (?schema=NAME) or database",
-        statements.table,
-        columns.join(", ")
+        "its table {table}, of the role {owner}, {why}. Have it changed, or name another schema (?schema=NAME) or database{trusting}"
     );
     Err(OpenError::Refused { why })
 }

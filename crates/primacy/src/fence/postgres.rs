@@ -17,12 +17,16 @@
 //!   was shown to this database, and raises that.
 //! - Transactions of one token share a lock until they end. One with a higher token needs it alone: it waits for those
 //!   under way, and keeps lower ones waiting until it has committed, which refuses them, or has not.
+//! - That lock is on rows which only the owner of the fence may lock. No other role can keep a leader out by it.
 //! - Nothing that a client can set is believed: what was checked before is checked again.
+//! - The guard runs with the rights of its owner, and each name in it says its schema: no object of a writer is taken for one
+//!   of the system's.
 //!
 //! What gets around it is listed in `docs/fencing.md`.
 
 use primacy_core::fence::FencingToken;
 use primacy_stores::OpenError;
+use primacy_stores::postgres::is_trusted;
 
 pub use super::answer::Answer;
 
@@ -34,6 +38,14 @@ const NO_TOKEN: &str = "PRM01";
 
 /// The SQLSTATE of a write with a stale token.
 const STALE: &str = "PRM02";
+
+/// The version of the fence that [`install`] makes. A fence of version 1 lets every role that may write to a guarded table act
+/// with the rights of the fence's owner: install again.
+pub const VERSION: u32 = 2;
+
+/// The functions of a fence.
+const FUNCTIONS: [&str; 5] =
+    ["primacy_admit", "primacy_fence_keeps", "primacy_fence_raised", "primacy_guard", "primacy_token"];
 
 /// What is to be guarded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,9 +60,12 @@ pub struct Guard {
     pub writers: Vec<String>,
 }
 
-/// Guards the tables, in one transaction, over a connection that the URL `postgres://…` names. What is there already stays: it
-/// may be called at every start. The role must own the tables: the triggers are to
+/// Guards the tables, in one transaction, over a connection that the URL `postgres://…` names. What is there already stays, and a
+/// fence of an earlier version is replaced: it may be called at every start. The role must own the tables: the triggers are to
 /// fire whatever a session asks for, and only an owner may say so.
+///
+/// Refuses to use a schema, table or function of the fence that belongs to a role which this one need not trust: to another one
+/// than itself, a role that it is a member of, a superuser or the owner of the database.
 ///
 /// # Errors
 /// [`OpenError`]; nothing was changed then, unless the connection broke at the end.
@@ -61,16 +76,12 @@ pub async fn install(url: &str, guard: &Guard) -> Result<(), OpenError> {
 /// The statements that [`install`] runs, a transaction of its own.
 #[must_use]
 pub fn script(guard: &Guard) -> String {
-    let schema = quoted(&guard.schema, '"');
-    let (schema_text, election) = (quoted(&schema, '\''), quoted(&guard.election, '\''));
-    let fill = |text: &str, (name, value): (&str, &str)| {
-        filled(
-            text,
-            &[(":schema_text", &schema_text), (":schema", &schema), (":election", &election), (name, value)],
-        )
-    };
+    let election = quoted(&guard.election, '\'');
+    let fill =
+        |text: &str, more: (&str, &str)| filled_for(&guard.schema, text, &[(":election", &election), more]);
     let none = (":none", "");
     let mut script = fill(include_str!("postgres/fence.sql"), none);
+    script += &fill(include_str!("postgres/owner.sql"), none);
     script += &fill(include_str!("postgres/election.sql"), none);
     for writer in &guard.writers {
         script += &fill(include_str!("postgres/writer.sql"), (":writer", &quoted(writer, '"')));
@@ -83,6 +94,75 @@ pub fn script(guard: &Guard) -> String {
     script
 }
 
+/// Puts what each part of a script needs in the places of its names, and `more`.
+fn filled_for(schema: &str, text: &str, more: &[(&str, &str)]) -> String {
+    let schema = quoted(schema, '"');
+    let (schema_text, version) = (quoted(&schema, '\''), VERSION.to_string());
+    let (trusted, functions) =
+        (is_trusted("made.owner"), FUNCTIONS.map(|name| quoted(name, '\'')).join(", "));
+    let common = [
+        (":schema_text", schema_text.as_str()),
+        (":schema", &schema),
+        (":version", &version),
+        (":trusted", &trusted),
+        (":functions", &functions),
+    ];
+    filled(text, &[&common, more].concat())
+}
+
+/// The functions of a fence in `schema`, as the catalog shows them: for each its name, whether it runs with its owner's rights, its
+/// settings and its text.
+fn definition(schema: &str) -> String {
+    let script = filled_for(schema, include_str!("postgres/fence.sql"), &[]);
+    let prefix = format!("CREATE OR REPLACE FUNCTION {}.", quoted(schema, '"'));
+    let mut functions: Vec<String> = script
+        .split(prefix.as_str())
+        .skip(1)
+        .filter_map(|text| {
+            let (head, rest) = text.split_once("$primacy$")?;
+            let (name, body) = (head.split('(').next()?, rest.split("$primacy$").next()?);
+            let is_definer = if head.contains("SECURITY DEFINER") { "t" } else { "f" };
+            Some(format!("{name} {is_definer} {{\"search_path=pg_catalog, pg_temp\"}}\n{body}"))
+        })
+        .collect();
+    functions.sort();
+    functions.join("\n")
+}
+
+/// The state of a fence whose guard a table has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FenceState {
+    /// It is as this version of Primacy makes it.
+    Current,
+    /// It is of another version, earlier than [`VERSION`] as a rule.
+    Version(u32),
+    /// It has the version that it should have, and its functions are others.
+    Altered,
+    /// A part of it belongs to a role that this one need not trust.
+    Foreign {
+        /// Which part, and the role.
+        why: String,
+    },
+}
+
+impl FenceState {
+    fn of(foreign: &str, schema: &str, found: &str) -> Self {
+        const MARK: &str = "primacy fence version ";
+        if !foreign.is_empty() {
+            return Self::Foreign { why: foreign.to_owned() };
+        }
+        let digits = |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>();
+        let version = found.split_once(MARK).and_then(|(_, rest)| digits(rest).parse().ok()).unwrap_or(1);
+        if version != VERSION {
+            Self::Version(version)
+        } else if found == definition(schema) {
+            Self::Current
+        } else {
+            Self::Altered
+        }
+    }
+}
+
 /// What became of writes to a table that a guard refuses. Nothing of them was kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
@@ -90,6 +170,8 @@ pub struct Attempt {
     pub election: Option<String>,
     /// The highest token that was shown there, where that may be seen.
     pub highest: Option<FencingToken>,
+    /// The state of the fence; `None` where the table has no guard.
+    pub fence: Option<FenceState>,
     /// Of a write without a token.
     pub without: Answer,
     /// Of a write with a token below the highest one; `None` where the table has no guard.
@@ -103,14 +185,17 @@ pub struct Attempt {
 /// [`OpenError`], also where there is no such table.
 pub async fn attempt(url: &str, table: &str) -> Result<Attempt, OpenError> {
     let text = tagged(include_str!("postgres/attempt.sql"), &[table]);
-    let script = filled(&text, &[(":table", &quoted(table, '\''))]);
+    let script = filled_for(SCHEMA, &text, &[(":table", &quoted(table, '\''))]);
     let rows = primacy_stores::postgres::ask(url, &script).await?;
     let last = rows.last().map(Vec::as_slice).unwrap_or_default();
-    let [Some(election), Some(highest), Some(without), stale] = last else {
+    let [Some(election), Some(highest), Some(without), Some(foreign), Some(schema), Some(found), stale] =
+        last
+    else {
         return Err(OpenError::Unavailable { why: "what it answers is not what PostgreSQL does".to_owned() });
     };
     let election = Some(election.clone()).filter(|election| !election.is_empty());
     Ok(Attempt {
+        fence: election.as_ref().map(|_| FenceState::of(foreign, schema, found)),
         stale: election.as_ref().map(|_| answer(stale.as_deref().unwrap_or_default())),
         election,
         highest: highest.parse().ok().map(FencingToken),
@@ -184,10 +269,15 @@ mod tests {
         };
         let script = script(&guard);
         assert!(script.contains("VALUES (E'it''s \\\\ :table $primacy$ one', 0)"), "{script}");
-        assert!(script.contains("'app.\"Ledger\"'::regclass") && script.contains("TO \"w\";"), "{script}");
+        assert!(
+            script.contains("'app.\"Ledger\"'::pg_catalog.regclass") && script.contains("TO \"w\";"),
+            "{script}"
+        );
         assert!(script.contains("\"a\"\"b\".primacy_fence") && !script.contains(":schema"), "{script}");
         assert!(script.contains("DO $_primacy$"), "{script}");
         assert!(script.starts_with("--") && script.ends_with("COMMIT;\n"));
+        let functions = definition("a\"b");
+        assert!(FUNCTIONS.iter().all(|name| functions.contains(&format!("{name} "))), "{functions}");
         assert_eq!(show("orders", FencingToken(7)), "SELECT primacy_token('orders', 7)");
     }
 }

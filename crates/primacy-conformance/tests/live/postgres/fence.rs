@@ -151,7 +151,7 @@ async fn a_higher_token_waits_for_writes_under_way_and_lower_ones_wait_for_it() 
 }
 
 /// Waits until so many connections wait for a lock.
-async fn until_waiting(server: &Postgres, count: usize) {
+pub(super) async fn until_waiting(server: &Postgres, count: usize) {
     let began = Instant::now();
     let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
     while server.run_sql(waiting).await != [Some(count.to_string())] {

@@ -165,11 +165,11 @@ impl Line {
         // What one election asks for must not hold up the keep-alives of all behind somebody's lock.
         let (milliseconds, patience) = (timeout.as_millis(), LOCK_PATIENCE);
         let limits = format!(
-            "SELECT set_config('idle_session_timeout', '{milliseconds}ms', false), \
-             set_config('lock_timeout', '{patience}', false)"
+            "SELECT pg_catalog.set_config('idle_session_timeout', '{milliseconds}ms', false), \
+             pg_catalog.set_config('lock_timeout', '{patience}', false)"
         );
         line.ask(&limits, &[]).await?;
-        line.ask(&format!("SELECT pg_advisory_lock({number})"), &[]).await?;
+        line.ask(&format!("SELECT pg_catalog.pg_advisory_lock({number})"), &[]).await?;
         Ok(line)
     }
 
@@ -197,8 +197,8 @@ impl Line {
     /// does not know it, keeps nobody alive.
     pub(super) async fn keep_alive(&self) -> Result<Duration, SessionError> {
         let statement = format!(
-            "WITH {} SELECT CASE WHEN current_setting('synchronous_standby_names') <> '' \
-             THEN pg_logical_emit_message(true, 'primacy', '') END FROM limits",
+            "WITH {} SELECT CASE WHEN pg_catalog.current_setting('synchronous_standby_names') OPERATOR(pg_catalog.<>) '' \
+             THEN pg_catalog.pg_logical_emit_message(true, 'primacy', '') END FROM limits",
             table::limits()
         );
         let seek = || async { self.ask(&statement, &[]).await.map(|_| self.timeout) };

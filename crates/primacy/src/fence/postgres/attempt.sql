@@ -1,58 +1,87 @@
--- Writes that a guard refuses, and nothing of which is kept.
+-- Writes that a guard refuses, and nothing of which is kept. Names say their schema: who looks may be a superuser, and the path may
+-- lead into a schema where others make functions.
 BEGIN;
 SET LOCAL lock_timeout = '5s';
 SET LOCAL statement_timeout = '15s';
 DO $primacy$
 DECLARE
-    tried regclass := :table::regclass;
+    tried pg_catalog.regclass := :table::pg_catalog.regclass;
     -- They name no row. The guard stands before the statement, and is asked all the same.
-    statements text[] := ARRAY[format('DELETE FROM %s WHERE false', tried)];
-    plain name := (SELECT attname FROM pg_attribute WHERE attrelid = tried AND attnum > 0 AND NOT attisdropped
-        AND attgenerated = '' ORDER BY attnum LIMIT 1);
-    schema text;
-    of_election text;
-    highest bigint;
-    shown text;
-    statement text;
-    answer text;
+    statements pg_catalog.text[] := ARRAY[pg_catalog.format('DELETE FROM %s WHERE false', tried)];
+    plain pg_catalog.name := (SELECT attname FROM pg_catalog.pg_attribute WHERE attrelid OPERATOR(pg_catalog.=) tried::pg_catalog.oid
+        AND attnum OPERATOR(pg_catalog.>) 0 AND NOT attisdropped AND attgenerated OPERATOR(pg_catalog.=) '' ORDER BY attnum LIMIT 1);
+    made pg_catalog.record;
+    schema pg_catalog.text;
+    named pg_catalog.text;
+    of_election pg_catalog.text;
+    highest pg_catalog.int8;
+    shown pg_catalog.text;
+    statement pg_catalog.text;
+    answer pg_catalog.text;
 BEGIN
     IF plain IS NOT NULL THEN
-        statements := statements || format('UPDATE %s SET %I = DEFAULT WHERE false', tried, plain);
+        statements := pg_catalog.array_append(statements, pg_catalog.format('UPDATE %s SET %I = DEFAULT WHERE false', tried, plain));
     END IF;
     -- Its only argument is the election, with a zero byte at the end.
-    SELECT pronamespace::regnamespace::text, convert_from(substring(tgargs FROM 1 FOR length(tgargs) - 1), getdatabaseencoding())
-        INTO schema, of_election FROM pg_trigger JOIN pg_proc ON pg_proc.oid = tgfoid
-        WHERE tgrelid = tried AND tgname = 'primacy_guard' AND proname = 'primacy_guard';
-    IF schema IS NOT NULL THEN
+    SELECT pg_catalog.quote_ident(nspname), nspname,
+            pg_catalog.convert_from(pg_catalog."substring"(tgargs, 1, pg_catalog.length(tgargs) OPERATOR(pg_catalog.-) 1), pg_catalog.getdatabaseencoding())
+        INTO schema, named, of_election FROM pg_catalog.pg_trigger JOIN pg_catalog.pg_proc ON pg_proc.oid OPERATOR(pg_catalog.=) tgfoid
+        JOIN pg_catalog.pg_namespace ON pg_namespace.oid OPERATOR(pg_catalog.=) pronamespace
+        WHERE tgrelid OPERATOR(pg_catalog.=) tried::pg_catalog.oid AND tgname OPERATOR(pg_catalog.=) 'primacy_guard'
+        AND proname OPERATOR(pg_catalog.=) 'primacy_guard';
+    PERFORM pg_catalog.set_config('primacy_attempt.foreign', '', true), pg_catalog.set_config('primacy_attempt.schema', coalesce(named, ''), true);
+    FOR made IN
+        SELECT pg_catalog.format('the table %s', oid::pg_catalog.regclass) AS shown, relowner AS owner
+            FROM pg_catalog.pg_class WHERE relname OPERATOR(pg_catalog.=) 'primacy_fence'
+            AND relnamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(schema)::pg_catalog.oid
+        UNION ALL SELECT pg_catalog.format('the function %s', oid::pg_catalog.regprocedure), proowner
+            FROM pg_catalog.pg_proc WHERE proname OPERATOR(pg_catalog.=) ANY (ARRAY[:functions])
+            AND pronamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(schema)::pg_catalog.oid
+    LOOP
+        IF NOT :trusted THEN
+            PERFORM pg_catalog.set_config('primacy_attempt.foreign',
+                pg_catalog.format('%s belongs to the role %s', made.shown, pg_catalog.pg_get_userbyid(made.owner)), true);
+        END IF;
+    END LOOP;
+    PERFORM pg_catalog.set_config('primacy_attempt.definition', coalesce(pg_catalog.string_agg(pg_catalog.concat(proname, ' ', prosecdef, ' ',
+            proconfig, E'\n', prosrc), E'\n' ORDER BY proname::pg_catalog.text COLLATE pg_catalog."C"), ''), true)
+        FROM pg_catalog.pg_proc WHERE proname OPERATOR(pg_catalog.=) ANY (ARRAY[:functions])
+        AND pronamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(schema)::pg_catalog.oid;
+    -- What belongs to somebody else is not looked into: it may be a view, whose functions would run with our rights.
+    IF schema IS NOT NULL AND pg_catalog.current_setting('primacy_attempt.foreign') OPERATOR(pg_catalog.=) '' THEN
         BEGIN
-            EXECUTE format('SELECT highest FROM %s.primacy_fence WHERE election = $1', schema) INTO highest USING of_election;
+            EXECUTE pg_catalog.format('SELECT highest FROM %s.primacy_fence WHERE election OPERATOR(pg_catalog.=) $1', schema)
+                INTO highest USING of_election;
         EXCEPTION WHEN OTHERS THEN
             highest := NULL;
         END;
     END IF;
-    PERFORM set_config('primacy_attempt.election', coalesce(of_election, ''), true),
-        set_config('primacy_attempt.highest', coalesce(highest::text, ''), true);
+    PERFORM pg_catalog.set_config('primacy_attempt.election', coalesce(of_election, ''), true),
+        pg_catalog.set_config('primacy_attempt.highest', coalesce(highest::pg_catalog.text, ''), true);
     -- None; and one that is stale. Where no leader has shown one, 1 makes 0 stale until the end of this transaction.
     FOREACH shown IN ARRAY CASE
         WHEN of_election IS NULL THEN ARRAY['']
-        WHEN highest = 0 THEN ARRAY['', '1 ' || of_election, '0 ' || of_election]
-        ELSE ARRAY['', coalesce(highest - 1, 0) || ' ' || of_election]
+        WHEN highest OPERATOR(pg_catalog.=) 0 THEN ARRAY['', pg_catalog.concat('1 ', of_election), pg_catalog.concat('0 ', of_election)]
+        ELSE ARRAY['', pg_catalog.concat(coalesce(highest OPERATOR(pg_catalog.-) 1, 0), ' ', of_election)]
     END LOOP
         answer := 'denied';
         FOREACH statement IN ARRAY statements LOOP
             BEGIN
-                PERFORM set_config('primacy.token', shown, true);
+                PERFORM pg_catalog.set_config('primacy.token', shown, true);
                 EXECUTE statement;
                 answer := 'admitted';
             EXCEPTION
                 WHEN insufficient_privilege THEN answer := 'denied';
-                WHEN OTHERS THEN answer := SQLSTATE || ' ' || SQLERRM;
+                WHEN OTHERS THEN answer := pg_catalog.concat(SQLSTATE, ' ', SQLERRM);
             END;
-            EXIT WHEN answer <> 'denied';
+            EXIT WHEN answer OPERATOR(pg_catalog.<>) 'denied';
         END LOOP;
-        PERFORM set_config(CASE shown WHEN '' THEN 'primacy_attempt.without' ELSE 'primacy_attempt.stale' END, answer, true);
+        PERFORM pg_catalog.set_config(CASE WHEN shown OPERATOR(pg_catalog.=) '' THEN 'primacy_attempt.without' ELSE 'primacy_attempt.stale' END,
+            answer, true);
     END LOOP;
 END $primacy$;
-SELECT current_setting('primacy_attempt.election'), current_setting('primacy_attempt.highest'),
-    current_setting('primacy_attempt.without'), current_setting('primacy_attempt.stale', true);
+SELECT pg_catalog.current_setting('primacy_attempt.election'), pg_catalog.current_setting('primacy_attempt.highest'),
+    pg_catalog.current_setting('primacy_attempt.without'), pg_catalog.current_setting('primacy_attempt.foreign'),
+    pg_catalog.current_setting('primacy_attempt.schema'), pg_catalog.current_setting('primacy_attempt.definition'),
+    pg_catalog.current_setting('primacy_attempt.stale', true);
 ROLLBACK;

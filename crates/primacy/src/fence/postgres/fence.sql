@@ -1,112 +1,174 @@
 -- The fence of Primacy for PostgreSQL 12 and later; docs/fencing.md says how to use it.
--- It may be run again at any time, and changes nothing then.
+-- It may be run again at any time: it brings a fence of an earlier version up to date, and otherwise changes nothing.
 BEGIN;
-SELECT pg_advisory_xact_lock(1347571033, 0);
+-- Nothing here, and nothing in the functions below, may find a name in a schema in which others can make one. So every name and
+-- every operator says its schema, and the path is fixed as well. Only the names of the guarded tables are looked up by the caller's path.
+SELECT pg_catalog.set_config('primacy_install.path', pg_catalog.current_setting('search_path'), true),
+    pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+
+-- Two installations at once would meet in the catalogs. Every role can take this lock, so it is not waited for without a bound.
+DO $primacy$ BEGIN
+    PERFORM pg_catalog.set_config('lock_timeout', '10s', true);
+    PERFORM pg_catalog.pg_advisory_xact_lock(1347571033, 0);
+    PERFORM pg_catalog.set_config('lock_timeout', '0', true);
+EXCEPTION WHEN lock_not_available THEN
+    NULL;
+END $primacy$;
+
+-- A guard of an earlier version admits by another lock. Its statements under way end before it is replaced, and others wait.
+DO $primacy$
+DECLARE
+    guarded pg_catalog.regclass;
+    found_version pg_catalog.int4;
+BEGIN
+    SELECT coalesce(pg_catalog."substring"(prosrc, 'primacy fence version ([0-9]{1,4})')::pg_catalog.int4, 1) INTO found_version
+        FROM pg_catalog.pg_proc WHERE proname OPERATOR(pg_catalog.=) 'primacy_guard'
+        AND pronamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(:schema_text)::pg_catalog.oid;
+    IF found_version OPERATOR(pg_catalog.>) :version THEN
+        RAISE EXCEPTION 'primacy: the fence in the schema % has version %, and this program knows version %: use a later one',
+            :schema_text, found_version, :version;
+    END IF;
+    IF found_version OPERATOR(pg_catalog.<) :version THEN
+        FOR guarded IN
+            SELECT tgrelid::pg_catalog.regclass FROM pg_catalog.pg_trigger
+                JOIN pg_catalog.pg_proc ON pg_proc.oid OPERATOR(pg_catalog.=) tgfoid
+                WHERE proname OPERATOR(pg_catalog.=) 'primacy_guard'
+                AND pronamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(:schema_text)::pg_catalog.oid ORDER BY tgrelid
+        LOOP
+            EXECUTE pg_catalog.format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', guarded);
+        END LOOP;
+    END IF;
+END $primacy$;
 
 CREATE TABLE IF NOT EXISTS :schema.primacy_fence(
-    election text COLLATE "C" PRIMARY KEY,
-    highest bigint NOT NULL CHECK (highest >= 0)
+    election pg_catalog.text COLLATE pg_catalog."C" PRIMARY KEY,
+    highest pg_catalog.int8 NOT NULL CHECK (highest OPERATOR(pg_catalog.>=) 0)
 );
 REVOKE ALL ON :schema.primacy_fence FROM PUBLIC;
 GRANT SELECT ON :schema.primacy_fence TO PUBLIC;
 
+-- The row of its election is what a transaction holds until it ends.
+CREATE TABLE IF NOT EXISTS :schema.primacy_fence_hold(
+    election pg_catalog.text COLLATE pg_catalog."C" PRIMARY KEY,
+    highest pg_catalog.int8 NOT NULL
+);
+REVOKE ALL ON :schema.primacy_fence_hold FROM PUBLIC;
+
 -- Not for those who mean it: they can drop it. For those who repair something by hand.
-CREATE OR REPLACE FUNCTION :schema.primacy_fence_keeps() RETURNS trigger LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION :schema.primacy_fence_keeps() RETURNS pg_catalog.trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $primacy$
 BEGIN
-    IF TG_OP = 'UPDATE' THEN
-        IF NEW.election = OLD.election AND NEW.highest >= OLD.highest THEN
+    IF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN
+        IF NEW.election OPERATOR(pg_catalog.=) OLD.election AND NEW.highest OPERATOR(pg_catalog.>=) OLD.highest THEN
             RETURN NEW;
         END IF;
     END IF;
     RAISE EXCEPTION USING ERRCODE = 'PRM04', MESSAGE = 'primacy: the highest token never goes down, and is never forgotten';
 END $primacy$;
-DO $primacy$ BEGIN
-    IF NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = to_regclass(:schema_text || '.primacy_fence') AND tgname = 'primacy_keeps') THEN
-        CREATE TRIGGER primacy_keeps BEFORE UPDATE OR DELETE ON :schema.primacy_fence
-            FOR EACH ROW EXECUTE FUNCTION :schema.primacy_fence_keeps();
-        CREATE TRIGGER primacy_keeps_all BEFORE TRUNCATE ON :schema.primacy_fence
-            FOR EACH STATEMENT EXECUTE FUNCTION :schema.primacy_fence_keeps();
-    END IF;
-END $primacy$;
+REVOKE ALL ON FUNCTION :schema.primacy_fence_keeps() FROM PUBLIC;
 
--- Admits a token until the end of the transaction, or refuses it. Transactions of the highest token hold a lock together; one that
--- raises it holds the lock alone. So it waits for those under way, and a lower one waits until it is known whether it was raised.
+-- Whatever raises the highest token waits here for the transactions that hold the row, and keeps others waiting until it is committed.
+CREATE OR REPLACE FUNCTION :schema.primacy_fence_raised() RETURNS pg_catalog.trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $primacy$
+BEGIN
+    UPDATE :schema.primacy_fence_hold SET highest = NEW.highest
+        WHERE election OPERATOR(pg_catalog.=) NEW.election AND highest OPERATOR(pg_catalog.<) NEW.highest;
+    RETURN NULL;
+END $primacy$;
+REVOKE ALL ON FUNCTION :schema.primacy_fence_raised() FROM PUBLIC;
+
+-- Admits a token until the end of the transaction, or refuses it. Transactions of the highest token hold the row together. One that
+-- raises the token takes the row for itself: it waits for those who hold it, and a lower token waits until it is known whether it was
+-- raised. Only the owner may lock that row; an advisory lock could be taken, and kept, by every role.
 -- Called by the two functions below only, with their rights.
-CREATE OR REPLACE FUNCTION :schema.primacy_admit(of_election text, shown bigint) RETURNS void LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION :schema.primacy_admit(of_election pg_catalog.text, shown pg_catalog.int8) RETURNS pg_catalog.void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $primacy$
 DECLARE
-    seen bigint;
+    entry pg_catalog.text := pg_catalog.concat(E'\n', :schema_text, ' ', shown, ' ', of_election, E'\n');
+    admitted pg_catalog.text := pg_catalog.current_setting('primacy.admitted', true);
+    is_held pg_catalog.bool := coalesce(pg_catalog.strpos(admitted, entry) OPERATOR(pg_catalog.>) 0, false);
+    is_raised pg_catalog.bool := false;
+    seen pg_catalog.int8;
+    raised_by pg_catalog.int8;
+    newest pg_catalog.int8;
 BEGIN
-    SELECT highest INTO seen FROM :schema.primacy_fence WHERE election = of_election;
+    SELECT highest, xmax::pg_catalog.text::pg_catalog.int8 INTO seen, raised_by
+        FROM :schema.primacy_fence WHERE election OPERATOR(pg_catalog.=) of_election;
     IF NOT FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'PRM03',
-            MESSAGE = format('primacy: no fence is installed for the election %s', of_election),
+            MESSAGE = pg_catalog.format('primacy: no fence is installed for the election %s', of_election),
             HINT = 'Install it with: primacy fence install --on URL --election NAME --table TABLE';
     END IF;
-    IF shown > seen THEN
-        -- At once alone: two that held it together and each wanted it alone would wait for each other.
-        PERFORM pg_advisory_xact_lock(1347571033, hashtext(of_election));
-        UPDATE :schema.primacy_fence SET highest = shown WHERE election = of_election AND highest < shown;
-    ELSE
-        PERFORM pg_advisory_xact_lock_shared(1347571033, hashtext(of_election));
+    IF shown OPERATOR(pg_catalog.>) seen THEN
+        -- Seen by others before it is committed, as the number of a transaction in the row that it replaces.
+        UPDATE :schema.primacy_fence SET highest = shown
+            WHERE election OPERATOR(pg_catalog.=) of_election AND highest OPERATOR(pg_catalog.<) shown;
+    ELSIF raised_by OPERATOR(pg_catalog.<>) 0 AND NOT is_held THEN
+        -- The upper half of that number is that of the newest one, or one less.
+        newest := pg_catalog.txid_snapshot_xmax(pg_catalog.txid_current_snapshot());
+        raised_by := raised_by OPERATOR(pg_catalog.+) (newest OPERATOR(pg_catalog.-) (newest OPERATOR(pg_catalog.%) 4294967296));
+        IF raised_by OPERATOR(pg_catalog.>) (newest OPERATOR(pg_catalog.+) 2147483648) THEN
+            raised_by := raised_by OPERATOR(pg_catalog.-) 4294967296;
+        END IF;
+        is_raised := NOT pg_catalog.txid_visible_in_snapshot(raised_by, pg_catalog.txid_current_snapshot());
     END IF;
-    -- Under the lock the answer stays true. Only at this level of isolation does a statement see what was committed while the
-    -- transaction waited; at the others, locking the row fails if somebody has raised it since.
-    IF current_setting('transaction_isolation') IN ('read committed', 'read uncommitted') THEN
-        SELECT highest INTO seen FROM :schema.primacy_fence WHERE election = of_election;
+    IF is_raised THEN
+        -- It waits for its turn among those who want the row alone. Those who share it overtake who waits, and would keep a new leader out.
+        SELECT highest INTO seen FROM :schema.primacy_fence_hold WHERE election OPERATOR(pg_catalog.=) of_election FOR NO KEY UPDATE;
     ELSE
-        SELECT highest INTO seen FROM :schema.primacy_fence WHERE election = of_election FOR SHARE;
+        SELECT highest INTO seen FROM :schema.primacy_fence_hold WHERE election OPERATOR(pg_catalog.=) of_election FOR SHARE;
     END IF;
-    IF shown < seen THEN
+    IF seen IS NULL OR shown OPERATOR(pg_catalog.<) seen THEN
         RAISE EXCEPTION USING ERRCODE = 'PRM02',
-            MESSAGE = format('primacy: the token %s of the election %s is stale: a leader with token %s has been here; stop, another leads',
+            MESSAGE = pg_catalog.format('primacy: the token %s of the election %s is stale: a leader with token %s has been here; stop, another leads',
                 shown, of_election, seen);
     END IF;
-    -- For the guard's guess. A rollback takes it back.
-    PERFORM set_config('primacy.admitted', concat(:schema_text, ' ', shown, ' ', of_election), false);
+    IF NOT is_held THEN
+        -- For the guard's guess. It goes with the transaction, as the lock does, and with a savepoint that is rolled back.
+        PERFORM pg_catalog.set_config('primacy.admitted', pg_catalog.concat(entry, admitted), true);
+    END IF;
 END $primacy$;
-REVOKE ALL ON FUNCTION :schema.primacy_admit(text, bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION :schema.primacy_admit(pg_catalog.text, pg_catalog.int8) FROM PUBLIC;
 
 -- Shows a token for the rest of the transaction. A new leader calls it before it does anything else.
-CREATE OR REPLACE FUNCTION :schema.primacy_token(of_election text, shown bigint) RETURNS void LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION :schema.primacy_token(of_election pg_catalog.text, shown pg_catalog.int8) RETURNS pg_catalog.void LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $primacy$
 BEGIN
-    IF of_election IS NULL OR shown IS NULL OR shown < 0 OR strpos(of_election, E'\n') > 0 THEN
+    IF of_election IS NULL OR shown IS NULL OR shown OPERATOR(pg_catalog.<) 0
+        OR pg_catalog.strpos(of_election, E'\n') OPERATOR(pg_catalog.>) 0 THEN
         RAISE EXCEPTION USING ERRCODE = 'PRM05', MESSAGE = 'primacy: a token is a whole number of an election';
     END IF;
     PERFORM :schema.primacy_admit(of_election, shown);
     -- The latest comes first, and those of other elections stay.
-    PERFORM set_config('primacy.token', shown || ' ' || of_election
-        || coalesce(E'\n' || nullif(current_setting('primacy.token', true), ''), ''), true);
+    PERFORM pg_catalog.set_config('primacy.token',
+        pg_catalog.rtrim(pg_catalog.concat(shown, ' ', of_election, E'\n', pg_catalog.current_setting('primacy.token', true)), E'\n'), true);
 END $primacy$;
-REVOKE ALL ON FUNCTION :schema.primacy_token(text, bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION :schema.primacy_token(pg_catalog.text, pg_catalog.int8) FROM PUBLIC;
 
--- The guard of a table. It trusts nothing but the fence: the token that it finds is compared in this very transaction.
--- It is called for each statement, so it is as cheap as may be: no search_path is set and put back, and each name and each operator
--- says its schema instead. What most writes meet comes first. `primacy.admitted` is a guess: that the token is the highest, because it was
--- when this session showed it to this fence before. Then the shared lock is the one that is needed, and it is taken before the one look-up, which
--- decides. A guess that has become wrong costs another look-up; one that somebody has put there, at most a deadlock, which PostgreSQL ends.
-CREATE OR REPLACE FUNCTION :schema.primacy_guard() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $primacy$
+-- The guard of a table. It runs with its owner's rights, which it needs to lock and raise; so no name in it may be looked up by the
+-- writer's path, types included. It trusts nothing but the fence: the token that it finds is compared in this very transaction.
+-- What most writes meet comes first. `primacy.admitted` is a guess: that this transaction was admitted with this token before. Then it
+-- holds the row, and the look-up decides. A guess that somebody has put there costs no more than another look-up, or a deadlock, which
+-- PostgreSQL ends.
+CREATE OR REPLACE FUNCTION :schema.primacy_guard() RETURNS pg_catalog.trigger LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $primacy$
+-- primacy fence version :version
 DECLARE
-    seen bigint;
-    line text;
+    shown pg_catalog.text := pg_catalog.current_setting('primacy.token', true);
+    seen pg_catalog.int8;
+    line pg_catalog.text;
 BEGIN
-    -- What follows a condition that is NULL is evaluated, and the lock must not be taken then.
-    IF coalesce(pg_catalog.current_setting('primacy.admitted', true)
-            OPERATOR(pg_catalog.=) pg_catalog.concat(:schema_text, ' ', pg_catalog.current_setting('primacy.token', true)), false)
-        AND pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.=) 'read committed'
-        AND pg_catalog.pg_advisory_xact_lock_shared(1347571033, pg_catalog.hashtext(TG_ARGV[0])) IS NOT NULL THEN
-        SELECT highest INTO seen FROM :schema.primacy_fence WHERE election OPERATOR(pg_catalog.=) TG_ARGV[0];
-        IF seen IS NOT NULL
-            AND pg_catalog.current_setting('primacy.token', true) OPERATOR(pg_catalog.=) pg_catalog.concat(seen, ' ', TG_ARGV[0]) THEN
+    IF pg_catalog.strpos(pg_catalog.current_setting('primacy.admitted', true),
+        pg_catalog.concat(E'\n', :schema_text, ' ', shown, E'\n')) OPERATOR(pg_catalog.>) 0 THEN
+        SELECT highest INTO seen FROM :schema.primacy_fence_hold WHERE election OPERATOR(pg_catalog.=) TG_ARGV[0] FOR SHARE;
+        IF seen IS NOT NULL AND shown OPERATOR(pg_catalog.=) pg_catalog.concat(seen, ' ', TG_ARGV[0]) THEN
             RETURN NULL;
         END IF;
     END IF;
-    FOREACH line IN ARRAY pg_catalog.string_to_array(coalesce(pg_catalog.current_setting('primacy.token', true), ''), E'\n') LOOP
+    FOREACH line IN ARRAY pg_catalog.string_to_array(coalesce(shown, ''), E'\n') LOOP
         IF pg_catalog.substr(line, pg_catalog.strpos(line, ' ') OPERATOR(pg_catalog.+) 1) OPERATOR(pg_catalog.=) TG_ARGV[0]
             AND line OPERATOR(pg_catalog.~) '^[0-9]{1,18} ' THEN
-            PERFORM :schema.primacy_admit(TG_ARGV[0], pg_catalog.split_part(line, ' ', 1)::bigint);
+            PERFORM :schema.primacy_admit(TG_ARGV[0], pg_catalog.split_part(line, ' ', 1)::pg_catalog.int8);
             RETURN NULL;
         END IF;
     END LOOP;

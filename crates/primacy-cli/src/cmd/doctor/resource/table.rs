@@ -1,6 +1,6 @@
 //! A table of a PostgreSQL database.
 
-use primacy::fence::postgres::{Answer, Attempt, attempt};
+use primacy::fence::postgres::{Answer, Attempt, FenceState, VERSION, attempt};
 use primacy::stores::{Check, Verdict};
 
 use super::{REFUSES, WHY};
@@ -67,6 +67,9 @@ impl Table {
                 format!("--election {guarded}, if that is meant; a table has one guard"),
             );
         }
+        if let Some((verdict, found)) = self.fault(attempt) {
+            return not(verdict, found, self.install(Some(guarded)));
+        }
         let highest = attempt
             .highest
             .map_or_else(String::new, |highest| format!("; the highest token there is {highest}"));
@@ -74,6 +77,34 @@ impl Table {
             "{name} refused a write without a token, and one with a stale token of the election {guarded}{highest}"
         );
         Check::pass(REFUSES, found)
+    }
+
+    /// What is wrong with a fence though it refuses stale writes.
+    fn fault(&self, attempt: &Attempt) -> Option<(Verdict, String)> {
+        let name = &self.name;
+        match attempt.fence.as_ref()? {
+            FenceState::Current => None,
+            FenceState::Version(1) => {
+                let found = format!(
+                    "the guard of {name} is of version 1, with which every role that may write there can act with the rights of \
+                     the guard's owner"
+                );
+                Some((Verdict::Fail, found))
+            }
+            FenceState::Version(found) => {
+                let found = format!(
+                    "the guard of {name} is of version {found}; this command knows version {VERSION}"
+                );
+                Some((Verdict::Warn, found))
+            }
+            FenceState::Altered => Some((
+                Verdict::Fail,
+                format!("the functions of the guard of {name} were changed since they were installed"),
+            )),
+            FenceState::Foreign { why } => {
+                Some((Verdict::Fail, format!("{why}, who can change what guards {name}")))
+            }
+        }
     }
 
     /// The command that guards it.
@@ -104,7 +135,8 @@ mod tests {
 
     fn guarded(without: Answer, stale: Answer) -> Attempt {
         let election = Some("orders".to_owned());
-        Attempt { election, highest: Some(FencingToken(9)), without, stale: Some(stale) }
+        let fence = Some(FenceState::Current);
+        Attempt { election, highest: Some(FencingToken(9)), fence, without, stale: Some(stale) }
     }
 
     fn judge(attempt: &Attempt, election: Option<&str>) -> Check {
@@ -126,13 +158,24 @@ mod tests {
         assert!(off.verdict == Verdict::Fail && off.found.contains("turned off"), "{off:?}");
         let failed = Answer::Failed { why: "55P03 canceled".to_owned() };
         assert_eq!(judge(&guarded(Answer::Refused, failed.clone()), None).verdict, Verdict::Unknown);
-        let none = Attempt { election: None, highest: None, without: failed, stale: None };
+        for (fence, verdict, part) in [
+            (FenceState::Version(1), Verdict::Fail, "rights of the guard's owner"),
+            (FenceState::Version(9), Verdict::Warn, "version 9"),
+            (FenceState::Altered, Verdict::Fail, "were changed"),
+            (FenceState::Foreign { why: "x belongs to y".to_owned() }, Verdict::Fail, "x belongs to y"),
+        ] {
+            let check = judge(&Attempt { fence: Some(fence), ..refused.clone() }, None);
+            assert!(check.verdict == verdict && check.found.contains(part), "{check:?}");
+            assert!(check.fix.contains("fence install"), "{check:?}");
+        }
+        let none = Attempt { election: None, highest: None, fence: None, without: failed, stale: None };
         assert_eq!(judge(&none, None).verdict, Verdict::Unknown);
     }
 
     #[test]
     fn a_table_without_a_guard_is_told_with_the_command_that_guards_it() {
-        let none = Attempt { election: None, highest: None, without: Answer::Admitted, stale: None };
+        let none =
+            Attempt { election: None, highest: None, fence: None, without: Answer::Admitted, stale: None };
         let check = judge(&none, Some("it's"));
         assert_eq!(check.verdict, Verdict::Fail);
         let command = r#"primacy fence install --on env:ORDERS_URL --election 'it'\''s' --table '"Led ger"'"#;

@@ -1,0 +1,94 @@
+
+-- What stands under these names may have been there before, made by somebody else: a table that others write to, or a function that
+-- they can replace. Nothing is written before this, for a trigger of theirs would run with our rights.
+DO $primacy$
+DECLARE
+    made pg_catalog.record;
+    why pg_catalog.text;
+BEGIN
+    FOR made IN
+        SELECT pg_catalog.format('the schema %I', nspname) AS shown, nspowner AS owner
+            FROM pg_catalog.pg_namespace WHERE oid OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(:schema_text)::pg_catalog.oid
+        UNION ALL SELECT pg_catalog.format('the table %s', oid::pg_catalog.regclass), relowner
+            FROM pg_catalog.pg_class WHERE relname OPERATOR(pg_catalog.=) ANY (ARRAY['primacy_fence', 'primacy_fence_hold'])
+            AND relnamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(:schema_text)::pg_catalog.oid
+        UNION ALL SELECT pg_catalog.format('the function %s', oid::pg_catalog.regprocedure), proowner
+            FROM pg_catalog.pg_proc WHERE proname OPERATOR(pg_catalog.=) ANY (ARRAY[:functions])
+            AND pronamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(:schema_text)::pg_catalog.oid
+    LOOP
+        IF NOT :trusted THEN
+            RAISE EXCEPTION USING ERRCODE = 'PRM06', MESSAGE = pg_catalog.format('primacy: %s belongs to the role %s, who could change it',
+                made.shown, pg_catalog.pg_get_userbyid(made.owner)),
+                HINT = pg_catalog.format('Install as that role if it is to be trusted with the fence (SET ROLE), have it removed, or name another --schema; '
+                    'this is %s.', current_user);
+        END IF;
+    END LOOP;
+    FOR made IN
+        SELECT pg_class.*, pg_class.oid AS relation FROM pg_catalog.pg_class
+            WHERE relname OPERATOR(pg_catalog.=) ANY (ARRAY['primacy_fence', 'primacy_fence_hold'])
+            AND relnamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(:schema_text)::pg_catalog.oid
+    LOOP
+        why := CASE
+            WHEN made.relkind OPERATOR(pg_catalog.<>) 'r' THEN 'it is no ordinary table'
+            WHEN made.relpersistence OPERATOR(pg_catalog.<>) 'p' THEN 'a crash would empty it, since it is not logged'
+            WHEN made.relrowsecurity THEN 'it has row security, which can hide the highest token'
+            WHEN EXISTS (SELECT FROM pg_catalog.pg_rewrite WHERE ev_class OPERATOR(pg_catalog.=) made.relation) THEN 'it has rules'
+            WHEN EXISTS (SELECT FROM pg_catalog.pg_inherits WHERE inhrelid OPERATOR(pg_catalog.=) made.relation
+                OR inhparent OPERATOR(pg_catalog.=) made.relation) THEN 'it inherits, or is inherited from'
+            WHEN (SELECT pg_catalog.string_agg(pg_catalog.concat(attname, ' ', pg_catalog.format_type(atttypid, NULL),
+                    CASE WHEN attnotnull THEN ' not null' END, CASE WHEN atthasdef THEN ' with a default' END), ', ' ORDER BY attnum)
+                FROM pg_catalog.pg_attribute WHERE attrelid OPERATOR(pg_catalog.=) made.relation
+                AND attnum OPERATOR(pg_catalog.>) 0 AND NOT attisdropped) OPERATOR(pg_catalog.<>)
+                'election text not null, highest bigint not null' THEN 'its columns are others'
+            WHEN NOT EXISTS (SELECT FROM pg_catalog.pg_constraint WHERE conrelid OPERATOR(pg_catalog.=) made.relation
+                AND contype OPERATOR(pg_catalog.=) 'p' AND pg_catalog.pg_get_constraintdef(oid) OPERATOR(pg_catalog.=)
+                'PRIMARY KEY (election)') THEN 'its primary key is another'
+            WHEN EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgrelid OPERATOR(pg_catalog.=) made.relation AND NOT tgisinternal
+                AND tgfoid OPERATOR(pg_catalog.<>) ALL (ARRAY[pg_catalog.to_regprocedure(pg_catalog.concat(:schema_text, '.primacy_fence_keeps()'))::pg_catalog.oid,
+                    pg_catalog.to_regprocedure(pg_catalog.concat(:schema_text, '.primacy_fence_raised()'))::pg_catalog.oid]))
+                THEN 'it has a trigger that is not of the fence'
+            WHEN EXISTS (SELECT FROM pg_catalog.aclexplode(made.relacl) AS granted
+                WHERE granted.grantee OPERATOR(pg_catalog.<>) made.relowner AND granted.privilege_type OPERATOR(pg_catalog.<>) 'SELECT')
+                THEN 'others than its owner may write to it, or put triggers on it: REVOKE that'
+        END;
+        IF why IS NOT NULL THEN
+            RAISE EXCEPTION USING ERRCODE = 'PRM06', MESSAGE = pg_catalog.format('primacy: the table %s, of the role %s, is not as this fence makes it: %s',
+                made.relation::pg_catalog.regclass, pg_catalog.pg_get_userbyid(made.relowner), why),
+                HINT = 'Find out who has made it. Have it changed or removed, or name another --schema.';
+        END IF;
+    END LOOP;
+    FOR made IN
+        SELECT pg_proc.oid::pg_catalog.regprocedure AS shown, granted.grantee FROM pg_catalog.pg_proc,
+            pg_catalog.aclexplode(proacl) AS granted WHERE granted.grantee OPERATOR(pg_catalog.<>) proowner
+            AND proname OPERATOR(pg_catalog.=) ANY (ARRAY['primacy_fence_keeps', 'primacy_fence_raised', 'primacy_admit', 'primacy_guard'])
+            AND pronamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace(:schema_text)::pg_catalog.oid
+    LOOP
+        EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM %s', made.shown,
+            CASE WHEN made.grantee OPERATOR(pg_catalog.=) 0 THEN 'PUBLIC' ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(made.grantee)) END);
+    END LOOP;
+END $primacy$;
+
+DO $primacy$
+DECLARE
+    fence pg_catalog.regclass := pg_catalog.to_regclass(pg_catalog.concat(:schema_text, '.primacy_fence'));
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgrelid OPERATOR(pg_catalog.=) fence::pg_catalog.oid
+        AND tgname OPERATOR(pg_catalog.=) 'primacy_keeps') THEN
+        CREATE TRIGGER primacy_keeps BEFORE UPDATE OR DELETE ON :schema.primacy_fence
+            FOR EACH ROW EXECUTE FUNCTION :schema.primacy_fence_keeps();
+        CREATE TRIGGER primacy_keeps_all BEFORE TRUNCATE ON :schema.primacy_fence
+            FOR EACH STATEMENT EXECUTE FUNCTION :schema.primacy_fence_keeps();
+    END IF;
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgrelid OPERATOR(pg_catalog.=) fence::pg_catalog.oid
+        AND tgname OPERATOR(pg_catalog.=) 'primacy_raised') THEN
+        CREATE TRIGGER primacy_raised AFTER UPDATE ON :schema.primacy_fence
+            FOR EACH ROW EXECUTE FUNCTION :schema.primacy_fence_raised();
+        -- Also where session_replication_role turns ordinary triggers off.
+        ALTER TABLE :schema.primacy_fence ENABLE ALWAYS TRIGGER primacy_raised;
+        CREATE TRIGGER primacy_keeps BEFORE UPDATE OR DELETE ON :schema.primacy_fence_hold
+            FOR EACH ROW EXECUTE FUNCTION :schema.primacy_fence_keeps();
+        CREATE TRIGGER primacy_keeps_all BEFORE TRUNCATE ON :schema.primacy_fence_hold
+            FOR EACH STATEMENT EXECUTE FUNCTION :schema.primacy_fence_keeps();
+    END IF;
+END $primacy$;
+INSERT INTO :schema.primacy_fence_hold(election, highest) SELECT election, highest FROM :schema.primacy_fence ON CONFLICT DO NOTHING;
