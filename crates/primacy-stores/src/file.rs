@@ -35,6 +35,7 @@ pub use self::document::FileDocument;
 use self::place::Place;
 use crate::file_system;
 use crate::open::{Address, OpenError, Opened, Opening};
+use crate::ownership::Sharing;
 use crate::record;
 use crate::register::{Pending, ReadError, Register, SetError};
 use crate::watch::Watcher;
@@ -80,7 +81,7 @@ struct Files {
 /// # Errors
 /// [`OpenError::Refused`] if the directory must not be used, [`OpenError::Unavailable`] if it could not be opened.
 pub async fn open(path: &Path, election: &str) -> Result<FileRegister, OpenError> {
-    start(path, election, true).await
+    start(path, Sharing::default(), election, true).await
 }
 
 /// The same, and an error if there is no directory. Nothing is written.
@@ -88,25 +89,31 @@ pub async fn open(path: &Path, election: &str) -> Result<FileRegister, OpenError
 /// # Errors
 /// As for [`open`].
 pub async fn open_existing(path: &Path, election: &str) -> Result<FileRegister, OpenError> {
-    start(path, election, false).await
+    start(path, Sharing::default(), election, false).await
 }
 
 /// Opens `file:DIRECTORY`.
 pub(crate) fn open_url(address: Address) -> Opening {
     Box::pin(async move {
-        let path = file_system::path_of_url(&address.rest, FORM)?;
-        let register: Arc<dyn Register> = Arc::new(start(&path, &address.election, address.create).await?);
+        let (path, sharing) = file_system::path_of_url(&address.rest, FORM)?;
+        let register: Arc<dyn Register> =
+            Arc::new(start(&path, sharing, &address.election, address.create).await?);
         Ok(Opened::Register(register))
     })
 }
 
-async fn start(path: &Path, election: &str, create: bool) -> Result<FileRegister, OpenError> {
+async fn start(
+    path: &Path,
+    sharing: Sharing,
+    election: &str,
+    create: bool,
+) -> Result<FileRegister, OpenError> {
     let (requests, received) = mpsc::channel();
     let (opened, outcome) = oneshot::channel();
     let (path, election) = (path.to_owned(), election.to_owned());
     let serve = move || {
         // A caller that has gone needs neither the answer nor the thread.
-        match Files::open(&path, &election, create) {
+        match Files::open(&path, sharing, &election, create) {
             Err(error) => drop(opened.send(Err(error))),
             Ok((files, latest)) => {
                 if opened.send(Ok((Arc::clone(&files.place), latest))).is_ok() {
@@ -203,8 +210,13 @@ impl Register for FileRegister {
 }
 
 impl Files {
-    fn open(path: &Path, election: &str, create: bool) -> Result<(Self, channel::Receiver<Mark>), OpenError> {
-        let place = Arc::new(Place::open(path, election, create)?);
+    fn open(
+        path: &Path,
+        sharing: Sharing,
+        election: &str,
+        create: bool,
+    ) -> Result<(Self, channel::Receiver<Mark>), OpenError> {
+        let place = Arc::new(Place::open(path, sharing, election, create)?);
         let (latest, receiver) = channel::channel(Mark::Absent);
         let files = Self { place, latest, durable: Mark::Absent };
         files.look();

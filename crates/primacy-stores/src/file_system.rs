@@ -8,10 +8,15 @@
 use std::path::{Path, PathBuf};
 
 use crate::open::OpenError;
+use crate::ownership::Sharing;
 
-/// Takes the path out of what follows the scheme; `form` is how the URL is written.
-pub(crate) fn path_of_url(rest: &str, form: &'static str) -> Result<PathBuf, OpenError> {
+/// Takes the path, and with whom it is shared, out of what follows the scheme; `form` is how the URL is written.
+pub(crate) fn path_of_url(rest: &str, form: &'static str) -> Result<(PathBuf, Sharing), OpenError> {
     let malformed = |why: &str| Err(OpenError::Malformed { form, why: why.to_owned() });
+    let (rest, group) = match rest.rsplit_once("?group=") {
+        Some((rest, group)) => (rest, Some(group)),
+        None => (rest, None),
+    };
     let path = match rest.strip_prefix("//") {
         Some(path) if path.starts_with('/') => path,
         Some(_) => {
@@ -23,12 +28,16 @@ pub(crate) fn path_of_url(rest: &str, form: &'static str) -> Result<PathBuf, Ope
         return malformed("this store needs a path");
     }
     if path.contains(['?', '#']) {
-        return malformed("a path with `?` or `#` is not supported, and there are no options");
+        return malformed("a path with `?` or `#` is not supported, and the only option is ?group=NAME");
     }
     if path.contains('\0') {
         return malformed("a path has no zero bytes");
     }
-    Ok(PathBuf::from(path))
+    let sharing = group.map_or(Some(Sharing::default()), Sharing::with_group);
+    let Some(sharing) = sharing else {
+        return malformed("`group` is none of those in /etc/group; name another one, or give its number");
+    };
+    Ok((PathBuf::from(path), sharing))
 }
 
 /// Refuses the file systems that several machines share. FUSE is let through, for it says nothing about what is behind
@@ -126,11 +135,13 @@ mod tests {
 
     #[test]
     fn urls_are_parsed_or_refused() {
-        let path = |rest| path_of_url(rest, "scheme:PATH");
+        let path = |rest| path_of_url(rest, "scheme:PATH").map(|(path, _)| path);
+        let shared = path_of_url("/a/b.db?group=27", "scheme:PATH").unwrap();
+        assert_eq!(shared, (PathBuf::from("/a/b.db"), Sharing { group: Some(27) }));
         assert_eq!(path("a/b.db").unwrap(), Path::new("a/b.db"));
         assert_eq!(path("///a/b.db").unwrap(), Path::new("/a/b.db"));
         assert_eq!(path("/a/b.db").unwrap(), Path::new("/a/b.db"));
-        for rest in ["", "//", "//host/a.db", "a.db?mode=ro", "a\0b"] {
+        for rest in ["", "//", "//host/a.db", "a.db?mode=ro", "a.db?group=no such group", "a\0b"] {
             assert!(matches!(path(rest), Err(OpenError::Malformed { .. })), "{rest:?}");
         }
     }

@@ -56,6 +56,8 @@ pub mod nats;
 #[cfg(feature = "object")]
 pub mod object;
 pub mod open;
+#[cfg(feature = "ownership")]
+pub mod ownership;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod record;

@@ -32,6 +32,7 @@ use tokio::sync::{oneshot, watch as channel};
 use self::place::Place;
 use crate::file_system;
 use crate::open::{Address, OpenError, Opened, Opening};
+use crate::ownership::Sharing;
 use crate::record;
 use crate::register::{Pending, ReadError, Register, SetError};
 use crate::watch::Watcher;
@@ -96,7 +97,7 @@ struct Database {
 /// # Errors
 /// [`OpenError::Refused`] if the file must not be used, [`OpenError::Unavailable`] if it could not be opened.
 pub async fn open(path: &Path, election: &str) -> Result<SqliteRegister, OpenError> {
-    start(path, election, true).await
+    start(path, Sharing::default(), election, true).await
 }
 
 /// The same, and an error if there is no database. Nothing is written.
@@ -104,24 +105,30 @@ pub async fn open(path: &Path, election: &str) -> Result<SqliteRegister, OpenErr
 /// # Errors
 /// As for [`open`].
 pub async fn open_existing(path: &Path, election: &str) -> Result<SqliteRegister, OpenError> {
-    start(path, election, false).await
+    start(path, Sharing::default(), election, false).await
 }
 
 /// Opens `sqlite:PATH`.
 pub(crate) fn open_url(address: Address) -> Opening {
     Box::pin(async move {
-        let path = file_system::path_of_url(&address.rest, place::FORM)?;
-        let register: Arc<dyn Register> = Arc::new(start(&path, &address.election, address.create).await?);
+        let (path, sharing) = file_system::path_of_url(&address.rest, place::FORM)?;
+        let register: Arc<dyn Register> =
+            Arc::new(start(&path, sharing, &address.election, address.create).await?);
         Ok(Opened::Register(register))
     })
 }
 
-async fn start(path: &Path, election: &str, create: bool) -> Result<SqliteRegister, OpenError> {
+async fn start(
+    path: &Path,
+    sharing: Sharing,
+    election: &str,
+    create: bool,
+) -> Result<SqliteRegister, OpenError> {
     let (requests, received) = mpsc::channel();
     let (opened, outcome) = oneshot::channel();
     let (path, election) = (path.to_owned(), election.to_owned());
     let serve = move || {
-        let database = Database::open(&path, &election, create);
+        let database = Database::open(&path, sharing, &election, create);
         // A caller that has gone needs neither the answer nor the thread.
         match database {
             Err(error) => drop(opened.send(Err(error))),
@@ -224,8 +231,14 @@ fn number_of(version: &Version) -> Option<i64> {
 }
 
 impl Database {
-    fn open(path: &Path, election: &str, create: bool) -> Result<(Self, channel::Receiver<i64>), OpenError> {
+    fn open(
+        path: &Path,
+        sharing: Sharing,
+        election: &str,
+        create: bool,
+    ) -> Result<(Self, channel::Receiver<i64>), OpenError> {
         let path = place::resolve(path, create)?;
+        place::own(&path, sharing, create)?;
         let named = |error: &rusqlite::Error| refusal(&path, error);
         let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         flags.set(OpenFlags::SQLITE_OPEN_CREATE, create);
@@ -247,6 +260,10 @@ impl Database {
             SchemaError::Sqlite(error) => named(&error),
             SchemaError::Refused(why) => OpenError::Refused { why: format!("{}: {why}", path.display()) },
         })?;
+        // An application's own database is shared as the application wants.
+        if create && is_ours(&database.connection) {
+            place::tighten(&path, sharing);
+        }
         database.look();
         Ok((database, latest))
     }
@@ -317,7 +334,8 @@ impl Database {
     }
 
     fn select_version(&self) -> Result<Option<i64>, rusqlite::Error> {
-        let mut select = self.connection.prepare("SELECT version FROM primacy_record WHERE election = ?1")?;
+        let mut select =
+            self.connection.prepare("SELECT version FROM main.primacy_record WHERE election = ?1")?;
         select.query_row([&self.election], |row| row.get(0)).optional()
     }
 
@@ -348,7 +366,7 @@ impl Database {
 
     fn select(&self) -> Result<Option<(Vec<u8>, i64)>, rusqlite::Error> {
         let mut select =
-            self.connection.prepare("SELECT record, version FROM primacy_record WHERE election = ?1")?;
+            self.connection.prepare("SELECT record, version FROM main.primacy_record WHERE election = ?1")?;
         // As text, too: that is what an operator who repairs a record by hand will put there.
         let row = |row: &rusqlite::Row<'_>| Ok((row.get_ref(0)?.as_bytes()?.to_vec(), row.get(1)?));
         select.query_row([&self.election], row).optional()
@@ -398,7 +416,7 @@ fn insert(
 ) -> Result<Option<i64>, rusqlite::Error> {
     let version = draw_version().map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
     let rows = transaction.execute(
-        "INSERT INTO primacy_record(election, version, record) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
+        "INSERT INTO main.primacy_record(election, version, record) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
         (election, version, bytes),
     )?;
     Ok((rows == 1).then_some(version))
@@ -420,7 +438,7 @@ fn update(
 ) -> Result<Option<i64>, rusqlite::Error> {
     let Some(next) = version.checked_add(1) else { return Ok(None) };
     let rows = transaction.execute(
-        "UPDATE primacy_record SET version = ?3, record = ?4 WHERE election = ?1 AND version = ?2",
+        "UPDATE main.primacy_record SET version = ?3, record = ?4 WHERE election = ?1 AND version = ?2",
         (election, version, next, bytes),
     )?;
     Ok((rows == 1).then_some(next))
@@ -455,7 +473,15 @@ fn check_schema(connection: &Connection) -> Result<bool, SchemaError> {
              {SCHEMA_VERSION}); upgrade this node"
         )));
     }
-    let mut columns = connection.prepare("SELECT name FROM pragma_table_info('primacy_record')")?;
+    let foreign = "SELECT type || ' ' || name FROM main.sqlite_schema WHERE tbl_name = 'primacy_record' COLLATE NOCASE \
+                   AND type NOT IN ('table', 'index') LIMIT 1";
+    if let Some(foreign) = connection.query_row(foreign, [], |row| row.get::<_, String>(0)).optional()? {
+        return Err(SchemaError::Refused(format!(
+            "its primacy_record has the {foreign}, which is not of this store and decides what a write does; drop it, or \
+             name another database"
+        )));
+    }
+    let mut columns = connection.prepare("SELECT name FROM pragma_table_xinfo('primacy_record', 'main')")?;
     let columns: Vec<String> = columns.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
     match columns.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         [] => Ok(false),
@@ -466,6 +492,12 @@ fn check_schema(connection: &Connection) -> Result<bool, SchemaError> {
             other.join(", ")
         ))),
     }
+}
+
+/// Whether this store has made the database, and not an application.
+fn is_ours(connection: &Connection) -> bool {
+    let application = connection.pragma_query_value(None, "application_id", |row| row.get::<_, i32>(0));
+    application.is_ok_and(|application| application == APPLICATION_ID)
 }
 
 /// What an error while opening means for the caller.

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -124,6 +124,40 @@ async fn what_is_no_directory_or_everybodys_is_refused() {
     assert!(matches!(register.read().await, Err(ReadError::Unavailable { .. })));
     let refused = write(&register, Some(&version), 2).await;
     assert!(matches!(refused, Err(SetError::Unavailable { .. })), "{refused:?}");
+}
+
+#[tokio::test]
+async fn an_election_that_others_may_enter_is_closed_to_them() {
+    let directory = Directory::new();
+    fs::create_dir(directory.store()).unwrap();
+    fs::set_permissions(directory.store(), fs::Permissions::from_mode(0o755)).unwrap();
+    let register = directory.open().await;
+    write(&register, None, 1).await.unwrap();
+    assert_eq!(mode(&directory.election()), 0o700, "who can open it can lock it");
+    fs::set_permissions(directory.election(), fs::Permissions::from_mode(0o755)).unwrap();
+    register.read().await.unwrap().expect("a record");
+    assert_eq!(mode(&directory.election()), 0o700);
+    if rustix::process::geteuid().is_root() {
+        // A group that is named may take part.
+        let shared = directory.0.join("shared");
+        let url = format!("file:{}?group=65533", shared.display());
+        let register = primacy_stores::open(&url, "e").await.unwrap();
+        register.compare_and_set(None, &record(1)).await.unwrap();
+        for path in [shared.clone(), shared.join("e.election")] {
+            assert_eq!(
+                (mode(&path) & 0o777, fs::metadata(&path).unwrap().gid()),
+                (0o770, 65533),
+                "{}",
+                path.display()
+            );
+        }
+        // Somebody else's, where everybody could have made it.
+        std::os::unix::fs::chown(directory.store(), Some(65534), None).unwrap();
+        fs::set_permissions(&directory.0, fs::Permissions::from_mode(0o1777)).unwrap();
+        let why = refusal(&directory.store()).await;
+        assert!(why.contains("belongs to the user nobody (65534)"), "{why}");
+        fs::set_permissions(&directory.0, fs::Permissions::from_mode(0o755)).unwrap();
+    }
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 #![cfg(feature = "sqlite")]
 
 use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
@@ -160,6 +161,82 @@ async fn a_schema_of_somebody_else_or_of_a_later_version_is_refused() {
     connection.pragma_update(None, "user_version", 2).unwrap();
     let error = open(&path, "e").await.expect_err("a later version");
     assert!(error.to_string().contains("upgrade"), "{error}");
+}
+
+/// The rights of a file, and its group.
+fn rights(path: &Path) -> (u32, u32) {
+    let metadata = fs::metadata(path).unwrap();
+    (metadata.mode() & 0o7777, metadata.gid())
+}
+
+#[tokio::test]
+async fn a_database_of_another_user_or_open_to_others_is_refused_or_closed() {
+    let directory = Directory::new();
+    let path = directory.file("election.db");
+    let beside = |end: &str| directory.file(&format!("election.db{end}"));
+    let register = open(&path, "e").await.unwrap();
+    for file in [path.clone(), beside("-wal"), beside("-shm")] {
+        assert_eq!(rights(&file).0, 0o600, "{}", file.display());
+    }
+    // One of an earlier version.
+    for file in [path.clone(), beside("-wal"), beside("-shm")] {
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    open(&path, "e").await.unwrap();
+    for file in [path.clone(), beside("-wal"), beside("-shm")] {
+        assert_eq!(rights(&file).0, 0o600, "{}", file.display());
+    }
+    register.read().await.unwrap().expect("nobody was disturbed");
+    // Another name would have a journal of its own.
+    fs::hard_link(&path, directory.file("other.db")).unwrap();
+    assert!(refusal(&path).await.to_string().contains("hard links"));
+    fs::remove_file(directory.file("other.db")).unwrap();
+    for mode in [0o777, 0o1777] {
+        fs::set_permissions(&directory.0, fs::Permissions::from_mode(mode)).unwrap();
+        assert!(refusal(&path).await.to_string().contains("everybody may make files"), "{mode:o}");
+    }
+    fs::set_permissions(&directory.0, fs::Permissions::from_mode(0o755)).unwrap();
+    drop(register);
+    if rustix::process::geteuid().is_root() {
+        // Another user's journal, and database, in the directory of a third one.
+        std::os::unix::fs::chown(&directory.0, Some(65532), None).unwrap();
+        let nobody = |path: &Path| std::os::unix::fs::chown(path, Some(65534), None).unwrap();
+        fs::write(beside("-journal"), "").unwrap();
+        nobody(&beside("-journal"));
+        let why = refusal(&path).await.to_string();
+        assert!(why.contains("-journal belongs to the user nobody (65534)"), "{why}");
+        fs::remove_file(beside("-journal")).unwrap();
+        nobody(&path);
+        let why = refusal(&path).await.to_string();
+        assert!(why.contains("election.db belongs to the user nobody (65534)"), "{why}");
+        // Shared on purpose.
+        let url = format!("sqlite:{}?group=65533", directory.file("shared.db").display());
+        primacy_stores::open(&url, "e").await.unwrap();
+        assert_eq!(rights(&directory.file("shared.db")), (0o660, 65533));
+        nobody(&directory.file("shared.db"));
+        let again = primacy_stores::open(&url, "e").await.map(drop);
+        assert!(again.is_ok(), "a member of the group has made it: {again:?}");
+        // In a directory of that user's own, it is what root means.
+        nobody(&directory.0);
+        open(&path, "e").await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_trigger_or_a_view_in_the_place_of_the_table_is_refused() {
+    let directory = Directory::new();
+    let path = directory.file("trigger.db");
+    drop(open(&path, "e").await.unwrap());
+    let host = Connection::open(&path).unwrap();
+    host.execute_batch("CREATE TRIGGER deaf BEFORE UPDATE ON primacy_record BEGIN SELECT RAISE(IGNORE); END")
+        .unwrap();
+    assert!(refusal(&path).await.to_string().contains("trigger deaf"));
+    host.execute_batch(
+        "DROP TRIGGER deaf; ALTER TABLE primacy_record RENAME TO real; \
+                        CREATE VIEW primacy_record AS SELECT * FROM real",
+    )
+    .unwrap();
+    assert!(refusal(&path).await.to_string().contains("view primacy_record"));
 }
 
 #[tokio::test]

@@ -22,6 +22,7 @@ const NO_STORES: &[&str] = &[
     "mark",
     "faulty",
     "file_system",
+    "ownership",
     "watch",
     "background",
     "clock",

@@ -102,6 +102,11 @@ pub(crate) struct Entry {
     #[arg(long, value_name = "DIR", env = "PRIMACY_STATE_DIR")]
     pub(crate) state_dir: Option<PathBuf>,
 
+    /// With `--on sqlite:PATH` or `--on file:DIRECTORY`, a group whose members may be candidates, each as a user of its own;
+    /// without it, what is made is for this user alone
+    #[arg(long, value_name = "NAME", env = "PRIMACY_GROUP")]
+    pub(crate) group: Option<String>,
+
     /// How long a leader may lead without renewing; among peers, the promise. The longest outage when a machine dies
     /// [default: 10s over a store, 1s among peers]
     #[arg(long, value_name = "TIME", env = "PRIMACY_LEASE", value_parser = duration::parse)]
@@ -213,6 +218,7 @@ pub(crate) const VARIABLES: &[&str] = &[
     "PRIMACY_PRIORITY",
     "PRIMACY_WITNESS",
     "PRIMACY_STATE_DIR",
+    "PRIMACY_GROUP",
     "PRIMACY_LEASE",
     "PRIMACY_HEARTBEAT",
     "PRIMACY_DRAIN",

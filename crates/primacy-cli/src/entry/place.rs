@@ -62,7 +62,11 @@ impl Place {
         match (&entry.on, &entry.peers) {
             (Some(url), _) => {
                 let url = between_processes(resolve_url("on", url, sources)?)?;
+                let url = shared_with(url, entry.group.as_deref(), sources)?;
                 Ok(Self::Store { url, dir: state_dir().ok(), asked_for: entry.state_dir.is_some() })
+            }
+            (None, _) if entry.group.is_some() => {
+                Err(Failure::new(Exit::Usage, format!("{} needs --on", sources.describe("group"))))
             }
             (None, Some(peers)) => Ok(Self::Peers(peers.clone(), state_dir()?)),
             (None, None) => {
@@ -195,6 +199,17 @@ fn resolve(key: &str, before: &str, url: &str, source: Option<&Source>) -> Resul
         )));
     }
     Ok(url.to_owned())
+}
+
+/// The URL, with the group that its files are shared with.
+fn shared_with(url: String, group: Option<&str>, sources: &Sources) -> Result<String, Failure> {
+    let Some(group) = group else { return Ok(url) };
+    if url.starts_with("sqlite:") || url.starts_with("file:") {
+        return Ok(format!("{url}?group={group}"));
+    }
+    let message =
+        format!("{} is for --on sqlite:PATH and --on file:DIRECTORY only", sources.describe("group"));
+    Err(Failure::new(Exit::Usage, message))
 }
 
 /// Every candidate of `run` is a process of its own, and must see what the others see.

@@ -10,6 +10,7 @@ use super::cell::{self, Content};
 use super::place::Place;
 use crate::document::{self, Document, LENGTH_MAX, check_length};
 use crate::open::{OpenError, check_election};
+use crate::ownership::Sharing;
 use crate::register::{Pending, ReadError, SetError};
 
 /// A file in a directory, as a [`Document`]: `NAME.election/record`, whose first line belongs to the store, and whose rest are
@@ -29,7 +30,7 @@ impl FileDocument {
     pub async fn open(directory: &Path, name: &str) -> Result<Self, OpenError> {
         check_election(name)?;
         let (directory, name) = (directory.to_owned(), name.to_owned());
-        let opened = on_a_thread(move || Place::open(&directory, &name, true)).await;
+        let opened = on_a_thread(move || Place::open(&directory, Sharing::default(), &name, true)).await;
         let place = opened.unwrap_or_else(|why| Err(OpenError::Unavailable { why }))?;
         Ok(Self { place: Arc::new(place.with_length_max(LENGTH_MAX)) })
     }

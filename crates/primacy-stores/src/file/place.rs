@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use crate::file_system;
 use crate::open::OpenError;
+use crate::ownership::Sharing;
 use crate::record::LENGTH_MAX;
 
 /// What the name of an election's directory ends in, so that no other directory is taken for one.
@@ -32,6 +33,7 @@ const WRITABLE_BY_OTHERS: u32 = 0o002;
 #[derive(Debug)]
 pub(super) struct Place {
     path: PathBuf,
+    sharing: Sharing,
     election: String,
     /// The name of the election's directory.
     name: String,
@@ -89,7 +91,12 @@ impl Identity {
 
 impl Place {
     /// Checks the directory, and makes it if there is none and `create` says so.
-    pub(super) fn open(path: &Path, election: &str, create: bool) -> Result<Self, OpenError> {
+    pub(super) fn open(
+        path: &Path,
+        sharing: Sharing,
+        election: &str,
+        create: bool,
+    ) -> Result<Self, OpenError> {
         let shown = path.display();
         let unavailable =
             |error: io::Error| OpenError::Unavailable { why: format!("{shown} cannot be reached: {error}") };
@@ -97,7 +104,7 @@ impl Place {
         if create
             && matches!(absolute.symlink_metadata(), Err(error) if error.kind() == io::ErrorKind::NotFound)
         {
-            make(&absolute)?;
+            make(&absolute, sharing)?;
         }
         let path = absolute.canonicalize().map_err(unavailable)?;
         if !path.metadata().map_err(unavailable)?.is_dir() {
@@ -117,12 +124,14 @@ impl Place {
                 ),
             });
         }
+        let metadata = path.metadata().map_err(unavailable)?;
+        sharing.check(&path, &metadata).map_err(|why| OpenError::Refused { why })?;
         if create {
             flush_parent(&path)?;
         }
         let name = directory_name(election);
         let election = election.to_owned();
-        Ok(Self { path, election, name, length_max: LENGTH_MAX, identity, _opened: opened })
+        Ok(Self { path, sharing, election, name, length_max: LENGTH_MAX, identity, _opened: opened })
     }
 
     /// The same place, for contents up to this length.
@@ -184,6 +193,23 @@ impl Place {
             let path = path.display();
             return Err(format!("everybody may write to {path}; take the permission away: chmod o-w {path}"));
         }
+        let metadata =
+            path.symlink_metadata().map_err(|error| format!("{} is gone: {error}", path.display()))?;
+        self.sharing.check(&path, &metadata)?;
+        // Who may read the directory may lock it.
+        match self.sharing.tighten(&path, &metadata) {
+            Ok(false) => {}
+            Ok(true) => tracing::warn!(
+                "{} could be entered, and so kept locked, by other users; it is for its owner now (?group=NAME shares it)",
+                path.display()
+            ),
+            Err(error) => {
+                tracing::warn!(
+                    "{} can be entered, and so kept locked, by other users: {error}",
+                    path.display()
+                );
+            }
+        }
         if identity.device != self.identity.device {
             return Err(format!("{} is on another file system than the store", path.display()));
         }
@@ -201,9 +227,14 @@ impl Place {
         let shown = self.folder_path();
         let shown = shown.display();
         let (_, mode) = Identity::of(&root, &self.path)?;
-        // Who may write to the store may write to the election.
-        match rustix::fs::mkdirat(&root, &self.name, Mode::from_raw_mode((mode & 0o770) as _)) {
-            Ok(()) | Err(Errno::EXIST) => {}
+        // Who may write to the store may write to the election; others cannot enter it, and so not lock it.
+        let mode = if mode & 0o020 == 0 { 0o700 } else { mode & 0o770 };
+        match rustix::fs::mkdirat(&root, &self.name, Mode::from_raw_mode(mode as _)) {
+            Ok(()) => self
+                .sharing
+                .give(&self.folder_path())
+                .map_err(|error| format!("{shown} cannot be given to its group: {error}"))?,
+            Err(Errno::EXIST) => {}
             Err(error) => return Err(format!("{shown} cannot be made: {error}")),
         }
         flush(&root, &self.path)?;
@@ -271,7 +302,7 @@ const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Makes the directory of a store, which only its owner may enter.
-fn make(path: &Path) -> Result<(), OpenError> {
+fn make(path: &Path, sharing: Sharing) -> Result<(), OpenError> {
     let shown = path.display();
     let unavailable = |error: io::Error| OpenError::Unavailable {
         why: format!("the directory {shown} cannot be made: {error}"),
@@ -282,7 +313,7 @@ fn make(path: &Path) -> Result<(), OpenError> {
     })?;
     file_system::refuse_unless_local(&parent)?;
     match std::fs::DirBuilder::new().mode(0o700).create(path) {
-        Ok(()) => {}
+        Ok(()) => sharing.give(path).map_err(unavailable)?,
         // Another candidate was faster.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(unavailable(error)),

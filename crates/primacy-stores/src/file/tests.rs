@@ -11,6 +11,7 @@ use primacy_core::election::lease::Version;
 
 use super::cell::{self, Content, NEXT, RECORD, Step};
 use super::place::{FLUSHED, LOCK_PATIENCE, Place};
+use crate::ownership::Sharing;
 use crate::register::SetError;
 
 const STEPS: [Step; 6] =
@@ -27,7 +28,7 @@ impl Directory {
     }
 
     fn place(&self) -> Place {
-        Place::open(&self.0, "e", true).expect("a new directory")
+        Place::open(&self.0, Sharing::default(), "e", true).expect("a new directory")
     }
 }
 
@@ -170,7 +171,7 @@ fn a_name_that_a_killed_process_has_made_and_not_flushed_is_on_the_disk_when_a_w
     let store = directory.0.join("store");
     // As it is left by one that was killed right after it made them.
     fs::create_dir_all(store.join("e.election")).unwrap();
-    let place = Place::open(&store, "e", true).unwrap();
+    let place = Place::open(&store, Sharing::default(), "e", true).unwrap();
     let above = fs::canonicalize(&directory.0).unwrap();
     assert_eq!(FLUSHED.take(), std::slice::from_ref(&above));
     let old = write(&place, None, b"old").unwrap();

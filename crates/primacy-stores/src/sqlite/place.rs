@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::file_system;
 use crate::open::OpenError;
+use crate::ownership::{Sharing, is_in_open_directory};
 
 /// How the URL is written, for errors.
 pub(super) const FORM: &str = "sqlite:PATH or sqlite:///PATH";
@@ -66,6 +67,71 @@ pub(super) fn resolve(path: &Path, create: bool) -> Result<PathBuf, OpenError> {
     }
     file_system::refuse_shared(&resolved)?;
     Ok(resolved)
+}
+
+/// What SQLite keeps beside a database, under its name and one of these.
+const BESIDE: [&str; 3] = ["-wal", "-shm", "-journal"];
+
+/// Makes an empty database that others cannot open, if there is none and `create` says so; then refuses one that somebody else
+/// could change or keep locked.
+pub(super) fn own(path: &Path, sharing: Sharing, create: bool) -> Result<(), OpenError> {
+    let refused = |why: String| OpenError::Refused { why };
+    if is_in_open_directory(path) {
+        // In one with the sticky bit, too: a journal that somebody puts there is played into the database.
+        return Err(refused(format!(
+            "everybody may make files in the directory of {}, and SQLite would take some of these for its own; name a database in a \
+             directory that only you may write to",
+            path.display()
+        )));
+    }
+    if create {
+        sharing.make(path).map_err(|error| OpenError::Unavailable {
+            why: format!("the database {} cannot be made: {error}", path.display()),
+        })?;
+    }
+    let Ok(metadata) = path.metadata() else { return Ok(()) };
+    sharing.check(path, &metadata).map_err(refused)?;
+    if metadata.nlink() > 1 {
+        return Err(refused(format!(
+            "{} has {} names (hard links), and SQLite would keep a journal under each; remove the others, or name a copy",
+            path.display(),
+            metadata.nlink()
+        )));
+    }
+    for beside in BESIDE {
+        let path = beside_of(path, beside);
+        if let Ok(metadata) = path.symlink_metadata() {
+            sharing.check(&path, &metadata).map_err(refused)?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes the rights of others away from a database that this store has made, with a line in the log.
+pub(super) fn tighten(path: &Path, sharing: Sharing) {
+    let paths = std::iter::once(path.to_owned()).chain(BESIDE.map(|beside| beside_of(path, beside)));
+    for path in paths {
+        let Ok(metadata) = path.metadata() else { continue };
+        match sharing.tighten(&path, &metadata) {
+            Ok(false) => {}
+            Ok(true) => tracing::warn!(
+                "{} could be opened, and so kept locked, by other users; it is for its owner now (?group=NAME shares it)",
+                path.display()
+            ),
+            Err(error) => {
+                tracing::warn!(
+                    "{} can be opened, and so kept locked, by other users: {error}",
+                    path.display()
+                );
+            }
+        }
+    }
+}
+
+fn beside_of(path: &Path, beside: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(beside);
+    PathBuf::from(name)
 }
 
 impl Place {

@@ -11,11 +11,12 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use primacy_core::fence::{Fence, FenceError, FencingToken};
+use primacy_stores::ownership::Sharing;
 
 /// The length of a copy: the largest unit that a disk may lose as a whole.
 const COPY_LENGTH: usize = 4096;
@@ -80,6 +81,14 @@ pub enum DurableFenceError {
         /// The election that it belongs to.
         found: String,
     },
+    /// The file belongs to somebody else, who could change it or keep it locked, or its directory is open to everybody.
+    #[error("the fence is not used: {why}")]
+    Untrusted {
+        /// The file.
+        path: PathBuf,
+        /// Whose it is, and what to do.
+        why: String,
+    },
     /// The path leads to another file than the one that was opened, or to none.
     #[error("the fence {path} was removed or replaced while it was open; open it again", path = .path.display())]
     Replaced {
@@ -116,20 +125,36 @@ impl DurableFence {
     /// # Errors
     /// [`DurableFenceError`]; the file was not changed.
     pub fn open(path: &Path, election: &str) -> Result<Self, DurableFenceError> {
-        let fence = Self::open_unread(path, election)?;
+        let fence = Self::open_unread(path, election, Sharing::default())?;
         fence.highest()?;
         Ok(fence)
     }
 
     /// Opens the fence without a look at what is in it, which would wait for whoever holds it.
-    pub(super) fn open_unread(path: &Path, election: &str) -> Result<Self, DurableFenceError> {
+    pub(super) fn open_unread(
+        path: &Path,
+        election: &str,
+        sharing: Sharing,
+    ) -> Result<Self, DurableFenceError> {
         check_election(election)?;
         let failed = |error| DurableFenceError::Io { path: path.to_owned(), doing: "opened", error };
         // Asked before opening: to open a pipe would wait for its other end.
         if !path.metadata().map_err(failed)?.is_file() {
             return Err(DurableFenceError::NotAFence { path: path.to_owned(), why: "it is not a file" });
         }
+        // A link that somebody else has put there would lead to a file of ours, which then serves as another fence.
+        let link = path.symlink_metadata().map_err(failed)?;
+        let untrusted = |why| DurableFenceError::Untrusted { path: path.to_owned(), why };
+        sharing.check(path, &link).map_err(untrusted)?;
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        sharing.check(path, &metadata).map_err(untrusted)?;
+        if sharing.tighten(path, &metadata).map_err(failed)? {
+            tracing::warn!(
+                "the fence {} could be opened, and so kept locked, by other users; it is for its owner now",
+                path.display()
+            );
+        }
         Ok(Self { path: path.to_owned(), election: election.to_owned(), file: Mutex::new(file) })
     }
 
@@ -138,17 +163,23 @@ impl DurableFence {
     /// # Errors
     /// [`DurableFenceError::Io`]; there is no fence then, or a whole one.
     pub fn create(path: &Path, election: &str, highest: FencingToken) -> Result<Self, DurableFenceError> {
-        Self::make(path, election, highest)?;
+        Self::make(path, election, highest, Sharing::default())?;
         Self::open(path, election)
     }
 
-    fn make(path: &Path, election: &str, highest: FencingToken) -> Result<(), DurableFenceError> {
+    fn make(
+        path: &Path,
+        election: &str,
+        highest: FencingToken,
+        sharing: Sharing,
+    ) -> Result<(), DurableFenceError> {
         check_election(election)?;
         let failed = |error| DurableFenceError::Io { path: path.to_owned(), doing: "made", error };
         let copy = encode(election, highest);
         let unfinished = unfinished_path(path);
         // Made whole under another name, so that there is never a part of it under its own.
         let made = write_new(&unfinished, &[copy, copy].concat())
+            .and_then(|()| sharing.give(&unfinished))
             .and_then(|()| std::fs::hard_link(&unfinished, path))
             .and_then(|()| sync_directory(path));
         // What is left of it hurts nobody.
@@ -161,16 +192,34 @@ impl DurableFence {
     /// # Errors
     /// As for [`open`](Self::open) and [`create`](Self::create).
     pub fn open_or_create(path: &Path, election: &str) -> Result<Self, DurableFenceError> {
-        Self::make_unless_there(path, election)?;
-        Self::open(path, election)
+        Self::open_or_create_shared(path, election, Sharing::default())
+    }
+
+    /// The same, for the members of a group too.
+    ///
+    /// # Errors
+    /// As for [`open_or_create`](Self::open_or_create).
+    pub fn open_or_create_shared(
+        path: &Path,
+        election: &str,
+        sharing: Sharing,
+    ) -> Result<Self, DurableFenceError> {
+        Self::make_unless_there(path, election, sharing)?;
+        let fence = Self::open_unread(path, election, sharing)?;
+        fence.highest()?;
+        Ok(fence)
     }
 
     /// Makes a fence that has seen nothing yet, if there is no file.
-    pub(super) fn make_unless_there(path: &Path, election: &str) -> Result<(), DurableFenceError> {
+    pub(super) fn make_unless_there(
+        path: &Path,
+        election: &str,
+        sharing: Sharing,
+    ) -> Result<(), DurableFenceError> {
         if path.symlink_metadata().is_ok() {
             return Ok(());
         }
-        match Self::make(path, election, FencingToken::default()) {
+        match Self::make(path, election, FencingToken::default(), sharing) {
             // Somebody else has made it at the same time.
             Err(DurableFenceError::Io { error, .. }) if error.kind() == io::ErrorKind::AlreadyExists => {
                 Ok(())
@@ -337,7 +386,7 @@ fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
     }
-    let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all_at(bytes, 0)?;
     file.sync_all()
 }
@@ -471,6 +520,40 @@ mod tests {
         let error = DurableFence::create(&path, "theirs", FencingToken(0)).expect_err("it is there");
         assert!(matches!(error, DurableFenceError::Io { .. }));
         assert_eq!(DurableFence::open(&path, "theirs").unwrap().highest().unwrap(), FencingToken(3));
+    }
+
+    #[test]
+    fn a_fence_of_another_user_is_refused_and_one_that_others_may_lock_is_closed() {
+        use std::os::unix::fs::{PermissionsExt, chown, symlink};
+        let directory = Directory::new();
+        let path = directory.file();
+        let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
+        drop(DurableFence::open_or_create(&path, "e").unwrap());
+        assert_eq!(mode(), 0o600);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        drop(DurableFence::open_or_create(&path, "e").unwrap());
+        assert_eq!(mode(), 0o600);
+        let refused = |path: &Path| match DurableFence::open_or_create(path, "e") {
+            Err(DurableFenceError::Untrusted { why, .. }) => why,
+            other => panic!("{other:?}"),
+        };
+        fs::set_permissions(&directory.0, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(refused(&path).contains("put another file in the place"));
+        fs::set_permissions(&directory.0, fs::Permissions::from_mode(0o1777)).unwrap();
+        drop(DurableFence::open_or_create(&path, "e").expect("others cannot replace it there"));
+        if rustix::process::geteuid().is_root() {
+            let link = directory.0.join("link");
+            symlink(&path, &link).unwrap();
+            std::os::unix::fs::lchown(&link, Some(65534), None).unwrap();
+            assert!(refused(&link).contains("nobody (65534)"));
+            chown(&path, Some(65534), Some(65533)).unwrap();
+            assert!(refused(&path).contains("nobody (65534)"));
+            let sharing = Sharing { group: Some(65533) };
+            drop(DurableFence::open_or_create_shared(&path, "e", sharing).expect("of the group"));
+            let shared = directory.0.join("shared.fence");
+            drop(DurableFence::open_or_create_shared(&shared, "e", sharing).unwrap());
+            assert_eq!(fs::metadata(&shared).unwrap().permissions().mode() & 0o7777, 0o660);
+        }
     }
 
     #[test]

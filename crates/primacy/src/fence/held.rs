@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use primacy_core::fence::FencingToken;
+use primacy_stores::ownership::Sharing;
 
 use super::file::{DurableFence, DurableFenceError};
 
@@ -25,8 +26,16 @@ impl HeldFence {
     /// # Errors
     /// [`DurableFenceError`]; nothing is held then.
     pub fn wait(path: &Path, election: &str) -> Result<Self, DurableFenceError> {
-        DurableFence::make_unless_there(path, election)?;
-        let fence = DurableFence::open_unread(path, election)?;
+        Self::wait_shared(path, election, Sharing::default())
+    }
+
+    /// The same, for the members of a group too.
+    ///
+    /// # Errors
+    /// As for [`wait`](Self::wait).
+    pub fn wait_shared(path: &Path, election: &str, sharing: Sharing) -> Result<Self, DurableFenceError> {
+        DurableFence::make_unless_there(path, election, sharing)?;
+        let fence = DurableFence::open_unread(path, election, sharing)?;
         loop {
             let locked = fence.file().lock();
             match locked {
@@ -43,8 +52,16 @@ impl HeldFence {
     /// # Errors
     /// [`DurableFenceError::InUse`] if somebody else holds it, be it for one admission; and the others.
     pub fn open(path: &Path, election: &str) -> Result<Self, DurableFenceError> {
-        DurableFence::make_unless_there(path, election)?;
-        let fence = DurableFence::open_unread(path, election)?;
+        Self::open_shared(path, election, Sharing::default())
+    }
+
+    /// The same, for the members of a group too.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn open_shared(path: &Path, election: &str, sharing: Sharing) -> Result<Self, DurableFenceError> {
+        DurableFence::make_unless_there(path, election, sharing)?;
+        let fence = DurableFence::open_unread(path, election, sharing)?;
         let locked = fence.file().try_lock();
         match locked {
             Ok(()) => Self::check(fence),

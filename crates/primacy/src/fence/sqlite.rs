@@ -178,8 +178,23 @@ pub fn install(connection: &mut Connection, election: &str, tables: &[&str]) -> 
             ensure(&transaction, &name, &sql)?;
         }
     }
+    refuse_foreign(&transaction)?;
     transaction.commit()?;
     Ok(())
+}
+
+/// Refuses triggers on the guard's own tables that are not the guard's: they would decide what it sees.
+fn refuse_foreign(connection: &Connection) -> Result<(), GuardError> {
+    let mut select = connection.prepare(
+        "SELECT name FROM main.sqlite_schema WHERE type = 'trigger' \
+         AND tbl_name IN ('primacy_fence', 'primacy_never', 'primacy_token')",
+    )?;
+    let names = select.query_map([], |row| row.get(0))?.collect::<Result<Vec<String>, _>>()?;
+    let is_ours = |name: &str| OBJECTS.iter().chain([&FENCE_INSERT]).any(|(ours, _)| *ours == name);
+    match names.into_iter().find(|name| !is_ours(name)) {
+        Some(name) => Err(GuardError::Foreign { name }),
+        None => Ok(()),
+    }
 }
 
 /// Makes the writes of `write` in one transaction, with `token` shown: all of them, or none.
@@ -249,21 +264,26 @@ pub fn highest(connection: &Connection, election: &str) -> Result<FencingToken, 
 /// Makes a table or trigger unless it is there; an error if something else of its name is.
 fn ensure(connection: &Connection, name: &str, sql: &str) -> Result<(), GuardError> {
     match stored_sql(connection, name)? {
-        None => Ok(connection.execute_batch(sql)?),
+        // In the database itself: without a schema, a table of the same name in `temp` would get the trigger. What is stored has none.
+        None => {
+            let in_main = |kind: &&str| sql.strip_prefix(kind).map(|rest| format!("{kind}main.{rest}"));
+            let sql = ["CREATE TABLE ", "CREATE TRIGGER "].iter().find_map(in_main);
+            Ok(connection.execute_batch(&sql.expect("it makes a table or a trigger"))?)
+        }
         Some(stored) if stored == sql => Ok(()),
         Some(_) => Err(GuardError::Foreign { name: name.to_owned() }),
     }
 }
 
 fn stored_sql(connection: &Connection, name: &str) -> Result<Option<String>, rusqlite::Error> {
-    let select = "SELECT sql FROM sqlite_schema WHERE name = ?1 COLLATE NOCASE";
+    let select = "SELECT sql FROM main.sqlite_schema WHERE name = ?1 COLLATE NOCASE";
     connection.query_row(select, [name], |row| row.get(0)).optional()
 }
 
 /// The table's name as the database spells it.
 fn find_table(connection: &Connection, table: &str) -> Result<String, GuardError> {
     let refused = |why| Err(GuardError::Table { table: table.to_owned(), why });
-    let select = "SELECT type, name, sql FROM sqlite_schema \
+    let select = "SELECT type, name, sql FROM main.sqlite_schema \
                   WHERE name = ?1 COLLATE NOCASE AND type IN ('table', 'view')";
     let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
     let found: Option<(String, String, Option<String>)> =

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use primacy::fence::{DurableFenceError, HeldFence};
+use primacy::stores::ownership::Sharing;
 
 use crate::exit::{Exit, Failure};
 
@@ -55,6 +56,10 @@ struct State {
     #[arg(long)]
     existing: bool,
 
+    /// A group whose members may use the file as well, each as a user of its own
+    #[arg(long, value_name = "NAME")]
+    group: Option<String>,
+
     /// The election that the tokens are of
     #[arg(long, value_name = "NAME", env = "PRIMACY_ELECTION")]
     election: String,
@@ -72,19 +77,20 @@ impl State {
     /// Holds the fence for this process, as soon as nobody else does. What keeps others away are the file's locks, so
     /// this waits where a lock is waited for: in the kernel.
     fn hold(&self, patience: Patience) -> Result<HeldFence, DurableFenceError> {
+        let sharing = self.sharing()?;
         if self.existing {
             self.file.metadata().map_err(|error| self.lost(error))?;
         }
         let (file, election) = (self.file.clone(), self.election.clone());
         match patience {
-            Patience::None => HeldFence::open(&file, &election),
-            Patience::Forever => HeldFence::wait(&file, &election),
+            Patience::None => HeldFence::open_shared(&file, &election, sharing),
+            Patience::Forever => HeldFence::wait_shared(&file, &election, sharing),
             Patience::For(time) => {
                 let (sender, receiver) = sync_channel(1);
                 // A thread that still waits when the time is over ends with the process, which is soon.
                 let waiting = std::thread::Builder::new().name("fence".into());
                 let waiting = waiting.spawn(move || {
-                    let _ = sender.send(HeldFence::wait(&file, &election));
+                    let _ = sender.send(HeldFence::wait_shared(&file, &election, sharing));
                 });
                 waiting.map_err(|error| self.lost(error))?;
                 match receiver.recv_timeout(time) {
@@ -95,6 +101,14 @@ impl State {
                 }
             }
         }
+    }
+
+    fn sharing(&self) -> Result<Sharing, DurableFenceError> {
+        let Some(group) = &self.group else { return Ok(Sharing::default()) };
+        Sharing::with_group(group).ok_or_else(|| DurableFenceError::Untrusted {
+            path: self.file.clone(),
+            why: format!("there is no group {group:?} in /etc/group; name another one, or give its number"),
+        })
     }
 
     fn lost(&self, error: std::io::Error) -> DurableFenceError {
@@ -111,6 +125,7 @@ fn failure(error: &DurableFenceError, in_use: Exit) -> Failure {
         DurableFenceError::Io { .. }
         | DurableFenceError::NotAFence { .. }
         | DurableFenceError::OtherElection { .. }
+        | DurableFenceError::Untrusted { .. }
         | DurableFenceError::Replaced { .. } => Exit::State,
     };
     Failure::new(exit, error.to_string())

@@ -83,8 +83,13 @@ fn path(rest: &str) {
     use std::os::unix::ffi::OsStrExt as _;
     let form = "file:DIRECTORY";
     match crate::file_system::path_of_url(rest, form) {
-        Ok(path) => {
+        Ok((path, sharing)) => {
             let path = path.as_os_str().as_bytes();
+            let rest = if sharing.group.is_some() {
+                rest.rsplit_once("?group=").expect("it was named").0
+            } else {
+                rest
+            };
             assert!(!path.is_empty() && !path.contains(&0) && rest.as_bytes().ends_with(path));
             let before = &rest[..rest.len() - path.len()];
             assert!(before.is_empty() || before == "//" && path.starts_with(b"/"), "{before:?} was lost");

@@ -34,7 +34,7 @@ pub fn attempt(connection: &mut Connection, table: &str) -> Result<Attempt, Guar
     let table = find_table(&transaction, table)?;
     let (election, unguarded) = find_guard(&transaction, &table)?;
     // A row: the triggers of SQLite are asked for each row, and not of a statement that names none.
-    let insert = format!("INSERT INTO {} DEFAULT VALUES", quoted(&table, '"'));
+    let insert = format!("INSERT INTO main.{} DEFAULT VALUES", quoted(&table, '"'));
     let without = answer(transaction.execute(&insert, []));
     let (mut highest_shown, mut stale) = (None, None);
     if let Some(election) = &election {

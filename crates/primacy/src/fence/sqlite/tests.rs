@@ -301,6 +301,33 @@ fn it_is_installed_once_or_not_at_all() {
 }
 
 #[test]
+fn tables_of_the_same_names_in_temp_are_not_taken_for_those_of_the_database() {
+    let database = Database::new("temp");
+    let mut connection = database.connect();
+    let shadows = "CREATE TEMP TABLE ledger(id INTEGER PRIMARY KEY, token INTEGER); CREATE TEMP TABLE later(a); \
+                   CREATE TEMP TABLE primacy_fence(election, highest); INSERT INTO temp.primacy_fence VALUES ('e', 0); \
+                   CREATE TEMP TABLE primacy_token(election, token); CREATE TABLE main.later(a)";
+    connection.execute_batch(shadows).unwrap();
+    install(&mut connection, "e", &["ledger", "later"]).unwrap();
+    fenced(&mut connection, "e", FencingToken(9), |_| Ok(())).unwrap();
+    let stale = fenced(&mut connection, "e", FencingToken(8), |_| Ok(())).expect_err("stale");
+    assert!(matches!(stale, GuardError::Stale(_)), "{stale}");
+    assert!(refusal(&connection, "INSERT INTO main.later VALUES (1)").contains("is shown"));
+    connection.execute_batch("INSERT INTO later VALUES (1)").expect("that one is nobody else's");
+    assert_eq!(attempt(&mut connection, "later").unwrap().without, Answer::Refused);
+}
+
+#[test]
+fn a_trigger_of_others_on_the_tables_of_the_guard_is_told() {
+    let database = Database::new("foreign-trigger");
+    let mut connection = database.connect();
+    let foreign = "CREATE TRIGGER theirs AFTER INSERT ON primacy_token BEGIN SELECT 1; END";
+    connection.execute_batch(foreign).unwrap();
+    let error = install(&mut connection, "e", &["ledger"]).expect_err("it would be run");
+    assert!(matches!(error, GuardError::Foreign { name } if name == "theirs"));
+}
+
+#[test]
 fn a_token_that_was_left_by_force_is_noticed() {
     let database = Database::new("force");
     let mut connection = database.connect();

@@ -1,0 +1,212 @@
+//! Files that several processes of one machine share: who owns them, and who may open them.
+//!
+//! Every user who can open a file can lock it, for as long as wanted, and so keep all those waiting who need that lock.
+//! And whoever owns a file, or may write to it, can put anything into it. So what is made here is for this user alone, or
+//! for a group that is named, and what others have made is refused with whose it is.
+
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, FileType, Gid, Mode};
+
+/// Everybody may write.
+const OTHERS_WRITE: u32 = 0o002;
+/// In a directory with this bit, everybody may make files, and replace and remove only their own.
+const STICKY: u32 = 0o1000;
+
+/// The users whose files are used: this one, root, and the members of a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sharing {
+    /// The number of the group; its members may lead, and take part in everything.
+    pub group: Option<u32>,
+}
+
+impl Sharing {
+    /// With the members of a group, by its name in `/etc/group` or its number; `None` if there is no such group.
+    #[must_use]
+    pub fn with_group(group: &str) -> Option<Self> {
+        let groups = fs::read_to_string("/etc/group").unwrap_or_default();
+        let number = number_of(&groups, group).or_else(|| group.parse().ok())?;
+        Some(Self { group: Some(number) })
+    }
+
+    /// The mode of a file that is made.
+    #[must_use]
+    pub const fn file_mode(self) -> u32 {
+        if self.group.is_some() { 0o660 } else { 0o600 }
+    }
+
+    /// Makes an empty file that others cannot open, without opening it; nothing happens if there is something.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn make(self, path: &Path) -> io::Result<()> {
+        // Nobody else is let in before the file has its group.
+        match rustix::fs::mknodat(CWD, path, FileType::RegularFile, Mode::RUSR | Mode::WUSR, 0) {
+            Ok(()) => self.give(path),
+            Err(rustix::io::Errno::EXIST) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Gives a file or directory that this process has made to the group.
+    ///
+    /// # Errors
+    /// The system's; it belongs to this user alone then.
+    pub fn give(self, path: &Path) -> io::Result<()> {
+        let Some(group) = self.group else { return Ok(()) };
+        rustix::fs::chownat(
+            CWD,
+            path,
+            None,
+            Some(Gid::from_raw(group)),
+            rustix::fs::AtFlags::SYMLINK_NOFOLLOW,
+        )?;
+        let metadata = fs::symlink_metadata(path)?;
+        let mode = if metadata.is_dir() { 0o2770 } else { 0o660 };
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))
+    }
+
+    /// Whether what is at `path` may be used: it belongs to this user, to root or to the group, and not everybody may write to
+    /// it or put something else in its place.
+    ///
+    /// # Errors
+    /// The reason, with whose it is and what to do.
+    pub fn check(self, path: &Path, metadata: &Metadata) -> Result<(), String> {
+        let shown = path.display();
+        let me = rustix::process::geteuid().as_raw();
+        let owner = metadata.uid();
+        let directory = parent(path);
+        if !self.trusts(metadata, &directory) {
+            return Err(format!(
+                "{shown} belongs to the user {}, who could change it or keep it locked, and this is {}; name a path in a \
+                 directory of your own, remove it if it was left there by mistake, or share it with a group",
+                user_name(owner),
+                user_name(me)
+            ));
+        }
+        // Who may not take the right away must not use it. Who may, does: see `tighten`.
+        if !metadata.is_symlink() && metadata.mode() & OTHERS_WRITE != 0 && owner != me && me != 0 {
+            return Err(format!(
+                "everybody may write to {shown}, of the user {}: chmod o-w {shown}",
+                user_name(owner)
+            ));
+        }
+        let mode = fs::metadata(&directory).map_or(0, |directory| directory.mode());
+        if mode & OTHERS_WRITE != 0 && mode & STICKY == 0 {
+            let directory = directory.display();
+            return Err(format!(
+                "everybody may write to the directory {directory}, and so put another file in the place of {shown}; \
+                 name a directory of your own"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether the owner is this user, root, or somebody of the group. Root, who is asked to use what somebody else has, does so
+    /// where only that user could have put it there.
+    pub(crate) fn trusts(self, metadata: &Metadata, directory: &Path) -> bool {
+        let (me, owner) = (rustix::process::geteuid().as_raw(), metadata.uid());
+        if owner == me || owner == 0 || self.group == Some(metadata.gid()) {
+            return true;
+        }
+        let is_theirs = |directory: Metadata| {
+            directory.mode() & OTHERS_WRITE == 0 && [owner, 0].contains(&directory.uid())
+        };
+        me == 0 && fs::metadata(directory).is_ok_and(is_theirs)
+    }
+
+    /// Takes away the rights by which others could lock or change a file, if this user owns it; whether there were any. A
+    /// group that may write keeps its rights: it was meant to take part.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn tighten(self, path: &Path, metadata: &Metadata) -> io::Result<bool> {
+        let mode = metadata.mode() & 0o7777;
+        let keeps = if mode & 0o020 == 0 { 0o7700 } else { 0o7770 };
+        if metadata.uid() != rustix::process::geteuid().as_raw() || mode & keeps == mode {
+            return Ok(false);
+        }
+        // By its name, since to close a file would drop what this process has locked in it.
+        fs::set_permissions(path, fs::Permissions::from_mode(mode & keeps))?;
+        Ok(true)
+    }
+}
+
+/// Whether everybody may make files in the directory of `path`.
+pub(crate) fn is_in_open_directory(path: &Path) -> bool {
+    fs::metadata(parent(path)).is_ok_and(|directory| directory.mode() & OTHERS_WRITE != 0)
+}
+
+fn parent(path: &Path) -> PathBuf {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or(Path::new(".")).to_owned()
+}
+
+/// A user's name, and its number.
+#[must_use]
+pub fn user_name(user: u32) -> String {
+    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let number = user.to_string();
+    let is_it = |line: &&str| line.split(':').nth(2) == Some(&number);
+    match users.lines().find(is_it).and_then(|line| line.split(':').next()) {
+        Some(name) => format!("{name} ({user})"),
+        None => number,
+    }
+}
+
+/// The number of a group in the text of `/etc/group`.
+fn number_of(groups: &str, group: &str) -> Option<u32> {
+    let mut lines = groups.lines().map(|line| line.split(':'));
+    lines.find_map(|mut fields| (fields.next() == Some(group)).then(|| fields.nth(1)?.parse().ok())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_has_a_name_or_a_number() {
+        assert_eq!(number_of("root:x:0:\nops:x:27:a,b\n", "ops"), Some(27));
+        assert_eq!(number_of("root:x:0:\nops:x:27:a,b\n", "op"), None);
+        assert_eq!(Sharing::with_group("4711"), Some(Sharing { group: Some(4711) }));
+        assert_eq!(Sharing::with_group("no such group"), None);
+    }
+
+    #[test]
+    fn what_is_made_is_for_this_user_and_what_is_open_is_closed() {
+        let directory = std::env::temp_dir().join(format!("primacy-ownership-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("file");
+        let mode = || fs::metadata(&path).unwrap().mode() & 0o7777;
+        let alone = Sharing::default();
+        alone.make(&path).unwrap();
+        assert_eq!(mode(), 0o600);
+        for (before, after) in
+            [(0o644, 0o600), (0o666, 0o660), (0o664, 0o660), (0o660, 0o660), (0o400, 0o400)]
+        {
+            fs::set_permissions(&path, fs::Permissions::from_mode(before)).unwrap();
+            assert_eq!(alone.tighten(&path, &fs::metadata(&path).unwrap()).unwrap(), before != after);
+            assert_eq!(mode(), after, "{before:o}");
+        }
+        alone.check(&path, &fs::metadata(&path).unwrap()).unwrap();
+        fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(
+            alone.check(&path, &fs::metadata(&path).unwrap()).unwrap_err().contains("everybody may write")
+        );
+        fs::set_permissions(&directory, fs::Permissions::from_mode(0o1777)).unwrap();
+        alone.check(&path, &fs::metadata(&path).unwrap()).unwrap();
+        if rustix::process::geteuid().is_root() {
+            // Somebody else's in a directory where everybody may make one.
+            rustix::fs::chown(&path, Some(rustix::fs::Uid::from_raw(65534)), None).unwrap();
+            let why = alone.check(&path, &fs::metadata(&path).unwrap()).unwrap_err();
+            assert!(why.contains("belongs to the user nobody (65534)"), "{why}");
+            // In a directory of that user's own, it is that user's whom root means.
+            fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
+            alone.check(&path, &fs::metadata(&path).unwrap()).unwrap();
+        }
+        fs::remove_dir_all(&directory).unwrap();
+    }
+}
