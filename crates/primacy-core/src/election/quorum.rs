@@ -27,6 +27,7 @@
 //! promises of its majority end, and another leader needs a vote from that majority.
 
 mod config;
+mod ending;
 mod finite;
 mod joined;
 mod message;
@@ -77,7 +78,7 @@ pub struct Quorum {
     silent_until: Instant,
     /// To support nobody else.
     promise: Option<Promise>,
-    /// Until then the work of a leadership from which this node was deposed may still be draining.
+    /// Until then the work of some leadership from which this node was deposed may still be draining: the latest of their ends.
     works_until: Instant,
     /// While this node knows that it has lost its disk: which terms the others have reported to this life.
     reports: Reports,
@@ -403,18 +404,6 @@ impl Quorum {
         self.occasion = occasion;
         if matches!(self.role, Role::Follower { leader: None }) {
             self.stand_in_order(now, leader.node);
-        }
-    }
-
-    /// Past its lease a leader has stopped, whatever comes next. It stops heartbeating too, else its followers would
-    /// stick to a leader that leads nobody.
-    fn expire(&mut self, now: Instant) {
-        if let Role::Leader(lead) = &self.role
-            && now >= lead.valid_until.unwrap_or(lead.confirm_by)
-        {
-            self.step_down(Reason::Expired);
-            self.forget_promise_to_itself();
-            self.stand_after_random_wait(now);
         }
     }
 
@@ -783,103 +772,6 @@ impl Quorum {
         };
         lead.valid_until = Some(until);
         self.tell(event);
-    }
-
-    // ── the end of a leadership ─────────────────────────────────────────────────────────────────────────────
-
-    /// Leaves candidacy, or the lead in order.
-    fn retire(&mut self, now: Instant, reason: Reason) {
-        match &self.role {
-            Role::Leader(_) => self.resign(now, reason),
-            Role::PreCandidate(_) | Role::Candidate(_) => self.role = Role::Follower { leader: None },
-            Role::Follower { .. } => {} // It does not lead.
-        }
-    }
-
-    /// Asks the application to drain. The lease is not prolonged from here on, so its end bounds the drain.
-    fn resign(&mut self, now: Instant, reason: Reason) {
-        let Role::Leader(lead) = &mut self.role else { return };
-        match (lead.valid_until, lead.resigning) {
-            (Some(_), None) => {
-                lead.resigning = Some(reason);
-                self.tell(Event::Resigning(reason));
-            }
-            (Some(_), Some(_)) => {}                // It does so already.
-            (None, _) => self.give_up(now, reason), // Nobody was told to work, so there is nothing to drain.
-        }
-    }
-
-    /// Gives up the lead for good, and only then tells the others that they need not wait for its end.
-    fn give_up(&mut self, now: Instant, reason: Reason) {
-        let (leave, earlier) = (Leave { leader: self.config.me, term: self.hard.term }, self.works_until);
-        self.step_down(reason);
-        self.works_until = earlier; // The work of this leadership has ended.
-        if now < earlier {
-            // That of one before may not have, and the others' promises guard it: they run out by themselves.
-            return self.stand_after_random_wait(now.after(self.config.promise_duration));
-        }
-        self.forget_promise_to_itself();
-        self.leave = Some(leave);
-        let successor = match reason {
-            Reason::Transferred(to) => Some(to),
-            Reason::Resigned | Reason::Unhealthy | Reason::Expired | Reason::HigherTerm(_) => None,
-            Reason::Overwritten | Reason::SessionEnded | Reason::Violation | Reason::Halted => None,
-        };
-        self.send_all(Body::Resigned { successor });
-        // The others go first.
-        self.stand_after_random_wait(now.after(self.config.promise_duration));
-    }
-
-    /// Ends this node's leadership, if it has one. Its promise to itself goes on, like that of any supporter: what the
-    /// application does has not ended yet, and until it has, or the lease has, this node must not help another.
-    fn step_down(&mut self, reason: Reason) {
-        let Role::Leader(lead) = &self.role else { return };
-        if let Some(until) = lead.valid_until {
-            self.works_until = until;
-            self.tell(Event::Deposed(reason));
-        }
-        self.occasion = Occasion::Silence;
-        self.role = Role::Follower { leader: None };
-    }
-
-    /// Nothing rests on the promise to itself any more: the lease is over, or the work has ended.
-    fn forget_promise_to_itself(&mut self) {
-        self.promise = self.promise.filter(|promise| promise.to != self.config.me);
-    }
-
-    fn on_resigned(&mut self, now: Instant, from: Identity, term: Term, successor: Option<NodeId>) {
-        let known = self.leave.is_some_and(|leave| term <= leave.term);
-        if term < self.hard.term || known {
-            return; // Of an earlier leadership, or a copy.
-        }
-        self.learn_leave(now, Some(Leave { leader: from, term }));
-        if term > self.hard.term && self.hears().is_none() && !matches!(self.role, Role::Leader(_)) {
-            // It has not heard of that leadership; it can only follow it in a term above.
-            self.fail_round(now);
-            self.take_over(term);
-        }
-        if !matches!(self.role, Role::Follower { leader: None }) {
-            return; // Another leads already, or this node stands.
-        }
-        if successor == Some(self.config.me.node) {
-            self.occasion = Occasion::Transferred;
-            self.stand_at = now;
-            if self.may_stand() && now >= self.silent_until {
-                self.stand(now);
-            }
-        } else if successor.is_some() {
-            self.stand_at = self.stand_at.after(self.stagger());
-        }
-    }
-
-    /// A resignation, heard from the leader itself or passed on by a candidate: the promise to it has ended.
-    fn learn_leave(&mut self, now: Instant, leave: Option<Leave>) {
-        let own = |leave: &Leave| leave.leader == self.config.me;
-        let Some(leave) = leave.filter(|leave| !own(leave) && leave.term <= TERM_MAX) else { return };
-        self.release(now, leave.leader, leave.term, Occasion::Resigned);
-        if leave.term >= self.hard.term && self.leave.is_none_or(|known| leave.term > known.term) {
-            self.leave = Some(leave);
-        }
     }
 
     /// There is a leader: what led to it is forgotten.

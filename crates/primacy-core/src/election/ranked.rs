@@ -664,7 +664,7 @@ impl Ranked {
 
     fn step_down(&mut self, reason: Reason) {
         if let Candidate::Leader(lead) = &self.candidate {
-            self.works_until = lead.valid_until;
+            self.works_until = self.works_until.max(lead.valid_until);
             self.candidate = Candidate::Follower;
             self.occasion = Occasion::Silence;
             self.tell(Event::Deposed(reason));

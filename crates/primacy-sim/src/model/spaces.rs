@@ -287,6 +287,7 @@ pub const SPACES: &[Row] = &[
     peers("lease_close", peers::Space { closes: 1, ticks: Some(2), ..LEASED }, Marks::ELECTED, 46_336),
     peers("lease_resign", peers::Space { resignations: 1, transfers: true, job_exits: 1, ticks: Some(2), ..LEASED }, TAKEN_OVER | Marks::RESIGNED | Marks::JOB_EXITED, 59_366),
     peers("lease_resign_again", peers::Space { rounds: 5, terms: 3, resignations: 1, ticks: Some(1), ..SHORT }, TAKEN_OVER | Marks::RESIGNED | Marks::LED_OVER_EARLIER_WORK, 176_030),
+    peers("lease_shorter", peers::Space { rounds: 6, terms: 4, ticks: Some(3), short_promise: Some(1), timers: Timers { promise: 2, ..SHORT.timers }, ..SHORT }, TAKEN_OVER | Marks::LED_OVER_EARLIER_WORK, 6_179_057).large(),
     peers("lease_leave", peers::Space { rounds: 6, terms: 3, resignations: 1, ..SHORT }, TAKEN_OVER | Marks::RESIGNED | Marks::LED_OVER_EARLIER_WORK, 13_240_216).large(),
     peers("lease_death", peers::Space { ticks: Some(2), ..GUARDED }, AFTER_CRASH, 232_507),
     peers("lease_exit", peers::Space { ticks: Some(2), guardian_deaths: 0, job_exits: 1, ..GUARDED }, AFTER_CRASH | Marks::JOB_EXITED, 131_854),

@@ -9,27 +9,27 @@ use primacy_core::{Identity, Term};
 use super::node::{Fact, SEATS_MAX, seat};
 
 /// The highest term of which the history has room.
-pub(super) const TERMS_MAX: u8 = 3;
+pub(super) const TERMS_MAX: u8 = 4;
 /// How often a node may start.
 pub(super) const STARTS_MAX: u8 = 3;
 
 /// Who led, who was voted for, and which tokens were given. Everyone is a number of four bits, from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct History(pub(super) u64);
+pub(super) struct History(pub(super) u128);
 
 const LEADERS: u32 = 0;
 const VOTES: u32 = LEADERS + 4 * TERMS_MAX as u32;
 const GIVEN: u32 = VOTES + 4 * TERMS_MAX as u32 * SEATS_MAX as u32;
 
-fn number(who: Identity) -> u64 {
+fn number(who: Identity) -> u128 {
     let starts = who.incarnation.count;
     assert!((1..=u64::from(STARTS_MAX)).contains(&starts), "the number of starts is bounded");
-    u64::from(seat(who.node)) * u64::from(STARTS_MAX) + starts
+    u128::from(seat(who.node)) * u128::from(STARTS_MAX) + u128::from(starts)
 }
 
 impl History {
     /// Writes down that `who` is the one at `place`; whether another one is there already.
-    fn is_second(&mut self, place: u32, who: u64) -> bool {
+    fn is_second(&mut self, place: u32, who: u128) -> bool {
         let first = (self.0 >> place) & 15;
         if first == 0 {
             self.0 |= who << place;
@@ -41,7 +41,7 @@ impl History {
     pub(super) fn has_led_before(self, who: Identity, term: Term) -> bool {
         (1..term.0)
             .map(|term| (self.0 >> (LEADERS + 4 * below(term))) & 15)
-            .any(|led| led != 0 && (led - 1) / u64::from(STARTS_MAX) != u64::from(seat(who.node)))
+            .any(|led| led != 0 && (led - 1) / u128::from(STARTS_MAX) != u128::from(seat(who.node)))
     }
 
     /// Whether two nodes are voted for in a term.
@@ -50,7 +50,7 @@ impl History {
             let row = seat * u32::from(TERMS_MAX) + below(term.0);
             (self.0 >> (VOTES + 4 * row)) & 15
         });
-        let votes: std::collections::BTreeSet<u64> = votes.filter(|&vote| vote != 0).collect();
+        let votes: std::collections::BTreeSet<u128> = votes.filter(|&vote| vote != 0).collect();
         votes.len() > 1
     }
 

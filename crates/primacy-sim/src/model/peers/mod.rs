@@ -322,7 +322,7 @@ impl<M: Machine> Model for Peers<M> {
         let faults = [left.crashes, left.resignations, left.closes, left.guardian_deaths, left.job_exits];
         let left = [left.rounds, ticks].into_iter().chain(faults);
         fold.add(left.fold(0_u64, |word, left| word << 4 | u64::from(left)));
-        fold.add(state.history.0);
+        fold.write_u128(state.history.0);
         for (place, word) in state.sent.words() {
             fold.add(place);
             fold.add(word);

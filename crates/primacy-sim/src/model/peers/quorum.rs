@@ -13,13 +13,14 @@ impl Machine for Quorum {
     const HEARS_THE_CONNECTED: bool = false;
 
     fn begin(me: Identity, space: &Space, disk: HardState) -> Self {
+        let short = space.short_promise.filter(|_| seat(me.node) == 1);
         let config = Config {
             me,
             voters: (0..space.voters).map(name).collect(),
             safety: space.safety,
             heartbeat_interval: ticks(space.timers.heartbeat),
             miss_count: u32::from(space.timers.misses),
-            promise_duration: ticks(space.timers.promise),
+            promise_duration: ticks(short.unwrap_or(space.timers.promise)),
             initial_wait: Duration::ZERO,
             random_wait_max: Duration::ZERO,
             round_timeout: ticks(space.timers.round),

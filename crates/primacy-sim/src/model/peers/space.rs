@@ -38,6 +38,8 @@ pub struct Space {
     pub drift_percent: u32,
     /// The timers.
     pub timers: Timers,
+    /// For how many ticks the second candidate promises, if not for as long as the others.
+    pub short_promise: Option<u8>,
     /// For how many ticks a leader waits until it hands over to another nominee, and everybody until all stand; where one nominates.
     pub patience: u8,
     /// Whether an answer that says no to a candidate may ever come. Without, there is less to search.
@@ -79,6 +81,7 @@ impl Space {
         rate_max: 1,
         drift_percent: 0,
         timers: Timers { heartbeat: 1, misses: 1, promise: 1, round: 1 },
+        short_promise: None,
         patience: 0,
         refusals: true,
         pre_vote: false,
